@@ -1,0 +1,1 @@
+"""Honest uncertainty for any trained metric-learning embedder."""

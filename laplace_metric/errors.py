@@ -1,0 +1,63 @@
+"""Every error and warning of the package. Each names the argument, what was given, what to do."""
+
+from __future__ import annotations
+
+
+class LaplaceMetricError(Exception):
+    """Base of all errors raised on purpose by this package."""
+
+
+class InputError(LaplaceMetricError, ValueError):
+    """An argument has a wrong shape, type, range or a non-finite value."""
+
+
+class UnknownNameError(InputError):
+    """A name is not one of the choices; the message lists the choices."""
+
+    def __init__(self, argument: str, given: object, choices: tuple[str, ...]) -> None:
+        listed = ", ".join(repr(choice) for choice in choices)
+        super().__init__(f"{argument}={given!r} is not known. Choose one of: {listed}.")
+
+
+class LabelError(InputError):
+    """Labels are missing, of the wrong length or type, or hold a single class."""
+
+
+class NonFiniteError(InputError):
+    """NaN or infinity where a finite number is needed; the message says where."""
+
+
+class EmptyLoaderError(InputError):
+    """A loader yielded no batch."""
+
+
+class HeadError(LaplaceMetricError):
+    """The head cannot be found, or what follows it is neither identity nor l2 normalisation."""
+
+
+class DtypeError(InputError):
+    """Inputs and model disagree about the floating-point type."""
+
+
+class NotFittedError(LaplaceMetricError, AttributeError):
+    """A fitted quantity was asked for before ``fit``."""
+
+
+class FileFormatError(LaplaceMetricError):
+    """A file is damaged, not ours, of a newer version, or belongs to another head."""
+
+
+class LaplaceMetricWarning(UserWarning):
+    """Base of all warnings of this package."""
+
+
+class DegenerateCurvatureWarning(LaplaceMetricWarning):
+    """The curvature carries no information: the posterior is (nearly) the prior."""
+
+
+class PriorAtEdgeWarning(LaplaceMetricWarning):
+    """A tuned prior precision lies at the edge of the range that was searched."""
+
+
+class UndefinedMetricWarning(LaplaceMetricWarning):
+    """A metric is undefined on these data and returns NaN."""
