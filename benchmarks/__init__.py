@@ -1,0 +1,1 @@
+"""Measured comparisons, run from a checkout: ``python -m benchmarks.<name>``."""

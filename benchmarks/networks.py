@@ -1,0 +1,41 @@
+"""The networks that the benchmarks train."""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+def lam_network(embedding_size: int, dropout: float = 0.0) -> nn.Sequential:
+    """The embedder of Warburg et al. (2023, LAM) for grey images of 28x28 pixels.
+
+    Parameters
+    ----------
+    embedding_size : int
+        Z; the last layer is ``Linear(9216, Z)``, without normalisation after it.
+    dropout : float
+        Probability in [0, 1); above 0 a dropout layer stands between each two trainable
+        layers (the Monte Carlo dropout baseline).
+
+    Returns
+    -------
+    nn.Sequential
+        Images [B, 1, 28, 28] -> embeddings [B, Z].
+
+    Examples
+    --------
+    >>> import torch
+    >>> lam_network(3)(torch.zeros(2, 1, 28, 28)).shape
+    torch.Size([2, 3])
+    """
+    between = (lambda: [nn.Dropout(dropout)]) if dropout else list[nn.Module]
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 3),
+        nn.ReLU(),
+        *between(),
+        nn.Conv2d(32, 64, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        *between(),
+        nn.Linear(64 * 12 * 12, embedding_size),
+    )

@@ -1,0 +1,83 @@
+"""The table of image sets and the one function that reads them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from laplace_metric.datasets import cifar10, idx, omniglot, sklearn_sets
+from laplace_metric.datasets.image_set import ImageSet
+from laplace_metric.datasets.request import Request
+from laplace_metric.errors import InputError, UnknownNameError
+
+READERS: dict[str, Callable[[Request], ImageSet]] = {
+    "digits": sklearn_sets.read_digits,
+    "photographs": sklearn_sets.read_photographs,
+    **dict.fromkeys(idx.FAMILIES, idx.read),
+    "cifar10": cifar10.read,
+    "omniglot": omniglot.read,
+}
+NAMES = tuple(READERS)
+SPLITS = ("train", "test")
+SIZED = ("photographs", "omniglot")
+
+
+def load(
+    name: str,
+    split: str = "train",
+    data: str | os.PathLike[str] | None = None,
+    limit: int | None = None,
+    *,
+    size: int | None = None,
+    colour: bool = False,
+) -> ImageSet:
+    """Read an image set into memory.
+
+    Parameters
+    ----------
+    name : str
+        One of `NAMES`. ``"digits"`` and ``"photographs"`` come with scikit-learn; the others
+        are read from a folder.
+    split : {"train", "test"}
+        Of Omniglot: the background and the evaluation characters, which differ.
+    data : path, optional
+        Folder that holds ``MNIST/raw/...``, ``FashionMNIST/raw/...``, ``CIFAR10/...`` and so on;
+        default: the environment variable ``LAPLACE_METRIC_DATA``.
+    limit : int, optional
+        Keep at most so many images, evenly spaced over the split.
+    size : int, optional
+        Side of the images in pixels, of ``"photographs"`` (patches, default 8) and
+        ``"omniglot"`` (default 28, original 105) only.
+    colour : bool
+        Three channels for ``"photographs"``, instead of grey.
+
+    Raises
+    ------
+    UnknownNameError
+        If `name` or `split` is not known.
+    InputError
+        If a file is missing (the message names it), or an option is out of range or of
+        another set.
+    FileFormatError
+        If a file is damaged.
+
+    Examples
+    --------
+    >>> load("digits", "test")
+    ImageSet('digits/test', 500 images of 1x8x8, 10 classes)
+    """
+    if name not in READERS:
+        raise UnknownNameError("name", name, NAMES)
+    if split not in SPLITS:
+        raise UnknownNameError("split", split, SPLITS)
+    _check_options(name, limit, size, colour)
+    return READERS[name](Request(name, split, data, limit, size, colour))
+
+
+def _check_options(name: str, limit: int | None, size: int | None, colour: bool) -> None:
+    if limit is not None and limit < 1:
+        raise InputError(f"limit={limit} must be at least 1, or None for all images.")
+    if size is not None and name not in SIZED:
+        raise InputError(f"size={size} applies to {' and '.join(SIZED)} only, not to {name!r}.")
+    if colour and name != "photographs":
+        raise InputError(f"colour=True applies to 'photographs' only, not to {name!r}.")

@@ -1,0 +1,58 @@
+"""What a reader is asked for, and where it looks for files."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from laplace_metric.errors import InputError
+
+VARIABLE = "LAPLACE_METRIC_DATA"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call of `load`, as the readers see it."""
+
+    name: str
+    split: str
+    data: str | os.PathLike[str] | None = None
+    limit: int | None = None
+    size: int | None = None
+    colour: bool = False
+
+    @property
+    def title(self) -> str:
+        """Name and split, as it stands in `ImageSet.name`."""
+        return f"{self.name}/{self.split}"
+
+    def folder(self) -> Path:
+        """The data folder: the argument `data`, else the environment variable."""
+        given = self.data if self.data is not None else os.environ.get(VARIABLE)
+        if not given:
+            raise InputError(
+                f"{self.name!r} is read from a data folder: pass data=FOLDER or set the "
+                f"environment variable {VARIABLE}."
+            )
+        folder = Path(given).expanduser()
+        if not folder.is_dir():
+            raise InputError(f"data={str(given)!r} is not a folder.")
+        return folder
+
+    def file(self, *choices: str, hint: str) -> Path:
+        """The first of the files `choices` (relative to the data folder) that exists."""
+        folder = self.folder()
+        for choice in choices:
+            if (folder / choice).is_file():
+                return folder / choice
+        looked = " or ".join(str(folder / choice) for choice in choices)
+        raise InputError(f"{self.title} needs the file {looked}, which is not there. {hint}")
+
+    def rows(self, n: int) -> Tensor:
+        """Rows to keep of `n`: all, or `limit` evenly spaced ones, so sorted sets keep all classes."""
+        kept = n if self.limit is None else min(self.limit, n)
+        return torch.arange(kept) * n // max(kept, 1)
