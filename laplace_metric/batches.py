@@ -1,0 +1,87 @@
+"""Reading a loader: one validated ``(inputs, labels)`` batch after the other, on the right device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from laplace_metric.errors import EmptyLoaderError, InputError, LabelError
+
+Inputs = Any
+"""What a model is called with: a tensor, a tuple (``model(*x)``) or a mapping (``model(**x)``)."""
+
+
+def call_model(model: nn.Module, inputs: Inputs) -> Any:
+    """``model(x)``, ``model(*x)`` for a tuple or list, ``model(**x)`` for a mapping."""
+    if isinstance(inputs, Mapping):
+        return model(**inputs)
+    if isinstance(inputs, (tuple, list)):
+        return model(*inputs)
+    return model(inputs)
+
+
+def to_device(inputs: Inputs, device: torch.device) -> Inputs:
+    """Move every tensor of a (nested) input to ``device``; everything else passes through."""
+    if isinstance(inputs, Tensor):
+        return inputs.to(device)
+    if isinstance(inputs, Mapping):
+        return {key: to_device(value, device) for key, value in inputs.items()}
+    if isinstance(inputs, (tuple, list)):
+        return type(inputs)(to_device(value, device) for value in inputs)
+    return inputs
+
+
+def check_labels(labels: Any, *, name: str = "labels") -> Tensor:
+    """Labels as an int64 vector.
+
+    Raises
+    ------
+    LabelError
+        If they are not one whole number per item.
+    """
+    if labels is None:
+        raise LabelError(f"{name} is None: the contrastive curvature needs one class per item.")
+    tensor = torch.as_tensor(np.asarray(labels) if not isinstance(labels, Tensor) else labels)
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise LabelError(f"{name} has dtype {tensor.dtype}: pass whole numbers (torch.int64).")
+    if tensor.ndim != 1:
+        raise LabelError(f"{name} has shape {tuple(tensor.shape)}: pass one class per item, [B].")
+    return tensor.long()
+
+
+def _split(batch: Any, index: int) -> tuple[Inputs, Any]:
+    if isinstance(batch, (tuple, list)) and len(batch) == 2:
+        return batch[0], batch[1]
+    seen = type(batch).__name__
+    if isinstance(batch, Sequence):
+        seen = f"{seen} of length {len(batch)}"
+    raise LabelError(
+        f"loader batch {index} is a {seen}, so its labels are missing: "
+        "yield (inputs, labels), where inputs is a tensor, a tuple or a dict."
+    )
+
+
+def labelled_batches(
+    loader: Iterable[Any], device: torch.device, *, progress: bool, description: str
+) -> Iterator[tuple[Inputs, Tensor]]:
+    """Yield ``(inputs on device, labels [B] int64 on device)`` with a progress bar.
+
+    Raises
+    ------
+    EmptyLoaderError, LabelError, InputError
+        For a loader without batches, labels that are missing or of the wrong kind, no loader.
+    """
+    if not isinstance(loader, Iterable):
+        raise InputError(f"loader is a {type(loader).__name__}: pass an iterable of batches.")
+    index = -1
+    for index, batch in enumerate(tqdm(loader, desc=description, disable=not progress)):
+        inputs, labels = _split(batch, index)
+        checked = check_labels(labels, name=f"labels of loader batch {index}")
+        yield to_device(inputs, device), checked.to(device)
+    if index < 0:
+        raise EmptyLoaderError("loader yielded no batch: pass a loader with at least one batch.")

@@ -1,0 +1,127 @@
+"""Where the contrastive distance lives, and what one point contributes to the Hessian there.
+
+Both distances use one formula. Let ``u`` be the direction of ``z = W h``, ``r = |z|``, and
+
+    J^_i = (I - u_i u_i^T) (x) a_i^T,   a_i = h_i / r_i
+
+the Jacobian of what the distance compares (of ``u_i``). Then, for a pair weight ``y_ij``,
+
+    cross block:    d2l_12 = -y_ij J^_i^T J^_j       both on the sphere (euclidean and arccos)
+    diagonal block: sum_j d2l_11 = J_i^T B_i J_i     with B_i = 2 T_i / r_i^2, where
+        euclidean:  T_i = w_i (I - u_i u_i^T)                        w_i = sum_j y_ij
+        arccos:     T_i = k_i I + u m^T + m u^T - 3 k_i u u^T        m_i = sum_j y_ij u_j, k = <u, m>
+
+The raw euclidean distance is the same with ``u = 0`` and ``r = 1``: all its output dimensions
+share one curvature, so a single one is computed. (LAM, paper 001, eqs 85 and 94-97; the arccos
+cross block equals the Gauss-Newton cross block of the normalised network, which the paper's
+code gets the sign of wrong.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from laplace_metric.errors import InputError, UnknownNameError
+
+
+@dataclass(frozen=True)
+class Points:
+    """A block of points as the distance sees them.
+
+    Parameters
+    ----------
+    features : Tensor [n, D']
+        a = [h, 1] / r (on the sphere) or [h, 1] (raw).
+    coordinates : Tensor [n, Z]
+        What the distance compares: u on the sphere, z raw.
+    directions : Tensor [n, K]
+        u on the sphere (K = Z); zeros raw (K = 1, shared by all output dimensions).
+    """
+
+    features: Tensor
+    coordinates: Tensor
+    directions: Tensor
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A distance and the space it is measured in.
+
+    Parameters
+    ----------
+    spherical : bool
+        Directions are compared (an l2-normalised network, or the arccos distance).
+    curved_loss : bool
+        The normalisation belongs to the loss (arccos), so its second derivative counts.
+    """
+
+    name: str
+    spherical: bool
+    curved_loss: bool
+
+    def n_rows(self, n_outputs: int) -> int:
+        """K: how many rows of the [Z, D'] curvature differ (Z on the sphere, 1 raw)."""
+        return n_outputs if self.spherical else 1
+
+    def points(self, features: Tensor, raw: Tensor) -> Points:
+        """View augmented features [n, D'] and raw embeddings z [n, Z] in this geometry."""
+        if not self.spherical:
+            return Points(features, raw, raw.new_zeros(len(raw), 1))
+        norm = robust_norm(raw)
+        directions = raw / norm
+        return Points(features / norm, directions, directions)
+
+    def point_blocks(self, directions: Tensor, weight: Tensor, pull: Tensor) -> Tensor:
+        """diag(T_i) [n, K] from u [n, K], w [n] and m [n, K] (see the module's formulas)."""
+        u, w, m = directions, weight[:, None], pull
+        if not self.curved_loss:
+            return w * (1 - u.square())
+        k = (u * m).sum(1, keepdim=True)
+        return torch.addcmul(k, u, 2 * m - 3 * k * u)  # k + u (2 m - 3 k u)
+
+
+RAW_EUCLIDEAN = Geometry("euclidean", spherical=False, curved_loss=False)
+NORMALIZED_EUCLIDEAN = Geometry("euclidean on the sphere", spherical=True, curved_loss=False)
+ARCCOS = Geometry("arccos", spherical=True, curved_loss=True)
+
+DISTANCES = ("euclidean", "arccos")
+
+
+def geometry(distance: str, *, normalized: bool) -> Geometry:
+    """The geometry of a distance on a network that does or does not l2-normalise its output.
+
+    Arccos sees directions only, so there the network's own normalisation makes no difference.
+
+    Examples
+    --------
+    >>> geometry("euclidean", normalized=False).spherical
+    False
+    """
+    if distance not in DISTANCES:
+        raise UnknownNameError("distance", distance, DISTANCES)
+    if distance == "arccos":
+        return ARCCOS
+    return NORMALIZED_EUCLIDEAN if normalized else RAW_EUCLIDEAN
+
+
+def robust_norm(raw: Tensor) -> Tensor:
+    """|z| [n, 1] without underflow or overflow of the squares.
+
+    Raises
+    ------
+    InputError
+        If an embedding is exactly zero and so has no direction.
+    """
+    scale = raw.abs().amax(1, keepdim=True)
+    if bool((scale == 0).any()):
+        raise InputError(
+            f"{int((scale == 0).sum())} embeddings are exactly zero and have no direction: "
+            "remove those inputs or use distance='euclidean' on a network without normalisation."
+        )
+    return scale * torch.linalg.vector_norm(raw / scale, dim=1, keepdim=True)

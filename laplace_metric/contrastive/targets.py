@@ -1,0 +1,115 @@
+"""Pair targets y_ij: +1/P for a positive pair, -1/M for a negative one inside the margin, else 0.
+
+Ordered pairs are counted, each point with itself included (LAM, paper 001, eqs 6-12), so with
+class counts n_c: P = sum_c n_c^2 and M = N^2 - P. In a minibatch P and M are those of the batch:
+the paper's y^B times its factor |D^2|/|B| is exactly that (section 2 of the paper's appendix).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from laplace_metric.errors import InputError
+
+
+@dataclass(frozen=True)
+class PairCounts:
+    """Numbers of ordered positive (P) and negative (M) pairs."""
+
+    positive: int
+    negative: int
+
+    @classmethod
+    def of(cls, class_counts: Tensor) -> PairCounts:
+        """From the class counts n_c [C].
+
+        Examples
+        --------
+        >>> PairCounts.of(torch.tensor([2, 1]))
+        PairCounts(positive=5, negative=4)
+        """
+        counts = class_counts.tolist()
+        positive = sum(n * n for n in counts)
+        return cls(positive, sum(counts) ** 2 - positive)
+
+    @property
+    def positive_weight(self) -> float:
+        """1/P, 0 without positive pairs."""
+        return 1 / self.positive if self.positive else 0.0
+
+    @property
+    def negative_weight(self) -> float:
+        """1/M, 0 without negative pairs (their sum is empty)."""
+        return 1 / self.negative if self.negative else 0.0
+
+
+def inside_margin(rows: Tensor, columns: Tensor, margin: float) -> Tensor:
+    """Whether |f_i - f_j| <= margin, [n, m] bool, from coordinates [n, Z] and [m, Z]."""
+    return torch.cdist(rows, columns, compute_mode="use_mm_for_euclid_dist") <= margin
+
+
+def class_weights(class_counts: Tensor, *, negatives: bool) -> Tensor:
+    """``w_c = sum_j y_ij = n_c/P - (N - n_c)/M`` [C] float64; the second term only if ``negatives``.
+
+    The numerator is an integer difference, so w_c is exactly 0 for balanced classes.
+
+    Examples
+    --------
+    >>> class_weights(torch.tensor([5, 5, 5]), negatives=True)
+    tensor([0., 0., 0.], dtype=torch.float64)
+    """
+    counts: list[int] = class_counts.tolist()
+    n, pairs = sum(counts), PairCounts.of(class_counts)
+    p, m = pairs.positive, pairs.negative
+    if negatives and m:
+        values = [(c * m - (n - c) * p) / (p * m) for c in counts]
+    else:
+        values = [c / p for c in counts]
+    return torch.tensor(values, dtype=torch.float64, device=class_counts.device)
+
+
+def tuple_targets(
+    indices: tuple[Tensor, ...],
+    coordinates: Tensor,
+    margin: float | None = None,
+    *,
+    negatives: bool = True,
+) -> Tensor:
+    """Symmetric targets Y [B, B] of pytorch-metric-learning miner tuples.
+
+    Pairs are ``(a1, p, a2, n)``, triplets ``(a, p, n)`` (as pairs (a, p) and (a, n)). A pair that
+    is listed twice counts twice, in the sums and in P and M alike. Y is symmetrised, since a pair
+    acts on both of its points. Without ``negatives`` only positive pairs get a target.
+
+    Raises
+    ------
+    InputError
+        If there are not three or four index vectors.
+
+    Examples
+    --------
+    >>> triplet = tuple(torch.tensor([i]) for i in (0, 1, 2))
+    >>> tuple_targets(triplet, torch.eye(3))
+    tensor([[ 0.0000,  0.5000, -0.5000],
+            [ 0.5000,  0.0000,  0.0000],
+            [-0.5000,  0.0000,  0.0000]])
+    """
+    if len(indices) not in (3, 4):
+        raise InputError(
+            f"indices_tuple has {len(indices)} index vectors: pass (anchor, positive, negative) or "
+            "(anchor1, positive, anchor2, negative) as pytorch-metric-learning's miners do."
+        )
+    a1, p, a2, n = indices if len(indices) == 4 else (*indices[:2], indices[0], indices[2])
+    targets = coordinates.new_zeros(len(coordinates), len(coordinates))
+    if len(p):
+        targets.index_put_((a1, p), targets.new_tensor(1 / len(p)), accumulate=True)
+    if len(n) and negatives:
+        negative = targets.new_full((len(n),), -1 / len(n))
+        if margin is not None:
+            gap = torch.linalg.vector_norm(coordinates[a2] - coordinates[n], dim=1)
+            negative = negative * (gap <= margin)
+        targets.index_put_((a2, n), negative, accumulate=True)
+    return (targets + targets.mT) / 2

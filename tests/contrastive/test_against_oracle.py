@@ -1,0 +1,130 @@
+"""The closed-form diagonals against dense float64 autograd over all ordered pairs."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laplace_metric.contrastive import Contrast, all_pairs_curvature, batch_curvature
+from laplace_metric.features import FeatureStore
+from laplace_metric.jacobians import LinearJacobian
+from laplace_metric.testing import all_pair_targets, dense_ggn
+
+LABELS = {
+    "balanced": [0, 1, 0, 1, 2, 2],
+    "imbalanced": [0, 0, 0, 0, 1, 1, 2],
+    "one member": [3, 3, 3, 9, 5],
+}
+KINDS = list(itertools.product(["euclidean", "arccos"], [False, True]))
+HESSIANS = ["full", "positives", "fixed"]
+
+
+def make_head(z: int, d: int, bias: bool, seed: int = 0) -> LinearJacobian:
+    g = torch.Generator().manual_seed(seed)
+    weight = torch.randn(z, d, generator=g, dtype=torch.float64)
+    return LinearJacobian(weight, torch.randn(z, generator=g, dtype=torch.float64) if bias else None)
+
+
+def make_features(n: int, d: int, seed: int = 1) -> torch.Tensor:
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def coordinates(h, head, distance, normalized):
+    z = head.raw(h)
+    return z / z.norm(dim=1, keepdim=True) if normalized or distance == "arccos" else z
+
+
+def oracle_diagonal(h, head, targets, distance, hessian, normalized):
+    if hessian == "positives":
+        targets = targets.clamp_min(0)
+    dense = dense_ggn(
+        h, head.weight, head.bias, targets,
+        distance=distance, normalized=normalized, cross=hessian != "fixed",
+    )
+    return dense.diagonal()
+
+
+def relative_error(ours: torch.Tensor, oracle: torch.Tensor) -> float:
+    return float((ours - oracle).norm() / oracle.norm().clamp_min(1e-300))
+
+
+def assert_matches(h, labels, head, distance, normalized, hessian, margin, tolerance=1e-8):
+    contrast = Contrast.of(distance, hessian, normalized=normalized, margin=margin)
+    curvature = all_pairs_curvature(FeatureStore.of(h, labels), head, contrast)
+    targets = all_pair_targets(labels, coordinates(h, head, distance, normalized), margin)
+    oracle = oracle_diagonal(h, head, targets, distance, hessian, normalized)
+    ours = head.flatten_augmented(curvature.value)
+    if float(oracle.abs().max()) < 1e-12:  # fixed + euclidean on balanced classes is exactly zero
+        assert float(ours.abs().max()) < 1e-12
+    else:
+        assert relative_error(ours, oracle) <= tolerance
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("margin", [None, 1.1, 2.0])
+@pytest.mark.parametrize("hessian", HESSIANS)
+@pytest.mark.parametrize(("distance", "normalized"), KINDS)
+@pytest.mark.parametrize("case", LABELS)
+def test_every_combination(case, distance, normalized, hessian, margin, bias):
+    labels = torch.tensor(LABELS[case])
+    h, head = make_features(len(labels), 3), make_head(3, 3, bias)
+    assert_matches(h, labels, head, distance, normalized, hessian, margin)
+
+
+@pytest.mark.parametrize("hessian", HESSIANS)
+@pytest.mark.parametrize(("distance", "normalized"), KINDS)
+def test_duplicates(distance, normalized, hessian):
+    labels = torch.tensor([0, 0, 1, 1, 0])
+    h = make_features(5, 2)
+    h[1], h[3] = h[0], h[0]  # one duplicate in the class, one across classes
+    assert_matches(h, labels, make_head(2, 2, True), distance, normalized, hessian, 0.5)
+    assert_matches(h, labels, make_head(2, 2, True), distance, normalized, hessian, None)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    kind=st.sampled_from(KINDS),
+    hessian=st.sampled_from(HESSIANS),
+    labels=st.lists(st.integers(0, 3), min_size=3, max_size=7).filter(lambda x: len(set(x)) > 1),
+    shape=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    scale=st.sampled_from([1e-12, 1e-3, 1.0, 1e3, 1e12]),
+    margin=st.sampled_from([None, 0.7]),
+    bias=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_any_shape_scale_and_imbalance(kind, hessian, labels, shape, scale, margin, bias, seed):
+    head = make_head(*shape, bias, seed)
+    h = make_features(len(labels), shape[1], seed + 1) * scale
+    assert_matches(h, torch.tensor(labels), head, *kind, hessian, margin, tolerance=1e-7)
+
+
+@pytest.mark.parametrize("hessian", HESSIANS)
+@pytest.mark.parametrize(("distance", "normalized"), KINDS)
+@pytest.mark.parametrize("margin", [None, 1.2])
+def test_miner_pairs_and_triplets(distance, normalized, hessian, margin):
+    h, head = make_features(5, 3), make_head(2, 3, True)
+    pairs = tuple(torch.tensor(i) for i in ([0, 1, 1], [1, 0, 2], [0, 2, 3, 3], [3, 4, 1, 1]))
+    triplets = tuple(torch.tensor(i) for i in ([0, 0, 3], [1, 2, 4], [3, 4, 0]))
+    for indices, (a1, p, a2, n) in (
+        (pairs, pairs),
+        (triplets, (triplets[0], triplets[1], triplets[0], triplets[2])),
+    ):
+        f = coordinates(h, head, distance, normalized)
+        targets = torch.zeros(5, 5, dtype=torch.float64)
+        for i, j in zip(a1.tolist(), p.tolist(), strict=True):
+            targets[i, j] += 1 / len(a1)
+        if hessian != "positives":
+            for i, j in zip(a2.tolist(), n.tolist(), strict=True):
+                if margin is None or (f[i] - f[j]).norm() <= margin:
+                    targets[i, j] -= 1 / len(a2)
+        oracle = dense_ggn(
+            h, head.weight, head.bias, targets,
+            distance=distance, normalized=normalized, cross=hessian != "fixed",
+        ).diagonal()
+        contrast = Contrast.of(distance, hessian, normalized=normalized, margin=margin)
+        ours = batch_curvature(h, head, contrast, indices_tuple=indices).value
+        assert relative_error(head.flatten_augmented(ours), oracle) < 1e-10
