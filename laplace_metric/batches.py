@@ -1,4 +1,4 @@
-"""Reading a loader: one validated ``(inputs, labels)`` batch after the other, on the right device."""
+"""Reading a loader: one checked ``(inputs, labels)`` batch after the other, on one device."""
 
 from __future__ import annotations
 
@@ -34,6 +34,12 @@ def to_device(inputs: Inputs, device: torch.device) -> Inputs:
     if isinstance(inputs, (tuple, list)):
         return type(inputs)(to_device(value, device) for value in inputs)
     return inputs
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model's parameters live; the CPU for a model without any."""
+    parameter = next(model.parameters(), None)
+    return torch.device("cpu") if parameter is None else parameter.device
 
 
 def check_labels(labels: Any, *, name: str = "labels") -> Tensor:

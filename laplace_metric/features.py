@@ -19,7 +19,7 @@ from torch import Tensor
 from laplace_metric.errors import InputError, LabelError, NonFiniteError
 
 BLOCK_BYTES = 4 * 2**20
-"""Bytes of features in one block: small enough for a CPU's cache, large enough for a full product."""
+"""Bytes of one block: small enough for a CPU's cache, large enough for a full-speed product."""
 
 
 def block_rows(n_columns: int, itemsize: int, budget: int = BLOCK_BYTES) -> int:
@@ -33,7 +33,7 @@ class FeatureStore:
     Parameters
     ----------
     memory_bytes : int
-        Features beyond this many bytes go to a temporary file (float32 or float64, D numbers a row).
+        Features beyond this many bytes go to a temporary file (float32 or float64).
     directory : str or None
         Where that file lives; None: the system's temporary folder.
 
@@ -83,10 +83,12 @@ class FeatureStore:
 
     def _spill(self) -> None:
         if self._file is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="laplace_metric_", dir=self._directory)
+            self._folder = tempfile.TemporaryDirectory(
+                prefix="laplace_metric_", dir=self._directory
+            )
             self._file = open(Path(self._folder.name) / "features.bin", "wb")  # noqa: SIM115
         for chunk in self._chunks:
-            self._file.write(memoryview(chunk.cpu().contiguous().numpy()).cast("B"))
+            self._file.write(chunk.cpu().contiguous().numpy().data.cast("B"))
         self._chunks = [self._chunks[-1][:0]]  # keeps width, dtype and device
 
     def _all(self) -> Tensor:
@@ -152,7 +154,9 @@ class FeatureStore:
 def check_shapes(features: Tensor, labels: Tensor, *, where: str) -> None:
     """Raise unless features are floats [N, D] with one label a row."""
     if features.ndim != 2 or not features.is_floating_point():
-        raise InputError(f"{where} is {features.dtype} {tuple(features.shape)}: pass floats [N, D].")
+        raise InputError(
+            f"{where} is {features.dtype} {tuple(features.shape)}: pass floats [N, D]."
+        )
     if len(features) != len(labels):
         raise LabelError(f"{where} has {len(features)} rows but {len(labels)} labels.")
 

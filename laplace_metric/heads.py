@@ -8,7 +8,7 @@ is found out by comparing numbers, so it works for a normalisation layer and for
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +27,12 @@ class Captured:
     features: Tensor
     raw: Tensor
     output: Tensor
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Captured]) -> Captured:
+        """One pass out of several."""
+        names = ("features", "raw", "output")
+        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
 
 
 @dataclass(frozen=True)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from math import isfinite
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
-from laplace_metric.errors import EmptyLoaderError, InputError, NonFiniteError
+from laplace_metric.batches import Inputs, call_model, labelled_batches
+from laplace_metric.errors import InputError, NonFiniteError
 
-Loader = Collection[Any] | Iterable[Any]
 Loss = Callable[..., Tensor]
 
 
 def train_embedder(
     model: nn.Module,
-    loader: Loader,
+    loader: Iterable[Any],
     loss: Loss,
     *,
     epochs: int,
@@ -30,15 +30,17 @@ def train_embedder(
 ) -> list[float]:
     """Train an embedder with a metric loss, in place.
 
-    The model is in train mode while it trains and gets its mode back afterwards, also when
-    training is interrupted: it then holds the weights of the last finished step.
+    The model and its parts are in train mode while it trains and get their modes back
+    afterwards, also when training is interrupted: the model then holds the weights of the last
+    finished step.
 
     Parameters
     ----------
     model : nn.Module
         Inputs -> embeddings [B, Z].
     loader : iterable of (inputs, labels)
-        Gone through once an epoch; `inputs` and `labels` are moved to the model's device.
+        Gone through once an epoch; `inputs` (a tensor, a tuple or a dict, as the model takes
+        them) and `labels` are moved to the model's device.
     loss : callable
         ``loss(embeddings, labels)`` -> scalar, such as a loss of pytorch-metric-learning;
         with a miner ``loss(embeddings, labels, miner(embeddings, labels))``.
@@ -63,7 +65,9 @@ def train_embedder(
     InputError
         If `epochs` is below 1, or neither model nor loss has a trainable parameter.
     EmptyLoaderError
-        If the loader yields no batch.
+        If the loader yields no batch (a generator can be read only once).
+    LabelError
+        If a batch has no labels, or labels of the wrong kind.
     NonFiniteError
         If the loss becomes NaN or infinite; the step is not taken.
 
@@ -81,20 +85,30 @@ def train_embedder(
         raise InputError(f"epochs={epochs} must be at least 1.")
     modules = [module for module in (model, loss) if isinstance(module, nn.Module)]
     optimizer = optimizer or _default_optimizer(modules)
-    modes = [module.training for module in modules]
     step = _make_step(model, loss, miner, optimizer)
+    device = next(chain(model.parameters(), model.buffers()), torch.empty(0)).device
     losses: list[float] = []
+    with _train_mode(modules):
+        for epoch in range(epochs):
+            title = f"epoch {epoch + 1}/{epochs}" + (f", loss {losses[-1]:.4g}" if epoch else "")
+            batches = labelled_batches(loader, device, progress=progress, description=title)
+            losses.append(_train_epoch(step, batches))
+            if scheduler is not None:
+                scheduler.step()
+    return losses
+
+
+@contextmanager
+def _train_mode(modules: list[nn.Module]) -> Iterator[None]:
+    """Train mode inside; outside, every submodule has the mode that it had."""
+    before = [(part, part.training) for module in modules for part in module.modules()]
     try:
         for module in modules:
             module.train()
-        for epoch in range(epochs):
-            losses.append(_train_epoch(step, loader, f"epoch {epoch + 1}/{epochs}", progress))
-            if scheduler is not None:
-                scheduler.step()
+        yield
     finally:
-        for module, mode in zip(modules, modes, strict=True):
-            module.train(mode)
-    return losses
+        for part, mode in before:
+            part.training = mode
 
 
 def _default_optimizer(modules: list[nn.Module]) -> torch.optim.Optimizer:
@@ -107,13 +121,11 @@ def _default_optimizer(modules: list[nn.Module]) -> torch.optim.Optimizer:
 
 def _make_step(
     model: nn.Module, loss: Loss, miner: Callable[..., Any] | None, optimizer: torch.optim.Optimizer
-) -> Callable[[Any, Tensor], float]:
+) -> Callable[[Inputs, Tensor], float]:
     """One optimisation step on a batch, returning its loss."""
-    device = next(chain(model.parameters(), model.buffers()), torch.empty(0)).device
 
-    def step(inputs: Any, labels: Tensor) -> float:
-        labels = labels.to(device)
-        embeddings = model(inputs.to(device))
+    def step(inputs: Inputs, labels: Tensor) -> float:
+        embeddings = call_model(model, inputs)
         mined = () if miner is None else (miner(embeddings, labels),)
         value = loss(embeddings, labels, *mined)
         number = float(value.detach())
@@ -131,14 +143,11 @@ def _make_step(
 
 
 def _train_epoch(
-    step: Callable[[Any, Tensor], float], loader: Loader, title: str, progress: bool
+    step: Callable[[Inputs, Tensor], float], batches: Iterable[tuple[Inputs, Tensor]]
 ) -> float:
+    """Go through the batches once; the mean loss."""
     total, seen = 0.0, 0
-    with tqdm(loader, desc=title, disable=not progress, leave=False) as bar:
-        for inputs, labels in bar:
-            total += step(inputs, labels) * len(labels)
-            seen += len(labels)
-            bar.set_postfix(loss=f"{total / seen:.4f}", refresh=False)
-    if not seen:
-        raise EmptyLoaderError("loader yielded no batch. A generator can be read only once.")
+    for inputs, labels in batches:
+        total += step(inputs, labels) * len(labels)
+        seen += len(labels)
     return total / seen

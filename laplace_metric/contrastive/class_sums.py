@@ -3,8 +3,8 @@
 Every target is one of two numbers, ``y_ij = 1/P`` inside a class and ``-b`` between classes
 (``b = 1/M``, or 0 where negatives do not count here), so sums over pairs are sums over classes:
 
-    w_i = n_c/P - b (N - n_c)          m_i = s_c/P - b (s - s_c)              c the class of i
-    sum_ij y_ij J^_i^T J^_j = (1/P + b) sum_c G_c^T G_c - b G^T G             G_c = sum_{i in c} J^_i
+    w_i = n_c/P - b (N - n_c)          m_i = s_c/P - b (s - s_c)           c the class of i
+    sum_ij y_ij J^_i^T J^_j = (1/P + b) sum_c G_c^T G_c - b G^T G          G_c = sum_{i in c} J^_i
 
 with s_c the class sum of directions, s = sum_c s_c, G = sum_c G_c. Two phases, each one pass over
 the features: class sums, then the products. (Derived from LAM, paper 001, eqs 12 and 98-102.)

@@ -9,7 +9,8 @@ the Jacobian of what the distance compares (of ``u_i``). Then, for a pair weight
     cross block:    d2l_12 = -y_ij J^_i^T J^_j       both on the sphere (euclidean and arccos)
     diagonal block: sum_j d2l_11 = J_i^T B_i J_i     with B_i = 2 T_i / r_i^2, where
         euclidean:  T_i = w_i (I - u_i u_i^T)                        w_i = sum_j y_ij
-        arccos:     T_i = k_i I + u m^T + m u^T - 3 k_i u u^T        m_i = sum_j y_ij u_j, k = <u, m>
+        arccos:     T_i = k_i I + u m^T + m u^T - 3 k_i u u^T        m_i = sum_j y_ij u_j
+                                                                     k_i = <u_i, m_i>
 
 The raw euclidean distance is the same with ``u = 0`` and ``r = 1``: all its output dimensions
 share one curvature, so a single one is computed. (LAM, paper 001, eqs 85 and 94-97; the arccos

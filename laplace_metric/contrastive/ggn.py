@@ -110,9 +110,7 @@ def all_pairs_curvature(
         extra, error = _margin_value(store, head, contrast, sums, reference, generator)
         value = value + extra
     rows = len(head.weight)
-    return Curvature(
-        value.expand(rows, -1), None if error is None else error.expand(rows, -1)
-    )
+    return Curvature(value.expand(rows, -1), None if error is None else error.expand(rows, -1))
 
 
 def _class_sum_value(
@@ -181,8 +179,6 @@ def _tuple_curvature(
 ) -> Curvature:
     points = contrast.geometry.points(head.augment(features), head.raw(features))
     kind = contrast.approximation
-    targets = tuple_targets(
-        indices, points.coordinates, contrast.margin, negatives=kind.negatives
-    )
+    targets = tuple_targets(indices, points.coordinates, contrast.margin, negatives=kind.negatives)
     value = dense_diagonal(points, targets, contrast.geometry, cross=kind.cross)
     return Curvature(value.expand(len(head.weight), -1))

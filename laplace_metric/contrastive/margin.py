@@ -77,7 +77,13 @@ def reference_part(
     estimates = torch.stack(
         [
             negative_part(
-                store, head, geometry, margin, negative_weight * n / size, cross=cross, columns=group
+                store,
+                head,
+                geometry,
+                margin,
+                negative_weight * n / size,
+                cross=cross,
+                columns=group,
             )
             for group in chosen.split(size)
         ]
@@ -159,4 +165,7 @@ class _Columns:
 
     def _row_blocks(self) -> Iterator[tuple[Points, Tensor]]:
         for rows, h in self.store.blocks():
-            yield self.geometry.points(self.head.augment(h), self.head.raw(h)), self.store.labels[rows]
+            yield (
+                self.geometry.points(self.head.augment(h), self.head.raw(h)),
+                self.store.labels[rows],
+            )

@@ -52,7 +52,7 @@ def inside_margin(rows: Tensor, columns: Tensor, margin: float) -> Tensor:
 
 
 def class_weights(class_counts: Tensor, *, negatives: bool) -> Tensor:
-    """``w_c = sum_j y_ij = n_c/P - (N - n_c)/M`` [C] float64; the second term only if ``negatives``.
+    """``w_c = sum_j y_ij = n_c/P - (N - n_c)/M`` [C] float64; ``n_c/P`` without negatives.
 
     The numerator is an integer difference, so w_c is exactly 0 for balanced classes.
 

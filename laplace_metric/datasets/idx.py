@@ -108,8 +108,4 @@ def read(request: Request) -> ImageSet:
 def _find(request: Request, kind: str) -> Path:
     folder = FAMILIES[request.name][0]
     stem = f"{folder}/raw/{PREFIX[request.split]}-{kind}"
-    hint = (
-        f"Put the original file of {folder} there, gzipped or not (the layout that torchvision "
-        "writes), or call load with download=True."
-    )
-    return request.file(stem + ".gz", stem, hint=hint)
+    return request.file(stem + ".gz", stem)

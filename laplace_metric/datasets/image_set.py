@@ -110,6 +110,8 @@ class ImageSet:
         image by image. The last batch may be smaller. With `shuffle` the order is drawn anew
         each pass, from `generator` where one is given.
         """
+        if batch_size < 1:
+            raise InputError(f"batch_size={batch_size} must be at least 1.")
         data = _Rows(self)
         order = RandomSampler(data, generator=generator) if shuffle else SequentialSampler(data)
         # DataLoader draws a worker seed every pass: its own generator keeps the global one intact
@@ -146,40 +148,3 @@ def _check_labels(labels: Tensor, n_images: int, n_classes: int) -> None:
             f"labels must lie in 0..{n_classes - 1}, one class_names entry each, but they run "
             f"from {int(labels.min())} to {int(labels.max())}."
         )
-
-
-def split_classes(
-    image_set: ImageSet, train_classes: int | Iterable[int]
-) -> tuple[ImageSet, ImageSet]:
-    """Split by class into (seen, unseen), the protocol of zero-shot retrieval.
-
-    Parameters
-    ----------
-    image_set : ImageSet
-    train_classes : int or iterable of int
-        The seen classes: the first so many, or a list of labels. Labels and class names keep
-        their meaning in both halves.
-
-    Raises
-    ------
-    InputError
-        If a class is out of range, or one half would hold no class.
-
-    Examples
-    --------
-    >>> images = torch.zeros(4, 1, 2, 2)
-    >>> four = ImageSet(images, torch.tensor([0, 1, 2, 1]), "four", ("a", "b", "c"))
-    >>> seen, unseen = split_classes(four, 2)
-    >>> seen.labels, unseen.labels
-    (tensor([0, 1, 1]), tensor([2]))
-    """
-    n_classes = len(image_set.class_names)
-    chosen = range(train_classes) if isinstance(train_classes, int) else train_classes
-    seen = sorted({int(label) for label in chosen})
-    if not 0 < len(seen) < n_classes or seen[0] < 0 or seen[-1] >= n_classes:
-        raise InputError(
-            f"train_classes={train_classes!r} must name at least one and not all of the "
-            f"{n_classes} classes 0..{n_classes - 1}."
-        )
-    mask = torch.isin(image_set.labels, torch.tensor(seen))
-    return image_set.subset(mask), image_set.subset(~mask)

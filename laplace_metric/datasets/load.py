@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 
 from laplace_metric.datasets import cifar10, idx, omniglot, sklearn_sets
+from laplace_metric.datasets import download as fetch
 from laplace_metric.datasets.image_set import ImageSet
 from laplace_metric.datasets.request import Request
 from laplace_metric.errors import InputError, UnknownNameError
@@ -30,6 +31,7 @@ def load(
     *,
     size: int | None = None,
     colour: bool = False,
+    download: bool = False,
 ) -> ImageSet:
     """Read an image set into memory.
 
@@ -51,6 +53,10 @@ def load(
     colour : bool
         Three channels for ``"photographs"``, instead of grey.
 
+    download : bool
+        First fetch what `data` lacks of this split, from where its authors publish it (needs
+        the extra ``laplace-metric[data]``). Without it nothing is ever fetched.
+
     Raises
     ------
     UnknownNameError
@@ -59,7 +65,9 @@ def load(
         If a file is missing (the message names it), or an option is out of range or of
         another set.
     FileFormatError
-        If a file is damaged.
+        If a file is damaged, or a download is not the file that was published.
+    LaplaceMetricError
+        If a download is impossible.
 
     Examples
     --------
@@ -71,7 +79,10 @@ def load(
     if split not in SPLITS:
         raise UnknownNameError("split", split, SPLITS)
     _check_options(name, limit, size, colour)
-    return READERS[name](Request(name, split, data, limit, size, colour))
+    request = Request(name, split, data, limit, size, colour)
+    if download:
+        fetch.download(request)
+    return READERS[name](request)
 
 
 def _check_options(name: str, limit: int | None, size: int | None, colour: bool) -> None:

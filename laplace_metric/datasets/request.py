@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from laplace_metric.datasets.remotes import REMOTES
 from laplace_metric.errors import InputError
 
 VARIABLE = "LAPLACE_METRIC_DATA"
@@ -16,7 +17,7 @@ VARIABLE = "LAPLACE_METRIC_DATA"
 
 @dataclass(frozen=True)
 class Request:
-    """One call of `load`, as the readers see it."""
+    """One call of `load`, as the readers see it; the fields are the arguments of `load`."""
 
     name: str
     split: str
@@ -30,7 +31,7 @@ class Request:
         """Name and split, as it stands in `ImageSet.name`."""
         return f"{self.name}/{self.split}"
 
-    def folder(self) -> Path:
+    def folder(self, create: bool = False) -> Path:
         """The data folder: the argument `data`, else the environment variable."""
         given = self.data if self.data is not None else os.environ.get(VARIABLE)
         if not given:
@@ -39,20 +40,27 @@ class Request:
                 f"environment variable {VARIABLE}."
             )
         folder = Path(given).expanduser()
+        if create:
+            folder.mkdir(parents=True, exist_ok=True)
         if not folder.is_dir():
             raise InputError(f"data={str(given)!r} is not a folder.")
         return folder
 
-    def file(self, *choices: str, hint: str) -> Path:
+    def file(self, *choices: str) -> Path:
         """The first of the files `choices` (relative to the data folder) that exists."""
         folder = self.folder()
         for choice in choices:
             if (folder / choice).is_file():
                 return folder / choice
         looked = " or ".join(str(folder / choice) for choice in choices)
-        raise InputError(f"{self.title} needs the file {looked}, which is not there. {hint}")
+        remotes = REMOTES.get((self.name, self.split), ())
+        urls = " ".join(remote.url for remote in remotes if remote.path in choices)
+        raise InputError(
+            f"{self.title} needs the file {looked}, which is not there. Pass download=True, or "
+            f"put the original there by hand{': ' + urls if urls else '.'}"
+        )
 
     def rows(self, n: int) -> Tensor:
-        """Rows to keep of `n`: all, or `limit` evenly spaced ones, so sorted sets keep all classes."""
+        """Rows to keep of `n`: all, or `limit` evenly spaced ones (sorted sets stay mixed)."""
         kept = n if self.limit is None else min(self.limit, n)
         return torch.arange(kept) * n // max(kept, 1)

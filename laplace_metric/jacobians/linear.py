@@ -29,9 +29,9 @@ class LinearJacobian:
 
     @classmethod
     def of(cls, module: nn.Linear) -> LinearJacobian:
-        """Read an ``nn.Linear``; the tensors are shared, not copied."""
-        bias = None if module.bias is None else module.bias.detach()
-        return cls(module.weight.detach(), bias)
+        """Read an ``nn.Linear``; tensors are shared (half precision becomes a float32 copy)."""
+        bias = None if module.bias is None else at_least_float32(module.bias.detach())
+        return cls(at_least_float32(module.weight.detach()), bias)
 
     @property
     def n_parameters(self) -> int:
@@ -92,3 +92,8 @@ class LinearJacobian:
         z = features @ weight.flatten(0, 1).mT  # [B, n Z]
         z = z.unflatten(1, weight.shape[:2]).transpose(0, 1)  # [n, B, Z]
         return z if bias is None else z + bias[:, None, :]
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """The tensor itself in float32 or float64; a float32 copy of anything shorter."""
+    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()

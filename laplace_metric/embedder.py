@@ -1,0 +1,235 @@
+"""``LaplaceEmbedder``: the front door. A trained embedder in, distributions over embeddings out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from laplace_metric import prior, serialization
+from laplace_metric.batches import Inputs, device_of, labelled_batches, to_device
+from laplace_metric.contract import Draw, ProbabilisticEmbedder, check_count
+from laplace_metric.curvature import DiagonalCurvature
+from laplace_metric.distributions import DiagonalGaussian, ProjectedNormal
+from laplace_metric.embedding import Embedding
+from laplace_metric.errors import InputError, NotFittedError, UnknownNameError
+from laplace_metric.fitting import FitOptions, Fitted, fit_posterior
+from laplace_metric.heads import Captured, Head, capture
+from laplace_metric.jacobians import LinearJacobian, at_least_float32
+from laplace_metric.posterior import Posterior
+from laplace_metric.settings import Miner, Settings
+
+Metric = Callable[[Embedding, Tensor], float]
+"""(embeddings of N inputs, labels [N]) -> score, higher is better."""
+
+
+class LaplaceEmbedder(ProbabilisticEmbedder):
+    """A Laplace posterior over the last layer of a trained embedder (LAM, paper 001).
+
+    Parameters
+    ----------
+    model : nn.Module
+        Inputs -> [B, Z]. Never changed: weights, modes, hooks and gradients stay as they are.
+    head : module, dotted name or None
+        The linear layer that gets the posterior; None: the last ``nn.Linear`` that runs.
+    distance : "arccos" | "euclidean"
+        With arccos (or a model that l2-normalises) embeddings are directions on the unit sphere.
+    hessian : "fixed" | "positives" | "full"
+        Which pairs and blocks of the Gauss-Newton matrix count.
+    structure : "diag"
+        How the curvature is stored.
+    margin : float or None
+        Negative pairs farther apart than this do not count; None: every negative pair counts.
+    prior_precision : float > 0
+        Precision of the isotropic Gaussian prior over the head's parameters.
+    n_effective : float > 0 or None
+        Turns the curvature, an average over pairs, into a sum over data; None: fitted points.
+    pairs : "all" | "batch" | miner
+        All pairs of the data set (exact), all pairs of each loader batch, or the tuples that a
+        pytorch-metric-learning miner picks from each batch.
+
+    Raises
+    ------
+    UnknownNameError, InputError
+        For names that do not exist and numbers out of range.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
+    >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+    >>> embedder = LaplaceEmbedder(model).fit([(x, y)], progress=False)
+    >>> embedder(x).variance.shape
+    torch.Size([20, 2])
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        head: nn.Module | str | None = None,
+        distance: str = "arccos",
+        hessian: str = "fixed",
+        structure: str = "diag",
+        margin: float | None = None,
+        prior_precision: float = 1.0,
+        n_effective: float | None = None,
+        pairs: str | Miner = "all",
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise InputError(f"model is a {type(model).__name__}: pass a torch.nn.Module.")
+        self.model, self.head = model, head
+        self.settings = Settings(
+            distance, hessian, structure, margin, prior_precision, n_effective, pairs
+        )
+        self._fitted: Fitted | None = None
+
+    def fit(
+        self,
+        loader: Iterable[Any],
+        *,
+        progress: bool = True,
+        reference: int | None = None,
+        generator: torch.Generator | None = None,
+        memory_bytes: int = FitOptions.memory_bytes,
+    ) -> LaplaceEmbedder:
+        """Fit the posterior from ``(inputs, labels)`` batches; the model runs over them once.
+
+        Parameters
+        ----------
+        reference : int or None
+            With a finite margin: estimate in-margin negatives from this many random points
+            (``hessian_.standard_error`` says how well); None: exact, O(N^2).
+        generator : torch.Generator or None
+            Picks the reference points (a CPU generator).
+        memory_bytes : int
+            Head inputs beyond this go to a temporary file that is removed at the end.
+
+        Raises
+        ------
+        HeadError, DtypeError, LabelError, NonFiniteError, EmptyLoaderError
+            Nothing changes if fitting fails or is interrupted.
+        """
+        options = FitOptions(reference, generator, memory_bytes, progress)
+        self._fitted = fit_posterior(self.model, self.head, loader, self.settings, options)
+        return self
+
+    @property
+    def fitted_(self) -> Fitted:
+        """Head, posterior and number of points; ``NotFittedError`` before ``fit``."""
+        if self._fitted is None:
+            raise NotFittedError("this LaplaceEmbedder is not fitted: call fit(loader) first.")
+        return self._fitted
+
+    @property
+    def posterior_(self) -> Posterior:
+        """The Gaussian over the head's parameters."""
+        return self.fitted_.posterior
+
+    @property
+    def hessian_(self) -> DiagonalCurvature:
+        """The curvature after the positivity step, before n_effective and prior."""
+        return self.posterior_.curvature
+
+    @property
+    def head_(self) -> Head:
+        """The head that was found."""
+        return self.fitted_.head
+
+    def __call__(self, inputs: Inputs) -> Embedding:
+        """Distributions over the embeddings of a batch, in closed form: one forward pass."""
+        return self._embedding(self._seen(inputs), self.posterior_.variance)
+
+    def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
+        """n embedders from the posterior: a function from inputs to [n, B, Z]."""
+        check_count("n", n)
+        weights = self.posterior_.sample(n, generator)
+        jacobian = LinearJacobian.of(self.head_.module)
+
+        def embed(inputs: Inputs) -> Tensor:
+            z = jacobian.perturbed(self._seen(inputs).features, weights)
+            return nn.functional.normalize(z, dim=-1) if self.spherical else z
+
+        return embed
+
+    @property
+    def spherical(self) -> bool:
+        """Whether embeddings are directions: arccos, or a model that l2-normalises."""
+        return self.settings.contrast(normalized=self.head_.normalized).geometry.spherical
+
+    def _seen(self, inputs: Inputs) -> Captured:
+        seen = capture(self.model, self.head_, to_device(inputs, device_of(self.model)))
+        return Captured(at_least_float32(seen.features), at_least_float32(seen.raw), seen.output)
+
+    def _embedding(self, seen: Captured, variance: Tensor) -> Embedding:
+        kind = ProjectedNormal if self.spherical else DiagonalGaussian
+        spread = LinearJacobian.of(self.head_.module).variance(seen.features, variance)
+        return Embedding(kind(seen.raw, spread))
+
+    def optimize_prior_precision(
+        self,
+        method: str = "marglik",
+        *,
+        loader: Iterable[Any] | None = None,
+        metric: Metric | None = None,
+        bounds: Sequence[float] = prior.BOUNDS,
+        progress: bool = True,
+    ) -> float:
+        """Tune the prior precision, adopt it and return it.
+
+        Parameters
+        ----------
+        method : "marglik" | "validation"
+            Log marginal likelihood (needs no data), or the best ``metric`` on ``loader``.
+        metric : (Embedding, labels [N]) -> float, higher is better.
+
+        Warns
+        -----
+        PriorAtEdgeWarning
+            If the result lies at an end of ``bounds``.
+        """
+        if method not in ("marglik", "validation"):
+            raise UnknownNameError("method", method, ("marglik", "validation"))
+        if method == "marglik":
+            tuned = prior.by_marginal_likelihood(self.posterior_, bounds)
+        else:
+            tuned = prior.by_validation(self._validation_score(loader, metric, progress), bounds)
+        self._fitted = self.fitted_.with_prior_precision(tuned)
+        self.settings = replace(self.settings, prior_precision=tuned)
+        return tuned
+
+    def _validation_score(
+        self, loader: Iterable[Any] | None, metric: Metric | None, progress: bool
+    ) -> Callable[[float], float]:
+        if loader is None or metric is None:
+            raise InputError("method='validation' needs loader= and metric=.")
+        device = device_of(self.model)
+        batches = labelled_batches(loader, device, progress=progress, description="Validating")
+        pairs = [(self._seen(inputs), labels) for inputs, labels in batches]
+        seen, target = Captured.concatenate([s for s, _ in pairs]), torch.cat([y for _, y in pairs])
+
+        def score(tau: float) -> float:
+            variance = self.posterior_.with_prior_precision(tau).variance
+            return float(metric(self._embedding(seen, variance), target))
+
+        return score
+
+    def save(self, path: str | Path) -> None:
+        """Write the posterior (not the model) to folder ``path``: safetensors + JSON, atomic."""
+        serialization.save(Path(path), self.settings, self.fitted_)
+
+    @classmethod
+    def load(cls, path: str | Path, model: nn.Module) -> LaplaceEmbedder:
+        """Read a posterior and put it on ``model``, whose head must be the fitted one.
+
+        Raises
+        ------
+        FileFormatError
+            If the folder is not ours, damaged, newer, or its head is not that of ``model``.
+        """
+        settings, fitted = serialization.load(Path(path), model)
+        embedder = cls(model, head=fitted.head.module)
+        embedder.settings, embedder._fitted = settings, fitted
+        return embedder

@@ -1,0 +1,85 @@
+"""``Embedding``: what every uncertainty method returns for a batch of inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from laplace_metric.distributions import EmbeddingDistribution
+from laplace_metric.errors import EmptyLoaderError
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """A batch of uncertain embeddings.
+
+    Parameters
+    ----------
+    distribution : EmbeddingDistribution
+        B distributions over R^Z or over the unit sphere.
+    score : Tensor [B] or None
+        A method's own uncertainty, where it is not the variance.
+
+    Examples
+    --------
+    >>> from laplace_metric.distributions import DiagonalGaussian
+    >>> e = Embedding(DiagonalGaussian(torch.zeros(2, 3), torch.full((2, 3), 0.5)))
+    >>> e.uncertainty
+    tensor([1.5000, 1.5000])
+    """
+
+    distribution: EmbeddingDistribution
+    score: Tensor | None = None
+
+    @property
+    def mean(self) -> Tensor:
+        """The embedding to search with [B, Z] (unit length on the sphere)."""
+        return self.distribution.mean
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance of each coordinate [B, Z] (of the tangent, on the sphere)."""
+        return self.distribution.variance
+
+    @property
+    def uncertainty(self) -> Tensor:
+        """One number per input [B], larger = less certain.
+
+        The method's own score where it has one, else the trace of the covariance: the expected
+        squared distance of the embedding from its mean.
+        """
+        return self.variance.sum(-1) if self.score is None else self.score
+
+    @property
+    def concentration(self) -> Tensor:
+        """von Mises-Fisher concentration of the direction [B], in [0, inf]."""
+        return self.distribution.concentration
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """Draws [n, B, Z], independent between inputs.
+
+        For draws that share their weights between inputs use the method's ``sample``.
+        """
+        return self.distribution.sample(n, generator)
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+    def __getitem__(self, index: Any) -> Embedding:
+        """A part of the batch, by slice, boolean mask or index tensor."""
+        score = None if self.score is None else self.score[index]
+        return Embedding(self.distribution.select(index), score)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Embedding]) -> Embedding:
+        """One batch out of several of the same method."""
+        if not parts:
+            raise EmptyLoaderError("no embeddings to concatenate: the loader yielded no batch.")
+        kind = type(parts[0].distribution)
+        distribution = kind.concatenate([part.distribution for part in parts])
+        scores = [part.score for part in parts if part.score is not None]
+        return cls(distribution, torch.cat(scores) if scores else None)

@@ -1,0 +1,105 @@
+"""A value on disk: a folder with ``posterior.json`` and the safetensors file that it names.
+
+The tensors are written first, under a name that holds their hash; replacing the JSON is the one
+atomic step that makes them current. A reader sees the old posterior or the new one, never a mix.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import save as tensors_to_bytes
+from torch import Tensor, nn
+
+from laplace_metric.errors import FileFormatError
+
+FORMAT = "laplace_metric.posterior"
+VERSION = 1
+INDEX = "posterior.json"
+
+
+def write(folder: Path, content: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Make ``content`` (JSON) and ``tensors`` the current posterior of ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data = tensors_to_bytes({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
+    digest = hashlib.sha256(data).hexdigest()
+    name = f"posterior-{digest[:16]}.safetensors"
+    _replace(folder / name, data)
+    header = {"format": FORMAT, "version": VERSION, "tensors": name, "sha256": digest}
+    _replace(folder / INDEX, json.dumps({**header, **content}, indent=2).encode())
+    for old in folder.glob("posterior-*.safetensors"):
+        if old.name != name:
+            old.unlink(missing_ok=True)
+
+
+def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The JSON content and the tensors of a posterior.
+
+    Raises
+    ------
+    FileFormatError
+        If the folder has no posterior, or one that is damaged, foreign or newer.
+    """
+    content = _index(folder)
+    path = folder / str(content.get("tensors"))
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise FileFormatError(f"{path} cannot be read: {error.strerror}.") from error
+    if hashlib.sha256(data).hexdigest() != content.get("sha256"):
+        raise FileFormatError(f"{path} is damaged: its sha256 is not the one in {INDEX}.")
+    try:
+        return content, tensors_from_bytes(data)
+    except SafetensorError as error:
+        raise FileFormatError(f"{path} is not a safetensors file: {error}.") from error
+
+
+def fingerprint(module: nn.Module) -> str:
+    """sha256 of a module's parameters, in order, with their shapes and dtypes."""
+    digest = hashlib.sha256()
+    for parameter in module.parameters():
+        digest.update(f"{tuple(parameter.shape)} {parameter.dtype}".encode())
+        plain = parameter.detach().cpu().contiguous().flatten().view(torch.uint8)
+        digest.update(plain.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _index(folder: Path) -> dict[str, Any]:
+    path = folder / INDEX
+    try:
+        content = json.loads(path.read_text())
+    except OSError as error:
+        raise FileFormatError(
+            f"{folder} holds no {INDEX}, so it is not a saved posterior."
+        ) from error
+    except ValueError as error:
+        raise FileFormatError(f"{path} is damaged: {error}.") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise FileFormatError(f"{path} was not written by laplace_metric.")
+    if content.get("version") != VERSION:
+        raise FileFormatError(
+            f"{path} has version {content.get('version')!r}, this package reads {VERSION}: "
+            "upgrade laplace-metric, or fit again."
+        )
+    return content
+
+
+def _replace(path: Path, data: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,81 @@
+"""The Laplace posterior over the head: ``q(theta) = N(theta_map, (n_eff H + tau I)^-1)``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from laplace_metric.curvature import DiagonalCurvature
+from laplace_metric.errors import InputError
+
+
+def check_positive(name: str, value: float) -> float:
+    """A finite number > 0, or ``InputError`` naming the argument."""
+    if not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise InputError(f"{name}={value!r}: pass a finite number > 0.")
+    return float(value)
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """A Gaussian over the head's parameters.
+
+    Parameters
+    ----------
+    mean : Tensor [P]
+        theta_map: the trained weights, in ``parameters_to_vector`` order.
+    curvature : DiagonalCurvature
+        H, an average over pairs.
+    n_effective : float
+        n_eff turns the average into a sum over data (the paper leaves this temperature open).
+    prior_precision : float
+        tau of the isotropic Gaussian prior.
+
+    Examples
+    --------
+    >>> curvature = DiagonalCurvature.clip(torch.tensor([1.0, 0.0]))
+    >>> Posterior(torch.zeros(2), curvature, n_effective=3, prior_precision=1).variance
+    tensor([0.2500, 1.0000])
+    """
+
+    mean: Tensor
+    curvature: DiagonalCurvature
+    n_effective: float
+    prior_precision: float
+
+    def __post_init__(self) -> None:
+        check_positive("prior_precision", self.prior_precision)
+        check_positive("n_effective", self.n_effective)
+
+    @property
+    def variance(self) -> Tensor:
+        """Diagonal of the covariance [P], in the dtype of the weights."""
+        return self.curvature.variance(self.n_effective, self.prior_precision).to(self.mean.dtype)
+
+    def with_prior_precision(self, prior_precision: float) -> Posterior:
+        """The same posterior under another prior precision."""
+        return replace(self, prior_precision=prior_precision)
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """``n`` parameter vectors [n, P]."""
+        noise = torch.randn(
+            n, len(self.mean), generator=generator, dtype=self.mean.dtype, device=self.mean.device
+        )
+        return noise.mul_(self.variance.sqrt()).add_(self.mean)
+
+    def log_prior_and_determinant(self, prior_precision: float) -> float:
+        """The part of the log marginal likelihood that depends on the prior precision tau:
+
+        ``P/2 log tau - tau/2 |theta_map|^2 - 1/2 log det(n_eff H + tau I)``
+
+        (Laplace's approximation of the evidence; the data term does not depend on tau.)
+        """
+        p, tau = len(self.mean), prior_precision
+        log_det = self.curvature.log_determinant(self.n_effective, tau)
+        return 0.5 * (
+            p * float(torch.tensor(tau, dtype=torch.float64).log())
+            - tau * float(self.mean.double().square().sum())
+            - log_det
+        )
