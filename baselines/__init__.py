@@ -1,0 +1,6 @@
+"""Methods to compare with, each with the contract of ``LaplaceEmbedder``: one file a method."""
+
+from baselines.deterministic import Deterministic
+from baselines.mc_dropout import MCDropout
+
+__all__ = ["Deterministic", "MCDropout"]

@@ -1,0 +1,93 @@
+"""MC dropout (Gal and Ghahramani 2016): dropout stays on at test time, the spread is uncertainty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from baselines.dropout_masks import MaskMaker, bernoulli_mask, dropout_layers, masked
+from laplace_metric.batches import Inputs, call_model, device_of, to_device
+from laplace_metric.contract import Draw, ProbabilisticEmbedder, check_count
+from laplace_metric.distributions import Empirical
+from laplace_metric.embedding import Embedding
+from laplace_metric.heads import evaluation_mode
+from laplace_metric.jacobians import at_least_float32
+
+
+class MCDropout(ProbabilisticEmbedder):
+    """A model with ``nn.Dropout`` layers, sampled; costs ``n_samples`` forward passes.
+
+    ``uncertainty`` is the summed variance of the draws (on the sphere: 1 - R^2 of the directions).
+
+    Parameters
+    ----------
+    model : nn.Module
+        Trained with dropout (the LAM paper, 001, uses rate 0.2 between all layers).
+    n_samples : int
+        Draws for each prediction.
+    spherical : bool
+        Whether embeddings are compared by direction; then every draw is l2-normalised.
+    generator : torch.Generator or None
+        Makes predictions reproducible.
+
+    Raises
+    ------
+    HeadError
+        If the model has no dropout layer.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 2))
+    >>> MCDropout(model, n_samples=8)(torch.ones(3, 4)).variance.shape
+    torch.Size([3, 2])
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        n_samples: int = 100,
+        spherical: bool = True,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        check_count("n_samples", n_samples)
+        self.model, self.n_samples, self.spherical = model, n_samples, spherical
+        self.generator = generator
+        self._layers = dropout_layers(model)
+
+    def fit(self, loader: Iterable[Any], *, progress: bool = True) -> MCDropout:
+        """Nothing to learn after training."""
+        return self
+
+    def __call__(self, inputs: Inputs) -> Embedding:
+        """The draws of ``n_samples`` passes, with masks independent between inputs."""
+
+        def make(_name: str, shape: tuple[int, ...], rate: float, x: Tensor) -> Tensor:
+            return bernoulli_mask(shape, rate, x, self.generator)
+
+        draws = torch.stack([self._pass(inputs, make) for _ in range(self.n_samples)])
+        return Embedding(Empirical(draws, self.spherical))
+
+    def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
+        """n thinned networks: the masks of draw s are shared by all inputs and calls."""
+        check_count("n", n)
+        kept: list[dict[str, Tensor]] = [{} for _ in range(n)]
+
+        def pass_of(masks: dict[str, Tensor], inputs: Inputs) -> Tensor:
+            def make(name: str, shape: tuple[int, ...], rate: float, x: Tensor) -> Tensor:
+                if name not in masks:
+                    masks[name] = bernoulli_mask((1, *shape[1:]), rate, x, generator)
+                return masks[name]
+
+            return self._pass(inputs, make)
+
+        return lambda inputs: torch.stack([pass_of(masks, inputs) for masks in kept])
+
+    def _pass(self, inputs: Inputs, make: MaskMaker) -> Tensor:
+        with evaluation_mode(self.model), masked(self._layers, make):
+            output = call_model(self.model, to_device(inputs, device_of(self.model)))
+        output = at_least_float32(output)
+        return nn.functional.normalize(output, dim=-1) if self.spherical else output
