@@ -31,7 +31,11 @@ def dropout_layers(model: nn.Module) -> dict[str, nn.Module]:
         If there is none with a rate above 0: then there is nothing to sample.
     """
     kinds = (*ELEMENTWISE, *CHANNELWISE)
-    layers = {n: m for n, m in model.named_modules() if isinstance(m, kinds) and m.p > 0}
+    layers: dict[str, nn.Module] = {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, kinds) and module.p > 0
+    }
     if not layers:
         raise HeadError(
             f"{type(model).__name__} has no nn.Dropout layer with p > 0, so MC dropout has nothing "

@@ -1,4 +1,4 @@
-"""MC dropout (Gal and Ghahramani 2016): dropout stays on at test time, the spread is uncertainty."""
+"""MC dropout (Gal and Ghahramani 2016): dropout stays on at test time; the spread is reported."""
 
 from __future__ import annotations
 

@@ -26,7 +26,9 @@ HESSIANS = ["full", "positives", "fixed"]
 def make_head(z: int, d: int, bias: bool, seed: int = 0) -> LinearJacobian:
     g = torch.Generator().manual_seed(seed)
     weight = torch.randn(z, d, generator=g, dtype=torch.float64)
-    return LinearJacobian(weight, torch.randn(z, generator=g, dtype=torch.float64) if bias else None)
+    return LinearJacobian(
+        weight, torch.randn(z, generator=g, dtype=torch.float64) if bias else None
+    )
 
 
 def make_features(n: int, d: int, seed: int = 1) -> torch.Tensor:
@@ -42,8 +44,13 @@ def oracle_diagonal(h, head, targets, distance, hessian, normalized):
     if hessian == "positives":
         targets = targets.clamp_min(0)
     dense = dense_ggn(
-        h, head.weight, head.bias, targets,
-        distance=distance, normalized=normalized, cross=hessian != "fixed",
+        h,
+        head.weight,
+        head.bias,
+        targets,
+        distance=distance,
+        normalized=normalized,
+        cross=hessian != "fixed",
     )
     return dense.diagonal()
 
@@ -122,8 +129,13 @@ def test_miner_pairs_and_triplets(distance, normalized, hessian, margin):
                 if margin is None or (f[i] - f[j]).norm() <= margin:
                     targets[i, j] -= 1 / len(a2)
         oracle = dense_ggn(
-            h, head.weight, head.bias, targets,
-            distance=distance, normalized=normalized, cross=hessian != "fixed",
+            h,
+            head.weight,
+            head.bias,
+            targets,
+            distance=distance,
+            normalized=normalized,
+            cross=hessian != "fixed",
         ).diagonal()
         contrast = Contrast.of(distance, hessian, normalized=normalized, margin=margin)
         ours = batch_curvature(h, head, contrast, indices_tuple=indices).value
