@@ -1,0 +1,26 @@
+"""Where the tests find real image sets, if this machine has them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+VARIABLE = "LAPLACE_METRIC_DATA"
+GIVEN = os.environ.get(VARIABLE)
+BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data"
+
+
+@pytest.fixture
+def real_data() -> Path:
+    folder = Path(GIVEN) if GIVEN else BESIDE
+    if not folder.is_dir():
+        pytest.skip(f"no real images: set {VARIABLE} to a folder that holds them")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _own_folder_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's data folder must not answer for a test's."""
+    monkeypatch.delenv(VARIABLE, raising=False)

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from laplace_metric.datasets import ImageSet
+from laplace_metric.errors import InputError, LabelError
+
+
+def numbered(n: int, dtype: torch.dtype = torch.uint8) -> ImageSet:
+    """Image i is filled with i (over 255 as a float), and so are its label and extra."""
+    values = torch.arange(n)
+    images = (values.to(dtype) if dtype == torch.uint8 else values / 255).reshape(-1, 1, 1, 1)
+    names = tuple(map(str, range(n)))
+    return ImageSet(images.expand(n, 1, 2, 3), values, "numbered", names, {"twice": 2 * values})
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_pixels_are_float32_in_unit_range(dtype: torch.dtype) -> None:
+    pixels = numbered(256, dtype).pixels()
+    assert pixels.dtype == torch.float32
+    assert torch.equal(pixels[:, 0, 0, 0], torch.arange(256) / 255)
+    assert torch.equal(numbered(256, dtype).pixels(torch.tensor([7, 3])), pixels[[7, 3]])
+
+
+@given(n=st.integers(1, 23), batch_size=st.integers(1, 9), shuffle=st.booleans())
+def test_loader_yields_every_image_once(n: int, batch_size: int, shuffle: bool) -> None:
+    loader = numbered(n).loader(batch_size, shuffle, torch.Generator().manual_seed(0))
+    batches = list(loader)
+    assert len(loader) == len(batches) == -(-n // batch_size)
+    assert [len(y) for _, y in batches[:-1]] == [batch_size] * (len(batches) - 1)
+    labels = torch.cat([y for _, y in batches])
+    assert labels.sort().values.tolist() == list(range(n))
+    assert shuffle or labels.tolist() == list(range(n))
+    pixels = torch.cat([x for x, _ in batches])
+    assert torch.equal(pixels[:, 0, 1, 2], labels / 255)
+
+
+def order(loader: object) -> list[int]:
+    labels: list[Tensor] = [y for _, y in loader]  # type: ignore[attr-defined]
+    return torch.cat(labels).tolist()
+
+
+def test_shuffle_is_reproducible_and_new_each_pass() -> None:
+    first = numbered(50).loader(8, True, torch.Generator().manual_seed(3))
+    again = numbered(50).loader(8, True, torch.Generator().manual_seed(3))
+    passes = [order(first), order(first)]
+    assert passes == [order(again), order(again)]
+    assert passes[0] != passes[1]
+    assert passes[0] != list(range(50))
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_loader_leaves_the_global_generator_alone(shuffle: bool) -> None:
+    before = torch.get_rng_state()
+    list(numbered(9).loader(2, shuffle, torch.Generator() if shuffle else None))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_loader_knows_the_number_of_images() -> None:
+    assert len(numbered(9).loader(2).dataset) == 9  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("batch_size", [0, -1])
+def test_bad_batch_size(batch_size: int) -> None:
+    with pytest.raises(InputError, match=f"batch_size={batch_size}"):
+        numbered(3).loader(batch_size)
+
+
+@pytest.mark.parametrize(
+    "indices", [[4, 1], torch.tensor([4, 1]), (i for i in (4, 1)), range(4, 0, -3)]
+)
+def test_subset_keeps_rows_aligned(indices: object) -> None:
+    part = numbered(6).subset(indices)  # type: ignore[arg-type]
+    assert part.labels.tolist() == [4, 1]
+    assert part.images[:, 0, 0, 0].tolist() == [4, 1]
+    assert part.extras["twice"].tolist() == [8, 2]
+    assert part.class_names == numbered(6).class_names
+
+
+def test_subset_by_mask_and_empty() -> None:
+    assert numbered(4).subset(torch.tensor([True, False, False, True])).labels.tolist() == [0, 3]
+    assert len(numbered(4).subset([])) == 0
+    assert list(numbered(4).subset([]).loader(2)) == []
+    with pytest.raises(InputError, match=r"mask of shape \[2\]; it must be \[4\]"):
+        numbered(4).subset(torch.tensor([True, False]))
+
+
+IMAGES = torch.zeros(2, 1, 3, 3)
+LABELS = torch.tensor([0, 1])
+
+
+@pytest.mark.parametrize("images", [IMAGES.double(), IMAGES[0], IMAGES.long()])
+def test_bad_images(images: Tensor) -> None:
+    with pytest.raises(InputError, match=r"images must be \[N, C, H, W\]"):
+        ImageSet(images, LABELS, "bad", ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    "labels", [LABELS.int(), LABELS[:1], LABELS[:, None], LABELS - 1, LABELS + 1]
+)
+def test_bad_labels(labels: Tensor) -> None:
+    with pytest.raises(LabelError, match="labels must"):
+        ImageSet(IMAGES, labels, "bad", ("a", "b"))
+
+
+def test_bad_extras() -> None:
+    with pytest.raises(InputError, match=r"extras\['counts'\] must have 2 rows"):
+        ImageSet(IMAGES, LABELS, "bad", ("a", "b"), {"counts": torch.zeros(3, 10)})

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from laplace_metric.datasets import NAMES, load
+from laplace_metric.datasets.request import Request
+from laplace_metric.errors import InputError, UnknownNameError
+
+FROM_FILES = [name for name in NAMES if name not in ("digits", "photographs")]
+
+
+def test_unknown_names_list_the_choices() -> None:
+    with pytest.raises(UnknownNameError, match=r"name='cifar100'.*'digits'.*'omniglot'"):
+        load("cifar100")
+    with pytest.raises(UnknownNameError, match=r"split='valid'.*'train', 'test'"):
+        load("digits", "valid")
+
+
+@pytest.mark.parametrize("name", FROM_FILES)
+def test_no_folder_given(name: str) -> None:
+    with pytest.raises(InputError, match=r"pass data=FOLDER or set .* LAPLACE_METRIC_DATA"):
+        load(name)
+
+
+@pytest.mark.parametrize("name", FROM_FILES)
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_empty_folder_from_argument_or_variable(
+    name: str, split: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = rf"{name}/{split} needs the file {re.escape(str(tmp_path))}.*download=True.*http"
+    with pytest.raises(InputError, match=message):
+        load(name, split, tmp_path)
+    monkeypatch.setenv("LAPLACE_METRIC_DATA", str(tmp_path))
+    with pytest.raises(InputError, match=message):
+        load(name, split)
+
+
+def test_argument_goes_before_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAPLACE_METRIC_DATA", str(tmp_path))
+    with pytest.raises(InputError, match="data='nowhere' is not a folder"):
+        load("mnist", data="nowhere")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"limit": 0}, "limit=0"),
+        ({"limit": -3}, "limit=-3"),
+        ({"size": 8}, "size=8 applies to photographs and omniglot only, not to 'digits'"),
+        ({"colour": True}, "colour=True applies to 'photographs' only"),
+    ],
+)
+def test_bad_options(options: dict[str, int], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load("digits", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("n", "limit", "rows"),
+    [
+        (5, None, [0, 1, 2, 3, 4]),
+        (5, 9, [0, 1, 2, 3, 4]),
+        (6, 3, [0, 2, 4]),
+        (5, 2, [0, 2]),
+        (5, 1, [0]),
+        (0, 4, []),
+    ],
+)
+def test_rows_are_evenly_spaced(n: int, limit: int | None, rows: list[int]) -> None:
+    assert Request("mnist", "test", limit=limit).rows(n).tolist() == rows
+
+
+def test_limit_of_a_large_set_does_not_overflow() -> None:
+    rows = Request("mnist", "test", limit=60_000).rows(10**9)
+    assert int(rows[-1]) == (60_000 - 1) * 10**9 // 60_000

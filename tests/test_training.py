@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from pytorch_metric_learning.losses import ArcFaceLoss, ContrastiveLoss
+from pytorch_metric_learning.miners import PairMarginMiner
+from torch import Tensor, nn
+
+from laplace_metric.datasets import load
+from laplace_metric.errors import EmptyLoaderError, InputError, LabelError, NonFiniteError
+from laplace_metric.training import train_embedder
+
+X = torch.tensor([[1.0, 2.0], [3.0, -1.0], [0.5, 0.0], [2.0, 2.0], [-1.0, 1.0]])
+Y = torch.tensor([0, 1, 0, 1, 0])
+BATCHES = [(X[:2], Y[:2]), (X[2:], Y[2:])]
+
+
+def squares(embeddings: Tensor, labels: Tensor) -> Tensor:
+    """A loss with a gradient that is easy to write down."""
+    return ((embeddings[:, 0] - labels) ** 2).mean()
+
+
+def linear() -> nn.Linear:
+    model = nn.Linear(2, 1, bias=False)
+    nn.init.constant_(model.weight, 0.5)
+    return model
+
+
+def by_hand(epochs: int, decay: float = 1.0) -> tuple[Tensor, list[float]]:
+    """Gradient descent on `squares`, step by step, without autograd."""
+    w, rate, losses = torch.tensor([0.5, 0.5]), 0.1, []
+    for _ in range(epochs):
+        total = 0.0
+        for x, y in BATCHES:
+            residual = x @ w - y
+            total += float((residual**2).sum())
+            w = w - rate * 2 * x.T @ residual / len(y)
+        losses.append(total / len(Y))
+        rate *= decay
+    return w, losses
+
+
+def test_steps_losses_and_schedule_match_those_by_hand() -> None:
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    losses = train_embedder(
+        model, BATCHES, squares, epochs=3, optimizer=optimizer, scheduler=scheduler, progress=False
+    )
+    w, expected = by_hand(3, decay=0.5)
+    torch.testing.assert_close(model.weight.detach()[0], w)
+    assert losses == pytest.approx(expected)
+
+
+def test_default_optimizer_trains_the_loss_too() -> None:
+    model, loss = nn.Linear(2, 3), ArcFaceLoss(2, 3)
+    before = [model.weight.detach().clone(), loss.W.detach().clone()]
+    train_embedder(model, BATCHES, loss, epochs=1, progress=False)
+    for old, new in zip(before, (model.weight, loss.W), strict=True):
+        assert (old != new).all()
+        assert float((old - new).abs().max().detach()) < 2.1e-3  # two steps of Adam at 1e-3
+
+
+def test_frozen_parameters_stay() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    model[0].requires_grad_(False)
+    before = model[0].weight.clone()
+    train_embedder(model, BATCHES, squares, epochs=1, progress=False)
+    assert torch.equal(model[0].weight, before)
+    with pytest.raises(InputError, match="requires_grad"):
+        train_embedder(model.requires_grad_(False), BATCHES, squares, epochs=1)
+
+
+def test_miner_gets_the_batch_and_the_loss_its_pairs() -> None:
+    seen: list[Any] = []
+    miner = PairMarginMiner()
+
+    def spy(embeddings: Tensor, labels: Tensor, pairs: Any) -> Tensor:
+        seen.append((pairs, miner(embeddings, labels)))
+        return embeddings.square().mean()
+
+    train_embedder(nn.Linear(2, 2), BATCHES, spy, epochs=1, miner=miner, progress=False)
+    assert len(seen) == 2
+    for pairs, expected in seen:
+        assert all(torch.equal(a, b) for a, b in zip(pairs, expected, strict=True))
+
+
+class Recorder(nn.Module):
+    """Remembers the mode of its parts in each call; interrupts or blows up on demand."""
+
+    def __init__(self, fail: BaseException | None = None) -> None:
+        super().__init__()
+        self.first, self.second = linear(), nn.BatchNorm1d(1)
+        self.fail, self.modes = fail, list[tuple[bool, ...]]()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.modes.append((self.training, self.second.training))
+        if self.fail is not None:
+            raise self.fail
+        return self.first(x)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("fail", [None, KeyboardInterrupt(), RuntimeError("broken")])
+def test_every_part_gets_its_mode_back(fail: BaseException | None) -> None:
+    model = Recorder(fail)
+    model.train()
+    model.second.eval()
+    with nullcontext() if fail is None else pytest.raises(type(fail)):
+        train_embedder(model, BATCHES, squares, epochs=1, progress=False)
+    assert model.modes[0] == (True, True)
+    assert (model.training, model.first.training, model.second.training) == (True, True, False)
+
+
+def test_interrupted_training_keeps_the_finished_steps() -> None:
+    def interrupted() -> Iterator[tuple[Tensor, Tensor]]:
+        yield BATCHES[0]
+        raise KeyboardInterrupt
+
+    model, whole = linear(), linear()
+    rate = 0.1
+    train_embedder(
+        whole,
+        BATCHES[:1],
+        squares,
+        epochs=1,
+        optimizer=torch.optim.SGD(whole.parameters(), lr=rate),
+        progress=False,
+    )
+    with pytest.raises(KeyboardInterrupt):
+        train_embedder(
+            model,
+            interrupted(),
+            squares,
+            epochs=1,
+            optimizer=torch.optim.SGD(model.parameters(), lr=rate),
+            progress=False,
+        )
+    assert torch.equal(model.weight, whole.weight)
+    assert not torch.equal(model.weight, linear().weight)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_loss_that_is_not_finite_takes_no_step(value: float) -> None:
+    model = linear()
+    with pytest.raises(NonFiniteError, match="loss became"):
+        train_embedder(model, BATCHES, lambda z, y: z.sum() * value, epochs=1, progress=False)
+    assert torch.equal(model.weight, linear().weight)
+
+
+def test_bad_input() -> None:
+    with pytest.raises(InputError, match="epochs=0"):
+        train_embedder(linear(), BATCHES, squares, epochs=0)
+    with pytest.raises(EmptyLoaderError):
+        train_embedder(linear(), [], squares, epochs=1, progress=False)
+    with pytest.raises(EmptyLoaderError):  # a generator is empty in the second epoch
+        train_embedder(linear(), iter(BATCHES), squares, epochs=2, progress=False)
+    with pytest.raises(LabelError):
+        train_embedder(linear(), [X], squares, epochs=1, progress=False)
+
+
+def test_progress_bar_only_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    train_embedder(linear(), BATCHES, squares, epochs=2, progress=False)
+    assert capsys.readouterr().err == ""
+    train_embedder(linear(), BATCHES, squares, epochs=2)
+    assert "epoch 2/2" in capsys.readouterr().err
+
+
+def test_learns_the_digits() -> None:
+    """The pairs of held-out digits come apart: nearest neighbours agree more than in pixels."""
+    train, test = load("digits"), load("digits", "test")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16))
+    loader = train.loader(128, True, torch.Generator().manual_seed(0))
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    untrained = mean_precision(model(test.pixels()).detach(), test.labels)
+    losses = train_embedder(
+        model, loader, ContrastiveLoss(), epochs=3, optimizer=optimizer, progress=False
+    )
+    assert losses[-1] < losses[0]
+    trained = mean_precision(model(test.pixels()).detach(), test.labels)
+    assert trained > untrained + 0.15
+    assert trained > 0.8
+
+
+def mean_precision(embeddings: Tensor, labels: Tensor) -> float:
+    """Share of the 20 nearest neighbours with the same label."""
+    distance = torch.cdist(nn.functional.normalize(embeddings), nn.functional.normalize(embeddings))
+    nearest = distance.fill_diagonal_(torch.inf).topk(20, largest=False).indices
+    return float((labels[nearest] == labels[:, None]).float().mean())
