@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from laplace_metric.errors import DtypeError, HeadError, InputError
+from laplace_metric.heads import capture, find_head
+
+
+class FunctionalNormalize(nn.Module):
+    """torchvision-style: a backbone, ``.fc``, and a normalisation that is no module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer1 = nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Dropout(0.5))
+        self.fc = nn.Linear(7, 3)
+
+    def forward(self, x):
+        return nn.functional.normalize(self.fc(self.layer1(x)), dim=-1)
+
+
+class TwoInputs(nn.Module):
+    """timm-style ``.head``; called with a pair or with keywords."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(5, 7), nn.Linear(5, 7)
+        self.head = nn.Linear(7, 3, bias=False)
+
+    def forward(self, a, b):
+        return self.head(torch.relu(self.first(a) + self.second(b)))
+
+
+X = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))
+
+
+def test_sequential_with_identity_after_the_head(model):
+    head = find_head(model, X)
+    assert (head.name, head.normalized) == ("2", False)
+    seen = capture(model, head, X)
+    torch.testing.assert_close(seen.raw, model[:2](X) @ model[2].weight.T + model[2].bias)
+    torch.testing.assert_close(seen.features, model[:2](X))
+
+
+def test_functional_normalize_is_seen():
+    head = find_head(FunctionalNormalize(), X)
+    assert (head.name, head.normalized) == ("fc", True)
+
+
+def test_normalize_module_in_float32_is_seen():
+    class Normalize(nn.Module):
+        def forward(self, x):
+            return x / x.norm(dim=-1, keepdim=True)
+
+    assert find_head(nn.Sequential(nn.Linear(5, 64), Normalize()), 1e-3 * X).normalized
+
+
+def test_the_last_linear_that_runs_not_the_last_one_registered():
+    class Reordered(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.out = nn.Linear(7, 3)
+            self.inner = nn.Linear(5, 7)
+            self.unused = nn.Linear(5, 2)
+
+        def forward(self, x):
+            return self.out(self.inner(x))
+
+    assert find_head(Reordered(), X).name == "out"
+
+
+@pytest.mark.parametrize("inputs", [(X, 2 * X), [X, 2 * X], {"a": X, "b": 2 * X}])
+def test_tuple_and_dict_inputs(inputs):
+    model = TwoInputs()
+    head = find_head(model, inputs)
+    assert head.name == "head"
+    torch.testing.assert_close(capture(model, head, inputs).output, model(X, 2 * X))
+
+
+def test_head_by_name_and_by_module(model):
+    assert find_head(model, X, "2").module is model[2]
+    assert find_head(model, X, model[2]).name == "2"
+
+
+def test_a_linear_model_is_its_own_head():
+    model = nn.Linear(5, 2)
+    assert find_head(model, X).module is model
+
+
+def test_what_follows_in_place_does_not_spoil_the_raw_embedding():
+    class InPlace(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(5, 3)
+
+        def forward(self, x):
+            z = self.fc(x)
+            return z.div_(z.norm(dim=-1, keepdim=True))
+
+    model = InPlace()
+    head = find_head(model, X)
+    assert head.normalized
+    torch.testing.assert_close(capture(model, head, X).raw, model.fc(X))
+
+
+@pytest.mark.parametrize(
+    ("tail", "said"),
+    [
+        (nn.ReLU(), "relu"),
+        (nn.Tanh(), "relative differences"),
+        (nn.Softmax(-1), "relative differences"),
+    ],
+)
+def test_anything_else_after_the_head_is_an_error_that_says_what_was_seen(tail, said):
+    with pytest.raises(HeadError, match=said):
+        find_head(nn.Sequential(nn.Linear(5, 3), tail), X)
+
+
+def test_a_scale_after_the_head_is_named():
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(5, 3)
+
+        def forward(self, x):
+            return 20 * nn.functional.normalize(self.fc(x), dim=-1)
+
+    with pytest.raises(HeadError, match=r"20 times z / \|z\|"):
+        find_head(Scaled(), X)
+
+
+def test_batch_norm_after_the_head_is_an_error():
+    with pytest.raises(HeadError, match="neither"):
+        model = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3))
+        model[1].running_mean += 1
+        find_head(model, X)
+
+
+def test_no_linear_layer():
+    with pytest.raises(HeadError, match="no nn.Linear"):
+        find_head(nn.Sequential(nn.Conv1d(1, 1, 1)), X[:, None])
+
+
+def test_unknown_head_name_lists_the_choices(model):
+    with pytest.raises(HeadError, match=r"'3' is not a linear layer of the model: \['0', '2'\]"):
+        find_head(model, X, "3")
+
+
+def test_head_of_another_model(model):
+    with pytest.raises(HeadError, match="not a linear layer of the model"):
+        find_head(model, X, nn.Linear(8, 4))
+
+
+def test_head_that_did_not_run():
+    model = TwoInputs()
+    model.extra = nn.Linear(3, 3)
+    with pytest.raises(HeadError, match="extra.*ran"):
+        find_head(model, (X, X), "extra")
+
+
+def test_head_that_runs_twice():
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(5, 5)
+
+        def forward(self, x):
+            return self.fc(self.fc(x))
+
+    with pytest.raises(HeadError, match="2 times"):
+        find_head(Twice(), X)
+
+
+def test_inner_head_whose_output_is_not_the_models(model):
+    with pytest.raises(HeadError, match="must map"):
+        find_head(model, X, "0")
+
+
+def test_token_wise_head_names_the_shapes():
+    with pytest.raises(HeadError, match=r"\(2, 3, 5\)"):
+        find_head(nn.Linear(5, 2), X.reshape(2, 3, 5))
+
+
+def test_model_that_returns_a_dict():
+    class Returns(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(5, 2)
+
+        def forward(self, x):
+            return {"embedding": self.fc(x)}
+
+    with pytest.raises(HeadError, match="returned a dict"):
+        find_head(Returns(), X)
+
+
+def test_model_in_another_dtype(model):
+    with pytest.raises(DtypeError, match=r"inputs are torch.float32.*torch.float64"):
+        find_head(model.double(), X)
+
+
+def test_not_a_module():
+    with pytest.raises(InputError, match="model is a str"):
+        find_head("resnet", X)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_model_is_left_as_it_was(fails):
+    model = FunctionalNormalize().train()
+    model.layer1[1].eval()  # a user's frozen batch norm
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    modes = [module.training for module in model.modules()]
+    if fails:
+        with pytest.raises(RuntimeError):
+            find_head(model, torch.ones(2, 99))
+    else:
+        capture(model, find_head(model, X), X)
+    assert [module.training for module in model.modules()] == modes
+    assert not any(module._forward_hooks for module in model.modules())
+    assert torch.is_grad_enabled()
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
