@@ -8,9 +8,10 @@ from torch import Tensor
 
 def average_ties(scores: Tensor, values: Tensor) -> Tensor:
     """Each value [Q] replaced by the mean of its tie group: its expectation in a random order."""
-    groups, counts = torch.unique(scores, return_inverse=True, return_counts=True)[1:]
+    _, groups, counts = torch.unique(scores, return_inverse=True, return_counts=True)
     sums = torch.zeros(counts.shape[0], dtype=values.dtype, device=values.device)
-    return (sums.index_add(0, groups, values) / counts)[groups]
+    means: Tensor = sums.index_add(0, groups, values) / counts
+    return means[groups]
 
 
 def mean_of_lowest(scores: Tensor, values: Tensor, kept: Tensor) -> Tensor:

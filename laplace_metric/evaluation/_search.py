@@ -1,39 +1,60 @@
-"""Exact nearest neighbours from a fast, slightly inexact shortlist.
+"""Exact nearest neighbours in stages, each more exact and slower than the one before.
 
 A matrix product gives squared distances fast, but ``|q|^2 + |g|^2 - 2 q.g`` loses the small ones
-to cancellation. So it only proposes a shortlist; the shortlist is ranked by distances of
-differences in float64, and accepted when nothing outside of it can be as near. The rows that
-fail the test go to the next, more exact stage, and in the end to the full exact distances.
+to cancellation. So a stage answers its queries together with which answers are certain, and only
+the uncertain ones go to the next stage; the last knows every distance from its differences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from laplace_metric.evaluation._proposers import Proposer
+
 SPARE = 16
 """Candidates proposed beyond the k that are asked for."""
+DEEP = 64
+"""From this k on, ranking by the differences of a whole shortlist costs more than it settles."""
 
 
 @dataclass(frozen=True)
-class Shortlist:
-    """Candidates of B queries: the rest of the gallery is at least ``squared.max() - slack`` away.
-
-    ``indices`` [B, M]; ``squared`` [B, M] approximate squared distances; ``slack`` [B] bound of
-    their rounding error; ``complete`` is true when there is no rest.
-    """
+class Answer:
+    """Indices [B, k], distances [B, k] in float64, and which rows are certain [B]."""
 
     indices: Tensor
-    squared: Tensor
-    slack: Tensor
-    complete: bool
+    distances: Tensor
+    certain: Tensor
 
 
-Proposer = Callable[[Tensor, int, Tensor | None], Shortlist]
-"""(rows [B] of the queries, M, excluded index [B] or None) -> shortlist."""
+Stage = Callable[[Tensor, Tensor | None], Answer]
+"""(queries [B, Z], excluded index [B] or None) -> answer."""
+
+
+def run_stages(
+    queries: Tensor,
+    exclude: Tensor | None,
+    k: int,
+    row_bytes: int,
+    stages: Iterable[Callable[[], Stage]],
+) -> tuple[Tensor, Tensor]:
+    """Indices [Q, k] and float64 distances [Q, k]; the last stage is certain of every row."""
+    indices = torch.empty(queries.shape[0], k, dtype=torch.int64, device=queries.device)
+    distances = torch.empty(indices.shape, dtype=torch.float64, device=queries.device)
+    rows = torch.arange(queries.shape[0], device=queries.device)
+    for build in stages:
+        if rows.numel() == 0:
+            break
+        stage, uncertain = build(), []
+        for block in row_blocks(rows, row_bytes):
+            answer = stage(queries[block], None if exclude is None else exclude[block])
+            indices[block], distances[block] = answer.indices, answer.distances
+            uncertain.append(block[~answer.certain])
+        rows = torch.cat(uncertain)
+    return indices, distances
 
 
 def row_blocks(rows: Tensor, row_bytes: int) -> Iterator[Tensor]:
@@ -43,62 +64,57 @@ def row_blocks(rows: Tensor, row_bytes: int) -> Iterator[Tensor]:
     return iter(torch.split(rows, size))
 
 
-def rounding_slack(queries: Tensor, gallery: Tensor, dtype: torch.dtype) -> Tensor:
-    """Bound [B] of the rounding error of squared distances computed by a matrix product.
+def shortlist_stage(gallery: Tensor, k: int, propose: Proposer) -> Stage:
+    """Rank a shortlist by its differences; certain when nothing outside of it can be as near."""
 
-    ``8 (sqrt(Z) + 4) eps (|q| + max |g|)^2``: the error of a dot product of length Z grows as
-    sqrt(Z) eps (Higham & Mary 2019, SIAM J. Sci. Comput. 41(5)), with room for its constant.
-    """
-    reach = _norms(queries) + _norms(gallery).max()
-    growth = 8 * (queries.shape[1] ** 0.5 + 4) * torch.finfo(dtype).eps
-    return growth * reach.square()
-
-
-def _norms(points: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(points, dim=1, dtype=torch.float64)
-
-
-class MatrixDistances:
-    """Squared distances less ``|q|^2`` from one matrix product, about the gallery's centre.
-
-    ``|q - g|^2 - |q|^2 = [q, 1] . [-2 g, |g|^2]``
-    """
-
-    def __init__(self, gallery: Tensor, dtype: torch.dtype) -> None:
-        self.dtype = dtype
-        self.centre = gallery.to(dtype).mean(0)
-        self.points = gallery.to(dtype) - self.centre
-        self.columns = torch.cat([-2 * self.points, self.points.square().sum(1, True)], 1).T
-
-    def centred(self, queries: Tensor) -> Tensor:
-        """Queries [B, Z] about the centre of the gallery, in the working precision."""
-        return queries.to(self.dtype) - self.centre
-
-    def __call__(self, centred: Tensor, exclude: Tensor | None) -> Tensor:
-        """[B, G], infinite at the excluded index of each row."""
-        partial = torch.cat([centred, torch.ones_like(centred[:, :1])], 1) @ self.columns
+    def stage(queries: Tensor, exclude: Tensor | None) -> Answer:
+        m = min(k + SPARE, gallery.shape[0] - (exclude is not None))
+        short = propose(queries, m, exclude)
+        candidates, order = short.indices.sort(dim=1)
+        exact = _from_differences(queries[:, None], gallery[candidates]).squeeze(1)
+        error = (exact.square() - short.squared.gather(1, order)).abs().amax(1)
         if exclude is not None:
-            partial.scatter_(1, exclude[:, None], torch.inf)
-        return partial
+            exact = exact.masked_fill(candidates == exclude[:, None], torch.inf)
+        positions, distances = _rank(exact, k)
+        beyond = short.squared.amax(1) - torch.maximum(short.slack, 4 * error)
+        certain = beyond > distances[:, -1].square()
+        return Answer(candidates.gather(1, positions), distances, certain | short.complete)
+
+    return stage
 
 
-def matrix_proposer(queries: Tensor, gallery: Tensor, dtype: torch.dtype) -> Proposer:
-    """Shortlists by a blocked matrix product in ``dtype``."""
-    distances = MatrixDistances(gallery, dtype)
+def deep_stage(gallery: Tensor, k: int, propose: Proposer) -> Stage:
+    """Rank as proposed; certain where the gaps exceed twice the rounding error.
 
-    def propose(rows: Tensor, m: int, exclude: Tensor | None) -> Shortlist:
-        centred = distances.centred(queries[rows])
-        partial, indices = distances(centred, exclude).topk(m, dim=1, largest=False)
-        squared = partial.double() + centred.double().square().sum(1, True)
-        slack = rounding_slack(centred, distances.points, dtype)
-        available = gallery.shape[0] - (exclude is not None)
-        return Shortlist(indices, squared, slack, m == available)
+    The distances are as exact as the gallery's type: at most 1e-10 of their value for float64.
+    """
+    tolerance = max(torch.finfo(gallery.dtype).eps, 1e-10)
 
-    return propose
+    def stage(queries: Tensor, exclude: Tensor | None) -> Answer:
+        m = min(k + 1, gallery.shape[0] - (exclude is not None))
+        short = propose(queries, m, exclude)
+        apart = (short.squared.diff(dim=1) > 2 * short.slack[:, None]).all(1)
+        certain = apart & (tolerance * short.squared[:, 0] > short.slack)
+        return Answer(short.indices[:, :k], short.squared[:, :k].clamp(min=0).sqrt(), certain)
+
+    return stage
 
 
-def _exact(queries: Tensor, gallery: Tensor) -> Tensor:
-    """Euclidean distances in float64 from the differences, free of cancellation."""
+def exact_stage(gallery: Tensor, k: int) -> Stage:
+    """Rank the whole gallery by its differences; certain always."""
+
+    def stage(queries: Tensor, exclude: Tensor | None) -> Answer:
+        exact = _from_differences(queries, gallery)
+        if exclude is not None:
+            exact.scatter_(1, exclude[:, None], torch.inf)
+        positions, distances = _rank(exact, k)
+        return Answer(positions, distances, torch.ones_like(positions[:, 0], dtype=torch.bool))
+
+    return stage
+
+
+def _from_differences(queries: Tensor, gallery: Tensor) -> Tensor:
+    """Euclidean distances in float64, free of cancellation."""
     mode = "donot_use_mm_for_euclid_dist"
     return torch.cdist(queries.double(), gallery.double(), compute_mode=mode)
 
@@ -107,51 +123,3 @@ def _rank(distances: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k smallest of each row, ascending; equal distances keep the order of the columns."""
     ordered, positions = distances.sort(dim=1, stable=True)
     return positions[:, :k], ordered[:, :k]
-
-
-def _rank_shortlist(
-    queries: Tensor, gallery: Tensor, short: Shortlist, k: int, exclude: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Indices [B, k], distances [B, k] and which rows are certain [B]."""
-    indices, order = short.indices.sort(dim=1)
-    exact = _exact(queries[:, None], gallery[indices]).squeeze(1)
-    observed = (exact.square() - short.squared.gather(1, order)).abs().amax(1)
-    if exclude is not None:
-        exact = exact.masked_fill(indices == exclude[:, None], torch.inf)
-    positions, distances = _rank(exact, k)
-    beyond = short.squared.amax(1) - torch.maximum(short.slack, 4 * observed)
-    certain = (beyond > distances[:, -1].square()) | torch.full_like(beyond, short.complete).bool()
-    return indices.gather(1, positions), distances, certain
-
-
-def exact_search(
-    queries: Tensor,
-    gallery: Tensor,
-    k: int,
-    exclude: Tensor | None,
-    proposers: Sequence[Callable[[], Proposer]],
-) -> tuple[Tensor, Tensor]:
-    """Indices [Q, k] and float64 distances [Q, k]; ``proposers`` are tried in turn."""
-    indices = torch.empty(queries.shape[0], k, dtype=torch.int64, device=queries.device)
-    distances = torch.empty(indices.shape, dtype=torch.float64, device=queries.device)
-    rows = torch.arange(queries.shape[0], device=queries.device)
-    m = min(k + SPARE, gallery.shape[0] - (exclude is not None))
-    row_bytes = 12 * gallery.shape[0] + 8 * (m + 1) * queries.shape[1]
-    for build in proposers:
-        propose, uncertain = build(), []
-        for block in row_blocks(rows, row_bytes):
-            excluded = None if exclude is None else exclude[block]
-            short = propose(block, m, excluded)
-            indices[block], distances[block], certain = _rank_shortlist(
-                queries[block], gallery, short, k, excluded
-            )
-            uncertain.append(block[~certain])
-        rows = torch.cat(uncertain)
-        if rows.numel() == 0:
-            return indices, distances
-    for block in row_blocks(rows, 24 * gallery.shape[0]):
-        exact = _exact(queries[block], gallery)
-        if exclude is not None:
-            exact.scatter_(1, exclude[block][:, None], torch.inf)
-        indices[block], distances[block] = _rank(exact, k)
-    return indices, distances

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,12 +10,22 @@ import torch
 from torch import Tensor
 
 from laplace_metric.errors import InputError, NonFiniteError, UnknownNameError
-from laplace_metric.evaluation._faiss import faiss_fits, faiss_proposer, require_faiss
-from laplace_metric.evaluation._search import (
+from laplace_metric.evaluation._proposers import (
     MatrixDistances,
-    exact_search,
+    faiss_fits,
+    faiss_proposer,
     matrix_proposer,
+    require_faiss,
+)
+from laplace_metric.evaluation._search import (
+    DEEP,
+    SPARE,
+    Stage,
+    deep_stage,
+    exact_stage,
     row_blocks,
+    run_stages,
+    shortlist_stage,
 )
 from laplace_metric.evaluation._validation import ArrayLike, as_points, as_tensor, require_count
 
@@ -58,8 +69,8 @@ def nearest_neighbours(
     exclude : [Q], optional
         The gallery row that is no neighbour of each query (itself, in a shared set).
     backend : {"auto", "torch", "faiss"}
-        "auto" takes FAISS where it is installed and the data are float32 on the CPU, else
-        blocked matrix products. Both give the same answer.
+        "auto" takes FAISS where it is installed, the data are float32 on the CPU and k is
+        below 64, else blocked matrix products. All give the same answer.
 
     Returns
     -------
@@ -81,18 +92,15 @@ def nearest_neighbours(
     [[1.0, 3.0], [1.0, 2.0], [2.0, 3.0]]
     """
     points, items, excluded = search_problem(queries, gallery, exclude)
-    _require_reachable(require_count("k", k), items, excluded)
+    k = require_count("k", k)
+    _require_reachable(k, items, excluded)
     if backend not in ("auto", "torch", "faiss"):
         raise UnknownNameError("backend", backend, ("auto", "torch", "faiss"))
     if backend == "faiss":
         require_faiss(points)
-    use_faiss = backend == "faiss" or (backend == "auto" and faiss_fits(points))
-    stages = [lambda: matrix_proposer(points, items, torch.float64)]
-    if use_faiss:
-        stages.insert(0, lambda: faiss_proposer(points, items))
-    elif points.dtype == torch.float32:
-        stages.insert(0, lambda: matrix_proposer(points, items, torch.float32))
-    indices, distances = exact_search(points, items, int(k), excluded, stages)
+    use_faiss = backend == "faiss" or (backend == "auto" and faiss_fits(points) and k < DEEP)
+    row_bytes = 8 * max(items.shape[0], (k + SPARE) * items.shape[1])
+    indices, distances = run_stages(points, excluded, k, row_bytes, _stages(items, k, use_faiss))
     distances = distances.to(points.dtype)
     if not bool(distances.isfinite().all()):
         raise NonFiniteError("queries and gallery are too far apart: distances overflow. Rescale.")
@@ -112,6 +120,19 @@ def nearest_index(queries: Tensor, gallery: Tensor, exclude: Tensor | None = Non
         excluded = None if exclude is None else exclude[block]
         found[block] = distances(distances.centred(queries[block]), excluded).argmin(1)
     return found
+
+
+def _stages(gallery: Tensor, k: int, use_faiss: bool) -> Iterator[Callable[[], Stage]]:
+    """From fast to exact: few neighbours from a shortlist, many from a float64 product first."""
+    if use_faiss:
+        yield lambda: shortlist_stage(gallery, k, faiss_proposer(gallery))
+    elif k < DEEP:
+        yield lambda: shortlist_stage(gallery, k, matrix_proposer(gallery, gallery.dtype))
+    else:
+        yield lambda: deep_stage(gallery, k, matrix_proposer(gallery, torch.float64))
+    if gallery.dtype != torch.float64 or k >= DEEP:
+        yield lambda: shortlist_stage(gallery, k, matrix_proposer(gallery, torch.float64))
+    yield lambda: exact_stage(gallery, k)
 
 
 def search_problem(
