@@ -145,7 +145,12 @@ def warn_if_degenerate(contrast: Contrast, posterior: Posterior) -> None:
             "balanced classes, whatever the data"
         )
     elif gained < 1e-6 * posterior.prior_precision:
-        reason = f"{curvature.clipped_fraction:.0%} of it was negative and set to zero"
+        clipped = curvature.clipped_fraction
+        reason = (
+            f"{clipped:.0%} of it was negative and set to zero"
+            if clipped > 0
+            else f"its largest entry is {float(curvature.values.max()):.2g}"
+        )
     else:
         return
     warnings.warn(

@@ -1,0 +1,400 @@
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parameters_to_vector
+from torch.utils.data import DataLoader, TensorDataset
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.contrastive import Contrast, batch_curvature
+from laplace_metric.errors import (
+    DegenerateCurvatureWarning,
+    EmptyLoaderError,
+    InputError,
+    LabelError,
+    NonFiniteError,
+    NotFittedError,
+    PriorAtEdgeWarning,
+    UnknownNameError,
+)
+from laplace_metric.jacobians import LinearJacobian
+from laplace_metric.testing import all_pair_targets, dense_ggn
+
+
+class Normalized(nn.Module):
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, x):
+        return nn.functional.normalize(self.body(x), dim=-1)
+
+
+def fit(model, loader, **settings):
+    return LaplaceEmbedder(model, **settings).fit(loader, progress=False)
+
+
+@pytest.mark.parametrize("hessian", ["full", "positives", "fixed"])
+@pytest.mark.parametrize(
+    ("distance", "normalized"), [("euclidean", 0), ("euclidean", 1), ("arccos", 1)]
+)
+def test_hessian_is_the_clipped_oracle_in_parameter_order(
+    model, data, distance, normalized, hessian
+):
+    x, y = data[0][:12], data[1][:12]
+    net = Normalized(model) if normalized else model
+    embedder = fit(
+        net.double(),
+        [(x[:5].double(), y[:5]), (x[5:].double(), y[5:])],
+        distance=distance,
+        hessian=hessian,
+        margin=0.3,
+    )
+    with torch.no_grad():
+        h = model[:2](x.double())
+        z = model(x.double())
+    f = nn.functional.normalize(z, dim=-1) if normalized else z
+    targets = all_pair_targets(y, f, 0.3)
+    if hessian == "positives":
+        targets = targets.clamp_min(0)
+    oracle = dense_ggn(
+        h,
+        model[2].weight.detach(),
+        model[2].bias.detach(),
+        targets,
+        distance=distance,
+        normalized=bool(normalized),
+        cross=hessian != "fixed",
+    )
+    expected = oracle.diagonal().clamp_min(0)
+    torch.testing.assert_close(embedder.hessian_.diagonal(), expected)
+    assert torch.equal(embedder.hessian_.to_dense(), embedder.hessian_.diagonal().diag())
+    negative = oracle.diagonal().clamp_max(0).abs().sum() / oracle.diagonal().abs().sum()
+    assert embedder.hessian_.clipped_fraction == pytest.approx(float(negative), abs=1e-12)
+    assert torch.equal(embedder.posterior_.mean, parameters_to_vector(model[2].parameters()))
+
+
+def test_batches_split_any_way_and_spilled_or_not_give_one_posterior(model, data):
+    x, y = data
+    whole = fit(model, [(x, y)])
+    split = fit(model, [(x[:1], y[:1]), (x[1:40], y[1:40]), (x[40:], y[40:])])
+    spilled = LaplaceEmbedder(model).fit([(x, y)], progress=False, memory_bytes=0)
+    torch.testing.assert_close(whole.hessian_.values, split.hessian_.values, rtol=1e-5, atol=1e-9)
+    assert torch.equal(whole.hessian_.values, spilled.hessian_.values)
+
+
+def test_any_loader_of_pairs(model, data):
+    x, y = data
+    expected = fit(model, [(x, y)]).hessian_.values
+    by_loader = fit(model, DataLoader(TensorDataset(x, y), batch_size=16, shuffle=True))
+    torch.testing.assert_close(by_loader.hessian_.values, expected, rtol=1e-4, atol=1e-8)
+    numpy_labels = fit(model, [(x, y.numpy())])
+    listed = fit(model, iter([(x, y.tolist())]))
+    assert torch.equal(numpy_labels.hessian_.values, expected)
+    assert torch.equal(listed.hessian_.values, expected)
+
+
+def test_batch_pairs_average_over_batches_by_their_size(model, data):
+    x, y = data
+    embedder = fit(model, [(x[:40], y[:40]), (x[40:], y[40:])], pairs="batch", hessian="positives")
+    head, contrast = (
+        LinearJacobian.of(model[2]),
+        Contrast.of("arccos", "positives", normalized=False),
+    )
+    with torch.no_grad():
+        a, b = (
+            batch_curvature(model[:2](x[part]), head, contrast, labels=y[part]).value
+            for part in (slice(0, 40), slice(40, 60))
+        )
+    expected = head.flatten_augmented((40 * a + 20 * b) / 60).clamp_min(0)
+    torch.testing.assert_close(embedder.hessian_.values, expected)
+
+
+def test_pytorch_metric_learning_miners(model, data):
+    from pytorch_metric_learning import miners
+
+    x, y = data
+    for miner in (miners.MultiSimilarityMiner(), miners.TripletMarginMiner(margin=0.5)):
+        embedder = fit(model, [(x, y)], pairs=miner, hessian="full")
+        with torch.no_grad():
+            indices = miner(model(x), y)
+            contrast = Contrast.of("arccos", "full", normalized=False)
+            head = LinearJacobian.of(model[2])
+            value = batch_curvature(model[:2](x), head, contrast, indices_tuple=indices).value
+        expected = head.flatten_augmented(value).clamp_min(0)
+        torch.testing.assert_close(embedder.hessian_.values, expected, rtol=1e-4, atol=1e-8)
+
+
+def test_closed_form_raw_variance_is_the_sampled_one(model, loader, data):
+    embedder = fit(model, loader, distance="euclidean", hessian="positives")
+    x = data[0][:4]
+    draws = embedder.sample(x, 40_000, torch.Generator().manual_seed(0))
+    embedding = embedder(x)
+    assert torch.equal(embedding.mean, model(x).detach())
+    tolerance = 5 * (embedding.variance / len(draws)).sqrt()
+    assert bool(((draws.mean(0) - embedding.mean).abs() <= tolerance).all())
+    torch.testing.assert_close(draws.var(0), embedding.variance, rtol=0.04, atol=0)
+    marginal = embedding.sample(40_000, torch.Generator().manual_seed(1))
+    torch.testing.assert_close(marginal.var(0), embedding.variance, rtol=0.04, atol=0)
+
+
+def test_variance_is_j_s_jt(model, loader, data):
+    embedder = fit(
+        model.double(),
+        [(x.double(), y) for x, y in loader],
+        distance="euclidean",
+        hessian="positives",
+    )
+    h = model[:2](data[0].double()).detach()
+    j = LinearJacobian.of(model[2]).jacobian(h)
+    covariance = j @ embedder.posterior_.variance.diag() @ j.mT
+    torch.testing.assert_close(
+        embedder(data[0].double()).variance, covariance.diagonal(dim1=1, dim2=2)
+    )
+
+
+def test_sphere_has_unit_means_and_samples(model, loader, data):
+    for embedder in (
+        fit(Normalized(model), loader, distance="euclidean", hessian="positives"),
+        fit(model, loader, distance="arccos", hessian="positives"),
+    ):
+        embedding = embedder(data[0])
+        torch.testing.assert_close(embedding.mean, Normalized(model)(data[0]).detach())
+        for draws in (embedding.sample(3), embedder.sample(data[0], 3)):
+            torch.testing.assert_close(draws.norm(dim=-1), torch.ones(3, 60))
+
+
+def test_joint_draws_share_their_weights(model, loader, data):
+    embedder = fit(model, loader, distance="euclidean", hessian="positives")
+    twice = torch.cat([data[0][:1], data[0][:1]])
+    joint = embedder.sample(twice, 5)
+    assert torch.allclose(joint[:, 0], joint[:, 1])
+    independent = embedder(twice).sample(5)
+    assert not torch.allclose(independent[:, 0], independent[:, 1])
+    draw = embedder.draw(5, torch.Generator().manual_seed(0))
+    together = draw(data[0])
+    apart = torch.cat([draw(data[0][:7]), draw(data[0][7:])], dim=1)
+    torch.testing.assert_close(together, apart)
+    again = embedder.draw(5, torch.Generator().manual_seed(0))(data[0])
+    assert torch.equal(together, again)
+
+
+def test_draws_are_the_head_under_sampled_weights(model, loader, data):
+    embedder = fit(model, loader, distance="euclidean", hessian="positives")
+    weights = embedder.posterior_.sample(2, torch.Generator().manual_seed(0))
+    draws = embedder.sample(data[0], 2, torch.Generator().manual_seed(0))
+    for vector, z in zip(weights, draws, strict=True):
+        h = model[:2](data[0])
+        torch.testing.assert_close(h @ vector[:32].view(4, 8).T + vector[32:], z)
+
+
+def test_embed_concatenates_batches(model, loader, data):
+    embedder = fit(model, loader)
+    embedding, labels = embedder.embed(loader, progress=False)
+    torch.testing.assert_close(embedding.variance, embedder(data[0]).variance)
+    assert torch.equal(labels, data[1])
+    assert len(embedding[labels == 1]) == 20
+    assert embedding[:5].uncertainty.shape == (5,)
+
+
+def test_nothing_global_and_nothing_of_the_model_changes(model, loader, data):
+    model.train()
+    model[0].weight.requires_grad_(False)
+    state, before = torch.get_rng_state(), {k: v.clone() for k, v in model.state_dict().items()}
+    embedder = fit(model, loader)
+    embedder(data[0])
+    embedder.optimize_prior_precision()
+    embedder.sample(data[0], 2, torch.Generator())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert all(module.training for module in model.modules())
+    assert [p.requires_grad for p in model.parameters()] == [False, True, True, True]
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def test_float64_and_half_models(model, data):
+    x, y = data
+    assert fit(model.double(), [(x.double(), y)])(x.double()).variance.dtype == torch.float64
+    embedding = fit(model.bfloat16(), [(x.bfloat16(), y)])(x.bfloat16())
+    assert embedding.variance.dtype == torch.float32
+    assert bool(torch.isfinite(embedding.variance).all())
+
+
+def test_n_effective_scales_the_curvature(model, loader):
+    default = fit(model, loader)
+    assert default.posterior_.n_effective == 60
+    tenfold = fit(model, loader, n_effective=600)
+    precision = default.hessian_.values * 600 + 1
+    torch.testing.assert_close(tenfold.posterior_.variance, (1 / precision).float())
+
+
+def test_standard_error_reaches_the_user_in_parameter_order(model, loader):
+    embedder = LaplaceEmbedder(model, margin=0.5)
+    embedder.fit(loader, progress=False, reference=24, generator=torch.Generator().manual_seed(0))
+    assert embedder.hessian_.standard_error.shape == (36,)
+    assert float(embedder.hessian_.standard_error.max()) > 0
+
+
+# ---------------------------------------------------------------- prior precision
+
+
+def test_marginal_likelihood_is_that_of_the_dense_gaussian(model, loader):
+    posterior = fit(model, loader, hessian="positives").posterior_
+    p = len(posterior.mean)
+    mean = posterior.mean.double()
+    for tau in (1e-3, 1.0, 50.0):
+        prior = torch.distributions.MultivariateNormal(
+            torch.zeros(p, dtype=torch.float64), torch.eye(p, dtype=torch.float64) / tau
+        )
+        precision = posterior.curvature.to_dense() * posterior.n_effective + tau * torch.eye(p)
+        laplace = prior.log_prob(mean) + p / 2 * torch.log(torch.tensor(2 * torch.pi))
+        expected = float(laplace - 0.5 * torch.logdet(precision))
+        assert posterior.log_prior_and_determinant(tau) == pytest.approx(expected, rel=1e-6)
+
+
+def test_marglik_finds_mackays_fixed_point(model, loader):
+    embedder = fit(model, loader, hessian="positives")
+    tau = embedder.optimize_prior_precision()
+    nh = embedder.posterior_.n_effective * embedder.hessian_.values
+    mackay = float((nh / (nh + tau)).sum() / embedder.posterior_.mean.double().square().sum())
+    assert tau == pytest.approx(mackay, rel=1e-3)
+    assert embedder.posterior_.prior_precision == embedder.settings.prior_precision == tau
+
+
+def test_validation_takes_the_best_of_the_grid(model, loader):
+    embedder = fit(model, loader)
+    target = float(embedder(loader[0][0]).variance.mean()) / 100
+
+    def metric(embedding, labels):
+        assert len(embedding) == len(labels) == 60
+        return -abs(float(embedding.variance.mean().log()) - float(torch.tensor(target).log()))
+
+    tau = embedder.optimize_prior_precision(
+        "validation", loader=loader, metric=metric, progress=False
+    )
+    assert tau > 1
+    spread = float(embedder.embed(loader, progress=False)[0].variance.mean())
+    assert 0.2 < spread / target < 5
+
+
+def test_a_prior_at_the_edge_warns(model, loader):
+    with pytest.warns(PriorAtEdgeWarning, match="edge"):
+        fit(model, loader).optimize_prior_precision(bounds=(1e4, 1e6))
+    with pytest.warns(PriorAtEdgeWarning):
+        fit(model, loader).optimize_prior_precision(
+            "validation",
+            loader=loader,
+            metric=lambda e, _: -float(e.variance.sum()),
+            progress=False,
+        )
+
+
+def test_validation_needs_its_arguments(model, loader):
+    embedder = fit(model, loader)
+    with pytest.raises(InputError, match="loader= and metric="):
+        embedder.optimize_prior_precision("validation")
+    with pytest.raises(UnknownNameError, match="'marglik', 'validation'"):
+        embedder.optimize_prior_precision("cv")
+    with pytest.raises(NonFiniteError, match="NaN at every"):
+        embedder.optimize_prior_precision(
+            "validation", loader=loader, progress=False, metric=lambda *_: float("nan")
+        )
+    for bounds in ((1, 1), (0, 1), (1,)):
+        with pytest.raises(InputError, match="bounds"):
+            embedder.optimize_prior_precision(bounds=bounds)
+
+
+# ---------------------------------------------------------------- warnings and bad input
+
+
+def test_fixed_euclidean_without_margin_warns_and_names_the_remedy(model, loader):
+    with pytest.warns(DegenerateCurvatureWarning, match="arccos.*margin") as caught:
+        embedder = fit(model, loader, distance="euclidean", hessian="fixed")
+    assert caught[0].filename == __file__  # it points at the user's line, not at ours
+    assert float(embedder.hessian_.values.max()) == 0  # balanced classes: exactly zero
+    assert embedder.hessian_.clipped_fraction == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(model, loader, distance="euclidean", hessian="fixed", margin=0.5)
+
+
+def test_a_curvature_clipped_away_warns(data):
+    x, y = data
+    collapsed = nn.Linear(5, 2)  # one blob: negatives outweigh positives everywhere
+    with pytest.warns(DegenerateCurvatureWarning, match="100% of it was negative"):
+        fit(collapsed, [(x + 10 * y[:, None], y)], distance="euclidean", hessian="full")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"distance": "cosine"}, "distance='cosine'.*'euclidean', 'arccos'"),
+        ({"hessian": "ggn"}, "hessian='ggn'.*'full', 'positives', 'fixed'"),
+        ({"structure": "dense"}, "structure='dense'.*'diag'"),
+        ({"pairs": "some"}, "pairs='some'.*'all', 'batch'"),
+        ({"prior_precision": 0}, "prior_precision=0"),
+        ({"prior_precision": -1.0}, "prior_precision=-1.0"),
+        ({"prior_precision": float("nan")}, "prior_precision=nan"),
+        ({"n_effective": 0}, "n_effective=0"),
+        ({"margin": -1}, "margin=-1"),
+    ],
+)
+def test_bad_settings_are_named_at_once(model, settings, message):
+    with pytest.raises(InputError, match=message):
+        LaplaceEmbedder(model, **settings)
+
+
+X = torch.ones(4, 5)
+Y = torch.tensor([0, 1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("batches", "error", "message"),
+    [
+        ([], EmptyLoaderError, "yielded no batch"),
+        ([X], LabelError, "batch 0 is a Tensor, so its labels are missing"),
+        ([(X, Y, Y)], LabelError, "tuple of length 3"),
+        ([(X, None)], LabelError, "None"),
+        ([(X, Y[:3])], LabelError, "4 rows but 3 labels"),
+        ([(X, Y.float())], LabelError, "float32.*whole numbers"),
+        ([(X, Y[:, None])], LabelError, r"\(4, 1\)"),
+        ([(X, torch.zeros(4, dtype=torch.int64))], LabelError, "at least two classes"),
+        ([(X, Y), (X * torch.nan, Y)], NonFiniteError, "batch 1 holds NaN or infinity in 4 of 4"),
+        (3, InputError, "loader is a int"),
+    ],
+)
+def test_bad_loaders_are_named_and_leave_the_embedder_unfitted(model, batches, error, message):
+    embedder = LaplaceEmbedder(model)
+    with pytest.raises(error, match=message):
+        embedder.fit(batches, progress=False)
+    with pytest.raises(NotFittedError, match="call fit"):
+        embedder(X)
+
+
+def test_a_failed_second_fit_keeps_the_first(model, loader):
+    embedder = fit(model, loader)
+    kept = embedder.posterior_
+    with pytest.raises(EmptyLoaderError):
+        embedder.fit([], progress=False)
+    assert embedder.posterior_ is kept
+
+
+def test_overflow_is_an_error_not_an_infinite_posterior(data):
+    x, y = data
+    with pytest.raises(NonFiniteError, match="float64"):
+        fit(nn.Linear(5, 2), [(1e25 * x, y)], distance="euclidean", hessian="positives")
+
+
+def test_sample_counts(model, loader):
+    with pytest.raises(InputError, match="n=0"):
+        fit(model, loader).sample(X, 0)
+
+
+def test_dense_hessian_of_a_large_head_names_the_bytes(data):
+    x, y = data
+    embedder = fit(nn.Sequential(nn.Linear(5, 2000), nn.Linear(2000, 8)), [(x, y)])
+    with pytest.raises(InputError, match=r"2,\d\d\d,\d\d\d,\d\d\d bytes"):
+        embedder.hessian_.to_dense()
