@@ -89,6 +89,15 @@ def test_truncated_gzip(tmp_path: Path, cut: int) -> None:
         read_idx(path)
 
 
+def test_gzip_with_other_bytes_inside(tmp_path: Path) -> None:
+    path = tmp_path / "a.gz"
+    whole = gzip.compress(encode(np.arange(200)))
+    for start, junk in ((10, b"\xff" * 20), (60, b"\x00")):  # no deflate stream, wrong checksum
+        path.write_bytes(whole[:start] + junk + whole[start + len(junk) :])
+        with pytest.raises(FileFormatError, match="not a whole gzip file"):
+            read_idx(path)
+
+
 def test_uncompressed_file_named_gz(tmp_path: Path) -> None:
     path = tmp_path / "a.gz"
     path.write_bytes(encode(np.arange(3)))
