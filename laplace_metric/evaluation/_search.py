@@ -77,8 +77,9 @@ def shortlist_stage(gallery: Tensor, k: int, propose: Proposer) -> Stage:
             exact = exact.masked_fill(candidates == exclude[:, None], torch.inf)
         positions, distances = _rank(exact, k)
         beyond = short.squared.amax(1) - torch.maximum(short.slack, 4 * error)
-        certain = beyond > distances[:, -1].square()
-        return Answer(candidates.gather(1, positions), distances, certain | short.complete)
+        settled = (beyond > distances[:, -1].square()) | short.complete
+        certain = settled & short.squared.isfinite().all(1)
+        return Answer(candidates.gather(1, positions), distances, certain)
 
     return stage
 

@@ -1,0 +1,99 @@
+"""Calibration errors against torchmetrics, loops and hand-computed cases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from laplace_metric.errors import InputError, NonFiniteError
+from laplace_metric.evaluation import expected_calibration_error
+
+
+def loop_error(confidence, correct, bins):
+    """Integer arithmetic: confidence counts out of 100 against edges of width 100 / bins."""
+    total = 0.0
+    for b in range(bins):
+        rows = [i for i, c in enumerate(confidence) if min(c * bins // 100, bins - 1) == b]
+        if rows:
+            gap = np.mean([correct[i] for i in rows]) - np.mean([confidence[i] / 100 for i in rows])
+            total += len(rows) / len(confidence) * abs(gap)
+    return total
+
+
+@pytest.mark.parametrize("bins", [1, 5, 10, 20])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_hundredth_falls_in_its_bin(bins, dtype):
+    """Shares of 100 samples lie on the edges 0.1, 0.2, ...; each belongs to the bin above it."""
+    counts = np.arange(101).repeat(7)
+    correct = np.random.default_rng(0).integers(0, 2, len(counts))
+    confidence = torch.tensor(counts, dtype=dtype) / 100
+    result = expected_calibration_error(confidence, correct, bins)
+    assert result.ece == pytest.approx(
+        loop_error(counts.tolist(), correct.tolist(), bins), abs=1e-7
+    )
+    width = 100 // bins
+    assert result.bin_count.tolist() == [7 * width] * (bins - 1) + [7 * (width + 1)]
+
+
+def test_confidence_one_belongs_to_the_last_bin():
+    result = expected_calibration_error([1.0, 1.0, 1.0, 1.0], [1, 1, 1, 0])
+    assert result.bin_count.tolist() == [0] * 9 + [4]
+    assert result.ece == pytest.approx(0.25)
+    assert result.adaptive_ece == pytest.approx(0.25)
+    assert result.bin_accuracy[9] == pytest.approx(0.75)
+    assert result.bin_accuracy[:9].isnan().all()
+    assert result.bin_confidence[:9].isnan().all()
+    assert expected_calibration_error([1.0, 0.0], [1, 0]).ece == 0.0
+
+
+def test_agrees_with_torchmetrics():
+    """Away from the edges, where their bins are the same."""
+    functional = pytest.importorskip("torchmetrics.functional.classification")
+    draw = torch.Generator().manual_seed(0)
+    confidence = torch.rand(500, generator=draw) * 0.49 + 0.505
+    correct = torch.rand(500, generator=draw) < confidence**2
+    theirs = functional.binary_calibration_error(confidence, correct.long(), n_bins=10, norm="l1")
+    ours = expected_calibration_error(confidence, correct)
+    assert ours.ece == pytest.approx(float(theirs), abs=1e-6)
+
+
+def test_adaptive_bins_hold_equally_many():
+    draw = np.random.default_rng(1)
+    confidence, correct = draw.random(103) ** 3, draw.integers(0, 2, 103)
+    order = np.argsort(confidence)
+    parts = np.array_split(order, 10)
+    gaps = [len(p) / 103 * abs(correct[p].mean() - confidence[p].mean()) for p in parts]
+    result = expected_calibration_error(confidence, correct)
+    assert result.adaptive_ece == pytest.approx(sum(gaps))
+    assert result.adaptive_ece != pytest.approx(result.ece, rel=1e-3)
+
+
+def test_adaptive_error_of_ties_ignores_the_order_of_rows():
+    confidence = np.full(100, 0.5)
+    correct = np.arange(100) < 50
+    assert expected_calibration_error(confidence, correct).adaptive_ece == pytest.approx(0.0)
+    mixed = np.random.default_rng(0).permutation(100)
+    assert expected_calibration_error(confidence, correct[mixed]).adaptive_ece == pytest.approx(0.0)
+
+
+def test_more_bins_than_queries():
+    result = expected_calibration_error([0.2, 0.9], [0, 1], bins=50)
+    assert result.ece == pytest.approx((0.2 + 0.1) / 2)
+    assert result.adaptive_ece == pytest.approx((0.2 + 0.1) / 2)
+    assert len(result.edges) == 51
+
+
+def test_errors_name_the_argument():
+    with pytest.raises(InputError, match=r"confidence lies in \[0.1, 1.5\]"):
+        expected_calibration_error([0.1, 1.5], [0, 1])
+    with pytest.raises(InputError, match="correct has length 1 but confidence has 2"):
+        expected_calibration_error([0.1, 0.5], [0])
+    with pytest.raises(InputError, match="correct lies in"):
+        expected_calibration_error([0.1, 0.5], [0, -1])
+    with pytest.raises(NonFiniteError, match="confidence holds 1 NaN"):
+        expected_calibration_error([0.1, np.nan], [0, 1])
+    with pytest.raises(InputError, match="bins=0"):
+        expected_calibration_error([0.1], [0], bins=0)
+    with pytest.raises(InputError, match="confidence is empty"):
+        expected_calibration_error([], [])

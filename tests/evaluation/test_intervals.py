@@ -1,0 +1,127 @@
+"""Bootstrap intervals against scipy and theory; standard errors against numpy."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from laplace_metric.errors import InputError, UndefinedMetricWarning
+from laplace_metric.evaluation import (
+    auroc,
+    bootstrap_interval,
+    mean_and_standard_error,
+    r_auroc,
+)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("level", [0.95, 0.5])
+def test_agrees_with_scipy(level):
+    rows = np.random.default_rng(0).normal(size=150)
+    ours = bootstrap_interval(np.mean, rows, n=3000, level=level, generator=generator())
+    theirs = stats.bootstrap(
+        (rows,),
+        np.mean,
+        n_resamples=3000,
+        confidence_level=level,
+        method="percentile",
+        random_state=np.random.default_rng(1),
+    ).confidence_interval
+    width = theirs.high - theirs.low
+    assert ours.low == pytest.approx(theirs.low, abs=0.07 * width)
+    assert ours.high == pytest.approx(theirs.high, abs=0.07 * width)
+    assert ours.estimate == rows.mean()
+    assert (ours.level, ours.n, ours.n_undefined) == (level, 3000, 0)
+
+
+def test_paired_rows_stay_together():
+    rows = torch.arange(30.0)
+    spread = bootstrap_interval(lambda a, b: (a - b).abs().max(), rows, rows + 1, n=50)
+    assert (spread.low, spread.high) == (1.0, 1.0)
+    alone = bootstrap_interval(lambda a, b: (a - b).abs().max(), rows, rows + 1, n=50, paired=False)
+    assert alone.high > 1.0
+
+
+def test_two_samples_keep_their_sizes():
+    sizes = []
+
+    def metric(known, strange):
+        sizes.append((len(known), len(strange)))
+        return auroc(known, strange)
+
+    known, strange = torch.randn(40, generator=generator()), torch.randn(25, generator=generator())
+    interval = bootstrap_interval(metric, known, strange + 1, n=20, paired=False)
+    assert set(sizes) == {(40, 25)}
+    assert interval.low < interval.estimate < interval.high
+    with pytest.raises(InputError, match=r"lengths \[40, 25\].*paired=False"):
+        bootstrap_interval(metric, known, strange, n=20)
+
+
+def test_reproducible_and_leaves_global_state_alone():
+    rows = torch.randn(40, generator=generator())
+    before = torch.get_rng_state()
+    first = bootstrap_interval(torch.mean, rows, n=30)
+    assert torch.equal(before, torch.get_rng_state())
+    assert first == bootstrap_interval(torch.mean, rows, n=30)
+    seeded = bootstrap_interval(torch.mean, rows, n=30, generator=generator(7))
+    assert seeded == bootstrap_interval(torch.mean, rows, n=30, generator=generator(7))
+    assert seeded != first
+
+
+def test_undefined_resamples_are_counted_not_averaged():
+    correct = torch.tensor([0.0] + [1.0] * 9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        interval = bootstrap_interval(r_auroc, torch.arange(10.0).flip(0), correct, n=200)
+    assert interval.estimate == 1.0
+    assert 40 < interval.n_undefined < 110
+    assert (interval.low, interval.high) == (1.0, 1.0)
+    with pytest.warns(UndefinedMetricWarning, match="NaN on every resample"):
+        interval = bootstrap_interval(lambda x: math.nan, [1.0, 2.0], n=5)
+    assert math.isnan(interval.low)
+
+
+def test_rows_of_matrices_and_types():
+    def metric(points, names):
+        assert isinstance(points, torch.Tensor)
+        assert isinstance(names, np.ndarray)
+        assert points.shape == (6, 2)
+        return float(points[:, 0].mean())
+
+    bootstrap_interval(metric, torch.randn(6, 2), np.arange(6), n=3)
+
+
+def test_standard_error_matches_scipy():
+    values = [0.71, 0.74, 0.69, 0.8]
+    summary = mean_and_standard_error(values)
+    assert summary.mean == pytest.approx(np.mean(values))
+    assert summary.standard_error == pytest.approx(stats.sem(values))
+    assert summary.n == 4
+
+
+def test_single_seed_has_no_standard_error():
+    with pytest.warns(UndefinedMetricWarning, match="one seed"):
+        summary = mean_and_standard_error([0.5])
+    assert summary.mean == 0.5
+    assert math.isnan(summary.standard_error)
+
+
+def test_errors_name_the_argument():
+    with pytest.raises(InputError, match="arrays is empty"):
+        bootstrap_interval(np.mean)
+    with pytest.raises(InputError, match=r"arrays\[0\] is empty"):
+        bootstrap_interval(np.mean, [])
+    with pytest.raises(InputError, match="level=95"):
+        bootstrap_interval(np.mean, [1.0], level=95)
+    with pytest.raises(InputError, match="n=0"):
+        bootstrap_interval(np.mean, [1.0], n=0)
+    with pytest.raises(InputError, match="values is empty"):
+        mean_and_standard_error([])

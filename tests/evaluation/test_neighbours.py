@@ -1,0 +1,205 @@
+"""Nearest neighbours against brute force in float64, with ties, duplicates and cancellation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laplace_metric.errors import InputError, NonFiniteError, UnknownNameError
+from laplace_metric.evaluation import nearest_neighbours
+from laplace_metric.evaluation.neighbours import nearest_index
+
+BACKENDS = ["torch", "faiss"]
+
+
+def skip_without(backend):
+    if backend == "faiss":
+        pytest.importorskip("faiss", reason="faiss is an optional extra")
+
+
+def brute_force(queries, gallery, k, exclude=None):
+    """Python loops: sort by (distance, index)."""
+    queries, gallery = np.asarray(queries, float), np.asarray(gallery, float)
+    indices, distances = [], []
+    for row, q in enumerate(queries):
+        far = [float(np.sqrt(((q - g) ** 2).sum())) for g in gallery]
+        order = list(np.lexsort((np.arange(len(far)), far)))
+        if exclude is not None:
+            order.remove(exclude[row])
+        indices.append(order[:k])
+        distances.append([far[i] for i in order[:k]])
+    return np.array(indices), np.array(distances)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("k", [1, 3, 29])
+@pytest.mark.parametrize("dim", [1, 3, 40])
+def test_matches_brute_force(backend, k, dim):
+    skip_without(backend)
+    draw = torch.Generator().manual_seed(dim)
+    queries = torch.randn(25, dim, generator=draw)
+    gallery = torch.randn(30, dim, generator=draw)
+    indices, distances = brute_force(queries, gallery, k)
+    found = nearest_neighbours(queries, gallery, k, backend=backend)
+    assert found.indices.tolist() == indices.tolist()
+    np.testing.assert_allclose(found.distances, distances, rtol=1e-6)
+    assert found.distances.dtype == torch.float32
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("k", [1, 5, 39])
+def test_leave_one_out_matches_brute_force(backend, k):
+    skip_without(backend)
+    points = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+    indices, distances = brute_force(points, points, k, exclude=list(range(40)))
+    found = nearest_neighbours(points, k=k, backend=backend)
+    assert found.indices.tolist() == indices.tolist()
+    np.testing.assert_allclose(found.distances, distances, rtol=1e-6)
+    named = nearest_neighbours(points, points, k, exclude=torch.arange(40), backend=backend)
+    assert torch.equal(named.indices, found.indices)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("copies", [3, 40, 200])
+def test_self_is_left_out_by_identity_among_duplicates(backend, copies):
+    """So many duplicates that the own index is not even among the first k + 16."""
+    skip_without(backend)
+    points = torch.tensor([[1.0, 2.0]]).expand(copies, 2).clone()
+    found = nearest_neighbours(points, k=2, backend=backend)
+    rows = torch.arange(copies)[:, None]
+    assert not (found.indices == rows).any()
+    expected = [[i for i in range(4) if i != row][:2] for row in range(copies)]
+    assert found.indices.tolist() == expected
+    assert (found.distances == 0).all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_integer_grids_are_full_of_ties(backend, data):
+    """Lower index first among ties, for every shape and k up to the gallery."""
+    skip_without(backend)
+    size, dim = data.draw(st.integers(2, 60)), data.draw(st.integers(1, 9))
+    k = data.draw(st.integers(1, size - 1))
+    seed = data.draw(st.integers(0, 10**6))
+    points = torch.randint(0, 2, (size, dim), generator=torch.Generator().manual_seed(seed))
+    indices, _ = brute_force(points, points, k, exclude=list(range(size)))
+    found = nearest_neighbours(points.float(), k=k, backend=backend)
+    assert found.indices.tolist() == indices.tolist()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("offset", [0.0, 1e3])
+@pytest.mark.parametrize("k", [2, 70])
+def test_cancellation_spoils_neither_distances_nor_order(backend, offset, k):
+    """Two tight, distant clouds: a float32 matrix product alone gets every distance wrong."""
+    skip_without(backend)
+    draw = torch.Generator().manual_seed(3)
+    points = torch.randn(120, 16, generator=draw) * 1e-3 + 50 * torch.arange(120)[:, None].fmod(2)
+    points = points + offset
+    points[7] = points[9]
+    indices, distances = brute_force(points, points, k, exclude=list(range(120)))
+    found = nearest_neighbours(points, k=k, backend=backend)
+    assert found.indices.tolist() == indices.tolist()
+    np.testing.assert_allclose(found.distances, distances, rtol=1e-5)
+    assert found.distances[7, 0] == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_many_neighbours(dtype):
+    """The stage for large k, with a pair of duplicates that its gaps cannot separate."""
+    draw = torch.Generator().manual_seed(5)
+    points = torch.randn(300, 8, generator=draw, dtype=dtype)
+    points[100] = points[200]
+    indices, distances = brute_force(points, points, 150, exclude=list(range(300)))
+    found = nearest_neighbours(points, k=150, backend="torch")
+    assert found.indices.tolist() == indices.tolist()
+    np.testing.assert_allclose(found.distances, distances, rtol=1e-6)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_far_apart_in_float32_range(backend):
+    """Squares overflow float32 but not float64: the later stages answer."""
+    skip_without(backend)
+    points = torch.tensor([[0.0], [1e25], [3e25]])
+    found = nearest_neighbours(points, k=1, backend=backend)
+    assert found.indices.tolist() == [[1], [0], [1]]
+
+
+def test_blocks_agree(monkeypatch):
+    from laplace_metric.evaluation import _search
+
+    points = torch.randn(50, 3, generator=torch.Generator().manual_seed(1))
+    whole = nearest_neighbours(points, k=4, backend="torch")
+    monkeypatch.setattr(_search, "row_blocks", lambda rows, _: iter(torch.split(rows, 7)))
+    blocks = nearest_neighbours(points, k=4, backend="torch")
+    assert torch.equal(whole.indices, blocks.indices)
+    assert torch.equal(whole.distances, blocks.distances)
+
+
+def test_types_follow_the_input():
+    points = np.random.default_rng(0).normal(size=(12, 3))
+    assert nearest_neighbours(points).distances.dtype == torch.float64
+    assert nearest_neighbours(points.astype(np.float32)).distances.dtype == torch.float32
+    half = nearest_neighbours(torch.as_tensor(points).bfloat16(), backend="torch")
+    assert half.distances.dtype == torch.float32
+    trained = torch.as_tensor(points).requires_grad_()
+    assert not nearest_neighbours(trained).distances.requires_grad
+
+
+def test_nearest_index_matches_brute_force():
+    draw = torch.Generator().manual_seed(2)
+    queries = torch.randn(40, 5, generator=draw)
+    gallery = torch.randn(30, 5, generator=draw)
+    exclude = torch.randint(0, 30, (40,), generator=draw)
+    plain, _ = brute_force(queries, gallery, 1)
+    without, _ = brute_force(queries, gallery, 1, exclude=exclude.tolist())
+    assert nearest_index(queries, gallery).tolist() == plain[:, 0].tolist()
+    assert nearest_index(queries, gallery, exclude).tolist() == without[:, 0].tolist()
+
+
+def test_errors_name_the_argument():
+    points = torch.randn(4, 2)
+    with pytest.raises(InputError, match=r"k=4.*3 items besides the excluded"):
+        nearest_neighbours(points, k=4)
+    with pytest.raises(InputError, match=r"k=5.*4 items\."):
+        nearest_neighbours(points, points, k=5)
+    with pytest.raises(InputError, match="k=0"):
+        nearest_neighbours(points, k=0)
+    with pytest.raises(InputError, match=r"queries.*\[Q, Z\]"):
+        nearest_neighbours(points[0])
+    with pytest.raises(InputError, match="gallery has dimension 3"):
+        nearest_neighbours(points, torch.randn(4, 3))
+    with pytest.raises(InputError, match="gallery is empty"):
+        nearest_neighbours(points, points[:0])
+    with pytest.raises(InputError, match="exclude was given without gallery"):
+        nearest_neighbours(points, exclude=torch.arange(4))
+    with pytest.raises(InputError, match="exclude has indices outside"):
+        nearest_neighbours(points, points, exclude=torch.arange(1, 5))
+    with pytest.raises(InputError, match="exclude has shape"):
+        nearest_neighbours(points, points, exclude=torch.arange(3))
+    with pytest.raises(UnknownNameError, match="backend='annoy'"):
+        nearest_neighbours(points, backend="annoy")
+    with pytest.raises(NonFiniteError, match=r"queries holds 1 NaN.*\(1, 0\)"):
+        nearest_neighbours(torch.tensor([[0.0], [torch.nan]]))
+    with pytest.raises(NonFiniteError, match="overflow"):
+        nearest_neighbours(torch.tensor([[-3e38], [3e38]]), backend="torch")
+
+
+def test_faiss_refuses_what_it_cannot_hold():
+    pytest.importorskip("faiss", reason="faiss is an optional extra")
+    with pytest.raises(InputError, match="float32 on the CPU"):
+        nearest_neighbours(torch.randn(4, 2).double(), backend="faiss")
+
+
+def test_without_faiss(monkeypatch):
+    from laplace_metric.evaluation import _proposers
+
+    monkeypatch.setattr(_proposers.importlib.util, "find_spec", lambda name: None)
+    points = torch.randn(4, 2)
+    assert nearest_neighbours(points).indices.shape == (4, 1)
+    with pytest.raises(InputError, match="pip install faiss-cpu"):
+        nearest_neighbours(points, backend="faiss")

@@ -1,0 +1,171 @@
+"""Retrieval metrics against pytorch-metric-learning, hand-computed cases and brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from laplace_metric.errors import InputError, LabelError, UndefinedMetricWarning
+from laplace_metric.evaluation import (
+    map_at_k,
+    map_at_r,
+    nearest_neighbours,
+    recall_at_k,
+    retrieval_report,
+)
+
+
+def problem(seed=0, n=120, classes=6, dim=4):
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, classes, (n,), generator=draw)
+    return torch.randn(n, dim, generator=draw) + 0.5 * labels[:, None], labels
+
+
+def calculator():
+    pytest.importorskip("faiss", reason="AccuracyCalculator needs faiss")
+    from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+
+    names = ("precision_at_1", "mean_average_precision_at_r")
+    return AccuracyCalculator(include=names, k="max_bin_count", device=torch.device("cpu"))
+
+
+def test_agrees_with_pytorch_metric_learning_leave_one_out():
+    points, labels = problem()
+    points, labels = torch.cat([points, points[:1]]), torch.cat([labels, torch.tensor([99])])
+    theirs = calculator().get_accuracy(points, labels)
+    assert recall_at_k(points, labels).value == pytest.approx(theirs["precision_at_1"])
+    ours = map_at_r(points, labels)
+    assert ours.value == pytest.approx(theirs["mean_average_precision_at_r"])
+    assert (ours.n_queries, ours.n_excluded) == (120, 1)
+
+
+def test_agrees_with_pytorch_metric_learning_with_gallery():
+    points, labels = problem(1)
+    gallery, gallery_labels = problem(2, n=70)
+    theirs = calculator().get_accuracy(points, labels, gallery, gallery_labels)
+    given = {"gallery": gallery, "gallery_labels": gallery_labels}
+    ours = recall_at_k(points, labels, **given)
+    assert ours.value == pytest.approx(theirs["precision_at_1"])
+    ours = map_at_r(points, labels, **given)
+    assert ours.value == pytest.approx(theirs["mean_average_precision_at_r"])
+
+
+def brute_force(points, labels, gallery, gallery_labels, k, own):
+    """Recall@k and AP@k of each query by Python loops; NaN without relevant items."""
+    recall, precision = [], []
+    for row in range(len(points)):
+        far = ((gallery - points[row]) ** 2).sum(1)
+        order = [i for i in np.argsort(far, kind="stable") if not (own and i == row)]
+        rel = [int(gallery_labels[i] == labels[row]) for i in order]
+        if sum(rel) == 0:
+            recall.append(np.nan)
+            precision.append(np.nan)
+            continue
+        recall.append(float(any(rel[:k])))
+        total = sum(sum(rel[: i + 1]) / (i + 1) * rel[i] for i in range(k))
+        precision.append(total / min(sum(rel), k))
+    return recall, precision
+
+
+@pytest.mark.parametrize("k", [1, 3, 20])
+@pytest.mark.parametrize("own", [True, False])
+def test_agrees_with_brute_force(k, own):
+    points, labels = problem(3, n=40, classes=15)
+    gallery, gallery_labels = (points, labels) if own else problem(4, n=25, classes=12)
+    given = {} if own else {"gallery": gallery, "gallery_labels": gallery_labels}
+    arrays = [x.double().numpy() for x in (points, labels, gallery, gallery_labels)]
+    recall, precision = brute_force(*arrays, k, own)
+    assert np.isnan(recall).any()
+    ours = recall_at_k(points, labels, k, **given)
+    np.testing.assert_allclose(ours.per_query, recall)
+    assert ours.value == pytest.approx(np.nanmean(recall))
+    assert ours.n_excluded == np.isnan(recall).sum()
+    assert ours.counted.tolist() == (~np.isnan(recall)).tolist()
+    ours = map_at_k(points, labels, k, **given)
+    np.testing.assert_allclose(ours.per_query, precision)
+    assert ours.value == pytest.approx(np.nanmean(precision))
+
+
+def test_hand_computed():
+    """Query 0 of label 0 sees labels 1 0 1 0 0: P@2 = 1/2, P@4 = 2/4, P@5 = 3/5."""
+    points, labels = [[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]], [0, 1, 0, 1, 0, 0]
+    assert recall_at_k(points, labels).per_query[0] == 0
+    assert recall_at_k(points, labels, 2).per_query[0] == 1
+    assert map_at_k(points, labels, 5).per_query[0] == pytest.approx((1 / 2 + 2 / 4 + 3 / 5) / 3)
+    assert map_at_k(points, labels, 2).per_query[0] == pytest.approx((1 / 2) / 2)
+    assert map_at_r(points, labels).per_query[0] == pytest.approx((1 / 2) / 3)
+
+
+def test_queries_without_relevant_items_are_excluded_not_scored_one():
+    score = map_at_k([[0.0], [1.5]], [0, 5], 2, gallery=[[0.0], [2.0]], gallery_labels=[1, 5])
+    assert score.value == 1.0
+    assert score.per_query.isnan().tolist() == [True, False]
+    assert (score.n_queries, score.n_excluded) == (1, 1)
+
+
+def test_no_counted_query_gives_nan_with_a_warning():
+    for metric in (recall_at_k, map_at_r, lambda x, y: map_at_k(x, y, 1)):
+        with pytest.warns(UndefinedMetricWarning, match="no query has a relevant item"):
+            score = metric([[0.0], [1.0], [3.0]], [0, 1, 2])
+        assert np.isnan(score.value)
+        assert score.n_queries == 0
+
+
+def test_gallery_that_holds_the_queries():
+    points, labels = problem(5)
+    own = recall_at_k(points, labels)
+    shared = {"gallery": points, "gallery_labels": labels}
+    named = recall_at_k(points, labels, **shared, exclude=torch.arange(len(points)))
+    np.testing.assert_array_equal(named.per_query, own.per_query)
+    assert recall_at_k(points, labels, **shared).value == 1.0
+    assert own.value < 1.0
+
+
+def test_one_search_serves_all():
+    points, labels = problem(6)
+    report = retrieval_report(points, labels, recall_ks=(1, 4), map_ks=(5,))
+    assert list(report) == ["recall@1", "recall@4", "map@5", "map@r"]
+    assert report["recall@4"].value == recall_at_k(points, labels, 4).value
+    assert report["map@5"].value == map_at_k(points, labels, 5).value
+    assert report["map@r"].value == map_at_r(points, labels).value
+    found = nearest_neighbours(points, k=60)
+    assert map_at_r(points, labels, neighbours=found).value == report["map@r"].value
+    assert map_at_k(points, labels, 5, neighbours=found).value == report["map@5"].value
+    with pytest.raises(InputError, match=r"neighbours has shape \(120, 1\)"):
+        map_at_k(points, labels, 5, neighbours=nearest_neighbours(points))
+    short = retrieval_report(points, labels, recall_ks=(3,), map_ks=(), with_map_at_r=False)
+    assert list(short) == ["recall@3"]
+
+
+def test_report_reaches_beyond_the_largest_r():
+    points = torch.randn(30, 2, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(30) // 2
+    report = retrieval_report(points, labels, recall_ks=(8,))
+    assert report["recall@8"].value == recall_at_k(points, labels, 8).value
+    assert report["map@r"].value == map_at_r(points, labels).value
+
+
+def test_numpy_and_torch_agree():
+    points, labels = problem(7)
+    theirs = recall_at_k(points.numpy(), labels.numpy().astype(np.uint8))
+    assert theirs.value == recall_at_k(points, labels).value
+    assert theirs.per_query.dtype == torch.float64
+
+
+def test_errors_name_the_argument():
+    points, labels = problem(8)
+    with pytest.raises(LabelError, match=r"labels has shape \(119,\).*120 rows"):
+        recall_at_k(points, labels[1:])
+    with pytest.raises(LabelError, match="integer labels"):
+        recall_at_k(points, labels.double())
+    with pytest.raises(LabelError, match=r"numpy\.unique"):
+        recall_at_k(points, ["cat"] * 120)
+    with pytest.raises(LabelError, match="gallery_labels is missing"):
+        recall_at_k(points, labels, gallery=points)
+    with pytest.raises(InputError, match="gallery_labels was given without gallery"):
+        recall_at_k(points, labels, gallery_labels=labels)
+    with pytest.raises(InputError, match="k=120"):
+        recall_at_k(points, labels, 120)
+    with pytest.raises(InputError, match="k=0"):
+        map_at_k(points, labels, 0)

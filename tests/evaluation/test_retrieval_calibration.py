@@ -1,0 +1,140 @@
+"""Sampled retrieval calibration against Python loops, and its two ways of drawing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laplace_metric.errors import InputError, LabelError, NonFiniteError
+from laplace_metric.evaluation import expected_calibration_error, retrieval_calibration
+from laplace_metric.evaluation.retrieval_calibration import majority
+
+
+def loop(samples, galleries, gallery_labels, exclude):
+    """Prediction and confidence of each query, one draw and one query at a time."""
+    prediction, confidence = [], []
+    for q in range(samples.shape[1]):
+        votes = Counter()
+        for s in range(len(samples)):
+            far = ((galleries[s] - samples[s, q]) ** 2).sum(1)
+            if exclude is not None:
+                far[exclude[q]] = np.inf
+            votes[int(gallery_labels[far.argmin()])] += 1
+        most = max(votes.values())
+        prediction.append(min(label for label, n in votes.items() if n == most))
+        confidence.append(most / len(samples))
+    return prediction, confidence
+
+
+def draws(s, n, seed):
+    return torch.randn(s, n, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def check(result, expected, labels):
+    prediction, confidence = expected
+    assert result.prediction.tolist() == prediction
+    assert result.confidence.tolist() == pytest.approx(confidence)
+    assert result.correct.tolist() == [p == y for p, y in zip(prediction, labels, strict=True)]
+    curve = expected_calibration_error(confidence, result.correct)
+    assert (result.ece, result.adaptive_ece) == (curve.ece, curve.adaptive_ece)
+    assert result.n_queries == len(labels)
+
+
+@pytest.mark.parametrize("exclude", [None, [3, 3, 1, 0, 2, 5]])
+def test_joint_draws(exclude):
+    samples, gallery = draws(9, 6, 0), draws(9, 8, 1)
+    labels, others = [0, 1, 2, 0, 1, 2], [2, 1, 0, 0, 1, 2, 2, 1]
+    given = {"gallery": gallery, "gallery_labels": others, "exclude": exclude}
+    result = retrieval_calibration(samples, labels, **given)
+    check(result, loop(samples.numpy(), gallery.numpy(), np.array(others), exclude), labels)
+
+
+def test_query_only_draws():
+    samples, gallery = draws(9, 6, 2), draws(1, 8, 3)[0]
+    labels, others = [0, 1, 2, 0, 1, 7], [2, 1, 0, 0, 1, 2, 2, 1]
+    result = retrieval_calibration(samples, labels, gallery=gallery, gallery_labels=others)
+    fixed = gallery.expand(9, 8, 3).numpy()
+    check(result, loop(samples.numpy(), fixed, np.array(others), None), labels)
+    assert result.n_unanswerable == 1
+    assert not result.correct[5]
+
+
+def test_leave_one_out_joint_draws():
+    samples, labels = draws(9, 7, 4), [0, 1, 2, 0, 1, 2, 3]
+    result = retrieval_calibration(samples, labels)
+    check(result, loop(samples.numpy(), samples.numpy(), np.array(labels), range(7)), labels)
+    assert result.n_unanswerable == 1
+
+
+def test_leave_one_out_against_the_mean():
+    samples, labels = draws(9, 7, 5), [0, 1, 2, 0, 1, 2, 0]
+    mean = samples.mean(0)
+    given = {"gallery": mean, "gallery_labels": labels, "exclude": torch.arange(7)}
+    result = retrieval_calibration(samples, labels, **given)
+    fixed = mean.expand(9, 7, 3).numpy()
+    check(result, loop(samples.numpy(), fixed, np.array(labels), range(7)), labels)
+
+
+def test_joint_and_query_only_draws_differ():
+    """A shift shared by query and gallery cancels in joint draws only."""
+    points = torch.tensor([[0.0, 0, 0], [0.1, 0, 0], [9.0, 0, 0], [9.1, 0, 0]]).double()
+    samples = points + 100 * draws(20, 1, 6)
+    labels = [0, 0, 1, 1]
+    joint = retrieval_calibration(samples, labels)
+    assert joint.ece == 0.0
+    assert joint.bin_count.tolist() == [0] * 9 + [4]
+    given = {"gallery": points, "gallery_labels": labels, "exclude": torch.arange(4)}
+    assert retrieval_calibration(samples, labels, **given).ece > 0.1
+
+
+def test_tied_votes_give_the_smallest_label():
+    gallery, others = [[0.0], [1.0], [2.0]], [8, 5, 6]
+    samples = [[[0.1]], [[1.1]], [[2.1]], [[1.9]], [[0.9]]]
+    given = {"gallery": gallery, "gallery_labels": others}
+    result = retrieval_calibration(samples, [6], **given)
+    assert (result.prediction.tolist(), result.confidence.tolist()) == ([5], [0.4])
+    result = retrieval_calibration(samples[:1], [8], **given)
+    assert (result.prediction.tolist(), result.ece) == ([8], 0.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 10**6))
+def test_majority_matches_counting(s, q, seed):
+    votes = torch.randint(-2, 3, (s, q), generator=torch.Generator().manual_seed(seed))
+    prediction, share = majority(votes)
+    for column, label, part in zip(
+        votes.T.tolist(), prediction.tolist(), share.tolist(), strict=True
+    ):
+        counted = Counter(column)
+        most = max(counted.values())
+        assert label == min(x for x, n in counted.items() if n == most)
+        assert part == most / s
+
+
+def test_errors_name_the_argument():
+    samples, labels = draws(4, 5, 7), [0, 1, 0, 1, 0]
+    with pytest.raises(InputError, match=r"samples has shape \(5, 3\).*\[S, Q, Z\]"):
+        retrieval_calibration(samples[0], labels)
+    with pytest.raises(LabelError, match=r"labels has shape \(4,\) but samples has 5 rows"):
+        retrieval_calibration(samples, labels[1:])
+    with pytest.raises(InputError, match=r"gallery has shape \(3, 5, 3\).*as many draws"):
+        retrieval_calibration(samples, labels, gallery=samples[:3], gallery_labels=labels)
+    with pytest.raises(InputError, match="gallery has shape"):
+        retrieval_calibration(samples, labels, gallery=samples[0, :, :2], gallery_labels=labels)
+    with pytest.raises(LabelError, match="gallery_labels is missing"):
+        retrieval_calibration(samples, labels, gallery=samples)
+    with pytest.raises(InputError, match="without gallery"):
+        retrieval_calibration(samples, labels, exclude=torch.arange(5))
+    with pytest.raises(InputError, match="single query"):
+        retrieval_calibration(samples[:, :1], [0])
+    with pytest.raises(InputError, match="exclude leaves nothing"):
+        retrieval_calibration(
+            samples, labels, gallery=[[0.0] * 3], gallery_labels=[0], exclude=[0] * 5
+        )
+    with pytest.raises(NonFiniteError, match="samples holds"):
+        retrieval_calibration(samples / 0, labels)
