@@ -98,7 +98,7 @@ def faiss_proposer(gallery: Tensor) -> Proposer:
         centred = queries - centre
         wanted = m + (exclude is not None)
         squared, found = map(torch.from_numpy, index.search(centred.contiguous().numpy(), wanted))
-        slack = rounding_slack(centred, reach).masked_fill((found < 0).any(1), torch.inf)
+        slack = rounding_slack(centred, reach)
         complete = wanted == gallery.shape[0] and bool((found >= 0).all())
         return Shortlist(found.clamp(min=0), squared.double(), slack, complete)
 

@@ -129,6 +129,32 @@ def test_far_apart_in_float32_range(backend):
     assert found.indices.tolist() == [[1], [0], [1]]
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_one_distance_overflows_float32(backend):
+    """FAISS answers -1 for what it cannot measure: never taken for an index."""
+    skip_without(backend)
+    gallery = torch.tensor([[-1e19], [1e19]])
+    found = nearest_neighbours(torch.tensor([[-0.9e19]]), gallery, 2, backend=backend)
+    assert found.indices.tolist() == [[0, 1]]
+
+
+def test_many_neighbours_keep_small_distances():
+    """A pair so near that a float64 matrix product loses half of its digits."""
+    points = torch.randn(90, 8, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
+    points[3] = points[4] + 1e-6
+    _, distances = brute_force(points, points, 70, exclude=list(range(90)))
+    np.testing.assert_allclose(nearest_neighbours(points, k=70).distances, distances, rtol=1e-9)
+
+
+@pytest.mark.parametrize("flipped", [False, True])
+def test_many_neighbours_that_end_in_a_tie(flipped):
+    """The last neighbour and the first that is left out are equally far."""
+    gallery = torch.cat([torch.arange(1.0, 71.0), -torch.arange(70.0, 90.0)])[:, None]
+    gallery = gallery.flip(0) if flipped else gallery
+    indices, _ = brute_force(torch.zeros(1, 1), gallery, 70)
+    assert nearest_neighbours(torch.zeros(1, 1), gallery, 70).indices.tolist() == indices.tolist()
+
+
 def test_blocks_agree(monkeypatch):
     from laplace_metric.evaluation import _search
 
