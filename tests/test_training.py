@@ -201,11 +201,14 @@ def test_benchmark_training_resumes_and_repeats(
     with pytest.raises(InputError, match=r"cache has no lam-fashion-mnist-z3-dropout0\.2-seed1"):
         load_trained(tmp_path, run)
     assert [train_into(tmp_path, run, images, False) for _ in range(2)] == [True, False]
+    assert torch.equal(torch.get_rng_state(), before)
     first = load_trained(tmp_path, run)
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".safetensors"]
     assert train_into(tmp_path / ".", replace(run, seed=2), images, False)
     for path in tmp_path.glob("*seed1*"):
         path.unlink()
+    torch.rand(3)  # the state around a run must not matter to it
+    before = torch.get_rng_state()
     assert train_into(tmp_path, run, images, False)
     again, other = load_trained(tmp_path, run), load_trained(tmp_path, replace(run, seed=2))
     x = images.pixels()
