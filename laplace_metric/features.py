@@ -78,7 +78,7 @@ class FeatureStore:
         self._rows += len(features)
         self._labels.append(labels)
         self._chunks.append(features)
-        if self._file is not None or self._rows * features.shape[1] * 4 > self._memory_bytes:
+        if self._file is not None or self._rows * features[0].nbytes > self._memory_bytes:
             self._spill()
 
     def _spill(self) -> None:
@@ -88,7 +88,7 @@ class FeatureStore:
             )
             self._file = open(Path(self._folder.name) / "features.bin", "wb")  # noqa: SIM115
         for chunk in self._chunks:
-            self._file.write(chunk.cpu().contiguous().numpy().data.cast("B"))
+            chunk.cpu().contiguous().numpy().tofile(self._file)
         self._chunks = [self._chunks[-1][:0]]  # keeps width, dtype and device
 
     def _all(self) -> Tensor:
@@ -105,6 +105,11 @@ class FeatureStore:
 
     def __len__(self) -> int:
         return self._rows
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the features, in memory or on disk."""
+        return self._all().nbytes
 
     @property
     def labels(self) -> Tensor:

@@ -24,8 +24,8 @@ from laplace_metric.contrastive.targets import PairCounts, class_weights
 from laplace_metric.features import FeatureStore, block_rows
 from laplace_metric.jacobians import LinearJacobian
 
-SLAB_BYTES = 128 * 2**20
-"""Memory of one slab of G_c; a larger head takes several passes instead of more memory."""
+SLAB_BYTES = 2 * 2**20, 128 * 2**20
+"""Least and most memory of one slab of G_c; a larger head takes more passes, not more memory."""
 
 
 def collect_class_sums(store: FeatureStore, head: LinearJacobian, geometry: Geometry) -> ClassSums:
@@ -92,13 +92,19 @@ def cross_part(
     n_columns = head.augment(head.weight[:0]).shape[1]
     result = torch.zeros(n_rows, n_columns, dtype=torch.float64, device=store.device)
     entries = torch.triu_indices(n_rows, n_rows, device=store.device)  # J^ is symmetric in k, l
-    for slab in entries.split(block_rows(n_columns, 8, SLAB_BYTES), dim=1):
+    for slab in entries.split(block_rows(n_columns, 8, _slab_budget(store)), dim=1):
         squares, total = _summed_jacobians(store, head, geometry, sums, slab, n_columns)
         inner = (pairs.positive_weight + b) * squares - b * total.square()
         k, off = slab[0], slab[0] != slab[1]
         result.index_add_(0, k, inner, alpha=-2)
         result.index_add_(0, slab[1, off], inner[off], alpha=-2)
     return result
+
+
+def _slab_budget(store: FeatureStore) -> int:
+    """A quarter of what the points themselves take, within ``SLAB_BYTES``."""
+    least, most = SLAB_BYTES
+    return min(most, max(least, store.nbytes // 4))
 
 
 def _summed_jacobians(

@@ -53,14 +53,16 @@ def test_float32_against_float64_at_2000_points(distance, normalized, hessian, m
 def test_block_sizes_do_not_matter(distance, normalized, hessian, monkeypatch):
     h, labels = clusters(500, 6, 5)
     one_block = [
-        curvature(h, labels, head(4, 6), distance, hessian, normalized, m).value for m in (None, 0.9)
+        curvature(h, labels, head(4, 6), distance, hessian, normalized, m).value
+        for m in (None, 0.9)
     ]
     monkeypatch.setattr("laplace_metric.features.block_rows", lambda *_: 37)
     monkeypatch.setattr(class_sums_module, "block_rows", lambda *_: 3)
     monkeypatch.setattr(margin_module, "COLUMN_BLOCK", 17)
     monkeypatch.setattr(margin_module, "block_rows", lambda *_: 40)
     many = [
-        curvature(h, labels, head(4, 6), distance, hessian, normalized, m).value for m in (None, 0.9)
+        curvature(h, labels, head(4, 6), distance, hessian, normalized, m).value
+        for m in (None, 0.9)
     ]
     for a, b in zip(one_block, many, strict=True):
         assert float((a - b).norm() / a.norm().clamp_min(1e-30)) < 1e-10

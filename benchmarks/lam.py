@@ -1,0 +1,195 @@
+"""Closed-set OOD detection and calibration of the LAM paper (001, table 1) on FashionMNIST.
+
+    python -m benchmarks.lam --data DIR --cache DIR
+
+Takes the networks of ``benchmarks.train_lam`` (embedding sizes 3 and 64, three seeds), puts every
+method on them, and measures with ``laplace_metric.evaluation_protocol``: queries are FashionMNIST
+test images that search among themselves, MNIST and KMNIST test images are out of distribution.
+Laplace is fitted on ``--fit`` training images, on the head's inputs (the backbone runs once), with
+the default prior precision 1 and with the one that maximises the marginal likelihood. MC dropout
+has its own networks, trained with dropout 0.2. Nothing is tuned on the test images.
+
+One JSON a run in the cache; a re-run measures what is missing. ``results/lam.json`` has all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from baselines import Deterministic, MCDropout
+from benchmarks.records import read_record, write_record
+from benchmarks.train_lam import Run, load_trained
+from laplace_metric import LaplaceEmbedder, ProbabilisticEmbedder
+from laplace_metric.datasets import ImageSet, load
+from laplace_metric.errors import DegenerateCurvatureWarning, PriorAtEdgeWarning
+from laplace_metric.evaluation_protocol import evaluate_method
+
+Pairs = list[tuple[Tensor, Tensor]]
+Sets = dict[str, ImageSet]
+
+OUT = ("mnist", "kmnist")
+N_DRAWS = 100
+MARGIN = 0.5  # the margin that the networks were trained with
+REFERENCE = 2_000
+LAPLACE: dict[str, dict[str, Any]] = {
+    **{
+        f"laplace {distance} {hessian}": {"distance": distance, "hessian": hessian}
+        for distance in ("euclidean", "arccos")
+        for hessian in ("full", "positives", "fixed")
+    },
+    "laplace euclidean fixed margin": {
+        "distance": "euclidean",
+        "hessian": "fixed",
+        "margin": MARGIN,
+    },
+    "laplace arccos fixed margin": {"distance": "arccos", "hessian": "fixed", "margin": MARGIN},
+}
+
+
+class NormalizedHead(nn.Module):
+    """h -> z / |z|: the network as the euclidean distance on the sphere sees it."""
+
+    def __init__(self, head: nn.Module) -> None:
+        super().__init__()
+        self.head = head
+
+    def forward(self, features: Tensor) -> Tensor:
+        """[B, D] -> [B, Z] of unit length."""
+        return nn.functional.normalize(self.head(features), dim=-1)
+
+
+def features(backbone: nn.Module, images: ImageSet) -> Pairs:
+    """The head's inputs, batch by batch."""
+    with torch.no_grad():
+        return [(backbone(x), y) for x, y in images.loader(500)]
+
+
+def measure(
+    method: ProbabilisticEmbedder, sets: dict[str, Any], fit_seconds: float, **extra: Any
+) -> dict[str, Any]:
+    """The numbers of one fitted method on the queries and the strange sets."""
+    result = evaluate_method(
+        method,
+        sets["fashion-mnist"],
+        {name: sets[name] for name in OUT},
+        n_draws=N_DRAWS,
+        generator=torch.Generator().manual_seed(0),
+        n_bootstrap=200,
+    )
+    return {**result.numbers(), "fit_seconds": fit_seconds, **extra}
+
+
+def laplace_rows(
+    head: nn.Linear, train: Pairs, sets: dict[str, Pairs], settings: dict[str, Any]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """One fit, measured under the default prior precision and under the marginal likelihood's."""
+    model = NormalizedHead(head) if settings["distance"] == "euclidean" else head
+    reference = REFERENCE if "margin" in settings else None
+    start = time.perf_counter()
+    embedder = LaplaceEmbedder(model, **settings).fit(
+        train, progress=False, reference=reference, generator=torch.Generator().manual_seed(0)
+    )
+    seconds = time.perf_counter() - start
+    for prior in ("default", "marglik"):
+        if prior == "marglik":
+            embedder.optimize_prior_precision()
+        yield (
+            prior,
+            measure(
+                embedder,
+                sets,
+                seconds,
+                prior_precision=embedder.settings.prior_precision,
+                clipped_fraction=embedder.hessian_.clipped_fraction,
+            ),
+        )
+
+
+def run_laplace(cache: Path, size: int, seed: int, images: Sets, record: Recorder) -> None:
+    """Deterministic and every Laplace variant on one network, from its head's inputs."""
+    names = [f"{name} | {prior}" for name in LAPLACE for prior in ("default", "marglik")]
+    if all(record.has(name) for name in ["deterministic", *names]):
+        return
+    network = load_trained(cache, Run(size, seed, 0.0))
+    assert isinstance(network, nn.Sequential)
+    backbone, head = network[:-1], network[-1]
+    assert isinstance(head, nn.Linear)
+    train = features(backbone, images["train"])
+    sets = {name: features(backbone, images[name]) for name in ("fashion-mnist", *OUT)}
+    record("deterministic", lambda: measure(Deterministic(head).fit(train), sets, 0.0))
+    for name, settings in LAPLACE.items():
+        if all(record.has(f"{name} | {prior}") for prior in ("default", "marglik")):
+            continue
+        for prior, row in laplace_rows(head, train, sets, settings):
+            record(f"{name} | {prior}", lambda row=row: row)
+
+
+def run_dropout(cache: Path, size: int, seed: int, images: Sets, record: Recorder) -> None:
+    """MC dropout on the network that was trained with it."""
+    network = load_trained(cache, Run(size, seed, 0.2)).to(memory_format=torch.channels_last)
+    method = MCDropout(network, n_samples=N_DRAWS, generator=torch.Generator().manual_seed(0))
+    sets = {name: images[name].loader(500) for name in ("fashion-mnist", *OUT)}
+    record("mc dropout", lambda: measure(method, sets, 0.0))
+
+
+class Recorder:
+    """Runs what has no record yet, and keeps one JSON for each (method, size, seed)."""
+
+    def __init__(self, folder: Path, size: int, seed: int) -> None:
+        self.folder, self.size, self.seed = folder, size, seed
+
+    def _name(self, method: str) -> str:
+        return f"{method.replace(' ', '_').replace('|', '-')}-z{self.size}-seed{self.seed}"
+
+    def has(self, method: str) -> bool:
+        """Whether this method was measured before."""
+        return (self.folder / f"{self._name(method)}.json").is_file()
+
+    def __call__(self, method: str, run: Callable[[], dict[str, Any]]) -> None:
+        if not self.has(method):
+            row = {"method": method, "embedding_size": self.size, "seed": self.seed, **run()}
+            write_record(self._name(method), row, self.folder)
+            out = {name: round(numbers["auroc"], 3) for name, numbers in row["out"].items()}
+            print(f"z={self.size} seed={self.seed} {method}: {out}", flush=True)
+
+
+def collect(folder: Path) -> dict[str, Any]:
+    """All rows of the cache in one record."""
+    rows = [read_record(path.stem, folder) for path in sorted(folder.glob("*.json"))]
+    for row in rows:
+        row.pop("environment")
+    return {"protocol": (__doc__ or "").split("\n\n")[2].strip(), "rows": rows}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--data", help="folder of the image sets")
+    parser.add_argument("--cache", required=True, type=Path, help="networks and single results")
+    parser.add_argument("--limit", type=int, default=2_500, help="images of each test set")
+    parser.add_argument("--fit", type=int, default=20_000, help="training images for Laplace")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[3, 64])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    options = parser.parse_args()
+    images = {n: load(n, "test", options.data, options.limit) for n in ("fashion-mnist", *OUT)}
+    images["train"] = load("fashion-mnist", "train", options.data, options.fit)
+    folder = options.cache / f"lam-fit{options.fit}-test{options.limit}"
+    warnings.simplefilter("ignore", DegenerateCurvatureWarning)  # shown as clipped_fraction
+    warnings.simplefilter("ignore", PriorAtEdgeWarning)
+    for seed in options.seeds:
+        for size in options.sizes:
+            record = Recorder(folder, size, seed)
+            run_laplace(options.cache, size, seed, images, record)
+            run_dropout(options.cache, size, seed, images, record)
+    print(write_record("lam", collect(folder)).name)
+
+
+if __name__ == "__main__":
+    main()
