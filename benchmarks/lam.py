@@ -18,6 +18,7 @@ import argparse
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,12 +130,12 @@ def run_laplace(cache: Path, size: int, seed: int, images: Sets, record: Recorde
         if all(record.has(f"{name} | {prior}") for prior in ("default", "marglik")):
             continue
         for prior, row in laplace_rows(head, train, sets, settings):
-            record(f"{name} | {prior}", lambda row=row: row)
+            record(f"{name} | {prior}", partial(dict, row))
 
 
 def run_dropout(cache: Path, size: int, seed: int, images: Sets, record: Recorder) -> None:
     """MC dropout on the network that was trained with it."""
-    network = load_trained(cache, Run(size, seed, 0.2)).to(memory_format=torch.channels_last)
+    network = load_trained(cache, Run(size, seed, 0.2))
     method = MCDropout(network, n_samples=N_DRAWS, generator=torch.Generator().manual_seed(0))
     sets = {name: images[name].loader(500) for name in ("fashion-mnist", *OUT)}
     record("mc dropout", lambda: measure(method, sets, 0.0))

@@ -49,7 +49,10 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         If the folder has no posterior, or one that is damaged, foreign or newer.
     """
     content = _index(folder)
-    path = folder / str(content.get("tensors"))
+    name = str(content.get("tensors"))
+    if Path(name).name != name:
+        raise FileFormatError(f"{folder / INDEX} is damaged: tensors={name!r} is not a file name.")
+    path = folder / name
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -45,12 +45,13 @@ def load(folder: Path, model: nn.Module) -> tuple[Settings, Fitted]:
     try:
         settings = Settings.from_json(content["settings"])
         head = _matching_head(content["head"], model)
+        mean = LinearJacobian.of(head.module).parameters
         curvature = _curvature(content, tensors, head)
+        tau = settings.prior_precision
+        posterior = Posterior(mean, curvature, content["n_effective"], tau)
+        return settings, Fitted(head, posterior, content["n_points"])
     except (KeyError, TypeError, ValueError) as error:
         raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
-    mean = LinearJacobian.of(head.module).parameters
-    posterior = Posterior(mean, curvature, content["n_effective"], settings.prior_precision)
-    return settings, Fitted(head, posterior, content["n_points"])
 
 
 def _describe(name: str, module: nn.Linear, *, normalized: bool) -> dict[str, Any]:
