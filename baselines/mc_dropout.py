@@ -25,7 +25,7 @@ class MCDropout(ProbabilisticEmbedder):
     Parameters
     ----------
     model : nn.Module
-        Trained with dropout (the LAM paper, 001, uses rate 0.2 between all layers).
+        Trained with dropout (Warburg et al. 2023 use rate 0.2 between all layers).
     n_samples : int
         Draws for each prediction.
     spherical : bool

@@ -1,4 +1,4 @@
-"""Closed-set OOD detection and calibration of the LAM paper (001, table 1) on FashionMNIST.
+"""Closed-set OOD detection and calibration of Warburg et al. 2023 (LAM) on FashionMNIST.
 
     python -m benchmarks.lam --data DIR --cache DIR
 

@@ -28,7 +28,7 @@ Metric = Callable[[Embedding, Tensor], float]
 
 
 class LaplaceEmbedder(ProbabilisticEmbedder):
-    """A Laplace posterior over the last layer of a trained embedder (LAM, paper 001).
+    """A Laplace posterior over the last layer of a trained embedder (Warburg et al. 2023, LAM).
 
     Parameters
     ----------

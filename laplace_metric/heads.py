@@ -1,9 +1,8 @@
 """The head of an embedder: find it, see what follows it, capture its input and output.
 
 A model is read as ``x -> h -> z = W h + b -> f``: ``h`` [B, D] enters the head, ``z`` [B, Z] is the
-raw embedding, and the model's output ``f`` is either ``z`` itself or ``z / |z|``. Which of the two
-is found out by comparing numbers, so it works for a normalisation layer and for a functional
-``F.normalize`` inside ``forward`` alike.
+raw embedding, and the model's output ``f`` is either ``z`` itself or ``z / |z|`` (see
+``normalization``).
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 
 from laplace_metric.batches import Inputs, call_model
 from laplace_metric.errors import DtypeError, HeadError, InputError
+from laplace_metric.normalization import is_normalized
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def find_head(model: nn.Module, inputs: Inputs, head: nn.Module | str | None = N
         raise HeadError(f"none of the linear layers {sorted(candidates)} ran in the forward pass.")
     name = calls[-1][0]
     captured = _captured([call for call in calls if call[0] == name], output, name)
-    return Head(name, candidates[name], detect_normalization(captured, name))
+    return Head(name, candidates[name], is_normalized(captured.raw, captured.output, name))
 
 
 def capture(model: nn.Module, head: Head, inputs: Inputs) -> Captured:
@@ -95,45 +95,6 @@ def capture(model: nn.Module, head: Head, inputs: Inputs) -> Captured:
     with evaluation_mode(model), _hooks({head.name: head.module}, calls):
         output = _forward(model, inputs)
     return _captured(calls, output, head.name)
-
-
-def detect_normalization(captured: Captured, name: str) -> bool:
-    """Whether the output is ``z / |z|`` (True) or ``z`` (False), by comparing the numbers.
-
-    Raises
-    ------
-    HeadError
-        If it is neither; the message says what was seen.
-    """
-    z, f = captured.raw, captured.output
-    unit = nn.functional.normalize(z.double(), dim=-1)
-    tolerance = 50 * max(torch.finfo(z.dtype).eps, torch.finfo(f.dtype).eps)
-    gaps = [_relative_gap(f, z), _relative_gap(f, unit)]
-    if gaps[0] <= tolerance:
-        return False
-    if gaps[1] <= tolerance:
-        return True
-    raise HeadError(
-        f"the model's output is neither the output z of head {name!r} nor z / |z|: relative "
-        f"differences {gaps[0]:.2g} and {gaps[1]:.2g} on the first batch{_likely_cause(z, f)}. "
-        "Name the layer that produces the embedding with head=..., or drop what follows it."
-    )
-
-
-def _relative_gap(seen: Tensor, expected: Tensor) -> float:
-    scale = expected.double().abs().max().clamp_min(torch.finfo(torch.float64).tiny)
-    return float((seen.double() - expected.double()).abs().max() / scale)
-
-
-def _likely_cause(z: Tensor, f: Tensor) -> str:
-    z, f = z.double(), f.double()
-    if torch.equal(f, z.clamp_min(0)):
-        return " (it looks like relu(z))"
-    for expected, words in ((z, "z"), (nn.functional.normalize(z, dim=-1), "z / |z|")):
-        factor = (f * expected).sum() / (expected * expected).sum()
-        if torch.allclose(f, factor * expected, rtol=1e-3, atol=1e-6):
-            return f" (it looks like {float(factor):.4g} times {words})"
-    return ""
 
 
 def _linear_candidates(model: nn.Module, head: nn.Module | str | None) -> dict[str, nn.Linear]:

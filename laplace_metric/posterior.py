@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -49,9 +50,9 @@ class Posterior:
         check_positive("prior_precision", self.prior_precision)
         check_positive("n_effective", self.n_effective)
 
-    @property
+    @cached_property
     def variance(self) -> Tensor:
-        """Diagonal of the covariance [P], in the dtype of the weights."""
+        """Diagonal of the covariance [P], in the dtype of the weights; computed once."""
         return self.curvature.variance(self.n_effective, self.prior_precision).to(self.mean.dtype)
 
     def with_prior_precision(self, prior_precision: float) -> Posterior:

@@ -9,7 +9,7 @@ from laplace_metric.errors import UnknownNameError
 
 @dataclass(frozen=True)
 class Approximation:
-    """Which part of the Gauss-Newton matrix over pairs is kept (LAM, paper 001, section F.3).
+    """Which part of the Gauss-Newton matrix over pairs is kept (Warburg et al. 2023, F.3).
 
     Parameters
     ----------

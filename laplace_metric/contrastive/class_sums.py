@@ -7,7 +7,7 @@ Every target is one of two numbers, ``y_ij = 1/P`` inside a class and ``-b`` bet
     sum_ij y_ij J^_i^T J^_j = (1/P + b) sum_c G_c^T G_c - b G^T G          G_c = sum_{i in c} J^_i
 
 with s_c the class sum of directions, s = sum_c s_c, G = sum_c G_c. Two phases, each one pass over
-the features: class sums, then the products. (Derived from LAM, paper 001, eqs 12 and 98-102.)
+the features: class sums, then the products. (From Warburg et al. 2023, LAM, eqs 12, 98-102.)
 """
 
 from __future__ import annotations

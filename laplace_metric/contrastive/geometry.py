@@ -13,8 +13,8 @@ the Jacobian of what the distance compares (of ``u_i``). Then, for a pair weight
                                                                      k_i = <u_i, m_i>
 
 The raw euclidean distance is the same with ``u = 0`` and ``r = 1``: all its output dimensions
-share one curvature, so a single one is computed. (LAM, paper 001, eqs 85 and 94-97; the arccos
-cross block equals the Gauss-Newton cross block of the normalised network, which the paper's
+share one curvature, so a single one is computed. (Warburg et al. 2023, LAM, eqs 85 and 94-97; the
+arccos cross block equals the Gauss-Newton cross block of the normalised network, which the paper's
 code gets the sign of wrong.)
 """
 

@@ -37,7 +37,7 @@ class DiagonalCurvature:
 
     @classmethod
     def clip(cls, values: Tensor, standard_error: Tensor | None = None) -> DiagonalCurvature:
-        """The positivity step: elementwise ReLU (LAM, paper 001, eq 98), with its size reported.
+        """The positivity step: elementwise ReLU (Warburg et al. 2023, eq 98), with its size.
 
         Raises
         ------

@@ -17,7 +17,7 @@ def vmf_concentration(resultant: Tensor, dimension: int) -> Tensor:
 
     Returns
     -------
-    Tensor [...] in [0, inf]; inf at R = 1. (Sra 2012; LAM, paper 001, section D.)
+    Tensor [...] in [0, inf]; inf at R = 1. (Sra 2012; Warburg et al. 2023, LAM, section D.)
 
     Examples
     --------

@@ -79,7 +79,7 @@ class LinearJacobian:
         return torch.cat(parts + ([] if self.bias is None else [full[..., size]]), dim=-1)
 
     def variance(self, features: Tensor, parameter_variance: Tensor) -> Tensor:
-        """``Var[z_k] = sum_d h_d^2 S_kd + S_k`` [B, Z] (LAM, paper 001; math as in its section 3).
+        """``Var[z_k] = sum_d h_d^2 S_kd + S_k`` [B, Z], from ``J S J^T``.
 
         One product of [B, D] and [D, Z]; no sampling and no [B, Z, P] array.
         """

@@ -1,0 +1,110 @@
+"""README tables from the committed JSON: ``python -m benchmarks.tables`` rewrites them in place.
+
+A table stands between ``<!-- table:NAME -->`` and ``<!-- end -->``. A test checks that the README
+holds exactly what the JSON gives, so no number is typed by hand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.records import read_record
+from laplace_metric.evaluation import mean_and_standard_error
+
+README = Path(__file__).parent.parent / "README.md"
+SEEDS = 3
+
+COLUMNS: dict[str, Callable[[dict[str, Any]], float]] = {
+    "recall@1": lambda row: row["recall@1"],
+    "mAP@5": lambda row: row["map@5"],
+    "AUROC MNIST": lambda row: row["out"]["mnist"]["auroc"],
+    "AUPRC MNIST": lambda row: row["out"]["mnist"]["auprc"],
+    "AUROC KMNIST": lambda row: row["out"]["kmnist"]["auroc"],
+    "AUPRC KMNIST": lambda row: row["out"]["kmnist"]["auprc"],
+    "AUSC": lambda row: row["ausc"],
+    "ECE": lambda row: row["retrieval_ece"],
+}
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A GitHub table, first column left and the others right."""
+    rule = ["---", *("---:" for _ in header[1:])]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *rows))
+
+
+def cell(values: Sequence[float]) -> str:
+    """Mean ± standard error over seeds, in thousandths."""
+    summary = mean_and_standard_error(values)
+    return f"{summary.mean:.3f} ± {summary.standard_error:.3f}".replace("0.", ".")
+
+
+def lam_table(size: int, prior: str) -> str:
+    """Every method at one embedding size; Laplace under one rule for its prior precision."""
+    rows = [row for row in read_record("lam")["rows"] if row["embedding_size"] == size]
+    methods = dict.fromkeys(row["method"] for row in rows)
+    shown = [m for m in methods if "|" not in m] + [m for m in methods if m.endswith(prior)]
+    lines = []
+    for method in shown:
+        of = [row for row in rows if row["method"] == method]
+        assert len(of) == SEEDS, f"{method}, Z={size}: {len(of)} seeds"
+        numbers = [cell([read(row) for row in of]) for read in COLUMNS.values()]
+        lines.append([method.split(" | ")[0], *numbers])
+    return markdown(["method", *COLUMNS], lines)
+
+
+def speed_table() -> str:
+    """What the core costs, beside the plain computation it is compared with."""
+    speed = read_record("speed")
+    lines = [
+        [
+            f"fit, N = {row['n']:,} (D = 512, Z = 128), every pair",
+            f"{row['fit_seconds']:.2f} s",
+            f"{row['ratio']:.2f} x the two products",
+            f"{row['extra_peak_mb']:.0f} MB",
+        ]
+        for row in speed["fit"]
+    ]
+    lines += [
+        [
+            f"{row['hessian']}, all {row['pairs']:,} pairs of a batch of 256 (512 -> 64)",
+            f"{1e3 * row['seconds']:.1f} ms",
+            "",
+            f"{row['extra_peak_mb']:.0f} MB",
+        ]
+        for row in speed["batch"]
+    ]
+    lines += [
+        [
+            f"small CNN with uncertainty, batch of 256, Z = {row['embedding_size']}",
+            f"{1e3 * row['with_uncertainty_seconds']:.0f} ms",
+            f"{row['ratio']:.2f} x the forward pass",
+            "",
+        ]
+        for row in speed["embed"]
+    ]
+    return markdown(["what", "time", "compared with", "extra peak memory"], lines)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "lam-3": lambda: lam_table(3, "default"),
+    "lam-64": lambda: lam_table(64, "default"),
+    "lam-3-marglik": lambda: lam_table(3, "marglik"),
+    "lam-64-marglik": lambda: lam_table(64, "marglik"),
+    "speed": speed_table,
+}
+
+
+def filled(text: str) -> str:
+    """``text`` with every marked table replaced by what the JSON gives."""
+
+    def table(match: re.Match[str]) -> str:
+        return f"{match[1]}\n{TABLES[match[2]]()}\n<!-- end -->"
+
+    return re.sub(r"(<!-- table:([\w-]+) -->)\n.*?<!-- end -->", table, text, flags=re.S)
+
+
+if __name__ == "__main__":
+    README.write_text(filled(README.read_text()))

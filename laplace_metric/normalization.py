@@ -1,0 +1,60 @@
+"""What a model does after its head: nothing, or l2 normalisation. Found out by comparing numbers,
+so a normalisation layer and a functional ``F.normalize`` inside ``forward`` are seen alike.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from laplace_metric.errors import HeadError
+
+
+def is_normalized(raw: Tensor, output: Tensor, name: str) -> bool:
+    """Whether the output f [B, Z] is ``z / |z|`` (True) or the raw embedding z itself (False).
+
+    Parameters
+    ----------
+    name : str
+        Of the head, for the error.
+
+    Raises
+    ------
+    HeadError
+        If it is neither; the message says what was seen.
+
+    Examples
+    --------
+    >>> z = torch.tensor([[3.0, 4.0]])
+    >>> is_normalized(z, z / 5, "fc"), is_normalized(z, z, "fc")
+    (True, False)
+    """
+    z, f = raw, output
+    unit = nn.functional.normalize(z.double(), dim=-1)
+    tolerance = 50 * max(torch.finfo(z.dtype).eps, torch.finfo(f.dtype).eps)
+    gaps = [_relative_gap(f, z), _relative_gap(f, unit)]
+    if gaps[0] <= tolerance:
+        return False
+    if gaps[1] <= tolerance:
+        return True
+    raise HeadError(
+        f"the model's output is neither the output z of head {name!r} nor z / |z|: relative "
+        f"differences {gaps[0]:.2g} and {gaps[1]:.2g} on the first batch{_likely_cause(z, f)}. "
+        "Name the layer that produces the embedding with head=..., or drop what follows it."
+    )
+
+
+def _relative_gap(seen: Tensor, expected: Tensor) -> float:
+    scale = expected.double().abs().max().clamp_min(torch.finfo(torch.float64).tiny)
+    return float((seen.double() - expected.double()).abs().max() / scale)
+
+
+def _likely_cause(z: Tensor, f: Tensor) -> str:
+    z, f = z.double(), f.double()
+    if torch.equal(f, z.clamp_min(0)):
+        return " (it looks like relu(z))"
+    for expected, words in ((z, "z"), (nn.functional.normalize(z, dim=-1), "z / |z|")):
+        factor = (f * expected).sum() / (expected * expected).sum()
+        if torch.allclose(f, factor * expected, rtol=1e-3, atol=1e-6):
+            return f" (it looks like {float(factor):.4g} times {words})"
+    return ""
