@@ -1,0 +1,91 @@
+"""``laplace-metric demo``: run, show, write."""
+
+from __future__ import annotations
+
+import argparse
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from laplace_metric.demo.display import progress_bars, warnings_as_notes
+from laplace_metric.demo.experiment import Outcome, run
+from laplace_metric.demo.recipes import RECIPES, Recipe
+from laplace_metric.demo.summary import numbers_of, overview, report_of
+from laplace_metric.errors import InputError
+from laplace_metric.report import Report, render, terminal_table, to_json, write_atomically
+from laplace_metric.report.files import require_writable
+
+FIGURE_FORMATS = (".png", ".svg", ".pdf")
+
+
+def demo(options: argparse.Namespace) -> None:
+    """Do what the command line asks; nothing is written before all of it has succeeded."""
+    console, recipe = Console(), _recipe(options)
+    paths = _outputs(options)
+    with warnings_as_notes(console), progress_bars(console) as watch, _threads(recipe):
+        outcome = run(recipe, options.data, seed=options.seed, watch=watch)
+    report = report_of(outcome)
+    contents: list[str | bytes] = [render(report), to_json(numbers_of(outcome))]
+    contents += _pictures(outcome, paths[2:])
+    for path, content in zip(paths, contents, strict=True):
+        write_atomically(path, content)
+    _show(console, report, paths)
+
+
+def _outputs(options: argparse.Namespace) -> list[Path]:
+    """Report, JSON and, if asked for, figure: checked before the work begins."""
+    paths = [options.output, options.json or options.output.with_suffix(".json")]
+    if options.figure is not None:
+        if options.figure.suffix not in FIGURE_FORMATS:
+            raise InputError(f"--figure {options.figure}: end it in {', '.join(FIGURE_FORMATS)}.")
+        paths.append(options.figure)
+    if len(set(paths)) < len(paths):
+        raise InputError(f"two results would go to {paths[1]}. Give different names.")
+    for path in paths:
+        require_writable(path)
+    return paths
+
+
+def _recipe(options: argparse.Namespace) -> Recipe:
+    """The data set's recipe with what the options change."""
+    recipe = RECIPES[options.dataset]
+    if options.epochs is not None:
+        recipe = replace(recipe, epochs=options.epochs)
+    if options.seeds is not None:
+        recipe = replace(recipe, n_seeds=options.seeds)
+    if options.limit is not None:
+        recipe = replace(recipe, n_train=options.limit, n_queries=options.limit)
+    return recipe
+
+
+@contextmanager
+def _threads(recipe: Recipe) -> Iterator[None]:
+    """One thread for a tiny network: sharing its work out takes longer than doing it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if recipe.tiny else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _pictures(outcome: Outcome, paths: list[Path]) -> list[bytes]:
+    pictures = []
+    for path in paths:
+        buffer = io.BytesIO()
+        overview(outcome).savefig(buffer, format=path.suffix[1:], dpi=110, facecolor="white")
+        pictures.append(buffer.getvalue())
+    return pictures
+
+
+def _show(console: Console, report: Report, written: list[Path]) -> None:
+    for section in report.sections:
+        console.print(terminal_table(section))
+    console.print(f"* best of the row. {report.spread}", style="dim", highlight=False)
+    for path in written:
+        console.print(f"wrote {path}", soft_wrap=True, highlight=False)

@@ -1,0 +1,77 @@
+"""What the demo trains on and compares with, as plain values (cheap to import for ``--help``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Partner:
+    """An out-of-distribution set: its name in `datasets.load`, its title, options of `load`."""
+
+    name: str
+    title: str
+    options: dict[str, int | bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One demonstration.
+
+    Parameters
+    ----------
+    dataset : str
+        Name in `datasets.load`.
+    noun : str
+        What its images show, in the plural.
+    partners : tuple of Partner
+    n_seen : int or None
+        Classes 0 to n_seen - 1 are trained on, the others held out. None: the test split holds
+        other classes than the train split (Omniglot).
+    epochs, batch_size, classes_per_batch : int
+        Of training; a batch holds equally many images of each of its classes.
+    n_seeds : int
+        Networks trained, each with its own seed.
+    tiny : bool
+        Images so small that one thread is faster than several.
+    n_train, n_queries : int
+        At most so many training images, and inputs in each evaluated set.
+    """
+
+    dataset: str
+    noun: str
+    partners: tuple[Partner, ...]
+    n_seen: int | None = 7
+    epochs: int = 15
+    batch_size: int = 64
+    classes_per_batch: int = 7
+    n_seeds: int = 1
+    tiny: bool = False
+    n_train: int = 10_000
+    n_queries: int = 1_000
+
+
+MNIST = Partner("mnist", "handwritten digits (MNIST)")
+KMNIST = Partner("kmnist", "Japanese letters (KMNIST)")
+FASHION = Partner("fashion-mnist", "clothes (FashionMNIST)")
+GREY = Partner("photographs", "patches of photographs")
+COLOUR = Partner("photographs", "patches of photographs", {"size": 32, "colour": True})
+
+RECIPES: dict[str, Recipe] = {
+    recipe.dataset: recipe
+    for recipe in (
+        Recipe("digits", "handwritten digits", (GREY,), n_seeds=3, tiny=True, n_queries=500),
+        Recipe("fashion-mnist", "clothes", (MNIST, KMNIST)),
+        Recipe("mnist", "handwritten digits", (FASHION, KMNIST)),
+        Recipe("cifar10", "photographs of animals and vehicles", (COLOUR,)),
+        Recipe(
+            "omniglot",
+            "handwritten characters",
+            (KMNIST, MNIST),
+            n_seen=None,
+            batch_size=128,
+            classes_per_batch=32,
+        ),
+    )
+}
+DEFAULT = "digits"
