@@ -38,6 +38,7 @@ Sets = dict[str, ImageSet]
 
 OUT = ("mnist", "kmnist")
 N_DRAWS = 100
+N_PASSES = 50  # of MC dropout, for its uncertainty and its joint draws alike
 MARGIN = 0.5  # the margin that the networks were trained with
 REFERENCE = 2_000
 LAPLACE: dict[str, dict[str, Any]] = {
@@ -74,14 +75,18 @@ def features(backbone: nn.Module, images: ImageSet) -> Pairs:
 
 
 def measure(
-    method: ProbabilisticEmbedder, sets: dict[str, Any], fit_seconds: float, **extra: Any
+    method: ProbabilisticEmbedder,
+    sets: dict[str, Any],
+    fit_seconds: float,
+    n_draws: int = N_DRAWS,
+    **extra: Any,
 ) -> dict[str, Any]:
     """The numbers of one fitted method on the queries and the strange sets."""
     result = evaluate_method(
         method,
         sets["fashion-mnist"],
         {name: sets[name] for name in OUT},
-        n_draws=N_DRAWS,
+        n_draws=n_draws,
         generator=torch.Generator().manual_seed(0),
         n_bootstrap=200,
     )
@@ -136,9 +141,9 @@ def run_laplace(cache: Path, size: int, seed: int, images: Sets, record: Recorde
 def run_dropout(cache: Path, size: int, seed: int, images: Sets, record: Recorder) -> None:
     """MC dropout on the network that was trained with it."""
     network = load_trained(cache, Run(size, seed, 0.2))
-    method = MCDropout(network, n_samples=N_DRAWS, generator=torch.Generator().manual_seed(0))
+    method = MCDropout(network, n_samples=N_PASSES, generator=torch.Generator().manual_seed(0))
     sets = {name: images[name].loader(500) for name in ("fashion-mnist", *OUT)}
-    record("mc dropout", lambda: measure(method, sets, 0.0))
+    record("mc dropout", lambda: measure(method, sets, 0.0, N_PASSES))
 
 
 class Recorder:

@@ -131,9 +131,9 @@ def test_a_scale_after_the_head_is_named():
 
 
 def test_batch_norm_after_the_head_is_an_error():
+    model = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3))
+    model[1].running_mean += 1
     with pytest.raises(HeadError, match="neither"):
-        model = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3))
-        model[1].running_mean += 1
         find_head(model, X)
 
 
