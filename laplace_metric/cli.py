@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _demo(options)
     except KeyboardInterrupt:
-        print("laplace-metric: interrupted, nothing was written", file=sys.stderr)
+        print("laplace-metric: interrupted", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
         if not _is_users(error):
@@ -56,52 +56,40 @@ def _parser() -> argparse.ArgumentParser:
         help="train a small embedder and compare three kinds of uncertainty",
         description="Train a small embedder, compare three kinds of uncertainty on it, and write "
         "a report. The default needs no download and takes well under a minute.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     _add_demo_options(demo)
     return parser
 
 
 def _add_demo_options(demo: argparse.ArgumentParser) -> None:
-    demo.add_argument("--dataset", choices=tuple(RECIPES), default=DEFAULT, help="what to embed")
-    demo.add_argument(
-        "--data",
-        metavar="DIR",
-        help="folder of the image sets, for all but digits; else $LAPLACE_METRIC_DATA",
+    add = demo.add_argument
+    add("--dataset", choices=tuple(RECIPES), default=DEFAULT, help=f"default: {DEFAULT}")
+    add("--data", metavar="DIR", help="folder of the image sets; default: $LAPLACE_METRIC_DATA")
+    add(
+        "--output",
+        type=Path,
+        default=Path("report.html"),
+        metavar="FILE",
+        help="the report; default: report.html",
     )
-    demo.add_argument(
-        "--output", type=Path, default=Path("report.html"), metavar="FILE", help="the report"
-    )
-    demo.add_argument(
-        "--json", type=Path, metavar="FILE", help="the numbers; else next to the report"
-    )
-    demo.add_argument(
-        "--figure", type=Path, metavar="FILE", help="also save an overview (.png, .svg or .pdf)"
-    )
-    demo.add_argument(
-        "--epochs", type=_positive, metavar="N", help="of training; else the set's own"
-    )
-    demo.add_argument(
-        "--limit",
-        type=_positive,
-        metavar="N",
-        help="at most so many images to train on, and in each evaluated set",
-    )
-    demo.add_argument(
-        "--seeds", type=_positive, metavar="N", help="networks to train; else the set's own number"
-    )
-    demo.add_argument("--seed", type=_natural, default=0, metavar="N", help="of the first network")
+    add("--json", type=Path, metavar="FILE", help="the numbers; default: next to the report")
+    add("--figure", type=Path, metavar="FILE", help="also an overview, as .png, .svg or .pdf")
+    add("--epochs", type=_whole(1), metavar="N", help="of training; default: set by the data set")
+    add("--limit", type=_whole(2), metavar="N", help="most images to train on, and to evaluate")
+    add("--seeds", type=_whole(1), metavar="N", help="networks to train; default: set as above")
+    add("--seed", type=_whole(0), default=0, metavar="N", help="of the first network; default: 0")
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} must be at least 1")
-    return value
+def _whole(least: int) -> Callable[[str], int]:
+    """A parser of whole numbers from ``least`` on."""
 
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+        return value
 
-def _natural(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{value} must be at least 0")
-    return value
+    return parse

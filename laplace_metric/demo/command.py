@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from laplace_metric.demo.data import read
 from laplace_metric.demo.display import progress_bars, warnings_as_notes
 from laplace_metric.demo.experiment import Outcome, run
 from laplace_metric.demo.recipes import RECIPES, Recipe
@@ -26,9 +27,9 @@ FIGURE_FORMATS = (".png", ".svg", ".pdf")
 def demo(options: argparse.Namespace) -> None:
     """Do what the command line asks; nothing is written before all of it has succeeded."""
     console, recipe = Console(), _recipe(options)
-    paths = _outputs(options)
+    paths, sets = _outputs(options), read(recipe, options.data)
     with warnings_as_notes(console), progress_bars(console) as watch, _threads(recipe):
-        outcome = run(recipe, options.data, seed=options.seed, watch=watch)
+        outcome = run(recipe, sets, seed=options.seed, watch=watch)
     report = report_of(outcome)
     contents: list[str | bytes] = [render(report), to_json(numbers_of(outcome))]
     contents += _pictures(outcome, paths[2:])

@@ -14,6 +14,7 @@ from laplace_metric.datasets import ImageSet, load, split_classes
 from laplace_metric.demo.recipes import Recipe
 
 DRAWERS_TRAINED = 15  # of the 20 people who drew each Omniglot character
+FEW = 5  # images of a class: with fewer, retrieval would have next to nothing to find
 
 
 @dataclass(frozen=True)
@@ -28,15 +29,16 @@ class DemoData:
 
 def read(recipe: Recipe, data: str | os.PathLike[str] | None = None) -> DemoData:
     """Load what a recipe asks for; missing folders and files raise ``InputError``."""
-    train, seen, unseen = _by_class(recipe, data) if recipe.n_seen else _by_drawer(recipe, data)
+    sets = _by_class(recipe, data) if recipe.n_seen else _by_drawer(recipe, data)
+    train, seen, unseen = sets
+    train = thinned(train, recipe.n_train)
+    seen = seen.subset(torch.isin(seen.labels, train.labels.unique()))
     out = {
         partner.title: load(partner.name, "test", data, recipe.n_queries, **partner.options)  # type: ignore[arg-type]
         for partner in recipe.partners
     }
-    queries = recipe.n_queries
-    return DemoData(
-        thinned(train, recipe.n_train), thinned(seen, queries), thinned(unseen, queries), out
-    )
+    n = recipe.n_queries
+    return DemoData(train, thinned(seen, n), thinned(unseen, n), out)
 
 
 def _by_class(
@@ -60,10 +62,23 @@ def _by_drawer(
 
 
 def thinned(images: ImageSet, n: int) -> ImageSet:
-    """At most n images, evenly spaced over the set: the classes keep their proportions."""
+    """About n images: evenly spaced ones, or whole classes where they would be too few a class.
+
+    Examples
+    --------
+    >>> labels = torch.arange(100) % 50
+    >>> many = ImageSet(torch.zeros(100, 1, 2, 2), labels, "many", tuple(map(str, range(50))))
+    >>> thinned(many, 6).labels.tolist()
+    [0, 16, 33, 0, 16, 33]
+    """
     if len(images) <= n:
         return images
-    return images.subset(torch.arange(n) * len(images) // n)
+    classes = images.labels.unique()
+    if n >= FEW * len(classes):
+        return images.subset(torch.arange(n) * len(images) // n)
+    kept = max(2, n * len(classes) // len(images))
+    chosen = classes[torch.arange(kept) * len(classes) // kept]
+    return images.subset(torch.isin(images.labels, chosen))
 
 
 def _joined(one: ImageSet, other: ImageSet) -> ImageSet:

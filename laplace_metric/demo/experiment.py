@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,7 +13,7 @@ from torch import nn
 from baselines import Deterministic, MCDropout
 from laplace_metric.contract import ProbabilisticEmbedder
 from laplace_metric.datasets import ImageSet
-from laplace_metric.demo.data import BalancedBatches, DemoData, read
+from laplace_metric.demo.data import BalancedBatches, DemoData
 from laplace_metric.demo.network import small_network
 from laplace_metric.demo.recipes import Recipe
 from laplace_metric.embedder import LaplaceEmbedder
@@ -69,23 +68,11 @@ class Outcome:
         return {name: tuple(side[name] for side in sides) for name in sides[0]}
 
 
-def run(
-    recipe: Recipe,
-    data: str | os.PathLike[str] | None = None,
-    *,
-    seed: int = 0,
-    watch: Watch = unwatched,
-) -> Outcome:
+def run(recipe: Recipe, sets: DemoData, *, seed: int = 0, watch: Watch = unwatched) -> Outcome:
     """Train, fit and evaluate ``recipe.n_seeds`` networks, the first with ``seed``.
 
     The same seed gives the same numbers on the same machine.
-
-    Raises
-    ------
-    InputError
-        If a data folder or file is missing.
     """
-    sets = read(recipe, data)
     seeds = range(seed, seed + recipe.n_seeds)
     return Outcome(recipe, sets, tuple(_run(recipe, sets, one, watch) for one in seeds))
 

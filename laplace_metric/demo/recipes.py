@@ -35,7 +35,7 @@ class Recipe:
     tiny : bool
         Images so small that one thread is faster than several.
     n_train, n_queries : int
-        At most so many training images, and inputs in each evaluated set.
+        About so many training images, and inputs in each evaluated set, at most.
     """
 
     dataset: str
@@ -69,6 +69,7 @@ RECIPES: dict[str, Recipe] = {
             "handwritten characters",
             (KMNIST, MNIST),
             n_seen=None,
+            n_train=20_000,
             batch_size=128,
             classes_per_batch=32,
         ),

@@ -8,6 +8,8 @@ from rich.table import Table
 from laplace_metric.report.content import Section
 from laplace_metric.report.rows import Cell, table_rows
 
+SHORT = len("± 0.000")  # longer notes stand under their number
+
 
 def terminal_table(section: Section) -> Table:
     """A `rich` table of a section; the best value of a row is bold and has a star."""
@@ -26,4 +28,7 @@ def terminal_table(section: Section) -> Table:
 
 def _marked(cell: Cell) -> str:
     text = f"[bold]{cell.text}*[/bold]" if cell.best else f"{cell.text} "
-    return f"{text} [dim]{cell.note}[/dim]" if cell.note else text
+    if not cell.note:
+        return text
+    gap = " " if len(cell.note) <= SHORT else "\n"
+    return f"{text}{gap}[dim]{cell.note}[/dim]"

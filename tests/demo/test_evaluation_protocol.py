@@ -1,0 +1,139 @@
+"""The protocol against its parts, called one by one on everything at once."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from torch import nn
+
+from baselines import MCDropout
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.errors import InputError
+from laplace_metric.evaluation import (
+    auprc,
+    auroc,
+    fpr_at_tpr,
+    map_at_k,
+    r_auroc,
+    recall_at_k,
+    retrieval_calibration,
+    sparsification,
+)
+from laplace_metric.evaluation_protocol import evaluate_method, mann_whitney
+
+SCORES = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=20)
+
+
+def blobs(n, seed):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(n) % 3
+    return torch.randn(n, 4, generator=generator) + labels[:, None], labels
+
+
+def batches(x, y, size):
+    return list(zip(x.split(size), y.split(size), strict=True))
+
+
+@pytest.fixture(scope="module")
+def model():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 3)).eval()
+
+
+@pytest.fixture(scope="module")
+def laplace(model):
+    return LaplaceEmbedder(model).fit([blobs(60, 1)], progress=False)
+
+
+def measure(method, size, **options):
+    x, y = blobs(50, 2)
+    far = blobs(30, 3)[0] * 3, torch.zeros(30, dtype=torch.int64)
+    generator = torch.Generator().manual_seed(7)
+    return evaluate_method(
+        method,
+        batches(x, y, size),
+        {"far": batches(*far, size)},
+        generator=generator,
+        **{"n_draws": 20, "n_bootstrap": 50, **options},
+    )
+
+
+def test_every_number_is_that_of_its_metric(laplace):
+    x, y = blobs(50, 2)
+    inside, outside = laplace(x), laplace(blobs(30, 3)[0] * 3)
+    numbers = measure(laplace, 50).numbers()
+    u, v = inside.uncertainty, outside.uncertainty
+    right = recall_at_k(inside.mean, y).per_query
+    draws = laplace.sample(x, 20, torch.Generator().manual_seed(7))
+    vote = retrieval_calibration(draws, y)
+    curve = sparsification(u, right)
+    assert numbers["recall@1"] == pytest.approx(float(right.mean()))
+    assert numbers["map@5"] == pytest.approx(map_at_k(inside.mean, y, 5).value)
+    assert numbers["ausc"] == pytest.approx(curve.ausc)
+    assert numbers["ausc_random"] == pytest.approx(curve.ausc_random)
+    assert numbers["ausc_oracle"] == pytest.approx(curve.ausc_oracle)
+    assert numbers["r_auroc"] == pytest.approx(r_auroc(u, right))
+    assert numbers["retrieval_ece"] == pytest.approx(vote.ece)
+    assert numbers["vote_accuracy"] == pytest.approx(float(vote.correct.double().mean()))
+    found = numbers["out"]["far"]
+    assert found["auroc"] == pytest.approx(auroc(u, v))
+    assert found["auprc"] == pytest.approx(auprc(u, v))
+    assert found["fpr95"] == pytest.approx(fpr_at_tpr(u, v))
+    assert found["auroc_low"] < found["auroc"] < found["auroc_high"]
+    assert found["n_out"] == 30
+
+
+@pytest.mark.parametrize("kind", ["laplace", "dropout"])
+def test_the_draws_are_joint_over_batches(kind, laplace, model):
+    """One sampled network embeds every batch: the batch size changes no vote."""
+
+    def method():
+        source = torch.Generator().manual_seed(0)
+        return laplace if kind == "laplace" else MCDropout(model, n_samples=5, generator=source)
+
+    whole, parts = measure(method(), 50), measure(method(), 7)
+    torch.testing.assert_close(whole.calibration.confidence, parts.calibration.confidence)
+    assert len(whole.calibration.confidence.unique()) > 1
+
+
+def test_batches_of_any_size_give_the_same_embeddings(laplace):
+    whole, parts = measure(laplace, 50), measure(laplace, 7)
+    torch.testing.assert_close(whole.queries.mean, parts.queries.mean)
+    torch.testing.assert_close(whole.queries.uncertainty, parts.queries.uncertainty)
+    assert whole.neighbours.indices.shape == (50, 5)
+    torch.testing.assert_close(whole.queries.labels, blobs(50, 2)[1])
+
+
+def test_a_query_without_a_partner_is_left_out_of_recall_and_sparsification(laplace):
+    x, y = blobs(20, 2)
+    y = y.clone()
+    y[0] = 9
+    result = evaluate_method(laplace, [(x, y)], {}, n_draws=3, n_bootstrap=2)
+    assert result.numbers()["n_excluded"] == 1
+    assert result.sparsification.n_queries == 19
+    assert result.out == {}
+
+
+@pytest.mark.filterwarnings("ignore:all 2 queries")
+def test_few_queries_have_fewer_neighbours(laplace):
+    x, y = blobs(4, 2)
+    result = evaluate_method(laplace, [(x, y)], {}, n_draws=3)
+    assert result.neighbours.indices.shape == (4, 3)
+
+
+def test_bad_input_names_the_argument(laplace):
+    x, y = blobs(1, 2)
+    with pytest.raises(InputError, match="queries holds a single input"):
+        evaluate_method(laplace, [(x, y)], {})
+    for name in ("n_draws", "n_bootstrap"):
+        with pytest.raises(InputError, match=f"{name}=0"):
+            evaluate_method(laplace, [blobs(9, 2)], {}, **{name: 0})
+
+
+@given(SCORES, SCORES)
+def test_mann_whitney_is_the_auroc_with_ties(known, strange):
+    value = mann_whitney(torch.tensor(known).double(), torch.tensor(strange).double())
+    assert value == pytest.approx(auroc(known, strange), abs=1e-12)

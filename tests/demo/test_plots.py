@@ -1,0 +1,122 @@
+"""Plots: what is drawn, that series differ in more than colour, and that nothing global changes."""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from laplace_metric import plots
+from laplace_metric.errors import InputError
+from laplace_metric.evaluation import (
+    expected_calibration_error,
+    retrieval_calibration,
+    roc_curve,
+    sparsification,
+)
+
+NAMES = ("a", "b", "c")
+ROC = {name: roc_curve([0.1, 0.2, 0.3], [0.15, 0.4, 0.5]) for name in NAMES}
+SPARSE = {
+    name: sparsification([0.1, 0.2, 0.3, 0.4], [1, 1, 0, i % 2]) for i, name in enumerate(NAMES)
+}
+RELIABLE = {name: expected_calibration_error([0.35, 0.55, 0.95], [0, 1, 1]) for name in NAMES}
+
+
+def styles(figure):
+    return [(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines]
+
+
+def legend(figure):
+    return [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+
+
+def test_roc_draws_each_curve_and_the_diagonal():
+    figure = plots.roc_plot(ROC)
+    lines = figure.axes[0].lines
+    assert len(lines) == 4
+    assert legend(figure) == ["guessing", *NAMES]
+    np.testing.assert_allclose(lines[1].get_xdata(), ROC["a"].fpr)
+    np.testing.assert_allclose(lines[1].get_ydata(), ROC["a"].tpr)
+
+
+def test_sparsification_draws_each_curve_and_the_bounds_of_the_reference():
+    figure = plots.sparsification_plot(SPARSE, "b")
+    lines = figure.axes[0].lines
+    assert legend(figure) == ["oracle", "random", *NAMES]
+    np.testing.assert_allclose(lines[0].get_ydata(), SPARSE["b"].oracle)
+    np.testing.assert_allclose(lines[1].get_ydata(), SPARSE["b"].random)
+    np.testing.assert_allclose(lines[4].get_ydata(), SPARSE["c"].curve)
+    with pytest.raises(InputError, match="reference='z'"):
+        plots.sparsification_plot(SPARSE, "z")
+
+
+def test_reliability_draws_the_bins_that_hold_queries():
+    figure = plots.reliability_plot(RELIABLE)
+    axes = figure.axes[0]
+    assert len(axes.lines) == 4
+    assert len(axes.collections) == 3
+    points = np.asarray(axes.collections[0].get_offsets())
+    np.testing.assert_allclose(points, [[0.35, 0], [0.55, 1], [0.95, 1]])
+
+
+def test_reliability_joins_no_bin_that_is_rare():
+    confidence = [0.95] * 99 + [0.15]
+    figure = plots.reliability_plot({"a": expected_calibration_error(confidence, [1] * 100)})
+    axes = figure.axes[0]
+    assert len(axes.lines[1].get_xdata()) == 1
+    assert len(axes.collections[0].get_offsets()) == 2
+
+
+def test_reliability_takes_a_calibration():
+    votes = retrieval_calibration(torch.randn(4, 6, 2), [0, 0, 1, 1, 2, 2])
+    assert len(plots.reliability_plot({"votes": votes}).axes[0].collections) == 1
+
+
+def test_histograms_hold_every_value_and_sum_to_one():
+    figure = plots.uncertainty_plot([0.001, 0.02, 0.3], {"noise": [0.5, 9.0]})
+    axes = figure.axes[0]
+    assert axes.get_xscale() == "log"
+    assert legend(figure) == ["queries", "noise"]
+    for patch in axes.patches:
+        assert patch.get_data().values.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("values", [[0.0, 0.0], [1.0, 1.5], [-1.0, 100.0]])
+def test_histograms_of_constant_close_or_negative_values_are_linear(values):
+    axes = plots.uncertainty_plot(values, {"same": values}).axes[0]
+    assert axes.get_xscale() == "linear"
+    assert axes.patches[0].get_data().values.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [plots.roc_plot(ROC), plots.sparsification_plot(SPARSE), plots.reliability_plot(RELIABLE)],
+)
+def test_series_differ_in_colour_and_in_line(figure):
+    used = styles(figure)[-3:]
+    assert len({colour for colour, _ in used}) == 3
+    assert len({line for _, line in used}) == 3
+
+
+def test_given_axes_are_drawn_into():
+    figure = Figure()
+    left, right = figure.subplots(1, 2)
+    assert plots.roc_plot(ROC, left) is figure
+    assert len(left.lines) == 4
+    assert not right.lines
+
+
+def test_too_many_or_no_series_are_refused():
+    with pytest.raises(InputError, match="0 series"):
+        plots.roc_plot({})
+    with pytest.raises(InputError, match="7 series"):
+        plots.roc_plot({str(i): ROC["a"] for i in range(7)})
+
+
+def test_plots_leave_the_settings_alone():
+    before = dict(mpl.rcParams)
+    plots.svg_of(plots.roc_plot(ROC))
+    assert dict(mpl.rcParams) == before
