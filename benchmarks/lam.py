@@ -38,7 +38,7 @@ Sets = dict[str, ImageSet]
 
 OUT = ("mnist", "kmnist")
 N_DRAWS = 100
-N_PASSES = 50  # of MC dropout, for its uncertainty and its joint draws alike
+N_PASSES = 30  # of MC dropout, for its uncertainty and its joint draws alike
 MARGIN = 0.5  # the margin that the networks were trained with
 REFERENCE = 2_000
 LAPLACE: dict[str, dict[str, Any]] = {
@@ -142,7 +142,7 @@ def run_dropout(cache: Path, size: int, seed: int, images: Sets, record: Recorde
     """MC dropout on the network that was trained with it."""
     network = load_trained(cache, Run(size, seed, 0.2))
     method = MCDropout(network, n_samples=N_PASSES, generator=torch.Generator().manual_seed(0))
-    sets = {name: images[name].loader(500) for name in ("fashion-mnist", *OUT)}
+    sets = {name: images[name].loader(100) for name in ("fashion-mnist", *OUT)}
     record("mc dropout", lambda: measure(method, sets, 0.0, N_PASSES))
 
 

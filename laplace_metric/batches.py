@@ -13,14 +13,14 @@ from tqdm.auto import tqdm
 from laplace_metric.errors import EmptyLoaderError, InputError, LabelError
 
 Inputs = Any
-"""What a model is called with: a tensor, a tuple (``model(*x)``) or a mapping (``model(**x)``)."""
+"""A tensor or strings (``model(x)``), a tuple (``model(*x)``) or a mapping (``model(**x)``)."""
 
 
 def call_model(model: nn.Module, inputs: Inputs) -> Any:
-    """``model(x)``, ``model(*x)`` for a tuple or list, ``model(**x)`` for a mapping."""
+    """``model(x)``; ``model(*x)`` for a tuple or list, unless of strings; ``model(**x)``."""
     if isinstance(inputs, Mapping):
         return model(**inputs)
-    if isinstance(inputs, (tuple, list)):
+    if isinstance(inputs, (tuple, list)) and not all(isinstance(x, str) for x in inputs):
         return model(*inputs)
     return model(inputs)
 
@@ -32,7 +32,8 @@ def to_device(inputs: Inputs, device: torch.device) -> Inputs:
     if isinstance(inputs, Mapping):
         return {key: to_device(value, device) for key, value in inputs.items()}
     if isinstance(inputs, (tuple, list)):
-        return type(inputs)(to_device(value, device) for value in inputs)
+        moved = [to_device(value, device) for value in inputs]
+        return moved if isinstance(inputs, list) else tuple(moved)
     return inputs
 
 
@@ -52,7 +53,13 @@ def check_labels(labels: Any, *, name: str = "labels") -> Tensor:
     """
     if labels is None:
         raise LabelError(f"{name} is None: the contrastive curvature needs one class per item.")
-    tensor = torch.as_tensor(np.asarray(labels) if not isinstance(labels, Tensor) else labels)
+    try:
+        tensor = labels if isinstance(labels, Tensor) else torch.as_tensor(np.asarray(labels))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise LabelError(
+            f"{name} cannot be read as whole numbers ({error}): map class names to numbers, e.g. "
+            "by np.unique(names, return_inverse=True)."
+        ) from error
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise LabelError(f"{name} has dtype {tensor.dtype}: pass whole numbers (torch.int64).")
     if tensor.ndim != 1:

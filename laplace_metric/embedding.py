@@ -70,7 +70,9 @@ class Embedding:
         return len(self.mean)
 
     def __getitem__(self, index: Any) -> Embedding:
-        """A part of the batch, by slice, boolean mask or index tensor."""
+        """A part of the batch: slice, boolean mask, index tensor, or a number for a batch of 1."""
+        if isinstance(index, int):
+            index = [index]
         score = None if self.score is None else self.score[index]
         return Embedding(self.distribution.select(index), score)
 

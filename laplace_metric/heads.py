@@ -7,7 +7,7 @@ raw embedding, and the model's output ``f`` is either ``z`` itself or ``z / |z|`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -139,8 +139,7 @@ def _forward(model: nn.Module, inputs: Inputs) -> Tensor:
     try:
         output = call_model(model, inputs)
     except RuntimeError as error:
-        if "dtype" in str(error) or "type" in str(error).lower():
-            raise DtypeError(_dtype_message(model, inputs)) from error
+        _explain_dtypes(model, inputs, error)
         raise
     if not isinstance(output, Tensor):
         raise HeadError(
@@ -150,19 +149,22 @@ def _forward(model: nn.Module, inputs: Inputs) -> Tensor:
     return output
 
 
-def _dtype_message(model: nn.Module, inputs: Inputs) -> str:
-    weights = sorted({str(p.dtype) for p in model.parameters()})
-    given = sorted({str(x.dtype) for x in _tensors(inputs)})
-    return (
-        f"the forward pass failed on dtypes: inputs are {', '.join(given)}, the model's weights "
-        f"{', '.join(weights)}. Cast one of them, e.g. model.float() or inputs.to(torch.float32)."
-    )
+def _explain_dtypes(model: nn.Module, inputs: Inputs, error: RuntimeError) -> None:
+    """Raise ``DtypeError`` if a floating input has a dtype that no weight has."""
+    weights = {p.dtype for p in model.parameters()}
+    given = {x.dtype for x in _tensors(inputs) if x.is_floating_point()}
+    if weights and not given <= weights:
+        shown = [", ".join(sorted(map(str, kinds))) for kinds in (given, weights)]
+        raise DtypeError(
+            f"the forward pass failed: inputs are {shown[0]}, the model's weights {shown[1]}. Cast "
+            "one of them, e.g. model.float() or inputs.to(torch.float32)."
+        ) from error
 
 
 def _tensors(inputs: Inputs) -> Iterator[Tensor]:
     if isinstance(inputs, Tensor):
         yield inputs
-    elif isinstance(inputs, dict):
+    elif isinstance(inputs, Mapping):
         yield from _tensors(list(inputs.values()))
     elif isinstance(inputs, (tuple, list)):
         for value in inputs:

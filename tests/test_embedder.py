@@ -198,6 +198,7 @@ def test_embed_concatenates_batches(model, loader, data):
     assert torch.equal(labels, data[1])
     assert len(embedding[labels == 1]) == 20
     assert embedding[:5].uncertainty.shape == (5,)
+    assert torch.equal(embedding[7].mean, embedding.mean[7:8])
 
 
 def test_nothing_global_and_nothing_of_the_model_changes(model, loader, data):
@@ -360,6 +361,7 @@ Y = torch.tensor([0, 1, 0, 1])
         ([(X, None)], LabelError, "None"),
         ([(X, Y[:3])], LabelError, "4 rows but 3 labels"),
         ([(X, Y.float())], LabelError, "float32.*whole numbers"),
+        ([(X, ["cat", "dog", "cat", "dog"])], LabelError, "whole numbers.*np.unique"),
         ([(X, Y[:, None])], LabelError, r"\(4, 1\)"),
         ([(X, torch.zeros(4, dtype=torch.int64))], LabelError, "at least two classes"),
         ([(X, Y), (X * torch.nan, Y)], NonFiniteError, "batch 1 holds NaN or infinity in 4 of 4"),

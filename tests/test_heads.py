@@ -78,6 +78,37 @@ def test_tuple_and_dict_inputs(inputs):
     torch.testing.assert_close(capture(model, head, inputs).output, model(X, 2 * X))
 
 
+def test_strings_are_one_input():
+    class Text(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(2, 3)
+
+        def forward(self, texts):
+            return self.fc(torch.tensor([[len(t), t.count("a")] for t in texts]).float())
+
+    assert find_head(Text(), ["a", "bc"]).name == "fc"
+
+
+def test_half_precision_heads_are_still_told_apart():
+    class Scaled(nn.Module):
+        def __init__(self, scale: float) -> None:
+            super().__init__()
+            self.fc, self.scale = nn.Linear(5, 64), scale
+
+        def forward(self, x):
+            return self.scale * nn.functional.normalize(self.fc(x), dim=-1)
+
+    assert find_head(Scaled(1.0).bfloat16(), X.bfloat16()).normalized
+    with pytest.raises(HeadError, match="neither"):
+        find_head(Scaled(1.2).bfloat16(), X.bfloat16())
+
+
+def test_other_failures_of_the_model_are_not_dressed_up():
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        find_head(nn.Linear(5, 2), torch.ones(2, 3))
+
+
 def test_head_by_name_and_by_module(model):
     assert find_head(model, X, "2").module is model[2]
     assert find_head(model, X, model[2]).name == "2"
