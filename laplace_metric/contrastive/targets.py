@@ -1,8 +1,8 @@
 """Pair targets y_ij: +1/P for a positive pair, -1/M for a negative one inside the margin, else 0.
 
 Ordered pairs are counted, each point with itself included (Warburg et al. 2023, LAM, eqs 6-12),
-so with class counts n_c: P = sum_c n_c^2 and M = N^2 - P. In a minibatch P and M are those of the batch:
-the paper's y^B times its factor |D^2|/|B| is exactly that (section 2 of the paper's appendix).
+so with class counts n_c: P = sum_c n_c^2 and M = N^2 - P. In a minibatch P and M are those of the
+batch: the paper's y^B times its factor |D^2|/|B| is exactly that.
 """
 
 from __future__ import annotations
