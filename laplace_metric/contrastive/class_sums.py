@@ -118,13 +118,14 @@ def _summed_jacobians(
     """``sum_c G_c^2`` and ``G`` [p, D'] for the entries (k, l) of one slab."""
     squares = torch.zeros(slab.shape[1], n_columns, dtype=torch.float64, device=store.device)
     total = torch.zeros_like(squares)
+    rows = block_rows(n_columns + slab.shape[1], 4, _slab_budget(store))  # long products pay off
     order = store.labels.argsort(stable=True)
     for members in order.split(sums.counts.tolist()):
         of_class = torch.zeros_like(squares)
-        for index in members.split(block_rows(n_columns + slab.shape[1], 4, 2**24)):
+        for index in members.split(rows):
             h = store.rows(index)
             points = geometry.points(head.augment(h), head.raw(h))
-            of_class += (projector_entries(points.directions, slab).mT @ points.features).double()
+            of_class += projector_entries(points.directions, slab).mT @ points.features
         total += of_class
         squares.addcmul_(of_class, of_class)
     return squares, total
