@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ from laplace_metric.evaluation import Reliability, RocCurve, Sparsification
 from laplace_metric.evaluation._validation import ArrayLike, as_scores
 
 INK = "#010203"
-SIZE = (4.2, 3.2)
+SIZE, TALL = (4.2, 3.2), (4.2, 3.9)
 FONT = 10
 RARE = 0.02  # a bin with a smaller share of the queries is not joined to the others
 Array = npt.NDArray[np.float64]
@@ -48,8 +49,12 @@ STYLES = (
 )
 
 
-def roc_plot(curves: Mapping[str, RocCurve], axes: Axes | None = None) -> Figure:
+def roc_plot(
+    curves: Mapping[str, RocCurve], axes: Axes | None = None, *, legend_below: bool = False
+) -> Figure:
     """ROC curves of several methods on one strange set, and the diagonal of guessing.
+
+    ``legend_below`` makes room for long names under the axes.
 
     Examples
     --------
@@ -58,13 +63,14 @@ def roc_plot(curves: Mapping[str, RocCurve], axes: Axes | None = None) -> Figure
     >>> len(figure.axes[0].lines)
     2
     """
-    axes = _prepare(axes, "queries flagged", "strange inputs flagged")
+    size = TALL if legend_below else SIZE
+    axes = _prepare(axes, "queries flagged", "strange inputs flagged", size)
     axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=":", alpha=0.6, label="guessing")
     for style, (name, curve) in zip(_styles(curves), curves.items(), strict=True):
         x, y = curve.fpr.cpu().numpy(), curve.tpr.cpu().numpy()
         axes.plot(x, y, color=style.colour, ls=style.line, lw=2, label=name)
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
-    return _finish(axes, percent="xy")
+    return _finish(axes, percent="xy", legend_below=legend_below)
 
 
 def sparsification_plot(
@@ -221,10 +227,10 @@ def _styles(series: Mapping[str, object]) -> tuple[Style, ...]:
     return STYLES[: len(series)]
 
 
-def _prepare(axes: Axes | None, x: str, y: str) -> Axes:
+def _prepare(axes: Axes | None, x: str, y: str, size: tuple[float, float] = SIZE) -> Axes:
     """Axes with quiet frames and labels, on a new figure unless given."""
     if axes is None:
-        axes = Figure(figsize=SIZE, layout="constrained").add_subplot()
+        axes = Figure(figsize=size, layout="constrained").add_subplot()
     axes.set_facecolor("none")
     axes.set_xlabel(x, color=INK, fontsize=FONT)
     axes.set_ylabel(y, color=INK, fontsize=FONT)
@@ -236,11 +242,12 @@ def _prepare(axes: Axes | None, x: str, y: str) -> Axes:
     return axes
 
 
-def _finish(axes: Axes, percent: str) -> Figure:
+def _finish(axes: Axes, percent: str, legend_below: bool = False) -> Figure:
     for letter, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
         if letter in percent:
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.6g}%"))
-    axes.legend(fontsize=FONT - 1, frameon=False, labelcolor=INK)
+    place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17)}
+    axes.legend(fontsize=FONT - 1, frameon=False, labelcolor=INK, **(place if legend_below else {}))
     figure = axes.get_figure()
     assert isinstance(figure, Figure)
     return figure

@@ -28,7 +28,7 @@ def demo(options: argparse.Namespace) -> None:
     """Do what the command line asks; nothing is written before all of it has succeeded."""
     console, recipe = Console(), _recipe(options)
     paths, sets = _outputs(options), read(recipe, options.data)
-    with warnings_as_notes(console), progress_bars(console) as watch, _threads(recipe):
+    with warnings_as_notes(console), progress_bars(console) as watch, _one_thread():
         outcome = run(recipe, sets, seed=options.seed, watch=watch)
     report = report_of(outcome)
     contents: list[str | bytes] = [render(report), to_json(numbers_of(outcome))]
@@ -65,10 +65,10 @@ def _recipe(options: argparse.Namespace) -> Recipe:
 
 
 @contextmanager
-def _threads(recipe: Recipe) -> Iterator[None]:
-    """One thread for a tiny network: sharing its work out takes longer than doing it."""
+def _one_thread() -> Iterator[None]:
+    """For networks as small as the demo's, sharing the work out takes longer than doing it."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1 if recipe.tiny else before)
+    torch.set_num_threads(1)
     try:
         yield
     finally:

@@ -32,8 +32,6 @@ class Recipe:
         Of training; a batch holds equally many images of each of its classes.
     n_seeds : int
         Networks trained, each with its own seed.
-    tiny : bool
-        Images so small that one thread is faster than several.
     n_train, n_queries : int
         About so many training images, and inputs in each evaluated set, at most.
     """
@@ -46,7 +44,6 @@ class Recipe:
     batch_size: int = 64
     classes_per_batch: int = 7
     n_seeds: int = 1
-    tiny: bool = False
     n_train: int = 10_000
     n_queries: int = 1_000
 
@@ -60,7 +57,7 @@ COLOUR = Partner("photographs", "patches of photographs", {"size": 32, "colour":
 RECIPES: dict[str, Recipe] = {
     recipe.dataset: recipe
     for recipe in (
-        Recipe("digits", "handwritten digits", (GREY,), n_seeds=3, tiny=True, n_queries=500),
+        Recipe("digits", "handwritten digits", (GREY,), n_seeds=3, n_queries=500),
         Recipe("fashion-mnist", "clothes", (MNIST, KMNIST)),
         Recipe("mnist", "handwritten digits", (FASHION, KMNIST)),
         Recipe("cifar10", "photographs of animals and vehicles", (COLOUR,)),

@@ -79,7 +79,10 @@ def _panel(section: Section, prefix: str, highlight: str) -> Panel:
         section.intro,
         tuple(results),
         table_rows(section.results),
-        [chart(out, plots.roc_plot(c), f"roc{i}") for i, (out, c) in enumerate(detections.items())],
+        [
+            chart(out, plots.roc_plot(c, legend_below=True), f"roc{i}")
+            for i, (out, c) in enumerate(detections.items())
+        ],
         [chart("Sparsification", plots.sparsification_plot(curves, highlight), "sparse")],
         [chart("Reliability", plots.reliability_plot(votes), "reliable")],
         [

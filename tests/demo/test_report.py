@@ -112,6 +112,10 @@ def test_wrong_neighbours_are_marked_by_a_sign_too(html, report):
     pictures = [p for end in ends for strip in end for p in strip.pictures]
     assert len(pictures) == 2 * 5 * 6
     assert {p.right for p in pictures} == {None, True, False}
+    for strip in (strip for end in ends for strip in end):
+        query, *others = strip.pictures
+        assert query.right is None
+        assert all(p.right == (p.label == query.label) for p in others)
     assert html.count("<b>✓ </b>") == html.count('class="right"')
     assert html.count("<b>✗ </b>") == html.count('class="wrong"') > 0
 
