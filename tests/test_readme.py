@@ -1,0 +1,37 @@
+"""The README runs, and its numbers are those of the committed JSON."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+def test_the_code_runs_in_order(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.S)
+    assert len(blocks) >= 2
+    scope: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), scope)
+    assert "torch.Size([8, 16])" in capsys.readouterr().out
+
+
+def test_exactly_two_commands():
+    assert len(re.findall(r"```console\n", README.read_text())) == 2
+
+
+@pytest.mark.parametrize("page", ["README.md", "benchmarks/README.md"])
+def test_tables_are_those_of_the_json(page):
+    tables = pytest.importorskip("benchmarks.tables", reason="benchmarks need a checkout")
+    text = (README.parent / page).read_text()
+    assert "<!-- table:" in text
+    assert tables.filled(text) == text
+
+
+def test_figures_exist():
+    for name in re.findall(r"!\[.*?\]\((.*?)\)", README.read_text()):
+        assert (README.parent / name).is_file(), name
