@@ -1,7 +1,7 @@
-"""README tables from the committed JSON: ``python -m benchmarks.tables`` rewrites them in place.
+"""Tables of the pages from the committed JSON: ``python -m benchmarks.tables`` rewrites them.
 
-A table stands between ``<!-- table:NAME -->`` and ``<!-- end -->``. A test checks that the README
-holds exactly what the JSON gives, so no number is typed by hand.
+A table stands between ``<!-- table:NAME -->`` and ``<!-- end -->``. A test checks that the pages
+hold exactly what the JSON gives, so no number is typed by hand.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 from benchmarks.records import read_record
 from laplace_metric.evaluation import mean_and_standard_error
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+PAGES = (ROOT / "README.md", ROOT / "benchmarks" / "README.md")
 SEEDS = 3
 
 COLUMNS: dict[str, Callable[[dict[str, Any]], float]] = {
@@ -107,4 +108,5 @@ def filled(text: str) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(filled(README.read_text()))
+    for page in PAGES:
+        page.write_text(filled(page.read_text()))
