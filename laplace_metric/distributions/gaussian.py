@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from laplace_metric.distributions.draws import gaussian_draws
 from laplace_metric.distributions.projected_normal import ProjectedNormal
 
 
@@ -45,13 +46,7 @@ class DiagonalGaussian:
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """[n, B, Z]."""
-        noise = torch.randn(
-            (n, *self.loc.shape),
-            generator=generator,
-            dtype=self.loc.dtype,
-            device=self.loc.device,
-        )
-        return noise.mul_(self.scale_squared.sqrt()).add_(self.loc)
+        return gaussian_draws(self.loc, self.scale_squared, n, generator)
 
     def select(self, index: Tensor | slice) -> DiagonalGaussian:
         """The distributions at ``index``."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from laplace_metric.distributions.draws import gaussian_draws
 from laplace_metric.distributions.vmf import vmf_concentration
 
 
@@ -74,13 +75,7 @@ class ProjectedNormal:
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Exact draws [n, B, Z] of unit length."""
-        noise = torch.randn(
-            (n, *self.loc.shape),
-            generator=generator,
-            dtype=self.loc.dtype,
-            device=self.loc.device,
-        )
-        z = noise.mul_(self.scale_squared.sqrt()).add_(self.loc)
+        z = gaussian_draws(self.loc, self.scale_squared, n, generator)
         return nn.functional.normalize(z, dim=-1)
 
     def select(self, index: Tensor | slice) -> ProjectedNormal:
