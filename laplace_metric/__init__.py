@@ -7,12 +7,20 @@ A value flows one way, and each arrow is one room that knows only the room befor
            -> posterior       curvature, prior    positivity step, n_effective, prior precision
            -> Embedding       distributions       mean, variance, samples, concentration
            -> numbers         evaluation          retrieval, OOD, sparsification, calibration
+
+Public names are imported when they are first used, so that the command line starts at once.
 """
 
-from laplace_metric.contract import ProbabilisticEmbedder
-from laplace_metric.embedder import LaplaceEmbedder
-from laplace_metric.embedding import Embedding
-from laplace_metric.errors import LaplaceMetricError, LaplaceMetricWarning
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from laplace_metric.contract import ProbabilisticEmbedder
+    from laplace_metric.embedder import LaplaceEmbedder
+    from laplace_metric.embedding import Embedding
+    from laplace_metric.errors import LaplaceMetricError, LaplaceMetricWarning
 
 __version__ = "0.1.0"
 
@@ -24,3 +32,21 @@ __all__ = [
     "ProbabilisticEmbedder",
     "__version__",
 ]
+
+_HOMES = {
+    "Embedding": "embedding",
+    "LaplaceEmbedder": "embedder",
+    "LaplaceMetricError": "errors",
+    "LaplaceMetricWarning": "errors",
+    "ProbabilisticEmbedder": "contract",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'laplace_metric' has no attribute {name!r}")
+    return getattr(import_module(f"laplace_metric.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
