@@ -36,8 +36,8 @@ class Request:
         given = self.data if self.data is not None else os.environ.get(VARIABLE)
         if not given:
             raise InputError(
-                f"{self.name!r} is read from a data folder: pass data=FOLDER or set the "
-                f"environment variable {VARIABLE}."
+                f"{self.name!r} is read from a data folder: pass data=FOLDER "
+                f"(--data FOLDER on the command line) or set the environment variable {VARIABLE}."
             )
         folder = Path(given).expanduser()
         if create:

@@ -21,7 +21,7 @@ def test_unknown_names_list_the_choices() -> None:
 
 @pytest.mark.parametrize("name", FROM_FILES)
 def test_no_folder_given(name: str) -> None:
-    with pytest.raises(InputError, match=r"pass data=FOLDER or set .* LAPLACE_METRIC_DATA"):
+    with pytest.raises(InputError, match=r"pass data=FOLDER .* or set .* LAPLACE_METRIC_DATA"):
         load(name)
 
 
