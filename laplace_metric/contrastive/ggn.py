@@ -68,8 +68,10 @@ class Contrast:
 
 
 def check_margin(margin: float | None) -> None:
-    """Raise ``InputError`` unless margin is None or a positive number."""
-    if margin is not None and not margin > 0:
+    """Raise ``InputError`` unless margin is None or a finite positive number."""
+    if margin is None:
+        return
+    if not isinstance(margin, (int, float)) or not 0 < margin < float("inf"):
         raise InputError(f"margin={margin!r}: pass a positive distance, or None for every pair.")
 
 
@@ -92,12 +94,20 @@ def all_pairs_curvature(
     reference: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Curvature:
-    """Curvature diagonal of every ordered pair of the stored points.
+    """Curvature diagonal of every ordered pair of the stored points (see ``class_sums``).
 
     Raises
     ------
     LabelError
         If all points have one class: without negatives nothing is contrasted.
+
+    Examples
+    --------
+    >>> store = FeatureStore.of(torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 2, 2]))
+    >>> head = LinearJacobian(torch.randn(3, 4), torch.zeros(3))
+    >>> contrast = Contrast.of("arccos", "full", normalized=False)
+    >>> all_pairs_curvature(store, head, contrast).value.shape
+    torch.Size([3, 5])
     """
     sums = collect_class_sums(store, head, contrast.geometry)
     if len(sums.classes) < 2:

@@ -157,7 +157,7 @@ def test_unknown_class_and_bad_settings():
         Contrast.of("cosine", "full", normalized=False)
     with pytest.raises(UnknownNameError, match="'full', 'positives', 'fixed'"):
         Contrast.of("arccos", "half", normalized=False)
-    for margin in (0, -1.0, float("nan")):
+    for margin in (0, -1.0, float("nan"), float("inf"), "1"):
         with pytest.raises(InputError, match="margin="):
             Contrast.of("arccos", "full", normalized=False, margin=margin)
 
