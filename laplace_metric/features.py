@@ -2,7 +2,8 @@
 
 The class-sum curvature reads its points twice (class sums first, products second). The model runs
 once: its features are kept here and read back in blocks. Memory held is at most ``memory_bytes``
-plus one block; the file is removed by ``close``.
+(twice that for the moment in which the batches are joined) plus one block; beyond it they are on
+disk. The file is removed by ``close``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from laplace_metric.errors import InputError, LabelError, NonFiniteError
+from laplace_metric.jacobians import at_least_float32
 
 BLOCK_BYTES = 4 * 2**20
 """Bytes of one block: small enough for a CPU's cache, large enough for a full-speed product."""
@@ -72,9 +74,7 @@ class FeatureStore:
             raise InputError(
                 f"{where} has {features.shape[1]} features, earlier ones {self._chunks[0].shape[1]}"
             )
-        features = features.detach()
-        if features.dtype not in (torch.float32, torch.float64):
-            features = features.float()
+        features = at_least_float32(features.detach())
         self._rows += len(features)
         self._labels.append(labels)
         self._chunks.append(features)

@@ -54,7 +54,10 @@ def fit_posterior(
     settings: Settings,
     options: FitOptions,
 ) -> Fitted:
-    """Fit ``settings`` to a loader of ``(inputs, labels)``; the model runs over it once."""
+    """Fit ``settings`` to a loader of ``(inputs, labels)``; the model runs over it once.
+
+    (The first batch runs twice: once more to find the head.)
+    """
     device = device_of(model)
     batches = labelled_batches(loader, device, progress=options.progress, description="Fitting")
     first = next(batches)
@@ -70,13 +73,13 @@ def fit_posterior(
 
 
 def _features(model: nn.Module, head: Head, batches: Iterator[tuple[Any, Tensor]]) -> Features:
-    """(h [B, D], labels [B]) of each batch, checked; errors name the batch."""
-    for number, (inputs, labels) in enumerate(batches):
-        h = capture(model, head, inputs).features
-        where = f"the head's input in loader batch {number}"
-        check_shapes(h, labels, where=where)
-        check_finite(h, where=where)
-        yield at_least_float32(h), labels
+    """(h [B, D], labels [B]) of each batch."""
+    for inputs, labels in batches:
+        yield at_least_float32(capture(model, head, inputs).features), labels
+
+
+def _where(number: int) -> str:
+    return f"the head's input in loader batch {number}"
 
 
 def _all_pairs(
@@ -89,7 +92,7 @@ def _all_pairs(
     """Every ordered pair of the data set; features are kept, or spilled to a temporary file."""
     with FeatureStore(options.memory_bytes) as store:
         for number, (h, labels) in enumerate(features):
-            store.append(h, labels, where=f"loader batch {number}")
+            store.append(h, labels, where=_where(number))
         curvature = all_pairs_curvature(
             store, head, contrast, reference=options.reference, generator=options.generator
         )
@@ -106,6 +109,8 @@ def _batch_pairs(
     """The mean over batches, weighted by their points, of each batch's own pair curvature."""
     n_points, total = 0, torch.zeros((), dtype=torch.float64, device=head.weight.device)
     for number, (h, labels) in enumerate(features):
+        check_shapes(h, labels, where=_where(number))
+        check_finite(h, where=_where(number))
         try:
             value = _one_batch(h, labels, head, contrast, settings).value
         except LabelError as error:

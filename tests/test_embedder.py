@@ -400,3 +400,16 @@ def test_dense_hessian_of_a_large_head_names_the_bytes(data):
     embedder = fit(nn.Sequential(nn.Linear(5, 2000), nn.Linear(2000, 8)), [(x, y)])
     with pytest.raises(InputError, match=r"2,\d\d\d,\d\d\d,\d\d\d bytes"):
         embedder.hessian_.to_dense()
+
+
+@pytest.mark.parametrize(
+    ("second", "error", "message"),
+    [
+        ((X * torch.nan, Y), NonFiniteError, "loader batch 1 holds NaN or infinity in 4 of 4"),
+        ((X, Y[:3]), LabelError, "loader batch 1 has 4 rows but 3 labels"),
+        ((X, 0 * Y), LabelError, "loader batch 1: all 4 points have label"),
+    ],
+)
+def test_a_bad_batch_is_named_in_batch_mode_too(model, second, error, message):
+    with pytest.raises(error, match=message):
+        fit(model, [(X, Y), second], pairs="batch")
