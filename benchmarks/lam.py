@@ -7,7 +7,8 @@ method on them, and measures with ``laplace_metric.evaluation_protocol``: querie
 test images that search among themselves, MNIST and KMNIST test images are out of distribution.
 Laplace is fitted on ``--fit`` training images, on the head's inputs (the backbone runs once), with
 the default prior precision 1 and with the one that maximises the marginal likelihood. MC dropout
-has its own networks, trained with dropout 0.2. Nothing is tuned on the test images.
+has its own networks, trained with dropout 0.2. No method is tuned on test images; the margin of
+the training loss was (see ``train_lam``).
 
 One JSON a run in the cache; a re-run measures what is missing. ``results/lam.json`` has all.
 """
