@@ -13,7 +13,7 @@ from laplace_metric.batches import Inputs, call_model, device_of, to_device
 from laplace_metric.contract import Draw, ProbabilisticEmbedder, check_count
 from laplace_metric.distributions import Empirical
 from laplace_metric.embedding import Embedding
-from laplace_metric.heads import evaluation_mode
+from laplace_metric.evaluation_mode import evaluation_mode
 from laplace_metric.jacobians import at_least_float32
 
 

@@ -10,16 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from laplace_metric import prior, serialization
+from laplace_metric import predictive, prior, serialization
 from laplace_metric.batches import Inputs, device_of, labelled_batches, to_device
 from laplace_metric.contract import Draw, ProbabilisticEmbedder, check_count
-from laplace_metric.curvature import DiagonalCurvature
-from laplace_metric.distributions import DiagonalGaussian, ProjectedNormal
+from laplace_metric.curvature import SpectralCurvature
+from laplace_metric.distributions import Gaussian, ProjectedNormal
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, NotFittedError, UnknownNameError
 from laplace_metric.fitting import FitOptions, Fitted, fit_posterior
 from laplace_metric.heads import Captured, Head, capture
-from laplace_metric.jacobians import LinearJacobian, at_least_float32
+from laplace_metric.jacobians import at_least_float32
 from laplace_metric.posterior import Posterior
 from laplace_metric.settings import Miner, Settings
 
@@ -34,14 +34,17 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
     ----------
     model : nn.Module
         Inputs -> [B, Z]. Never changed: weights, modes, hooks and gradients stay as they are.
-    head : module, dotted name or None
-        The linear layer that gets the posterior; None: the last ``nn.Linear`` that runs.
+    head : module, dotted name, "append" or None
+        What gets the posterior: any sub-module [B, D] -> [B, Z], or the last modules in a row
+        (``model[-3:]``). None: the last ``nn.Linear`` that runs. "append": a new linear layer
+        after the model, initialised with the identity.
     distance : "arccos" | "euclidean"
         With arccos (or a model that l2-normalises) embeddings are directions on the unit sphere.
     hessian : "fixed" | "positives" | "full"
         Which pairs and blocks of the Gauss-Newton matrix count.
-    structure : "diag"
-        How the curvature is stored.
+    structure : "diag" | "kron" | "full"
+        How the curvature is stored: its diagonal; the nearest Kronecker product of each linear
+        layer, in its own eigenbasis; every entry (small heads).
     margin : float or None
         Negative pairs farther apart than this do not count; None: every negative pair counts.
     prior_precision : float > 0
@@ -51,6 +54,8 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
     pairs : "all" | "batch" | miner
         All pairs of the data set (exact), all pairs of each loader batch, or the tuples that a
         pytorch-metric-learning miner picks from each batch.
+    backend : "auto" | "analytic" | "torch.func" | "backpack" | "nnj"
+        How the head is differentiated; "auto" takes closed forms where they exist.
 
     Raises
     ------
@@ -77,12 +82,13 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         prior_precision: float = 1.0,
         n_effective: float | None = None,
         pairs: str | Miner = "all",
+        backend: str = "auto",
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"model is a {type(model).__name__}: pass a torch.nn.Module.")
         self.model, self.head = model, head
         self.settings = Settings(
-            distance, hessian, structure, margin, prior_precision, n_effective, pairs
+            distance, hessian, structure, margin, prior_precision, n_effective, pairs, backend
         )
         self._fitted: Fitted | None = None
 
@@ -129,7 +135,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         return self.fitted_.posterior
 
     @property
-    def hessian_(self) -> DiagonalCurvature:
+    def hessian_(self) -> SpectralCurvature:
         """The curvature after the positivity step, before n_effective and prior."""
         return self.posterior_.curvature
 
@@ -140,13 +146,13 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
 
     def __call__(self, inputs: Inputs) -> Embedding:
         """Distributions over the embeddings of a batch, in closed form: one forward pass."""
-        return self._embedding(self._seen(inputs), self.posterior_.variance)
+        return self._embedding(self._seen(inputs), self.posterior_)
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
         """n embedders from the posterior: a function from inputs to [n, B, Z]."""
         check_count("n", n)
         weights = self.posterior_.sample(n, generator)
-        jacobian = LinearJacobian.of(self.head_.module)
+        jacobian = self.fitted_.jacobian
 
         def embed(inputs: Inputs) -> Tensor:
             z = jacobian.perturbed(self._seen(inputs).features, weights)
@@ -163,9 +169,9 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         seen = capture(self.model, self.head_, to_device(inputs, device_of(self.model)))
         return Captured(at_least_float32(seen.features), at_least_float32(seen.raw), seen.output)
 
-    def _embedding(self, seen: Captured, variance: Tensor) -> Embedding:
-        kind = ProjectedNormal if self.spherical else DiagonalGaussian
-        spread = LinearJacobian.of(self.head_.module).variance(seen.features, variance)
+    def _embedding(self, seen: Captured, posterior: Posterior) -> Embedding:
+        kind = ProjectedNormal if self.spherical else Gaussian
+        spread = predictive.covariance(self.fitted_.jacobian, posterior, seen.features)
         return Embedding(kind(seen.raw, spread))
 
     def optimize_prior_precision(
@@ -196,7 +202,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
             tuned = prior.by_marginal_likelihood(self.posterior_, bounds)
         else:
             tuned = prior.by_validation(self._validation_score(loader, metric, progress), bounds)
-        self._fitted = self.fitted_.with_prior_precision(tuned)
+        self._fitted = self.fitted_.with_precision(tuned)
         self.settings = replace(self.settings, prior_precision=tuned)
         return tuned
 
@@ -211,8 +217,8 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         seen, target = Captured.concatenate([s for s, _ in pairs]), torch.cat([y for _, y in pairs])
 
         def score(tau: float) -> float:
-            variance = self.posterior_.with_prior_precision(tau).variance
-            return float(metric(self._embedding(seen, variance), target))
+            posterior = self.posterior_.with_precision(tau)
+            return float(metric(self._embedding(seen, posterior), target))
 
         return score
 

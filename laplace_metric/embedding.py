@@ -26,8 +26,8 @@ class Embedding:
 
     Examples
     --------
-    >>> from laplace_metric.distributions import DiagonalGaussian
-    >>> e = Embedding(DiagonalGaussian(torch.zeros(2, 3), torch.full((2, 3), 0.5)))
+    >>> from laplace_metric.distributions import Gaussian
+    >>> e = Embedding(Gaussian(torch.zeros(2, 3), torch.full((2, 3), 0.5)))
     >>> e.uncertainty
     tensor([1.5000, 1.5000])
     """

@@ -35,6 +35,20 @@ class HeadError(LaplaceMetricError):
     """The head cannot be found, or what follows it is neither identity nor l2 normalisation."""
 
 
+class MemoryLimitError(InputError):
+    """A structure would not fit the memory; the message gives the bytes and what does fit."""
+
+
+class MissingPackageError(LaplaceMetricError, ImportError):
+    """An optional package is not installed; the message says how to get it."""
+
+    def __init__(self, package: str, extra: str, needed_for: str) -> None:
+        super().__init__(
+            f"{needed_for} needs the package {package!r}, which is not installed: "
+            f"pip install 'laplace-metric[{extra}]'."
+        )
+
+
 class DtypeError(InputError):
     """Inputs and model disagree about the floating-point type."""
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from laplace_metric.errors import InputError, LabelError, NonFiniteError
-from laplace_metric.jacobians import at_least_float32
+from laplace_metric.jacobians.precision import at_least_float32
 
 BLOCK_BYTES = 4 * 2**20
 """Bytes of one block: small enough for a CPU's cache, large enough for a full-speed product."""
@@ -93,7 +93,8 @@ class FeatureStore:
 
     def _all(self) -> Tensor:
         if self._features is None and self._file is None:
-            self._features = torch.cat(self._chunks)
+            one = len(self._chunks) == 1
+            self._features = self._chunks[0] if one else torch.cat(self._chunks)
             self._chunks = []
         elif self._features is None:
             self._file.flush()

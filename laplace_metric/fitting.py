@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -12,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric.batches import device_of, labelled_batches
-from laplace_metric.contrastive import Contrast, Curvature, all_pairs_curvature, batch_curvature
-from laplace_metric.curvature import DiagonalCurvature
+from laplace_metric.contrastive import Contrast, all_pairs_curvature, batch_curvature
+from laplace_metric.curvature import CurvatureSum
 from laplace_metric.errors import DegenerateCurvatureWarning, LabelError
 from laplace_metric.features import FeatureStore, check_finite, check_shapes
 from laplace_metric.heads import Head, capture, find_head
-from laplace_metric.jacobians import LinearJacobian, at_least_float32
+from laplace_metric.jacobians import HeadJacobian, at_least_float32, jacobian_of
 from laplace_metric.posterior import Posterior
 from laplace_metric.settings import Settings
 
@@ -31,10 +32,17 @@ class Fitted:
     head: Head
     posterior: Posterior
     n_points: int
+    n_outputs: int
+    backend: str = "auto"
 
-    def with_prior_precision(self, value: float) -> Fitted:
-        """The same fit under another prior precision."""
-        return replace(self, posterior=self.posterior.with_prior_precision(value))
+    @cached_property
+    def jacobian(self) -> HeadJacobian:
+        """The head as its Jacobian backend sees it."""
+        return jacobian_of(self.head.module, self.n_outputs, self.backend)
+
+    def with_precision(self, prior_precision: float, n_effective: float | None = None) -> Fitted:
+        """The same fit under another prior precision (and n_effective)."""
+        return replace(self, posterior=self.posterior.with_precision(prior_precision, n_effective))
 
 
 @dataclass(frozen=True)
@@ -56,20 +64,21 @@ def fit_posterior(
 ) -> Fitted:
     """Fit ``settings`` to a loader of ``(inputs, labels)``; the model runs over it once.
 
-    (The first batch runs twice: once more to find the head.)
+    (The first batch runs three times: to find the head, its size, and for its features.)
     """
     device = device_of(model)
     batches = labelled_batches(loader, device, progress=options.progress, description="Fitting")
     first = next(batches)
-    found = find_head(model, first[0], head)
-    jacobian = LinearJacobian.of(found.module)
-    contrast = settings.contrast(normalized=found.normalized)
-    features = _features(model, found, chain([first], batches))
+    head_found = find_head(model, first[0], head)
+    n_outputs = capture(model, head_found, first[0]).raw.shape[1]
+    jacobian = jacobian_of(head_found.module, n_outputs, settings.backend)
+    contrast = settings.contrast(normalized=head_found.normalized)
+    features = _features(model, head_found, chain([first], batches))
     collect = _all_pairs if settings.pairs == "all" else _batch_pairs
     curvature, n_points = collect(features, jacobian, contrast, settings, options)
     posterior = _posterior(jacobian, curvature, n_points, settings)
     warn_if_degenerate(contrast, posterior)
-    return Fitted(found, posterior, n_points)
+    return Fitted(head_found, posterior, n_points, n_outputs, settings.backend)
 
 
 def _features(model: nn.Module, head: Head, batches: Iterator[tuple[Any, Tensor]]) -> Features:
@@ -84,66 +93,68 @@ def _where(number: int) -> str:
 
 def _all_pairs(
     features: Features,
-    head: LinearJacobian,
+    head: HeadJacobian,
     contrast: Contrast,
-    _settings: Settings,
+    settings: Settings,
     options: FitOptions,
-) -> tuple[Curvature, int]:
+) -> tuple[CurvatureSum, int]:
     """Every ordered pair of the data set; features are kept, or spilled to a temporary file."""
     with FeatureStore(options.memory_bytes) as store:
         for number, (h, labels) in enumerate(features):
             store.append(h, labels, where=_where(number))
         curvature = all_pairs_curvature(
-            store, head, contrast, reference=options.reference, generator=options.generator
+            store,
+            head,
+            contrast,
+            settings.structure,
+            reference=options.reference,
+            generator=options.generator,
         )
         return curvature, len(store)
 
 
 def _batch_pairs(
     features: Features,
-    head: LinearJacobian,
+    head: HeadJacobian,
     contrast: Contrast,
     settings: Settings,
     _options: FitOptions,
-) -> tuple[Curvature, int]:
+) -> tuple[CurvatureSum, int]:
     """The mean over batches, weighted by their points, of each batch's own pair curvature."""
-    n_points, total = 0, torch.zeros((), dtype=torch.float64, device=head.weight.device)
+    n_points, total = 0, None
     for number, (h, labels) in enumerate(features):
         check_shapes(h, labels, where=_where(number))
         check_finite(h, where=_where(number))
         try:
-            value = _one_batch(h, labels, head, contrast, settings).value
+            value = _one_batch(h, labels, head, contrast, settings).scaled(len(labels))
         except LabelError as error:
             raise LabelError(f"loader batch {number}: {error}") from error
-        n_points, total = n_points + len(labels), total + len(labels) * value
-    return Curvature(total / n_points), n_points
+        n_points, total = n_points + len(labels), value if total is None else total + value
+    assert total is not None
+    return total.scaled(1 / n_points), n_points
 
 
 def _one_batch(
-    h: Tensor, labels: Tensor, head: LinearJacobian, contrast: Contrast, settings: Settings
-) -> Curvature:
+    h: Tensor, labels: Tensor, head: HeadJacobian, contrast: Contrast, settings: Settings
+) -> Any:
+    structure = settings.structure
     if not callable(settings.pairs):
-        return batch_curvature(h, head, contrast, labels=labels)
+        return batch_curvature(h, head, contrast, structure, labels=labels)
     indices = tuple(index.to(h.device) for index in settings.pairs(head.raw(h), labels))
-    return batch_curvature(h, head, contrast, indices_tuple=indices)
+    return batch_curvature(h, head, contrast, structure, indices_tuple=indices)
 
 
 def _posterior(
-    head: LinearJacobian, curvature: Curvature, n_points: int, settings: Settings
+    head: HeadJacobian, curvature: CurvatureSum, n_points: int, settings: Settings
 ) -> Posterior:
-    error = curvature.standard_error
-    diagonal = DiagonalCurvature.clip(
-        head.flatten_augmented(curvature.value),
-        None if error is None else head.flatten_augmented(error),
-    )
     n_effective = float(n_points) if settings.n_effective is None else settings.n_effective
-    return Posterior(head.parameters, diagonal, n_effective, settings.prior_precision)
+    return Posterior(head.parameters, curvature.decompose(), n_effective, settings.prior_precision)
 
 
 def warn_if_degenerate(contrast: Contrast, posterior: Posterior) -> None:
     """Warn when the curvature says nothing, so that the posterior is nearly the prior."""
     curvature = posterior.curvature
-    gained = posterior.n_effective * float(curvature.values.max())
+    gained = posterior.n_effective * float(curvature.eigenvalues.max())
     if contrast.vanishes:
         reason = (
             "hessian='fixed' with distance='euclidean' and no finite margin sums to zero for "
@@ -154,7 +165,7 @@ def warn_if_degenerate(contrast: Contrast, posterior: Posterior) -> None:
         reason = (
             f"{clipped:.0%} of it was negative and set to zero"
             if clipped > 0
-            else f"its largest entry is {float(curvature.values.max()):.2g}"
+            else f"its largest eigenvalue is {float(curvature.eigenvalues.max()):.2g}"
         )
     else:
         return

@@ -1,23 +1,25 @@
 """The head of an embedder: find it, see what follows it, capture its input and output.
 
-A model is read as ``x -> h -> z = W h + b -> f``: ``h`` [B, D] enters the head, ``z`` [B, Z] is the
-raw embedding, and the model's output ``f`` is either ``z`` itself or ``z / |z|`` (see
-``normalization``).
+A model is read as ``x -> h -> z = g(h; theta) -> f``: ``h`` [B, D] enters the head, ``z`` [B, Z] is
+the raw embedding, and the model's output ``f`` is either ``z`` itself or ``z / |z|`` (see
+``normalization``). A head is one sub-module, several in a row, or a new identity at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from laplace_metric.batches import Inputs, call_model
-from laplace_metric.errors import DtypeError, HeadError, InputError
+from laplace_metric.batches import Inputs
+from laplace_metric.errors import HeadError, InputError
+from laplace_metric.evaluation_mode import evaluation_mode
+from laplace_metric.forward import Call, run_recorded
 from laplace_metric.normalization import is_normalized
+
+APPEND = "append"
 
 
 @dataclass(frozen=True)
@@ -37,38 +39,38 @@ class Captured:
 
 @dataclass(frozen=True)
 class Head:
-    """A linear head inside a model, and whether the model l2-normalises after it."""
-
-    name: str
-    module: nn.Linear
-    normalized: bool
-
-
-@contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Eval mode without gradients; each sub-module's own mode is put back afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
-def find_head(model: nn.Module, inputs: Inputs, head: nn.Module | str | None = None) -> Head:
-    """Find the linear head and what follows it, by one forward pass on ``inputs``.
+    """A head inside a model, and whether the model l2-normalises after it.
 
     Parameters
     ----------
-    head : module, dotted name or None
-        None takes the last ``nn.Linear`` that runs.
+    name : str
+        Dotted name; "first..last" of modules in a row; "append" for a new one.
+    module : nn.Module
+        g, whose parameters get the posterior.
+    parts : (module, module) or None
+        Where h enters and z leaves inside the model; None for an appended head.
+    """
+
+    name: str
+    module: nn.Module
+    normalized: bool
+    parts: tuple[nn.Module, nn.Module] | None
+
+
+def find_head(model: nn.Module, inputs: Inputs, head: nn.Module | str | None = None) -> Head:
+    """Find the head and what follows it, by one forward pass on ``inputs``.
+
+    Parameters
+    ----------
+    head : module, dotted name, "append" or None
+        A sub-module [B, D] -> [B, Z]; an ``nn.Sequential`` of sub-modules that run one after the
+        other, such as ``model[-3:]``; "append" adds an identity-initialised linear layer; None
+        takes the last ``nn.Linear`` that runs.
 
     Raises
     ------
     HeadError
-        If there is no such linear layer, or the output is neither ``z`` nor ``z / |z|``.
+        If there is no such layer, or the output is neither ``z`` nor ``z / |z|``.
 
     Examples
     --------
@@ -78,103 +80,126 @@ def find_head(model: nn.Module, inputs: Inputs, head: nn.Module | str | None = N
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"model is a {type(model).__name__}: pass a torch.nn.Module.")
-    candidates = _linear_candidates(model, head)
-    calls: list[tuple[str, Tensor, Tensor]] = []
-    with evaluation_mode(model), _hooks(candidates, calls):
-        output = _forward(model, inputs)
+    if head == APPEND and APPEND not in dict(model.named_modules()):
+        return _appended(model, inputs)
+    candidates = _candidates(model, head)
+    ends = {name: parts for name, (_, parts) in candidates.items()}
+    with evaluation_mode(model):
+        output, calls = run_recorded(model, inputs, ends)
     if not calls:
-        raise HeadError(f"none of the linear layers {sorted(candidates)} ran in the forward pass.")
-    name = calls[-1][0]
-    captured = _captured([call for call in calls if call[0] == name], output, name)
-    return Head(name, candidates[name], is_normalized(captured.raw, captured.output, name))
+        raise HeadError(f"none of the layers {sorted(candidates)} ran in the forward pass.")
+    name = calls[-1].name
+    seen = _captured([call for call in calls if call.name == name], output, name)
+    module, parts = candidates[name]
+    _check_is_whole(module, seen, name)
+    return Head(name, module, is_normalized(seen.raw, seen.output, name), parts)
 
 
 def capture(model: nn.Module, head: Head, inputs: Inputs) -> Captured:
     """One forward pass in eval mode; hooks and modes are put back before it returns."""
-    calls: list[tuple[str, Tensor, Tensor]] = []
-    with evaluation_mode(model), _hooks({head.name: head.module}, calls):
-        output = _forward(model, inputs)
+    with evaluation_mode(model):
+        if head.parts is None:
+            h = run_recorded(model, inputs, {})[0]
+            z = head.module(h.to(next(head.module.parameters()).dtype))
+            return Captured(h, z, z)
+        output, calls = run_recorded(model, inputs, {head.name: head.parts})
     return _captured(calls, output, head.name)
 
 
-def _linear_candidates(model: nn.Module, head: nn.Module | str | None) -> dict[str, nn.Linear]:
+def named_head(model: nn.Module, name: str) -> tuple[nn.Module, tuple[nn.Module, nn.Module]] | None:
+    """(module, its ends) of a name that ``find_head`` gave; None if the model has no such head."""
     modules = dict(model.named_modules())
-    linears = {name: module for name, module in modules.items() if isinstance(module, nn.Linear)}
+    names = name.split("..")
+    if len(names) == 1:
+        return (modules[name], (modules[name],) * 2) if name in modules else None
+    order = [n for n, m in modules.items() if not any(m.children())]
+    if not set(names) <= set(order):
+        return None
+    row = order[order.index(names[0]) : order.index(names[1]) + 1]
+    chain = nn.Sequential(*(modules[n] for n in row))
+    return chain, (modules[row[0]], modules[row[-1]])
+
+
+Ends = tuple[nn.Module, tuple[nn.Module, nn.Module]]
+
+
+def _candidates(model: nn.Module, head: nn.Module | str | None) -> dict[str, Ends]:
+    modules = dict(model.named_modules())
     if head is None:
+        linears = {name: m for name, m in modules.items() if isinstance(m, nn.Linear)}
         if not linears:
             raise HeadError(
                 f"{type(model).__name__} has no nn.Linear, so there is no head to put a posterior "
-                "on: end the model with a linear layer."
+                "on: pass head='append' for an identity-initialised linear layer after it."
             )
-        return linears
-    if isinstance(head, str):
-        chosen = {name: module for name, module in linears.items() if name == head}
-    else:
-        chosen = {name: module for name, module in linears.items() if module is head}
-    if not chosen:
+        return {name: (m, (m, m)) for name, m in linears.items()}
+    for name, module in modules.items():
+        if head == name or head is module:
+            _check_trainable(name, module)
+            return {name: (module, (module, module))}
+    return _row_of_modules(modules, head)
+
+
+def _row_of_modules(modules: dict[str, nn.Module], head: nn.Module | str) -> dict[str, Ends]:
+    """A sequential whose children are modules of the model, such as ``model[-3:]``."""
+    names = {id(module): name for name, module in modules.items()}
+    children = list(head) if isinstance(head, nn.Sequential) else []
+    if not children or any(id(child) not in names for child in children):
         shown = head if isinstance(head, str) else type(head).__name__
-        raise HeadError(f"head={shown!r} is not a linear layer of the model: {sorted(linears)}.")
-    return chosen
-
-
-@contextmanager
-def _hooks(
-    modules: dict[str, nn.Linear], calls: list[tuple[str, Tensor, Tensor]]
-) -> Iterator[None]:
-    def recorder(name: str) -> Any:
-        def record(_module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-            calls.append((name, args[0], output.clone()))  # what follows may work in place
-
-        return record
-
-    handles = [module.register_forward_hook(recorder(name)) for name, module in modules.items()]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _forward(model: nn.Module, inputs: Inputs) -> Tensor:
-    try:
-        output = call_model(model, inputs)
-    except RuntimeError as error:
-        _explain_dtypes(model, inputs, error)
-        raise
-    if not isinstance(output, Tensor):
         raise HeadError(
-            f"the model returned a {type(output).__name__}, not a tensor [B, Z]: wrap it in a "
-            "module that returns the embedding only."
+            f"head={shown!r} is not a layer of the model: {sorted(filter(None, modules))}."
         )
-    return output
+    name = f"{names[id(children[0])]}..{names[id(children[-1])]}"
+    assert isinstance(head, nn.Module)
+    _check_trainable(name, head)
+    return {name: (head, (children[0], children[-1]))}
 
 
-def _explain_dtypes(model: nn.Module, inputs: Inputs, error: RuntimeError) -> None:
-    """Raise ``DtypeError`` if a floating input has a dtype that no weight has."""
-    weights = {p.dtype for p in model.parameters()}
-    given = {x.dtype for x in _tensors(inputs) if x.is_floating_point()}
-    if weights and not given <= weights:
-        shown = [", ".join(sorted(map(str, kinds))) for kinds in (given, weights)]
-        raise DtypeError(
-            f"the forward pass failed: inputs are {shown[0]}, the model's weights {shown[1]}. Cast "
-            "one of them, e.g. model.float() or inputs.to(torch.float32)."
-        ) from error
+def _check_trainable(name: str, module: nn.Module) -> None:
+    if next(module.parameters(), None) is None:
+        raise HeadError(
+            f"head {name!r} ({type(module).__name__}) has no parameters to be unsure of."
+        )
 
 
-def _tensors(inputs: Inputs) -> Iterator[Tensor]:
-    if isinstance(inputs, Tensor):
-        yield inputs
-    elif isinstance(inputs, Mapping):
-        yield from _tensors(list(inputs.values()))
-    elif isinstance(inputs, (tuple, list)):
-        for value in inputs:
-            yield from _tensors(value)
+def _appended(model: nn.Module, inputs: Inputs) -> Head:
+    """A new identity-initialised linear layer after the model's output."""
+    with evaluation_mode(model):
+        output = run_recorded(model, inputs, {})[0]
+    if output.ndim != 2:
+        raise HeadError(
+            f"head='append' needs embeddings [B, Z]; the model gave {tuple(output.shape)}."
+        )
+    return Head(APPEND, identity_head(output.shape[1], output), normalized=False, parts=None)
 
 
-def _captured(calls: list[tuple[str, Tensor, Tensor]], output: Tensor, name: str) -> Captured:
+def identity_head(size: int, like: Tensor) -> nn.Linear:
+    """``z = I h`` without bias, in the dtype (float32 at least) and on the device of ``like``."""
+    dtype = like.dtype if like.dtype == torch.float64 else torch.float32
+    layer = nn.utils.skip_init(nn.Linear, size, size, bias=False, dtype=dtype, device=like.device)
+    with torch.no_grad():
+        layer.weight.copy_(torch.eye(size))
+    return layer
+
+
+def _check_is_whole(module: nn.Module, seen: Captured, name: str) -> None:
+    """The head alone, on what enters it, must give what leaves it."""
+    with evaluation_mode(module):
+        alone = module(seen.features)
+    scale = seen.raw.abs().max().clamp_min(torch.finfo(seen.raw.dtype).tiny)
+    tolerance = max(1e-4, 4 * torch.finfo(seen.raw.dtype).eps)
+    same = alone.shape == seen.raw.shape
+    if not same or bool(((alone - seen.raw).abs().max() / scale) > tolerance):
+        raise HeadError(
+            f"head {name!r} run by itself does not give what leaves it inside the model: something "
+            "else happens between its modules. Name one sub-module that holds all of it."
+        )
+
+
+def _captured(calls: Sequence[Call], output: Tensor, name: str) -> Captured:
     if len(calls) != 1:
         raise HeadError(f"head {name!r} ran {len(calls)} times in one forward pass, not once.")
-    _, features, raw = calls[0]
+    features, raw = calls[0].features, calls[0].raw
     if features.ndim != 2 or raw.shape != output.shape:
         raise HeadError(
             f"head {name!r} maps {tuple(features.shape)} to {tuple(raw.shape)} and the model "

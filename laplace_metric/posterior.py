@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from laplace_metric.curvature import DiagonalCurvature
+from laplace_metric.curvature import Basis, SpectralCurvature
 from laplace_metric.errors import InputError
 
 
@@ -27,7 +27,7 @@ class Posterior:
     ----------
     mean : Tensor [P]
         theta_map: the trained weights, in ``parameters_to_vector`` order.
-    curvature : DiagonalCurvature
+    curvature : SpectralCurvature
         H, an average over pairs.
     n_effective : float
         n_eff turns the average into a sum over data (the paper leaves this temperature open).
@@ -36,13 +36,14 @@ class Posterior:
 
     Examples
     --------
-    >>> curvature = DiagonalCurvature.clip(torch.tensor([1.0, 0.0]))
+    >>> from laplace_metric.curvature import DiagonalSum
+    >>> curvature = DiagonalSum(torch.tensor([1.0, 0.0])).decompose()
     >>> Posterior(torch.zeros(2), curvature, n_effective=3, prior_precision=1).variance
     tensor([0.2500, 1.0000])
     """
 
     mean: Tensor
-    curvature: DiagonalCurvature
+    curvature: SpectralCurvature
     n_effective: float
     prior_precision: float
 
@@ -51,20 +52,41 @@ class Posterior:
         check_positive("n_effective", self.n_effective)
 
     @cached_property
-    def variance(self) -> Tensor:
-        """Diagonal of the covariance [P], in the dtype of the weights; computed once."""
-        return self.curvature.variance(self.n_effective, self.prior_precision).to(self.mean.dtype)
+    def basis(self) -> Basis:
+        """Q, the eigenvectors of the covariance, in the dtype of the weights."""
+        return self.curvature.basis.to(self.mean)
 
-    def with_prior_precision(self, prior_precision: float) -> Posterior:
-        """The same posterior under another prior precision."""
-        return replace(self, prior_precision=prior_precision)
+    @cached_property
+    def spectrum(self) -> Tensor:
+        """Eigenvalues ``1 / (n_eff l + tau)`` of the covariance [P], in the weights' dtype."""
+        precision = self.curvature.precision(self.n_effective, self.prior_precision)
+        return precision.reciprocal().to(self.mean.dtype)
+
+    @cached_property
+    def variance(self) -> Tensor:
+        """Diagonal of the covariance [P]."""
+        return self.basis.diagonal(self.spectrum)
+
+    @property
+    def n_effective_parameters(self) -> float:
+        """``sum n_eff l / (n_eff l + tau)`` in [0, P]: directions that the data determine.
+
+        (MacKay 1992, eq 2.22.)
+        """
+        gained = self.n_effective * self.curvature.eigenvalues
+        return float((gained / (gained + self.prior_precision)).sum())
+
+    def with_precision(self, prior_precision: float, n_effective: float | None = None) -> Posterior:
+        """The same curvature under another prior precision, and another n_effective if given."""
+        n = self.n_effective if n_effective is None else n_effective
+        return replace(self, prior_precision=prior_precision, n_effective=n)
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """``n`` parameter vectors [n, P]."""
         noise = torch.randn(
             n, len(self.mean), generator=generator, dtype=self.mean.dtype, device=self.mean.device
         )
-        return noise.mul_(self.variance.sqrt()).add_(self.mean)
+        return self.basis.rotate_back(noise.mul_(self.spectrum.sqrt())).add(self.mean)
 
     def log_prior_and_determinant(self, prior_precision: float) -> float:
         """The part of the log marginal likelihood that depends on the prior precision tau:

@@ -11,6 +11,7 @@ from torch import Tensor
 from laplace_metric.contrastive import Contrast
 from laplace_metric.curvature import STRUCTURES
 from laplace_metric.errors import InputError, UnknownNameError
+from laplace_metric.jacobians.choose import check_backend
 from laplace_metric.posterior import check_positive
 
 Miner = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
@@ -41,13 +42,15 @@ class Settings:
     prior_precision: float = 1.0
     n_effective: float | None = None
     pairs: str | Miner = "all"
+    backend: str = "auto"
 
     def __post_init__(self) -> None:
         self.contrast(normalized=False)
         if self.structure not in STRUCTURES:
-            raise UnknownNameError("structure", self.structure, STRUCTURES)
+            raise UnknownNameError("structure", self.structure, tuple(STRUCTURES))
         if not callable(self.pairs) and self.pairs not in PAIRS:
             raise UnknownNameError("pairs", self.pairs, (*PAIRS, "a miner (callable)"))
+        check_backend(self.backend)
         check_positive("prior_precision", self.prior_precision)
         if self.n_effective is not None:
             check_positive("n_effective", self.n_effective)

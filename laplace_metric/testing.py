@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.func import hessian, jacrev
+from torch.func import functional_call, hessian, jacrev
 
 from laplace_metric.errors import InputError
 
@@ -31,8 +31,7 @@ def all_pair_targets(labels: Tensor, coordinates: Tensor, margin: float | None) 
 
 def dense_ggn(
     features: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
+    head: nn.Module,
     targets: Tensor,
     *,
     distance: str,
@@ -43,7 +42,9 @@ def dense_ggn(
 
     Parameters
     ----------
-    features : Tensor [N, D], weight : Tensor [Z, D], bias : Tensor [Z] or None
+    features : Tensor [N, D]
+    head : nn.Module
+        [N, D] -> [N, Z] in float64, in eval mode.
     targets : Tensor [N, N]
         y_ij of the ordered pairs that count.
     cross : bool
@@ -51,27 +52,17 @@ def dense_ggn(
 
     Examples
     --------
-    >>> x, w = torch.randn(3, 2), torch.randn(2, 2)
+    >>> x, head = torch.randn(3, 2).double(), nn.Linear(2, 2, bias=False).double()
     >>> y = all_pair_targets(torch.tensor([0, 0, 1]), x, None)
-    >>> kinds = dict(distance="arccos", normalized=False, cross=True)
-    >>> dense_ggn(x, w, None, y, **kinds).shape
+    >>> dense_ggn(x, head, y, distance="arccos", normalized=False, cross=True).shape
     torch.Size([4, 4])
     """
     if len(targets) != len(features):
         raise InputError(f"targets is {tuple(targets.shape)} for {len(features)} features.")
-    h, theta = features.double(), _theta(weight, bias)
-    lengths = tuple(weight.shape)
     # arccos owns its normalisation, so there the network's own one drops out of the composition
     unit = normalized and distance == "euclidean"
-
-    def network(parameters: Tensor, x: Tensor) -> Tensor:
-        w = parameters[: lengths[0] * lengths[1]].reshape(lengths)
-        z = w @ x + parameters[lengths[0] * lengths[1] :] if bias is not None else w @ x
-        return z / z.norm() if unit else z
-
-    outputs = torch.stack([network(theta, x) for x in h])
-    jacobians = torch.stack([jacrev(network)(theta, x) for x in h])  # [N, Z, P]
-    total = torch.zeros(len(theta), len(theta), dtype=torch.float64)
+    outputs, jacobians = _outputs_and_jacobians(head, features.double(), unit=unit)
+    total = torch.zeros(jacobians.shape[2], jacobians.shape[2], dtype=torch.float64)
     for i, j in targets.nonzero().tolist():
         blocks = hessian(lambda f: pair_loss(distance, f))(torch.stack([outputs[i], outputs[j]]))
         if not cross:
@@ -81,6 +72,14 @@ def dense_ggn(
     return total
 
 
-def _theta(weight: Tensor, bias: Tensor | None) -> Tensor:
-    parts = [weight.double().flatten()] + ([] if bias is None else [bias.double()])
-    return nn.utils.parameters_to_vector(parts)
+def _outputs_and_jacobians(head: nn.Module, h: Tensor, *, unit: bool) -> tuple[Tensor, Tensor]:
+    """f [N, Z] and df/dtheta [N, Z, P] by autograd, one point at a time."""
+    parameters = {name: p.detach() for name, p in head.named_parameters()}
+
+    def network(theta: dict[str, Tensor], x: Tensor) -> Tensor:
+        z = functional_call(head, theta, (x[None],))[0]
+        return z / z.norm() if unit else z
+
+    rows = [jacrev(network)(parameters, x) for x in h]
+    flat = [torch.cat([part.flatten(1) for part in row.values()], dim=1) for row in rows]
+    return torch.stack([network(parameters, x) for x in h]).detach(), torch.stack(flat)

@@ -174,12 +174,12 @@ def test_no_linear_layer():
 
 
 def test_unknown_head_name_lists_the_choices(model):
-    with pytest.raises(HeadError, match=r"'3' is not a linear layer of the model: \['0', '2'\]"):
+    with pytest.raises(HeadError, match=r"'3' is not a layer of the model: \['0', '1', '2'\]"):
         find_head(model, X, "3")
 
 
 def test_head_of_another_model(model):
-    with pytest.raises(HeadError, match="not a linear layer of the model"):
+    with pytest.raises(HeadError, match="not a layer of the model"):
         find_head(model, X, nn.Linear(8, 4))
 
 

@@ -12,8 +12,11 @@ the Jacobian of what the distance compares (of ``u_i``). Then, for a pair weight
         arccos:     T_i = k_i I + u m^T + m u^T - 3 k_i u u^T        m_i = sum_j y_ij u_j
                                                                      k_i = <u_i, m_i>
 
-The raw euclidean distance is the same with ``u = 0`` and ``r = 1``: all its output dimensions
-share one curvature, so a single one is computed. (Warburg et al. 2023, LAM, eqs 85 and 94-97; the
+    (kept as T = alpha I + u v^T + v u^T: see ``blocks``).
+
+For another head J^_i = (I - u_i u_i^T) J_i / r_i. The raw euclidean distance is the same with
+``u = 0`` and ``r = 1``: all output dimensions of a linear head share one curvature there, so a
+single one is computed. (Warburg et al. 2023, LAM, eqs 85 and 94-97; the
 arccos cross block equals the Gauss-Newton cross block of the normalised network, which the paper's
 code gets the sign of wrong.)
 """
@@ -25,6 +28,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from laplace_metric.contrastive.blocks import PointBlocks
 from laplace_metric.errors import InputError, UnknownNameError
 
 
@@ -34,20 +38,27 @@ class Points:
 
     Parameters
     ----------
-    features : Tensor [n, D']
-        a = [h, 1] / r (on the sphere) or [h, 1] (raw).
+    features : Tensor [n, D]
+        h, the input of the head.
     coordinates : Tensor [n, Z]
         What the distance compares: u on the sphere, z raw.
     directions : Tensor [n, K]
         u on the sphere (K = Z); zeros raw (K = 1, shared by all output dimensions).
+    lengths : Tensor [n, 1]
+        r on the sphere; ones raw.
     """
 
     features: Tensor
     coordinates: Tensor
     directions: Tensor
+    lengths: Tensor
 
     def __len__(self) -> int:
         return len(self.features)
+
+    def __getitem__(self, part: slice) -> Points:
+        values = (self.features, self.coordinates, self.directions, self.lengths)
+        return Points(*(value[part] for value in values))
 
 
 @dataclass(frozen=True)
@@ -71,20 +82,20 @@ class Geometry:
         return n_outputs if self.spherical else 1
 
     def points(self, features: Tensor, raw: Tensor) -> Points:
-        """View augmented features [n, D'] and raw embeddings z [n, Z] in this geometry."""
+        """View head inputs h [n, D] and raw embeddings z [n, Z] in this geometry."""
         if not self.spherical:
-            return Points(features, raw, raw.new_zeros(len(raw), 1))
+            return Points(features, raw, raw.new_zeros(len(raw), 1), raw.new_ones(len(raw), 1))
         norm = robust_norm(raw)
         directions = raw / norm
-        return Points(features / norm, directions, directions)
+        return Points(features, directions, directions, norm)
 
-    def point_blocks(self, directions: Tensor, weight: Tensor, pull: Tensor) -> Tensor:
-        """diag(T_i) [n, K] from u [n, K], w [n] and m [n, K] (see the module's formulas)."""
-        u, w, m = directions, weight[:, None], pull
+    def point_blocks(self, directions: Tensor, weight: Tensor, pull: Tensor) -> PointBlocks:
+        """T_i from u [n, K], w [n] and m [n, K] (see the module's formulas)."""
+        u, w, m = directions, weight, pull
         if not self.curved_loss:
-            return w * (1 - u.square())
-        k = (u * m).sum(1, keepdim=True)
-        return torch.addcmul(k, u, 2 * m - 3 * k * u)  # k + u (2 m - 3 k u)
+            return PointBlocks(w, u, -0.5 * w[:, None] * u)
+        k = (u * m).sum(1)
+        return PointBlocks(k, u, m - 1.5 * k[:, None] * u)
 
 
 RAW_EUCLIDEAN = Geometry("euclidean", spherical=False, curved_loss=False)

@@ -1,164 +1,161 @@
-"""The contrastive Gauss-Newton diagonal of a linear head: one front for every kind of pairs."""
+"""The contrastive Gauss-Newton curvature of a head: every kind of pairs x every structure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from laplace_metric.contrastive.approximations import Approximation, approximation
-from laplace_metric.contrastive.class_sums import collect_class_sums, cross_part, point_part
-from laplace_metric.contrastive.geometry import Geometry, geometry
-from laplace_metric.contrastive.margin import negative_part, reference_part
-from laplace_metric.contrastive.pair_blocks import dense_diagonal
+from laplace_metric.contrastive.contrast import Contrast
+from laplace_metric.contrastive.nearest_kronecker import nearest_kronecker
+from laplace_metric.contrastive.pairs import (
+    ClassPairs,
+    MarginPairs,
+    PairSource,
+    TuplePairs,
+    collect_class_sums,
+    feed_all,
+    reference_columns,
+)
 from laplace_metric.contrastive.statistics import ClassSums
+from laplace_metric.contrastive.sums import (
+    GeneralDense,
+    GeneralDiagonal,
+    LayeredDiagonal,
+    LinearDense,
+)
 from laplace_metric.contrastive.targets import PairCounts, tuple_targets
+from laplace_metric.curvature import CurvatureSum, DiagonalSum
+from laplace_metric.curvature.memory import check_memory
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.features import FeatureStore
-from laplace_metric.jacobians import LinearJacobian
-
-SPHERE_DIAMETER = 2.0
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """Which contrastive Hessian is meant: geometry x approximation x margin.
-
-    Examples
-    --------
-    >>> contrast = Contrast.of("arccos", "fixed", normalized=False)
-    >>> contrast.negatives_by_class
-    True
-    """
-
-    geometry: Geometry
-    approximation: Approximation
-    margin: float | None = None
-
-    @classmethod
-    def of(
-        cls, distance: str, hessian: str, *, normalized: bool, margin: float | None = None
-    ) -> Contrast:
-        """From the public names; a margin that every pair of directions is inside becomes None."""
-        space = geometry(distance, normalized=normalized)
-        check_margin(margin)
-        if margin is not None and space.spherical and margin >= SPHERE_DIAMETER:
-            margin = None
-        return cls(space, approximation(hessian), margin)
-
-    @property
-    def negatives_by_class(self) -> bool:
-        """Every negative pair counts, so class sums are enough."""
-        return self.approximation.negatives and self.margin is None
-
-    @property
-    def negatives_by_pair(self) -> bool:
-        """Only negatives inside a finite margin count, so pairs must be looked at."""
-        return self.approximation.negatives and self.margin is not None
-
-    @property
-    def vanishes(self) -> bool:
-        """Zero for balanced classes: fixed, without second derivative, every negative counted."""
-        return (
-            self.negatives_by_class
-            and not self.approximation.cross
-            and not self.geometry.curved_loss
-        )
-
-
-def check_margin(margin: float | None) -> None:
-    """Raise ``InputError`` unless margin is None or a finite positive number."""
-    if margin is None:
-        return
-    if not isinstance(margin, (int, float)) or not 0 < margin < float("inf"):
-        raise InputError(f"margin={margin!r}: pass a positive distance, or None for every pair.")
-
-
-@dataclass(frozen=True)
-class Curvature:
-    """A diagonal over augmented parameters, ``value`` [Z, D'] float64, before any positivity step.
-
-    ``standard_error`` [Z, D'] is set where a reference subset estimated it, else None.
-    """
-
-    value: Tensor
-    standard_error: Tensor | None = None
+from laplace_metric.jacobians import HeadJacobian, LinearJacobian
 
 
 def all_pairs_curvature(
     store: FeatureStore,
-    head: LinearJacobian,
+    head: HeadJacobian,
     contrast: Contrast,
+    structure: str = "diag",
     *,
     reference: int | None = None,
     generator: torch.Generator | None = None,
-) -> Curvature:
-    """Curvature diagonal of every ordered pair of the stored points (see ``class_sums``).
+) -> CurvatureSum:
+    """Curvature of every ordered pair of the stored points, before the positivity step.
+
+    Parameters
+    ----------
+    structure : "diag" | "kron" | "full"
+    reference : int or None
+        With a finite margin: estimate in-margin negatives from this many random points; the
+        diagonal then has its standard error.
 
     Raises
     ------
     LabelError
         If all points have one class: without negatives nothing is contrasted.
+    HeadError, MemoryLimitError
+        If the head has no such structure, or it would not fit the memory.
 
     Examples
     --------
     >>> store = FeatureStore.of(torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 2, 2]))
     >>> head = LinearJacobian(torch.randn(3, 4), torch.zeros(3))
     >>> contrast = Contrast.of("arccos", "full", normalized=False)
-    >>> all_pairs_curvature(store, head, contrast).value.shape
-    torch.Size([3, 5])
+    >>> all_pairs_curvature(store, head, contrast).values.shape
+    torch.Size([15])
     """
+    check_memory(structure, head.layouts, store.device)
     sums = collect_class_sums(store, head, contrast.geometry)
     if len(sums.classes) < 2:
         raise LabelError(
             f"all {sums.n_points} points have label {sums.classes.tolist()}: a contrastive "
             "curvature needs at least two classes."
         )
-    value, error = _class_sum_value(store, head, contrast, sums), None
-    if contrast.negatives_by_pair:
-        extra, error = _margin_value(store, head, contrast, sums, reference, generator)
-        value = value + extra
-    rows = len(head.weight)
-    return Curvature(value.expand(rows, -1), None if error is None else error.expand(rows, -1))
+    by_class = _class_pairs(store, head, contrast, sums)
+    if not contrast.negatives_by_pair:
+        return measure([by_class], head, contrast, structure)
+    if reference is None:
+        negatives = _margin_pairs(store, head, contrast, sums)
+        return measure([by_class, negatives], head, contrast, structure)
+    groups = reference_columns(len(store), reference, generator)
+    if structure != "diag":
+        negatives = _margin_pairs(store, head, contrast, sums, torch.cat(groups))
+        return measure([by_class, negatives], head, contrast, structure)
+    parts = [_margin_pairs(store, head, contrast, sums, group) for group in groups]
+    return _with_standard_error(by_class, parts, head, contrast, len(store) / len(groups[0]))
 
 
-def _class_sum_value(
-    store: FeatureStore, head: LinearJacobian, contrast: Contrast, sums: ClassSums
-) -> Tensor:
-    negatives = contrast.negatives_by_class
-    value = point_part(store, head, contrast.geometry, sums, negatives=negatives)
-    if contrast.approximation.cross:
-        value += cross_part(store, head, contrast.geometry, sums, negatives=negatives)
-    return value
+def _class_pairs(
+    store: FeatureStore, head: HeadJacobian, contrast: Contrast, sums: ClassSums
+) -> ClassPairs:
+    negatives, cross = contrast.negatives_by_class, contrast.approximation.cross
+    return ClassPairs(store, head, contrast.geometry, sums, negatives=negatives, cross=cross)
 
 
-def _margin_value(
+def _margin_pairs(
     store: FeatureStore,
-    head: LinearJacobian,
+    head: HeadJacobian,
     contrast: Contrast,
     sums: ClassSums,
-    reference: int | None,
-    generator: torch.Generator | None,
-) -> tuple[Tensor, Tensor | None]:
+    columns: Tensor | None = None,
+) -> MarginPairs:
+    """In-margin negatives; those of some columns stand for all."""
     assert contrast.margin is not None
-    weight = PairCounts.of(sums.counts).negative_weight
-    arguments = (store, head, contrast.geometry, contrast.margin, weight)
+    share = 1.0 if columns is None else len(columns) / len(store)
+    weight = PairCounts.of(sums.counts).negative_weight / share
     cross = contrast.approximation.cross
-    if reference is None:
-        return negative_part(*arguments, cross=cross), None
-    return reference_part(*arguments, cross=cross, reference=reference, generator=generator)
+    return MarginPairs(
+        store, head, contrast.geometry, contrast.margin, weight, cross=cross, columns=columns
+    )
+
+
+def _with_standard_error(
+    by_class: ClassPairs,
+    parts: Sequence[MarginPairs],
+    head: HeadJacobian,
+    contrast: Contrast,
+    share: float,
+) -> DiagonalSum:
+    """The mean over disjoint groups of columns, with the finite-population factor in its error."""
+    positive = measure([by_class], head, contrast, "diag")
+    estimates = torch.stack([_diagonal([part], head, contrast).values for part in parts])
+    spread = estimates.std(0) / len(parts) ** 0.5
+    left_out = max(0.0, 1 - len(parts) / share) ** 0.5
+    assert isinstance(positive, DiagonalSum)
+    return DiagonalSum(positive.values + estimates.mean(0), spread * left_out)
+
+
+def _diagonal(sources: Sequence[PairSource], head: HeadJacobian, contrast: Contrast) -> DiagonalSum:
+    accumulator = LayeredDiagonal if head.layered else GeneralDiagonal
+    n_rows = contrast.geometry.n_rows(head.n_outputs)
+    return feed_all(sources, accumulator(head, n_rows)).result()
+
+
+def measure(
+    sources: Sequence[PairSource], head: HeadJacobian, contrast: Contrast, structure: str
+) -> CurvatureSum:
+    """The curvature of these pairs in the given structure."""
+    if structure == "diag":
+        return _diagonal(sources, head, contrast)
+    n_rows = contrast.geometry.n_rows(head.n_outputs)
+    if structure == "kron":
+        return nearest_kronecker(sources, head, n_rows)
+    dense = LinearDense if isinstance(head, LinearJacobian) else GeneralDense
+    return feed_all(sources, dense(head, n_rows)).result()
 
 
 def batch_curvature(
     features: Tensor,
-    head: LinearJacobian,
+    head: HeadJacobian,
     contrast: Contrast,
+    structure: str = "diag",
     *,
     labels: Tensor | None = None,
     indices_tuple: tuple[Tensor, ...] | None = None,
-) -> Curvature:
-    """Curvature diagonal of one minibatch, from all its pairs or from a miner's tuples.
+) -> CurvatureSum:
+    """Curvature of one minibatch, from all its pairs or from a miner's tuples.
 
     Positive and negative pairs are scaled separately, ``1/|B_pos|`` and ``-1/|B_neg|``, which is
     the paper's y^B with its factor |D^2|/|B|: an estimate of the all-pairs curvature.
@@ -178,17 +175,13 @@ def batch_curvature(
     if (labels is None) == (indices_tuple is None):
         raise InputError("pass exactly one of labels and indices_tuple.")
     if labels is not None:
-        store = FeatureStore.of(features, labels)
-        return all_pairs_curvature(store, head, contrast)
+        return all_pairs_curvature(FeatureStore.of(features, labels), head, contrast, structure)
     assert indices_tuple is not None
-    return _tuple_curvature(features, head, contrast, indices_tuple)
-
-
-def _tuple_curvature(
-    features: Tensor, head: LinearJacobian, contrast: Contrast, indices: tuple[Tensor, ...]
-) -> Curvature:
-    points = contrast.geometry.points(head.augment(features), head.raw(features))
+    check_memory(structure, head.layouts, features.device)
+    points = contrast.geometry.points(features, head.raw(features))
     kind = contrast.approximation
-    targets = tuple_targets(indices, points.coordinates, contrast.margin, negatives=kind.negatives)
-    value = dense_diagonal(points, targets, contrast.geometry, cross=kind.cross)
-    return Curvature(value.expand(len(head.weight), -1))
+    targets = tuple_targets(
+        indices_tuple, points.coordinates, contrast.margin, negatives=kind.negatives
+    )
+    pairs = TuplePairs(points, contrast.geometry, targets, cross=kind.cross)
+    return measure([pairs], head, contrast, structure)

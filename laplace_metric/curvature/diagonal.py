@@ -1,91 +1,45 @@
-"""The diagonal curvature after the positivity step, and the Gaussian posterior it gives."""
+"""The diagonal structure: diag(H) as a sum that adds up over batches and shards."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from laplace_metric.errors import InputError, NonFiniteError
-
-DENSE_LIMIT_BYTES = 2**30
+from laplace_metric.curvature.bases import IdentityBasis
+from laplace_metric.curvature.spectral import SpectralCurvature
+from laplace_metric.layout import Layout
 
 
 @dataclass(frozen=True)
-class DiagonalCurvature:
-    """diag(H) >= 0 of the contrastive Gauss-Newton matrix, averaged over pairs.
-
-    Parameters
-    ----------
-    values : Tensor [P] float64
-        In the order of ``torch.nn.utils.parameters_to_vector(head.parameters())``.
-    clipped_fraction : float in [0, 1]
-        Share of the absolute curvature that was negative and set to zero; 0 for H = 0.
-    standard_error : Tensor [P] or None
-        Of ``values`` before clipping, where a reference subset estimated them.
+class DiagonalSum:
+    """diag(H) [P] float64 of any sign, before the positivity step.
 
     Examples
     --------
-    >>> DiagonalCurvature.clip(torch.tensor([3.0, -1.0])).clipped_fraction
-    0.25
+    >>> (DiagonalSum(torch.tensor([1.0, 2.0])) + DiagonalSum(torch.ones(2))).values
+    tensor([2., 3.])
     """
 
     values: Tensor
-    clipped_fraction: float
     standard_error: Tensor | None = None
 
     @classmethod
-    def clip(cls, values: Tensor, standard_error: Tensor | None = None) -> DiagonalCurvature:
-        """The positivity step: elementwise ReLU (Warburg et al. 2023, eq 98), with its size.
+    def zeros(cls, layouts: Sequence[Layout], device: torch.device | None = None) -> DiagonalSum:
+        """H = 0 for layers of these layouts."""
+        size = sum(layout.n_parameters for layout in layouts)
+        return cls(torch.zeros(size, dtype=torch.float64, device=device))
 
-        Raises
-        ------
-        NonFiniteError
-            If the curvature overflowed.
-        """
-        if not torch.isfinite(values).all():
-            raise NonFiniteError(
-                "the curvature is not finite: features or embedding norms are too large or too "
-                "small for their dtype. Fit in float64 (model.double()) or rescale the features."
-            )
-        mass = float(values.abs().sum())
-        clipped = float(values.clamp_max(0).abs().sum()) / mass if mass > 0 else 0.0
-        return cls(values.double().clamp_min(0), clipped, standard_error)
+    def __add__(self, other: DiagonalSum) -> DiagonalSum:
+        return DiagonalSum(self.values + other.values)
 
-    @property
-    def n_parameters(self) -> int:
-        """P."""
-        return len(self.values)
+    def scaled(self, factor: float) -> DiagonalSum:
+        """factor * H."""
+        error = None if self.standard_error is None else abs(factor) * self.standard_error
+        return DiagonalSum(factor * self.values, error)
 
-    def diagonal(self) -> Tensor:
-        """diag(H) [P], before n_effective and the prior precision."""
-        return self.values
-
-    def to_dense(self) -> Tensor:
-        """H [P, P].
-
-        Raises
-        ------
-        InputError
-            If the matrix would need more than 1 GiB.
-        """
-        needed = 8 * self.n_parameters**2
-        if needed > DENSE_LIMIT_BYTES:
-            raise InputError(
-                f"a dense {self.n_parameters} x {self.n_parameters} matrix needs {needed:,} bytes: "
-                "use diagonal()."
-            )
-        return self.values.diag()
-
-    def precision(self, n_effective: float, prior_precision: float) -> Tensor:
-        """``n_eff diag(H) + prior_precision`` [P]."""
-        return n_effective * self.values + prior_precision
-
-    def variance(self, n_effective: float, prior_precision: float) -> Tensor:
-        """Diagonal of the posterior covariance [P]."""
-        return self.precision(n_effective, prior_precision).reciprocal()
-
-    def log_determinant(self, n_effective: float, prior_precision: float) -> float:
-        """``log det(n_eff H + prior_precision I)``."""
-        return float(self.precision(n_effective, prior_precision).log().sum())
+    def decompose(self) -> SpectralCurvature:
+        """The positivity step: an elementwise ReLU."""
+        return SpectralCurvature.clip(IdentityBasis(), self.values, self.standard_error)

@@ -1,33 +1,33 @@
-"""A diagonal Gaussian over raw embeddings."""
+"""A Gaussian over raw embeddings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from laplace_metric.distributions.covariance import Covariance, as_covariance
 from laplace_metric.distributions.draws import gaussian_draws
 from laplace_metric.distributions.projected_normal import ProjectedNormal
 
 
-@dataclass(frozen=True)
-class DiagonalGaussian:
-    """``z ~ N(loc, diag(scale_squared))`` for each of B inputs.
+class Gaussian:
+    """``z ~ N(loc, C)`` for each of B inputs.
 
     Parameters
     ----------
-    loc, scale_squared : Tensor [B, Z]
+    loc : Tensor [B, Z]
+    covariance : Covariance, or variances [B, Z] of independent coordinates
 
     Examples
     --------
-    >>> DiagonalGaussian(torch.zeros(2, 3), torch.ones(2, 3)).sample(5).shape
+    >>> Gaussian(torch.zeros(2, 3), torch.ones(2, 3)).sample(5).shape
     torch.Size([5, 2, 3])
     """
 
-    loc: Tensor
-    scale_squared: Tensor
+    def __init__(self, loc: Tensor, covariance: Tensor | Covariance) -> None:
+        self.loc, self.covariance = loc, as_covariance(covariance)
 
     @property
     def mean(self) -> Tensor:
@@ -37,22 +37,23 @@ class DiagonalGaussian:
     @property
     def variance(self) -> Tensor:
         """[B, Z]."""
-        return self.scale_squared
+        return self.covariance.diagonal()
 
     @property
     def concentration(self) -> Tensor:
         """Of the direction z / |z| [B]."""
-        return ProjectedNormal(self.loc, self.scale_squared).concentration
+        return ProjectedNormal(self.loc, self.covariance).concentration
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """[n, B, Z]."""
-        return gaussian_draws(self.loc, self.scale_squared, n, generator)
+        return gaussian_draws(self.loc, self.covariance, n, generator)
 
-    def select(self, index: Tensor | slice) -> DiagonalGaussian:
+    def select(self, index: Tensor | slice) -> Gaussian:
         """The distributions at ``index``."""
-        return DiagonalGaussian(self.loc[index], self.scale_squared[index])
+        return Gaussian(self.loc[index], self.covariance.select(index))
 
     @classmethod
-    def concatenate(cls, parts: Sequence[DiagonalGaussian]) -> DiagonalGaussian:
+    def concatenate(cls, parts: Sequence[Gaussian]) -> Gaussian:
         """One batch out of several."""
-        return cls(torch.cat([p.loc for p in parts]), torch.cat([p.scale_squared for p in parts]))
+        covariance = parts[0].covariance.concatenate([p.covariance for p in parts])
+        return cls(torch.cat([p.loc for p in parts]), covariance)

@@ -7,9 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from laplace_metric.jacobians.layers import Layer, OrthogonalFactor
+from laplace_metric.jacobians.precision import at_least_float32
+from laplace_metric.jacobians.protocol import HeadJacobian
+from laplace_metric.layout import Layout
+
 
 @dataclass(frozen=True)
-class LinearJacobian:
+class LinearJacobian(HeadJacobian):
     """``z = W h + b``: ``J_i = I_Z (x) [h_i; 1]^T``, with theta = (W row-major, b).
 
     Parameters
@@ -34,66 +39,41 @@ class LinearJacobian:
         return cls(at_least_float32(module.weight.detach()), bias)
 
     @property
-    def n_parameters(self) -> int:
-        """P = Z D (+ Z with a bias)."""
-        return self.weight.numel() + (0 if self.bias is None else self.bias.numel())
+    def layout(self) -> Layout:
+        """Of [W, b]."""
+        n_outputs, n_features = self.weight.shape
+        return Layout(n_outputs, n_features, bias=self.bias is not None)
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        return (self.layout,)
+
+    @property
+    def n_outputs(self) -> int:  # type: ignore[override]
+        return len(self.weight)
 
     @property
     def parameters(self) -> Tensor:
-        """theta [P], a copy."""
-        return self.flatten(self.weight, self.bias)
-
-    def flatten(self, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """(W [Z, D], b [Z]) as one vector [P] in the order of ``parameters_to_vector``."""
-        return torch.cat([weight.flatten()] + ([] if bias is None else [bias]))
-
-    def flatten_augmented(self, values: Tensor) -> Tensor:
-        """[Z, D'] with the bias as last column (``augment``) -> [P] in parameter order."""
-        n_features = self.weight.shape[1]
-        bias = None if self.bias is None else values[:, n_features]
-        return self.flatten(values[:, :n_features], bias)
-
-    def unflatten(self, vector: Tensor) -> tuple[Tensor, Tensor | None]:
-        """[..., P] -> (W [..., Z, D], b [..., Z] or None)."""
-        size = self.weight.numel()
-        weight = vector[..., :size].unflatten(-1, self.weight.shape)
-        return weight, None if self.bias is None else vector[..., size:]
-
-    def augment(self, features: Tensor) -> Tensor:
-        """h [B, D] -> [h, 1] [B, D'], D' = D + 1 with a bias and D without."""
-        if self.bias is None:
-            return features
-        return torch.cat([features, features.new_ones(len(features), 1)], dim=1)
+        parts = [self.weight.flatten()] + ([] if self.bias is None else [self.bias])
+        return torch.cat(parts)
 
     def raw(self, features: Tensor) -> Tensor:
-        """z = W h + b [B, Z]."""
         return nn.functional.linear(features, self.weight, self.bias)
 
+    def layers(self, features: Tensor) -> list[Layer]:
+        return [Layer(self.layout.augment(features), OrthogonalFactor(), self.layout)]
+
+    @property
+    def layered(self) -> bool:
+        return True
+
     def jacobian(self, features: Tensor) -> Tensor:
-        """J [B, Z, P], materialised."""
-        h = self.augment(features)
-        identity = torch.eye(self.weight.shape[0], dtype=h.dtype, device=h.device)
-        full = torch.einsum("kl,bd->bkld", identity, h)  # [B, Z, Z, D']
-        size = self.weight.shape[1]
-        parts = [full[..., :size].flatten(2)]
-        return torch.cat(parts + ([] if self.bias is None else [full[..., size]]), dim=-1)
-
-    def variance(self, features: Tensor, parameter_variance: Tensor) -> Tensor:
-        """``Var[z_k] = sum_d h_d^2 S_kd + S_k`` [B, Z], from ``J S J^T``.
-
-        One product of [B, D] and [D, Z]; no sampling and no [B, Z, P] array.
-        """
-        weight, bias = self.unflatten(parameter_variance)
-        return nn.functional.linear(features.square(), weight, bias)
+        return self.layers(features)[0].jacobian(self.n_outputs)
 
     def perturbed(self, features: Tensor, parameters: Tensor) -> Tensor:
-        """z [n, B, Z] under n parameter vectors [n, P]: one product [B, D] x [D, n Z]."""
-        weight, bias = self.unflatten(parameters)
+        """One product [B, D] x [D, n Z]."""
+        size = self.weight.numel()
+        weight = parameters[:, :size].unflatten(-1, self.weight.shape)
         z = features @ weight.flatten(0, 1).mT  # [B, n Z]
         z = z.unflatten(1, weight.shape[:2]).transpose(0, 1)  # [n, B, Z]
-        return z if bias is None else z + bias[:, None, :]
-
-
-def at_least_float32(tensor: Tensor) -> Tensor:
-    """The tensor itself in float32 or float64; a float32 copy of anything shorter."""
-    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+        return z if self.bias is None else z + parameters[:, None, size:]

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from laplace_metric.contrastive import ClassSums, Contrast, all_pairs_curvature, batch_curvature
-from laplace_metric.contrastive import class_sums as class_sums_module
-from laplace_metric.contrastive import margin as margin_module
+from laplace_metric.contrastive.pairs import margin as margin_module
+from laplace_metric.contrastive.sums import layered as layered_module
 from laplace_metric.errors import InputError, LabelError, UnknownNameError
 from laplace_metric.features import FeatureStore
 from laplace_metric.jacobians import LinearJacobian
@@ -43,8 +43,8 @@ def test_float32_against_float64_at_2000_points(distance, normalized, hessian, m
     h, labels = clusters(2000, 16, 10)
     labels[0] = 99  # a class of one
     kinds = (distance, hessian, normalized, margin)
-    exact = curvature(h, labels, head(8, 16), *kinds).value
-    single = curvature(h.float(), labels, head(8, 16, torch.float32), *kinds).value
+    exact = curvature(h, labels, head(8, 16), *kinds).values
+    single = curvature(h.float(), labels, head(8, 16, torch.float32), *kinds).values
     assert float((single - exact).norm() / exact.norm()) <= 1e-3
 
 
@@ -53,15 +53,17 @@ def test_float32_against_float64_at_2000_points(distance, normalized, hessian, m
 def test_block_sizes_do_not_matter(distance, normalized, hessian, monkeypatch):
     h, labels = clusters(500, 6, 5)
     one_block = [
-        curvature(h, labels, head(4, 6), distance, hessian, normalized, m).value
+        curvature(h, labels, head(4, 6), distance, hessian, normalized, m).values
         for m in (None, 0.9)
     ]
     monkeypatch.setattr("laplace_metric.features.block_rows", lambda *_: 37)
-    monkeypatch.setattr(class_sums_module, "block_rows", lambda *_: 3)
+    monkeypatch.setattr(layered_module, "block_rows", lambda *_: 3)
+    monkeypatch.setattr(layered_module, "SLAB_BYTES", 1)
+    monkeypatch.setattr(layered_module, "PAIR_BYTES", 1)
     monkeypatch.setattr(margin_module, "COLUMN_BLOCK", 17)
     monkeypatch.setattr(margin_module, "block_rows", lambda *_: 40)
     many = [
-        curvature(h, labels, head(4, 6), distance, hessian, normalized, m).value
+        curvature(h, labels, head(4, 6), distance, hessian, normalized, m).values
         for m in (None, 0.9)
     ]
     for a, b in zip(one_block, many, strict=True):
@@ -73,8 +75,8 @@ def test_block_sizes_do_not_matter(distance, normalized, hessian, monkeypatch):
 def test_one_batch_is_the_data_set(distance, normalized, hessian):
     h, labels = clusters(40, 5, 3)
     contrast = Contrast.of(distance, hessian, normalized=normalized, margin=1.3)
-    batch = batch_curvature(h, head(3, 5), contrast, labels=labels).value
-    whole = curvature(h, labels, head(3, 5), distance, hessian, normalized, 1.3).value
+    batch = batch_curvature(h, head(3, 5), contrast, labels=labels).values
+    whole = curvature(h, labels, head(3, 5), distance, hessian, normalized, 1.3).values
     assert torch.equal(batch, whole)
 
 
@@ -83,12 +85,12 @@ def test_one_batch_is_the_data_set(distance, normalized, hessian):
 def test_reference_subset_is_unbiased_with_an_honest_standard_error(distance, normalized, hessian):
     h, labels = clusters(400, 5, 4)
     arguments = (h, labels, head(3, 5), distance, hessian, normalized, 1.0)
-    exact = curvature(*arguments).value
+    exact = curvature(*arguments).values
     draws = [
         curvature(*arguments, reference=80, generator=torch.Generator().manual_seed(seed))
         for seed in range(60)
     ]
-    values = torch.stack([draw.value for draw in draws])
+    values = torch.stack([draw.values for draw in draws])
     errors = torch.stack([draw.standard_error for draw in draws])
     spread = values.std(0)
     varies = spread > 1e-9 * exact.abs().max()  # raw, full: the bias has no curvature at all
@@ -102,7 +104,7 @@ def test_every_point_as_reference_is_exact():
     h, labels = clusters(64, 5, 4)
     arguments = (h, labels, head(3, 5), "arccos", "full", False, 1.0)
     result = curvature(*arguments, reference=64, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(result.value, curvature(*arguments).value)
+    torch.testing.assert_close(result.values, curvature(*arguments).values)
     assert float(result.standard_error.max()) == 0
 
 
@@ -110,7 +112,7 @@ def test_reference_is_reproducible_and_checked():
     h, labels = clusters(64, 5, 4)
     arguments = (h, labels, head(3, 5), "arccos", "fixed", False, 1.0)
     a, b = (
-        curvature(*arguments, reference=32, generator=torch.Generator().manual_seed(3)).value
+        curvature(*arguments, reference=32, generator=torch.Generator().manual_seed(3)).values
         for _ in range(2)
     )
     assert torch.equal(a, b)
@@ -129,10 +131,10 @@ def test_equality_is_inside_the_margin():
     h = torch.tensor([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]], dtype=torch.float64)
     labels, identity = torch.tensor([0, 1, 1]), LinearJacobian(torch.eye(2, dtype=torch.float64))
     values = [
-        curvature(h, labels, identity, "euclidean", "full", False, m).value for m in (5.0, 4.999)
+        curvature(h, labels, identity, "euclidean", "full", False, m).values for m in (5.0, 4.999)
     ]
     extra = values[0] - values[1]  # the two ordered pairs (0, 1) at distance 5: -2/M h h^T
-    torch.testing.assert_close(extra[0], -2 / 4 * torch.tensor([9.0, 16.0], dtype=torch.float64))
+    torch.testing.assert_close(extra[:2], -2 / 4 * torch.tensor([9.0, 16.0], dtype=torch.float64))
 
 
 def test_class_sums_merge_like_the_whole_in_any_order():

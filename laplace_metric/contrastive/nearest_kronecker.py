@@ -1,0 +1,74 @@
+"""The nearest Kronecker product ``S (x) A`` of the contrastive curvature, by power iteration.
+
+``min |H - S (x) A|_F`` is the leading singular pair of the rearranged H (Van Loan and Pitsianis
+1993); its power iteration alternates the two contractions of ``sums.kronecker``
+
+    S <- <H, A> / |A|^2        A <- <H, S> / |S|^2
+
+each one pass over the points. The residual of a step is known without forming H:
+``|H - S (x) A|^2 = |H|^2 - |S (x) A|^2``, so the product's norm can only grow, and its growth says
+when to stop. Then the exact diag(Q^T H Q) in the product's eigenbasis replaces its eigenvalues
+(one more pass; see ``curvature.kronecker``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from laplace_metric.contrastive.pairs import PairSource, feed_all
+from laplace_metric.contrastive.sums import LayeredDiagonal, LeftContraction, RightContraction
+from laplace_metric.curvature import KroneckerFactors, KroneckerSum
+from laplace_metric.curvature.kronecker import balanced
+from laplace_metric.jacobians import HeadJacobian
+from laplace_metric.layout import Layout
+
+MAX_STEPS = 30
+TOLERANCE = 1e-3
+"""Stop when no layer's |S (x) A| grows by more than this share."""
+
+
+def nearest_kronecker(
+    sources: Sequence[PairSource], head: HeadJacobian, n_rows: int, *, refine: bool = True
+) -> KroneckerSum:
+    """``S (x) A`` of each layer, refined by the exact diagonal in its eigenbasis.
+
+    Parameters
+    ----------
+    n_rows : int
+        K of the geometry; a raw linear head has K = 1 and ``S = s I``.
+    """
+    layouts = head.layouts
+    right = [torch.eye(x.n_columns, dtype=torch.float64) for x in layouts]
+    norms = torch.zeros(len(layouts), dtype=torch.float64)
+    for _ in range(MAX_STEPS):
+        left = _normalised(feed_all(sources, LeftContraction(head, n_rows, right)).totals)
+        right = feed_all(sources, RightContraction(head, n_rows, left)).totals
+        grown = torch.stack([a.norm().cpu() for a in right])  # |S (x) A|, as |S| = 1
+        if bool((grown <= (1 + TOLERANCE) * norms).all()):
+            break
+        norms = grown
+    factors = [_factors(s, a, x) for s, a, x in zip(left, right, layouts, strict=True)]
+    product = KroneckerSum(tuple(factors))
+    return _refined(product, sources, head, n_rows) if refine else product
+
+
+def _normalised(matrices: Sequence[Tensor]) -> list[Tensor]:
+    return [m / m.norm().clamp_min(torch.finfo(m.dtype).tiny) for m in matrices]
+
+
+def _factors(left: Tensor, right: Tensor, layout: Layout) -> KroneckerFactors:
+    """Equal norms; a raw linear head's S [1, 1] becomes s I."""
+    if len(left) == 1 < layout.n_outputs:
+        left = left * torch.eye(layout.n_outputs).to(left)
+    return KroneckerFactors(*balanced(left, right), layout)
+
+
+def _refined(
+    product: KroneckerSum, sources: Sequence[PairSource], head: HeadJacobian, n_rows: int
+) -> KroneckerSum:
+    basis, _ = product.eigenbasis()
+    spectrum = feed_all(sources, LayeredDiagonal(head, n_rows, basis)).result().values
+    return KroneckerSum(product.factors, (basis, spectrum))

@@ -1,0 +1,15 @@
+"""Accumulators: what is summed over points and pairs, one file a structure."""
+
+from laplace_metric.contrastive.sums.dense import GeneralDense, LinearDense
+from laplace_metric.contrastive.sums.diagonal import LayeredDiagonal
+from laplace_metric.contrastive.sums.general import GeneralDiagonal
+from laplace_metric.contrastive.sums.kronecker import LeftContraction, RightContraction
+
+__all__ = [
+    "GeneralDense",
+    "GeneralDiagonal",
+    "LayeredDiagonal",
+    "LeftContraction",
+    "LinearDense",
+    "RightContraction",
+]

@@ -1,0 +1,150 @@
+"""Covariances of a batch of embeddings, as sparse as the posterior that gives them.
+
+DiagonalCovariance   diag(v_b)             diagonal posterior, linear head: [B, Z] numbers
+RotatedCovariance    Q diag(v_b) Q^T       Kronecker posterior, linear head: [B, Z] and one Q
+DenseCovariance      C_b                   everything else: [B, Z, Z]
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Covariance(ABC):
+    """B positive semi-definite matrices C_b [Z, Z]."""
+
+    @abstractmethod
+    def diagonal(self) -> Tensor:
+        """[B, Z]."""
+
+    @abstractmethod
+    def apply(self, vectors: Tensor) -> Tensor:
+        """``C_b v_b`` [B, Z]."""
+
+    @abstractmethod
+    def color(self, noise: Tensor) -> Tensor:
+        """Standard normal noise [n, B, Z] -> noise with these covariances."""
+
+    @abstractmethod
+    def dense(self) -> Tensor:
+        """C [B, Z, Z]."""
+
+    @abstractmethod
+    def select(self, index: Any) -> Covariance:
+        """Those at ``index`` of the batch."""
+
+    @classmethod
+    @abstractmethod
+    def concatenate(cls, parts: Sequence[Any]) -> Covariance:
+        """One batch out of several."""
+
+    def tangent_diagonal(self, u: Tensor) -> Tensor:
+        """diag((I - u u^T) C (I - u u^T)) [B, Z] for unit u [B, Z], >= 0."""
+        cu = self.apply(u)
+        along = (u * cu).sum(-1, keepdim=True)
+        return (self.diagonal() - 2 * u * cu + u.square() * along).clamp_min(0)  # up to rounding
+
+
+@dataclass(frozen=True)
+class DiagonalCovariance(Covariance):
+    """``diag(v_b)``: variances [B, Z].
+
+    Examples
+    --------
+    >>> DiagonalCovariance(torch.tensor([[1.0, 4.0]])).color(torch.ones(1, 1, 2))
+    tensor([[[1., 2.]]])
+    """
+
+    values: Tensor
+
+    def diagonal(self) -> Tensor:
+        return self.values
+
+    def apply(self, vectors: Tensor) -> Tensor:
+        return self.values * vectors
+
+    def color(self, noise: Tensor) -> Tensor:
+        return noise * self.values.sqrt()
+
+    def dense(self) -> Tensor:
+        return torch.diag_embed(self.values)
+
+    def select(self, index: Any) -> DiagonalCovariance:
+        return DiagonalCovariance(self.values[index])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[DiagonalCovariance]) -> DiagonalCovariance:
+        return cls(torch.cat([part.values for part in parts]))
+
+    def tangent_diagonal(self, u: Tensor) -> Tensor:
+        """``(1 - u_k^2)^2 v_k + u_k^2 sum_{l != k} u_l^2 v_l``: no cancellation."""
+        u2 = u.square()
+        weighted = u2 * self.values
+        others = (weighted.sum(-1, keepdim=True) - weighted).clamp_min(0)  # 0 up to rounding
+        return (1 - u2).square() * self.values + u2 * others
+
+
+@dataclass(frozen=True)
+class RotatedCovariance(Covariance):
+    """``Q diag(v_b) Q^T``: one orthogonal basis [Z, Z] for all, values [B, Z] in it."""
+
+    basis: Tensor
+    values: Tensor
+
+    def diagonal(self) -> Tensor:
+        return self.values @ self.basis.square().mT
+
+    def apply(self, vectors: Tensor) -> Tensor:
+        return (self.values * (vectors @ self.basis)) @ self.basis.mT
+
+    def color(self, noise: Tensor) -> Tensor:
+        return (noise * self.values.sqrt()) @ self.basis.mT
+
+    def dense(self) -> Tensor:
+        return self.basis @ (self.values[..., None] * self.basis.mT)
+
+    def select(self, index: Any) -> RotatedCovariance:
+        return RotatedCovariance(self.basis, self.values[index])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[RotatedCovariance]) -> RotatedCovariance:
+        return cls(parts[0].basis, torch.cat([part.values for part in parts]))
+
+
+@dataclass(frozen=True)
+class DenseCovariance(Covariance):
+    """C [B, Z, Z] itself."""
+
+    matrices: Tensor
+
+    def diagonal(self) -> Tensor:
+        return self.matrices.diagonal(dim1=-2, dim2=-1)
+
+    def apply(self, vectors: Tensor) -> Tensor:
+        return (self.matrices @ vectors[..., None])[..., 0]
+
+    def color(self, noise: Tensor) -> Tensor:
+        values, vectors = torch.linalg.eigh(self.matrices)
+        root = vectors * values.clamp_min(0).sqrt()[..., None, :]  # negative only by rounding
+        return torch.einsum("bkl,nbl->nbk", root, noise)
+
+    def dense(self) -> Tensor:
+        return self.matrices
+
+    def select(self, index: Any) -> DenseCovariance:
+        return DenseCovariance(self.matrices[index])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[DenseCovariance]) -> DenseCovariance:
+        return cls(torch.cat([part.matrices for part in parts]))
+
+
+def as_covariance(value: Tensor | Covariance) -> Covariance:
+    """Variances [B, Z] become a diagonal covariance; a covariance stays."""
+    return DiagonalCovariance(value) if isinstance(value, Tensor) else value

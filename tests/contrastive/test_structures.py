@@ -1,0 +1,215 @@
+"""Every structure x head x Jacobian against dense float64 autograd over all pairs."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+
+from laplace_metric.contrastive import Contrast, all_pairs_curvature, batch_curvature
+from laplace_metric.contrastive.ggn import _class_pairs
+from laplace_metric.contrastive.nearest_kronecker import nearest_kronecker
+from laplace_metric.contrastive.pairs import collect_class_sums, feed_all
+from laplace_metric.contrastive.sums import (
+    GeneralDense,
+    GeneralDiagonal,
+    LeftContraction,
+    RightContraction,
+)
+from laplace_metric.errors import HeadError
+from laplace_metric.features import FeatureStore
+from laplace_metric.jacobians import jacobian_of
+from laplace_metric.layout import Layout
+from laplace_metric.testing import all_pair_targets, dense_ggn
+
+D, Z = 3, 2
+KINDS = list(itertools.product(["euclidean", "arccos"], [False, True]))
+HESSIANS = ["full", "positives", "fixed"]
+LABELS = torch.tensor([0, 0, 0, 1, 1, 2])
+HEADS = {
+    "linear": lambda: nn.Linear(D, Z),
+    "no bias": lambda: nn.Linear(D, Z, bias=False),
+    "relu": lambda: nn.Sequential(nn.Linear(D, 4), nn.ReLU(), nn.Linear(4, Z)),
+    "gelu no bias": lambda: nn.Sequential(
+        nn.Linear(D, 4, bias=False), nn.GELU(), nn.Dropout(0.5), nn.Linear(4, Z, bias=False)
+    ),
+    "three layers": lambda: nn.Sequential(
+        nn.Linear(D, 3), nn.Tanh(), nn.Linear(3, 2), nn.SiLU(), nn.Identity(), nn.Linear(2, Z)
+    ),
+    "batch norm": lambda: nn.Sequential(nn.Linear(D, Z), nn.BatchNorm1d(Z)),
+}
+LAYERED = [name for name in HEADS if name != "batch norm"]
+
+
+@cache
+def make_head(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    head = HEADS[name]().double()
+    if name == "batch norm":
+        head[1].running_mean.normal_()
+        head[1].running_var.uniform_(0.5, 2)
+    return head.eval()
+
+
+def features() -> torch.Tensor:
+    return torch.randn(6, D, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+@cache
+def oracle(name: str, distance: str, normalized: bool, hessian: str, margin: float | None):
+    h, head = features(), make_head(name)
+    z = head(h).detach()
+    f = z / z.norm(dim=1, keepdim=True) if normalized or distance == "arccos" else z
+    targets = all_pair_targets(LABELS, f, margin)
+    if hessian == "positives":
+        targets = targets.clamp_min(0)
+    cross = hessian != "fixed"
+    return dense_ggn(h, head, targets, distance=distance, normalized=normalized, cross=cross)
+
+
+def close(ours: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor) -> None:
+    assert ours.shape == expected.shape
+    assert float((ours - expected).norm()) <= 1e-9 * float(scale.norm()) + 1e-15
+
+
+def measured(name, distance, normalized, hessian, margin, structure, backend="auto"):
+    head = jacobian_of(make_head(name), Z, backend)
+    contrast = Contrast.of(distance, hessian, normalized=normalized, margin=margin)
+    store = FeatureStore.of(features(), LABELS)
+    return all_pairs_curvature(store, head, contrast, structure)
+
+
+@pytest.mark.parametrize("margin", [None, 0.9])
+@pytest.mark.parametrize("hessian", HESSIANS)
+@pytest.mark.parametrize(("distance", "normalized"), KINDS)
+@pytest.mark.parametrize("name", HEADS)
+def test_diagonal_and_dense(name, distance, normalized, hessian, margin):
+    case = (name, distance, normalized, hessian, margin)
+    expected = oracle(*case)
+    close(measured(*case, "diag").values, expected.diagonal(), expected)
+    close(measured(*case, "full").matrix, expected, expected)
+
+
+@pytest.mark.parametrize("backend", ["torch.func", "backpack"])
+@pytest.mark.parametrize("hessian", HESSIANS)
+@pytest.mark.parametrize(("distance", "normalized"), KINDS)
+@pytest.mark.parametrize("name", ["linear", "relu", "batch norm"])
+def test_other_backends(name, distance, normalized, hessian, backend):
+    if backend == "backpack":
+        pytest.importorskip("backpack", reason="the extra 'backpack' is not installed")
+    case = (name, distance, normalized, hessian, 0.9)
+    expected = oracle(*case)
+    close(measured(*case, "diag", backend).values, expected.diagonal(), expected)
+    close(measured(*case, "full", backend).matrix, expected, expected)
+
+
+def blocks_of(matrix: torch.Tensor, layouts: tuple[Layout, ...]) -> list[torch.Tensor]:
+    """Diagonal blocks [O, A, O, A] of each layer."""
+    blocks, start = [], 0
+    for layout in layouts:
+        part = slice(start, start + layout.n_parameters)
+        start = part.stop
+        rows = layout.fold(matrix[part, part])  # [P, O, A]
+        folded = layout.fold(rows.permute(1, 2, 0))  # [O, A, O, A]
+        blocks.append(folded)
+    return blocks
+
+
+def sources_of(name, distance, normalized, hessian):
+    head = jacobian_of(make_head(name), Z)
+    contrast = Contrast.of(distance, hessian, normalized=normalized)
+    store = FeatureStore.of(features(), LABELS)
+    sums = collect_class_sums(store, head, contrast.geometry)
+    rows = contrast.geometry.n_rows(Z)
+    return [_class_pairs(store, head, contrast, sums)], head, rows
+
+
+@pytest.mark.parametrize("hessian", HESSIANS)
+@pytest.mark.parametrize(("distance", "normalized"), KINDS)
+@pytest.mark.parametrize("name", LAYERED)
+def test_kronecker_is_the_nearest_product_with_the_best_diagonal(
+    name, distance, normalized, hessian
+):
+    expected = oracle(name, distance, normalized, hessian, None)
+    sources, head, rows = sources_of(name, distance, normalized, hessian)
+    blocks = blocks_of(expected, head.layouts)
+    right = [torch.randn(x.n_columns, x.n_columns).double() for x in head.layouts]
+    right = [(a + a.mT) for a in right]
+    left = [
+        b.permute(0, 2, 1, 3).flatten(2) @ a.flatten() for b, a in zip(blocks, right, strict=True)
+    ]
+    for ours, theirs in zip(
+        feed_all(sources, LeftContraction(head, rows, right)).totals, left, strict=True
+    ):
+        close(ours.expand_as(theirs) * torch.eye(Z) if len(ours) == 1 else ours, theirs, theirs)
+    result = nearest_kronecker(sources, head, rows)
+    for block, f in zip(blocks, result.factors, strict=True):
+        rearranged = block.permute(0, 2, 1, 3).flatten(2).flatten(0, 1)  # [O^2, A^2]
+        sigma = torch.linalg.svdvals(rearranged)
+        gap = (rearranged - f.left.flatten()[:, None] * f.right.flatten()).norm()
+        best = sigma[1:].norm()
+        assert float(gap) <= 1.02 * float(best) + 1e-9 * float(sigma[0])
+    basis, spectrum = result.refined
+    q = basis.rotate(torch.eye(len(expected), dtype=torch.float64))
+    close(spectrum, (q.mT @ expected @ q).diagonal(), expected)
+
+
+@pytest.mark.parametrize("name", LAYERED)
+@pytest.mark.parametrize("hessian", HESSIANS)
+def test_contractions_from_the_right(name, hessian):
+    expected = oracle(name, "arccos", False, hessian, None)
+    sources, head, rows = sources_of(name, "arccos", False, hessian)
+    left = [torch.randn(x.n_outputs, x.n_outputs).double() for x in head.layouts]
+    left = [(s + s.mT) for s in left]
+    totals = feed_all(sources, RightContraction(head, rows, left)).totals
+    for block, s, ours in zip(blocks_of(expected, head.layouts), left, totals, strict=True):
+        close(ours, torch.einsum("oapb,op->ab", block, s), block)
+
+
+def test_raw_euclidean_positives_is_exactly_kronecker():
+    for name in ("linear", "no bias"):
+        expected = oracle(name, "euclidean", False, "positives", None)
+        result = measured(name, "euclidean", False, "positives", None, "kron")
+        close(result.decompose().to_dense(), expected, expected)
+        assert len(result.factors[0].left) == Z
+
+
+@pytest.mark.parametrize("structure", ["diag", "kron", "full"])
+@pytest.mark.parametrize("hessian", HESSIANS)
+@pytest.mark.parametrize("name", ["linear", "relu", "three layers"])
+def test_miner_tuples_in_every_structure(name, hessian, structure):
+    h, head = features(), jacobian_of(make_head(name), Z)
+    indices = tuple(torch.tensor(i) for i in ([0, 1, 3], [1, 2, 4], [0, 2, 5], [3, 4, 1]))
+    targets = torch.zeros(6, 6, dtype=torch.float64)
+    for (a1, p), weight in zip((indices[:2], indices[2:]), (1 / 3, -1 / 3), strict=True):
+        if weight > 0 or hessian != "positives":
+            targets.index_put_((a1, p), targets.new_tensor(weight), accumulate=True)
+    expected = dense_ggn(
+        h, make_head(name), targets, distance="arccos", normalized=False, cross=hessian != "fixed"
+    )
+    contrast = Contrast.of("arccos", hessian, normalized=False)
+    ours = batch_curvature(h, head, contrast, structure, indices_tuple=indices)
+    if structure == "diag":
+        close(ours.values, expected.diagonal(), expected)
+    elif structure == "full":
+        close(ours.matrix, expected, expected)
+    else:
+        basis, spectrum = ours.refined
+        q = basis.rotate(torch.eye(len(expected), dtype=torch.float64))
+        close(spectrum, (q.mT @ expected @ q).diagonal(), expected)
+
+
+def test_a_linear_head_by_the_general_accumulators_is_the_same():
+    sources, head, rows = sources_of("linear", "arccos", False, "full")
+    diagonal = feed_all(sources, GeneralDiagonal(head, rows)).result().values
+    close(diagonal, measured("linear", "arccos", False, "full", None, "diag").values, diagonal)
+    dense = feed_all(sources, GeneralDense(head, rows)).result().matrix
+    close(dense, measured("linear", "arccos", False, "full", None, "full").matrix, dense)
+
+
+def test_kron_needs_linear_layers():
+    with pytest.raises(HeadError, match="structure='diag' or 'full'"):
+        measured("batch norm", "arccos", False, "fixed", None, "kron")
