@@ -1,0 +1,1 @@
+"""Other packages on our problems, each in an environment of its own."""

@@ -1,0 +1,119 @@
+"""A labelled text set that every user has: what SciPy's public functions say they do.
+
+A text is the first sentence of a docstring without the function's own name, its class the
+sub-package. A sentence that several sub-packages share is nobody's and left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+PACKAGES = ("scipy",)
+# class -> the modules whose public names it takes
+MODULES: dict[str, tuple[str, ...]] = {
+    "cluster": ("cluster.hierarchy", "cluster.vq"),
+    "fft": ("fft",),
+    "integrate": ("integrate",),
+    "interpolate": ("interpolate",),
+    "linalg": ("linalg",),
+    "ndimage": ("ndimage",),
+    "optimize": ("optimize",),
+    "signal": ("signal",),
+    "sparse": ("sparse", "sparse.linalg"),
+    "sparse.csgraph": ("sparse.csgraph",),
+    "spatial": ("spatial", "spatial.distance"),
+    "special": ("special",),
+    "stats": ("stats", "stats.qmc", "stats.mstats", "stats.contingency", "stats.sampling"),
+}
+CLASSES = tuple(MODULES)
+SPLITS = ("train", "test")
+TEST_SHARE = 0.3
+MIN_WORDS = 3
+
+
+@dataclass(frozen=True)
+class TextSet:
+    """Texts and their classes, aligned: ``labels`` [N] int64 are indices into ``class_names``."""
+
+    texts: tuple[str, ...]
+    labels: Tensor
+    class_names: tuple[str, ...] = CLASSES
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def batches(self, size: int) -> Iterator[tuple[list[str], Tensor]]:
+        """(texts, labels [b]), ``size`` at a time."""
+        for start in range(0, len(self), size):
+            yield list(self.texts[start : start + size]), self.labels[start : start + size]
+
+
+def load_texts(split: str | None = None, seed: int = 0) -> TextSet:
+    """All texts, or one split; 30 % of each class, drawn from ``seed``, are the test split.
+
+    The order is that of the classes and, inside one, of the alphabet.
+    """
+    found = sorted(_texts().items(), key=lambda item: (item[1], item[0]))
+    texts, labels = tuple(text for text, _ in found), torch.tensor([y for _, y in found])
+    if split is None:
+        return TextSet(texts, labels)
+    if split not in SPLITS:
+        raise ValueError(f"split={split!r} is not one of {SPLITS}")
+    rows = (_is_test(labels, seed) == (split == "test")).nonzero().flatten()
+    return TextSet(tuple(texts[row] for row in rows.tolist()), labels[rows])
+
+
+def _is_test(labels: Tensor, seed: int) -> Tensor:
+    generator, mask = (
+        torch.Generator().manual_seed(seed),
+        torch.zeros(len(labels), dtype=torch.bool),
+    )
+    for label in labels.unique():
+        rows = (labels == label).nonzero().flatten()
+        order = torch.randperm(len(rows), generator=generator)
+        mask[rows[order[: round(TEST_SHARE * len(rows))]]] = True
+    return mask
+
+
+def _texts() -> dict[str, int]:
+    """text -> class, of the texts that one class alone has."""
+    classes: dict[str, set[int]] = defaultdict(set)
+    for label, modules in enumerate(MODULES.values()):
+        for name in modules:
+            for text in _summaries(import_module(f"scipy.{name}")):
+                classes[text].add(label)
+    return {text: min(labels) for text, labels in classes.items() if len(labels) == 1}
+
+
+def _summaries(module: ModuleType) -> Iterator[str]:
+    public = getattr(module, "__all__", None) or [n for n in dir(module) if n[0] != "_"]
+    for name in public:
+        value = getattr(module, name, None)
+        if callable(value) and value.__doc__:
+            text = summary(name, value.__doc__)
+            if len(text.split()) >= MIN_WORDS:
+                yield text
+
+
+def summary(name: str, docstring: str) -> str:
+    """The first sentence of a docstring, without ``name`` and without the package's name.
+
+    Examples
+    --------
+    >>> summary("gamma", "gamma(z, out=None)\\n\\nThe gamma function\\nof Euler. More.")
+    'The function of Euler.'
+    """
+    paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", docstring)]
+    other = rf"$|(\S+ = )?{re.escape(name)}\(|\.\. |\w+ -----*"  # signature, directive, heading
+    prose = next((part for part in paragraphs if not re.match(other, part)), "")
+    sentence = re.split(r"(?<=[a-z)`][.!?]) (?=[A-Z`])", prose)[0]
+    without = re.sub(rf"`*\b({re.escape(name)}|scipy(\.\w+)*)\b`*", "", sentence, flags=re.I)
+    return " ".join(without.split())
