@@ -22,7 +22,6 @@ from torch import Tensor
 
 from laplace_metric.layout import Layout
 
-
 ALL = slice(None)
 
 
