@@ -4,7 +4,7 @@
 any sign, by every backend that takes the head. Beside it the whole fixed/arccos curvature of the
 same head and batch (10 classes), whose blocks have a structure that the fit uses.
 
-One thread, each case in a process of its own; times are the minimum of repeats. ``torch.func`` is
+One thread, each case in a process of its own; times are the minimum of repeats, in CPU seconds. ``torch.func`` is
 measured on 16 points and its time scaled to 256. Every result is compared with a float64
 reference on the first 16 points: by the closed form, or by ``torch.func`` where there is none.
 nnj is not on the package index: its rows appear if it can be imported.
@@ -16,6 +16,7 @@ import argparse
 import ctypes
 import importlib
 import importlib.util
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.records import write_record
-from benchmarks.speed import N_CLASSES, best, in_own_process
+from benchmarks.speed import N_CLASSES, in_own_process
 from laplace_metric.contrastive import Contrast, batch_curvature
 from laplace_metric.jacobians import ChainJacobian, HeadJacobian, jacobian_of
 
@@ -80,13 +81,18 @@ def difference(head: HeadJacobian, name: str, h: Tensor, b: Tensor) -> float:
 
 
 def measured(call: Callable[[], Any], repeats: int) -> dict[str, float]:
-    """Time, and the memory that the first call adds to what is in use (Linux alone tells)."""
+    """CPU time, and the memory that the first call adds to what is in use (Linux alone tells)."""
     ctypes.CDLL(None).malloc_trim(0)  # freed memory would hide what the call takes
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from what is in use
     before = status_bytes("VmRSS")
     call()
     extra = status_bytes("VmHWM") - before
-    return {"seconds": best(call, repeats), "extra_peak_mb": extra / 1e6}
+    times = []
+    for _ in range(repeats):
+        start = time.process_time()
+        call()
+        times.append(time.process_time() - start)
+    return {"cpu_seconds": min(times), "extra_peak_mb": extra / 1e6}
 
 
 def status_bytes(field: str) -> int:
@@ -102,7 +108,7 @@ def dense_cost(name: str, backend: str) -> dict[str, Any]:
     head.diagonal(h[:1], b[:1])  # libraries load their workspaces
     n = FEW if backend == "torch.func" else N
     cost = measured(lambda: head.diagonal(h[:n], b[:n]), 10 if backend == "analytic" else 3)
-    cost["seconds"] *= N / n
+    cost["cpu_seconds"] *= N / n
     row = {"head": name, "backend": backend, "measured_points": n, **cost}
     return {**row, "relative_difference": difference(head, name, h, b)}
 
