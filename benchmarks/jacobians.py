@@ -4,9 +4,10 @@
 any sign, by every backend that takes the head. Beside it the whole fixed/arccos curvature of the
 same head and batch (10 classes), whose blocks have a structure that the fit uses.
 
-One thread, each case in a process of its own; times are the minimum of repeats, in CPU seconds. ``torch.func`` is
-measured on 16 points and its time scaled to 256. Every result is compared with a float64
-reference on the first 16 points: by the closed form, or by ``torch.func`` where there is none.
+One thread, each case in a process of its own; times are the minimum of repeats, in CPU seconds.
+``torch.func`` is measured on 16 points and its time scaled to 256. Every result is compared with a
+float64 reference on the first 16 points: by the closed form, or by ``torch.func`` where there is
+none.
 nnj is not on the package index: its rows appear if it can be imported.
 """
 
