@@ -8,6 +8,7 @@ from laplace_metric.errors import HeadError, UnknownNameError
 from laplace_metric.jacobians.chain import ChainJacobian
 from laplace_metric.jacobians.functional import FunctionalJacobian
 from laplace_metric.jacobians.linear import LinearJacobian
+from laplace_metric.jacobians.nnj import NnjJacobian
 from laplace_metric.jacobians.protocol import HeadJacobian
 
 BACKENDS = ("auto", "analytic", "torch.func", "backpack", "nnj")
@@ -46,8 +47,6 @@ def jacobian_of(module: nn.Module, n_outputs: int, backend: str = "auto") -> Hea
     if backend == "torch.func":
         return FunctionalJacobian(module, n_outputs)
     if backend == "nnj":
-        from laplace_metric.jacobians.nnj import NnjJacobian
-
         return NnjJacobian.of(module, n_outputs)
     from laplace_metric.jacobians.backpack import BackpackJacobian
 
@@ -57,7 +56,7 @@ def jacobian_of(module: nn.Module, n_outputs: int, backend: str = "auto") -> Hea
 def _best(module: nn.Module) -> str:
     if type(module) is nn.Linear or ChainJacobian.fits(module):
         return "analytic"
-    return "nnj" if type(module).__module__.split(".")[0] == "nnj" else "torch.func"
+    return "nnj" if NnjJacobian.fits(module) else "torch.func"
 
 
 def _analytic(module: nn.Module) -> HeadJacobian:
