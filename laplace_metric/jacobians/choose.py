@@ -54,13 +54,19 @@ def jacobian_of(module: nn.Module, n_outputs: int, backend: str = "auto") -> Hea
 
 
 def _best(module: nn.Module) -> str:
-    if type(module) is nn.Linear or ChainJacobian.fits(module):
+    if is_linear(module) or ChainJacobian.fits(module):
         return "analytic"
     return "nnj" if NnjJacobian.fits(module) else "torch.func"
 
 
+def is_linear(module: nn.Module) -> bool:
+    """``nn.Linear``, or nnj's, which computes the same; other subclasses may compute anything."""
+    known = type(module).__module__.split(".")[0] in ("torch", "nnj")
+    return isinstance(module, nn.Linear) and known
+
+
 def _analytic(module: nn.Module) -> HeadJacobian:
-    if type(module) is nn.Linear:
+    if is_linear(module):
         return LinearJacobian.of(module)
     if isinstance(module, nn.Sequential) and ChainJacobian.fits(module):
         return ChainJacobian.of(module)
