@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from torch import nn
 
 from laplace_metric.errors import HeadError, UnknownNameError
@@ -59,7 +61,7 @@ def _best(module: nn.Module) -> str:
     return "nnj" if NnjJacobian.fits(module) else "torch.func"
 
 
-def is_linear(module: nn.Module) -> bool:
+def is_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
     """``nn.Linear``, or nnj's, which computes the same; other subclasses may compute anything."""
     known = type(module).__module__.split(".")[0] in ("torch", "nnj")
     return isinstance(module, nn.Linear) and known
