@@ -42,7 +42,7 @@ def _cost(row: Row, stage: str) -> tuple[str, str]:
     whole = 2_500 if stage == "predict" else 10_000
     scaled = points is not None and points < whole
     seconds *= whole / points if scaled and points else 1
-    memory = row.get(f"{stage}_mb", row.get(f"{stage}_peak_mb"))
+    memory = float(row.get(f"{stage}_mb", row.get(f"{stage}_peak_mb", 0.0)))
     return _seconds(seconds) + (" (scaled)" if scaled else ""), f"{max(memory, 0):.0f} MB"
 
 
