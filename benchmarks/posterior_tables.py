@@ -11,9 +11,11 @@ Row = dict[str, Any]
 APPROXIMATIONS = ("diagonal", "low rank", "kfac", "nearest", "nearest, refined")
 
 
-def structures() -> str:
-    """Ours and laplace-torch side by side, problem by problem."""
-    rows = read_record("structures")["rows"]
+def structures(*problems: str) -> str:
+    """Ours and laplace-torch side by side, problem by problem (all, or those named)."""
+    rows = [
+        r for r in read_record("structures")["rows"] if not problems or r["problem"] in problems
+    ]
     lines = [
         [_problem(row), _who(row), *_cost(row, "fit"), *_cost(row, "predict"), _error(row)]
         for problem in dict.fromkeys(row["problem"] for row in rows)
@@ -42,7 +44,7 @@ def _cost(row: Row, stage: str) -> tuple[str, str]:
     whole = 2_500 if stage == "predict" else 10_000
     scaled = points is not None and points < whole
     seconds *= whole / points if scaled and points else 1
-    memory = float(row.get(f"{stage}_mb", row.get(f"{stage}_peak_mb", 0.0)))
+    memory = row[f"{stage}_mb"] if f"{stage}_mb" in row else row[f"{stage}_peak_mb"]
     return _seconds(seconds) + (" (scaled)" if scaled else ""), f"{max(memory, 0):.0f} MB"
 
 

@@ -114,6 +114,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed": speed_table,
     "jacobians": jacobians_table,
     "structures": posterior_tables.structures,
+    "structures-64": lambda: posterior_tables.structures("efficientnet-64"),
     "approximations": posterior_tables.approximations,
     "distances": posterior_tables.distances,
 }
