@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from laplace_metric.embedder import LaplaceEmbedder
     from laplace_metric.embedding import Embedding
     from laplace_metric.errors import LaplaceMetricError, LaplaceMetricWarning
+    from laplace_metric.online import OnlineLaplace
 
 __version__ = "0.1.0"
 
@@ -29,6 +30,7 @@ __all__ = [
     "LaplaceEmbedder",
     "LaplaceMetricError",
     "LaplaceMetricWarning",
+    "OnlineLaplace",
     "ProbabilisticEmbedder",
     "__version__",
 ]
@@ -38,6 +40,7 @@ _HOMES = {
     "LaplaceEmbedder": "embedder",
     "LaplaceMetricError": "errors",
     "LaplaceMetricWarning": "errors",
+    "OnlineLaplace": "online",
     "ProbabilisticEmbedder": "contract",
 }
 

@@ -235,7 +235,11 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         FileFormatError
             If the folder is not ours, damaged, newer, or its head is not that of ``model``.
         """
-        settings, fitted = serialization.load(Path(path), model)
+        return cls.from_fitted(model, *serialization.load(Path(path), model))
+
+    @classmethod
+    def from_fitted(cls, model: nn.Module, settings: Settings, fitted: Fitted) -> LaplaceEmbedder:
+        """Around what was fitted elsewhere."""
         embedder = cls(model, head=fitted.head.module)
         embedder.settings, embedder._fitted = settings, fitted
         return embedder
