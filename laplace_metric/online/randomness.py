@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from laplace_metric.errors import InputError
+from laplace_metric.online.samplers import generators, restore_sampler, sampler_state, samplers
 
 
 @contextmanager
@@ -74,7 +75,8 @@ def random_states(own: torch.Generator, loader: Any, device: torch.device) -> di
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
-        "generators": [g.get_state() for g in (own, *_generators(loader))],
+        "generators": [g.get_state() for g in (own, *generators(loader))],
+        "samplers": [sampler_state(sampler) for sampler in samplers(loader)],
         "numpy": [str(kind), torch.from_numpy(np.asarray(keys, dtype=np.int64)), *rest],
         "python": random.getstate(),
     }
@@ -87,22 +89,10 @@ def restore_states(
     torch.set_rng_state(states["torch"])
     if states["cuda"] is not None and device.type == "cuda":
         torch.cuda.set_rng_state(states["cuda"], device)
-    for generator, state in zip((own, *_generators(loader)), states["generators"], strict=True):
+    for generator, state in zip((own, *generators(loader)), states["generators"], strict=True):
         generator.set_state(state)
+    for sampler, numbers in zip(samplers(loader), states["samplers"], strict=True):
+        restore_sampler(sampler, numbers)
     kind, keys, *rest = states["numpy"]
     np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
     random.setstate(states["python"])
-
-
-def _generators(loader: Any) -> list[torch.Generator]:
-    """Of a DataLoader and of its samplers, however they are nested."""
-    found: list[torch.Generator] = []
-    parts, depth = [loader], 0
-    while parts and depth < 8:
-        for part in parts:
-            generator = getattr(part, "generator", None)
-            if isinstance(generator, torch.Generator) and all(g is not generator for g in found):
-                found.append(generator)
-        inner = [getattr(p, name, None) for p in parts for name in ("sampler", "batch_sampler")]
-        parts, depth = [p for p in inner if p is not None], depth + 1
-    return found
