@@ -14,13 +14,16 @@ from laplace_metric import predictive, prior, serialization
 from laplace_metric.batches import Inputs, device_of, labelled_batches, to_device
 from laplace_metric.contract import Draw, ProbabilisticEmbedder, check_count
 from laplace_metric.curvature import SpectralCurvature
+from laplace_metric.diagnosis import Diagnosis, Uncertainties, diagnose
+from laplace_metric.distances import Distance, Pairs, squared_distance
 from laplace_metric.distributions import Gaussian, ProjectedNormal
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, NotFittedError, UnknownNameError
 from laplace_metric.fitting import FitOptions, Fitted, fit_posterior
-from laplace_metric.heads import Captured, Head, capture
+from laplace_metric.heads import APPEND, Captured, Head, capture
 from laplace_metric.jacobians import at_least_float32
 from laplace_metric.posterior import Posterior
+from laplace_metric.precomputed import Precomputed
 from laplace_metric.settings import Miner, Settings
 
 Metric = Callable[[Embedding, Tensor], float]
@@ -91,6 +94,39 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
             distance, hessian, structure, margin, prior_precision, n_effective, pairs, backend
         )
         self._fitted: Fitted | None = None
+
+    @classmethod
+    def from_embeddings(
+        cls, embeddings: Any, labels: Any, *, progress: bool = False, **settings: Any
+    ) -> LaplaceEmbedder:
+        """Fit on embeddings that are there already: no model, arrays in.
+
+        An identity-initialised linear layer over the embeddings gets the posterior; the result
+        maps embeddings [B, D] to the same ``Embedding`` as with a model.
+
+        Parameters
+        ----------
+        embeddings : array [N, D]
+            NumPy, list or tensor: of an API, a vector database, any encoder.
+        labels : array [N] of whole numbers
+        **settings
+            Those of ``LaplaceEmbedder`` but ``model`` and ``head``.
+
+        Raises
+        ------
+        InputError, LabelError, NonFiniteError
+            For arrays of other shapes, missing labels, NaN.
+
+        Examples
+        --------
+        >>> embeddings, labels = torch.randn(20, 8), torch.arange(20) % 4
+        >>> embedder = LaplaceEmbedder.from_embeddings(embeddings, labels)
+        >>> embedder(embeddings[:3]).uncertainty.shape
+        torch.Size([3])
+        """
+        tensor = Precomputed()(embeddings)
+        embedder = cls(Precomputed(tensor.shape[1]), head=APPEND, **settings)
+        return embedder.fit([(tensor, labels)], progress=progress)
 
     def fit(
         self,
@@ -165,6 +201,47 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         """Whether embeddings are directions: arccos, or a model that l2-normalises."""
         return self.settings.contrast(normalized=self.head_.normalized).geometry.spherical
 
+    def distance(self, x: Inputs, y: Inputs, *, shared_weights: bool = True) -> Distance:
+        """Mean and variance [B] of the squared distance between the rows of two batches.
+
+        Both embeddings come from the same uncertain weights, so their errors are correlated.
+        Exact for raw embeddings of a linear head, to second order on the sphere.
+
+        Parameters
+        ----------
+        shared_weights : bool
+            False treats the two embeddings as independent, as sampling each on its own does.
+
+        Raises
+        ------
+        InputError
+            If the batches have different lengths.
+        """
+        a, b = self._seen(x), self._seen(y)
+        if len(a.raw) != len(b.raw):
+            raise InputError(f"x has {len(a.raw)} rows and y {len(b.raw)}: pass pairs, row by row.")
+        head, posterior = self.fitted_.jacobian, self.posterior_
+        xx, yy = (predictive.covariance(head, posterior, s.features) for s in (a, b))
+        both = (a.features, b.features)
+        xy = predictive.covariance(head, posterior, *both) if shared_weights else None
+        return squared_distance(Pairs(a.raw, b.raw, xx, yy, xy), spherical=self.spherical)
+
+    def diagnose(self, inputs: Inputs | None = None) -> Diagnosis:
+        """Why the uncertainty is what it is, in numbers and words; with ``inputs``, of theirs too.
+
+        Examples
+        --------
+        >>> embedder = LaplaceEmbedder.from_embeddings(torch.randn(20, 8), torch.arange(20) % 4)
+        >>> embedder.diagnose().n_parameters
+        64
+        """
+        vanishes = self.settings.contrast(normalized=self.head_.normalized).vanishes
+        if inputs is None:
+            return diagnose(self.posterior_, vanishes=vanishes)
+        seen = self._seen(inputs)
+        seen_as = Uncertainties.of(self._embedding(seen, self.posterior_).uncertainty, seen.raw)
+        return diagnose(self.posterior_, vanishes=vanishes, uncertainties=seen_as)
+
     def _seen(self, inputs: Inputs) -> Captured:
         seen = capture(self.model, self.head_, to_device(inputs, device_of(self.model)))
         return Captured(at_least_float32(seen.features), at_least_float32(seen.raw), seen.output)
@@ -181,6 +258,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         loader: Iterable[Any] | None = None,
         metric: Metric | None = None,
         bounds: Sequence[float] = prior.BOUNDS,
+        tune_n_effective: bool = False,
         progress: bool = True,
     ) -> float:
         """Tune the prior precision, adopt it and return it.
@@ -190,6 +268,9 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         method : "marglik" | "validation"
             Log marginal likelihood (needs no data), or the best ``metric`` on ``loader``.
         metric : (Embedding, labels [N]) -> float, higher is better.
+        tune_n_effective : bool
+            With "validation": search n_effective too, from a thousandth to a thousand times the
+            fitted points. (The evidence of a contrastive loss says nothing about its scale.)
 
         Warns
         -----
@@ -198,17 +279,23 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         """
         if method not in ("marglik", "validation"):
             raise UnknownNameError("method", method, ("marglik", "validation"))
+        n_effective = self.posterior_.n_effective
         if method == "marglik":
+            if tune_n_effective:
+                raise InputError("tune_n_effective=True needs method='validation'.")
             tuned = prior.by_marginal_likelihood(self.posterior_, bounds)
         else:
-            tuned = prior.by_validation(self._validation_score(loader, metric, progress), bounds)
-        self._fitted = self.fitted_.with_precision(tuned)
-        self.settings = replace(self.settings, prior_precision=tuned)
+            score = self._validation_score(loader, metric, progress)
+            sizes = prior.sizes(self.fitted_.n_points) if tune_n_effective else [n_effective]
+            tuned, n_effective = prior.by_validation(score, bounds, sizes)
+        self._fitted = self.fitted_.with_precision(tuned, n_effective)
+        kept = n_effective if tune_n_effective else self.settings.n_effective
+        self.settings = replace(self.settings, prior_precision=tuned, n_effective=kept)
         return tuned
 
     def _validation_score(
         self, loader: Iterable[Any] | None, metric: Metric | None, progress: bool
-    ) -> Callable[[float], float]:
+    ) -> Callable[[float, float], float]:
         if loader is None or metric is None:
             raise InputError("method='validation' needs loader= and metric=.")
         device = device_of(self.model)
@@ -216,8 +303,8 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         pairs = [(self._seen(inputs), labels) for inputs, labels in batches]
         seen, target = Captured.concatenate([s for s, _ in pairs]), torch.cat([y for _, y in pairs])
 
-        def score(tau: float) -> float:
-            posterior = self.posterior_.with_precision(tau)
+        def score(tau: float, n_effective: float) -> float:
+            posterior = self.posterior_.with_precision(tau, n_effective)
             return float(metric(self._embedding(seen, posterior), target))
 
         return score
@@ -227,15 +314,21 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         serialization.save(Path(path), self.settings, self.fitted_)
 
     @classmethod
-    def load(cls, path: str | Path, model: nn.Module) -> LaplaceEmbedder:
+    def load(cls, path: str | Path, model: nn.Module | None = None) -> LaplaceEmbedder:
         """Read a posterior and put it on ``model``, whose head must be the fitted one.
+
+        Without a model: a posterior of ``from_embeddings``.
 
         Raises
         ------
         FileFormatError
             If the folder is not ours, damaged, newer, or its head is not that of ``model``.
         """
-        return cls.from_fitted(model, *serialization.load(Path(path), model))
+        network = Precomputed() if model is None else model
+        settings, fitted = serialization.load(Path(path), network)
+        if isinstance(network, Precomputed):
+            network.size = fitted.n_outputs
+        return cls.from_fitted(network, settings, fitted)
 
     @classmethod
     def from_fitted(cls, model: nn.Module, settings: Settings, fitted: Fitted) -> LaplaceEmbedder:

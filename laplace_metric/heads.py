@@ -104,8 +104,8 @@ def capture(model: nn.Module, head: Head, inputs: Inputs) -> Captured:
 def run_captured(model: nn.Module, head: Head, inputs: Inputs) -> Captured:
     """One forward pass in the model's present modes, with gradients where they are enabled."""
     if head.parts is None:
-        h = run_recorded(model, inputs, {})[0]
-        z = head.module(h.to(next(head.module.parameters()).dtype))
+        h = run_recorded(model, inputs, {})[0].to(next(head.module.parameters()))
+        z = head.module(h)
         return Captured(h, z, z)
     output, calls = run_recorded(model, inputs, {head.name: head.parts})
     return _captured(calls, output, head.name)

@@ -43,10 +43,20 @@ def by_marginal_likelihood(posterior: Posterior, bounds: Sequence[float] = BOUND
     return warn_at_edge(math.exp(found), low, high)
 
 
+def sizes(n_points: int) -> list[float]:
+    """n_effective from a thousandth to a thousand times the fitted points."""
+    return [n_points * 10.0**power for power in range(-3, 4)]
+
+
 def by_validation(
-    score: Callable[[float], float], bounds: Sequence[float] = BOUNDS, n_grid: int = 13
-) -> float:
-    """tau with the highest ``score(tau)`` on a logarithmic grid; ties take the largest tau.
+    score: Callable[[float, float], float],
+    bounds: Sequence[float],
+    n_effective: Sequence[float],
+    n_grid: int = 13,
+) -> tuple[float, float]:
+    """(tau, n_eff) with the highest ``score(tau, n_eff)``; ties take the largest tau.
+
+    tau on a logarithmic grid within ``bounds``, n_eff one of those given.
 
     Raises
     ------
@@ -54,22 +64,25 @@ def by_validation(
         If the score is NaN everywhere (an undefined metric).
     """
     low, high = check_bounds(bounds)
-    grid = np.geomspace(high, low, n_grid)
-    scores = np.array([score(float(tau)) for tau in grid])
+    grid = [(float(tau), n) for tau in np.geomspace(high, low, n_grid) for n in n_effective]
+    scores = np.array([score(tau, n) for tau, n in grid])
     if np.isnan(scores).all():
         raise NonFiniteError("the validation metric is NaN at every prior precision.")
-    return warn_at_edge(float(grid[np.nanargmax(scores)]), low, high)
+    tau, n = grid[int(np.nanargmax(scores))]
+    if len(n_effective) > 1:
+        warn_at_edge(n, min(n_effective), max(n_effective), "n_effective")
+    return warn_at_edge(tau, low, high), n
 
 
-def warn_at_edge(tau: float, low: float, high: float) -> float:
-    """Return tau; warn when it lies within 2 % (of the log range) of an end."""
-    position = math.log(tau / low) / math.log(high / low)
+def warn_at_edge(value: float, low: float, high: float, name: str = "prior precision") -> float:
+    """Return the value; warn when it lies within 2 % (of the log range) of an end."""
+    position = math.log(value / low) / math.log(high / low)
     if position < 0.02 or position > 0.98:
         warnings.warn(
-            f"the tuned prior precision {tau:.3g} is at the edge of the searched range "
+            f"the tuned {name} {value:.3g} is at the edge of the searched range "
             f"[{low:.3g}, {high:.3g}]: the data do not determine it there. Widen bounds=, or set "
-            "prior_precision yourself.",
+            "prior_precision and n_effective yourself.",
             PriorAtEdgeWarning,
             stacklevel=4,
         )
-    return tau
+    return value

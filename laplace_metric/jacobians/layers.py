@@ -22,6 +22,8 @@ from torch import Tensor
 
 from laplace_metric.layout import Layout
 
+ALL = slice(None)
+
 
 class Factor(ABC):
     """M_i of n points."""
@@ -54,10 +56,11 @@ class Factor(ABC):
     def rotated(self, basis: Tensor) -> Factor:
         """M Q for an orthogonal Q [O, O]."""
 
-    def projected(self, u: Tensor, rows: slice = slice(None)) -> Tensor:
-        """``(I - u_i u_i^T) M_i`` [n, s, O], some rows of it, up to a rotation from the left."""
+    def projected(self, u: Tensor, rows: slice = ALL, columns: slice = ALL) -> Tensor:
+        """``(I - u_i u_i^T) M_i`` [n, s, o], a part of it, up to a rotation from the left."""
         wide = u.expand(-1, self.dense(0).shape[1])
-        return self.dense(0)[:, rows] - wide[:, rows, None] * self.pull_back(u)[:, None, :]
+        along = wide[:, rows, None] * self.pull_back(u)[:, None, columns]
+        return self.dense(0)[:, rows, columns] - along
 
 
 @dataclass(frozen=True)
@@ -87,11 +90,11 @@ class OrthogonalFactor(Factor):
     def rotated(self, basis: Tensor) -> Factor:
         return OrthogonalFactor(basis if self.basis is None else self.basis @ basis)
 
-    def projected(self, u: Tensor, rows: slice = slice(None)) -> Tensor:
-        """``Q^T (I - u u^T) Q`` [n, s, K]: rotated from the left as well."""
+    def projected(self, u: Tensor, rows: slice = ALL, columns: slice = ALL) -> Tensor:
+        """``Q^T (I - u u^T) Q``: rotated from the left as well, so it is symmetric."""
         w = self.pull_back(u)
         identity = torch.eye(w.shape[1], dtype=w.dtype, device=w.device)
-        return identity[rows] - w[:, rows, None] * w[:, None, :]
+        return identity[rows, columns] - w[:, rows, None] * w[:, None, columns]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -41,11 +43,14 @@ class LayeredDiagonal:
     def classes(self, groups: Groups, within: float, between: float) -> None:
         """``sum_z G[z, o, a]^2`` over class sums, O(N Z O A)."""
         for number, shape in enumerate(self.shapes):
-            for slab in class_sum_slabs(self.layers, groups, number, shape):
-                squares = total = torch.zeros((), dtype=torch.float64)
-                for g in slab:
-                    squares, total = squares + g.square().sum(0), total + g
-                self._add(number, -2 * (within * squares - between * total.square().sum(0)))
+            last = number == len(self.shapes) - 1  # where L is symmetric
+            for rows, sums in class_sum_slabs(self.layers, groups, number, shape, upper=last):
+                inner = _signed_squares(sums, within, between)
+                term = torch.zeros(shape[1:], dtype=torch.float64, device=inner.device)
+                term[shape[1] - inner.shape[1] :] = inner.sum(0)
+                if last:  # the entries left of the slab's columns, by symmetry
+                    term[rows] += inner[:, rows.stop - rows.start :].sum(1)
+                self._add(number, -2 * term)
 
     def pairs(self, rows: Points, columns: Points, targets: Tensor) -> None:
         """``sum_ij y_ij <L_i[:, o], L_j[:, o]> a_i a_j`` for each o, O(n^2 O (Z + A))."""
@@ -76,3 +81,13 @@ class LayeredDiagonal:
             wide = total.expand(layout.n_outputs, -1)
             parts.append(layout.flatten(wide) if self.basis is None else wide.flatten())
         return DiagonalSum(torch.cat(parts))
+
+
+def _signed_squares(sums: Iterator[Tensor], within: float, between: float) -> Tensor:
+    """``within sum_c G_c^2 - between (sum_c G_c)^2``, elementwise."""
+    total = next(sums)
+    squares = total.square()
+    for g in sums:
+        squares.addcmul_(g, g)
+        total.add_(g)
+    return squares.mul_(within).addcmul_(total, total, value=-between)

@@ -44,9 +44,9 @@ class _Contraction:
 
     def classes(self, groups: Groups, within: float, between: float) -> None:
         for number, shape in enumerate(self.shapes):
-            for slab in class_sum_slabs(self.layers, groups, number, shape):
+            for _, sums in class_sum_slabs(self.layers, groups, number, shape):
                 total = torch.zeros((), dtype=torch.float64)
-                for g in slab:
+                for g in sums:
                     total = total + g
                     self._add(number, -2 * within * self._class_term(g, self.others[number]))
                 self._add(number, 2 * between * self._class_term(total, self.others[number]))

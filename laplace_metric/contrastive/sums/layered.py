@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import torch
 from torch import Tensor
 
 from laplace_metric.contrastive.geometry import Points
@@ -23,7 +22,7 @@ from laplace_metric.features import block_rows
 from laplace_metric.jacobians import HeadJacobian
 from laplace_metric.jacobians.layers import Layer
 
-SLAB_BYTES = 8 * 2**20
+SLAB_BYTES = 4 * 2**20
 """Memory of one slab of G_c; a larger head takes more passes, not more memory."""
 PAIR_BYTES = 32 * 2**20
 """Memory of the arrays L [n, Z, O] of a block of pairs."""
@@ -57,27 +56,35 @@ def view(head: HeadJacobian, basis: KroneckerBasis | None = None) -> View:
 
 
 def class_sum_slabs(
-    layers: View, groups: Groups, number: int, shape: tuple[int, int, int]
-) -> Iterator[Iterator[Tensor]]:
-    """Slab by slab of layer ``number``: G_c [s, O, A] float64 class by class."""
+    layers: View, groups: Groups, number: int, shape: tuple[int, int, int], *, upper: bool = False
+) -> Iterator[tuple[slice, Iterator[Tensor]]]:
+    """(rows z, G_c [s, O, A] float64 class by class) of layer ``number``, slab by slab.
+
+    With ``upper`` only columns from the slab's first row on, [s, O - rows.start, A]: enough where
+    L is symmetric.
+    """
     n_rows, n_outputs, n_columns = shape
     step = max(1, SLAB_BYTES // (8 * n_outputs * n_columns))
     for start in range(0, n_rows, step):
         rows = slice(start, min(start + step, n_rows))
-        yield _class_sums(layers, groups, number, rows, shape)
+        columns = slice(start if upper else 0, n_outputs)
+        yield rows, _class_sums(layers, groups, number, (rows, columns))
 
 
 def _class_sums(
-    layers: View, groups: Groups, number: int, rows: slice, shape: tuple[int, int, int]
+    layers: View, groups: Groups, number: int, entries: tuple[slice, slice]
 ) -> Iterator[Tensor]:
-    n_entries = (rows.stop - rows.start) * shape[1]
-    for group in groups(block_rows(shape[2] + n_entries, 4, SLAB_BYTES)):
-        total = torch.zeros((), dtype=torch.float64)
+    rows, columns = entries
+    size = (rows.stop - rows.start, columns.stop - columns.start)
+    for group in groups(block_rows(size[0] * size[1], 4, 2 * SLAB_BYTES)):
+        total: Tensor | None = None
         for points in group:
             layer = layers(points)[number]
-            entries = layer.factor.projected(points.directions, rows).flatten(1)  # [n, s O]
-            total = total + (entries.mT @ layer.inputs).double()
-        yield total.unflatten(0, (-1, shape[1]))
+            left = layer.factor.projected(points.directions, rows, columns).flatten(1)  # [n, s O]
+            term = (left.mT @ layer.inputs).double()
+            total = term if total is None else total.add_(term)
+        assert total is not None
+        yield total.unflatten(0, size)
 
 
 def chunks(points: Points, n_entries: int) -> Iterator[tuple[slice, Points]]:
