@@ -8,7 +8,7 @@ A value flows one way, and each arrow is one room that knows only the room befor
            -> Embedding       distributions       mean, variance, samples, concentration
            -> numbers         evaluation          retrieval, OOD, sparsification, calibration
 
-``LaplaceEmbedder`` goes that way once, after training; ``OnlineLaplace`` at every step of a training.
+``LaplaceEmbedder`` goes that way once, after training; ``OnlineLaplace`` in every training step.
 Public names are imported when they are first used, so that the command line starts at once.
 """
 

@@ -60,6 +60,5 @@ def test_protocol_says_the_sizes() -> None:
 
     text = protocol(20_000, 2_500, 2)
     assert "20,000 training images, 2 epochs of batches of 128" in text
-    assert "about\n314 steps" in text.replace("has\nabout ", "has about\n").replace(
-        "about 314", "about\n314"
-    )
+    assert "314 steps" in text
+    assert "{" not in text
