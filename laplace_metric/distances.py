@@ -5,12 +5,18 @@ A query and a gallery item are embedded by the SAME network, so their errors are
 
     raw:     d = z_x - z_y ~ N(m, C),  C = C_xx + C_yy - C_xy - C_yx
              E |d|^2 = |m|^2 + tr C             Var |d|^2 = 4 m^T C m + 2 tr C^2        (exact)
-    sphere:  f = |u_x - u_y|^2 = 2 - 2 c,  c = <u_x, u_y>, to second order in the spread
-             E f = f + 1/2 tr(H_xx C_xx) + 1/2 tr(H_yy C_yy) + tr(H_xy C_yx)
-             Var f = 4 m^T T m + 2 tr T^2,  m = u_x - u_y,  T the covariance of u_x - u_y
+    sphere:  f = |u_x - u_y|^2 = 2 - 2 c, c = <u_x, u_y>, m = u_x - u_y
+             E c = (c + k) / sqrt((1 + t_x) (1 + t_y))
+             Var f = (4 m^T T m + 2 tr T^2) / ((1 + t_x) (1 + t_y))
 
-with H the second derivatives of f (twice those of Warburg et al. 2023, LAM, eqs 94-97) and
-T = P_x C_xx P_x + P_y C_yy P_y - P_x C_xy P_y - P_y C_yx P_x, P = (I - u u^T) / r. Leaving C_xy out
+on the sphere with P = (I - u u^T) / r, t = tr(P C P) the spread of a direction, T the covariance of
+P_x z_x - P_y z_y, and
+
+    k = tr(P_x C_xy P_y) - (u_y - c u_x)^T C_xx u_x / r_x^2 - (u_x - c u_y)^T C_yy u_y / r_y^2
+
+Both agree with the delta method to leading order (E c to second order in the spread, from the
+second derivatives of Warburg et al. 2023, LAM, eqs 94-97); the denominators keep them in range
+where a spread is not small, since ``E |z|^2 = r^2 (1 + t)`` up to the radial part. Leaving C_xy out
 treats the two as independent: the closed-form sampled distance (CSD) of PCME++ (Chun 2024).
 """
 
@@ -103,24 +109,19 @@ def _raw(pairs: Pairs) -> tuple[Tensor, Tensor]:
 def _on_the_sphere(pairs: Pairs) -> tuple[Tensor, Tensor]:
     xx, yy, xy = pairs.dense()
     (u, r), (v, q) = _direction(pairs.x), _direction(pairs.y)
-    c = (u * v).sum(1)
-    mean = 2 - 2 * c + _curved(xx, u, v, r, c) + _curved(yy, v, u, q, c)
-    mean = mean + _crossed(xy, u, v, r * q, c)
     p, s = _tangent(u, r), _tangent(v, q)
-    cross = p @ xy @ s.mT
-    t = p @ xx @ p.mT + s @ yy @ s.mT - cross - cross.mT
-    return mean, _quadratic_variance(u - v, t)
+    t_x, t_y, cross = p @ xx @ p, s @ yy @ s, p @ xy @ s
+    c = (u * v).sum(1)
+    k = _trace(cross) - _coupling(xx, u, v, r, c) - _coupling(yy, v, u, q, c)
+    shrink = (1 + _trace(t_x)) * (1 + _trace(t_y))
+    mean = 2 - 2 * ((c + k) * shrink.rsqrt()).clamp(-1, 1)
+    variance = _quadratic_variance(u - v, t_x + t_y - cross - cross.mT) / shrink
+    return mean, variance.minimum(mean * (4 - mean))  # no variable in [0, 4] has more
 
 
-def _curved(cov: Tensor, u: Tensor, v: Tensor, r: Tensor, c: Tensor) -> Tensor:
-    """``1/2 tr(H_xx C_xx) = (c tr C + 2 u^T C v - 3 c u^T C u) / r^2`` [B]."""
-    return (c * _trace(cov) + 2 * _form(u, cov, v) - 3 * c * _form(u, cov, u)) / r.square()
-
-
-def _crossed(cov: Tensor, u: Tensor, v: Tensor, rq: Tensor, c: Tensor) -> Tensor:
-    """``tr(H_xy C_yx) = 2 (-tr C + u^T C u + v^T C v - c u^T C v) / (r q)``, C = C_xy [B]."""
-    inner = _form(u, cov, u) + _form(v, cov, v) - c * _form(u, cov, v)
-    return 2 * (inner - _trace(cov)) / rq
+def _coupling(cov: Tensor, u: Tensor, v: Tensor, r: Tensor, c: Tensor) -> Tensor:
+    """``(v - c u)^T C u / r^2`` [B]: how a longer z turns towards or away from v."""
+    return _form(v - c[:, None] * u, cov, u) / r.square()
 
 
 def _quadratic_variance(m: Tensor, c: Tensor) -> Tensor:

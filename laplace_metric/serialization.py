@@ -22,6 +22,7 @@ from laplace_metric.fitting import Fitted
 from laplace_metric.heads import APPEND, Head, identity_head, named_head
 from laplace_metric.jacobians import HeadJacobian, jacobian_of
 from laplace_metric.posterior import Posterior
+from laplace_metric.precomputed import Precomputed
 from laplace_metric.settings import Settings
 
 
@@ -77,6 +78,8 @@ def _describe(head: Head, n_outputs: int) -> dict[str, Any]:
 
 def _matching_head(expected: dict[str, Any], model: nn.Module) -> Head:
     name, normalized = expected["name"], expected["normalized"]
+    if isinstance(model, Precomputed) and name != APPEND:
+        raise FileFormatError("this posterior was not saved from embeddings: pass the model.")
     found = _find(name, expected, model)
     if found is None:
         raise FileFormatError(f"the posterior is for a head {name!r}, which model lacks.")

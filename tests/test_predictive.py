@@ -107,8 +107,10 @@ def test_parts_of_a_batch_are_the_batch(structure):
 
 def batch_matrix(structure: str, loader) -> torch.Tensor:
     torch.manual_seed(0)
-    settings = {"hessian": "positives", "structure": structure, "pairs": "batch"}
-    embedder = LaplaceEmbedder(nn.Linear(D, Z).double(), **settings).fit(loader, progress=False)
+    settings = {"hessian": "positives", "structure": structure, "distance": "euclidean"}
+    embedder = LaplaceEmbedder(nn.Linear(D, Z).double(), pairs="batch", **settings).fit(
+        loader, progress=False
+    )
     return embedder.hessian_.to_dense()
 
 
@@ -118,6 +120,4 @@ def test_batch_mode_is_the_mean_of_the_batches():
     loader = [(x[:60], y[:60]), (x[60:], y[60:])]
     exact = (60 * batch_matrix("full", loader[:1]) + 30 * batch_matrix("full", loader[1:])) / 90
     torch.testing.assert_close(batch_matrix("full", loader), exact)
-    kron = batch_matrix("kron", loader)
-    assert float((kron - exact).norm() / exact.norm()) < 0.6
-    assert float((kron - exact).norm()) < float((exact.diagonal().diag() - exact).norm())
+    torch.testing.assert_close(batch_matrix("kron", loader), exact)  # I (x) A is closed under sums

@@ -67,31 +67,43 @@ def all_pairs_curvature(
     torch.Size([15])
     """
     check_memory(structure, head.layouts, store.device)
+    if not contrast.negatives_by_pair or reference is None:
+        return measure(pair_sources(store, head, contrast), head, contrast, structure)
+    groups = reference_columns(len(store), reference, generator)
+    if structure != "diag":
+        sources = pair_sources(store, head, contrast, torch.cat(groups))
+        return measure(sources, head, contrast, structure)
+    by_group = [pair_sources(store, head, contrast, group) for group in groups]
+    return _with_standard_error(by_group, head, contrast, len(store) / len(groups[0]))
+
+
+def pair_sources(
+    store: FeatureStore, head: HeadJacobian, contrast: Contrast, columns: Tensor | None = None
+) -> list[PairSource]:
+    """The pairs that a contrast means: by class, and in-margin negatives if there is a margin.
+
+    Parameters
+    ----------
+    columns : Tensor [R] or None
+        Estimate in-margin negatives from these points; None: exact.
+
+    Raises
+    ------
+    LabelError
+        If all points have one class.
+    """
     sums = collect_class_sums(store, head, contrast.geometry)
     if len(sums.classes) < 2:
         raise LabelError(
             f"all {sums.n_points} points have label {sums.classes.tolist()}: a contrastive "
             "curvature needs at least two classes."
         )
-    by_class = _class_pairs(store, head, contrast, sums)
-    if not contrast.negatives_by_pair:
-        return measure([by_class], head, contrast, structure)
-    if reference is None:
-        negatives = _margin_pairs(store, head, contrast, sums)
-        return measure([by_class, negatives], head, contrast, structure)
-    groups = reference_columns(len(store), reference, generator)
-    if structure != "diag":
-        negatives = _margin_pairs(store, head, contrast, sums, torch.cat(groups))
-        return measure([by_class, negatives], head, contrast, structure)
-    parts = [_margin_pairs(store, head, contrast, sums, group) for group in groups]
-    return _with_standard_error(by_class, parts, head, contrast, len(store) / len(groups[0]))
-
-
-def _class_pairs(
-    store: FeatureStore, head: HeadJacobian, contrast: Contrast, sums: ClassSums
-) -> ClassPairs:
     negatives, cross = contrast.negatives_by_class, contrast.approximation.cross
-    return ClassPairs(store, head, contrast.geometry, sums, negatives=negatives, cross=cross)
+    space = contrast.geometry
+    by_class = ClassPairs(store, head, space, sums, negatives=negatives, cross=cross)
+    if not contrast.negatives_by_pair:
+        return [by_class]
+    return [by_class, _margin_pairs(store, head, contrast, sums, columns)]
 
 
 def _margin_pairs(
@@ -99,7 +111,7 @@ def _margin_pairs(
     head: HeadJacobian,
     contrast: Contrast,
     sums: ClassSums,
-    columns: Tensor | None = None,
+    columns: Tensor | None,
 ) -> MarginPairs:
     """In-margin negatives; those of some columns stand for all."""
     assert contrast.margin is not None
@@ -112,19 +124,14 @@ def _margin_pairs(
 
 
 def _with_standard_error(
-    by_class: ClassPairs,
-    parts: Sequence[MarginPairs],
-    head: HeadJacobian,
-    contrast: Contrast,
-    share: float,
+    sources: Sequence[Sequence[PairSource]], head: HeadJacobian, contrast: Contrast, share: float
 ) -> DiagonalSum:
     """The mean over disjoint groups of columns, with the finite-population factor in its error."""
-    positive = measure([by_class], head, contrast, "diag")
-    estimates = torch.stack([_diagonal([part], head, contrast).values for part in parts])
-    spread = estimates.std(0) / len(parts) ** 0.5
-    left_out = max(0.0, 1 - len(parts) / share) ** 0.5
-    assert isinstance(positive, DiagonalSum)
-    return DiagonalSum(positive.values + estimates.mean(0), spread * left_out)
+    by_class = _diagonal(sources[0][:1], head, contrast).values  # the same for every group
+    estimates = torch.stack([_diagonal(pairs[1:], head, contrast).values for pairs in sources])
+    spread = estimates.std(0) / len(sources) ** 0.5
+    left_out = max(0.0, 1 - len(sources) / share) ** 0.5
+    return DiagonalSum(by_class + estimates.mean(0), spread * left_out)
 
 
 def _diagonal(sources: Sequence[PairSource], head: HeadJacobian, contrast: Contrast) -> DiagonalSum:

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from laplace_metric.contrastive import Contrast, all_pairs_curvature, batch_curvature
-from laplace_metric.contrastive.ggn import _class_pairs
+from laplace_metric.contrastive.ggn import pair_sources
 from laplace_metric.contrastive.nearest_kronecker import nearest_kronecker
-from laplace_metric.contrastive.pairs import collect_class_sums, feed_all
+from laplace_metric.contrastive.pairs import feed_all
 from laplace_metric.contrastive.sums import (
     GeneralDense,
     GeneralDiagonal,
@@ -122,9 +122,7 @@ def sources_of(name, distance, normalized, hessian):
     head = jacobian_of(make_head(name), Z)
     contrast = Contrast.of(distance, hessian, normalized=normalized)
     store = FeatureStore.of(features(), LABELS)
-    sums = collect_class_sums(store, head, contrast.geometry)
-    rows = contrast.geometry.n_rows(Z)
-    return [_class_pairs(store, head, contrast, sums)], head, rows
+    return pair_sources(store, head, contrast), head, contrast.geometry.n_rows(Z)
 
 
 @pytest.mark.parametrize("hessian", HESSIANS)

@@ -1,0 +1,147 @@
+"""How well each approximation of the curvature stands for the dense one, on a trained head.
+
+For every distance and Hessian, against the dense H (projected on the positive semi-definite cone):
+relative Frobenius error of H, and relative error of the predictive variance of the raw embedding
+at the prior precision that the log marginal likelihood of the dense posterior prefers.
+
+    diagonal            diag(H)
+    kfac                sum_i B_i (x) mean_i h_i h_i^T: the usual factors (Martens and Grosse 2015)
+    nearest             S (x) A by power iteration (Van Loan and Pitsianis 1993)
+    nearest, refined    its eigenbasis with the exact diagonal of H in it: structure="kron"
+    low rank            the leading eigenvectors that fit the memory of the Kronecker factors, and
+                        the diagonal of the rest
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.embedders import Problem
+from laplace_metric.contrastive import Contrast, all_pairs_curvature
+from laplace_metric.contrastive.blocks import PointBlocks
+from laplace_metric.contrastive.geometry import Points
+from laplace_metric.contrastive.ggn import pair_sources
+from laplace_metric.contrastive.nearest_kronecker import nearest_kronecker
+from laplace_metric.contrastive.pairs import feed_all
+from laplace_metric.contrastive.sums.general import weighted_blocks
+from laplace_metric.curvature import (
+    CurvatureSum,
+    DenseSum,
+    KroneckerFactors,
+    KroneckerSum,
+    SpectralCurvature,
+)
+from laplace_metric.errors import PriorAtEdgeWarning
+from laplace_metric.features import FeatureStore
+from laplace_metric.jacobians import LinearJacobian
+from laplace_metric.posterior import Posterior
+from laplace_metric.predictive import covariance
+from laplace_metric.prior import by_marginal_likelihood
+
+KINDS = tuple(itertools.product(("arccos", "euclidean"), ("fixed", "positives", "full")))
+
+
+class KfacFactors:
+    """The usual Kronecker factors of the point part: sums of B_i and of h_i h_i^T."""
+
+    def __init__(self, head: LinearJacobian) -> None:
+        self.head, self.n_points = head, 0
+        self.left = self.right = torch.zeros((), dtype=torch.float64)
+
+    def points(self, points: Points, blocks: PointBlocks) -> None:
+        """Add a block."""
+        h = self.head.layout.augment(points.features)
+        b = weighted_blocks(points, blocks, self.head.n_outputs)
+        self.left = self.left + b.sum(0).double()
+        self.right = self.right + (h.mT @ h).double()
+        self.n_points += len(h)
+
+    def classes(self, *_: Any) -> None:
+        """The cross blocks have no such factors."""
+
+    def pairs(self, *_: Any) -> None:
+        """The cross blocks have no such factors."""
+
+    def result(self) -> KroneckerSum:
+        """``sum_i B_i (x) mean h h^T``."""
+        factors = KroneckerFactors(self.left, self.right / self.n_points, self.head.layout)
+        return KroneckerSum((factors,))
+
+
+def approximation_errors(given: Problem) -> list[dict[str, Any]]:
+    """One row for each distance, Hessian and approximation."""
+    head = LinearJacobian.of(given.head)
+    store = FeatureStore.of(given.features, given.labels)
+    rows = []
+    for distance, hessian in KINDS:
+        contrast = Contrast.of(distance, hessian, normalized=True)
+        if contrast.vanishes:
+            continue
+        for name, row in _one_kind(given, head, store, contrast).items():
+            rows.append({"distance": distance, "hessian": hessian, "approximation": name, **row})
+            print(rows[-1], flush=True)
+    return rows
+
+
+def _one_kind(
+    given: Problem, head: LinearJacobian, store: FeatureStore, contrast: Contrast
+) -> dict[str, dict[str, float]]:
+    full = all_pairs_curvature(store, head, contrast, "full")
+    sources = pair_sources(store, head, contrast)
+    n_rows = contrast.geometry.n_rows(head.n_outputs)
+    product = nearest_kronecker(sources, head, n_rows, refine=False)
+    candidates: dict[str, CurvatureSum] = {
+        "diagonal": all_pairs_curvature(store, head, contrast, "diag"),
+        "nearest": product,
+        "nearest, refined": all_pairs_curvature(store, head, contrast, "kron"),
+    }
+    if not contrast.approximation.cross:
+        candidates["kfac"] = feed_all(sources, KfacFactors(head)).result()
+    exact = full.decompose()
+    curvatures = {name: value.decompose() for name, value in candidates.items()}
+    curvatures["low rank"] = low_rank(exact, head)
+    tau = _evidence(Posterior(head.parameters, exact, len(store), 1.0))
+    reference = _variance(head, exact, len(store), tau, given.queries)
+    return {
+        name: {
+            "frobenius_error": _relative(value.to_dense(), exact.to_dense()),
+            "variance_error": _relative(
+                _variance(head, value, len(store), tau, given.queries), reference
+            ),
+            "prior_precision": tau,
+            "clipped_fraction": exact.clipped_fraction,
+        }
+        for name, value in curvatures.items()
+    }
+
+
+def low_rank(exact: SpectralCurvature, head: LinearJacobian) -> SpectralCurvature:
+    """Leading eigenvectors within the memory of the Kronecker factors, plus a diagonal."""
+    layout, h = head.layout, exact.to_dense()
+    floats = layout.n_outputs**2 + layout.n_columns**2 + layout.n_parameters
+    rank = max(1, floats // layout.n_parameters - 1)
+    values, vectors = torch.linalg.eigh(h)
+    leading = vectors[:, -rank:] @ (values[-rank:, None] * vectors[:, -rank:].mT)
+    rest = (h - leading).diagonal().diag()
+    return DenseSum(leading + rest).decompose()
+
+
+def _variance(
+    head: LinearJacobian, value: SpectralCurvature, n: int, tau: float, queries: Tensor
+) -> Tensor:
+    return covariance(head, Posterior(head.parameters, value, n, tau), queries).diagonal()
+
+
+def _relative(ours: Tensor, exact: Tensor) -> float:
+    return float((ours - exact).norm() / exact.norm())
+
+
+def _evidence(posterior: Posterior) -> float:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PriorAtEdgeWarning)
+        return by_marginal_likelihood(posterior)

@@ -1,0 +1,138 @@
+"""What each structure costs and how far it is from dense: ``python -m benchmarks.structures``.
+
+    python -m benchmarks.structures --data DIR --cache DIR [--laplace-python PYTHON]
+
+On the trained embedders of ``embedders`` (10,000 points, 2,500 queries, arccos fixed, every pair),
+each structure in a process of its own: seconds to fit and to predict (minimum of repeats), peak
+memory that they add, and the relative error of the predictive variance against the dense posterior
+under the same prior (``|v - v_full| / |v_full|`` over all queries and coordinates). With
+``--laplace-python`` laplace-torch runs on the same features and head in its own environment, in the
+same run. The approximations themselves are compared in ``approximation_errors``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.approximation_errors import approximation_errors
+from benchmarks.embedders import NAMES, Problem, problem
+from benchmarks.peers.problem import write_problem
+from benchmarks.records import write_record
+from benchmarks.speed import best, in_own_process, peak_bytes
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.errors import LaplaceMetricWarning
+
+STRUCTURES = ("diag", "kron", "full")
+WITH_FULL = ("fashion-mnist", "efficientnet")
+REPEATS = {"diag": 5, "kron": 3, "full": 1}
+PEER_MODES = {
+    "diag": ("analytic", "fast", "nn"),
+    "kron": ("analytic", "nn"),
+    "full": ("analytic", "nn"),
+}
+PEER_SECONDS = 60
+
+
+def fitted(given: Problem, structure: str) -> LaplaceEmbedder:
+    """Our posterior over the head, default settings."""
+    loader = [(given.features, given.labels)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LaplaceMetricWarning)
+        return LaplaceEmbedder(given.head, structure=structure).fit(loader, progress=False)
+
+
+def our_cost(name: str, structure: str, data: str | None, cache: str) -> dict[str, Any]:
+    """Times and extra peak memory of one structure; its predictive variance goes to the cache."""
+    given = problem(name, data, Path(cache))
+    embedder, fit_mb = _extra_peak(lambda: fitted(given, structure))
+    embedding, predict_mb = _extra_peak(lambda: embedder(given.queries).variance)
+    repeats = REPEATS[structure]
+    torch.save(embedding, _variance_path(cache, name, structure))
+    return {
+        "library": "laplace_metric",
+        "problem": name,
+        "structure": structure,
+        "n_parameters": given.weight.numel() + given.bias.numel(),
+        "fit_seconds": best(lambda: fitted(given, structure), repeats),
+        "fit_mb": fit_mb,
+        "predict_seconds": best(lambda: embedder(given.queries).variance, repeats),
+        "predict_points": len(given.queries),
+        "predict_mb": predict_mb,
+        "clipped_fraction": embedder.hessian_.clipped_fraction,
+    }
+
+
+def _extra_peak(call: Callable[[], Any]) -> tuple[Any, float]:
+    before = peak_bytes()
+    result = call()
+    return result, (peak_bytes() - before) / 1e6
+
+
+def _variance_path(cache: str, name: str, structure: str) -> Path:
+    return Path(cache) / "embedders" / f"{name}-{structure}-variance.pt"
+
+
+def with_errors(rows: list[dict[str, Any]], cache: str) -> list[dict[str, Any]]:
+    """Add each row's variance error against the dense structure, where there is one."""
+    for row in rows:
+        if row["problem"] in WITH_FULL:
+            full, ours = (
+                torch.load(_variance_path(cache, row["problem"], structure), weights_only=True)
+                for structure in ("full", row["structure"])
+            )
+            row["variance_error"] = relative(ours, full)
+    return rows
+
+
+def relative(ours: Tensor, exact: Tensor) -> float:
+    """``|ours - exact| / |exact|``."""
+    return float((ours - exact).norm() / exact.norm())
+
+
+def peer_cost(python: str, path: Path, name: str, structure: str, mode: str) -> dict[str, Any]:
+    """laplace-torch on the same problem: its own JSON line."""
+    options = ["--structure", structure, "--backend", "backpack", "--predict", mode]
+    limits = ["--seconds", str(PEER_SECONDS), "--queries", "2500"]
+    module = ["-m", "benchmarks.peers.laplace_torch", "--problem", str(path)]
+    done = subprocess.run(
+        [python, *module, *options, *limits], capture_output=True, text=True, check=True
+    )
+    row: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return {**row, "library": "laplace-torch", "problem": name, "mode": mode}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--data", help="folder of the image sets")
+    parser.add_argument("--cache", required=True, help="encoded features and trained heads")
+    parser.add_argument("--laplace-python", help="python of an environment with laplace-torch")
+    options = parser.parse_args()
+    problems = {name: problem(name, options.data, Path(options.cache)) for name in NAMES}
+    cases = [(n, s) for n in NAMES for s in STRUCTURES if s != "full" or n in WITH_FULL]
+    rows = []
+    for name, structure in cases:
+        rows.append(in_own_process(our_cost, name, structure, options.data, options.cache))
+        print(rows[-1], flush=True)
+    rows = with_errors(rows, options.cache)
+    for name, structure in cases if options.laplace_python else []:
+        given = problems[name]
+        path = Path(options.cache) / "embedders" / f"{name}-problem.safetensors"
+        write_problem(path, given.features, given.queries, given.weight, given.bias)
+        for mode in PEER_MODES[structure]:
+            rows.append(peer_cost(options.laplace_python, path, name, structure, mode))
+            print(rows[-1], flush=True)
+    errors = approximation_errors(problems["fashion-mnist"])
+    print(write_record("structures", {"rows": rows, "approximations": errors}).name)
+
+
+if __name__ == "__main__":
+    main()

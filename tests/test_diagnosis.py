@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.errors import DegenerateCurvatureWarning, InputError, PriorAtEdgeWarning
+
+
+def fit(model, loader, **settings):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DegenerateCurvatureWarning)
+        return LaplaceEmbedder(model, **settings).fit(loader, progress=False)
+
+
+@pytest.mark.parametrize("structure", ["diag", "kron", "full"])
+def test_numbers_are_those_of_the_posterior(model, loader, data, structure):
+    embedder = fit(model, loader, structure=structure, hessian="positives")
+    d = embedder.diagnose(data[0])
+    gained = embedder.posterior_.n_effective * embedder.hessian_.eigenvalues
+    assert d.n_parameters == 36
+    assert d.n_effective_parameters == pytest.approx(float((gained / (gained + 1)).sum()))
+    assert d.prior_dominated == pytest.approx(float((gained < 1).double().mean()))
+    u = embedder(data[0]).uncertainty
+    assert d.uncertainties.mean == pytest.approx(float(u.mean()))
+    assert d.uncertainties.variation == pytest.approx(float(u.std(correction=0) / u.mean()))
+    assert f"{d.n_parameters:,}" in str(d)
+    assert "rank correlation" in str(d)
+
+
+def test_a_prior_dominated_posterior_says_so(model, loader):
+    d = fit(model, loader, prior_precision=1e9).diagnose()
+    assert any("prior-dominated" in finding for finding in d.findings)
+    assert any("log marginal likelihood" in finding for finding in d.findings)
+    assert "optimize_prior_precision" in str(d)
+
+
+def test_a_degenerate_curvature_says_so(model, loader):
+    d = fit(model, loader, distance="euclidean").diagnose()
+    assert "degenerate" in d.findings[0]
+    assert "arccos" in d.findings[0]
+
+
+def test_clipped_curvature_says_so(data):
+    x, y = data
+    d = fit(nn.Linear(5, 2), [(x + 10 * y[:, None], y)], distance="euclidean", hessian="full")
+    assert any("negative and set to zero" in finding for finding in d.diagnose().findings)
+
+
+def test_a_constant_uncertainty_says_so(model, loader, data):
+    embedder = fit(model, loader, distance="euclidean", hessian="positives")
+    same = data[0][:1].expand(5, -1)
+    assert any("nearly constant" in finding for finding in embedder.diagnose(same).findings)
+
+
+def test_length_explains_the_uncertainty_of_an_isotropic_posterior():
+    x = nn.functional.normalize(torch.randn(50, 3)) * torch.linspace(1, 5, 50)[:, None]
+    embedder = LaplaceEmbedder.from_embeddings(x, torch.arange(50) % 5, prior_precision=1e6)
+    d = embedder.diagnose(x)  # h = z here, so h^2 / |z|^2 is the same for all: nothing is left
+    assert any("nearly constant" in finding for finding in d.findings)
+    biased = nn.Linear(3, 3).requires_grad_(False)
+    nn.init.eye_(biased.weight)
+    nn.init.zeros_(biased.bias)  # now h^2 + 1 over |z|^2
+    embedder = LaplaceEmbedder(biased, prior_precision=1e6)
+    embedder.fit([(x, torch.arange(50) % 5)], progress=False)
+    assert any("1/|z|^2" in finding for finding in embedder.diagnose(x).findings)
+
+
+def test_nothing_unusual(model, loader):
+    embedder = fit(model, loader, hessian="positives")
+    embedder.optimize_prior_precision()
+    assert embedder.diagnose().findings == ("nothing unusual.",)
+
+
+def test_n_effective_is_tuned_with_the_prior(model, loader):
+    embedder = fit(model, loader, hessian="positives")
+    target = float(embedder(loader[0][0]).variance.mean())
+
+    def metric(embedding, _):  # best at the variance that n_effective = 6, tau = 0.1 gives
+        return -abs(float((embedding.variance.mean() / (10 * target)).log()))
+
+    arguments = {"loader": loader, "metric": metric, "progress": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PriorAtEdgeWarning)
+        tau = embedder.optimize_prior_precision("validation", tune_n_effective=True, **arguments)
+    n = embedder.posterior_.n_effective
+    assert embedder.settings.n_effective == n
+    assert embedder.settings.prior_precision == tau
+    assert abs(float((embedder(loader[0][0]).variance.mean() / (10 * target)).log())) < 1.2
+    with pytest.raises(InputError, match="tune_n_effective=True needs method='validation'"):
+        embedder.optimize_prior_precision(tune_n_effective=True)
+
+
+def test_n_effective_at_the_edge_warns(model, loader):
+    embedder = fit(model, loader, hessian="positives")
+    with pytest.warns(PriorAtEdgeWarning, match="n_effective"):
+        embedder.optimize_prior_precision(
+            "validation",
+            loader=loader,
+            metric=lambda e, _: -float(e.variance.sum()),
+            tune_n_effective=True,
+            progress=False,
+        )

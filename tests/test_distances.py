@@ -1,0 +1,128 @@
+"""Squared distances against derivatives by autograd, Gaussian moments and joint draws."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.distances import Pairs, squared_distance
+from laplace_metric.distributions import DenseCovariance, DiagonalCovariance
+from laplace_metric.errors import InputError
+
+B, Z = 6, 4
+
+
+def pair(spread: float, *, shared: bool) -> tuple[Pairs, torch.Tensor]:
+    """Random pairs and the joint covariance [B, 2Z, 2Z] of (z_x, z_y)."""
+    g = torch.Generator().manual_seed(0)
+    root = torch.randn(B, 2 * Z, 2 * Z, generator=g, dtype=torch.float64)
+    joint = spread * root @ root.mT
+    if not shared:
+        joint[:, :Z, Z:] = 0
+        joint[:, Z:, :Z] = 0
+    x, y = torch.randn(2, B, Z, generator=g, dtype=torch.float64)
+    blocks = joint[:, :Z, :Z], joint[:, Z:, Z:], joint[:, :Z, Z:]
+    xx, yy, xy = (DenseCovariance(block) for block in blocks)
+    return Pairs(x, y, xx, yy, xy if shared else None), joint
+
+
+def f(spherical: bool):
+    def squared(z):
+        x, y = z[:Z], z[Z:]
+        return ((x / x.norm() - y / y.norm()) if spherical else x - y).square().sum()
+
+    return squared
+
+
+def delta(pairs: Pairs, joint: torch.Tensor, spherical: bool):
+    """f, ``1/2 tr(H C)``, ``g^T C g`` and ``1/2 tr(H C H C)`` of each pair by autograd."""
+    z = torch.cat([pairs.x, pairs.y], 1)
+    value = torch.stack([f(spherical)(row) for row in z])
+    g = torch.stack([torch.func.grad(f(spherical))(row) for row in z])
+    hc = torch.stack([torch.func.hessian(f(spherical))(row) for row in z]) @ joint
+    trace = lambda m: m.diagonal(dim1=1, dim2=2).sum(1)  # noqa: E731
+    return value, trace(hc) / 2, torch.einsum("bi,bij,bj->b", g, joint, g), trace(hc @ hc) / 2
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("spread", [1e-3, 1.0, 100.0])
+def test_raw_moments_are_exact(spread, shared):
+    pairs, joint = pair(spread, shared=shared)
+    value, second, first_variance, second_variance = delta(pairs, joint, False)
+    ours = squared_distance(pairs, spherical=False)
+    torch.testing.assert_close(ours.mean, value + second)
+    torch.testing.assert_close(ours.variance, first_variance + second_variance)
+    torch.testing.assert_close(ours.standard_deviation, ours.variance.sqrt())
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_on_the_sphere_it_is_the_delta_method_to_second_order(shared):
+    pairs, joint = pair(1e-6, shared=shared)
+    value, second, first_variance, _ = delta(pairs, joint, True)
+    ours = squared_distance(pairs, spherical=True)
+    torch.testing.assert_close(ours.mean - value, second, rtol=1e-3, atol=1e-10)
+    torch.testing.assert_close(ours.variance, first_variance, rtol=1e-3, atol=0)
+
+
+def test_the_same_point_seen_independently_has_the_second_order_variance():
+    pairs, joint = pair(1e-6, shared=False)
+    same = Pairs(pairs.x, pairs.x, pairs.xx, pairs.xx, None)
+    joint = joint.clone()
+    joint[:, Z:, Z:] = joint[:, :Z, :Z]
+    _, second, first_variance, second_variance = delta(same, joint, True)
+    assert float(first_variance.max()) < 1e-20
+    ours = squared_distance(same, spherical=True)
+    torch.testing.assert_close(ours.mean, second, rtol=1e-3, atol=0)
+    torch.testing.assert_close(ours.variance, second_variance, rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("spread", [1e-3, 1.0, 1e4])
+def test_distances_on_the_sphere_stay_in_range(spread):
+    ours = squared_distance(pair(spread, shared=True)[0], spherical=True)
+    assert bool(((ours.mean >= 0) & (ours.mean <= 4)).all())
+    assert bool((ours.variance >= 0).all())
+    assert bool((ours.variance <= ours.mean * (4 - ours.mean)).all())
+
+
+def test_blocks_of_pairs_are_the_pairs(monkeypatch):
+    pairs, _ = pair(0.1, shared=True)
+    whole = squared_distance(pairs, spherical=True)
+    monkeypatch.setattr("laplace_metric.distances.BLOCK_BYTES", 1)
+    torch.testing.assert_close(squared_distance(pairs, spherical=True).mean, whole.mean)
+    one = DiagonalCovariance(torch.ones(B, Z, dtype=torch.float64))
+    plain = squared_distance(Pairs(pairs.x, pairs.y, one, one, None), spherical=False)
+    gap = (pairs.x - pairs.y).square().sum(1)
+    torch.testing.assert_close(plain.mean, gap + 2 * Z)
+    torch.testing.assert_close(plain.variance, 8 * gap + 8 * Z)
+
+
+@pytest.mark.parametrize("structure", ["diag", "kron", "full"])
+@pytest.mark.parametrize("distance", ["euclidean", "arccos"])
+def test_shared_weights_are_those_of_joint_draws(distance, structure, loader, data):
+    torch.manual_seed(0)
+    settings = {"distance": distance, "structure": structure, "hessian": "positives"}
+    model = nn.Linear(5, 6)
+    embedder = LaplaceEmbedder(model, prior_precision=300.0, **settings)
+    embedder.fit(loader, progress=False)
+    keep = model(data[0]).norm(dim=1) > 0.8
+    x, y = data[0][keep][:20], data[0][keep][-20:]
+    draw = embedder.draw(20_000, torch.Generator().manual_seed(0))
+    sampled = (draw(x) - draw(y)).square().sum(-1)
+    ours = embedder.distance(x, y)
+    tolerance = 0.02 if distance == "euclidean" else 0.05
+    torch.testing.assert_close(ours.mean, sampled.mean(0), rtol=tolerance, atol=0.002)
+    torch.testing.assert_close(ours.standard_deviation, sampled.std(0), rtol=0.15, atol=0.002)
+    nothing = embedder.distance(x, x)
+    assert float(nothing.mean.abs().max()) < 1e-5
+    assert float(nothing.variance.abs().max()) < 1e-9
+    alone = embedder.distance(x, x, shared_weights=False)
+    expected = 2 * embedder(x).uncertainty
+    torch.testing.assert_close(alone.mean, expected, rtol=0.1, atol=0)
+
+
+def test_pairs_need_equal_lengths(model, loader, data):
+    embedder = LaplaceEmbedder(model).fit(loader, progress=False)
+    with pytest.raises(InputError, match="x has 3 rows and y 2"):
+        embedder.distance(data[0][:3], data[0][:2])

@@ -1,0 +1,115 @@
+"""Embeddings without a model, and models without a linear layer at their end."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.errors import FileFormatError, HeadError, InputError, LabelError, NonFiniteError
+
+
+@pytest.fixture
+def arrays():
+    g = torch.Generator().manual_seed(0)
+    labels = torch.arange(80) % 4
+    embeddings = torch.randn(80, 6, generator=g) + 2 * torch.eye(6)[labels]
+    return nn.functional.normalize(embeddings), labels
+
+
+class Encoder(nn.Module):
+    """Ends in a normalisation, as sentence encoders do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(5, 6), nn.Tanh())
+
+    def forward(self, x):
+        return nn.functional.normalize(self.body(x), dim=-1)
+
+
+@pytest.mark.parametrize("structure", ["diag", "kron", "full"])
+def test_arrays_are_a_linear_identity_head(arrays, structure):
+    embeddings, labels = arrays
+    head = nn.Linear(6, 6, bias=False)
+    nn.init.eye_(head.weight)
+    by_model = LaplaceEmbedder(head, structure=structure).fit([(embeddings, labels)])
+    for given in (embeddings, embeddings.numpy(), embeddings.double().numpy()):
+        ours = LaplaceEmbedder.from_embeddings(given, labels.numpy(), structure=structure)
+        torch.testing.assert_close(ours(given).mean.float(), embeddings)
+        torch.testing.assert_close(
+            ours(given).variance.float(), by_model(embeddings).variance, rtol=1e-4, atol=1e-7
+        )
+    assert ours.fitted_.n_points == 80
+
+
+def test_a_double_query_of_a_float_fit(arrays):
+    embeddings, labels = arrays
+    ours = LaplaceEmbedder.from_embeddings(embeddings, labels)
+    as_double = ours(embeddings.double().numpy())
+    torch.testing.assert_close(as_double.variance, ours(embeddings).variance)
+
+
+def test_append_to_a_model_that_ends_in_a_normalisation(arrays, data):
+    x, y = data
+    encoder = Encoder()
+    before = {k: v.clone() for k, v in encoder.state_dict().items()}
+    appended = LaplaceEmbedder(encoder, head="append").fit([(x, y)], progress=False)
+    with torch.no_grad():
+        z = encoder(x)
+    by_arrays = LaplaceEmbedder.from_embeddings(z, y)
+    torch.testing.assert_close(appended(x).mean, z)
+    torch.testing.assert_close(appended(x).variance, by_arrays(z).variance)
+    assert appended.sample(x, 3).shape == (3, 60, 6)
+    assert list(encoder.state_dict()) == list(before)
+
+
+def test_saved_and_loaded_without_a_model(arrays, tmp_path):
+    embeddings, labels = arrays
+    ours = LaplaceEmbedder.from_embeddings(embeddings, labels, structure="kron")
+    ours.save(tmp_path)
+    loaded = LaplaceEmbedder.load(tmp_path)
+    assert torch.equal(loaded(embeddings).variance, ours(embeddings).variance)
+    with pytest.raises(InputError, match=r"\(80, 5\): pass \[N, 6\]"):
+        loaded(embeddings[:, :5])
+
+
+def test_an_appended_head_is_saved_and_loaded(data, tmp_path):
+    x, y = data
+    encoder = Encoder()
+    ours = LaplaceEmbedder(encoder, head="append").fit([(x, y)], progress=False)
+    ours.save(tmp_path)
+    assert torch.equal(LaplaceEmbedder.load(tmp_path, encoder)(x).variance, ours(x).variance)
+    LaplaceEmbedder(nn.Linear(5, 6)).fit([(x, y)], progress=False).save(tmp_path)
+    with pytest.raises(FileFormatError, match="not saved from embeddings: pass the model"):
+        LaplaceEmbedder.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("embeddings", "labels", "error", "message"),
+    [
+        (torch.ones(4), [0, 1, 0, 1], InputError, r"shape \(4,\): pass \[N, D\]"),
+        ([[1.0], [float("nan")]], [0, 1], NonFiniteError, "NaN or infinity in 1 of 2"),
+        ([["a"], ["b"]], [0, 1], InputError, "cannot be read as numbers"),
+        (torch.ones(2, 3), [0], LabelError, "2 rows but 1 labels"),
+        (torch.ones(2, 3), None, LabelError, "None"),
+        (torch.ones(2, 3), [1, 1], LabelError, "at least two classes"),
+        (torch.zeros(2, 3), [0, 1], InputError, "exactly zero"),
+    ],
+)
+def test_bad_arrays_are_named(embeddings, labels, error, message):
+    with pytest.raises(error, match=message):
+        LaplaceEmbedder.from_embeddings(embeddings, labels)
+
+
+def test_append_needs_vectors(data):
+    x, y = data
+    with pytest.raises(HeadError, match=r"embeddings \[B, Z\]"):
+        LaplaceEmbedder(nn.Unflatten(1, (5, 1)), head="append").fit([(x, y)], progress=False)
+
+
+def test_labels_of_numpy_strings_say_what_to_do(arrays):
+    with pytest.raises(LabelError, match="np.unique"):
+        LaplaceEmbedder.from_embeddings(arrays[0], np.array(["a"] * 80))
