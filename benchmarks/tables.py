@@ -61,10 +61,10 @@ def method_table(rows: Sequence[dict[str, Any]], methods: Sequence[str]) -> str:
     return markdown(["method", *COLUMNS], lines)
 
 
-def online_table() -> str:
+def online_table(prior: str = "") -> str:
     """Post-hoc and online, approximation by approximation."""
     kinds = ("fixed", "positives", "full")
-    methods = [f"{when} arccos {kind}" for kind in kinds for when in ("laplace", "online")]
+    methods = [f"{when} arccos {kind}{prior}" for kind in kinds for when in ("laplace", "online")]
     return method_table(read_record("online")["rows"], methods)
 
 
@@ -107,6 +107,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "lam-3-marglik": lambda: lam_table(3, "marglik"),
     "lam-64-marglik": lambda: lam_table(64, "marglik"),
     "online": online_table,
+    "online-100": lambda: online_table(" | prior 100"),
     "speed": speed_table,
 }
 
