@@ -101,6 +101,27 @@ def speed_table() -> str:
     return markdown(["what", "time", "compared with", "extra peak memory"], lines)
 
 
+def jacobians_table() -> str:
+    """A dense diagonal by every backend, and beside it the curvature that fitting computes."""
+    record = read_record("jacobians")
+    lines = []
+    for head in dict.fromkeys(row["head"] for row in record["dense"]):
+        for row in (row for row in record["dense"] if row["head"] == head):
+            scaled = " (scaled)" if row["measured_points"] < record["points"] else ""
+            error = f"{row['relative_difference']:.0e}"
+            lines.append([f"{head}: {row['backend']}{scaled}", *cost(row), error])
+        for row in (row for row in record["fixed_arccos"] if row["head"] == head):
+            lines.append([f"{head}: all of the fixed arccos curvature", *cost(row), ""])
+    return markdown(["head: backend", "CPU time", "extra peak memory", "relative error"], lines)
+
+
+def cost(row: dict[str, Any]) -> tuple[str, str]:
+    """Time and memory of a row, as shown."""
+    seconds = row["cpu_seconds"]
+    time = f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+    return time, f"{row['extra_peak_mb']:.0f} MB"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "lam-3": lambda: lam_table(3, "default"),
     "lam-64": lambda: lam_table(64, "default"),
@@ -109,6 +130,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "online": online_table,
     "online-100": lambda: online_table(" | prior 100"),
     "speed": speed_table,
+    "jacobians": jacobians_table,
 }
 
 

@@ -23,7 +23,8 @@ from laplace_metric.distributions import (
     RotatedCovariance,
 )
 from laplace_metric.jacobians import HeadJacobian, LinearJacobian
-from laplace_metric.jacobians.layers import Layer, OrthogonalFactor
+from laplace_metric.jacobians.factors import OrthogonalFactor
+from laplace_metric.jacobians.layers import Layer
 from laplace_metric.posterior import Posterior
 
 JACOBIAN_BYTES = 64 * 2**20

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, jacrev
 
-from laplace_metric.errors import HeadError, UnknownNameError
+from laplace_metric.errors import HeadError, MissingPackageError, UnknownNameError
 from laplace_metric.jacobians import ChainJacobian, HeadJacobian, LinearJacobian, jacobian_of
 from laplace_metric.layout import Layout
 
@@ -169,3 +171,10 @@ def test_half_precision_heads_are_read_in_float32():
     assert LinearJacobian.of(nn.Linear(2, 2).half()).weight.dtype == torch.float32
     module = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)).bfloat16()
     assert jacobian_of(module, 3).jacobian(torch.ones(1, 2)).dtype == torch.float32
+
+
+def test_a_missing_nnj_says_where_it_is(monkeypatch):
+    monkeypatch.setitem(sys.modules, "nnj", None)
+    assert isinstance(jacobian_of(make("linear"), Z), LinearJacobian)
+    with pytest.raises(MissingPackageError, match=r"needs the package 'nnj'.*git\+https://github"):
+        jacobian_of(make("linear"), Z, "nnj")

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from laplace_metric.jacobians.layers import (
+from laplace_metric.jacobians.factors import (
     DenseFactor,
     Factor,
     GatedFactor,
-    Layer,
     OrthogonalFactor,
 )
+from laplace_metric.jacobians.layers import Layer
 from laplace_metric.jacobians.linear import LinearJacobian
 from laplace_metric.jacobians.protocol import HeadJacobian
 from laplace_metric.layout import Layout

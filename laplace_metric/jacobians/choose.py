@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from torch import nn
 
 from laplace_metric.errors import HeadError, UnknownNameError
 from laplace_metric.jacobians.chain import ChainJacobian
 from laplace_metric.jacobians.functional import FunctionalJacobian
 from laplace_metric.jacobians.linear import LinearJacobian
+from laplace_metric.jacobians.nnj import NnjJacobian
 from laplace_metric.jacobians.protocol import HeadJacobian
 
 BACKENDS = ("auto", "analytic", "torch.func", "backpack", "nnj")
@@ -46,8 +49,6 @@ def jacobian_of(module: nn.Module, n_outputs: int, backend: str = "auto") -> Hea
     if backend == "torch.func":
         return FunctionalJacobian(module, n_outputs)
     if backend == "nnj":
-        from laplace_metric.jacobians.nnj import NnjJacobian
-
         return NnjJacobian.of(module, n_outputs)
     from laplace_metric.jacobians.backpack import BackpackJacobian
 
@@ -55,13 +56,19 @@ def jacobian_of(module: nn.Module, n_outputs: int, backend: str = "auto") -> Hea
 
 
 def _best(module: nn.Module) -> str:
-    if type(module) is nn.Linear or ChainJacobian.fits(module):
+    if is_linear(module) or ChainJacobian.fits(module):
         return "analytic"
-    return "nnj" if type(module).__module__.split(".")[0] == "nnj" else "torch.func"
+    return "nnj" if NnjJacobian.fits(module) else "torch.func"
+
+
+def is_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
+    """``nn.Linear``, or nnj's, which computes the same; other subclasses may compute anything."""
+    known = type(module).__module__.split(".")[0] in ("torch", "nnj")
+    return isinstance(module, nn.Linear) and known
 
 
 def _analytic(module: nn.Module) -> HeadJacobian:
-    if type(module) is nn.Linear:
+    if is_linear(module):
         return LinearJacobian.of(module)
     if isinstance(module, nn.Sequential) and ChainJacobian.fits(module):
         return ChainJacobian.of(module)

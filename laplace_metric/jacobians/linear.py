@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from laplace_metric.jacobians.layers import Layer, OrthogonalFactor
+from laplace_metric.jacobians.factors import OrthogonalFactor
+from laplace_metric.jacobians.layers import Layer
 from laplace_metric.jacobians.precision import at_least_float32
 from laplace_metric.jacobians.protocol import HeadJacobian
 from laplace_metric.layout import Layout

@@ -1,0 +1,1 @@
+"""Real encoders with uncertainty: one runnable file each."""

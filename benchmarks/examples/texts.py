@@ -1,0 +1,50 @@
+"""Sentence embeddings that know what they do not know: ``python -m benchmarks.examples.texts``.
+
+MiniLM ends in a mean and a normalisation, so ``head="append"`` gives the posterior an
+identity-initialised linear layer behind it. The gallery are one-line summaries of SciPy functions,
+labelled by sub-package; some sub-packages are kept away, and their summaries are the unknown ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+
+from benchmarks.examples.summary import Summary, summarise
+from benchmarks.pretrained.minilm import MiniLM
+from benchmarks.pretrained.texts import CLASSES, TextSet, load_texts
+from laplace_metric import LaplaceEmbedder
+
+UNKNOWN = ("fft", "sparse.csgraph", "ndimage")
+
+
+def known(texts: TextSet, *, yes: bool, limit: int | None = None) -> TextSet:
+    """The texts of sub-packages that the gallery has, or of those that it lacks."""
+    unknown = torch.tensor([CLASSES.index(name) for name in UNKNOWN])
+    rows = torch.isin(texts.labels, unknown).logical_xor(torch.tensor(yes)).nonzero().flatten()
+    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:limit]]
+    return TextSet(tuple(texts.texts[row] for row in rows.tolist()), texts.labels[rows])
+
+
+def run(limit: int | None = None, structure: str = "kron") -> Summary:
+    """Fit on the known gallery, look at known and unknown queries."""
+    train, test = load_texts("train"), load_texts("test")
+    gallery = known(train, yes=True, limit=limit)
+    embedder = LaplaceEmbedder(MiniLM(), head="append", structure=structure)
+    embedder.fit(gallery.batches(64), progress=False)
+    embedder.optimize_prior_precision()
+    queries, strangers = (known(test, yes=yes, limit=limit) for yes in (True, False))
+    parts = [embedder.embed(part.batches(64), progress=False) for part in (gallery, queries)]
+    unknown, _ = embedder.embed(strangers.batches(64), progress=False)
+    return summarise("MiniLM on SciPy summaries", *parts[0], *parts[1], unknown)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--limit", type=int, help="texts of each part")
+    print(run(parser.parse_args().limit))
+
+
+if __name__ == "__main__":
+    main()
