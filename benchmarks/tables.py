@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import posterior_tables
+from benchmarks.markdown import markdown
 from benchmarks.records import read_record
 from laplace_metric.evaluation import mean_and_standard_error
 
@@ -28,12 +30,6 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], float]] = {
     "AUSC": lambda row: row["ausc"],
     "ECE": lambda row: row["retrieval_ece"],
 }
-
-
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A GitHub table, first column left and the others right."""
-    rule = ["---", *("---:" for _ in header[1:])]
-    return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *rows))
 
 
 def cell(values: Sequence[float]) -> str:
@@ -131,6 +127,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "online-100": lambda: online_table(" | prior 100"),
     "speed": speed_table,
     "jacobians": jacobians_table,
+    "structures": posterior_tables.structures,
+    "approximations": posterior_tables.approximations,
+    "distances": posterior_tables.distances,
 }
 
 

@@ -1,0 +1,100 @@
+"""Distances under shared weights against sampling: ``python -m benchmarks.distances``.
+
+    python -m benchmarks.distances --data DIR --cache DIR
+
+On the trained embedders of ``embedders``: 200 queries, each with its nearest other query and with
+a random one. The truth is 2,000 joint draws (the same weights for both). Reported are medians over
+the pairs: the relative error of the closed form's mean and standard deviation, and by what factor
+the independent approximation (closed form and sampled) is off. Prior precision by marginal
+likelihood.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.embedders import NAMES, Problem, problem
+from benchmarks.records import write_record
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.errors import LaplaceMetricWarning
+
+KINDS = (("arccos", "fixed"), ("euclidean", "positives"))
+STRUCTURES = ("diag", "kron")
+N_PAIRS, N_DRAWS = 200, 2_000
+
+
+def fitted(given: Problem, distance: str, hessian: str, structure: str) -> LaplaceEmbedder:
+    """Post-hoc Laplace at the prior precision of its evidence."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LaplaceMetricWarning)
+        embedder = LaplaceEmbedder(
+            given.head, distance=distance, hessian=hessian, structure=structure
+        ).fit([(given.features, given.labels)], progress=False)
+        embedder.optimize_prior_precision()
+    return embedder
+
+
+def moments(draws: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation over the draws of squared distances [S, B]."""
+    return draws.mean(0), draws.std(0)
+
+
+def compare(embedder: LaplaceEmbedder, x: Tensor, y: Tensor) -> dict[str, float]:
+    """Closed forms and independent draws against joint draws."""
+    joint = embedder.draw(N_DRAWS, torch.Generator().manual_seed(0))
+    mean, deviation = moments((joint(x) - joint(y)).square().sum(-1))
+    apart = [
+        embedder(v).sample(N_DRAWS, torch.Generator().manual_seed(seed))
+        for seed, v in enumerate((x, y), start=1)
+    ]
+    alone = moments((apart[0] - apart[1]).square().sum(-1))
+    shared, independent = (embedder.distance(x, y, shared_weights=s) for s in (True, False))
+    gap = lambda ours, truth: float(((ours - truth).abs() / truth).median())  # noqa: E731
+    factor = lambda ours, truth: float((ours / truth).median())  # noqa: E731
+    return {
+        "mean_error": gap(shared.mean, mean),
+        "deviation_error": gap(shared.standard_deviation, deviation),
+        "independent_mean_factor": factor(independent.mean, mean),
+        "independent_deviation_factor": factor(independent.standard_deviation, deviation),
+        "sampled_mean_factor": factor(alone[0], mean),
+        "sampled_deviation_factor": factor(alone[1], deviation),
+    }
+
+
+def rows_of(given: Problem) -> list[dict[str, Any]]:
+    """Every distance and structure, nearest and random pairs."""
+    rows = []
+    for (distance, hessian), structure in itertools.product(KINDS, STRUCTURES):
+        embedder = fitted(given, distance, hessian, structure)
+        x = given.queries[:N_PAIRS]
+        embedding = embedder(x)
+        gaps = torch.cdist(embedding.mean, embedding.mean).fill_diagonal_(torch.inf)
+        gaps[gaps == 0] = torch.inf  # two images with one embedding have no distance to compare
+        partners = {"nearest": gaps.argmin(1), "random": torch.arange(len(x)).roll(7)}
+        for kind, other in partners.items():
+            row: dict[str, Any] = {"problem": given.name, "distance": distance}
+            row |= {"hessian": hessian, "structure": structure, "pairs": kind}
+            row["mean_uncertainty"] = float(embedding.uncertainty.mean())
+            rows.append({**row, **compare(embedder, x, x[other])})
+            print(rows[-1], flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--data", help="folder of the image sets")
+    parser.add_argument("--cache", required=True, type=Path)
+    options = parser.parse_args()
+    rows = [row for n in NAMES for row in rows_of(problem(n, options.data, options.cache))]
+    print(write_record("distances", {"rows": rows}).name)
+
+
+if __name__ == "__main__":
+    main()
