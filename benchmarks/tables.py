@@ -43,13 +43,25 @@ def lam_table(size: int, prior: str) -> str:
     rows = [row for row in read_record("lam")["rows"] if row["embedding_size"] == size]
     methods = dict.fromkeys(row["method"] for row in rows)
     shown = [m for m in methods if "|" not in m] + [m for m in methods if m.endswith(prior)]
+    return method_table(rows, shown)
+
+
+def method_table(rows: Sequence[dict[str, Any]], methods: Sequence[str]) -> str:
+    """One line a method, over the seeds."""
     lines = []
-    for method in shown:
+    for method in methods:
         of = [row for row in rows if row["method"] == method]
-        assert len(of) == SEEDS, f"{method}, Z={size}: {len(of)} seeds"
+        assert len(of) == SEEDS, f"{method}: {len(of)} seeds"
         numbers = [cell([read(row) for row in of]) for read in COLUMNS.values()]
         lines.append([method.split(" | ")[0], *numbers])
     return markdown(["method", *COLUMNS], lines)
+
+
+def online_table(prior: str = "") -> str:
+    """Post-hoc and online, approximation by approximation."""
+    kinds = ("fixed", "positives", "full")
+    methods = [f"{when} arccos {kind}{prior}" for kind in kinds for when in ("laplace", "online")]
+    return method_table(read_record("online")["rows"], methods)
 
 
 def speed_table() -> str:
@@ -111,6 +123,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "lam-64": lambda: lam_table(64, "default"),
     "lam-3-marglik": lambda: lam_table(3, "marglik"),
     "lam-64-marglik": lambda: lam_table(64, "marglik"),
+    "online": online_table,
+    "online-100": lambda: online_table(" | prior 100"),
     "speed": speed_table,
     "jacobians": jacobians_table,
     "structures": posterior_tables.structures,

@@ -8,6 +8,7 @@ A value flows one way, and each arrow is one room that knows only the room befor
            -> Embedding       distributions       mean, variance, samples, concentration
            -> numbers         evaluation          retrieval, OOD, sparsification, calibration
 
+``LaplaceEmbedder`` goes that way once, after training; ``OnlineLaplace`` in every training step.
 Public names are imported when they are first used, so that the command line starts at once.
 """
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from laplace_metric.embedder import LaplaceEmbedder
     from laplace_metric.embedding import Embedding
     from laplace_metric.errors import LaplaceMetricError, LaplaceMetricWarning
+    from laplace_metric.online import OnlineLaplace
 
 __version__ = "0.1.0"
 
@@ -29,6 +31,7 @@ __all__ = [
     "LaplaceEmbedder",
     "LaplaceMetricError",
     "LaplaceMetricWarning",
+    "OnlineLaplace",
     "ProbabilisticEmbedder",
     "__version__",
 ]
@@ -38,6 +41,7 @@ _HOMES = {
     "LaplaceEmbedder": "embedder",
     "LaplaceMetricError": "errors",
     "LaplaceMetricWarning": "errors",
+    "OnlineLaplace": "online",
     "ProbabilisticEmbedder": "contract",
 }
 

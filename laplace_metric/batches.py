@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,9 +80,16 @@ def _split(batch: Any, index: int) -> tuple[Inputs, Any]:
 
 
 def labelled_batches(
-    loader: Iterable[Any], device: torch.device, *, progress: bool, description: str
+    loader: Iterable[Any],
+    device: torch.device,
+    *,
+    progress: bool,
+    description: str,
+    status: Callable[[], str] | None = None,
 ) -> Iterator[tuple[Inputs, Tensor]]:
     """Yield ``(inputs on device, labels [B] int64 on device)`` with a progress bar.
+
+    ``status()`` is what the bar says after each batch.
 
     Raises
     ------
@@ -92,9 +99,12 @@ def labelled_batches(
     if not isinstance(loader, Iterable):
         raise InputError(f"loader is a {type(loader).__name__}: pass an iterable of batches.")
     index = -1
-    for index, batch in enumerate(tqdm(loader, desc=description, disable=not progress)):
+    bar = tqdm(loader, desc=description, disable=not progress)
+    for index, batch in enumerate(bar):
         inputs, labels = _split(batch, index)
         checked = check_labels(labels, name=f"labels of loader batch {index}")
         yield to_device(inputs, device), checked.to(device)
+        if progress and status is not None:
+            bar.set_postfix_str(status(), refresh=False)
     if index < 0:
         raise EmptyLoaderError("loader yielded no batch: pass a loader with at least one batch.")

@@ -328,6 +328,11 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         settings, fitted = serialization.load(Path(path), network)
         if isinstance(network, Precomputed):
             network.size = fitted.n_outputs
-        embedder = cls(network, head=fitted.head.module)
+        return cls.from_fitted(network, settings, fitted)
+
+    @classmethod
+    def from_fitted(cls, model: nn.Module, settings: Settings, fitted: Fitted) -> LaplaceEmbedder:
+        """Around what was fitted elsewhere."""
+        embedder = cls(model, head=fitted.head.module)
         embedder.settings, embedder._fitted = settings, fitted
         return embedder

@@ -98,11 +98,16 @@ def find_head(model: nn.Module, inputs: Inputs, head: nn.Module | str | None = N
 def capture(model: nn.Module, head: Head, inputs: Inputs) -> Captured:
     """One forward pass in eval mode; hooks and modes are put back before it returns."""
     with evaluation_mode(model):
-        if head.parts is None:
-            h = run_recorded(model, inputs, {})[0].to(next(head.module.parameters()))
-            z = head.module(h)
-            return Captured(h, z, z)
-        output, calls = run_recorded(model, inputs, {head.name: head.parts})
+        return run_captured(model, head, inputs)
+
+
+def run_captured(model: nn.Module, head: Head, inputs: Inputs) -> Captured:
+    """One forward pass in the model's present modes, with gradients where they are enabled."""
+    if head.parts is None:
+        h = run_recorded(model, inputs, {})[0].to(next(head.module.parameters()))
+        z = head.module(h)
+        return Captured(h, z, z)
+    output, calls = run_recorded(model, inputs, {head.name: head.parts})
     return _captured(calls, output, head.name)
 
 

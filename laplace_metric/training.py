@@ -1,20 +1,24 @@
-"""One training loop for embedders, shared by examples, baselines and benchmarks."""
+"""Plain training of embedders, shared by examples, baselines and benchmarks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from itertools import chain
-from math import isfinite
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from laplace_metric.batches import Inputs, call_model, labelled_batches
-from laplace_metric.errors import InputError, NonFiniteError
-
-Loss = Callable[..., Tensor]
+from laplace_metric.batches import Inputs, call_model
+from laplace_metric.training_loop import (
+    Loss,
+    Step,
+    check_epochs,
+    default_optimizer,
+    descend,
+    train_epochs,
+    train_mode,
+)
 
 
 def train_embedder(
@@ -81,73 +85,24 @@ def train_embedder(
     >>> len(losses)
     2
     """
-    if epochs < 1:
-        raise InputError(f"epochs={epochs} must be at least 1.")
+    check_epochs(epochs)
     modules = [module for module in (model, loss) if isinstance(module, nn.Module)]
-    optimizer = optimizer or _default_optimizer(modules)
-    step = _make_step(model, loss, miner, optimizer)
+    step = _make_step(model, loss, miner, optimizer or default_optimizer(modules))
     device = next(chain(model.parameters(), model.buffers()), torch.empty(0)).device
-    losses: list[float] = []
-    with _train_mode(modules):
-        for epoch in range(epochs):
-            title = f"epoch {epoch + 1}/{epochs}" + (f", loss {losses[-1]:.4g}" if epoch else "")
-            batches = labelled_batches(loader, device, progress=progress, description=title)
-            losses.append(_train_epoch(step, batches))
-            if scheduler is not None:
-                scheduler.step()
-    return losses
-
-
-@contextmanager
-def _train_mode(modules: list[nn.Module]) -> Iterator[None]:
-    """Train mode inside; outside, every submodule has the mode that it had."""
-    before = [(part, part.training) for module in modules for part in module.modules()]
-    try:
-        for module in modules:
-            module.train()
-        yield
-    finally:
-        for part, mode in before:
-            part.training = mode
-
-
-def _default_optimizer(modules: list[nn.Module]) -> torch.optim.Optimizer:
-    parameters = chain.from_iterable(module.parameters() for module in modules)
-    trainable = [parameter for parameter in parameters if parameter.requires_grad]
-    if not trainable:
-        raise InputError("model has no parameter with requires_grad=True: nothing to train.")
-    return torch.optim.Adam(trainable, lr=1e-3)
+    with train_mode(modules):
+        return train_epochs(
+            step, loader, device, epochs=epochs, scheduler=scheduler, show=progress
+        ).losses
 
 
 def _make_step(
     model: nn.Module, loss: Loss, miner: Callable[..., Any] | None, optimizer: torch.optim.Optimizer
-) -> Callable[[Inputs, Tensor], float]:
+) -> Step:
     """One optimisation step on a batch, returning its loss."""
 
     def step(inputs: Inputs, labels: Tensor) -> float:
         embeddings = call_model(model, inputs)
         mined = () if miner is None else (miner(embeddings, labels),)
-        value = loss(embeddings, labels, *mined)
-        number = float(value.detach())
-        if not isfinite(number):
-            raise NonFiniteError(
-                f"loss became {number} in training. Lower the learning rate, or check the "
-                "inputs for NaN."
-            )
-        optimizer.zero_grad()
-        torch.autograd.backward(value)
-        optimizer.step()
-        return number
+        return descend(loss(embeddings, labels, *mined), optimizer)
 
     return step
-
-
-def _train_epoch(
-    step: Callable[[Inputs, Tensor], float], batches: Iterable[tuple[Inputs, Tensor]]
-) -> float:
-    """Go through the batches once; the mean loss."""
-    total, seen = 0.0, 0
-    for inputs, labels in batches:
-        total += step(inputs, labels) * len(labels)
-        seen += len(labels)
-    return total / seen

@@ -1,0 +1,228 @@
+"""A run that was interrupted ends with the same bits as one that was not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from pytorch_metric_learning.losses import ArcFaceLoss
+from pytorch_metric_learning.samplers import MPerClassSampler
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from laplace_metric import LaplaceEmbedder, OnlineLaplace
+from laplace_metric.errors import FileFormatError
+from laplace_metric.online.checkpoint import CHECKPOINT
+
+EPOCHS, STEPS = 3, 4  # 50 points in batches of 16
+
+
+class Interrupted(Exception):
+    """Thrown by the loss."""
+
+
+class Loss(ArcFaceLoss):
+    """Has weights of its own; at one call it fails, or kills the process."""
+
+    def __init__(self, at: int | None = None, kill: bool = False) -> None:
+        with torch.random.fork_rng():
+            torch.manual_seed(5)
+            super().__init__(4, 3)
+        self.at, self.kill, self.calls = at, kill, 0
+
+    def forward(self, *args: Tensor) -> Tensor:
+        if self.calls == self.at:
+            if self.kill:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise Interrupted
+        self.calls += 1
+        return super().forward(*args)
+
+
+def network(seed: int = 0, width: int = 8) -> nn.Sequential:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            nn.Linear(6, width),
+            nn.BatchNorm1d(width),
+            nn.ReLU(),
+            nn.Dropout(0.4),
+            nn.Linear(width, 3),
+        )
+
+
+def data(n: int = 50) -> TensorDataset:
+    g = torch.Generator().manual_seed(1)
+    labels = torch.arange(n) % 4
+    return TensorDataset(torch.randn(n, 6, generator=g) + labels[:, None], labels)
+
+
+def shuffling(kind: str) -> DataLoader[tuple[Tensor, ...]]:
+    """Loaders whose order comes from their own generator, from the global one, and from numpy."""
+    if kind == "numpy":
+        sampler = MPerClassSampler(data().tensors[1], 4, 16, 64)
+        return DataLoader(data(), batch_size=16, sampler=sampler)
+    own = torch.Generator().manual_seed(2) if kind == "own" else None
+    return DataLoader(data(), batch_size=16, shuffle=True, generator=own)
+
+
+def run(
+    folder: Path | None,
+    loss: Loss,
+    model: nn.Module | None = None,
+    loader: object = None,
+    epochs: int = EPOCHS,
+    every: int | None = 1,
+    **options: object,
+) -> LaplaceEmbedder:
+    """One fit with everything that has a state."""
+    model = network() if model is None else model
+    optimizer = torch.optim.Adam([*model.parameters(), *loss.parameters()], lr=0.01)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)
+    online = OnlineLaplace(model, memory=0.8, hessian="positives", samples=2, **options)  # type: ignore[arg-type]
+    return online.fit(
+        shuffling("own") if loader is None else loader,  # type: ignore[arg-type]
+        loss,
+        epochs=epochs,
+        optimizer=optimizer,
+        scheduler=scheduler,
+        generator=torch.Generator().manual_seed(3),
+        progress=False,
+        checkpoint=folder,
+        checkpoint_every=every if folder else None,
+    )
+
+
+def content(folder: Path) -> tuple[dict, dict[str, Tensor]]:
+    """All that a checkpoint holds: states of model, loss, optimizer, H, history, random states."""
+    index = json.loads((folder / CHECKPOINT.index).read_text())
+    return index, load_file(folder / index["tensors"])
+
+
+def assert_same(a: Path, b: Path) -> None:
+    (one, tensors), (two, others) = content(a), content(b)
+    assert one == two  # with the sha256 of the tensors
+    assert tensors.keys() == others.keys()
+    assert all(torch.equal(tensors[k], others[k]) for k in tensors)
+
+
+@pytest.mark.parametrize("structure", ["diag", "kron", "full"])
+@pytest.mark.parametrize("at", [1, 2, 7, 9, 16, 23])
+def test_resumes_to_the_same_bits(tmp_path, at, structure):
+    """Interrupted in the first step (of 12, two draws each), within epochs and at their ends."""
+    options = {"structure": structure, "refresh": 3}
+    whole = run(tmp_path / "whole", Loss(), **options)
+    model = network()
+    with pytest.raises(Interrupted):
+        run(tmp_path / "parts", Loss(at), model, **options)
+    resumed = run(tmp_path / "parts", Loss(), model, **options)  # the same process, a moved model
+    assert_same(tmp_path / "whole", tmp_path / "parts")
+    for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert torch.equal(whole.hessian_.eigenvalues, resumed.hessian_.eigenvalues)
+    assert whole.posterior_.n_effective == resumed.posterior_.n_effective == 50.0
+
+
+@pytest.mark.parametrize("kind", ["own", "global", "numpy"])
+@pytest.mark.parametrize("every", [None, 1, 3])
+def test_resumes_whatever_shuffles_and_however_often_it_is_written(tmp_path, kind, every):
+    run(tmp_path / "whole", Loss(), loader=shuffling(kind), every=every)
+    with pytest.raises(Interrupted):
+        run(tmp_path / "parts", Loss(13), loader=shuffling(kind), every=every)
+    with pytest.raises(Interrupted):
+        run(tmp_path / "parts", Loss(5), loader=shuffling(kind), every=every)
+    run(tmp_path / "parts", Loss(), loader=shuffling(kind), every=every)
+    assert_same(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_checkpoints_change_nothing(tmp_path):
+    without, written = run(None, Loss()), run(tmp_path, Loss())
+    for a, b in zip(without.model.parameters(), written.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_killed_process_resumes_to_the_same_bits(tmp_path):
+    run(tmp_path / "whole", Loss())
+    script = (
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
+        "from test_checkpoint import Loss, run\n"
+        "run(Path(sys.argv[2]), Loss(13, kill=True))\n"
+    )
+    here, parts = str(Path(__file__).parent), tmp_path / "parts"
+    done = subprocess.run(
+        [sys.executable, "-c", script, here, str(parts)], timeout=120, check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    state = json.loads((parts / CHECKPOINT.index).read_text())["state"]["dict"]
+    progress = dict(dict(state)["progress"]["dict"])
+    assert (progress["epoch"], progress["step"], progress["steps"]) == (1, 2, 6)
+    run(parts, Loss())
+    assert_same(tmp_path / "whole", parts)
+    assert len(list(parts.iterdir())) == 2
+
+
+def test_finished_run_returns_at_once_and_goes_on_with_more_epochs(tmp_path):
+    whole = run(tmp_path / "a", Loss())
+    loss, fresh = Loss(at=0), network(seed=4)
+    again = run(tmp_path / "a", loss, fresh)
+    assert loss.calls == 0
+    x = data().tensors[0]
+    for a, b in zip(whole.model.parameters(), fresh.parameters(), strict=True):
+        assert torch.equal(a, b)
+    whole.model.eval(), fresh.eval()
+    assert torch.equal(whole(x).variance, again(x).variance)
+    run(tmp_path / "a", Loss(), epochs=EPOCHS + 1)
+    run(tmp_path / "b", Loss(), epochs=EPOCHS + 1)
+    assert_same(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(FileFormatError, match=r"epoch 4, beyond epochs=3"):
+        run(tmp_path / "a", Loss())
+
+
+def test_checkpoint_of_another_run_is_refused(tmp_path):
+    run(tmp_path, Loss(), epochs=1)
+    before = (tmp_path / CHECKPOINT.index).read_bytes()
+    wider, short = network(width=9), DataLoader(data(20), batch_size=16, shuffle=True)
+    with pytest.raises(FileFormatError, match=r"model\.0\.weight is \[\[8, 6\].* and \[\[9, 6\]"):
+        run(tmp_path, Loss(), wider)
+    with pytest.raises(FileFormatError, match=r"prior_precision is 1\.0 there and 2\.0 here"):
+        run(tmp_path, Loss(), prior_precision=2.0)
+    with pytest.raises(FileFormatError, match="structure is 'diag' there and 'kron' here"):
+        run(tmp_path, Loss(), structure="kron")
+    with pytest.raises(FileFormatError, match="loader length is 4 there and 2 here"):
+        run(tmp_path, Loss(), loader=short)
+    with pytest.raises(FileFormatError, match="head is None there and '4' here"):
+        run(tmp_path, Loss(), head="4")
+    model = network()
+    with pytest.raises(FileFormatError, match=r"names\.optimizer is 'Adam' there and 'SGD' here"):
+        OnlineLaplace(model, memory=0.8, hessian="positives", samples=2).fit(
+            shuffling("own"),
+            Loss(),
+            epochs=1,
+            optimizer=(sgd := torch.optim.SGD(model.parameters())),
+            scheduler=torch.optim.lr_scheduler.ExponentialLR(sgd, 0.8),
+            checkpoint=tmp_path,
+            progress=False,
+        )
+    assert (tmp_path / CHECKPOINT.index).read_bytes() == before
+
+
+def test_damaged_checkpoint_is_refused(tmp_path):
+    run(tmp_path, Loss(), epochs=1)
+    index = tmp_path / CHECKPOINT.index
+    whole = index.read_text()
+    for change in ({"state": {"dict": []}}, {"state": 3}, {"version": 2}, {"format": "other"}):
+        index.write_text(json.dumps({**json.loads(whole), **change}))
+        with pytest.raises(FileFormatError):
+            run(tmp_path, Loss(), epochs=1)
+    index.write_text(whole)
+    (tensors,) = tmp_path.glob("*.safetensors")
+    tensors.write_bytes(tensors.read_bytes()[:-1])
+    with pytest.raises(FileFormatError, match="sha256"):
+        run(tmp_path, Loss(), epochs=1)

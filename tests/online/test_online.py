@@ -1,0 +1,432 @@
+"""Online Laplace against what it must equal: plain training, Monte Carlo, the recursion by hand."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from pytorch_metric_learning.losses import ArcFaceLoss, ContrastiveLoss, TripletMarginLoss
+from pytorch_metric_learning.miners import BatchEasyHardMiner, PairMarginMiner
+from torch import Tensor, nn
+
+from laplace_metric import LaplaceEmbedder, OnlineLaplace
+from laplace_metric.contrastive import batch_curvature
+from laplace_metric.curvature import DiagonalSum
+from laplace_metric.datasets import load
+from laplace_metric.errors import (
+    EmptyLoaderError,
+    HeadError,
+    InputError,
+    NonFiniteError,
+    UnknownNameError,
+)
+from laplace_metric.heads import find_head
+from laplace_metric.jacobians import FunctionalJacobian, LinearJacobian
+from laplace_metric.online import step as step_module
+from laplace_metric.online.average import RunningCurvature
+from laplace_metric.online.perturbed import sampled_pass
+from laplace_metric.training import train_embedder
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def same_weights(a: nn.Module, b: nn.Module) -> bool:
+    pairs = zip(a.state_dict().values(), b.state_dict().values(), strict=True)
+    return all(torch.equal(x, y) for x, y in pairs)
+
+
+class Normalised(nn.Module):
+    """Ends in an l2 normalisation that is no module."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.normalize(self.body(x), dim=-1)
+
+
+silent = pytest.mark.filterwarnings("ignore:the curvature is degenerate")
+
+
+# --- without variance it is plain training ------------------------------------------------------
+
+
+@silent
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("normalised", [False, True])
+def test_without_variance_it_is_plain_training(make_model, batches, samples, normalised):
+    plain, online = make_model(), make_model()
+    ends = [Normalised(m) if normalised else m for m in (plain, online)]
+    losses = train_embedder(ends[0], batches, ContrastiveLoss(), epochs=3, progress=False)
+    laplace = OnlineLaplace(ends[1], prior_precision=1e30, samples=samples)
+    laplace.fit(batches, ContrastiveLoss(), epochs=3, progress=False)
+    if samples == 1:
+        assert same_weights(plain, online)
+        assert laplace.losses_ == losses
+    for a, b in zip(plain.parameters(), online.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+@silent
+def test_dropout_and_batch_norm_happen_as_often_as_in_plain_training(batches):
+    """Also inside the head: its statistics see each batch once, its masks are drawn once."""
+
+    def net() -> nn.Sequential:
+        torch.manual_seed(3)
+        head = nn.Sequential(nn.Linear(8, 5), nn.BatchNorm1d(5), nn.Dropout(0.5), nn.Linear(5, 3))
+        return nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.3), nn.ReLU(), head)
+
+    plain, online = net(), net()
+    laplace = OnlineLaplace(online, head=online[-1], prior_precision=1e30)
+    laplace.fit(batches, ContrastiveLoss(), epochs=2, generator=generator(4), progress=False)
+    own = generator(4)  # as ``fit`` seeds the global state from it
+    torch.manual_seed(int(torch.randint(2**62, (), generator=own)))
+    train_embedder(plain, batches, ContrastiveLoss(), epochs=2, progress=False)
+    assert same_weights(plain, online)
+    many = net()
+    laplace = OnlineLaplace(many, head=many[-1], samples=3)
+    laplace.fit(batches, ContrastiveLoss(), epochs=2, progress=False)
+    assert int(many[-1][1].num_batches_tracked) == 6
+
+
+# --- the gradient -------------------------------------------------------------------------------
+
+
+def test_gradient_is_that_of_the_expected_loss(make_model, batches):
+    """In float64, averaged over draws, against autograd at weights that were really moved."""
+    model, loss = make_model().double(), ContrastiveLoss()
+    x, y = batches[0][0].double(), batches[0][1]
+    offsets = 0.4 * torch.randn(200, 27, generator=generator(), dtype=torch.float64)
+    head = find_head(model, x)
+    seen = sampled_pass(model, head, x, offsets)
+    torch.stack([loss(f, y) for f in seen.embeddings]).mean().backward()
+    found = [p.grad.clone() for p in model.parameters()]
+    expected = [torch.zeros_like(p) for p in model.parameters()]
+    for offset in offsets:
+        moved = copy.deepcopy(model)
+        start = nn.utils.parameters_to_vector(moved[-1].parameters()).detach()
+        nn.utils.vector_to_parameters(start + offset, moved[-1].parameters())
+        moved.zero_grad()
+        loss(moved(x), y).backward()
+        for total, p in zip(expected, moved.parameters(), strict=True):
+            total += p.grad / len(offsets)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+    # and it is not the gradient at the mean weights
+    model.zero_grad()
+    loss(model(x), y).backward()
+    gap = (model[-1].weight.grad - found[2]).norm() / found[2].norm()
+    assert float(gap) > 0.05
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+def test_each_pass_is_the_model_at_its_own_weights(make_model, batches, normalised):
+    model, x = make_model(), batches[0][0]
+    end = Normalised(model) if normalised else model
+    offsets = torch.randn(3, 27, generator=generator())
+    seen = sampled_pass(end, find_head(end, x), x, offsets)
+    start = nn.utils.parameters_to_vector(model[-1].parameters()).detach()
+    for offset, embeddings in zip(offsets, seen.embeddings, strict=True):
+        nn.utils.vector_to_parameters(start + offset, model[-1].parameters())
+        torch.testing.assert_close(embeddings, end(x))
+
+
+def quadratic(embeddings: Tensor, labels: Tensor) -> Tensor:
+    """E_q of it is known: 1/2 |z|^2, z = W h, gives W hh^T; W also gets the noise of one draw."""
+    return 0.5 * embeddings.square().sum(1).mean()
+
+
+def test_first_step_goes_down_the_sampled_gradient_with_the_prior_s_spread():
+    """One SGD step by hand: theta - lr * (theta + eps) hh^T with eps ~ N(0, 1/tau)."""
+    model = nn.Linear(2, 2, bias=False).double()
+    start, tau, rate = model.weight.detach().clone(), 4.0, 0.1
+    x, y = torch.tensor([[1.0, 2.0], [0.5, -1.0]]).double(), torch.tensor([0, 1])
+    OnlineLaplace(model, prior_precision=tau, samples=2).fit(
+        [(x, y)],
+        quadratic,
+        epochs=1,
+        optimizer=torch.optim.SGD(model.parameters(), lr=rate),
+        generator=generator(7),
+        progress=False,
+    )
+    own = generator(7)
+    torch.randint(2**62, (), generator=own)  # the seed of the global state
+    eps = torch.randn(2, 4, generator=own, dtype=torch.float64).view(2, 2, 2) / tau**0.5
+    second_moment = x.mT @ x / len(x)
+    expected = start - rate * ((start + eps) @ second_moment).mean(0)
+    torch.testing.assert_close(model.weight.detach(), expected)
+
+
+# --- the curvature ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Every (features, head, kwargs) that a curvature was measured from, and its value."""
+    seen = []
+
+    def spy(features, head, *args, **kwargs):
+        value = batch_curvature(features, head, *args, **kwargs)
+        seen.append((features.clone(), head, kwargs, value))
+        return value
+
+    monkeypatch.setattr(step_module, "batch_curvature", spy)
+    return seen
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.7, 0.999, 1.0])
+def test_curvature_is_the_weighted_mean_of_the_batches(make_model, batches, recorded, memory):
+    model = make_model()
+    online = OnlineLaplace(model, memory=memory, hessian="positives", samples=2)
+    embedder = online.fit(batches, ContrastiveLoss(), epochs=2, progress=False)
+    values = torch.stack([value.values for *_, value in recorded]).view(6, 2, -1).mean(1)
+    weights = torch.tensor([memory ** (5 - k) for k in range(6)], dtype=torch.float64)
+    expected = (weights[:, None] * values).sum(0) / weights.sum()
+    torch.testing.assert_close(embedder.hessian_.eigenvalues, expected.clamp_min(0))
+
+
+def test_curvature_is_measured_at_the_sampled_heads_before_the_step(make_model, batches, recorded):
+    """The head of each measurement is theta_(t-1) + eps_t; the features are those of the step."""
+    model, tau = make_model(), 50.0
+    states = []
+
+    class Spy(ContrastiveLoss):
+        def forward(self, embeddings, labels, *args):
+            states.append((copy.deepcopy(model), embeddings.detach().clone()))
+            return super().forward(embeddings, labels, *args)
+
+    OnlineLaplace(model, prior_precision=tau, memory=0.5, n_effective=20.0).fit(
+        batches, Spy(), epochs=1, generator=generator(2), progress=False
+    )
+    own, curvature = generator(2), None
+    torch.randint(2**62, (), generator=own)
+    for t, ((x, y), (before, embeddings), (h, head, kwargs, value)) in enumerate(
+        zip(batches, states, recorded, strict=True)
+    ):
+        torch.testing.assert_close(h, before[:-1](x).detach())
+        torch.testing.assert_close(head.raw(h), embeddings)
+        assert torch.equal(kwargs["labels"], y)
+        precision = tau + (0 if curvature is None else 20.0 * curvature.clamp_min(0))
+        eps = torch.randn(1, 27, generator=own)[0].double() / torch.as_tensor(precision).sqrt()
+        theta = nn.utils.parameters_to_vector(before[-1].parameters()).detach()
+        torch.testing.assert_close(head.parameters, (theta + eps).float(), rtol=1e-5, atol=1e-6)
+        contrast = LaplaceEmbedder(model).settings.contrast(normalized=False)
+        again = batch_curvature(h, LinearJacobian(head.weight, head.bias), contrast, labels=y)
+        torch.testing.assert_close(again.values, value.values)
+        a = 0.5 / (1 - 0.5 ** (t + 1))
+        curvature = value.values if curvature is None else (1 - a) * curvature + a * value.values
+
+
+def test_miner_feeds_loss_and_curvature(make_model, batches, recorded):
+    given = []
+
+    class Spy(TripletMarginLoss):
+        def forward(self, embeddings, labels, indices_tuple=None, **kwargs):
+            given.append(indices_tuple)
+            return super().forward(embeddings, labels, indices_tuple, **kwargs)
+
+    miner = BatchEasyHardMiner()
+    online = OnlineLaplace(make_model(), hessian="positives", pairs=miner)
+    embedder = online.fit(batches, Spy(), epochs=1, progress=False)
+    assert len(given) == len(recorded) == 3
+    for tuples, (_, _, kwargs, _) in zip(given, recorded, strict=True):
+        pairs = zip(tuples, kwargs["indices_tuple"], strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+    assert embedder.settings.pairs is miner
+
+
+def test_draws_of_kron_and_full_are_refreshed():
+    running = RunningCurvature(memory=0.5, refresh=3)
+    like, seen = torch.zeros(1), []
+    for k in range(7):
+        seen.append(float(running.spectral(like).eigenvalues))
+        running.update(DiagonalSum(torch.tensor([float(2**k)], dtype=torch.float64)))
+    assert seen[0] == 0.0
+    assert seen[1] == seen[2] == seen[3] == 1.0
+    assert seen[4] == seen[5] == seen[6] > 1.0
+
+
+def test_n_effective_is_the_points_of_an_epoch(make_model, batches):
+    def fitted(loader, **options):
+        online = OnlineLaplace(make_model(), **options)
+        return online.fit(loader, ContrastiveLoss(), epochs=1, progress=False)
+
+    assert fitted(batches).posterior_.n_effective == 48.0
+    assert fitted(batches).fitted_.n_points == 48
+    assert fitted([(x[:9], y[:9]) for x, y in batches[:2]]).posterior_.n_effective == 18.0
+    assert fitted(iter(batches)).posterior_.n_effective == 48.0
+    assert fitted(batches, n_effective=5.0).posterior_.n_effective == 5.0
+
+
+def test_batch_of_one_class_leaves_the_curvature(make_model, batches):
+    one = (batches[0][0][:4], torch.zeros(4, dtype=torch.long))
+    online = OnlineLaplace(make_model(), hessian="positives")
+    with pytest.warns(UserWarning, match="degenerate"):
+        embedder = online.fit([one], quadratic, epochs=1, progress=False)
+    assert float(embedder.hessian_.eigenvalues.max()) == 0.0
+    embedder = online.fit([*batches, one], quadratic, epochs=1, progress=False)
+    assert float(embedder.hessian_.eigenvalues.max()) > 0.0
+
+
+# --- the whole ----------------------------------------------------------------------------------
+
+
+@silent
+@pytest.mark.parametrize("distance", ["arccos", "euclidean"])
+@pytest.mark.parametrize("hessian", ["fixed", "positives", "full"])
+@pytest.mark.parametrize("structure", ["diag", "kron", "full"])
+def test_every_structure_and_hessian(make_model, points, batches, structure, hessian, distance):
+    model = make_model()
+    online = OnlineLaplace(
+        model, distance=distance, hessian=hessian, structure=structure, samples=2, refresh=2
+    )
+    embedder = online.fit(batches, ContrastiveLoss(), epochs=2, progress=False)
+    assert isinstance(embedder, LaplaceEmbedder)
+    assert torch.isfinite(embedder(points[0]).variance).all()
+    assert (embedder(points[0]).variance > 0).all()
+    assert embedder.sample(points[0], 4).shape == (4, 48, 3)
+    assert len(online.losses_) == len(online.variances_) == 2
+    if structure == "diag":
+        mean = float(embedder.posterior_.variance.mean())
+        assert online.variances_[-1] == pytest.approx(mean, rel=1e-5)
+
+
+def test_heads_that_are_no_linear_layer(make_model, points, batches):
+    for choose in (lambda m: m[-3:], lambda m: "2", lambda m: m):
+        model = make_model()
+        head = choose(model)
+        embedder = OnlineLaplace(model, head=head).fit(
+            batches, ContrastiveLoss(), epochs=1, progress=False
+        )
+        assert torch.isfinite(embedder(points[0]).variance).all()
+    general = OnlineLaplace(make_model(), backend="torch.func", hessian="positives")
+    closed = OnlineLaplace(make_model(), hessian="positives")
+    fits = [
+        o.fit(batches, ContrastiveLoss(), epochs=1, generator=generator(), progress=False)
+        for o in (general, closed)
+    ]
+    assert isinstance(fits[0].fitted_.jacobian, FunctionalJacobian)
+    values = [fit.hessian_.eigenvalues for fit in fits]
+    torch.testing.assert_close(*values, rtol=1e-4, atol=1e-7)
+
+
+def test_loss_with_weights_and_miner_of_pairs(make_model, batches):
+    loss = ArcFaceLoss(4, 3)
+    before = loss.W.detach().clone()
+    OnlineLaplace(make_model(), pairs=PairMarginMiner()).fit(
+        batches, loss, epochs=1, progress=False
+    )
+    assert not torch.equal(loss.W, before)
+
+
+def test_nothing_global_is_touched(make_model, batches):
+    import random
+
+    import numpy as np
+
+    model = make_model(dropout=0.5)
+    model.train()
+    model[2].eval()
+    model[0].weight.requires_grad_(False)
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()  # noqa: NPY002
+    OnlineLaplace(model, samples=2).fit(batches, ContrastiveLoss(), epochs=1, progress=False)
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert random.getstate() == states[1]
+    assert (np.random.get_state()[1] == states[2]).all()  # noqa: NPY002
+    assert (model.training, model[0].training, model[2].training) == (True, True, False)
+    assert not model[0].weight.requires_grad
+    assert model[3].weight.requires_grad
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def test_same_generator_same_result_whatever_the_global_state(make_model, batches):
+    models = [make_model(dropout=0.3) for _ in range(3)]
+    for i, model in enumerate(models):
+        torch.manual_seed(i)
+        OnlineLaplace(model).fit(
+            batches, ContrastiveLoss(), epochs=2, generator=generator(i // 2), progress=False
+        )
+    assert same_weights(models[0], models[1])
+    assert not same_weights(models[0], models[2])
+
+
+def test_bar_shows_loss_and_variance(make_model, batches, capsys):
+    OnlineLaplace(make_model()).fit(batches, ContrastiveLoss(), epochs=2)
+    shown = capsys.readouterr().err
+    assert "epoch 2/2" in shown
+    assert "loss" in shown
+    assert "variance" in shown
+    OnlineLaplace(make_model()).fit(batches, ContrastiveLoss(), epochs=1, progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_errors(make_model, batches, tmp_path):
+    model = make_model()
+    for bad in ({"memory": -0.1}, {"memory": 1.1}, {"samples": 0}, {"refresh": 0}):
+        with pytest.raises(InputError, match=next(iter(bad))):
+            OnlineLaplace(model, **bad)
+    with pytest.raises(UnknownNameError, match="pairs='all'.*'batch'"):
+        OnlineLaplace(model, pairs="all")
+    with pytest.raises(InputError, match=r"torch\.nn\.Module"):
+        OnlineLaplace(lambda x: x)
+    online, loss = OnlineLaplace(model), ContrastiveLoss()
+    with pytest.raises(InputError, match="epochs=0"):
+        online.fit(batches, loss, epochs=0)
+    with pytest.raises(EmptyLoaderError):
+        online.fit([], loss, epochs=1, progress=False)
+    with pytest.raises(InputError, match="checkpoint_every"):
+        online.fit(batches, loss, epochs=1, checkpoint_every=2)
+    with pytest.raises(InputError, match="checkpoint_every=0"):
+        online.fit(batches, loss, epochs=1, checkpoint=tmp_path, checkpoint_every=0)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(torch.optim.SGD(model.parameters()), 0.9)
+    with pytest.raises(InputError, match="scheduler="):
+        online.fit(batches, loss, epochs=1, scheduler=scheduler)
+    with pytest.raises(HeadError, match="append"):
+        OnlineLaplace(model, head="append").fit(batches, loss, epochs=1, progress=False)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_loss_that_is_not_finite_takes_no_step(make_model, batches, value):
+    model = make_model()
+    with pytest.raises(NonFiniteError, match="loss became"):
+        OnlineLaplace(model).fit(batches, lambda z, y: z.sum() * value, epochs=1, progress=False)
+    assert same_weights(model, make_model())
+
+
+def recall(model: nn.Module, x: Tensor, y: Tensor) -> float:
+    z = nn.functional.normalize(model(x).detach(), dim=1)
+    return float((y[(z @ z.T).fill_diagonal_(-2).argmax(1)] == y).float().mean())
+
+
+def test_learns_the_digits():
+    train, test = load("digits"), load("digits", "test")
+
+    def network() -> nn.Sequential:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16))
+
+    plain, online = network(), network()
+    for model in (plain, online):
+        loader = train.loader(128, True, generator())
+        options = {
+            "epochs": 5,
+            "optimizer": torch.optim.Adam(model.parameters(), lr=3e-3),
+            "progress": False,
+        }
+        if model is plain:
+            train_embedder(model, loader, ContrastiveLoss(), **options)
+        else:
+            laplace = OnlineLaplace(model, memory=0.95, prior_precision=100.0)
+            embedder = laplace.fit(loader, ContrastiveLoss(), generator=generator(), **options)
+    x, y = test.pixels(), test.labels
+    assert laplace.losses_[-1] < 0.9 * laplace.losses_[0]
+    assert laplace.variances_[-1] < laplace.variances_[0] < 0.01
+    assert recall(online, x, y) > recall(plain, x, y) - 0.02
+    assert recall(plain, x, y) > recall(network(), x, y)
+    uncertainty = embedder(x).uncertainty
+    assert torch.isfinite(uncertainty).all()
+    assert float(uncertainty.std()) > 0
