@@ -333,6 +333,6 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
     @classmethod
     def from_fitted(cls, model: nn.Module, settings: Settings, fitted: Fitted) -> LaplaceEmbedder:
         """Around what was fitted elsewhere."""
-        embedder = cls(model, head=fitted.head.module)
+        embedder = cls(model, head=APPEND if fitted.head.parts is None else fitted.head.module)
         embedder.settings, embedder._fitted = settings, fitted
         return embedder
