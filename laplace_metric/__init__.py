@@ -2,10 +2,12 @@
 
 A value flows one way, and each arrow is one room that knows only the room before it::
 
-    loader -> head inputs h   heads, features     which layer, what follows it, h [N, D]
-           -> curvature       contrastive         class sums or pairs -> diag(H) [Z, D']
-           -> posterior       curvature, prior    positivity step, n_effective, prior precision
-           -> Embedding       distributions       mean, variance, samples, concentration
+    loader -> head inputs h   heads, features     which layers, what follows them, h [N, D]
+           -> Jacobians       jacobians           J = dz/dtheta of the head, one file a backend
+           -> sums            contrastive         pairs in a geometry -> H, before any positivity
+           -> posterior       curvature, prior    H = Q diag(l) Q^T, n_effective, prior precision
+           -> Embedding       predictive,         J S J^T in closed form; mean, variance,
+                              distributions       samples, concentration
            -> numbers         evaluation          retrieval, OOD, sparsification, calibration
 
 ``LaplaceEmbedder`` goes that way once, after training; ``OnlineLaplace`` in every training step.

@@ -19,8 +19,8 @@ from laplace_metric import files
 from laplace_metric.errors import FileFormatError
 from laplace_metric.online.randomness import random_states, restore_states
 from laplace_metric.online.run import Run, Tree
-from laplace_metric.training_progress import Progress, Watcher
-from laplace_metric.trees import flatten, unflatten
+from laplace_metric.online.trees import flatten, unflatten
+from laplace_metric.training.progress import Progress, Watcher
 
 CHECKPOINT = files.Kind("checkpoint", "a training checkpoint", 1)
 

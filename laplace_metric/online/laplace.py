@@ -21,14 +21,14 @@ from laplace_metric.online.run import Run
 from laplace_metric.online.step import OnlineStep
 from laplace_metric.posterior import Posterior
 from laplace_metric.settings import Miner, Settings
-from laplace_metric.training_loop import (
+from laplace_metric.training.loop import (
     Loss,
     check_epochs,
     default_optimizer,
     train_epochs,
     train_mode,
 )
-from laplace_metric.training_progress import Progress
+from laplace_metric.training.progress import Progress
 
 
 class OnlineLaplace:

@@ -14,7 +14,7 @@ from laplace_metric.errors import FileFormatError
 from laplace_metric.heads import Head, named_head
 from laplace_metric.online.average import curvature_of, curvature_tensors
 from laplace_metric.online.step import OnlineStep, Place
-from laplace_metric.trees import shapes
+from laplace_metric.online.trees import shapes
 
 Tree = dict[str, Any]
 

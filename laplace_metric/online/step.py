@@ -23,8 +23,8 @@ from laplace_metric.online.perturbed import (
 )
 from laplace_metric.posterior import Posterior
 from laplace_metric.settings import Settings
-from laplace_metric.training_loop import Loss, check_loss, descend
-from laplace_metric.training_progress import Progress
+from laplace_metric.training.loop import Loss, check_loss, descend
+from laplace_metric.training.progress import Progress
 
 
 @dataclass(frozen=True)

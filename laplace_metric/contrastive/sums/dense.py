@@ -8,9 +8,8 @@ from torch import Tensor
 from laplace_metric.contrastive.blocks import PointBlocks
 from laplace_metric.contrastive.geometry import Points
 from laplace_metric.contrastive.pairs.protocol import Groups
-from laplace_metric.contrastive.sums.general import hat, weighted_blocks
+from laplace_metric.contrastive.sums.general import class_sums, hat, weighted_blocks
 from laplace_metric.curvature import DenseSum
-from laplace_metric.features import block_rows
 from laplace_metric.jacobians import HeadJacobian, LinearJacobian
 
 
@@ -31,9 +30,7 @@ class GeneralDense:
 
     def classes(self, groups: Groups, within: float, between: float) -> None:
         total = torch.zeros((), dtype=torch.float64)
-        for group in groups(block_rows(self.head.n_outputs**2, 4)):
-            g = sum(self.head.pull_back(p.features, hat(p, self.head.n_outputs)) for p in group)
-            assert isinstance(g, Tensor)
+        for g in class_sums(self.head, groups):
             total = total + g
             self._add(-2 * within * (g.mT @ g))
         self._add(2 * between * (total.mT @ total))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import reduce
+
 import torch
 from torch import Tensor
 
@@ -25,6 +28,13 @@ def hat(points: Points, n_outputs: int) -> Tensor:
     return (identity - u[:, :, None] * u[:, None, :]) / points.lengths[:, :, None]
 
 
+def class_sums(head: HeadJacobian, groups: Groups) -> Iterator[Tensor]:
+    """``G_c = sum_{i in c} J^_i`` [Z, P] float64, class by class: Z rows of backward passes."""
+    for group in groups(block_rows(head.n_outputs**2, 4)):
+        parts = (head.pull_back(p.features, hat(p, head.n_outputs)) for p in group)
+        yield reduce(torch.add, parts)
+
+
 class GeneralDiagonal:
     """``diag(sum J^T B J)`` by the backend's own products."""
 
@@ -38,9 +48,7 @@ class GeneralDiagonal:
 
     def classes(self, groups: Groups, within: float, between: float) -> None:
         total = torch.zeros((), dtype=torch.float64)
-        for group in groups(block_rows(self.head.n_outputs**2, 4)):
-            g = sum(self.head.pull_back(p.features, hat(p, self.head.n_outputs)) for p in group)
-            assert isinstance(g, Tensor)
+        for g in class_sums(self.head, groups):
             total = total + g
             self.total = self.total - 2 * within * g.square().sum(0)
         self.total = self.total + 2 * between * total.square().sum(0)

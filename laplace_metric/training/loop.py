@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from laplace_metric.batches import Inputs, labelled_batches
 from laplace_metric.errors import InputError, NonFiniteError
-from laplace_metric.training_progress import Progress, Watcher
+from laplace_metric.training.progress import Progress, Watcher
 
 Loss = Callable[..., Tensor]
 """``loss(embeddings, labels)`` or ``loss(embeddings, labels, indices)`` -> scalar."""

@@ -1,14 +1,6 @@
-"""The head of an embedder: find it, see what follows it, capture its input and output.
-
-A model is read as ``x -> h -> z = g(h; theta) -> f``: ``h`` [B, D] enters the head, ``z`` [B, Z] is
-the raw embedding, and the model's output ``f`` is either ``z`` itself or ``z / |z|`` (see
-``normalization``). A head is one sub-module, several in a row, or a new identity at the end.
-"""
+"""Find the head of an embedder: one sub-module, several in a row, or a new identity at the end."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -16,45 +8,11 @@ from torch import Tensor, nn
 from laplace_metric.batches import Inputs
 from laplace_metric.errors import HeadError, InputError
 from laplace_metric.evaluation_mode import evaluation_mode
-from laplace_metric.forward import Call, run_recorded
-from laplace_metric.normalization import is_normalized
+from laplace_metric.heads.capture import Captured, Head, captured
+from laplace_metric.heads.forward import run_recorded
+from laplace_metric.heads.normalization import is_normalized
 
 APPEND = "append"
-
-
-@dataclass(frozen=True)
-class Captured:
-    """One forward pass seen at the head: ``features`` h [B, D], ``raw`` z [B, Z], ``output`` f."""
-
-    features: Tensor
-    raw: Tensor
-    output: Tensor
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Captured]) -> Captured:
-        """One pass out of several."""
-        names = ("features", "raw", "output")
-        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
-
-
-@dataclass(frozen=True)
-class Head:
-    """A head inside a model, and whether the model l2-normalises after it.
-
-    Parameters
-    ----------
-    name : str
-        Dotted name; "first..last" of modules in a row; "append" for a new one.
-    module : nn.Module
-        g, whose parameters get the posterior.
-    parts : (module, module) or None
-        Where h enters and z leaves inside the model; None for an appended head.
-    """
-
-    name: str
-    module: nn.Module
-    normalized: bool
-    parts: tuple[nn.Module, nn.Module] | None
 
 
 def find_head(model: nn.Module, inputs: Inputs, head: nn.Module | str | None = None) -> Head:
@@ -89,26 +47,10 @@ def find_head(model: nn.Module, inputs: Inputs, head: nn.Module | str | None = N
     if not calls:
         raise HeadError(f"none of the layers {sorted(candidates)} ran in the forward pass.")
     name = calls[-1].name
-    seen = _captured([call for call in calls if call.name == name], output, name)
+    seen = captured([call for call in calls if call.name == name], output, name)
     module, parts = candidates[name]
     _check_is_whole(module, seen, name)
     return Head(name, module, is_normalized(seen.raw, seen.output, name), parts)
-
-
-def capture(model: nn.Module, head: Head, inputs: Inputs) -> Captured:
-    """One forward pass in eval mode; hooks and modes are put back before it returns."""
-    with evaluation_mode(model):
-        return run_captured(model, head, inputs)
-
-
-def run_captured(model: nn.Module, head: Head, inputs: Inputs) -> Captured:
-    """One forward pass in the model's present modes, with gradients where they are enabled."""
-    if head.parts is None:
-        h = run_recorded(model, inputs, {})[0].to(next(head.module.parameters()))
-        z = head.module(h)
-        return Captured(h, z, z)
-    output, calls = run_recorded(model, inputs, {head.name: head.parts})
-    return _captured(calls, output, head.name)
 
 
 def named_head(model: nn.Module, name: str) -> tuple[nn.Module, tuple[nn.Module, nn.Module]] | None:
@@ -199,16 +141,3 @@ def _check_is_whole(module: nn.Module, seen: Captured, name: str) -> None:
             f"head {name!r} run by itself does not give what leaves it inside the model: something "
             "else happens between its modules. Name one sub-module that holds all of it."
         )
-
-
-def _captured(calls: Sequence[Call], output: Tensor, name: str) -> Captured:
-    if len(calls) != 1:
-        raise HeadError(f"head {name!r} ran {len(calls)} times in one forward pass, not once.")
-    features, raw = calls[0].features, calls[0].raw
-    if features.ndim != 2 or raw.shape != output.shape:
-        raise HeadError(
-            f"head {name!r} maps {tuple(features.shape)} to {tuple(raw.shape)} and the model "
-            f"returns {tuple(output.shape)}: the head must map [B, D] to the returned [B, Z]. "
-            "Name another layer with head=..., or end the model with a linear layer."
-        )
-    return Captured(features, raw, output)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric.batches import Inputs, call_model
-from laplace_metric.training_loop import (
+from laplace_metric.training.loop import (
     Loss,
     Step,
     check_epochs,

