@@ -93,7 +93,8 @@ def read(folder: Path, kind: Kind = POSTERIOR) -> tuple[dict[str, Any], dict[str
     if hashlib.sha256(data).hexdigest() != content.get("sha256"):
         raise FileFormatError(f"{path} is damaged: its sha256 is not the one in {kind.index}.")
     try:
-        return content, tensors_from_bytes(data)
+        # cloned: a view into the file's bytes may be unaligned, where products can round otherwise
+        return content, {name: t.clone() for name, t in tensors_from_bytes(data).items()}
     except SafetensorError as error:
         raise FileFormatError(f"{path} is not a safetensors file: {error}.") from error
 

@@ -149,23 +149,27 @@ def test_checkpoints_change_nothing(tmp_path):
 
 
 def test_killed_process_resumes_to_the_same_bits(tmp_path):
-    run(tmp_path / "whole", Loss())
-    script = (
-        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
-        "from test_checkpoint import Loss, run\n"
-        "run(Path(sys.argv[2]), Loss(13, kill=True))\n"
-    )
-    here, parts = str(Path(__file__).parent), tmp_path / "parts"
-    done = subprocess.run(
-        [sys.executable, "-c", script, here, str(parts)], timeout=120, check=False
-    )
-    assert done.returncode == -signal.SIGKILL
+    """Each in a process of its own: what other tests loaded may round products otherwise."""
+    parts = tmp_path / "parts"
+    assert in_own_process(tmp_path / "whole", "Loss()") == 0
+    assert in_own_process(parts, "Loss(13, kill=True)") == -signal.SIGKILL
     state = json.loads((parts / CHECKPOINT.index).read_text())["state"]["dict"]
     progress = dict(dict(state)["progress"]["dict"])
     assert (progress["epoch"], progress["step"], progress["steps"]) == (1, 2, 6)
-    run(parts, Loss())
+    assert in_own_process(parts, "Loss()") == 0
     assert_same(tmp_path / "whole", parts)
     assert len(list(parts.iterdir())) == 2
+
+
+def in_own_process(folder: Path, loss: str) -> int:
+    """``run`` in a fresh interpreter; its exit status."""
+    script = (
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
+        f"from test_checkpoint import Loss, run\nrun(Path(sys.argv[2]), {loss})\n"
+    )
+    arguments = [str(Path(__file__).parent), str(folder)]
+    command = [sys.executable, "-c", script, *arguments]
+    return subprocess.run(command, timeout=120, check=False).returncode
 
 
 def test_finished_run_returns_at_once_and_goes_on_with_more_epochs(tmp_path):
