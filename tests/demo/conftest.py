@@ -15,7 +15,7 @@ from laplace_metric.demo.recipes import RECIPES
 SMALL = replace(RECIPES["digits"], epochs=2, n_seeds=2, n_train=150, n_queries=60)
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
     """Networks as small as these are slower on two."""
     before = torch.get_num_threads()

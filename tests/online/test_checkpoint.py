@@ -149,7 +149,7 @@ def test_checkpoints_change_nothing(tmp_path):
 
 
 def test_killed_process_resumes_to_the_same_bits(tmp_path):
-    """Each in a process of its own: what other tests loaded may round products otherwise."""
+    """Each in a process of its own, with the same number of threads."""
     parts = tmp_path / "parts"
     assert in_own_process(tmp_path / "whole", "Loss()") == 0
     assert in_own_process(parts, "Loss(13, kill=True)") == -signal.SIGKILL
