@@ -142,9 +142,9 @@ class OnlineLaplace:
         checkpoint : path or None
             A folder. The run is written there before the first step, after each epoch and every
             ``checkpoint_every`` steps. If it holds a run, that one goes on, to the same bits on a
-            CPU with as many threads, with the weights and the learning rate of the checkpoint; if that run is finished,
-            its result is returned. The loader must give the same batches from the same random
-            state.
+            CPU with as many threads, with the weights and the learning rate of the checkpoint; if
+            that run is finished, its result is returned. The loader must give the same batches
+            from the same random state.
 
         Raises
         ------
