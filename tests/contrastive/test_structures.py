@@ -211,3 +211,40 @@ def test_a_linear_head_by_the_general_accumulators_is_the_same():
 def test_kron_needs_linear_layers():
     with pytest.raises(HeadError, match="structure='diag' or 'full'"):
         measured("batch norm", "arccos", False, "fixed", None, "kron")
+
+
+def clusters(n: int, d: int) -> tuple[torch.Tensor, torch.Tensor]:
+    g = torch.Generator().manual_seed(4)
+    labels = torch.randint(5, (n,), generator=g)
+    centres = 2 * torch.randn(5, d, generator=g, dtype=torch.float64)
+    return centres[labels] + torch.randn(n, d, generator=g, dtype=torch.float64), labels
+
+
+def as_matrix(value) -> torch.Tensor:
+    """The positive part of H, written out."""
+    return value.decompose().to_dense()
+
+
+@pytest.mark.parametrize("margin", [None, 0.9])
+@pytest.mark.parametrize("hessian", HESSIANS)
+@pytest.mark.parametrize("structure", ["diag", "kron", "full"])
+@pytest.mark.parametrize("name", ["linear", "relu"])
+def test_float32_and_any_block_size(name, structure, hessian, margin, monkeypatch):
+    h, labels = clusters(60, D)
+    before = h.clone()
+    module = make_head(name)
+    contrast = Contrast.of("arccos", hessian, normalized=False, margin=margin)
+    arguments = (jacobian_of(module, Z), contrast, structure)
+    exact = as_matrix(all_pairs_curvature(FeatureStore.of(h, labels), *arguments))
+    assert torch.equal(h, before)
+    single_module = HEADS[name]()
+    single_module.load_state_dict(module.state_dict())
+    single = jacobian_of(single_module, Z)
+    ours = all_pairs_curvature(FeatureStore.of(h.float(), labels), single, contrast, structure)
+    assert float((as_matrix(ours) - exact).norm() / exact.norm()) <= 1e-3
+    monkeypatch.setattr("laplace_metric.features.block_rows", lambda *_: 37)
+    monkeypatch.setattr("laplace_metric.contrastive.sums.layered.SLAB_BYTES", 1)
+    monkeypatch.setattr("laplace_metric.contrastive.sums.layered.PAIR_BYTES", 2_000)
+    monkeypatch.setattr("laplace_metric.jacobians.protocol.JACOBIAN_BYTES", 5_000)
+    small = as_matrix(all_pairs_curvature(FeatureStore.of(h, labels), *arguments))
+    assert float((small - exact).norm() / exact.norm()) <= 1e-9
