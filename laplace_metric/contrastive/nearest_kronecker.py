@@ -43,8 +43,8 @@ def nearest_kronecker(
     n_rows : int
         K of the geometry; a raw linear head has K = 1 and ``S = s I``.
     """
-    layouts = head.layouts
-    right = [torch.eye(x.n_columns, dtype=torch.float64) for x in layouts]
+    layouts, device = head.layouts, head.parameters.device
+    right = [torch.eye(x.n_columns, dtype=torch.float64, device=device) for x in layouts]
     norms = torch.zeros(len(layouts), dtype=torch.float64)
     for _ in range(MAX_STEPS):
         left = _normalised(feed_all(sources, LeftContraction(head, n_rows, right)).totals)
