@@ -40,7 +40,8 @@ class Distance:
     Parameters
     ----------
     mean, variance : Tensor [B]
-        On the sphere the squared distance is ``2 - 2 cos``, in [0, 4].
+        On the sphere the squared distance is ``2 - 2 cos``: its mean is kept in [0, 4], its
+        variance below ``mean (4 - mean)``, the most that a variable in [0, 4] can have.
     """
 
     mean: Tensor
@@ -60,7 +61,7 @@ class Pairs:
     ----------
     x, y : Tensor [B, Z]
     xx, yy : Covariance
-    xy : Tensor [B, Z, Z] or None
+    xy : Covariance or None
         ``Cov[z_x, z_y]``; None for independent ones.
     """
 

@@ -42,8 +42,7 @@ class MemoryLimitError(InputError):
 class MissingPackageError(LaplaceMetricError, ImportError):
     """An optional package is not installed; the message says how to get it."""
 
-    def __init__(self, package: str, extra: str, needed_for: str, install: str = "") -> None:
-        install = install or f"pip install 'laplace-metric[{extra}]'"
+    def __init__(self, package: str, needed_for: str, install: str) -> None:
         super().__init__(
             f"{needed_for} needs the package {package!r}, which is not installed: {install}."
         )

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 
 from laplace_metric.errors import FileFormatError
 
-FORMAT = "laplace_metric.posterior"
 VERSION = 2
 INDEX = "posterior.json"
 

@@ -178,3 +178,9 @@ def test_a_missing_nnj_says_where_it_is(monkeypatch):
     assert isinstance(jacobian_of(make("linear"), Z), LinearJacobian)
     with pytest.raises(MissingPackageError, match=r"needs the package 'nnj'.*git\+https://github"):
         jacobian_of(make("linear"), Z, "nnj")
+
+
+def test_a_missing_backpack_says_how_to_get_it_without_torchvision(monkeypatch):
+    monkeypatch.setitem(sys.modules, "backpack", None)
+    with pytest.raises(MissingPackageError, match="--no-deps backpack-for-pytorch"):
+        jacobian_of(nn.Linear(2, 2), 2, "backpack")

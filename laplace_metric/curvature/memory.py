@@ -15,16 +15,16 @@ SHARE = 0.5
 
 
 def required_bytes(structure: str, layouts: Sequence[Layout]) -> int:
-    """Peak bytes of a curvature in float64: H, its eigenvectors and their workspace.
+    """Peak bytes of a curvature in float64: H and what is added to it, eigenvectors, workspace.
 
     Examples
     --------
-    >>> required_bytes("full", [Layout(2, 2, bias=True)])  # 4 matrices of 6 x 6
-    1152
+    >>> required_bytes("full", [Layout(2, 2, bias=True)])  # 6 matrices of 6 x 6
+    1728
     """
     n_parameters = sum(x.n_parameters for x in layouts)
     if structure == "full":
-        return 8 * 4 * n_parameters**2
+        return 8 * 6 * n_parameters**2
     vectors = 8 * 4 * n_parameters
     if structure == "diag":
         return vectors

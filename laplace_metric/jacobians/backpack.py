@@ -21,6 +21,9 @@ from torch import Tensor, nn
 from laplace_metric.errors import HeadError, MissingPackageError
 from laplace_metric.jacobians.functional import FunctionalJacobian
 
+INSTALL = "pip install --no-deps backpack-for-pytorch einops unfoldNd"
+"""Without torchvision, which BackPACK asks for, does not need, and which pins one torch."""
+
 
 @dataclass(frozen=True)
 class BackpackJacobian(FunctionalJacobian):
@@ -46,7 +49,7 @@ class BackpackJacobian(FunctionalJacobian):
         try:
             from backpack import extend
         except ImportError as error:
-            raise MissingPackageError("backpack", "backpack", "backend='backpack'") from error
+            raise MissingPackageError("backpack", "backend='backpack'", INSTALL) from error
         try:
             extended = extend(_private_copy(module))
         except NotImplementedError as error:

@@ -114,7 +114,7 @@ def _import() -> Any:
     try:
         return importlib.import_module("nnj")
     except ImportError as error:
-        raise MissingPackageError("nnj", "", "backend='nnj'", install=INSTALL) from error
+        raise MissingPackageError("nnj", "backend='nnj'", INSTALL) from error
 
 
 def _parts(module: nn.Module) -> Iterator[nn.Module]:
