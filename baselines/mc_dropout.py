@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from baselines.base import UNSAVED, Baseline
 from baselines.dropout_masks import MaskMaker, bernoulli_mask, dropout_layers, masked
-from laplace_metric.batches import Inputs, call_model, device_of, to_device
-from laplace_metric.contract import Draw, ProbabilisticEmbedder, check_count
+from laplace_metric.batches import Inputs, call_model, device_of, labelled_batches, to_device
+from laplace_metric.contract import Draw, check_count
 from laplace_metric.distributions import Empirical
 from laplace_metric.embedding import Embedding
 from laplace_metric.evaluation_mode import evaluation_mode
 from laplace_metric.jacobians import at_least_float32
 
 
-class MCDropout(ProbabilisticEmbedder):
+@dataclass(eq=False, kw_only=True)
+class MCDropout(Baseline):
     """A model with ``nn.Dropout`` layers, sampled; costs ``n_samples`` forward passes.
 
     ``uncertainty`` is the summed variance of the draws (on the sphere: 1 - R^2 of the directions).
@@ -26,10 +29,10 @@ class MCDropout(ProbabilisticEmbedder):
     ----------
     model : nn.Module
         Trained with dropout (Warburg et al. 2023 use rate 0.2 between all layers).
-    n_samples : int
-        Draws for each prediction.
     spherical : bool
         Whether embeddings are compared by direction; then every draw is l2-normalised.
+    n_samples : int
+        Draws for each prediction.
     generator : torch.Generator or None
         Makes predictions reproducible.
 
@@ -45,21 +48,18 @@ class MCDropout(ProbabilisticEmbedder):
     torch.Size([3, 2])
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        n_samples: int = 100,
-        spherical: bool = True,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        check_count("n_samples", n_samples)
-        self.model, self.n_samples, self.spherical = model, n_samples, spherical
-        self.generator = generator
-        self._layers = dropout_layers(model)
+    n_samples: int = 100
+    generator: torch.Generator | None = field(default=None, metadata=UNSAVED)
+
+    def __post_init__(self) -> None:
+        check_count("n_samples", self.n_samples)
+        self._layers = dropout_layers(self.model)
 
     def fit(self, loader: Iterable[Any], *, progress: bool = True) -> MCDropout:
-        """Nothing to learn after training."""
+        """Nothing to learn after training; the head is found, which files name."""
+        device = device_of(self.model)
+        batches = labelled_batches(loader, device, progress=False, description="Fitting")
+        self._fitted = self.locate(next(batches)[0], torch.empty(0, dtype=torch.long))
         return self
 
     def __call__(self, inputs: Inputs) -> Embedding:

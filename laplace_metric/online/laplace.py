@@ -16,7 +16,6 @@ from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.fitting import Fitted, warn_if_degenerate
 from laplace_metric.online.average import RunningCurvature
 from laplace_metric.online.checkpoint import Keeper
-from laplace_metric.online.randomness import own_randomness
 from laplace_metric.online.run import Run
 from laplace_metric.online.step import OnlineStep
 from laplace_metric.posterior import Posterior
@@ -29,6 +28,7 @@ from laplace_metric.training.loop import (
     train_mode,
 )
 from laplace_metric.training.progress import Progress
+from laplace_metric.training.randomness import own_randomness
 
 
 class OnlineLaplace:

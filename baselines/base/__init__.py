@@ -1,0 +1,19 @@
+"""What the methods share: the contract with files, one way to train, heads for an uncertainty."""
+
+from baselines.base.baseline import UNSAVED, Baseline, Fitted, OnePass, Sizes, point_embedding
+from baselines.base.concentration import ConcentrationHead, perceptron
+from baselines.base.trained import Trained
+from baselines.base.training import Training
+
+__all__ = [
+    "UNSAVED",
+    "Baseline",
+    "ConcentrationHead",
+    "Fitted",
+    "OnePass",
+    "Sizes",
+    "Trained",
+    "Training",
+    "perceptron",
+    "point_embedding",
+]

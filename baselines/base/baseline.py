@@ -1,0 +1,153 @@
+"""The contract of every baseline: one pass through the model, an ``Embedding``, files.
+
+A method is a dataclass whose fields are its settings. Fitting finds the head of the model and makes
+``parts``, the modules that hold what was learnt. Most methods are ``OnePass``: their ``embedding``
+turns one pass through the model, seen at the head, into distributions.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from baselines.base import files
+from laplace_metric.batches import Inputs, device_of, to_device
+from laplace_metric.contract import Draw, ProbabilisticEmbedder, check_count
+from laplace_metric.distributions import Empirical
+from laplace_metric.embedding import Embedding
+from laplace_metric.errors import NotFittedError
+from laplace_metric.evaluation_mode import evaluation_mode
+from laplace_metric.heads import Captured, Head, capture, find_head
+from laplace_metric.jacobians import at_least_float32
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+UNSAVED = {"saved": False}
+"""Metadata of a field that is no setting: a module, a function, a generator."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of what a method is built for: features D, embedding Z, classes C."""
+
+    features: int
+    embedding: int
+    classes: int
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What fitting found: the head, the sizes, the class labels [C] in order, what was learnt."""
+
+    head: Head
+    sizes: Sizes
+    classes: Tensor
+    parts: nn.ModuleDict
+
+
+@dataclass(eq=False, kw_only=True)
+class Baseline(ProbabilisticEmbedder):
+    """A method of ``baselines``; subclasses give ``fit``, ``__call__`` and ``build``.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Inputs -> [B, Z]; the one that is passed is never changed.
+    head : module, dotted name, "append" or None
+        Where the features h [B, D] enter and the raw embedding z [B, Z] leaves; None: the last
+        ``nn.Linear``.
+    spherical : bool
+        Whether embeddings are compared by direction; then ``mean`` has unit length.
+    """
+
+    model: nn.Module = field(kw_only=False)
+    head: nn.Module | str | None = field(default=None, metadata=UNSAVED)
+    spherical: bool = True
+    _fitted: Fitted | None = field(default=None, init=False, repr=False, metadata=UNSAVED)
+
+    def build(self, sizes: Sizes) -> dict[str, nn.Module]:
+        """New modules for what is learnt, by name; they hold nothing before ``fit``."""
+        return {}
+
+    @property
+    def fitted_(self) -> Fitted:
+        """Head, sizes, classes and learnt modules; ``NotFittedError`` before ``fit``."""
+        if self._fitted is None:
+            raise NotFittedError(
+                f"this {type(self).__name__} is not fitted: call fit(loader) first."
+            )
+        return self._fitted
+
+    @property
+    def parts(self) -> nn.ModuleDict:
+        """The learnt modules."""
+        return self.fitted_.parts
+
+    def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
+        """n draws for each input, independent between inputs: this uncertainty is the input's."""
+        check_count("n", n)
+        return lambda inputs: self(inputs).sample(n, generator)
+
+    def save(self, path: str | Path) -> None:
+        """Write settings and everything learnt to folder ``path``: safetensors + JSON, atomic."""
+        files.save(Path(path), self)
+
+    @classmethod
+    def load(cls, path: str | Path, model: nn.Module) -> Self:
+        """Read a saved method onto ``model``, a network of the kind it was fitted with.
+
+        Raises
+        ------
+        FileFormatError
+            If the folder is not ours, damaged, of another method, or does not fit ``model``.
+        """
+        return files.load(Path(path), cls, model)
+
+    def learnt(self) -> Iterable[tuple[str, nn.Module]]:
+        """The modules whose weights are saved."""
+        yield "parts", self.parts
+
+    def adopt(self, model: nn.Module) -> nn.Module:
+        """The network that is used, made of the one that was passed."""
+        return model
+
+    def locate(self, inputs: Inputs, classes: Tensor) -> Fitted:
+        """Head and sizes of the model by passes over one batch, and new parts."""
+        device = device_of(self.model)
+        inputs = to_device(inputs, device)
+        head = find_head(self.model, inputs, self.head)
+        seen = capture(self.model, head, inputs)
+        sizes = Sizes(seen.features.shape[1], seen.raw.shape[1], len(classes))
+        parts = nn.ModuleDict(self.build(sizes))
+        if head.parts is None:
+            parts["head"] = head.module
+        return Fitted(head, sizes, classes, parts.to(device))
+
+
+@dataclass(eq=False, kw_only=True)
+class OnePass(Baseline):
+    """A method whose distributions follow from one pass through the model."""
+
+    @abstractmethod
+    def embedding(self, seen: Captured) -> Embedding:
+        """Distributions from one pass, in eval mode and without gradients."""
+
+    def __call__(self, inputs: Inputs) -> Embedding:
+        """Distributions over the embeddings of a batch: one forward pass."""
+        head = self.fitted_.head
+        seen = capture(self.model, head, to_device(inputs, device_of(self.model)))
+        with evaluation_mode(self.parts):
+            return self.embedding(Captured(*map(at_least_float32, vars(seen).values())))
+
+
+def point_embedding(seen: Captured, score: Tensor, spherical: bool = True) -> Embedding:
+    """Point masses at the model's output (directions, if spherical) with a score [B]."""
+    mean = nn.functional.normalize(seen.output, dim=-1) if spherical else seen.output
+    return Embedding(Empirical(mean[None], spherical), score)

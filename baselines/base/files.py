@@ -1,0 +1,98 @@
+"""A fitted method as a folder: its settings as JSON, what it learnt as safetensors."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from baselines.base.training import Training
+from laplace_metric import files
+from laplace_metric.batches import device_of
+from laplace_metric.errors import FileFormatError
+from laplace_metric.heads import APPEND, Head, identity_head, named_head
+
+if TYPE_CHECKING:
+    from baselines.base.baseline import Baseline, Sizes
+
+KIND = files.Kind("method", "a saved method", 1)
+
+Method = TypeVar("Method", bound="Baseline")
+
+
+def save(folder: Path, method: Baseline) -> None:
+    """Write a fitted method."""
+    fitted = method.fitted_
+    content = {
+        "method": type(method).__name__,
+        "settings": settings(method),
+        "sizes": asdict(fitted.sizes),
+        "head": {"name": fitted.head.name, "normalized": fitted.head.normalized},
+        "network": files.fingerprint(fitted.head.module),
+    }
+    tensors = {
+        f"{part}.{name}": tensor
+        for part, module in method.learnt()
+        for name, tensor in module.state_dict().items()
+    }
+    files.write(folder, content, {"classes": fitted.classes, **tensors}, KIND)
+
+
+def settings(method: Baseline) -> dict[str, Any]:
+    """The fields that are plain values."""
+    shown = {f.name: getattr(method, f.name) for f in fields(method) if f.metadata.get("saved", 1)}
+    shown.pop("model")
+    return {k: asdict(v) if isinstance(v, Training) else v for k, v in shown.items()}
+
+
+def load(folder: Path, kind: type[Method], model: nn.Module) -> Method:
+    """Read what ``save`` wrote and put it on ``model``."""
+    content, tensors = files.read(folder, KIND)
+    if content.get("method") != kind.__name__:
+        raise FileFormatError(
+            f"{folder} holds a {content.get('method')}, not a {kind.__name__}: load it as that."
+        )
+    try:
+        return _restore(kind, model, content, tensors)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise FileFormatError(f"{folder} does not fit this model: {error}") from error
+
+
+def _restore(
+    kind: type[Method], model: nn.Module, content: dict[str, Any], tensors: dict[str, Tensor]
+) -> Method:
+    from baselines.base.baseline import Fitted, Sizes
+
+    values = dict(content["settings"])
+    if "training" in values:
+        values["training"] = Training(**values["training"])
+    method = kind(model, **values)
+    method.model = method.adopt(model)
+    sizes, device = Sizes(**content["sizes"]), device_of(model)
+    head = _head(method.model, content["head"], sizes)
+    with torch.random.fork_rng():
+        parts = nn.ModuleDict(method.build(sizes))
+    if head.parts is None:
+        parts["head"] = head.module
+    method._fitted = Fitted(head, sizes, tensors.pop("classes").to(device), parts.to(device))
+    for part, module in method.learnt():
+        own = {n[len(part) + 1 :]: t for n, t in tensors.items() if n.startswith(f"{part}.")}
+        module.load_state_dict(own)
+    if files.fingerprint(head.module) != content["network"]:
+        raise ValueError("the weights of its head differ from those it was fitted with")
+    parts.eval()
+    return method
+
+
+def _head(model: nn.Module, described: dict[str, Any], sizes: Sizes) -> Head:
+    name = described["name"]
+    found = named_head(model, name)
+    if found is not None:
+        return Head(name, found[0], described["normalized"], found[1])
+    if name != APPEND:
+        raise ValueError(f"it has no layer {name!r}")
+    like = next(model.parameters(), torch.empty(0))
+    return Head(name, identity_head(sizes.embedding, like), normalized=False, parts=None)

@@ -1,0 +1,128 @@
+"""A method that learns by gradient descent: every method's loop, on a copy of the model."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from baselines.base.baseline import UNSAVED, Fitted, OnePass
+from baselines.base.training import Training
+from laplace_metric.batches import Inputs, device_of, labelled_batches
+from laplace_metric.errors import LabelError
+from laplace_metric.heads import Captured, capture, run_captured
+from laplace_metric.training.loop import Step, descend, train_epochs, train_mode
+from laplace_metric.training.progress import Watcher
+from laplace_metric.training.randomness import own_randomness
+
+
+@dataclass(eq=False, kw_only=True)
+class Trained(OnePass):
+    """Subclasses give ``build``, ``objective`` and ``embedding``.
+
+    ``fit`` trains a deep copy of the model, which becomes ``method.model``; to ``fit`` once more
+    goes on from there with new parts. If it fails or is interrupted, nothing has changed.
+
+    Parameters
+    ----------
+    training : Training
+        Epochs, learning rate, seed and so on.
+
+    Attributes
+    ----------
+    losses_ : list of float
+        Mean loss of each epoch.
+    """
+
+    training: Training = Training()  # noqa: RUF009 (frozen)
+    losses_: list[float] = field(default_factory=list, init=False, repr=False, metadata=UNSAVED)
+
+    freezes_model = False
+    """Whether only the new parts learn, with the model in eval mode."""
+
+    @abstractmethod
+    def objective(self, seen: Captured, labels: Tensor) -> Tensor:
+        """The loss of a batch; ``labels`` [B] are class numbers 0..C-1."""
+
+    def views(self, inputs: Inputs, labels: Tensor) -> tuple[Inputs, Tensor]:
+        """What is shown for a batch: itself, or augmented views of it."""
+        return inputs, labels
+
+    def adopt(self, model: nn.Module) -> nn.Module:
+        """A copy that may be trained."""
+        return model if self.freezes_model else copy.deepcopy(model)
+
+    def watcher(self) -> Watcher:
+        """Told of epochs and steps."""
+        return Watcher()
+
+    def learnt(self) -> Iterator[tuple[str, nn.Module]]:
+        if not self.freezes_model:
+            yield "model", self.model
+        yield "parts", self.parts
+
+    def fit(self, loader: Iterable[Any], *, progress: bool = True) -> Trained:
+        """Train on a loader of ``(inputs, labels)`` that can be gone through again.
+
+        Raises
+        ------
+        HeadError, LabelError, NonFiniteError, EmptyLoaderError, InputError
+            Nothing changes if training fails or is interrupted.
+        """
+        before = self.model, self._fitted
+        device = device_of(self.model)
+        generator = torch.Generator().manual_seed(self.training.seed)
+        try:
+            with own_randomness(generator, device):
+                self.model = self.adopt(self.model)
+                self._fitted = self._start(loader, device)
+                self.losses_ = self._train(loader, device, progress)
+        except BaseException:
+            self.model, self._fitted = before
+            raise
+        return self
+
+    def _start(self, loader: Iterable[Any], device: torch.device) -> Fitted:
+        """Find head and classes, build the parts."""
+        batches = labelled_batches(loader, device, progress=False, description="")
+        first, labels = next(batches)
+        classes = torch.cat([labels, *(rest for _, rest in batches)]).unique()
+        if len(classes) < 2:
+            raise LabelError(f"labels hold the single class {classes.tolist()}: give two or more.")
+        return self.locate(first, classes)
+
+    def _train(self, loader: Iterable[Any], device: torch.device, progress: bool) -> list[float]:
+        trained = [module for _, module in self.learnt()]
+        optimizer, scheduler = self.training.optimize(
+            chain.from_iterable(module.parameters() for module in trained)
+        )
+        with train_mode(trained):
+            losses = train_epochs(
+                self._step(optimizer),
+                loader,
+                device,
+                epochs=self.training.epochs,
+                scheduler=scheduler,
+                show=progress,
+                watcher=self.watcher(),
+            ).losses
+        self.parts.eval()
+        self.model.eval()
+        return losses
+
+    def _step(self, optimizer: torch.optim.Optimizer) -> Step:
+        fitted = self.fitted_
+        run = capture if self.freezes_model else run_captured
+
+        def step(inputs: Inputs, labels: Tensor) -> float:
+            numbers = torch.searchsorted(fitted.classes, labels)
+            shown, numbers = self.views(inputs, numbers)
+            return descend(self.objective(run(self.model, fitted.head, shown), numbers), optimizer)
+
+        return step
