@@ -2,5 +2,6 @@
 
 from baselines.deterministic import Deterministic
 from baselines.mc_dropout import MCDropout
+from baselines.pfe import PFE
 
-__all__ = ["Deterministic", "MCDropout"]
+__all__ = ["PFE", "Deterministic", "MCDropout"]

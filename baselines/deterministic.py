@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from baselines.base import OnePass, point_embedding
+from baselines.base import OnePass
 from laplace_metric.batches import Inputs, device_of, labelled_batches
 from laplace_metric.contract import Draw, check_count
 from laplace_metric.embedding import Embedding
@@ -57,7 +57,7 @@ class Deterministic(OnePass):
         """Point masses at the model's embeddings."""
         norm = torch.linalg.vector_norm(seen.raw, dim=-1)
         score = norm.reciprocal() if self.score == "norm" else torch.zeros_like(norm)
-        return point_embedding(seen, score, self.spherical)
+        return self.points(seen, score)
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
         """n times the same embedder."""

@@ -1,6 +1,6 @@
 """What the methods share: the contract with files, one way to train, heads for an uncertainty."""
 
-from baselines.base.baseline import UNSAVED, Baseline, Fitted, OnePass, Sizes, point_embedding
+from baselines.base.baseline import UNSAVED, Baseline, Fitted, OnePass, Sizes
 from baselines.base.concentration import ConcentrationHead, perceptron
 from baselines.base.trained import Trained
 from baselines.base.training import Training
@@ -15,5 +15,4 @@ __all__ = [
     "Trained",
     "Training",
     "perceptron",
-    "point_embedding",
 ]

@@ -139,15 +139,17 @@ class OnePass(Baseline):
     def embedding(self, seen: Captured) -> Embedding:
         """Distributions from one pass, in eval mode and without gradients."""
 
+    def means(self, seen: Captured) -> Tensor:
+        """What is searched with [B, Z]: the model's output, of unit length if spherical."""
+        return nn.functional.normalize(seen.output, dim=-1) if self.spherical else seen.output
+
+    def points(self, seen: Captured, score: Tensor) -> Embedding:
+        """Point masses with a score [B]."""
+        return Embedding(Empirical(self.means(seen)[None], self.spherical), score)
+
     def __call__(self, inputs: Inputs) -> Embedding:
         """Distributions over the embeddings of a batch: one forward pass."""
         head = self.fitted_.head
         seen = capture(self.model, head, to_device(inputs, device_of(self.model)))
         with evaluation_mode(self.parts):
             return self.embedding(Captured(*map(at_least_float32, vars(seen).values())))
-
-
-def point_embedding(seen: Captured, score: Tensor, spherical: bool = True) -> Embedding:
-    """Point masses at the model's output (directions, if spherical) with a score [B]."""
-    mean = nn.functional.normalize(seen.output, dim=-1) if spherical else seen.output
-    return Embedding(Empirical(mean[None], spherical), score)

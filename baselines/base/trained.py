@@ -112,8 +112,8 @@ class Trained(OnePass):
                 show=progress,
                 watcher=self.watcher(),
             ).losses
-        self.parts.eval()
-        self.model.eval()
+        for module in trained:
+            module.eval()
         return losses
 
     def _step(self, optimizer: torch.optim.Optimizer) -> Step:

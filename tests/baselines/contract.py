@@ -30,13 +30,15 @@ class MethodContract:
         assert embedding.mean.shape == (60, 4)
         assert embedding.uncertainty.shape == (60,)
         assert bool(embedding.uncertainty.isfinite().all())
-        assert not embedding.mean.requires_grad and not embedding.uncertainty.requires_grad
+        assert not embedding.mean.requires_grad
+        assert not embedding.uncertainty.requires_grad
         if method.spherical:
             torch.testing.assert_close(embedding.mean.norm(dim=1), torch.ones(60))
         draws = method.sample(x[:7], 3, torch.Generator().manual_seed(0))
         assert draws.shape == (3, 7, 4)
         whole, labels = method.embed(loader, progress=False)
-        assert torch.equal(labels, y) and len(whole) == 60
+        assert torch.equal(labels, y)
+        assert len(whole) == 60
 
     def test_leaves_everything_alone(self, model, loader, data):
         model.train()

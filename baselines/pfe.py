@@ -1,0 +1,107 @@
+"""Probabilistic face embeddings (Shi and Jain 2019): a variance for each coordinate, learnt last.
+
+The embedder stays as it is; a head on its features predicts the variances of ``N(mu, diag(v))``
+from pairs of one class, by the mutual likelihood score (PFE, eq. 3)
+
+    s_ab = -1/2 sum_k [ (mu_ak - mu_bk)^2 / (v_ak + v_bk) + log(v_ak + v_bk) ]     loss = -mean s_ab
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from baselines.base import Sizes, Trained
+from baselines.base.pairs import check_rows, positive_pairs
+from laplace_metric.distributions import Gaussian
+from laplace_metric.embedding import Embedding
+from laplace_metric.heads import Captured
+
+
+class MutualLikelihoodLoss(nn.Module):
+    """``loss(embeddings, labels, variance)``: the score of the positive pairs, negated.
+
+    Examples
+    --------
+    >>> z, v = torch.tensor([[0.0], [2.0]]), torch.ones(2, 1)
+    >>> round(float(MutualLikelihoodLoss()(z, torch.zeros(2), v)), 4)  # (4/2 + log 2) / 2
+    1.3466
+    """
+
+    def forward(self, embeddings: Tensor, labels: Tensor, variance: Tensor) -> Tensor:
+        """Embeddings and variances [B, Z] -> scalar, in nats a pair."""
+        check_rows(embeddings, labels, variance=variance)
+        a, b = positive_pairs(labels)
+        total = variance[a] + variance[b]
+        squared = (embeddings[a] - embeddings[b]).square()
+        return (squared / total + total.log()).sum(-1).mean() / 2
+
+
+class SharedBatchNorm(nn.Module):
+    """Batch norm whose scale and shift are one number each, shared by all dimensions."""
+
+    def __init__(self, size: int, scale: float, shift: float) -> None:
+        super().__init__()
+        self.normalize = nn.BatchNorm1d(size, affine=False)
+        self.scale = nn.Parameter(torch.tensor(scale))
+        self.shift = nn.Parameter(torch.tensor(shift))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, Z] -> [B, Z]."""
+        return self.scale * self.normalize(x) + self.shift
+
+
+class LogVarianceHead(nn.Sequential):
+    """Features [B, D] -> log variances [B, Z]: linear, batch norm, ReLU, linear, batch norm."""
+
+    def __init__(self, sizes: Sizes, hidden: int, scale: float, shift: float) -> None:
+        super().__init__(
+            nn.Linear(sizes.features, hidden),
+            nn.BatchNorm1d(hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, sizes.embedding),
+            SharedBatchNorm(sizes.embedding, scale, shift),
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class PFE(Trained):
+    """A frozen embedder with a learnt variance; costs one forward pass and a small head.
+
+    ``uncertainty`` is the sum of the Z variances, in squared units of the embedding.
+
+    Parameters
+    ----------
+    hidden : int
+        Width of the head.
+    log_variance : float
+        Where the log variances start (the shift of the last batch norm; PFE's code: -7).
+
+    Examples
+    --------
+    >>> x, y = torch.randn(12, 4), torch.arange(12) % 3
+    >>> from baselines.base import Training
+    >>> method = PFE(nn.Linear(4, 2), training=Training(epochs=2)).fit([(x, y)], progress=False)
+    >>> method(x).variance.shape
+    torch.Size([12, 2])
+    """
+
+    hidden: int = 128
+    log_variance: float = -7.0
+
+    freezes_model = True
+
+    def build(self, sizes: Sizes) -> dict[str, nn.Module]:
+        head = LogVarianceHead(sizes, self.hidden, scale=1.0, shift=self.log_variance)
+        return {"log_variance": head, "loss": MutualLikelihoodLoss()}
+
+    def objective(self, seen: Captured, labels: Tensor) -> Tensor:
+        return self.parts["loss"](self.means(seen), labels, self._variance(seen))
+
+    def embedding(self, seen: Captured) -> Embedding:
+        return Embedding(Gaussian(self.means(seen), self._variance(seen)))
+
+    def _variance(self, seen: Captured) -> Tensor:
+        return self.parts["log_variance"](seen.features).exp()
