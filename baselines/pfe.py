@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from baselines.base import Sizes, Trained
+from baselines.base.log_variance import LogVarianceHead
 from baselines.base.pairs import check_rows, positive_pairs
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
@@ -25,6 +25,7 @@ class MutualLikelihoodLoss(nn.Module):
 
     Examples
     --------
+    >>> import torch
     >>> z, v = torch.tensor([[0.0], [2.0]]), torch.ones(2, 1)
     >>> round(float(MutualLikelihoodLoss()(z, torch.zeros(2), v)), 4)  # (4/2 + log 2) / 2
     1.3466
@@ -39,33 +40,6 @@ class MutualLikelihoodLoss(nn.Module):
         return (squared / total + total.log()).sum(-1).mean() / 2
 
 
-class SharedBatchNorm(nn.Module):
-    """Batch norm whose scale and shift are one number each, shared by all dimensions."""
-
-    def __init__(self, size: int, scale: float, shift: float) -> None:
-        super().__init__()
-        self.normalize = nn.BatchNorm1d(size, affine=False)
-        self.scale = nn.Parameter(torch.tensor(scale))
-        self.shift = nn.Parameter(torch.tensor(shift))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, Z] -> [B, Z]."""
-        return self.scale * self.normalize(x) + self.shift
-
-
-class LogVarianceHead(nn.Sequential):
-    """Features [B, D] -> log variances [B, Z]: linear, batch norm, ReLU, linear, batch norm."""
-
-    def __init__(self, sizes: Sizes, hidden: int, scale: float, shift: float) -> None:
-        super().__init__(
-            nn.Linear(sizes.features, hidden),
-            nn.BatchNorm1d(hidden),
-            nn.ReLU(),
-            nn.Linear(hidden, sizes.embedding),
-            SharedBatchNorm(sizes.embedding, scale, shift),
-        )
-
-
 @dataclass(eq=False, kw_only=True)
 class PFE(Trained):
     """A frozen embedder with a learnt variance; costs one forward pass and a small head.
@@ -74,6 +48,8 @@ class PFE(Trained):
 
     Parameters
     ----------
+    frozen : bool
+        False trains the embedder too.
     hidden : int
         Width of the head.
     log_variance : float
@@ -81,6 +57,7 @@ class PFE(Trained):
 
     Examples
     --------
+    >>> import torch
     >>> x, y = torch.randn(12, 4), torch.arange(12) % 3
     >>> from baselines.base import Training
     >>> method = PFE(nn.Linear(4, 2), training=Training(epochs=2)).fit([(x, y)], progress=False)
@@ -88,13 +65,14 @@ class PFE(Trained):
     torch.Size([12, 2])
     """
 
+    frozen: bool = True
     hidden: int = 128
     log_variance: float = -7.0
 
-    freezes_model = True
+    contrasts = True
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        head = LogVarianceHead(sizes, self.hidden, scale=1.0, shift=self.log_variance)
+        head = LogVarianceHead(sizes.features, self.hidden, sizes.embedding, self.log_variance)
         return {"log_variance": head, "loss": MutualLikelihoodLoss()}
 
     def objective(self, seen: Captured, labels: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -21,6 +21,8 @@ from laplace_metric.training.loop import Step, descend, train_epochs, train_mode
 from laplace_metric.training.progress import Watcher
 from laplace_metric.training.randomness import own_randomness
 
+Augment = Callable[[Any], Any]
+
 
 @dataclass(eq=False, kw_only=True)
 class Trained(OnePass):
@@ -33,6 +35,11 @@ class Trained(OnePass):
     ----------
     training : Training
         Epochs, learning rate, seed and so on.
+    frozen : bool
+        Whether only the new parts learn; the model stays as it is, in eval mode.
+    augment : function of a batch of inputs, or None
+        A random view of each. Methods that contrast pairs take two views of an input for its
+        positives and ignore the labels; the others see one view with its label.
 
     Attributes
     ----------
@@ -41,10 +48,12 @@ class Trained(OnePass):
     """
 
     training: Training = Training()  # noqa: RUF009 (frozen)
+    frozen: bool = False
+    augment: Augment | None = field(default=None, metadata=UNSAVED)
     losses_: list[float] = field(default_factory=list, init=False, repr=False, metadata=UNSAVED)
 
-    freezes_model = False
-    """Whether only the new parts learn, with the model in eval mode."""
+    contrasts = False
+    """Whether the objective is about pairs of the batch, so that labels only say which are one."""
 
     @abstractmethod
     def objective(self, seen: Captured, labels: Tensor) -> Tensor:
@@ -52,18 +61,28 @@ class Trained(OnePass):
 
     def views(self, inputs: Inputs, labels: Tensor) -> tuple[Inputs, Tensor]:
         """What is shown for a batch: itself, or augmented views of it."""
-        return inputs, labels
+        if self.augment is None:
+            return inputs, labels
+        if not self.contrasts:
+            return self.augment(inputs), labels
+        numbers = torch.arange(len(labels), device=labels.device)
+        return torch.cat([self.augment(inputs), self.augment(inputs)]), numbers.repeat(2)
+
+    def look(self, inputs: Inputs) -> Captured:
+        """One pass in training."""
+        run = capture if self.frozen else run_captured
+        return run(self.model, self.fitted_.head, inputs)
 
     def adopt(self, model: nn.Module) -> nn.Module:
         """A copy that may be trained."""
-        return model if self.freezes_model else copy.deepcopy(model)
+        return model if self.frozen else copy.deepcopy(model)
 
     def watcher(self) -> Watcher:
         """Told of epochs and steps."""
         return Watcher()
 
     def learnt(self) -> Iterator[tuple[str, nn.Module]]:
-        if not self.freezes_model:
+        if not self.frozen:
             yield "model", self.model
         yield "parts", self.parts
 
@@ -117,12 +136,10 @@ class Trained(OnePass):
         return losses
 
     def _step(self, optimizer: torch.optim.Optimizer) -> Step:
-        fitted = self.fitted_
-        run = capture if self.freezes_model else run_captured
+        classes = self.fitted_.classes
 
         def step(inputs: Inputs, labels: Tensor) -> float:
-            numbers = torch.searchsorted(fitted.classes, labels)
-            shown, numbers = self.views(inputs, numbers)
-            return descend(self.objective(run(self.model, fitted.head, shown), numbers), optimizer)
+            shown, numbers = self.views(inputs, torch.searchsorted(classes, labels))
+            return descend(self.objective(self.look(shown), numbers), optimizer)
 
         return step

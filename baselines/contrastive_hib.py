@@ -1,0 +1,89 @@
+"""Hedged instance embeddings on the sphere (Kirchhof et al. 2023a, eq. 54; 2023b, B.6).
+
+    p_ij = mean_s sigmoid(t z_i^s.z_j^s + b),   z_i^s ~ vMF(mu_i, kappa_i)
+    loss = mean_same -log p - mean_different log(1 - p)
+
+There is no prior on kappa, as in both papers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from baselines.base import Directional, Sizes
+from baselines.base.matching import matching_loss
+from baselines.base.pairs import check_rows
+from laplace_metric.contract import check_count
+from laplace_metric.distributions import VonMisesFisher
+
+
+class ContrastiveHIBLoss(nn.Module):
+    """``loss(embeddings, labels, concentration)``, in nats.
+
+    Parameters
+    ----------
+    scale : float > 0
+        t; 8 to 64 in URL.
+    shift : float
+        b; -8 to 8. Draws match where their cosine exceeds -b/t.
+    n_samples : int
+        16 in URL.
+
+    Examples
+    --------
+    >>> z, y = nn.functional.normalize(torch.randn(6, 3), dim=1), torch.arange(6) % 2
+    >>> bool(ContrastiveHIBLoss()(z, y, torch.full((6,), 50.0)) > 0)
+    True
+    """
+
+    def __init__(self, *, scale: float = 16.0, shift: float = -8.0, n_samples: int = 16) -> None:
+        super().__init__()
+        check_count("n_samples", n_samples)
+        self.scale, self.shift, self.n_samples = scale, shift, n_samples
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        concentration: Tensor,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Directions [B, Z] and concentrations [B] -> scalar."""
+        check_rows(embeddings, labels, concentration=concentration)
+        mu = nn.functional.normalize(embeddings, dim=-1)
+        z = VonMisesFisher(mu, concentration).rsample((self.n_samples,), generator=generator)
+        return matching_loss(self.scale * z @ z.mT + self.shift, labels)
+
+
+@dataclass(eq=False, kw_only=True)
+class ContrastiveHIB(Directional):
+    """vMF embeddings trained by matching probabilities; see ``Directional`` for the embeddings.
+
+    Parameters
+    ----------
+    scale, shift : float
+    n_samples : int
+        Draws in training.
+
+    Examples
+    --------
+    >>> from baselines.base import Training
+    >>> x, y = torch.randn(12, 4), torch.arange(12) % 3
+    >>> method = ContrastiveHIB(nn.Linear(4, 3), training=Training(epochs=2))
+    >>> method.fit([(x, y)], progress=False)(x).uncertainty.shape
+    torch.Size([12])
+    """
+
+    scale: float = 16.0
+    shift: float = -8.0
+    n_samples: int = 16
+
+    contrasts = True
+
+    def make_loss(self, sizes: Sizes) -> nn.Module:
+        return ContrastiveHIBLoss(
+            scale=self.scale, shift=self.shift, n_samples=self.n_samples
+        )

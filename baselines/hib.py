@@ -1,0 +1,132 @@
+"""Hedged instance embeddings (Oh et al. 2019): Gaussian embeddings that match by their samples.
+
+    p_ij = mean_{s,t} sigmoid(-a |z_i^s - z_j^t| + b),      z_i^s ~ N(mu_i, diag(v_i))
+    loss = mean_same -log p + mean_different -log(1 - p) + beta mean_i KL( N(mu_i, v_i) || N(0, I) )
+    KL   = 1/2 sum_k (v_k + mu_k^2 - 1 - log v_k)
+
+Every draw of i meets every draw of j, as in the paper; a > 0 and b are learnt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from baselines.base import Sizes, Trained
+from baselines.base.concentration import inverse_softplus
+from baselines.base.log_variance import LogVarianceHead
+from baselines.base.matching import matching_loss
+from baselines.base.pairs import check_rows
+from laplace_metric.contract import check_count
+from laplace_metric.distributions import Gaussian
+from laplace_metric.embedding import Embedding
+from laplace_metric.heads import Captured
+
+
+class HedgedInstanceLoss(nn.Module):
+    """``loss(embeddings, labels, variance)``, in nats.
+
+    Parameters
+    ----------
+    kl_weight : float
+        beta; 1e-4 in both papers.
+    n_samples : int
+        Draws of each embedding (8 in LAM, so 64 of each pair).
+    scale, shift : float
+        Where a and b start.
+
+    Examples
+    --------
+    >>> loss = HedgedInstanceLoss()
+    >>> z, y = torch.randn(6, 2), torch.arange(6) % 2
+    >>> bool(loss(z, y, torch.full((6, 2), 0.1)) > 0)
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        kl_weight: float = 1e-4,
+        n_samples: int = 8,
+        scale: float = 8.0,
+        shift: float = 8.0,
+    ) -> None:
+        super().__init__()
+        check_count("n_samples", n_samples)
+        self.kl_weight, self.n_samples = kl_weight, n_samples
+        self.raw_scale = nn.Parameter(torch.tensor(inverse_softplus(scale)))
+        self.shift = nn.Parameter(torch.tensor(shift))
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        variance: Tensor,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Means and variances [B, Z] -> scalar."""
+        check_rows(embeddings, labels, variance=variance)
+        s, b = self.n_samples, len(embeddings)
+        noise = torch.randn(
+            (s, *embeddings.shape),
+            generator=generator,
+            dtype=embeddings.dtype,
+            device=embeddings.device,
+        )
+        z = (embeddings + variance.sqrt() * noise).flatten(0, 1)
+        distance = torch.cdist(z, z).view(s, b, s, b).transpose(1, 2).reshape(s * s, b, b)
+        a = nn.functional.softplus(self.raw_scale)
+        match = matching_loss(self.shift - a * distance, labels)
+        return match + self.kl_weight * kl_to_standard_normal(embeddings, variance).mean()
+
+
+def kl_to_standard_normal(mean: Tensor, variance: Tensor) -> Tensor:
+    """``KL( N(mu, diag(v)) || N(0, I) )`` [...] of means and variances [..., Z], in nats.
+
+    Examples
+    --------
+    >>> kl_to_standard_normal(torch.ones(1, 2), torch.ones(1, 2))
+    tensor([1.])
+    """
+    return (variance + mean.square() - 1 - variance.log()).sum(-1) / 2
+
+
+@dataclass(eq=False, kw_only=True)
+class HIB(Trained):
+    """Gaussian embeddings, trained with their embedder; costs one forward pass and a small head.
+
+    ``uncertainty`` is the sum of the Z variances, in squared units of the embedding.
+
+    Parameters
+    ----------
+    hidden : int
+        Width of the variance head (that of PFE, as in LAM).
+    log_variance : float
+        Where the log variances start.
+    kl_weight : float
+    n_samples : int
+        Draws of each embedding in training.
+    """
+
+    hidden: int = 128
+    log_variance: float = -5.0
+    kl_weight: float = 1e-4
+    n_samples: int = 8
+
+    contrasts = True
+
+    def build(self, sizes: Sizes) -> dict[str, nn.Module]:
+        head = LogVarianceHead(sizes.features, self.hidden, sizes.embedding, self.log_variance)
+        loss = HedgedInstanceLoss(kl_weight=self.kl_weight, n_samples=self.n_samples)
+        return {"log_variance": head, "loss": loss}
+
+    def objective(self, seen: Captured, labels: Tensor) -> Tensor:
+        return self.parts["loss"](self.means(seen), labels, self._variance(seen))
+
+    def embedding(self, seen: Captured) -> Embedding:
+        return Embedding(Gaussian(self.means(seen), self._variance(seen)))
+
+    def _variance(self, seen: Captured) -> Tensor:
+        return self.parts["log_variance"](seen.features).exp()

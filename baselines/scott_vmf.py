@@ -1,0 +1,103 @@
+"""The von Mises-Fisher loss of Scott, Gallagher and Mozer (2021).
+
+Classes are ``vMF(w_c/|w_c|, |w_c|)`` and embeddings ``z_s ~ vMF(mu, kappa)``:
+
+    loss = -mean_s log [ C(|w_y|) e^{w_y.z_s} / sum_c C(|w_c|) e^{w_c.z_s} ]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from baselines.base import Directional, Sizes
+from baselines.base.pairs import check_rows
+from laplace_metric.contract import check_count
+from laplace_metric.distributions import VonMisesFisher, log_vmf_normalizer
+
+
+class VMFLoss(nn.Module):
+    """``loss(embeddings, labels, concentration)``, in nats.
+
+    Parameters
+    ----------
+    n_classes, embedding_size : int
+        C and Z; labels are 0..C-1.
+    class_concentration : float > 0
+        Where |w_c| starts; it is learnt.
+    n_samples : int
+        Draws of each embedding (10 in the paper).
+
+    Examples
+    --------
+    >>> z, y = nn.functional.normalize(torch.randn(6, 3), dim=1), torch.arange(6) % 2
+    >>> bool(VMFLoss(2, 3)(z, y, torch.full((6,), 50.0)) > 0)
+    True
+    """
+
+    def __init__(
+        self,
+        n_classes: int,
+        embedding_size: int,
+        *,
+        class_concentration: float = 16.0,
+        n_samples: int = 10,
+    ) -> None:
+        super().__init__()
+        check_count("n_samples", n_samples)
+        self.n_samples = n_samples
+        start = nn.functional.normalize(torch.randn(n_classes, embedding_size), dim=-1)
+        self.weight = nn.Parameter(class_concentration * start)
+
+    def logits(self, z: Tensor) -> Tensor:
+        """``log C(|w_c|) + w_c.z`` [..., C] of directions z [..., Z]."""
+        kappa = torch.linalg.vector_norm(self.weight, dim=-1)
+        return z @ self.weight.mT + log_vmf_normalizer(kappa, self.weight.shape[-1])
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        concentration: Tensor,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Directions [B, Z] and concentrations [B] -> scalar."""
+        check_rows(embeddings, labels, concentration=concentration)
+        mu = nn.functional.normalize(embeddings, dim=-1)
+        z = VonMisesFisher(mu, concentration).rsample((self.n_samples,), generator=generator)
+        logits = self.logits(z)
+        return nn.functional.cross_entropy(logits.flatten(0, 1), labels.repeat(self.n_samples))
+
+
+@dataclass(eq=False, kw_only=True)
+class ScottVMF(Directional):
+    """vMF embeddings among vMF classes; by default kappa is the length of the embedding.
+
+    Parameters
+    ----------
+    class_concentration : float > 0
+    n_samples : int
+        Draws in training.
+
+    Examples
+    --------
+    >>> from baselines.base import Training
+    >>> x, y = torch.randn(12, 4), torch.arange(12) % 3
+    >>> method = ScottVMF(nn.Linear(4, 3), training=Training(epochs=2))
+    >>> method.fit([(x, y)], progress=False)(x).uncertainty.shape
+    torch.Size([12])
+    """
+
+    concentration: str = "norm"
+    class_concentration: float = 16.0
+    n_samples: int = 10
+
+    def make_loss(self, sizes: Sizes) -> nn.Module:
+        return VMFLoss(
+            sizes.classes,
+            sizes.embedding,
+            class_concentration=self.class_concentration,
+            n_samples=self.n_samples,
+        )
