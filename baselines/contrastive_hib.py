@@ -84,6 +84,4 @@ class ContrastiveHIB(Directional):
     contrasts = True
 
     def make_loss(self, sizes: Sizes) -> nn.Module:
-        return ContrastiveHIBLoss(
-            scale=self.scale, shift=self.shift, n_samples=self.n_samples
-        )
+        return ContrastiveHIBLoss(scale=self.scale, shift=self.shift, n_samples=self.n_samples)

@@ -110,6 +110,4 @@ class MCInfoNCE(Directional):
     contrasts = True
 
     def make_loss(self, sizes: Sizes) -> nn.Module:
-        return MCInfoNCELoss(
-            inverse_temperature=self.inverse_temperature, n_samples=self.n_samples
-        )
+        return MCInfoNCELoss(inverse_temperature=self.inverse_temperature, n_samples=self.n_samples)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 
 import torch
@@ -49,4 +50,5 @@ class MetricLearning(NormCertain):
     loss: nn.Module | None = field(default=None, metadata=UNSAVED)
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        return {"loss": ContrastiveLoss(neg_margin=0.5) if self.loss is None else self.loss}
+        loss = ContrastiveLoss(neg_margin=0.5) if self.loss is None else copy.deepcopy(self.loss)
+        return {"loss": loss}

@@ -3,8 +3,8 @@
     rho_c(z) = C(|K mu|) e^{(K mu).(K z)/|K z|} |det K| / |K z|^Z,     K = diag(k_c) > 0
     s(p, rho_c) = log mean_s rho_c(z_s),  z_s ~ p = vMF(mu, kappa);    softmax over classes
 
-rho_c is the density of ``K^-1 y / |K^-1 y|`` with ``y ~ vMF(K mu / |K mu|, |K mu|)``, normalised; the
-paper leaves out the factor of z in it.
+rho_c is the density of ``K^-1 y / |K^-1 y|`` with ``y ~ vMF(K mu / |K mu|, |K mu|)``; the paper
+leaves out its factor ``|K z|^-Z``, so that what it prints is not normalised.
 """
 
 from __future__ import annotations

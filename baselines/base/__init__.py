@@ -2,6 +2,7 @@
 
 from baselines.base.baseline import UNSAVED, Baseline, Fitted, OnePass, Sizes
 from baselines.base.concentration import ConcentrationHead, perceptron
+from baselines.base.directional import Directional
 from baselines.base.trained import Trained
 from baselines.base.training import Training
 
@@ -9,6 +10,7 @@ __all__ = [
     "UNSAVED",
     "Baseline",
     "ConcentrationHead",
+    "Directional",
     "Fitted",
     "OnePass",
     "Sizes",

@@ -20,7 +20,7 @@ CONCENTRATIONS = ("head", "norm")
 
 
 class NormConcentration(nn.Module):
-    """``kappa = c |z|`` of the raw embedding, where the first batch sets c for a mean of ``initial``.
+    """``kappa = c |z|`` of the raw embedding; the first batch sets c for a mean of ``initial``.
 
     Examples
     --------

@@ -75,7 +75,10 @@ class Trained(OnePass):
 
     def adopt(self, model: nn.Module) -> nn.Module:
         """A copy that may be trained."""
-        return model if self.frozen else copy.deepcopy(model)
+        if self.frozen:
+            return model
+        copied, self.head = copy.deepcopy((model, self.head))  # a head stays one of the model's
+        return copied
 
     def watcher(self) -> Watcher:
         """Told of epochs and steps."""
@@ -94,7 +97,7 @@ class Trained(OnePass):
         HeadError, LabelError, NonFiniteError, EmptyLoaderError, InputError
             Nothing changes if training fails or is interrupted.
         """
-        before = self.model, self._fitted
+        before = self.model, self.head, self._fitted
         device = device_of(self.model)
         generator = torch.Generator().manual_seed(self.training.seed)
         try:
@@ -103,7 +106,7 @@ class Trained(OnePass):
                 self._fitted = self._start(loader, device)
                 self.losses_ = self._train(loader, device, progress)
         except BaseException:
-            self.model, self._fitted = before
+            self.model, self.head, self._fitted = before
             raise
         return self
 

@@ -1,0 +1,162 @@
+"""Deep ensembles (Lakshminarayanan et al. 2017) of embedders, aligned before they are averaged."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from baselines.base import UNSAVED, Baseline, Sizes, Training
+from baselines.metric_learning import MetricLearning
+from baselines.procrustes import align
+from laplace_metric.batches import Inputs, call_model, device_of, labelled_batches, to_device
+from laplace_metric.contract import Draw, check_count
+from laplace_metric.distributions import Empirical
+from laplace_metric.embedding import Embedding
+from laplace_metric.errors import LaplaceMetricWarning
+from laplace_metric.evaluation_mode import evaluation_mode
+from laplace_metric.jacobians import at_least_float32
+from laplace_metric.training.randomness import own_randomness
+
+
+@dataclass(eq=False, kw_only=True)
+class DeepEnsemble(Baseline):
+    """M embedders that are trained from new weights; costs M trainings and M forward passes.
+
+    ``uncertainty`` is the summed variance of the members' embeddings (on the sphere 1 - R^2 of
+    their directions). Members learn latent spaces that are turned against one another; they are
+    brought together by orthogonal Procrustes on the embeddings of the loader (``align=False`` shows
+    what happens without: the members' mean is no embedding).
+
+    Parameters
+    ----------
+    model : nn.Module
+        The architecture: each member is a copy with its layers initialised anew.
+    n_members : int
+        5 in LAM.
+    loss : nn.Module or None
+        As in ``MetricLearning``.
+    align : bool
+    training : Training
+        Of each member; member m has seed + m.
+
+    Examples
+    --------
+    >>> x, y = torch.randn(12, 4), torch.arange(12) % 3
+    >>> method = DeepEnsemble(nn.Linear(4, 3), n_members=2, training=Training(epochs=2))
+    >>> method.fit([(x, y)], progress=False).sample(x, 2).shape
+    torch.Size([2, 12, 3])
+    """
+
+    n_members: int = 5
+    loss: nn.Module | None = field(default=None, metadata=UNSAVED)
+    align: bool = True
+    training: Training = Training()  # noqa: RUF009 (frozen)
+    losses_: list[list[float]] = field(default_factory=list, init=False, metadata=UNSAVED)
+
+    def __post_init__(self) -> None:
+        check_count("n_members", self.n_members)
+
+    def build(self, sizes: Sizes) -> dict[str, nn.Module]:
+        members = nn.ModuleList(copy.deepcopy(self.model) for _ in range(self.n_members))
+        return {"members": members, "rotations": Rotations(self.n_members, sizes.embedding)}
+
+    def fit(self, loader: Iterable[Any], *, progress: bool = True) -> DeepEnsemble:
+        """Train the members one after the other, then align them.
+
+        Raises
+        ------
+        HeadError, LabelError, NonFiniteError, EmptyLoaderError
+            Nothing changes if training fails or is interrupted.
+        """
+        device = device_of(self.model)
+        batches = labelled_batches(loader, device, progress=False, description="")
+        fitted = self.locate(next(batches)[0], torch.empty(0, dtype=torch.long))
+        members = [self._member(m).fit(loader, progress=progress) for m in range(self.n_members)]
+        fitted.parts["members"] = nn.ModuleList(member.model for member in members)
+        if self.align:
+            seen = _embed_all(fitted.parts["members"], loader, device, self.spherical)
+            fitted.parts["rotations"].values.copy_(align(seen))
+        self._fitted, self.losses_ = fitted, [member.losses_ for member in members]
+        return self
+
+    def _member(self, number: int) -> MetricLearning:
+        training = replace(self.training, seed=self.training.seed + number)
+        model, head = copy.deepcopy((self.model, self.head))
+        with own_randomness(torch.Generator().manual_seed(training.seed), device_of(model)):
+            initialise(model)
+        return MetricLearning(
+            model, head=head, spherical=self.spherical, loss=self.loss, training=training
+        )
+
+    def __call__(self, inputs: Inputs) -> Embedding:
+        """The members' embeddings, turned into one space."""
+        return Embedding(Empirical(self._turned(inputs), self.spherical))
+
+    def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
+        """n members, the same for every input: each once for n = M, else with replacement."""
+        check_count("n", n)
+        m = self.n_members
+        which = torch.arange(m) if n == m else torch.randint(m, (n,), generator=generator)
+        return lambda inputs: self._turned(inputs)[which]
+
+    def _turned(self, inputs: Inputs) -> Tensor:
+        inputs = to_device(inputs, device_of(self.model))
+        embeddings = _embed(self.parts["members"], inputs, self.spherical)
+        return embeddings @ self.parts["rotations"].values
+
+
+class Rotations(nn.Module):
+    """M orthogonal matrices [M, Z, Z], the identity before they are learnt."""
+
+    values: Tensor
+
+    def __init__(self, n_members: int, size: int) -> None:
+        super().__init__()
+        self.register_buffer("values", torch.eye(size).repeat(n_members, 1, 1))
+
+
+def initialise(model: nn.Module) -> None:
+    """Draw the weights of every layer anew, from torch's global generator.
+
+    Warns
+    -----
+    LaplaceMetricWarning
+        If parameters belong to modules without ``reset_parameters``: they stay as they are.
+    """
+    kept = 0
+    for module in model.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+        else:
+            kept += sum(p.numel() for p in module.parameters(recurse=False))
+    if kept:
+        warnings.warn(
+            f"{kept} parameters belong to modules without reset_parameters and start from the same "
+            "values in every member: give such a module that method.",
+            LaplaceMetricWarning,
+            stacklevel=4,
+        )
+
+
+def _embed(members: Iterable[nn.Module], inputs: Inputs, spherical: bool) -> Tensor:
+    """[M, B, Z]."""
+    outputs = []
+    for member in members:
+        with evaluation_mode(member):
+            outputs.append(at_least_float32(call_model(member, inputs)))
+    stacked = torch.stack(outputs)
+    return nn.functional.normalize(stacked, dim=-1) if spherical else stacked
+
+
+def _embed_all(
+    members: Iterable[nn.Module], loader: Iterable[Any], device: torch.device, spherical: bool
+) -> Tensor:
+    """[M, N, Z] of a loader."""
+    batches = labelled_batches(loader, device, progress=False, description="")
+    return torch.cat([_embed(members, inputs, spherical) for inputs, _ in batches], dim=1)

@@ -1,0 +1,159 @@
+"""Contrastive learning with an explicit concentration (unnormalised vMF, l2-regularised).
+
+For each positive pair, with cos_ij = mu_i.mu_j,
+
+    loss = mean_ij [ -l_a (k_i + k_j) cos_ij + l_r (k_i^2 + k_j^2) ] + base(mu)
+
+(eqs. 6, 10 and 11). For fixed directions its minimum is k = l_a cos / (2 l_r): k is a regression of
+the cosine of two views. The normaliser of the von Mises-Fisher density is left out on purpose, so k
+is a certainty, not the concentration of a likelihood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from pytorch_metric_learning.losses import NTXentLoss
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from baselines.base import Directional, Sizes
+from baselines.base.pairs import check_rows, positive_pairs
+from baselines.base.view_losses import BYOLLoss, SimSiamLoss, SwAVLoss
+from laplace_metric.batches import Inputs, call_model
+from laplace_metric.errors import UnknownNameError
+from laplace_metric.heads import Captured
+from laplace_metric.training.progress import Progress, Watcher
+
+BASES = ("simclr", "simsiam", "byol", "swav")
+
+
+class ExplicitConcentrationLoss(nn.Module):
+    """``loss(embeddings, labels, concentration)``.
+
+    Parameters
+    ----------
+    base : nn.Module
+        ``base(embeddings, labels)``, the contrastive loss.
+    align, regularize : float >= 0
+        l_a = 0.05 and l_r = 0.005 in the paper.
+
+    Examples
+    --------
+    >>> loss = ExplicitConcentrationLoss(NTXentLoss(temperature=0.5))
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 1])
+    >>> loss(z, y, torch.ones(4)) - NTXentLoss(temperature=0.5)(z, y)  # cosine 0: 0.005 (1 + 1)
+    tensor(0.0100)
+    """
+
+    def __init__(self, base: nn.Module, *, align: float = 0.05, regularize: float = 0.005) -> None:
+        super().__init__()
+        self.base, self.align, self.regularize = base, align, regularize
+
+    def forward(
+        self, embeddings: Tensor, labels: Tensor, concentration: Tensor, **base: Any
+    ) -> Tensor:
+        """Embeddings [B, Z] and k [B] -> scalar; further arguments go to the base loss."""
+        check_rows(embeddings, labels, concentration=concentration)
+        i, j = positive_pairs(labels)
+        k, mu = concentration, nn.functional.normalize(embeddings, dim=-1)
+        cosine = (mu[i] * mu[j]).sum(-1)
+        aligned = self.align * (k[i] + k[j]) * cosine
+        squared = self.regularize * (k[i].square() + k[j].square())
+        return (squared - aligned).mean() + self.base(embeddings, labels, **base)
+
+
+class MovingTarget(Watcher):
+    """BYOL's target: an exponential moving average of the network, one update a step."""
+
+    def __init__(self, model: nn.Module, momentum: float) -> None:
+        self.model = model
+        self.average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(momentum))
+
+    @torch.no_grad()
+    def __call__(self, inputs: Inputs) -> Tensor:
+        """Its embeddings."""
+        return call_model(self.average.module, inputs)
+
+    def step_done(self, progress: Progress) -> None:
+        self.average.update_parameters(self.model)
+
+
+@dataclass(eq=False, kw_only=True)
+class ExplicitConcentration(Directional):
+    """Directions with a learnt certainty k; costs one forward pass and a small head.
+
+    Give ``augment`` for the self-supervised setting of the paper; without it, inputs of one class
+    are views of one another. SimSiam, BYOL and SwAV are made for views.
+
+    Parameters
+    ----------
+    base : "simclr" | "simsiam" | "byol" | "swav"
+    align, regularize : float >= 0
+    temperature : float > 0
+        Of SimCLR.
+    momentum : float in (0, 1)
+        Of BYOL's target network (0.99 and more in the paper; a short training needs less).
+    n_prototypes : int
+        Of SwAV.
+
+    Examples
+    --------
+    >>> from baselines.base import Training
+    >>> x, y = torch.randn(12, 4), torch.arange(12) % 3
+    >>> method = ExplicitConcentration(nn.Linear(4, 3), training=Training(epochs=2))
+    >>> method.fit([(x, y)], progress=False)(x).uncertainty.shape
+    torch.Size([12])
+    """
+
+    base: str = "simclr"
+    initial_concentration: float | None = 5.0
+    align: float = 0.05
+    regularize: float = 0.005
+    temperature: float = 0.5
+    momentum: float = 0.99
+    n_prototypes: int = 30
+
+    contrasts = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.base not in BASES:
+            raise UnknownNameError("base", self.base, BASES)
+        self._target: MovingTarget | None = None
+
+    def make_loss(self, sizes: Sizes) -> nn.Module:
+        bases: dict[str, nn.Module] = {
+            "simclr": NTXentLoss(temperature=self.temperature),
+            "simsiam": SimSiamLoss(sizes.embedding),
+            "byol": BYOLLoss(sizes.embedding),
+            "swav": SwAVLoss(sizes.embedding, self.n_prototypes),
+        }
+        return ExplicitConcentrationLoss(
+            bases[self.base], align=self.align, regularize=self.regularize
+        )
+
+    def fit(self, loader: Iterable[Any], *, progress: bool = True) -> ExplicitConcentration:
+        """See ``Trained.fit``; BYOL's target network is dropped at the end."""
+        try:
+            super().fit(loader, progress=progress)
+        finally:
+            self._target = None
+        return self
+
+    def watcher(self) -> Watcher:
+        if self.base != "byol":
+            return Watcher()
+        self._target = MovingTarget(self.model, self.momentum)
+        return self._target
+
+    def look(self, inputs: Inputs) -> Captured:
+        self._target_output = None if self._target is None else self._target(inputs)
+        return super().look(inputs)
+
+    def objective(self, seen: Captured, labels: Tensor) -> Tensor:
+        target = {} if self._target is None else {"target": self._target_output}
+        return self.parts["loss"](self.means(seen), labels, self.kappa(seen), **target)

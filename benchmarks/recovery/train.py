@@ -1,0 +1,84 @@
+"""Learn the posteriors of a process from its pairs: first mu, then kappa."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from tqdm.auto import tqdm
+
+from benchmarks.recovery.encoders import LOSSES, Encoder
+from benchmarks.recovery.process import Process
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Of one run; ``FULL`` is the paper's, except that a step's negatives are shared."""
+
+    batch: int
+    negatives: int
+    draws: int
+    steps: tuple[int, int]  # of mu, of kappa
+    hidden: tuple[int, ...]
+    learning_rate: float
+
+
+FULL = Budget(512, 512, 512, (50_000, 50_000), (100, 500, 500, 500, 500, 100), 1e-4)
+REDUCED = Budget(256, 256, 16, (2_500, 1_500), (100, 200, 200, 100), 1e-3)
+SMOKE = Budget(64, 64, 4, (20, 20), (16, 16), 1e-3)
+BUDGETS = {"full": FULL, "reduced": REDUCED, "smoke": SMOKE}
+
+
+def train(
+    process: Process, loss: str, budget: Budget, seed: int, progress: bool = True
+) -> tuple[Encoder, list[float]]:
+    """An encoder and the mean loss of each hundredth of the training."""
+    setting = process.setting
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        encoder = Encoder(
+            setting.dimension, budget.hidden, (setting.smallest, setting.largest)
+        )
+        curve: list[float] = []
+        for network, steps in zip((encoder.location, encoder.certainty), budget.steps, strict=True):
+            curve += _phase(process, encoder, network, loss, budget, steps, progress)
+    return encoder.eval(), curve
+
+
+def _phase(
+    process: Process,
+    encoder: Encoder,
+    learning: nn.Module,
+    loss: str,
+    budget: Budget,
+    steps: int,
+    progress: bool,
+) -> list[float]:
+    """One network learns and the other stands still; the rate falls to a tenth three times."""
+    for parameter in encoder.parameters():
+        parameter.requires_grad_(False)
+    for parameter in learning.parameters():
+        parameter.requires_grad_(True)
+    optimizer = torch.optim.Adam(learning.parameters(), lr=budget.learning_rate)
+    quarters = torch.optim.lr_scheduler.MultiStepLR(
+        optimizer, [steps // 4, steps // 2, 3 * steps // 4], gamma=0.1
+    )
+    values = []
+    for _ in tqdm(range(steps), disable=not progress):
+        x, positive = process.pairs(budget.batch)
+        negative = process.inputs(budget.negatives)
+        posteriors = (encoder(part) for part in (x, positive, negative))
+        value = LOSSES[loss](*posteriors, budget.draws)
+        optimizer.zero_grad()
+        torch.autograd.backward(value)
+        optimizer.step()
+        quarters.step()
+        values.append(float(value))
+    return chunk_means(values, 50)
+
+
+def chunk_means(values: Iterable[float], n: int) -> list[float]:
+    """Means of n consecutive parts."""
+    return [float(part.mean()) for part in torch.tensor(list(values)).tensor_split(n) if len(part)]

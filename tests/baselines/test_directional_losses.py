@@ -1,0 +1,175 @@
+"""The von Mises-Fisher losses against quadrature on the circle: value and gradients."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from baselines.contrastive_hib import ContrastiveHIBLoss
+from baselines.elk import ELKPairLoss, ELKProxyLoss
+from baselines.mcinfonce import MCInfoNCELoss, contrast
+from baselines.nivmf import NivMFLoss
+from baselines.scott_vmf import VMFLoss
+from tests.baselines.circle import nodes, parameters, points, weights
+
+DRAWS = 60_000
+T = 4.0
+
+
+def expect_pairs(function, w):
+    """E function(z0, z1, z2) by quadrature; function of cosines (01, 02, 12) -> [n, n, n]."""
+    x = nodes()[1]
+    cosine = x @ x.T
+    values = function(cosine[:, :, None], cosine[:, None, :], cosine[None, :, :])
+    return torch.einsum("a,b,c,abc->", w[0], w[1], w[2], values)
+
+
+def mcinfonce(angle, kappa):
+    """Anchor 0 and anchor 1, each with the other as its positive and 2 as its negative."""
+    w = weights(angle, kappa)
+    first = expect_pairs(lambda p, n, _: torch.sigmoid(T * (p - n)), w)
+    second = expect_pairs(lambda p, _, n: torch.sigmoid(T * (p - n)), w)
+    return -(first.log() + second.log()) / 2
+
+
+def contrastive_hib(angle, kappa):
+    w, x = weights(angle, kappa), nodes()[1]
+    match = w @ torch.sigmoid(T * x @ x.T - 1) @ w.T
+    return -match[0, 1].log() - ((1 - match[0, 2]).log() + (1 - match[1, 2]).log()) / 2
+
+
+def class_logits():
+    """Two von Mises classes, by their definition."""
+    x = nodes()[1]
+    w = torch.tensor([[2.0, 1.0], [-1.0, 3.0]], dtype=torch.float64)
+    log_c = -(2 * math.pi * torch.special.i0(w.norm(dim=1))).log()
+    return w, x @ w.T + log_c
+
+
+def scott(angle, kappa):
+    log_p = class_logits()[1].log_softmax(-1)
+    return -(weights(angle, kappa) @ log_p)[range(3), [0, 0, 1]].mean()
+
+
+def elk_proxies(angle, kappa):
+    density = class_logits()[1].exp()
+    return -(weights(angle, kappa) @ density).log().log_softmax(-1)[range(3), [0, 0, 1]].mean()
+
+
+def elk_pairs(angle, kappa):
+    w = weights(angle, kappa)
+    p = (w @ w.T) ** 2  # inverse temperature 2
+    return -((p[0, 1] / (p[0, 1] + p[0, 2])).log() + (p[1, 0] / (p[1, 0] + p[1, 2])).log()) / 2
+
+
+def nivmf(angle, kappa):
+    w = weights(angle, kappa)
+    loss = nivmf_loss()
+    return (
+        -(w @ loss.log_density(nodes()[1]).exp()).log().log_softmax(-1)[range(3), [0, 0, 1]].mean()
+    )
+
+
+def vmf_loss():
+    loss = VMFLoss(2, 2, n_samples=DRAWS).double()
+    loss.weight.data = class_logits()[0]
+    return loss
+
+
+def proxy_loss():
+    loss, w = ELKProxyLoss(2, 2).double(), class_logits()[0]
+    loss.direction.data, loss.log_concentration.data = w, w.norm(dim=1).log()
+    return loss
+
+
+def nivmf_loss():
+    loss = NivMFLoss(2, 2, n_samples=DRAWS).double()
+    loss.direction.data = torch.tensor([[2.0, 1.0], [-1.0, 3.0]], dtype=torch.float64)
+    loss.log_scales.data = torch.tensor([[0.5, 1.0], [1.2, 0.1]], dtype=torch.float64)
+    return loss
+
+
+def settings(**more):
+    return {"n_samples": DRAWS, **more}
+
+
+SAMPLED = {
+    "mcinfonce": (lambda: MCInfoNCELoss(**settings(inverse_temperature=T)), mcinfonce),
+    "contrastive hib": (
+        lambda: ContrastiveHIBLoss(**settings(scale=T, shift=-1.0)),
+        contrastive_hib,
+    ),
+    "scott": (vmf_loss, scott),
+    "nivmf": (nivmf_loss, nivmf),
+}
+CLOSED = {
+    "elk pairs": (lambda: ELKPairLoss(inverse_temperature=2.0), elk_pairs),
+    "elk proxies": (proxy_loss, elk_proxies),
+}
+
+
+def values(loss, oracle, **extra):
+    """(value, gradient to angles, gradient to concentrations) of both."""
+    angle, kappa, labels = parameters()
+    found = loss(points(angle), labels, kappa, **extra)
+    expected = oracle(angle, kappa)
+    grads = [torch.autograd.grad(value, (angle, kappa)) for value in (found, expected)]
+    return (found, *grads[0]), (expected, *grads[1])
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_sampled_losses_converge_to_the_expectation(name):
+    make, oracle = SAMPLED[name]
+    found, expected = values(make(), oracle, generator=torch.Generator().manual_seed(0))
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=0.03, atol=0.004)
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_closed_losses_equal_the_integral(name):
+    make, oracle = CLOSED[name]
+    for a, b in zip(*values(make(), oracle), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_nivmf_density_is_normalised_and_isotropic_where_k_is():
+    density = nivmf_loss().log_density(nodes()[1]).exp()
+    torch.testing.assert_close(density.mean(0) * 2 * math.pi, torch.ones(2, dtype=torch.float64))
+    loss = nivmf_loss()
+    loss.log_scales.data.fill_(math.log(3.0))
+    mu = nn.functional.normalize(loss.direction.detach(), dim=-1)
+    expected = 3 * nodes()[1] @ mu.T - math.log(
+        2 * math.pi * float(torch.special.i0(torch.tensor(3.0, dtype=torch.float64)))
+    )
+    torch.testing.assert_close(loss.log_density(nodes()[1]).detach(), expected)
+
+
+@pytest.mark.parametrize("name", ["mcinfonce", "contrastive hib", "scott", "nivmf"])
+def test_point_posteriors_give_the_loss_of_points(name):
+    """At kappa 1e12 draws are their directions; the losses then have no sampling noise."""
+    make, oracle = SAMPLED[name]
+    loss = make()
+    loss.n_samples = 2
+    angle, _, labels = parameters()
+    kappa = torch.full((3,), 1e12, dtype=torch.float64)
+    a = loss(points(angle), labels, kappa)
+    loss.n_samples = 7
+    torch.testing.assert_close(a, loss(points(angle), labels, kappa), rtol=1e-4, atol=1e-4)
+
+
+def test_contrast_against_loops():
+    g = torch.Generator().manual_seed(0)
+    positive = torch.randn(5, 3, generator=g, dtype=torch.float64)
+    negative = torch.randn(5, 4, 3, generator=g, dtype=torch.float64)
+    for b in range(3):
+        total = 0.0
+        for s in range(5):
+            top = math.exp(positive[s, b])
+            total += top / (top / 4 + sum(math.exp(negative[s, m, b]) for m in range(4)) / 4) / 5
+        assert float(contrast(positive, negative)[b]) == pytest.approx(-math.log(total), rel=1e-12)
+    assert torch.autograd.gradcheck(
+        contrast, (positive.requires_grad_(), negative.requires_grad_())
+    )
