@@ -76,7 +76,7 @@ def _orders_down(m: float, v: float) -> list[float]:
     return [m - i for i in range(round(m - v))]
 
 
-def _ratio_over_k(k: Tensor, m: float, h: Tensor) -> Tensor:
+def _ratio_over_k(m: float, h: Tensor) -> Tensor:
     """``s = r_m / k = 1/(h + m) - q^2/2 - sum_j q^(j+2) G_j(t)``."""
     q = 1 / h
     return 1 / (h + m) - q.square() * (0.5 + _series(_tables().ratio, q, (m * q).square()))
@@ -92,10 +92,25 @@ def bessel_ratio(k: Tensor, v: float) -> Tensor:
     tensor([0.0000, 0.3130], dtype=torch.float64)
     """
     m = _high_order(v)
-    ratio = k * _ratio_over_k(k, m, torch.hypot(k, torch.full_like(k, m)))
+    ratio = k * _ratio_over_k(m, torch.hypot(k, torch.full_like(k, m)))
     for order in _orders_down(m, v):
         ratio = k / (2 * order + k * ratio)
     return ratio
+
+
+def bessel_ratio_over_k(square: Tensor, v: float) -> Tensor:
+    """``s = I_(v+1)(k) / (k I_v(k))`` of ``k^2``, of which it is a smooth function, also at 0.
+
+    Examples
+    --------
+    >>> bessel_ratio_over_k(torch.zeros(1, dtype=torch.float64), 0.5)  # 1/D at k = 0, D = 3
+    tensor([0.3333], dtype=torch.float64)
+    """
+    m = _high_order(v)
+    s = _ratio_over_k(m, (square + m * m).sqrt())
+    for order in _orders_down(m, v):
+        s = 1 / (2 * order + square * s)
+    return s
 
 
 def bessel_ratio_slope(k: Tensor, v: float) -> Tensor:
@@ -110,7 +125,7 @@ def bessel_ratio_slope(k: Tensor, v: float) -> Tensor:
     h = (k.square() + m * m).sqrt()
     q = 1 / h
     t = (m * q).square()
-    ratio = k * _ratio_over_k(k, m, h)
+    ratio = k * _ratio_over_k(m, h)
     slope = m * q / (h + m) - q.square() * (t - 0.5 + _series(_tables().slope, q, t))
     for order in _orders_down(m, v):
         below = 2 * order + k * ratio
@@ -132,7 +147,7 @@ def log_bessel_scaled(k: Tensor, v: float) -> Tensor:
     q = 1 / h
     value = m * m / (h + k) - m * (m + h).log() - (2 * math.pi * h).log() / 2  # h - k = m^2/(h+k)
     value = value + _series(_tables().log, q, (m * q).square())
-    s = _ratio_over_k(k, m, h)
+    s = _ratio_over_k(m, h)
     for order in _orders_down(m, v):
         s = 1 / (2 * order + k * (k * s))
         value = value - s.log()

@@ -38,5 +38,20 @@ class FiniteNonNegative(constraints.Constraint):
         return (value >= 0) & torch.isfinite(value)
 
 
+class FinitePositive(constraints.Constraint):
+    """Numbers in (0, inf).
+
+    Examples
+    --------
+    >>> FinitePositive().check(torch.tensor([0.0, 1.0]))
+    tensor([False,  True])
+    """
+
+    def check(self, value: Tensor) -> Tensor:
+        """[...]"""
+        return (value > 0) & torch.isfinite(value)
+
+
 unit_vector = UnitVector()
 finite_nonnegative = FiniteNonNegative()
+finite_positive = FinitePositive()

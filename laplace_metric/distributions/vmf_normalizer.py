@@ -19,6 +19,7 @@ from torch import Tensor
 
 from laplace_metric.distributions.bessel_ratio import (
     bessel_ratio,
+    bessel_ratio_over_k,
     bessel_ratio_slope,
     log_bessel_scaled,
 )
@@ -97,6 +98,21 @@ def mean_resultant_slope(concentration: Tensor, dimension: int) -> Tensor:
     return bessel_ratio_slope(concentration.double(), dimension / 2 - 1).to(concentration.dtype)
 
 
+def log_vmf_normalizer_of_square(square: Tensor, dimension: int) -> Tensor:
+    """``log C_D`` at ``k = sqrt(square)``, with derivative ``-A/(2 k)``: smooth at 0.
+
+    Same errors as ``log_vmf_normalizer``.
+
+    Examples
+    --------
+    >>> square = torch.zeros(1, requires_grad=True)
+    >>> torch.autograd.grad(log_vmf_normalizer_of_square(square, 5).sum(), square)  # -1 / (2 D)
+    (tensor([-0.1000]),)
+    """
+    check_vmf_arguments(square, dimension, "square")
+    return _LogOfSquare.apply(square.double(), dimension).to(square.dtype)
+
+
 def concentration_of(resultant: Tensor, dimension: int) -> Tensor:
     """The k in [0, inf] with ``A_D(k) = resultant``: the maximum likelihood concentration.
 
@@ -149,6 +165,26 @@ class _LogPeak(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (k,) = ctx.saved_tensors
         return grad * (1 - mean_resultant_length(k, ctx.dimension)), None
+
+
+class _LogOfSquare(torch.autograd.Function):
+    """log C of k^2; derivative ``-(A/k)/2``."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(square: Tensor, dimension: int) -> Tensor:
+        return log_vmf_normalizer(square.sqrt(), dimension)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
+        square, ctx.dimension = inputs
+        ctx.save_for_backward(square)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (square,) = ctx.saved_tensors
+        return -grad / 2 * bessel_ratio_over_k(square, ctx.dimension / 2 - 1), None
 
 
 class _Resultant(torch.autograd.Function):

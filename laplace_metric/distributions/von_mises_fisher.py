@@ -7,25 +7,24 @@ The second form keeps its digits at large k, where log C_D and k mu.x are large 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
 
-from laplace_metric.distributions.constraints import finite_nonnegative, unit_vector
+from laplace_metric.distributions.location_concentration import (
+    LocationConcentration,
+    squared_chord,
+)
 from laplace_metric.distributions.tangent import at_angle
 from laplace_metric.distributions.vmf_cosine import Angle, sample_angle
 from laplace_metric.distributions.vmf_gradient import differentiable_angle
 from laplace_metric.distributions.vmf_normalizer import (
-    check_vmf_arguments,
     log_vmf_peak,
     mean_resultant_length,
     mean_resultant_slope,
 )
 
 
-class VonMisesFisher(Distribution):
+class VonMisesFisher(LocationConcentration):
     """von Mises-Fisher with mean direction ``loc`` and concentration k; uniform at k = 0.
 
     Parameters
@@ -39,7 +38,8 @@ class VonMisesFisher(Distribution):
 
     Raises
     ------
-    InputError (a ValueError) for a dimension below 2 or integers; ValueError by ``validate_args``.
+    InputError (a ValueError) for a loc that is not floating [..., D] with D >= 2; DtypeError for a
+    concentration of another dtype; ValueError by ``validate_args``.
 
     References
     ----------
@@ -51,27 +51,6 @@ class VonMisesFisher(Distribution):
     >>> p.rsample((5,)).shape, p.mean, p.entropy()
     (torch.Size([5, 1, 3]), tensor([[0.5373, 0.0000, 0.0000]]), tensor([2.0516]))
     """
-
-    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {
-        "loc": unit_vector,
-        "concentration": finite_nonnegative,
-    }
-    support = unit_vector
-    has_rsample = True
-
-    def __init__(
-        self, loc: Tensor, concentration: Tensor | float, validate_args: bool | None = None
-    ) -> None:
-        k = torch.as_tensor(concentration, dtype=loc.dtype, device=loc.device)
-        check_vmf_arguments(loc, loc.shape[-1] if loc.dim() else 0, "loc")
-        batch = torch.broadcast_shapes(loc.shape[:-1], k.shape)
-        self.loc, self.concentration = loc.expand(*batch, -1), k.expand(batch)
-        super().__init__(batch, loc.shape[-1:], validate_args=validate_args)
-
-    @property
-    def dimension(self) -> int:
-        """D."""
-        return self.event_shape[0]
 
     @property
     def resultant(self) -> Tensor:
@@ -115,7 +94,7 @@ class VonMisesFisher(Distribution):
         if self._validate_args:
             self._validate_sample(value)
         peak = log_vmf_peak(self.concentration, self.dimension)
-        return peak - self.concentration * (value - self.loc).square().sum(-1) / 2
+        return peak - self.concentration * squared_chord(value, self.loc) / 2
 
     def entropy(self) -> Tensor:
         """``-(log C + k) + k (1 - A)`` [...]."""
@@ -123,29 +102,10 @@ class VonMisesFisher(Distribution):
         spread = k * (1 - mean_resultant_length(k, self.dimension))
         return (spread - log_vmf_peak(k, self.dimension)).to(self.loc.dtype)
 
-    def rsample(
-        self,
-        sample_shape: Any = torch.Size(),  # noqa: B008  as in torch
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        """Exact draws [*sample_shape, ..., D], differentiable in loc and concentration."""
+    def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        """Exact."""
         k = self.concentration.expand(*sample_shape, *self.batch_shape)
         angle = Angle(*(x.to(k.dtype) for x in sample_angle(k, self.dimension, generator)))
-        if k.requires_grad:
+        if k.requires_grad and torch.is_grad_enabled():
             angle = differentiable_angle(angle, k, self.dimension)
         return at_angle(self.loc, angle, generator)
-
-    def sample(
-        self,
-        sample_shape: Any = torch.Size(),  # noqa: B008  as in torch
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        """``rsample`` without gradient."""
-        with torch.no_grad():
-            return self.rsample(sample_shape, generator)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> VonMisesFisher:
-        """The same parameters for a larger batch."""
-        shape = torch.Size(batch_shape)
-        loc, k = self.loc.expand(*shape, -1), self.concentration.expand(shape)
-        return type(self)(loc, k, validate_args=False)
