@@ -25,7 +25,7 @@ class NormConcentration(nn.Module):
     Examples
     --------
     >>> NormConcentration(16.0)(torch.tensor([[3.0, 4.0]]))
-    tensor([16.0000], grad_fn=<AddBackward0>)
+    tensor([16.0010], grad_fn=<AddBackward0>)
     """
 
     smallest = 1e-3

@@ -59,7 +59,9 @@ class Encoder(nn.Module):
         return VonMisesFisher(mu, 1 + logit.exp(), validate_args=False)
 
 
-def mcinfonce(x: VonMisesFisher, positive: VonMisesFisher, negative: VonMisesFisher, s: int) -> Tensor:
+def mcinfonce(
+    x: VonMisesFisher, positive: VonMisesFisher, negative: VonMisesFisher, s: int
+) -> Tensor:
     """Eq. 7 with kappa_pos = 20."""
     z, z_positive, z_negative = (p.rsample((s,)) for p in (x, positive, negative))
     return contrast(20 * (z * z_positive).sum(-1), 20 * z_negative @ z.mT).mean()

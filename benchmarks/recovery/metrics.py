@@ -45,7 +45,9 @@ def recovery(process: Process, x: Tensor, mu: Tensor, kappa: Tensor) -> dict[str
     found = {"location": agreement(cosines(mu), cosines(process.mu(x)))}
     if process.setting.family != "dirac":
         found["certainty"] = agreement(kappa, process.kappa(x))
-        found["spread"] = agreement(1 - mean_resultant_length(kappa, mu.shape[1]), spread(process, x))
+        found["spread"] = agreement(
+            1 - mean_resultant_length(kappa, mu.shape[1]), spread(process, x)
+        )
     return {**found, "kappa": {"median": float(kappa.median())}}
 
 

@@ -38,9 +38,7 @@ def train(
     setting = process.setting
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        encoder = Encoder(
-            setting.dimension, budget.hidden, (setting.smallest, setting.largest)
-        )
+        encoder = Encoder(setting.dimension, budget.hidden, (setting.smallest, setting.largest))
         curve: list[float] = []
         for network, steps in zip((encoder.location, encoder.certainty), budget.steps, strict=True):
             curve += _phase(process, encoder, network, loss, budget, steps, progress)
@@ -75,7 +73,7 @@ def _phase(
         torch.autograd.backward(value)
         optimizer.step()
         quarters.step()
-        values.append(float(value))
+        values.append(float(value.detach()))
     return chunk_means(values, 50)
 
 

@@ -52,7 +52,8 @@ class _AtAngle(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        loc, w, s, z, c = (x[..., None] if x.dim() < grad.dim() else x for x in ctx.saved_tensors)
+        loc, w, s, z, c = ctx.saved_tensors
+        w, s, c = w[..., None], s[..., None], c[..., None]
         e = (z - w * loc) / s.clamp_min(torch.finfo(s.dtype).tiny)
         along_e, along_loc = (grad * e).sum(-1, keepdim=True), (grad * loc).sum(-1, keepdim=True)
         to_loc = (w - s * c) * grad + s * (c * along_e - along_loc) * e - s * c * along_loc * loc

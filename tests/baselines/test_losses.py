@@ -64,7 +64,7 @@ def test_mutual_likelihood_is_the_integral_of_two_densities():
 def test_hib_is_the_expected_match_by_quadrature():
     """In one dimension z_i - z_j is N(mu_i - mu_j, v_i + v_j)."""
     mu, v = draw(6, 1), draw(6, 1, seed=1).exp()
-    loss = HedgedInstanceLoss(kl_weight=0.3, n_samples=1500, scale=2.0, shift=1.0).double()
+    loss = HedgedInstanceLoss(kl_weight=0.3, n_samples=400, scale=2.0, shift=1.0).double()
     same, different = [], []
     x, w = np.polynomial.hermite_e.hermegauss(201)
     for i in range(6):
@@ -75,7 +75,7 @@ def test_hib_is_the_expected_match_by_quadrature():
     kl = float(kl_to_standard_normal(mu, v).mean())
     expected = -np.mean(np.log([a for a, _ in same])) - np.mean(np.log([b for _, b in different]))
     found = loss(mu, LABELS, v, generator=torch.Generator().manual_seed(0))
-    assert float(found) == pytest.approx(expected + 0.3 * kl, rel=0.03)
+    assert float(found.detach()) == pytest.approx(expected + 0.3 * kl, rel=0.05)
 
 
 def test_kl_is_that_of_torch():
