@@ -2,6 +2,7 @@
 
 from baselines.base.baseline import UNSAVED, Baseline, Fitted, OnePass, Sizes
 from baselines.base.concentration import ConcentrationHead, perceptron
+from baselines.base.detector import Detector, Memory
 from baselines.base.trained import Trained
 from baselines.base.training import Training
 
@@ -9,7 +10,9 @@ __all__ = [
     "UNSAVED",
     "Baseline",
     "ConcentrationHead",
+    "Detector",
     "Fitted",
+    "Memory",
     "OnePass",
     "Sizes",
     "Trained",

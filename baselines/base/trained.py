@@ -58,6 +58,9 @@ class Trained(OnePass):
         """A copy that may be trained."""
         return model if self.freezes_model else copy.deepcopy(model)
 
+    def finish(self, loader: Iterable[Any], device: torch.device, progress: bool) -> None:
+        """Learn what takes one more pass, with the final weights in eval mode."""
+
     def watcher(self) -> Watcher:
         """Told of epochs and steps."""
         return Watcher()
@@ -82,10 +85,12 @@ class Trained(OnePass):
             with own_randomness(generator, device):
                 self.model = self.adopt(self.model)
                 self._fitted = self._start(loader, device)
-                self.losses_ = self._train(loader, device, progress)
+                losses = self._train(loader, device, progress)
+                self.finish(loader, device, progress)
         except BaseException:
             self.model, self._fitted = before
             raise
+        self.losses_ = losses
         return self
 
     def _start(self, loader: Iterable[Any], device: torch.device) -> Fitted:
