@@ -64,11 +64,11 @@ class ViM(Detector):
 
     @classmethod
     def of(cls, method: CrossEntropy, **settings: Any) -> Self:
-        """On a fitted classifier: its model, head and class weights."""
-        head = method.fitted_.head
+        """On a fitted classifier: its model (with an appended head), head and class weights."""
+        head, model = method.fitted_.head, method.model
         return cls(
-            method.model,
-            head=head.name if head.parts is not None else method.head,
+            model if head.parts else nn.Sequential(model, head.module),
+            head=head.module,
             spherical=method.spherical,
             classifier=method.classifier,
             **settings,

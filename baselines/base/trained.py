@@ -56,7 +56,12 @@ class Trained(OnePass):
 
     def adopt(self, model: nn.Module) -> nn.Module:
         """A copy that may be trained."""
-        return model if self.freezes_model else copy.deepcopy(model)
+        if self.freezes_model:
+            return model
+        shared: dict[int, Any] = {}
+        twin = copy.deepcopy(model, shared)
+        self.head = copy.deepcopy(self.head, shared)  # a layer becomes the copy's
+        return twin
 
     def finish(self, loader: Iterable[Any], device: torch.device, progress: bool) -> None:
         """Learn what takes one more pass, with the final weights in eval mode."""
@@ -78,7 +83,7 @@ class Trained(OnePass):
         HeadError, LabelError, NonFiniteError, EmptyLoaderError, InputError
             Nothing changes if training fails or is interrupted.
         """
-        before = self.model, self._fitted
+        before = self.model, self.head, self._fitted
         device = device_of(self.model)
         generator = torch.Generator().manual_seed(self.training.seed)
         try:
@@ -88,7 +93,7 @@ class Trained(OnePass):
                 losses = self._train(loader, device, progress)
                 self.finish(loader, device, progress)
         except BaseException:
-            self.model, self._fitted = before
+            self.model, self.head, self._fitted = before
             raise
         self.losses_ = losses
         return self
