@@ -1,33 +1,51 @@
 """Methods to compare with, each with the contract of ``LaplaceEmbedder``: one file a method."""
 
 from baselines.base import Training
+from baselines.class_dropout import ClassDropout
 from baselines.contrastive_hib import ContrastiveHIB
+from baselines.cross_entropy import CrossEntropy
 from baselines.deep_ensemble import DeepEnsemble
 from baselines.deterministic import Deterministic
 from baselines.elk import ELK
 from baselines.explicit_concentration import ExplicitConcentration
+from baselines.het_xl import HETXL
 from baselines.hib import HIB
 from baselines.infonce import InfoNCE
+from baselines.knn_distance import KNNDistance
+from baselines.loss_prediction import LossPrediction
+from baselines.mahalanobis import Mahalanobis
 from baselines.mc_dropout import MCDropout
 from baselines.mcinfonce import MCInfoNCE
 from baselines.metric_learning import MetricLearning
 from baselines.nivmf import NivMF
 from baselines.pfe import PFE
 from baselines.scott_vmf import ScottVMF
+from baselines.shared_backbone_ensemble import SharedBackboneEnsemble
+from baselines.sngp import SNGP
+from baselines.vim import ViM
 
 __all__ = [
     "ELK",
+    "HETXL",
     "HIB",
     "PFE",
+    "SNGP",
+    "ClassDropout",
     "ContrastiveHIB",
+    "CrossEntropy",
     "DeepEnsemble",
     "Deterministic",
     "ExplicitConcentration",
     "InfoNCE",
+    "KNNDistance",
+    "LossPrediction",
     "MCDropout",
     "MCInfoNCE",
+    "Mahalanobis",
     "MetricLearning",
     "NivMF",
     "ScottVMF",
+    "SharedBackboneEnsemble",
     "Training",
+    "ViM",
 ]

@@ -30,18 +30,23 @@ def dropout_layers(model: nn.Module) -> dict[str, nn.Module]:
     HeadError
         If there is none with a rate above 0: then there is nothing to sample.
     """
-    kinds = (*ELEMENTWISE, *CHANNELWISE)
-    layers: dict[str, nn.Module] = {
-        name: module
-        for name, module in model.named_modules()
-        if isinstance(module, kinds) and module.p > 0
-    }
+    layers = find_dropout(model)
     if not layers:
         raise HeadError(
             f"{type(model).__name__} has no nn.Dropout layer with p > 0, so MC dropout has nothing "
             "to sample: train it with dropout layers (a functional F.dropout is not seen)."
         )
     return layers
+
+
+def find_dropout(model: nn.Module) -> dict[str, nn.Module]:
+    """The dropout layers with a rate above 0, by name; there may be none."""
+    kinds = (*ELEMENTWISE, *CHANNELWISE)
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, kinds) and module.p > 0
+    }
 
 
 def mask_shape(layer: nn.Module, x: Tensor) -> tuple[int, ...]:

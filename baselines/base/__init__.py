@@ -2,6 +2,7 @@
 
 from baselines.base.baseline import UNSAVED, Baseline, Fitted, OnePass, Sizes
 from baselines.base.concentration import ConcentrationHead, perceptron
+from baselines.base.detector import Detector, Memory
 from baselines.base.directional import Directional
 from baselines.base.trained import Trained
 from baselines.base.training import Training
@@ -10,8 +11,10 @@ __all__ = [
     "UNSAVED",
     "Baseline",
     "ConcentrationHead",
+    "Detector",
     "Directional",
     "Fitted",
+    "Memory",
     "OnePass",
     "Sizes",
     "Trained",

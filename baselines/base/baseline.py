@@ -118,12 +118,16 @@ class Baseline(ProbabilisticEmbedder):
         """The network that is used, made of the one that was passed."""
         return model
 
+    def prepare(self, head: Head) -> None:
+        """Change layers of the network, now that its head is known, before anything is learnt."""
+
     def locate(self, inputs: Inputs, classes: Tensor) -> Fitted:
         """Head and sizes of the model by passes over one batch, and new parts."""
         device = device_of(self.model)
         inputs = to_device(inputs, device)
         head = find_head(self.model, inputs, self.head)
         seen = capture(self.model, head, inputs)
+        self.prepare(head)
         sizes = Sizes(seen.features.shape[1], seen.raw.shape[1], len(classes))
         parts = nn.ModuleDict(self.build(sizes))
         if head.parts is None:

@@ -74,6 +74,7 @@ def _restore(
     sizes, device = Sizes(**content["sizes"]), device_of(model)
     head = _head(method.model, content["head"], sizes)
     with torch.random.fork_rng():
+        method.prepare(head)
         parts = nn.ModuleDict(method.build(sizes))
     if head.parts is None:
         parts["head"] = head.module

@@ -80,6 +80,9 @@ class Trained(OnePass):
         copied, self.head = copy.deepcopy((model, self.head))  # a head stays one of the model's
         return copied
 
+    def finish(self, loader: Iterable[Any], device: torch.device, progress: bool) -> None:
+        """Learn what takes one more pass, with the final weights in eval mode."""
+
     def watcher(self) -> Watcher:
         """Told of epochs and steps."""
         return Watcher()
@@ -104,10 +107,12 @@ class Trained(OnePass):
             with own_randomness(generator, device):
                 self.model = self.adopt(self.model)
                 self._fitted = self._start(loader, device)
-                self.losses_ = self._train(loader, device, progress)
+                losses = self._train(loader, device, progress)
+                self.finish(loader, device, progress)
         except BaseException:
             self.model, self.head, self._fitted = before
             raise
+        self.losses_ = losses
         return self
 
     def _start(self, loader: Iterable[Any], device: torch.device) -> Fitted:

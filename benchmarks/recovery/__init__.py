@@ -1,1 +1,1 @@
-"""The controlled experiment of Kirchhof et al. (2023a): posteriors that are known, to be recovered."""
+"""The controlled experiment of Kirchhof et al. (2023a): known posteriors, to be recovered."""

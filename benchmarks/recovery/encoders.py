@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ Loss = Callable[[VonMisesFisher, VonMisesFisher, VonMisesFisher, int], Tensor]
 def encoder(widths: tuple[int, ...]) -> nn.Sequential:
     """A leaky-ReLU network with these widths, inputs and outputs included."""
     layers: list[nn.Module] = []
-    for a, b in zip(widths[:-1], widths[1:], strict=True):
+    for a, b in pairwise(widths):
         layers += [nn.Linear(a, b), nn.LeakyReLU(0.01)]
     return nn.Sequential(*layers[:-1])
 

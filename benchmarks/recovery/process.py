@@ -5,10 +5,10 @@
 mu and kappa are random networks. Contrastive pairs come backwards: candidates (x, x+) with latents
 (z, z+) are accepted with probability
 
-    true:       e^{kappa_pos (z.z+ - 1)}                                      which gives the z+ above
-    published:  C(kappa_pos) e^{kappa_pos z.z+} / (C(kappa_pos) e^{kappa_pos z.z+} + C(0))    (eq. 53)
+    true:       e^{kappa_pos (z.z+ - 1)}, which gives the z+ above
+    published:  C(kappa_pos) e^{kappa_pos z.z+} / (C(kappa_pos) e^{kappa_pos z.z+} + C(0))
 
-The second is a sigmoid in z.z+, so that positives are farther apart than vMF(z, kappa_pos).
+The second (eq. 53) is a sigmoid in z.z+: its positives are farther apart than vMF(z, kappa_pos).
 """
 
 from __future__ import annotations

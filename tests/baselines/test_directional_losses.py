@@ -150,8 +150,7 @@ def test_nivmf_density_is_normalised_and_isotropic_where_k_is():
 @pytest.mark.parametrize("name", ["mcinfonce", "contrastive hib", "scott", "nivmf"])
 def test_point_posteriors_give_the_loss_of_points(name):
     """At kappa 1e12 draws are their directions; the losses then have no sampling noise."""
-    make, oracle = SAMPLED[name]
-    loss = make()
+    loss = SAMPLED[name][0]()
     loss.n_samples = 2
     angle, _, labels = parameters()
     kappa = torch.full((3,), 1e12, dtype=torch.float64)

@@ -1,0 +1,116 @@
+"""Post-hoc detectors: nothing is trained, the vectors of the training set are summarised."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from baselines.base.baseline import OnePass
+from baselines.base.where import check_place, vectors
+from laplace_metric.batches import device_of, labelled_batches
+from laplace_metric.embedding import Embedding
+from laplace_metric.errors import NonFiniteError
+from laplace_metric.heads import Captured, capture
+from laplace_metric.jacobians import at_least_float32
+
+
+class Memory(nn.Module):
+    """Named buffers whose shapes follow from the data; files read them back as they were.
+
+    Examples
+    --------
+    >>> memory, again = Memory("centre"), Memory("centre")
+    >>> memory.keep(centre=torch.ones(3))
+    >>> again.load_state_dict(memory.state_dict())
+    <All keys matched successfully>
+    >>> again.centre
+    tensor([1., 1., 1.])
+    """
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        for name in names:
+            self.register_buffer(name, torch.empty(0))
+
+    def keep(self, **values: Tensor) -> None:
+        """Set buffers."""
+        for name, value in values.items():
+            getattr(self, name)  # an unknown name is a mistake
+            setattr(self, name, value)
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *args: Any) -> None:
+        for name, own in list(self.named_buffers(recurse=False)):
+            if prefix + name in state:
+                setattr(self, name, torch.empty_like(state[prefix + name], device=own.device))
+        super()._load_from_state_dict(state, prefix, *args)
+
+
+@dataclass(eq=False, kw_only=True)
+class Detector(OnePass):
+    """Subclasses give ``build`` (modules such as ``Memory``), ``learn`` and ``score``.
+
+    Embeddings are points; ``fit`` is one pass through the loader and holds its vectors, N times Z
+    (or D) numbers. If it fails, nothing has changed.
+
+    Parameters
+    ----------
+    on : "embedding" | "features"
+        What is looked at: the raw embedding z [B, Z], or the features h [B, D] before the head.
+    """
+
+    on: str = "embedding"
+
+    def __post_init__(self) -> None:
+        check_place(self.on)
+
+    @abstractmethod
+    def learn(self, vectors: Tensor, labels: Tensor) -> None:
+        """Fill ``parts`` from training vectors [N, Z] and class numbers [N] in 0..C-1."""
+
+    @abstractmethod
+    def score(self, vectors: Tensor) -> Tensor:
+        """Uncertainty [B] of vectors [B, Z]."""
+
+    def fit(self, loader: Iterable[Any], *, progress: bool = True) -> Detector:
+        """Gather and summarise a loader of ``(inputs, labels)``.
+
+        Raises
+        ------
+        HeadError, LabelError, NonFiniteError, EmptyLoaderError, InputError
+        """
+        before = self._fitted
+        try:
+            found, labels = self._gather(loader, progress)
+            classes, numbers = labels.unique(return_inverse=True)
+            sizes = replace(self.fitted_.sizes, classes=len(classes))
+            self._fitted = replace(self.fitted_, sizes=sizes, classes=classes)
+            self.learn(found, numbers)
+        except BaseException:
+            self._fitted = before
+            raise
+        return self
+
+    def embedding(self, seen: Captured) -> Embedding:
+        """Point masses with the detector's score."""
+        return self.points(seen, self.score(vectors(seen, self.on)))
+
+    def _gather(self, loader: Iterable[Any], progress: bool) -> tuple[Tensor, Tensor]:
+        """Vectors [N, Z] and labels [N] of everything; the head is found on the first batch."""
+        device = device_of(self.model)
+        rows, labels, head = [], [], None
+        for inputs, batch in labelled_batches(loader, device, progress=progress, description="Fit"):
+            if head is None:
+                self._fitted = self.locate(inputs, batch.new_empty(0))
+                head = self._fitted.head
+            seen = capture(self.model, head, inputs)
+            rows.append(at_least_float32(vectors(seen, self.on)))
+            labels.append(batch)
+        found = torch.cat(rows)
+        if not bool(found.isfinite().all()):
+            raise NonFiniteError(f"the model's {self.on} holds NaN or infinity on the loader.")
+        return found, torch.cat(labels)

@@ -1,0 +1,111 @@
+"""MC dropout over class probabilities (Gal and Ghahramani 2016; Srivastava et al. 2014).
+
+    loss = -log softmax(W (m o z) + b)_y                  m_k = Bernoulli(1 - p) / (1 - p)
+    p_s = softmax(W (m_s o z_s) + b)        uncertainty = H(mean_s p_s), or mean_s KL(p_s | mean p)
+
+(Kirchhof et al. 2023b, appendix B.11.) The dropout sits between the raw embedding and the
+classifier, which every model has; ``nn.Dropout`` layers inside the model are sampled too (z_s).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from baselines.base import UNSAVED, Sizes, Trained
+from baselines.base.probabilities import check_disagreement, disagreement
+from baselines.cross_entropy import LinearCrossEntropyLoss
+from baselines.dropout_masks import bernoulli_mask, find_dropout, masked
+from laplace_metric.batches import Inputs, device_of, to_device
+from laplace_metric.contract import check_count
+from laplace_metric.embedding import Embedding
+from laplace_metric.errors import InputError
+from laplace_metric.evaluation_mode import evaluation_mode
+from laplace_metric.heads import Captured, capture
+from laplace_metric.jacobians import at_least_float32
+
+
+@dataclass(eq=False, kw_only=True)
+class ClassDropout(Trained):
+    """A classifier with dropout at test time; (Z + 1) C weights, retrieval by the mean network.
+
+    Costs one forward pass, and ``n_samples`` more if the model has dropout layers; else the
+    samples cost Z C products each. ``uncertainty`` is in nats: the entropy of the mean
+    probabilities, in [0, log C], or their Jensen-Shannon divergence, in [0, log min(S, C)].
+
+    Parameters
+    ----------
+    rate : float in [0, 1)
+        p of the classifier's dropout (URL tunes it in [0.05, 0.25]); the model's layers keep
+        their own.
+    n_samples : int
+        S (URL: 10).
+    score : "entropy" | "jensen_shannon"
+    generator : torch.Generator or None
+        Draws the masks, on the model's device; None: the same masks in every call.
+
+    Examples
+    --------
+    >>> from baselines.base import Training
+    >>> x, y = torch.randn(12, 4), torch.arange(12) % 3
+    >>> method = ClassDropout(nn.Linear(4, 2), training=Training(epochs=2))
+    >>> method.fit([(x, y)], progress=False)(x).uncertainty.shape
+    torch.Size([12])
+    """
+
+    rate: float = 0.1
+    n_samples: int = 10
+    score: str = "entropy"
+    generator: torch.Generator | None = field(default=None, metadata=UNSAVED)
+
+    def __post_init__(self) -> None:
+        check_count("n_samples", self.n_samples)
+        check_disagreement(self.score)
+        if not 0 <= self.rate < 1:
+            raise InputError(f"rate={self.rate!r}: pass a number in [0, 1).")
+
+    def build(self, sizes: Sizes) -> dict[str, nn.Module]:
+        loss = LinearCrossEntropyLoss(sizes.embedding, sizes.classes)
+        return {"dropout": nn.Dropout(self.rate), "loss": loss}
+
+    def objective(self, seen: Captured, labels: Tensor) -> Tensor:
+        return self.parts["loss"](self.parts["dropout"](seen.raw), labels)
+
+    def embedding(self, seen: Captured) -> Embedding:
+        """For one pass: as if the model had no dropout layers."""
+        return self._uncertain(seen, seen.raw.expand(self.n_samples, -1, -1), self._generator())
+
+    def __call__(self, inputs: Inputs) -> Embedding:
+        """Masks are independent between inputs, samples and layers."""
+        layers = find_dropout(self.model)
+        if not layers:
+            return super().__call__(inputs)
+        generator = self._generator()
+
+        def make(_name: str, shape: tuple[int, ...], rate: float, x: Tensor) -> Tensor:
+            return bernoulli_mask(shape, rate, x, generator)
+
+        seen = self._pass(inputs)
+        with masked(layers, make):
+            raw = torch.stack([self._pass(inputs).raw for _ in range(self.n_samples)])
+        return self._uncertain(seen, raw, generator)
+
+    def _pass(self, inputs: Inputs) -> Captured:
+        inputs = to_device(inputs, device_of(self.model))
+        seen = capture(self.model, self.fitted_.head, inputs)
+        return Captured(*map(at_least_float32, vars(seen).values()))
+
+    def _uncertain(self, seen: Captured, raw: Tensor, generator: torch.Generator) -> Embedding:
+        """From raw embeddings [S, B, Z] of the thinned networks."""
+        mask = bernoulli_mask(tuple(raw.shape), self.rate, raw, generator)
+        loss = self.parts["loss"]
+        assert isinstance(loss, LinearCrossEntropyLoss)
+        with evaluation_mode(loss):
+            return self.points(seen, disagreement(loss.classifier(raw * mask), self.score))
+
+    def _generator(self) -> torch.Generator:
+        if self.generator is not None:
+            return self.generator
+        return torch.Generator(device_of(self.model)).manual_seed(self.training.seed)

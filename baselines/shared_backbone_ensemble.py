@@ -1,0 +1,110 @@
+"""Many classifiers on one embedder (Lakshminarayanan et al. 2017, on a shared backbone).
+
+    mixture   loss = -log mean_m softmax(W_m z + b_m)_y        (Kirchhof et al. 2023b, B.10)
+    mean      loss = mean_m -log softmax(W_m z + b_m)_y        each learns on its own
+
+Under the mixture only the average has to be right, so a head that is ahead gets the gradient;
+under the members' own losses only their start tells the heads apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from baselines.base import Sizes, Trained
+from baselines.base.pairs import check_rows
+from baselines.base.probabilities import check_disagreement, disagreement, log_mean_exp
+from laplace_metric.contract import check_count
+from laplace_metric.embedding import Embedding
+from laplace_metric.errors import UnknownNameError
+from laplace_metric.heads import Captured
+
+LOSSES = ("mixture", "mean")
+
+
+class EnsembleLoss(nn.Module):
+    """``loss(embeddings, labels)`` with M linear classifiers of its own.
+
+    Parameters
+    ----------
+    n_dimensions, n_classes, n_members : int
+        Z, C and M: M (Z + 1) C weights.
+    kind : "mixture" | "mean"
+
+    Examples
+    --------
+    >>> import torch
+    >>> EnsembleLoss(2, 3, n_members=5).logits(torch.ones(4, 2)).shape
+    torch.Size([5, 4, 3])
+    """
+
+    def __init__(
+        self, n_dimensions: int, n_classes: int, n_members: int = 10, kind: str = "mixture"
+    ) -> None:
+        super().__init__()
+        check_count("n_members", n_members)
+        if kind not in LOSSES:
+            raise UnknownNameError("loss", kind, LOSSES)
+        self.n_members, self.kind = n_members, kind
+        self.classifiers = nn.Linear(n_dimensions, n_members * n_classes)
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        """[B, Z] -> [M, B, C]."""
+        return self.classifiers(embeddings).unflatten(-1, (self.n_members, -1)).movedim(1, 0)
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """Embeddings [B, Z], class numbers [B] -> scalar, in nats an input."""
+        check_rows(embeddings, labels)
+        log_p = self.logits(embeddings).log_softmax(-1)
+        each = log_p.gather(-1, labels.expand(self.n_members, -1)[..., None])[..., 0]  # [M, B]
+        return -(log_mean_exp(each) if self.kind == "mixture" else each).mean()
+
+
+@dataclass(eq=False, kw_only=True)
+class SharedBackboneEnsemble(Trained):
+    """Linear classifiers that share the embedder; costs one forward pass and M Z C products.
+
+    ``uncertainty`` is in nats: the entropy of the mean probabilities, in [0, log C], or the
+    members' Jensen-Shannon divergence, in [0, log min(M, C)].
+
+    Parameters
+    ----------
+    n_members : int
+        M (URL: 10).
+    loss : "mixture" | "mean"
+        Cross-entropy of the mean probability (URL), or the mean of the members' own.
+    score : "entropy" | "jensen_shannon"
+
+    Examples
+    --------
+    >>> import torch
+    >>> from baselines.base import Training
+    >>> x, y = torch.randn(12, 4), torch.arange(12) % 3
+    >>> method = SharedBackboneEnsemble(nn.Linear(4, 2), training=Training(epochs=2))
+    >>> method.fit([(x, y)], progress=False)(x).uncertainty.shape
+    torch.Size([12])
+    """
+
+    n_members: int = 10
+    loss: str = "mixture"
+    score: str = "entropy"
+
+    def __post_init__(self) -> None:
+        check_count("n_members", self.n_members)
+        check_disagreement(self.score)
+        if self.loss not in LOSSES:
+            raise UnknownNameError("loss", self.loss, LOSSES)
+
+    def build(self, sizes: Sizes) -> dict[str, nn.Module]:
+        loss = EnsembleLoss(sizes.embedding, sizes.classes, self.n_members, self.loss)
+        return {"loss": loss}
+
+    def objective(self, seen: Captured, labels: Tensor) -> Tensor:
+        return self.parts["loss"](seen.raw, labels)
+
+    def embedding(self, seen: Captured) -> Embedding:
+        loss = self.parts["loss"]
+        assert isinstance(loss, EnsembleLoss)
+        return self.points(seen, disagreement(loss.logits(seen.raw), self.score))

@@ -1,0 +1,156 @@
+"""ViM (Wang et al. 2022): what the principal subspace leaves over, as one more logit.
+
+    o = -W^+ b                                           the origin where all logits are 0
+    r(x) = |(I - P P^T)(x - o)|                          P the D largest eigenvectors of
+                                                         (X - o)^T (X - o), X the training vectors
+    alpha = sum_n max_c l_c(x_n) / sum_n r(x_n)          l = W x + b
+    u(x) = alpha r(x) - log sum_c exp l_c(x)
+
+(eqs. 4-7; the paper's probability of the virtual logit is ``sigmoid(u)``, which ranks the same.)
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor, nn
+
+from baselines.base import UNSAVED, Detector, Memory, Sizes
+from baselines.base.where import width
+from baselines.cross_entropy import CrossEntropy
+from laplace_metric.errors import InputError, LabelError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@dataclass(eq=False, kw_only=True)
+class ViM(Detector):
+    """Residual and logits together; costs one forward pass, Z (Z - D) and Z C products.
+
+    ``uncertainty`` is alpha r minus the log sum of exponentials, in nats; it may be negative.
+
+    Parameters
+    ----------
+    dimension : int or None
+        D, in 0..Z-1; None: 1000 for Z >= 2048 and 512 for Z >= 768, as in the paper's
+        experiments, else half of Z, rounded down.
+    classifier : nn.Linear or None
+        Logits [B, C] of the vectors [B, Z]; None: scikit-learn's logistic regression, fitted to
+        the standardised vectors. ``ViM.of(method)`` takes that of a fitted ``CrossEntropy``.
+
+    Examples
+    --------
+    >>> x, y = torch.randn(60, 4), torch.arange(60) % 3
+    >>> method = ViM(nn.Linear(4, 2)).fit([(x, y)], progress=False)
+    >>> method(x).uncertainty.shape
+    torch.Size([60])
+    """
+
+    dimension: int | None = None
+    classifier: nn.Linear | None = field(default=None, metadata=UNSAVED)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dimension is not None and (
+            not isinstance(self.dimension, int) or self.dimension < 0
+        ):
+            raise InputError(f"dimension={self.dimension!r}: pass a whole number >= 0, or None.")
+
+    @classmethod
+    def of(cls, method: CrossEntropy, **settings: Any) -> Self:
+        """On a fitted classifier: its model (with an appended head), head and class weights."""
+        head, model = method.fitted_.head, method.model
+        return cls(
+            model if head.parts else nn.Sequential(model, head.module),
+            head=head.module,
+            spherical=method.spherical,
+            classifier=method.classifier,
+            **settings,
+        )
+
+    def build(self, sizes: Sizes) -> dict[str, nn.Module]:
+        return {"memory": Memory("weight", "bias", "origin", "complement", "alpha")}
+
+    def learn(self, vectors: Tensor, labels: Tensor) -> None:
+        weight, bias = self._classifier(vectors, labels)
+        x = vectors.double()
+        origin = -torch.linalg.pinv(weight) @ bias
+        basis = torch.linalg.eigh((x - origin).T @ (x - origin)).eigenvectors  # ascending
+        complement = basis[:, : x.shape[1] - self._dimension()]
+        largest = (x @ weight.T + bias).amax(1).sum()
+        alpha = largest / ((x - origin) @ complement).norm(dim=1).sum()
+        self._memory.keep(
+            weight=weight, bias=bias, origin=origin, complement=complement, alpha=alpha
+        )
+
+    def score(self, vectors: Tensor) -> Tensor:
+        m, x = self._memory, vectors.double()
+        residual = ((x - m.origin) @ m.complement).norm(dim=1)
+        energy = nn.functional.linear(x, m.weight, m.bias).logsumexp(1)
+        return (m.alpha * residual - energy).to(vectors.dtype)
+
+    def _classifier(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """W [C, Z] and b [C] in float64."""
+        if self.classifier is None:
+            return logistic_regression(x.double(), labels)
+        weight = self.classifier.weight.detach()
+        if weight.shape[1] != x.shape[1]:
+            raise InputError(
+                f"classifier takes {weight.shape[1]} numbers, the model's {self.on} has "
+                f"{x.shape[1]}: choose another `on`, or pass the classifier of this model."
+            )
+        bias = self.classifier.bias
+        return weight.to(x.device).double(), (
+            weight.new_zeros(len(weight)) if bias is None else bias.detach()
+        ).to(x.device).double()
+
+    def _dimension(self) -> int:
+        z = width(self.fitted_.sizes, self.on)
+        chosen = default_dimension(z) if self.dimension is None else self.dimension
+        if chosen >= z:
+            raise InputError(f"dimension={chosen} leaves nothing over of {z}: pass less.")
+        return chosen
+
+    @property
+    def _memory(self) -> Any:
+        return self.parts["memory"]
+
+
+def default_dimension(z: int) -> int:
+    """D for vectors of z numbers.
+
+    Examples
+    --------
+    >>> [default_dimension(z) for z in (2048, 768, 128, 1)]
+    [1000, 512, 64, 0]
+    """
+    return 1000 if z >= 2048 else 512 if z >= 768 else z // 2
+
+
+def logistic_regression(x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """W [C, Z] and b [C] of a linear classifier of vectors [N, Z]; two classes get +-w/2.
+
+    Raises
+    ------
+    LabelError
+        If the labels hold a single class.
+    """
+    if int(labels.max()) == 0:
+        raise LabelError("labels hold a single class: give two or more, or pass a classifier.")
+    scaler = StandardScaler().fit(x.cpu().numpy())
+    fit = LogisticRegression(max_iter=1000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a classifier that is not fully converged is one too
+        fit.fit(scaler.transform(x.cpu().numpy()), labels.cpu().numpy())
+    weight, bias = torch.from_numpy(fit.coef_), torch.from_numpy(fit.intercept_)
+    if len(weight) == 1:
+        weight, bias = torch.cat([-weight, weight]) / 2, torch.cat([-bias, bias]) / 2
+    weight = weight / torch.from_numpy(scaler.scale_)
+    bias = bias - weight @ torch.from_numpy(scaler.mean_)
+    return weight.to(x), bias.to(x)
