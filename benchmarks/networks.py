@@ -39,3 +39,19 @@ def lam_network(embedding_size: int, dropout: float = 0.0) -> nn.Sequential:
         *between(),
         nn.Linear(64 * 12 * 12, embedding_size),
     )
+
+
+def with_dropout(network: nn.Sequential, rate: float) -> nn.Sequential:
+    """The same layers (not copies) with dropout before each trainable one but the first.
+
+    Examples
+    --------
+    >>> [type(layer).__name__ for layer in with_dropout(lam_network(3), 0.2)][:4]
+    ['Conv2d', 'ReLU', 'Dropout', 'Conv2d']
+    """
+    layers: list[nn.Module] = []
+    for layer in network:
+        if layers and next(layer.parameters(), None) is not None:
+            layers.append(nn.Dropout(rate))
+        layers.append(layer)
+    return nn.Sequential(*layers)

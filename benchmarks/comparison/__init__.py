@@ -1,0 +1,1 @@
+"""Every method of ``baselines`` and Laplace, side by side on FashionMNIST."""
