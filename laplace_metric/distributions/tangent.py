@@ -46,13 +46,14 @@ class _AtAngle(torch.autograd.Function):
         ctx: Any, loc: Tensor, cosine: Tensor, sine: Tensor, generator: torch.Generator | None
     ) -> Tensor:
         z, slant = _draw(loc, cosine, sine, generator)
-        ctx.save_for_backward(loc, cosine, sine, z, slant)
+        ctx.save_for_backward(loc, z, cosine, sine, slant)
         return z
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        loc, w, s, z, c = (x[..., None] if x.dim() < grad.dim() else x for x in ctx.saved_tensors)
+        loc, z, *angles = ctx.saved_tensors
+        w, s, c = (x[..., None] for x in angles)
         e = (z - w * loc) / s.clamp_min(torch.finfo(s.dtype).tiny)
         along_e, along_loc = (grad * e).sum(-1, keepdim=True), (grad * loc).sum(-1, keepdim=True)
         to_loc = (w - s * c) * grad + s * (c * along_e - along_loc) * e - s * c * along_loc * loc

@@ -53,7 +53,9 @@ def log_vmf_normalizer(concentration: Tensor, dimension: int) -> Tensor:
     >>> log_vmf_normalizer(torch.tensor([0.0, 1.0]), 3)  # -log 4 pi at 0
     tensor([-2.5310, -2.6925])
     """
-    return log_vmf_peak(concentration, dimension) - concentration
+    check_vmf_arguments(concentration, dimension)
+    k = concentration.double()
+    return (log_vmf_peak(k, dimension) - k).to(concentration.dtype)
 
 
 def log_vmf_peak(concentration: Tensor, dimension: int) -> Tensor:
