@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 
 from laplace_metric.distributions.vmf_cosine import Angle
 
-STREAM, BLOCK = 1 << 20, 1 << 15  # numbers of one generator; numbers worked on at once
+STREAM, BLOCK = 1 << 20, 1 << 17  # numbers of one generator; numbers worked on at once
 LOW_DIMENSION = 32  # below, g may lie so close to m that one projection leaves rounding errors
 
 
@@ -95,6 +95,7 @@ class _Parts(NamedTuple):
             list(pool.map(self._stream, jobs))
         return None
 
+    @torch.no_grad()  # a thread begins with gradients on
     def _stream(self, job: tuple[int, slice, slice]) -> None:
         seed, rows, columns = job
         generator = torch.Generator().manual_seed(seed)

@@ -110,6 +110,16 @@ def test_blocks_cover_every_vector(monkeypatch, rows, columns, size):
     assert z.flatten(0, 1).unique(dim=0).shape[0] == rows * columns
 
 
+def test_threads_keep_no_graph_and_give_the_gradient(monkeypatch):
+    mu = unit(3, 6).requires_grad_()
+    k = torch.tensor([1.0, 5.0, 9.0], dtype=torch.float64, requires_grad=True)
+    monkeypatch.setattr(tangent, "STREAM", 100)
+    z = VonMisesFisher(mu, k).rsample((40,), generator())
+    z.square().mul(torch.arange(6)).sum().backward()
+    assert bool((mu.grad != 0).all())
+    assert bool((k.grad != 0).all())
+
+
 def test_draws_do_not_depend_on_the_number_of_threads():
     p = VonMisesFisher(unit(64, 256, dtype=torch.float32), 30.0)
     threads = torch.get_num_threads()
