@@ -54,8 +54,7 @@ def log_vmf_normalizer(concentration: Tensor, dimension: int) -> Tensor:
     tensor([-2.5310, -2.6925])
     """
     check_vmf_arguments(concentration, dimension)
-    k = concentration.double()
-    return (log_vmf_peak(k, dimension) - k).to(concentration.dtype)
+    return _LogDensity.apply(concentration.double(), dimension, 0).to(concentration.dtype)
 
 
 def log_vmf_peak(concentration: Tensor, dimension: int) -> Tensor:
@@ -69,7 +68,7 @@ def log_vmf_peak(concentration: Tensor, dimension: int) -> Tensor:
     tensor([11.9776])
     """
     check_vmf_arguments(concentration, dimension)
-    return _LogPeak.apply(concentration.double(), dimension).to(concentration.dtype)
+    return _LogDensity.apply(concentration.double(), dimension, 1).to(concentration.dtype)
 
 
 def mean_resultant_length(concentration: Tensor, dimension: int) -> Tensor:
@@ -148,25 +147,25 @@ def check_vmf_arguments(value: Tensor, dimension: int, name: str = "concentratio
         raise InputError(f"{name} must be a floating tensor, not {given}.")
 
 
-class _LogPeak(torch.autograd.Function):
-    """``log C + k``; derivative ``1 - A``."""
+class _LogDensity(torch.autograd.Function):
+    """``log C + k c`` at the cosine c, 0 or 1; derivative ``c - A``."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(k: Tensor, dimension: int) -> Tensor:
-        scaled = log_bessel_scaled(k, dimension / 2 - 1)
-        return -(dimension / 2) * math.log(2 * math.pi) - scaled
+    def forward(k: Tensor, dimension: int, cosine: int) -> Tensor:
+        flat = dimension / 2 * math.log(2 * math.pi)
+        return (cosine - 1) * k - log_bessel_scaled(k, dimension / 2 - 1) - flat
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
-        k, ctx.dimension = inputs
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int, int], output: Tensor) -> None:
+        k, ctx.dimension, ctx.cosine = inputs
         ctx.save_for_backward(k)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (k,) = ctx.saved_tensors
-        return grad * (1 - mean_resultant_length(k, ctx.dimension)), None
+        return grad * (ctx.cosine - mean_resultant_length(k, ctx.dimension)), None, None
 
 
 class _LogOfSquare(torch.autograd.Function):
