@@ -28,7 +28,7 @@ LOW_DIMENSION = 32  # below, g may lie so close to m that one projection leaves 
 
 
 def at_angle(loc: Tensor, angle: Angle, generator: torch.Generator | None = None) -> Tensor:
-    """Vectors [..., D] with ``loc.z = cosine`` for angles [...], loc [..., D] broadcast to them.
+    """Vectors [*S, *B, D] with ``loc.z = cosine`` for angles [*S, *B] and loc [*B, D].
 
     Examples
     --------
@@ -67,9 +67,10 @@ def _draw(
     size = loc.shape[-1]
     batch = loc.shape[:-1].numel()
     z = torch.empty((*w.shape, size), dtype=loc.dtype, device=loc.device)
-    slant = torch.empty_like(w)
-    flat_w, flat_s, flat_slant = (x.reshape(-1, batch) for x in (w, s, slant))
-    flat_loc, flat_z = loc.reshape(batch, size), z.view(-1, batch, size)
+    slant = torch.empty(w.shape, dtype=loc.dtype, device=loc.device)
+    rows = w.numel() // max(batch, 1)
+    flat_w, flat_s, flat_slant = (x.reshape(rows, batch) for x in (w, s, slant))
+    flat_loc, flat_z = loc.reshape(batch, size), z.view(rows, batch, size)
     _Parts(flat_loc, flat_w, flat_s, flat_z, flat_slant).fill(generator)
     return z, slant
 

@@ -57,6 +57,12 @@ def test_no_cancellation_at_large_concentration(dimension):
     assert stats.kstest(scaled, stats.gamma((dimension - 1) / 2).cdf).pvalue > 1e-3
 
 
+def test_a_concentration_that_is_not_a_number_gives_draws_that_are_not():
+    k = torch.tensor([float("nan"), 1.0])
+    for dimension in (2, 3, 8):
+        assert sample_angle(k, dimension).cosine.isnan().tolist() == [True, False]
+
+
 def test_cosine_and_sine_agree():
     for dimension in (2, 3, 17):
         w, s = draws(dimension, 2.0)

@@ -202,6 +202,19 @@ def test_divergence_from_the_uniform():
     torch.testing.assert_close(kl_divergence(p, uniform), kl_divergence(p, zero))
 
 
+def test_empty_batches_and_angles_in_any_layout():
+    p = VonMisesFisher(unit(0, 3), torch.ones(0, dtype=torch.float64))
+    assert p.sample((4,)).shape == (4, 0, 3)
+    assert p.log_prob(p.sample()).shape == (0,)
+    mu = unit(5, 4).requires_grad_()
+    a = torch.rand(5, 2, dtype=torch.float64, generator=generator())
+    grads = []
+    for angle in (a.T, a.T.contiguous()):
+        z = at_angle(mu, Angle(angle.cos(), angle.sin()), generator())
+        grads.append(torch.autograd.grad(z[..., 0].sum(), mu)[0])
+    torch.testing.assert_close(*grads)
+
+
 def test_expand_and_properties():
     p = VonMisesFisher(unit(3), 2.0).expand((4, 2))
     assert p.batch_shape == (4, 2)
