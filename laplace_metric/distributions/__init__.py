@@ -23,8 +23,8 @@ from laplace_metric.distributions.protocol import EmbeddingDistribution
 from laplace_metric.distributions.spherical_noise import SphericalGaussian, SphericalLaplace
 from laplace_metric.distributions.unnormalized_vmf import unnormalized_vmf_score
 from laplace_metric.distributions.vmf import vmf_concentration
+from laplace_metric.distributions.vmf_inverse import concentration_of
 from laplace_metric.distributions.vmf_normalizer import (
-    concentration_of,
     log_vmf_normalizer,
     mean_resultant_length,
 )

@@ -94,6 +94,6 @@ def _step(x: Tensor, angle: Angle, k: Tensor, dimension: int) -> tuple[Tensor, T
     shift = -w * versine - s * sine
     exponent = k * shift
     if dimension > 2:
-        growth = w / s * sine - versine  # sin(a+x) / sin a - 1
+        growth = w / s.clamp_min(torch.finfo(s.dtype).tiny) * sine - versine  # sin(a+x) / sin a - 1
         exponent = exponent + (dimension - 2) * torch.log1p(growth.clamp_min(-1))
     return shift, exponent.exp()

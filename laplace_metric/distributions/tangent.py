@@ -23,12 +23,12 @@ from torch.autograd.function import once_differentiable
 
 from laplace_metric.distributions.vmf_cosine import Angle
 
-STREAM, BLOCK = 1 << 20, 1 << 15  # numbers of one generator; numbers worked on at once
+STREAM, BLOCK = 1 << 20, 1 << 17  # numbers of one generator; numbers worked on at once
 LOW_DIMENSION = 32  # below, g may lie so close to m that one projection leaves rounding errors
 
 
 def at_angle(loc: Tensor, angle: Angle, generator: torch.Generator | None = None) -> Tensor:
-    """Vectors [..., D] with ``loc.z = cosine`` for angles [...], loc [..., D] broadcast to them.
+    """Vectors [*S, *B, D] with ``loc.z = cosine`` for angles [*S, *B] and loc [*B, D].
 
     Examples
     --------
@@ -46,14 +46,14 @@ class _AtAngle(torch.autograd.Function):
         ctx: Any, loc: Tensor, cosine: Tensor, sine: Tensor, generator: torch.Generator | None
     ) -> Tensor:
         z, slant = _draw(loc, cosine, sine, generator)
-        ctx.save_for_backward(loc, cosine, sine, z, slant)
+        ctx.save_for_backward(loc, z, cosine, sine, slant)
         return z
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        loc, w, s, z, c = ctx.saved_tensors
-        w, s, c = w[..., None], s[..., None], c[..., None]
+        loc, z, *angles = ctx.saved_tensors
+        w, s, c = (x[..., None] for x in angles)
         e = (z - w * loc) / s.clamp_min(torch.finfo(s.dtype).tiny)
         along_e, along_loc = (grad * e).sum(-1, keepdim=True), (grad * loc).sum(-1, keepdim=True)
         to_loc = (w - s * c) * grad + s * (c * along_e - along_loc) * e - s * c * along_loc * loc
@@ -67,9 +67,10 @@ def _draw(
     size = loc.shape[-1]
     batch = loc.shape[:-1].numel()
     z = torch.empty((*w.shape, size), dtype=loc.dtype, device=loc.device)
-    slant = torch.empty_like(w)
-    flat_w, flat_s, flat_slant = (x.reshape(-1, batch) for x in (w, s, slant))
-    flat_loc, flat_z = loc.reshape(batch, size), z.view(-1, batch, size)
+    slant = torch.empty(w.shape, dtype=loc.dtype, device=loc.device)
+    rows = w.numel() // max(batch, 1)
+    flat_w, flat_s, flat_slant = (x.reshape(rows, batch) for x in (w, s, slant))
+    flat_loc, flat_z = loc.reshape(batch, size), z.view(rows, batch, size)
     _Parts(flat_loc, flat_w, flat_s, flat_z, flat_slant).fill(generator)
     return z, slant
 
@@ -95,6 +96,7 @@ class _Parts(NamedTuple):
             list(pool.map(self._stream, jobs))
         return None
 
+    @torch.no_grad()  # a thread begins with gradients on
     def _stream(self, job: tuple[int, slice, slice]) -> None:
         seed, rows, columns = job
         generator = torch.Generator().manual_seed(seed)

@@ -86,7 +86,7 @@ def _propose(k: Tensor, dimension: int, g: torch.Generator | None) -> tuple[Tens
     d = rest + b * beta
     from_mode = 2 * b * (rest - beta) / ((1 + b) * d)
     log_ratio = k * from_mode + n * ((1 + b) / (2 * d)).log()
-    keep = log_ratio >= _uniform(k, g).log()
+    keep = ~(log_ratio < _uniform(k, g).log())  # NaN passes through instead of looping
     return 2 * b * beta / d, 2 * rest / d, keep
 
 

@@ -23,10 +23,7 @@ from laplace_metric.distributions.bessel_ratio import (
     bessel_ratio_slope,
     log_bessel_scaled,
 )
-from laplace_metric.distributions.vmf import vmf_concentration
 from laplace_metric.errors import InputError
-
-NEWTON_STEPS = 8
 
 
 def log_vmf_normalizer(concentration: Tensor, dimension: int) -> Tensor:
@@ -53,7 +50,8 @@ def log_vmf_normalizer(concentration: Tensor, dimension: int) -> Tensor:
     >>> log_vmf_normalizer(torch.tensor([0.0, 1.0]), 3)  # -log 4 pi at 0
     tensor([-2.5310, -2.6925])
     """
-    return log_vmf_peak(concentration, dimension) - concentration
+    check_vmf_arguments(concentration, dimension)
+    return _LogDensity.apply(concentration.double(), dimension, 0).to(concentration.dtype)
 
 
 def log_vmf_peak(concentration: Tensor, dimension: int) -> Tensor:
@@ -67,7 +65,7 @@ def log_vmf_peak(concentration: Tensor, dimension: int) -> Tensor:
     tensor([11.9776])
     """
     check_vmf_arguments(concentration, dimension)
-    return _LogPeak.apply(concentration.double(), dimension).to(concentration.dtype)
+    return _LogDensity.apply(concentration.double(), dimension, 1).to(concentration.dtype)
 
 
 def mean_resultant_length(concentration: Tensor, dimension: int) -> Tensor:
@@ -113,30 +111,6 @@ def log_vmf_normalizer_of_square(square: Tensor, dimension: int) -> Tensor:
     return _LogOfSquare.apply(square.double(), dimension).to(square.dtype)
 
 
-def concentration_of(resultant: Tensor, dimension: int) -> Tensor:
-    """The k in [0, inf] with ``A_D(k) = resultant``: the maximum likelihood concentration.
-
-    Newton on ``1/(1 - A)``, nearly linear in k at both ends, from Sra's formula.
-
-    Parameters
-    ----------
-    resultant : Tensor [...] in [0, 1]
-        Length of a mean of unit vectors; 1 gives inf.
-    dimension : int >= 2
-
-    Raises
-    ------
-    InputError as ``log_vmf_normalizer``.
-
-    Examples
-    --------
-    >>> concentration_of(mean_resultant_length(torch.tensor([0.0, 1.0, 50.0]), 3), 3)
-    tensor([ 0.0000,  1.0000, 50.0000])
-    """
-    check_vmf_arguments(resultant, dimension, "resultant")
-    return _Concentration.apply(resultant.double(), dimension).to(resultant.dtype)
-
-
 def check_vmf_arguments(value: Tensor, dimension: int, name: str = "concentration") -> None:
     """A floating tensor and a dimension of at least 2, or InputError."""
     if not isinstance(dimension, int) or dimension < 2:
@@ -146,25 +120,25 @@ def check_vmf_arguments(value: Tensor, dimension: int, name: str = "concentratio
         raise InputError(f"{name} must be a floating tensor, not {given}.")
 
 
-class _LogPeak(torch.autograd.Function):
-    """``log C + k``; derivative ``1 - A``."""
+class _LogDensity(torch.autograd.Function):
+    """``log C + k c`` at the cosine c, 0 or 1; derivative ``c - A``."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(k: Tensor, dimension: int) -> Tensor:
-        scaled = log_bessel_scaled(k, dimension / 2 - 1)
-        return -(dimension / 2) * math.log(2 * math.pi) - scaled
+    def forward(k: Tensor, dimension: int, cosine: int) -> Tensor:
+        flat = dimension / 2 * math.log(2 * math.pi)
+        return (cosine - 1) * k - log_bessel_scaled(k, dimension / 2 - 1) - flat
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
-        k, ctx.dimension = inputs
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int, int], output: Tensor) -> None:
+        k, ctx.dimension, ctx.cosine = inputs
         ctx.save_for_backward(k)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (k,) = ctx.saved_tensors
-        return grad * (1 - mean_resultant_length(k, ctx.dimension)), None
+        return grad * (ctx.cosine - mean_resultant_length(k, ctx.dimension)), None, None
 
 
 class _LogOfSquare(torch.autograd.Function):
@@ -205,28 +179,3 @@ class _Resultant(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (k,) = ctx.saved_tensors
         return grad * mean_resultant_slope(k, ctx.dimension), None
-
-
-class _Concentration(torch.autograd.Function):
-    """Inverse of A; derivative ``1 / A'``."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(r: Tensor, dimension: int) -> Tensor:
-        k = vmf_concentration(r, dimension)
-        for _ in range(NEWTON_STEPS):
-            a = mean_resultant_length(k, dimension)
-            rate = (1 - a) / ((1 - r) * mean_resultant_slope(k, dimension))
-            k = (k + (r - a) * rate).clamp_min(0)
-        return torch.where(r == 1, torch.inf, k)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
-        ctx.dimension = inputs[1]
-        ctx.save_for_backward(output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (k,) = ctx.saved_tensors
-        return grad / mean_resultant_slope(k, ctx.dimension), None
