@@ -34,31 +34,47 @@ SEEDS = (0, 1, 2)
 
 @dataclass(frozen=True)
 class Row:
-    """A method, and what it must reach; ``None`` where nothing is claimed."""
+    """A method, and what it must reach with every seed."""
 
     name: str
     make: Callable[..., object]
     recall: float
-    errors: float | None
-    photographs: float | None
+    errors: float
+    photographs: float
 
 
+# Measured on seeds 0, 1, 2: recall@1, R-AUROC, AUROC of photographs
 ROWS = [
+    # .878-.926 .845-.865 .936-.947
     Row("cross-entropy", CrossEntropy, 0.82, 0.75, 0.85),
-    Row("sngp", SNGP, 0.88, 0.7, 0.8),
-    Row("sngp, spectral", partial(SNGP, spectral=True), 0.88, 0.7, 0.8),
-    Row("loss prediction", LossPrediction, 0.82, 0.68, 0.8),
-    Row("ensemble", SharedBackboneEnsemble, 0.8, 0.7, 0.75),
+    # .944-.952 .796-.816 .878-.987
+    Row("sngp", SNGP, 0.88, 0.7, 0.75),
+    # .932-.938 .807-.878 .891-.988
+    Row("sngp, spectral", partial(SNGP, spectral=True), 0.88, 0.7, 0.75),
+    # .876-.922 .765-.842 .892-.940
+    Row("loss prediction", LossPrediction, 0.82, 0.65, 0.8),
+    # .870-.880 .788-.856 .861-.963
+    Row("ensemble", SharedBackboneEnsemble, 0.8, 0.68, 0.75),
+    # .866-.892 .813-.901 .899-.966
+    Row("ensemble, apart", partial(SharedBackboneEnsemble, loss="mean"), 0.8, 0.7, 0.78),
+    # .882-.926 .835-.847 .931-.951
     Row("dropout", ClassDropout, 0.82, 0.75, 0.85),
 ]
-DETECTORS = [
-    Row("mahalanobis", Mahalanobis, 0.82, 0.62, 0.95),
-    Row("relative mahalanobis", partial(Mahalanobis, relative=True), 0.82, 0.7, 0.9),
-    Row("mahalanobis, features", partial(Mahalanobis, on="features"), 0.82, 0.55, 0.95),
-    Row("k nearest", partial(KNNDistance, k=10), 0.82, 0.65, 0.7),
-    Row("k nearest, features", partial(KNNDistance, k=10, on="features"), 0.82, 0.65, 0.9),
-    Row("vim", ViM.of, 0.82, 0.62, 0.9),
-    Row("vim, features", partial(ViM, on="features"), 0.82, 0.65, 0.95),
+DETECTORS = [  # on the cross-entropy networks of above
+    # .711-.776 .998-1.00
+    Row("mahalanobis", Mahalanobis, 0.82, 0.6, 0.95),
+    # .785-.808 .954-.994
+    Row("relative mahalanobis", partial(Mahalanobis, relative=True), 0.82, 0.7, 0.88),
+    # .628-.676 .991-.993
+    Row("mahalanobis, features", partial(Mahalanobis, on="features"), 0.82, 0.55, 0.93),
+    # .718-.768 .828-.918
+    Row("k nearest", partial(KNNDistance, k=10), 0.82, 0.62, 0.7),
+    # .753-.801 .962-.999
+    Row("k nearest, features", partial(KNNDistance, k=10, on="features"), 0.82, 0.65, 0.88),
+    # .703-.807 .962-.992
+    Row("vim", ViM.of, 0.82, 0.6, 0.88),
+    # .723-.765 .994-.997
+    Row("vim, features", partial(ViM, on="features"), 0.82, 0.62, 0.93),
 ]
 
 
@@ -100,8 +116,8 @@ def measure(method, test, strangers):
 def check(row, measured):
     for value in measured:
         assert value[0] > row.recall, measured
-        assert row.errors is None or value[1] > row.errors, measured
-        assert row.photographs is None or value[2] > row.photographs, measured
+        assert value[1] > row.errors, measured
+        assert value[2] > row.photographs, measured
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -140,10 +156,24 @@ def test_het_xl_finds_random_labels(digits, settings):
         assert unclear.variance.sum() > 3 * clear.variance.sum()  # Gaussian noise on the sphere
 
 
-@pytest.mark.parametrize("make", [ClassDropout, partial(SharedBackboneEnsemble, loss="mean")])
-def test_disagreement_finds_errors(make, digits, strangers):
-    """The Jensen-Shannon divergence of the members, which is small where all are unsure."""
+def test_disagreement_finds_errors(digits, strangers):
+    """Jensen-Shannon divergence: R-AUROC .626-.752 of separate heads, .565-.646 of dropout.
+
+    It does not find photographs (.47-.50 and .20-.24): there the members are unsure together.
+    """
     for seed in SEEDS:
-        method = make(network(seed), training=training(seed), score="jensen_shannon")
+        apart = partial(SharedBackboneEnsemble, loss="mean")
+        for make, limit in ((apart, 0.56), (ClassDropout, 0.52)):
+            method = make(network(seed), training=training(seed), score="jensen_shannon")
+            method.fit(digits[0].loader(50), progress=False)
+            assert measure(method, digits[1], strangers)[1] > limit
+
+
+def test_the_variance_of_sngp_finds_photographs(digits, strangers):
+    """.955-.998 alone; .08-.51 with a covariance that is left at its start."""
+    for seed in SEEDS:
+        method = SNGP(network(seed), training=training(seed), score="variance")
         method.fit(digits[0].loader(50), progress=False)
-        assert measure(method, digits[1], strangers)[1] > 0.52
+        assert measure(method, digits[1], strangers)[2] > 0.9
+        method.parts["process"].observe([])
+        assert measure(method, digits[1], strangers)[2] < 0.7

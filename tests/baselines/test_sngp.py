@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -101,6 +102,9 @@ def test_fit_sums_over_the_training_set_with_the_final_weights(model, loader, da
         logits = process(z) / (1 + math.pi / 8 * variance).sqrt()[:, None]
         expected = torch.distributions.Categorical(logits=logits).entropy().detach()
         torch.testing.assert_close(method(data[0]).uncertainty, expected, rtol=1e-4, atol=1e-5)
+        alone = replace(method, score="variance")
+        alone._fitted = method._fitted
+        torch.testing.assert_close(alone(data[0]).uncertainty, variance, rtol=1e-4, atol=1e-6)
 
 
 def test_spectral_norm_of_hidden_layers(model, loader, data):
@@ -135,3 +139,5 @@ def test_bad_input(model):
         SNGP(model, mean_field_factor=-1.0)
     with pytest.raises(UnknownNameError, match="on='z'"):
         SNGP(model, on="z")
+    with pytest.raises(UnknownNameError, match="score='norm'"):
+        SNGP(model, score="norm")
