@@ -43,7 +43,7 @@ class SNGP(Trained):
     Parameters
     ----------
     n_features : int
-        R (Liu et al.: 1024).
+        R (Liu et al.: 1024): R C weights are learnt, R (W + 1) are frozen, R^2 are the covariance.
     lengthscale : float > 0
         l of the kernel ``exp(-|z - z'|^2 / (2 l^2 W))`` for vectors of W numbers, so in units of
         one coordinate of z; with ``layer_norm`` 1 is a sensible start.
@@ -61,6 +61,11 @@ class SNGP(Trained):
         from scratch, since it rescales every layer of a trained one.
     on : "embedding" | "features"
         What phi reads: z [B, Z], or h [B, D].
+
+    Raises
+    ------
+    InputError
+        For a setting out of its range; from ``fit``, if the loader cannot be gone through again.
 
     Examples
     --------

@@ -57,8 +57,13 @@ def exact_entropy(method, x, rate_inside):
 @pytest.mark.parametrize("inside", [0.0, 0.4])
 def test_uncertainty_converges_to_all_masks(data, inside):
     method, x = fitted(linear_model(inside), data, rate=0.25, n_samples=4000)
-    expected = exact_entropy(method, x, inside)
-    torch.testing.assert_close(method(x).uncertainty, expected, rtol=0, atol=0.02)
+    expected = exact_entropy(method, 4 * x, inside)
+    torch.testing.assert_close(method(4 * x).uncertainty, expected, rtol=0, atol=0.02)
+    if inside:  # its masks matter
+        method.model[0].p = 0.0
+        assert (method(4 * x).uncertainty - expected).abs().max() > 0.04
+    method.rate = 0.0  # and so do those of the classifier
+    assert (method(4 * x).uncertainty - expected).abs().max() > 0.1
 
 
 def test_the_loss_drops(model, data):

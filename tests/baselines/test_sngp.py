@@ -107,6 +107,14 @@ def test_fit_sums_over_the_training_set_with_the_final_weights(model, loader, da
         torch.testing.assert_close(alone(data[0]).uncertainty, variance, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize(("on", "width"), [("embedding", 4), ("features", 8)])
+def test_lengthscale_is_in_units_of_a_coordinate(model, loader, on, width):
+    method = SNGP(model, on=on, lengthscale=2.0, n_features=1000, training=Training(epochs=1))
+    directions = method.fit([loader[0]], progress=False).parts["process"].directions
+    assert directions.shape == (1000, width)
+    assert directions.std().item() == pytest.approx(1 / (2 * math.sqrt(width)), rel=0.05)
+
+
 def test_spectral_norm_of_hidden_layers(model, loader, data):
     with torch.no_grad():
         model[0].weight.mul_(20)
