@@ -46,6 +46,11 @@ class ClassDropout(Trained):
     generator : torch.Generator or None
         Draws the masks, on the model's device; None: the same masks in every call.
 
+    Raises
+    ------
+    InputError
+        For a rate outside [0, 1), an unknown score, or less than one sample.
+
     Examples
     --------
     >>> from baselines.base import Training

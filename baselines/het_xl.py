@@ -106,7 +106,8 @@ class HETXL(Trained):
 
     The distribution is ``N(z, Sigma)`` of the raw embedding z, on the sphere its direction (a
     projected normal). ``uncertainty`` is ``log det Sigma`` of the raw embedding, in nats; it may
-    be negative.
+    be negative. It is that of noise in the labels: where labels are clean, training shrinks Sigma
+    to its floor, and what is left of the determinant does not find errors.
 
     Parameters
     ----------

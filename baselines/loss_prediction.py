@@ -72,6 +72,11 @@ class LossPrediction(Trained):
     on : "embedding" | "features"
         What the perceptron reads: z (the paper) or h; its gradient reaches the model.
 
+    Raises
+    ------
+    InputError
+        For a weight that is not positive, or an unknown place.
+
     Examples
     --------
     >>> import torch

@@ -77,6 +77,11 @@ class SharedBackboneEnsemble(Trained):
         Cross-entropy of the mean probability (URL), or the mean of the members' own.
     score : "entropy" | "jensen_shannon"
 
+    Raises
+    ------
+    InputError
+        For an unknown loss or score, or less than one member.
+
     Examples
     --------
     >>> import torch

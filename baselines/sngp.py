@@ -26,21 +26,24 @@ from baselines.base.where import check_place, vectors, width
 from laplace_metric.batches import labelled_batches
 from laplace_metric.contract import check_count
 from laplace_metric.embedding import Embedding
-from laplace_metric.errors import InputError
+from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.heads import Captured, Head, capture
+
+SCORES = ("entropy", "variance")
 
 
 @dataclass(eq=False, kw_only=True)
 class SNGP(Trained):
     """A distance-aware classifier; costs one forward pass, R W + R C and R^2 / 2 products.
 
-    ``uncertainty`` is the entropy of the mean-field class probabilities, in nats, in [0, log C].
+    ``uncertainty`` is the entropy of the mean-field class probabilities, in nats, in [0, log C], or
+    the variance v of a logit, in (0, 2 / ridge], which is that of the distance to the training set.
     Fitting takes one more pass through the loader than there are epochs.
 
     Parameters
     ----------
     n_features : int
-        R (Liu et al.: 1024).
+        R (Liu et al.: 1024): R C weights are learnt, R (W + 1) are frozen, R^2 are the covariance.
     lengthscale : float > 0
         l of the kernel ``exp(-|z - z'|^2 / (2 l^2 W))`` for vectors of W numbers, so in units of
         one coordinate of z; with ``layer_norm`` 1 is a sensible start.
@@ -51,11 +54,18 @@ class SNGP(Trained):
     layer_norm : bool
         Whether vectors are standardised before phi (URL tunes it); without it choose the
         lengthscale to fit the scale of z.
+    score : "entropy" | "variance"
+        With pi/8 and ridge 1 the entropy is nearly that of the logits: v is at most 2.
     spectral : bool
         Whether hidden linear and convolutional layers get spectral norm 1: for networks trained
         from scratch, since it rescales every layer of a trained one.
     on : "embedding" | "features"
         What phi reads: z [B, Z], or h [B, D].
+
+    Raises
+    ------
+    InputError
+        For a setting out of its range; from ``fit``, if the loader cannot be gone through again.
 
     Examples
     --------
@@ -71,12 +81,15 @@ class SNGP(Trained):
     ridge: float = 1.0
     mean_field_factor: float = math.pi / 8
     layer_norm: bool = True
+    score: str = "entropy"
     spectral: bool = False
     on: str = "embedding"
 
     def __post_init__(self) -> None:
         check_count("n_features", self.n_features)
         check_place(self.on)
+        if self.score not in SCORES:
+            raise UnknownNameError("score", self.score, SCORES)
         for name in ("lengthscale", "ridge"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InputError(f"{name}={getattr(self, name)!r}: pass a number > 0.")
@@ -104,8 +117,10 @@ class SNGP(Trained):
 
     def embedding(self, seen: Captured) -> Embedding:
         x, process = self.read(seen), self._process
-        logits = mean_field(process(x), process.variance(x), self.mean_field_factor)
-        return self.points(seen, entropy(logits))
+        variance = process.variance(x)
+        if self.score == "variance":
+            return self.points(seen, variance)
+        return self.points(seen, entropy(mean_field(process(x), variance, self.mean_field_factor)))
 
     def read(self, seen: Captured) -> Tensor:
         """What phi is a function of [B, W]."""

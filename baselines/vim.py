@@ -44,6 +44,13 @@ class ViM(Detector):
         Logits [B, C] of the vectors [B, Z]; None: scikit-learn's logistic regression, fitted to
         the standardised vectors. ``ViM.of(method)`` takes that of a fitted ``CrossEntropy``.
 
+    Raises
+    ------
+    InputError
+        If the dimension leaves nothing over, or the classifier does not fit the vectors.
+    LabelError
+        From ``fit`` without a classifier, for a single class.
+
     Examples
     --------
     >>> x, y = torch.randn(60, 4), torch.arange(60) % 3
