@@ -78,10 +78,11 @@ class DeepEnsemble(Baseline):
         batches = labelled_batches(loader, device, progress=False, description="")
         fitted = self.locate(next(batches)[0], torch.empty(0, dtype=torch.long))
         members = [self._member(m).fit(loader, progress=progress) for m in range(self.n_members)]
-        fitted.parts["members"] = nn.ModuleList(member.model for member in members)
+        networks = nn.ModuleList(member.model for member in members)
+        rotations = Rotations(self.n_members, fitted.sizes.embedding).to(device)
         if self.align:
-            seen = _embed_all(fitted.parts["members"], loader, device, self.spherical)
-            fitted.parts["rotations"].values.copy_(align(seen))
+            rotations.values.copy_(align(_embed_all(networks, loader, device, self.spherical)))
+        fitted.parts.update({"members": networks, "rotations": rotations})
         self._fitted, self.losses_ = fitted, [member.losses_ for member in members]
         return self
 
@@ -107,8 +108,11 @@ class DeepEnsemble(Baseline):
 
     def _turned(self, inputs: Inputs) -> Tensor:
         inputs = to_device(inputs, device_of(self.model))
-        embeddings = _embed(self.parts["members"], inputs, self.spherical)
-        return embeddings @ self.parts["rotations"].values
+        members, rotations = self.parts["members"], self.parts["rotations"]
+        assert isinstance(members, nn.ModuleList)
+        assert isinstance(rotations, Rotations)
+        embeddings = _embed(members, inputs, self.spherical)
+        return embeddings @ rotations.values.to(embeddings.dtype)
 
 
 class Rotations(nn.Module):
@@ -131,8 +135,9 @@ def initialise(model: nn.Module) -> None:
     """
     kept = 0
     for module in model.modules():
-        if hasattr(module, "reset_parameters"):
-            module.reset_parameters()
+        reset = getattr(module, "reset_parameters", None)
+        if callable(reset):
+            reset()
         else:
             kept += sum(p.numel() for p in module.parameters(recurse=False))
     if kept:

@@ -132,7 +132,7 @@ class Baseline(ProbabilisticEmbedder):
         parts = nn.ModuleDict(self.build(sizes))
         if head.parts is None:
             parts["head"] = head.module
-        return Fitted(head, sizes, classes, parts.to(device))
+        return Fitted(head, sizes, classes, parts.to(at_least_float32(seen.raw)))
 
 
 @dataclass(eq=False, kw_only=True)

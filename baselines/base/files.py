@@ -14,6 +14,7 @@ from laplace_metric import files
 from laplace_metric.batches import device_of
 from laplace_metric.errors import FileFormatError
 from laplace_metric.heads import APPEND, Head, identity_head, named_head
+from laplace_metric.jacobians import at_least_float32
 
 if TYPE_CHECKING:
     from baselines.base.baseline import Baseline, Sizes
@@ -78,7 +79,8 @@ def _restore(
         parts = nn.ModuleDict(method.build(sizes))
     if head.parts is None:
         parts["head"] = head.module
-    method._fitted = Fitted(head, sizes, tensors.pop("classes").to(device), parts.to(device))
+    parts.to(at_least_float32(next(head.module.parameters())))
+    method._fitted = Fitted(head, sizes, tensors.pop("classes").to(device), parts)
     for part, module in method.learnt():
         own = {n[len(part) + 1 :]: t for n, t in tensors.items() if n.startswith(f"{part}.")}
         module.load_state_dict(own)

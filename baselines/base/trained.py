@@ -17,6 +17,7 @@ from baselines.base.training import Training
 from laplace_metric.batches import Inputs, device_of, labelled_batches
 from laplace_metric.errors import LabelError
 from laplace_metric.heads import Captured, capture, run_captured
+from laplace_metric.jacobians import at_least_float32
 from laplace_metric.training.loop import Step, descend, train_epochs, train_mode
 from laplace_metric.training.progress import Watcher
 from laplace_metric.training.randomness import own_randomness
@@ -71,7 +72,8 @@ class Trained(OnePass):
     def look(self, inputs: Inputs) -> Captured:
         """One pass in training."""
         run = capture if self.frozen else run_captured
-        return run(self.model, self.fitted_.head, inputs)
+        seen = run(self.model, self.fitted_.head, inputs)
+        return Captured(*map(at_least_float32, vars(seen).values()))
 
     def adopt(self, model: nn.Module) -> nn.Module:
         """A copy that may be trained."""

@@ -3,8 +3,8 @@
     python -m benchmarks.comparison --data DIR --cache DIR
 
 For each method: choose among at most four settings by the area under the sparsification curve of
-recall@1 on 2,500 training images that are held out (seed 100, trainings of 6 rounds), then train
-with three other seeds for 16 rounds of 2,560 images (RMSprop, batches of 128, one network and one
+recall@1 on 2,500 training images that are held out (seed 100, trainings of 3 rounds), then train
+with three other seeds for 8 rounds of 2,560 images (RMSprop, batches of 128, one network and one
 initialisation for all methods) and measure on test images. Out-of-distribution images are never
 tuned on. A finished run is a JSON in the cache and is not repeated; ``results/comparison.json``
 has all of them.

@@ -67,8 +67,8 @@ class Entry:
     grid : settings to choose from, or the name of the method whose choice is taken
     post_hoc : bool
         Whether it is put on the trained network.
-    passes : int
-        Joint draws, where each costs a pass through a network; 0: they are cheap, take 100.
+    draws : int
+        Joint draws for the calibration: one for points, a member each for ensembles; 0: the usual.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Entry:
     make: Make
     grid: Grid | str = ({},)
     post_hoc: bool = False
-    passes: int = 0
+    draws: int = 0
 
 
 def trained(kind: Callable[..., Trained | DeepEnsemble], **fixed: Any) -> Make:
@@ -150,29 +150,29 @@ ENSEMBLE_GRID: Grid = tuple(
 )
 
 EMBEDDING = (
-    Entry(BASE, "embedding", contrastive(MetricLearning), MARGINS),
-    Entry("infonce, 1/norm", "embedding", trained(InfoNCE), TEMPERATURES),
+    Entry(BASE, "embedding", contrastive(MetricLearning), MARGINS, draws=1),
+    Entry("infonce, 1/norm", "embedding", trained(InfoNCE), TEMPERATURES, draws=1),
 )
 POST_HOC = tuple(
-    Entry(name, "post hoc", make, grid, post_hoc=True)
-    for name, make, grid in (
-        ("laplace, prior 1", post_hoc(LaplaceEmbedder), ({},)),
-        ("laplace", post_hoc(LaplaceEmbedder), PRIORS),
-        ("mahalanobis", post_hoc(Mahalanobis), choices("relative", False, True)),
-        ("k-nn distance", post_hoc(KNNDistance), choices("k", 1, 10, 50, 200)),
-        ("vim", post_hoc(ViM), choices("dimension", 0, 1, 2, None)),
-        ("pfe", trained(PFE), PFE_GRID),
+    Entry(name, "post hoc", make, grid, post_hoc=True, draws=draws)
+    for name, make, grid, draws in (
+        ("laplace, prior 1", post_hoc(LaplaceEmbedder), ({},), 0),
+        ("laplace", post_hoc(LaplaceEmbedder), PRIORS, 0),
+        ("mahalanobis", post_hoc(Mahalanobis), choices("relative", False, True), 1),
+        ("k-nn distance", post_hoc(KNNDistance), choices("k", 1, 10, 50, 200), 1),
+        ("vim", post_hoc(ViM), choices("dimension", 0, 1, 2, None), 1),
+        ("pfe", trained(PFE), PFE_GRID, 0),
     )
 )
 SAMPLED = (
-    Entry("mc dropout", "sampled", mc_dropout, DROPOUTS, passes=PASSES),
-    Entry("deep ensemble", "sampled", contrastive(DeepEnsemble), BASE, passes=5),
+    Entry("mc dropout", "sampled", mc_dropout, DROPOUTS, draws=PASSES),
+    Entry("deep ensemble", "sampled", contrastive(DeepEnsemble), BASE, draws=5),
     Entry(
         "deep ensemble, not aligned",
         "sampled",
         contrastive(DeepEnsemble, align=False),
         BASE,
-        passes=5,
+        draws=5,
     ),
 )
 AMORTISED = tuple(
@@ -193,7 +193,7 @@ AMORTISED = tuple(
     )
 )
 CLASSIFIERS = tuple(
-    Entry(name, "classifier", make, grid)
+    Entry(name, "classifier", make, grid, draws=0 if name == "het-xl" else 1)
     for name, make, grid in (
         ("cross-entropy", trained(CrossEntropy), RATES),
         ("het-xl", trained(HETXL), choices("variance", 0.01, 0.1, 0.5, 1.0)),

@@ -21,11 +21,11 @@ from laplace_metric.evaluation_protocol import evaluate_method
 OUT = ("mnist", "kmnist")
 ROUND = 2_560  # images of one round, an "epoch" of the loss curve
 BATCH = 128
-FULL, SHORT = 16, 6  # rounds of a training, and of one that is tuned
+FULL, SHORT = 8, 3  # rounds of a training, and of one that is tuned
 GATHERED = 20_000  # training images for post-hoc methods
 TEST = 2_500
 TUNING_SEED = 100
-N_DRAWS = 100
+N_DRAWS = 30
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def measure(entry: Entry, method: ProbabilisticEmbedder, sets: Sets) -> dict[str
         method,
         sets.test.loader(250),
         {name: images.loader(250) for name, images in sets.out.items()},
-        n_draws=entry.passes or N_DRAWS,
+        n_draws=entry.draws or N_DRAWS,
         generator=torch.Generator().manual_seed(0),
         n_bootstrap=200,
     )

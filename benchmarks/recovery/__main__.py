@@ -1,0 +1,91 @@
+"""Recover known posteriors: MCInfoNCE, ELK and HIB of Kirchhof et al. (2023a), and Laplace.
+
+    python -m benchmarks.recovery --cache DIR [--budget reduced|full|smoke] [--seeds 0 1]
+
+A finished run is a JSON in the cache and is not repeated; ``results/recovery.json`` has all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.records import read_record, write_record
+from benchmarks.recovery.metrics import recovery
+from benchmarks.recovery.post_hoc import HESSIANS, laplace_concentration
+from benchmarks.recovery.process import Process, Setting
+from benchmarks.recovery.train import BUDGETS, train
+
+POINTS = 10_000
+SETTINGS = {
+    "ambiguous": Setting(),
+    "clear": Setting(smallest=64, largest=128),
+    "injective": Setting(family="dirac"),
+    "gaussian": Setting(family="gaussian"),
+    "laplace": Setting(family="laplace"),
+    "published pairs": Setting(acceptance="published"),
+}
+RUNS = (
+    *((name, "mcinfonce") for name in SETTINGS),
+    *(("ambiguous", loss) for loss in ("elk", "elk times 20", "hib", "infonce")),
+)
+
+
+def run(setting: str, loss: str, budget: str, seed: int, progress: bool) -> dict[str, Any]:
+    """Train one encoder and compare it with the truth."""
+    process = Process(SETTINGS[setting], seed)
+    start = time.process_time()
+    encoder, curve = train(process, loss, BUDGETS[budget], seed, progress)
+    seconds = time.process_time() - start
+    x = process.inputs(POINTS)
+    with torch.no_grad():
+        posterior = encoder(x)
+    row = {
+        "setting": setting,
+        "loss": loss,
+        "budget": asdict(BUDGETS[budget]),
+        "seed": seed,
+        "cpu_seconds": seconds,
+        "curve": curve,
+        **recovery(process, x, posterior.loc, posterior.concentration),
+    }
+    if loss == "infonce":
+        for hessian in HESSIANS:
+            kappa, clipped = laplace_concentration(process, encoder, x, hessian)
+            found = recovery(process, x, posterior.loc, kappa)
+            row[f"laplace {hessian}"] = {**found, "clipped_fraction": clipped}
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--cache", required=True, type=Path, help="finished runs")
+    parser.add_argument("--budget", choices=BUDGETS, default="reduced")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    options = parser.parse_args()
+    folder = options.cache / f"recovery-{options.budget}"
+    for seed in options.seeds:
+        for setting, loss in RUNS:
+            name = f"{setting}-{loss}-seed{seed}".replace(" ", "_")
+            if not (folder / f"{name}.json").is_file():
+                row = run(setting, loss, options.budget, seed, not options.quiet)
+                write_record(name, row, folder)
+                shown = {
+                    k: v["rank"] for k, v in row.items() if isinstance(v, dict) and "rank" in v
+                }
+                print(name, shown, f"{row['cpu_seconds']:.0f} s", flush=True)
+    rows = [read_record(path.stem, folder) for path in sorted(folder.glob("*.json"))]
+    for row in rows:
+        row.pop("environment")
+    if options.budget != "smoke":
+        print(write_record("recovery", {"rows": rows}).name)
+
+
+if __name__ == "__main__":
+    main()
