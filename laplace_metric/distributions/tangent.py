@@ -8,7 +8,7 @@ the number of threads.
 
 Gradient, with ``c = (m.g) / |g - (m.g) m|`` kept:
 
-    dz = w dm + m dw + e ds + s de        de = -c (dm - e (e.dm)) - m (c m.dm + e.dm)
+    dz = w dm + m dw + e ds + s de        de = -c (dm - e (e.dm)) - m (e.dm)      m.dm = 0
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _AtAngle(torch.autograd.Function):
         w, s, c = (x[..., None] for x in angles)
         e = (z - w * loc) / s.clamp_min(torch.finfo(s.dtype).tiny)
         along_e, along_loc = (grad * e).sum(-1, keepdim=True), (grad * loc).sum(-1, keepdim=True)
-        to_loc = (w - s * c) * grad + s * (c * along_e - along_loc) * e - s * c * along_loc * loc
+        to_loc = (w - s * c) * grad + s * (c * along_e - along_loc) * e
         return to_loc.sum_to_size(loc.shape), along_loc[..., 0], along_e[..., 0], None
 
 

@@ -108,6 +108,9 @@ def test_blocks_cover_every_vector(monkeypatch, rows, columns, size):
     assert float((z - p.loc).norm(dim=-1).max()) < 2e-3
     assert torch.equal(z, p.sample((rows,), generator()))
     assert z.flatten(0, 1).unique(dim=0).shape[0] == rows * columns
+    right = torch.zeros(rows, columns, dtype=torch.float64)
+    noise = at_angle(p.loc, Angle(right, right + 1), generator()).round(decimals=6)
+    assert size == 2 or noise.flatten(0, 1).unique(dim=0).shape[0] == rows * columns
 
 
 def test_threads_keep_no_graph_and_give_the_gradient(monkeypatch):
