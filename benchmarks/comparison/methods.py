@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from pytorch_metric_learning.losses import ContrastiveLoss
@@ -118,7 +118,8 @@ def mc_dropout(network: nn.Module, training: Training, rate: float) -> Fit:
     """Metric learning through a network with dropout between its layers, sampled afterwards."""
 
     def fit(loaders: Loaders) -> tuple[ProbabilisticEmbedder, Losses]:
-        learner = MetricLearning(with_dropout(network, rate), training=training)
+        layers = cast(nn.Sequential, network)
+        learner = MetricLearning(with_dropout(layers, rate), training=training)
         learner.fit(loaders.training, progress=False)
         generator = torch.Generator().manual_seed(0)
         method = MCDropout(learner.model, n_samples=PASSES, generator=generator)

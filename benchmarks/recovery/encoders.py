@@ -69,10 +69,27 @@ def mcinfonce(
 
 
 def elk(x: VonMisesFisher, positive: VonMisesFisher, negative: VonMisesFisher, s: int) -> Tensor:
-    """Eq. 55 with the expected likelihood itself as the similarity (kappa_pos d, kappa_pos = 1)."""
+    """InfoNCE with the expected likelihood itself as the similarity."""
     close = log_expected_likelihood(x, positive)
     far = pairwise_log_expected_likelihood(negative, x)
     return contrast(close[None], far[None]).mean()
+
+
+def elk_scaled(
+    x: VonMisesFisher, positive: VonMisesFisher, negative: VonMisesFisher, s: int
+) -> Tensor:
+    """Eq. 55 as printed, the similarity times kappa_pos = 20."""
+    close = log_expected_likelihood(x, positive)
+    far = pairwise_log_expected_likelihood(negative, x)
+    return contrast(20 * close[None], 20 * far[None]).mean()
+
+
+def infonce(
+    x: VonMisesFisher, positive: VonMisesFisher, negative: VonMisesFisher, s: int
+) -> Tensor:
+    """Eq. 7 of the locations alone; nothing teaches kappa."""
+    close = (x.loc * positive.loc).sum(-1)
+    return contrast(20 * close[None], 20 * (negative.loc @ x.loc.mT)[None]).mean()
 
 
 def hib(x: VonMisesFisher, positive: VonMisesFisher, negative: VonMisesFisher, s: int) -> Tensor:
@@ -84,4 +101,12 @@ def hib(x: VonMisesFisher, positive: VonMisesFisher, negative: VonMisesFisher, s
     return -match.mean() - differ.mean()
 
 
-LOSSES: dict[str, Loss] = {"mcinfonce": mcinfonce, "elk": elk, "hib": hib}
+LOSSES: dict[str, Loss] = {
+    "mcinfonce": mcinfonce,
+    "elk": elk,
+    "elk times 20": elk_scaled,
+    "hib": hib,
+    "infonce": infonce,
+}
+JOINT = ("elk times 20",)
+"""Losses under which mu and kappa learn together; under the others mu learns first."""

@@ -102,8 +102,12 @@ class Process:
 
     def posterior(self, x: Tensor) -> VonMisesFisher | SphericalGaussian | SphericalLaplace:
         """p(z | x)."""
-        kinds = {"vmf": VonMisesFisher, "gaussian": SphericalGaussian, "laplace": SphericalLaplace}
-        return kinds[self.setting.family](self.mu(x), self.kappa(x))
+        mu, kappa = self.mu(x), self.kappa(x)
+        if self.setting.family == "gaussian":
+            return SphericalGaussian(mu, kappa)
+        if self.setting.family == "laplace":
+            return SphericalLaplace(mu, kappa)
+        return VonMisesFisher(mu, kappa)
 
     def latents(self, x: Tensor) -> Tensor:
         """One z [n, D] of each x."""

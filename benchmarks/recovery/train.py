@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from tqdm.auto import tqdm
 
-from benchmarks.recovery.encoders import LOSSES, Encoder
+from benchmarks.recovery.encoders import JOINT, LOSSES, Encoder
 from benchmarks.recovery.process import Process
 
 
@@ -19,15 +19,15 @@ class Budget:
 
     batch: int
     negatives: int
-    draws: int
+    draws: tuple[int, int]
     steps: tuple[int, int]  # of mu, of kappa
     hidden: tuple[int, ...]
     learning_rate: float
 
 
-FULL = Budget(512, 512, 512, (50_000, 50_000), (100, 500, 500, 500, 500, 100), 1e-4)
-REDUCED = Budget(256, 256, 16, (2_500, 1_500), (100, 200, 200, 100), 1e-3)
-SMOKE = Budget(64, 64, 4, (20, 20), (16, 16), 1e-3)
+FULL = Budget(512, 512, (512, 512), (50_000, 50_000), (100, 500, 500, 500, 500, 100), 1e-4)
+REDUCED = Budget(256, 128, (8, 64), (2_000, 1_000), (100, 200, 200, 100), 1e-3)
+SMOKE = Budget(64, 64, (2, 4), (20, 20), (16, 16), 1e-3)
 BUDGETS = {"full": FULL, "reduced": REDUCED, "smoke": SMOKE}
 
 
@@ -40,26 +40,39 @@ def train(
         torch.manual_seed(seed)
         encoder = Encoder(setting.dimension, budget.hidden, (setting.smallest, setting.largest))
         curve: list[float] = []
-        for network, steps in zip((encoder.location, encoder.certainty), budget.steps, strict=True):
-            curve += _phase(process, encoder, network, loss, budget, steps, progress)
+        for learning, steps, draws in zip(
+            phases(encoder, loss), budget.steps, budget.draws, strict=False
+        ):
+            curve += _phase(process, encoder, learning, loss, budget, steps, draws, progress)
     return encoder.eval(), curve
+
+
+def phases(encoder: Encoder, loss: str) -> list[tuple[nn.Module, ...]]:
+    """Which networks learn, phase by phase."""
+    if loss in JOINT:
+        return [(encoder.location, encoder.certainty)] * 2
+    if loss == "infonce":
+        return [(encoder.location,)]
+    return [(encoder.location,), (encoder.certainty,)]
 
 
 def _phase(
     process: Process,
     encoder: Encoder,
-    learning: nn.Module,
+    learning: Iterable[nn.Module],
     loss: str,
     budget: Budget,
     steps: int,
+    draws: int,
     progress: bool,
 ) -> list[float]:
-    """One network learns and the other stands still; the rate falls to a tenth three times."""
-    for parameter in encoder.parameters():
-        parameter.requires_grad_(False)
-    for parameter in learning.parameters():
-        parameter.requires_grad_(True)
-    optimizer = torch.optim.Adam(learning.parameters(), lr=budget.learning_rate)
+    """Some networks learn, the others stand still; the rate falls to a tenth three times."""
+    encoder.requires_grad_(False)
+    for network in learning:
+        network.requires_grad_(True)
+    optimizer = torch.optim.Adam(
+        [p for p in encoder.parameters() if p.requires_grad], lr=budget.learning_rate
+    )
     quarters = torch.optim.lr_scheduler.MultiStepLR(
         optimizer, [steps // 4, steps // 2, 3 * steps // 4], gamma=0.1
     )
@@ -67,8 +80,7 @@ def _phase(
     for _ in tqdm(range(steps), disable=not progress):
         x, positive = process.pairs(budget.batch)
         negative = process.inputs(budget.negatives)
-        posteriors = (encoder(part) for part in (x, positive, negative))
-        value = LOSSES[loss](*posteriors, budget.draws)
+        value = LOSSES[loss](encoder(x), encoder(positive), encoder(negative), draws)
         optimizer.zero_grad()
         torch.autograd.backward(value)
         optimizer.step()
