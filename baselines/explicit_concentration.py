@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from pytorch_metric_learning.losses import NTXentLoss
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from baselines.base import Directional, Sizes
 from baselines.base.pairs import check_rows, positive_pairs
 from baselines.base.view_losses import BYOLLoss, SimSiamLoss, SwAVLoss
+from baselines.infonce import InfoNCELoss
 from laplace_metric.batches import Inputs, call_model
 from laplace_metric.errors import UnknownNameError
 from laplace_metric.heads import Captured
@@ -43,9 +43,9 @@ class ExplicitConcentrationLoss(nn.Module):
 
     Examples
     --------
-    >>> loss = ExplicitConcentrationLoss(NTXentLoss(temperature=0.5))
+    >>> loss = ExplicitConcentrationLoss(InfoNCELoss(inverse_temperature=2.0))
     >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 1])
-    >>> loss(z, y, torch.ones(4)) - NTXentLoss(temperature=0.5)(z, y)  # cosine 0: 0.005 (1 + 1)
+    >>> loss(z, y, torch.ones(4)) - loss.base(z, y)  # cosine 0: 0.005 (1 + 1)
     tensor(0.0100)
     """
 
@@ -127,7 +127,7 @@ class ExplicitConcentration(Directional):
 
     def make_loss(self, sizes: Sizes) -> nn.Module:
         bases: dict[str, nn.Module] = {
-            "simclr": NTXentLoss(temperature=self.temperature),
+            "simclr": InfoNCELoss(inverse_temperature=1 / self.temperature),
             "simsiam": SimSiamLoss(sizes.embedding),
             "byol": BYOLLoss(sizes.embedding),
             "swav": SwAVLoss(sizes.embedding, self.n_prototypes),

@@ -4,21 +4,51 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytorch_metric_learning.losses import NTXentLoss
-from torch import nn
+from torch import Tensor, nn
 
 from baselines.base import Sizes
+from baselines.base.pairs import check_rows
+from baselines.base.softmax_pairs import pair_log_probabilities
 from baselines.metric_learning import NormCertain
+
+
+class InfoNCELoss(nn.Module):
+    """``loss(embeddings, labels)``: a positive pair against the negatives of its anchor, in nats.
+
+        loss = mean_ij -log [ e^{t e_i.e_j} / (e^{t e_i.e_j} + sum_k e^{t e_i.e_k}) ]
+
+    with unit embeddings e. The value is that of ``NTXentLoss`` of pytorch-metric-learning, which
+    compares every positive pair with every negative pair: B^3 numbers where these are B^2.
+
+    Parameters
+    ----------
+    inverse_temperature : float > 0
+        t.
+
+    Examples
+    --------
+    >>> import torch
+    >>> InfoNCELoss(inverse_temperature=2.0)(torch.eye(4), torch.tensor([0, 0, 1, 1]))  # log 3
+    tensor(1.0986)
+    """
+
+    def __init__(self, *, inverse_temperature: float = 16.0) -> None:
+        super().__init__()
+        self.inverse_temperature = inverse_temperature
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """Embeddings [B, Z] -> scalar."""
+        check_rows(embeddings, labels)
+        e = nn.functional.normalize(embeddings, dim=-1)
+        return -pair_log_probabilities(self.inverse_temperature * e @ e.mT, labels).mean()
 
 
 @dataclass(eq=False, kw_only=True)
 class InfoNCE(NormCertain):
-    """A positive pair against the negatives of its anchor.
+    """An embedder trained by InfoNCE; costs one forward pass.
 
-        loss = mean_ij -log [ e^{t e_i.e_j} / (e^{t e_i.e_j} + sum_k e^{t e_i.e_k}) ]
-
-    The loss is ``NTXentLoss`` of pytorch-metric-learning with temperature 1/t. Costs one forward
-    pass; ``uncertainty`` is ``1 / |z|`` of the raw embedding (Kirchhof et al. 2023b, B.2).
+    ``uncertainty`` is ``1 / |z|`` of the raw embedding (Kirchhof et al. 2023b, B.2), in 1/units of
+    z.
 
     Parameters
     ----------
@@ -38,4 +68,4 @@ class InfoNCE(NormCertain):
     inverse_temperature: float = 16.0
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        return {"loss": NTXentLoss(temperature=1 / self.inverse_temperature)}
+        return {"loss": InfoNCELoss(inverse_temperature=self.inverse_temperature)}

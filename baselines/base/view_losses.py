@@ -1,7 +1,7 @@
 """Self-supervised losses for two views of each input: SimSiam, BYOL and SwAV.
 
 They follow the interface ``loss(embeddings, labels)``: items of one label are views of one another.
-(SimCLR is ``NTXentLoss`` of pytorch-metric-learning.)
+(SimCLR is ``InfoNCELoss``.)
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from baselines.base.softmax_pairs import pair_log_probabilities
 from baselines.base.view_losses import BYOLLoss, SimSiamLoss, SwAVLoss, sinkhorn
 from baselines.explicit_concentration import ExplicitConcentrationLoss
 from baselines.hib import HedgedInstanceLoss, kl_to_standard_normal
+from baselines.infonce import InfoNCELoss
 from baselines.pfe import MutualLikelihoodLoss
 from laplace_metric.errors import InputError, LabelError
 
@@ -42,6 +43,8 @@ def test_pair_log_probabilities_against_loops_and_ntxent():
     found = pair_log_probabilities(s, LABELS)
     torch.testing.assert_close(found, torch.stack(expected))
     torch.testing.assert_close(-found.mean(), NTXentLoss(temperature=0.2)(z, LABELS))
+    loss = InfoNCELoss(inverse_temperature=5.0)
+    torch.testing.assert_close(loss(3 * z, LABELS), NTXentLoss(temperature=0.2)(z, LABELS))
     huge = pair_log_probabilities(1e6 * s, LABELS)
     assert bool(huge.isfinite().all())
 
