@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import posterior_tables
+from benchmarks.comparison import tables as comparison_tables
 from benchmarks.markdown import markdown
 from benchmarks.records import read_record
+from benchmarks.recovery import tables as recovery_tables
 from laplace_metric.evaluation import mean_and_standard_error
 
 ROOT = Path(__file__).parent.parent
-PAGES = (ROOT / "README.md", ROOT / "benchmarks" / "README.md")
+PAGES = tuple(ROOT / name for name in ("README.md", "benchmarks/README.md", "baselines/README.md"))
 SEEDS = 3
 
 COLUMNS: dict[str, Callable[[dict[str, Any]], float]] = {
@@ -126,6 +128,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "online": online_table,
     "online-100": lambda: online_table(" | prior 100"),
     "speed": speed_table,
+    "comparison": comparison_tables.quality,
+    "comparison-cost": comparison_tables.cost,
+    "comparison-choices": comparison_tables.choices,
+    "recovery": recovery_tables.recovered,
     "jacobians": jacobians_table,
     "structures": posterior_tables.structures,
     "structures-64": lambda: posterior_tables.structures("efficientnet-64"),

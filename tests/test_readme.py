@@ -26,7 +26,7 @@ def test_exactly_two_commands():
     assert len(re.findall(r"```console\n", README.read_text())) == 2
 
 
-@pytest.mark.parametrize("page", tables.PAGES, ids=["first page", "benchmarks"])
+@pytest.mark.parametrize("page", tables.PAGES, ids=["first page", "benchmarks", "baselines"])
 def test_tables_are_those_of_the_json(page):
     text = page.read_text()
     assert "<!-- table:" in text
