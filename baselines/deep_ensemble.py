@@ -95,6 +95,14 @@ class DeepEnsemble(Baseline):
             model, head=head, spherical=self.spherical, loss=self.loss, training=training
         )
 
+    def unaligned(self) -> DeepEnsemble:
+        """The same members, each left in its own latent space."""
+        parts = nn.ModuleDict(dict(self.parts.items()))
+        parts["rotations"] = Rotations(self.n_members, self.fitted_.sizes.embedding)
+        other = replace(self, align=False)
+        other._fitted, other.losses_ = replace(self.fitted_, parts=parts), self.losses_
+        return other
+
     def __call__(self, inputs: Inputs) -> Embedding:
         """The members' embeddings, turned into one space."""
         return Embedding(Empirical(self._turned(inputs), self.spherical))

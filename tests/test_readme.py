@@ -10,15 +10,17 @@ import pytest
 from benchmarks import tables
 
 README = Path(__file__).parent.parent / "README.md"
+BASELINES = README.parent / "baselines" / "README.md"
 
 
-def test_the_code_runs_in_order(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("page", [README, BASELINES], ids=["first page", "baselines"])
+def test_the_code_runs_in_order(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.S)
-    assert len(blocks) >= 2
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.S)
+    assert blocks
     scope: dict[str, object] = {}
     for block in blocks:
-        exec(compile(block, "README.md", "exec"), scope)
+        exec(compile(block, str(page), "exec"), scope)
     assert "torch.Size([8, 16])" in capsys.readouterr().out
 
 

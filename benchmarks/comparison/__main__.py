@@ -46,7 +46,7 @@ class Runs:
         """The tuned settings of a method."""
         if isinstance(entry.grid, str):
             return self.choice(METHODS[entry.grid])
-        name = self._name("tuned", entry, TUNING_SEED)
+        name = self._name("tuned", entry.name, TUNING_SEED)
         if not self._has(name):
             start = time.process_time()
             tried = [{"settings": entry.grid[0]}]
@@ -61,31 +61,25 @@ class Runs:
 
     def run(self, entry: Entry, seed: int) -> None:
         """Train and measure, unless it is done."""
-        name = self._name("run", entry, seed)
-        if self._has(name):
+        names = (entry.name, *(name for name, _ in entry.derived))
+        if all(self._has(self._name("run", name, seed)) for name in names):
             return
         settings = self.choice(entry)
         network = self._network(entry, seed, FULL)
         start = time.process_time()
         method, losses = fit(entry, network, self.sets, seed, settings, FULL)
-        seconds = time.process_time() - start
         row = {
-            "method": entry.name,
             "group": entry.group,
             "embedding_size": self.size,
             "seed": seed,
             "settings": settings,
-            "fit_cpu_seconds": seconds,
+            "fit_cpu_seconds": time.process_time() - start,
             "losses": losses,
-            **measure(entry, method, self.sets),
         }
-        self._write(name, row)
-        out = {key: round(value["auroc"], 3) for key, value in row["out"].items()}
-        print(
-            f"z={self.size} seed={seed} {entry.name} {settings}: recall@1 {row['recall@1']:.3f}, "
-            f"AUSC {row['ausc']:.3f}, R-AUROC {row['r_auroc']:.3f}, {out}, {seconds:.0f} s",
-            flush=True,
-        )
+        for name, change in ((entry.name, None), *entry.derived):
+            measured = measure(entry, method if change is None else change(method), self.sets)
+            self._write(self._name("run", name, seed), {"method": name, **row, **measured})
+            print(describe({"method": name, **row, **measured}), flush=True)
 
     def _network(self, entry: Entry, seed: int, rounds: int) -> nn.Module:
         """New weights, or for a post-hoc method those that metric learning trained."""
@@ -100,8 +94,8 @@ class Runs:
             method.save(folder)
         return MetricLearning.load(folder, network).model
 
-    def _name(self, kind: str, entry: Entry, seed: int) -> str:
-        plain = "".join(c if c.isalnum() else "_" for c in entry.name)
+    def _name(self, kind: str, method: str, seed: int) -> str:
+        plain = "".join(c if c.isalnum() else "_" for c in method)
         return f"{kind}-{plain}-z{self.size}-seed{seed}"
 
     def _has(self, name: str) -> bool:
@@ -120,6 +114,16 @@ class Runs:
             "tuned": [row for row in rows if "tried" in row],
             "rows": [row for row in rows if "tried" not in row],
         }
+
+
+def describe(row: dict[str, Any]) -> str:
+    """A finished run in a line."""
+    out = ", ".join(f"AUROC {key} {value['auroc']:.3f}" for key, value in row["out"].items())
+    return (
+        f"z={row['embedding_size']} seed={row['seed']} {row['method']} {row['settings']}: recall@1 "
+        f"{row['recall@1']:.3f}, AUSC {row['ausc']:.3f}, R-AUROC {row['r_auroc']:.3f}, {out}, "
+        f"{row['fit_cpu_seconds']:.0f} s"
+    )
 
 
 def main() -> None:

@@ -67,6 +67,8 @@ class Entry:
     grid : settings to choose from, or the name of the method whose choice is taken
     post_hoc : bool
         Whether it is put on the trained network.
+    derived : (name, function) pairs
+        Further lines, from the fitted method.
     draws : int
         Joint draws for the calibration: one for points, a member each for ensembles; 0: the usual.
     """
@@ -77,6 +79,7 @@ class Entry:
     grid: Grid | str = ({},)
     post_hoc: bool = False
     draws: int = 0
+    derived: tuple[tuple[str, Callable[[Any], ProbabilisticEmbedder]], ...] = ()
 
 
 def trained(kind: Callable[..., Trained | DeepEnsemble], **fixed: Any) -> Make:
@@ -167,13 +170,13 @@ POST_HOC = tuple(
 )
 SAMPLED = (
     Entry("mc dropout", "sampled", mc_dropout, DROPOUTS, draws=PASSES),
-    Entry("deep ensemble", "sampled", contrastive(DeepEnsemble), BASE, draws=5),
     Entry(
-        "deep ensemble, not aligned",
+        "deep ensemble",
         "sampled",
-        contrastive(DeepEnsemble, align=False),
+        contrastive(DeepEnsemble),
         BASE,
         draws=5,
+        derived=(("deep ensemble, not aligned", DeepEnsemble.unaligned),),
     ),
 )
 AMORTISED = tuple(

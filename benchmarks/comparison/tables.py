@@ -79,7 +79,7 @@ def relative(rows: dict[str, list[Row]], name: str) -> tuple[str, str, str]:
         return sum(row[key] for row in rows[method]) / SEEDS
 
     training = mean(name, "fit_cpu_seconds") / mean(BASE, "fit_cpu_seconds")
-    after = METHODS[name].post_hoc
+    after = name in METHODS and METHODS[name].post_hoc
     inference = mean(name, "inference_ms") / mean(BASE, "inference_ms")
     added = f"{rows[name][0]['added']:,}"
     return added, f"{'+ ' if after else ''}{training:.2f} x", f"{inference:.2f} x"

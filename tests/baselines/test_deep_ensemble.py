@@ -61,6 +61,15 @@ def separate(model, loader):
     ]
 
 
+def test_unaligned_is_the_ensemble_without_alignment(separate, data):
+    aligned, apart = separate
+    before = aligned(data[0]).mean
+    again = aligned.unaligned()
+    torch.testing.assert_close(again(data[0]).mean, apart(data[0]).mean)
+    assert not again.align
+    assert torch.equal(aligned(data[0]).mean, before)
+
+
 def test_alignment_takes_the_turns_out_of_the_uncertainty(separate, data):
     """Unaligned members disagree about everything: the mean is short and its length is noise."""
     aligned, apart = (method(data[0]).uncertainty.mean() for method in separate)

@@ -13,6 +13,7 @@ from baselines.elk import ELKPairLoss, ELKProxyLoss
 from baselines.mcinfonce import MCInfoNCELoss, contrast
 from baselines.nivmf import NivMFLoss
 from baselines.scott_vmf import VMFLoss
+from laplace_metric.distributions import NonIsotropicVonMisesFisher
 from tests.baselines.circle import nodes, parameters, points, weights
 
 DRAWS = 60_000
@@ -172,3 +173,12 @@ def test_contrast_against_loops():
     assert torch.autograd.gradcheck(
         contrast, (positive.requires_grad_(), negative.requires_grad_())
     )
+
+
+def test_nivmf_is_the_distribution_of_that_name():
+    torch.manual_seed(0)
+    loss, z = NivMFLoss(4, 7).double(), nn.functional.normalize(torch.randn(5, 7).double(), dim=-1)
+    loss.log_scales.data = torch.randn(4, 7).double()
+    mu = nn.functional.normalize(loss.direction, dim=-1)
+    expected = NonIsotropicVonMisesFisher(mu, loss.log_scales.exp()).log_prob(z[:, None])
+    torch.testing.assert_close(loss.log_density(z), expected)

@@ -1,0 +1,134 @@
+"""The generative process draws what it says, and the metrics see a recovery up to a rotation."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from benchmarks.recovery.encoders import LOSSES, Encoder
+from benchmarks.recovery.metrics import agreement, cosines, recovery, spread
+from benchmarks.recovery.process import Process, Setting
+from benchmarks.recovery.tables import PRINTED, recovered
+from benchmarks.recovery.train import SMOKE, chunk_means, train
+from laplace_metric.distributions import VonMisesFisher, mean_resultant_length
+from laplace_metric.errors import UnknownNameError
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def weighted(process, n=1_500):
+    """E[mu(x).mu(x+)] of pairs by importance weights over independent candidates."""
+    x, other = process.inputs(n), process.inputs(n)
+    cosine = process.latents(x) @ process.latents(other).mT
+    if process.setting.acceptance == "true":
+        weight = torch.exp(20 * cosine)
+    else:  # C(20) / C(0) = 1 / E exp(20 u.v) over uniform directions
+        uniform = torch.nn.functional.normalize(torch.randn(4_000_000, process.setting.dimension))
+        ratio = 1 / torch.exp(20 * uniform[:, 0].double()).mean()
+        weight = 1 / (1 + torch.exp(-20 * cosine.double()) / ratio)
+    close = process.mu(x) @ process.mu(other).mT
+    return float((weight * close).sum() / weight.sum())
+
+
+@pytest.mark.parametrize("acceptance", ["true", "published"])
+def test_pairs_follow_the_acceptance(acceptance):
+    process = Process(Setting(acceptance=acceptance), seed=0)
+    x, positive = process.pairs(20_000)
+    found = float((process.mu(x) * process.mu(positive)).sum(-1).mean())
+    assert found == pytest.approx(weighted(process), abs=0.02)
+
+
+def test_true_positives_are_von_mises_in_the_limit_of_exact_latents():
+    """With uniform latents that are known, z.z+ has the mean cosine A(20) = 0.796 of vMF(20)."""
+    process = Process(Setting(family="dirac"), seed=0)
+
+    def uniform(x):  # a latent space that is spread evenly
+        return torch.nn.functional.normalize(torch.special.ndtri(x.clamp(1e-6, 1 - 1e-6)), dim=-1)
+
+    process.mu = uniform
+    x, positive = process.pairs(4_000)
+    found = float((uniform(x) * uniform(positive)).sum(-1).mean())
+    assert found == pytest.approx(float(mean_resultant_length(torch.tensor(20.0), 10)), abs=0.02)
+
+
+def test_kappa_has_the_range_of_the_setting():
+    process = Process(Setting(smallest=64, largest=128), seed=1)
+    kappa = process.kappa(process.inputs(5_000))
+    assert 55 < float(kappa.min()) < 75
+    assert 115 < float(kappa.max()) < 140
+    mu = process.mu(process.inputs(1_000))
+    assert float((mu @ mu.T).min()) < 0.6
+
+
+@pytest.mark.parametrize("family", ["vmf", "gaussian", "laplace"])
+def test_spread_is_the_expected_cosine_distance(family):
+    process = Process(Setting(family=family), seed=0)
+    x = process.inputs(200)
+    mu, kappa = process.mu(x), process.kappa(x)
+    if family == "vmf":
+        expected = 1 - VonMisesFisher(mu, kappa).resultant
+    else:
+        draws = process.posterior(x).sample((3_000,), generator=torch.Generator().manual_seed(1))
+        expected = 1 - (draws * mu).sum(-1).mean(0)
+    torch.testing.assert_close(spread(process, x), expected, atol=0.03, rtol=0)
+
+
+def test_a_rotated_truth_is_a_perfect_recovery():
+    process = Process(Setting(), seed=0)
+    x = process.inputs(1_200)
+    turn = torch.linalg.qr(torch.randn(10, 10, generator=torch.Generator().manual_seed(0))).Q
+    found = recovery(process, x, process.mu(x) @ turn, process.kappa(x))
+    assert found["location"]["rmse"] < 1e-5
+    assert found["location"]["rank"] == pytest.approx(1, abs=1e-6)
+    assert found["certainty"] == {"rmse": 0.0, "mae": 0.0, "rank": 1.0}
+    assert found["spread"]["rmse"] < 0.02  # of the draws
+    assert len(cosines(process.mu(x))) == 1_000 * 999 // 2
+
+
+def test_agreement_tells_rmse_from_mae():
+    found = agreement(torch.tensor([0.0, 0.0, 2.0]), torch.tensor([0.0, 1.0, 5.0]))
+    assert found["mae"] == pytest.approx(4 / 3)
+    assert found["rmse"] == pytest.approx(math.sqrt(10 / 3))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_loss_trains(loss):
+    process = Process(Setting(), seed=0)
+    first, curve = train(process, loss, SMOKE, 0, progress=False)
+    assert len(curve) > 10
+    assert all(math.isfinite(value) for value in curve)
+    again, _ = train(Process(Setting(), seed=0), loss, SMOKE, 0, progress=False)
+    for a, b in zip(first.parameters(), again.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_encoders_start_in_the_range_of_the_truth():
+    torch.manual_seed(0)
+    encoder = Encoder(10, (16, 16), (16.0, 32.0))
+    kappa = encoder(torch.rand(2_000, 10)).concentration
+    assert 12 < float(kappa.detach().min()) < 20
+    assert 28 < float(kappa.detach().max()) < 40
+
+
+def test_names_are_checked():
+    with pytest.raises(UnknownNameError, match="'dirac'"):
+        Setting(family="cauchy")
+    with pytest.raises(UnknownNameError, match="published"):
+        Setting(acceptance="eq 53")
+
+
+def test_chunk_means():
+    assert chunk_means([1.0, 3.0, 5.0, 7.0], 2) == [2.0, 6.0]
+
+
+def test_the_table_shows_every_printed_number():
+    text = recovered()
+    assert all(printed in text for printed in PRINTED.values())
