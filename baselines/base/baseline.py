@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import files
+from baselines.base.fitted import Fitted, Sizes
 from laplace_metric.batches import Inputs, device_of, to_device
 from laplace_metric.contract import Draw, ProbabilisticEmbedder, check_count
 from laplace_metric.distributions import Empirical
@@ -31,25 +32,6 @@ if TYPE_CHECKING:
 
 UNSAVED = {"saved": False}
 """Metadata of a field that is no setting: a module, a function, a generator."""
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Of what a method is built for: features D, embedding Z, classes C."""
-
-    features: int
-    embedding: int
-    classes: int
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """What fitting found: the head, the sizes, the class labels [C] in order, what was learnt."""
-
-    head: Head
-    sizes: Sizes
-    classes: Tensor
-    parts: nn.ModuleDict
 
 
 @dataclass(eq=False, kw_only=True)

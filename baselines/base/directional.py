@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from baselines.base.baseline import Sizes
 from baselines.base.concentration import ConcentrationHead
+from baselines.base.fitted import Sizes
 from baselines.base.trained import Trained
 from laplace_metric.distributions import Directions
 from laplace_metric.embedding import Embedding

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from baselines.base.fitted import Fitted, Sizes
 from baselines.base.training import Training
 from laplace_metric import files
 from laplace_metric.batches import device_of
@@ -17,7 +18,7 @@ from laplace_metric.heads import APPEND, Head, identity_head, named_head
 from laplace_metric.jacobians import at_least_float32
 
 if TYPE_CHECKING:
-    from baselines.base.baseline import Baseline, Sizes
+    from baselines.base.baseline import Baseline
 
 KIND = files.Kind("method", "a saved method", 1)
 
@@ -65,8 +66,6 @@ def load(folder: Path, kind: type[Method], model: nn.Module) -> Method:
 def _restore(
     kind: type[Method], model: nn.Module, content: dict[str, Any], tensors: dict[str, Tensor]
 ) -> Method:
-    from baselines.base.baseline import Fitted, Sizes
-
     values = dict(content["settings"])
     if "training" in values:
         values["training"] = Training(**values["training"])

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from baselines.base.baseline import UNSAVED, Fitted, OnePass
+from baselines.base.baseline import UNSAVED, OnePass
+from baselines.base.fitted import Fitted
 from baselines.base.training import Training
 from laplace_metric.batches import Inputs, device_of, labelled_batches
 from laplace_metric.errors import LabelError

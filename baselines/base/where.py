@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from baselines.base.baseline import Sizes
+from baselines.base.fitted import Sizes
 from laplace_metric.errors import UnknownNameError
 from laplace_metric.heads import Captured
 

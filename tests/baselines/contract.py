@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 
 import pytest
@@ -93,3 +94,38 @@ class MethodContract:
         x, y = data
         method = self.make(model).fit([(x, 7 * y - 3)], progress=False)
         assert bool(method(x).uncertainty.isfinite().all())
+
+    def test_float64(self, model, data):
+        x, y = data[0].double(), data[1]
+        method = self.fitted(model.double(), [(x, y)])
+        assert method(x).mean.dtype == torch.float64
+        assert method(x).uncertainty.dtype == torch.float64
+
+    def test_a_head_by_name_or_module(self, model, loader, data):
+        name, layer = [pair for pair in model.named_modules() if isinstance(pair[1], nn.Linear)][-1]
+        for head in (name, layer, None):
+            method = self.make(model)
+            method.head = head
+            method.fit(loader, progress=False)
+            assert method.fitted_.head.name == name
+
+    def test_an_interrupted_fit_changes_nothing(self, model, data):
+        x, y = data
+
+        class Broken:
+            passes = 0
+
+            def __iter__(self):
+                yield x, y
+                self.passes += 1
+                if self.passes > 1:
+                    raise KeyboardInterrupt
+
+        method = self.fitted(model, [(x, y)])
+        before = method(x).uncertainty
+        state = torch.get_rng_state()
+        with contextlib.suppress(KeyboardInterrupt):
+            method.fit(Broken(), progress=False)
+            return  # one pass was enough
+        torch.testing.assert_close(method(x).uncertainty, before, rtol=0, atol=0)
+        assert torch.equal(torch.get_rng_state(), state)

@@ -102,3 +102,12 @@ def test_mc_dropout_needs_dropout(model):
         MCDropout(nn.Sequential(nn.Dropout(0.0), nn.Linear(2, 2)))
     with pytest.raises(InputError, match="n_samples=0"):
         MCDropout(nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 2)), n_samples=0)
+
+
+def test_mc_dropout_is_saved_and_read_back(dropout_model, data, loader, tmp_path):
+    method = MCDropout(dropout_model, n_samples=3, spherical=False).fit(loader, progress=False)
+    method.save(tmp_path / "saved")
+    again = MCDropout.load(tmp_path / "saved", dropout_model)
+    assert (again.n_samples, again.spherical) == (3, False)
+    draws = [m.sample(data[0], 4, torch.Generator().manual_seed(0)) for m in (method, again)]
+    torch.testing.assert_close(*draws, rtol=0, atol=0)
