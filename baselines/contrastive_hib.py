@@ -10,17 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from baselines.base import Directional, Sizes
 from baselines.base.matching import matching_loss
-from baselines.base.pairs import check_rows
-from laplace_metric.contract import check_count
-from laplace_metric.distributions import VonMisesFisher
+from baselines.base.sampled_loss import SampledLoss
 
 
-class ContrastiveHIBLoss(nn.Module):
+class ContrastiveHIBLoss(SampledLoss):
     """``loss(embeddings, labels, concentration)``, in nats.
 
     Parameters
@@ -34,27 +31,17 @@ class ContrastiveHIBLoss(nn.Module):
 
     Examples
     --------
+    >>> import torch
     >>> z, y = nn.functional.normalize(torch.randn(6, 3), dim=1), torch.arange(6) % 2
     >>> bool(ContrastiveHIBLoss()(z, y, torch.full((6,), 50.0)) > 0)
     True
     """
 
     def __init__(self, *, scale: float = 16.0, shift: float = -8.0, n_samples: int = 16) -> None:
-        super().__init__()
-        check_count("n_samples", n_samples)
-        self.scale, self.shift, self.n_samples = scale, shift, n_samples
+        super().__init__(n_samples)
+        self.scale, self.shift = scale, shift
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        concentration: Tensor,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        """Directions [B, Z] and concentrations [B] -> scalar."""
-        check_rows(embeddings, labels, concentration=concentration)
-        mu = nn.functional.normalize(embeddings, dim=-1)
-        z = VonMisesFisher(mu, concentration).rsample((self.n_samples,), generator=generator)
+    def of_draws(self, z: Tensor, labels: Tensor) -> Tensor:
         return matching_loss(self.scale * z @ z.mT + self.shift, labels)
 
 
@@ -70,6 +57,7 @@ class ContrastiveHIB(Directional):
 
     Examples
     --------
+    >>> import torch
     >>> from baselines.base import Training
     >>> x, y = torch.randn(12, 4), torch.arange(12) % 3
     >>> method = ContrastiveHIB(nn.Linear(4, 3), training=Training(epochs=2))

@@ -15,10 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import Directional, Sizes
-from baselines.base.pairs import check_rows
+from baselines.base.sampled_loss import SampledLoss
 from baselines.base.softmax_pairs import log_mean_exp, pair_log_probabilities
-from laplace_metric.contract import check_count
-from laplace_metric.distributions import VonMisesFisher
 
 
 def contrast(positive: Tensor, negative: Tensor) -> Tensor:
@@ -45,7 +43,7 @@ def contrast(positive: Tensor, negative: Tensor) -> Tensor:
     return -log_mean_exp(positive - below, 0)
 
 
-class MCInfoNCELoss(nn.Module):
+class MCInfoNCELoss(SampledLoss):
     """In-batch form: ``loss(embeddings, labels, concentration)``, in nats.
 
     Every pair of one class is a positive, items of other classes are the negatives of its anchor;
@@ -66,21 +64,10 @@ class MCInfoNCELoss(nn.Module):
     """
 
     def __init__(self, *, inverse_temperature: float = 20.0, n_samples: int = 16) -> None:
-        super().__init__()
-        check_count("n_samples", n_samples)
-        self.inverse_temperature, self.n_samples = inverse_temperature, n_samples
+        super().__init__(n_samples)
+        self.inverse_temperature = inverse_temperature
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        concentration: Tensor,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        """Directions [B, Z] and concentrations [B] -> scalar."""
-        check_rows(embeddings, labels, concentration=concentration)
-        mu = nn.functional.normalize(embeddings, dim=-1)
-        z = VonMisesFisher(mu, concentration).rsample((self.n_samples,), generator=generator)
+    def of_draws(self, z: Tensor, labels: Tensor) -> Tensor:
         similarity = self.inverse_temperature * z @ z.mT
         return -log_mean_exp(pair_log_probabilities(similarity, labels), 0).mean()
 

@@ -15,13 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import Directional, Sizes
-from baselines.base.pairs import check_rows
+from baselines.base.sampled_loss import SampledLoss
 from baselines.base.softmax_pairs import log_mean_exp
-from laplace_metric.contract import check_count
-from laplace_metric.distributions import VonMisesFisher, log_vmf_normalizer
+from laplace_metric.distributions import log_vmf_normalizer
 
 
-class NivMFLoss(nn.Module):
+class NivMFLoss(SampledLoss):
     """``loss(embeddings, labels, concentration)``: cross-entropy of ``s(p_i, rho_c)``, in nats.
 
     Parameters
@@ -48,9 +47,7 @@ class NivMFLoss(nn.Module):
         class_concentration: float = 16.0,
         n_samples: int = 16,
     ) -> None:
-        super().__init__()
-        check_count("n_samples", n_samples)
-        self.n_samples = n_samples
+        super().__init__(n_samples)
         shape = n_classes, embedding_size
         self.direction = nn.Parameter(torch.randn(shape))
         self.log_scales = nn.Parameter(torch.full(shape, class_concentration).log())
@@ -65,17 +62,7 @@ class NivMFLoss(nn.Module):
         constant = log_vmf_normalizer(kappa, z.shape[-1]) + self.log_scales.sum(-1)
         return constant + cosine - z.shape[-1] * stretch.log()
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        concentration: Tensor,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        """Directions [B, Z] and concentrations [B] -> scalar."""
-        check_rows(embeddings, labels, concentration=concentration)
-        mu = nn.functional.normalize(embeddings, dim=-1)
-        z = VonMisesFisher(mu, concentration).rsample((self.n_samples,), generator=generator)
+    def of_draws(self, z: Tensor, labels: Tensor) -> Tensor:
         return nn.functional.cross_entropy(log_mean_exp(self.log_density(z), 0), labels)
 
 

@@ -12,12 +12,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from baselines.base import Sizes, Trained
-from baselines.base.log_variance import LogVarianceHead
+from baselines.base.diagonal_gaussian import DiagonalGaussian
 from baselines.base.pairs import check_rows, positive_pairs
-from laplace_metric.distributions import Gaussian
-from laplace_metric.embedding import Embedding
-from laplace_metric.heads import Captured
 
 
 class MutualLikelihoodLoss(nn.Module):
@@ -41,7 +37,7 @@ class MutualLikelihoodLoss(nn.Module):
 
 
 @dataclass(eq=False, kw_only=True)
-class PFE(Trained):
+class PFE(DiagonalGaussian):
     """A frozen embedder with a learnt variance; costs one forward pass and a small head.
 
     ``uncertainty`` is the sum of the Z variances, in squared units of the embedding.
@@ -50,10 +46,8 @@ class PFE(Trained):
     ----------
     frozen : bool
         False trains the embedder too.
-    hidden : int
-        Width of the head.
-    log_variance : float
-        Where the log variances start (the shift of the last batch norm; PFE's code: -7).
+
+    The head's settings are those of ``DiagonalGaussian``.
 
     Examples
     --------
@@ -66,20 +60,6 @@ class PFE(Trained):
     """
 
     frozen: bool = True
-    hidden: int = 128
-    log_variance: float = -7.0
 
-    contrasts = True
-
-    def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        head = LogVarianceHead(sizes.features, self.hidden, sizes.embedding, self.log_variance)
-        return {"log_variance": head, "loss": MutualLikelihoodLoss()}
-
-    def objective(self, seen: Captured, labels: Tensor) -> Tensor:
-        return self.parts["loss"](self.means(seen), labels, self._variance(seen))
-
-    def embedding(self, seen: Captured) -> Embedding:
-        return Embedding(Gaussian(self.means(seen), self._variance(seen)))
-
-    def _variance(self, seen: Captured) -> Tensor:
-        return self.parts["log_variance"](seen.features).exp()
+    def make_loss(self) -> nn.Module:
+        return MutualLikelihoodLoss()

@@ -13,12 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import Directional, Sizes
-from baselines.base.pairs import check_rows
-from laplace_metric.contract import check_count
-from laplace_metric.distributions import VonMisesFisher, log_vmf_normalizer
+from baselines.base.sampled_loss import SampledLoss
+from laplace_metric.distributions import log_vmf_normalizer
 
 
-class VMFLoss(nn.Module):
+class VMFLoss(SampledLoss):
     """``loss(embeddings, labels, concentration)``, in nats.
 
     Parameters
@@ -45,9 +44,7 @@ class VMFLoss(nn.Module):
         class_concentration: float = 16.0,
         n_samples: int = 10,
     ) -> None:
-        super().__init__()
-        check_count("n_samples", n_samples)
-        self.n_samples = n_samples
+        super().__init__(n_samples)
         start = nn.functional.normalize(torch.randn(n_classes, embedding_size), dim=-1)
         self.weight = nn.Parameter(class_concentration * start)
 
@@ -56,17 +53,7 @@ class VMFLoss(nn.Module):
         kappa = torch.linalg.vector_norm(self.weight, dim=-1)
         return z @ self.weight.mT + log_vmf_normalizer(kappa, self.weight.shape[-1])
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        concentration: Tensor,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        """Directions [B, Z] and concentrations [B] -> scalar."""
-        check_rows(embeddings, labels, concentration=concentration)
-        mu = nn.functional.normalize(embeddings, dim=-1)
-        z = VonMisesFisher(mu, concentration).rsample((self.n_samples,), generator=generator)
+    def of_draws(self, z: Tensor, labels: Tensor) -> Tensor:
         logits = self.logits(z)
         return nn.functional.cross_entropy(logits.flatten(0, 1), labels.repeat(self.n_samples))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from benchmarks.recovery.process import Process, Setting
 from benchmarks.recovery.train import BUDGETS, train
 
 POINTS = 10_000
+MORE = ", 8 x the draws"
 SETTINGS = {
     "ambiguous": Setting(),
     "clear": Setting(smallest=64, largest=128),
@@ -33,14 +34,17 @@ SETTINGS = {
 RUNS = (
     *((name, "mcinfonce") for name in SETTINGS),
     *(("ambiguous", loss) for loss in ("elk", "elk times 20", "hib", "infonce")),
+    ("ambiguous", f"mcinfonce{MORE}"),
 )
 
 
 def run(setting: str, loss: str, budget: str, seed: int, progress: bool) -> dict[str, Any]:
     """Train one encoder and compare it with the truth."""
-    process = Process(SETTINGS[setting], seed)
+    process, means = Process(SETTINGS[setting], seed), BUDGETS[budget]
+    if loss.endswith(MORE):
+        means = replace(means, draws=(8 * means.draws[0], 8 * means.draws[1]))
     start = time.process_time()
-    encoder, curve = train(process, loss, BUDGETS[budget], seed, progress)
+    encoder, curve = train(process, loss.removesuffix(MORE), means, seed, progress)
     seconds = time.process_time() - start
     x = process.inputs(POINTS)
     with torch.no_grad():
@@ -48,7 +52,7 @@ def run(setting: str, loss: str, budget: str, seed: int, progress: bool) -> dict
     row = {
         "setting": setting,
         "loss": loss,
-        "budget": asdict(BUDGETS[budget]),
+        "budget": asdict(means),
         "seed": seed,
         "cpu_seconds": seconds,
         "curve": curve,
@@ -72,7 +76,7 @@ def main() -> None:
     folder = options.cache / f"recovery-{options.budget}"
     for seed in options.seeds:
         for setting, loss in RUNS:
-            name = f"{setting}-{loss}-seed{seed}".replace(" ", "_")
+            name = f"{setting}-{loss}-seed{seed}".replace(" ", "_").replace(",", "")
             if not (folder / f"{name}.json").is_file():
                 row = run(setting, loss, options.budget, seed, not options.quiet)
                 write_record(name, row, folder)

@@ -1,0 +1,53 @@
+"""What PFE and HIB share: ``N(mu, diag(v))`` with log variances from a head on the features."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from baselines.base.fitted import Sizes
+from baselines.base.log_variance import LogVarianceHead
+from baselines.base.trained import Trained
+from laplace_metric.distributions import Gaussian
+from laplace_metric.embedding import Embedding
+from laplace_metric.heads import Captured
+
+
+@dataclass(eq=False, kw_only=True)
+class DiagonalGaussian(Trained):
+    """Costs one forward pass and a small head.
+
+    ``uncertainty`` is the sum of the Z variances, in squared units of the embedding (a direction,
+    if spherical).
+
+    Parameters
+    ----------
+    hidden : int
+        Width of the head.
+    log_variance : float
+        Where the log variances start (the shift of the last batch norm).
+    """
+
+    hidden: int = 128
+    log_variance: float = -7.0
+
+    contrasts = True
+
+    @abstractmethod
+    def make_loss(self) -> nn.Module:
+        """``loss(embeddings, labels, variance)``."""
+
+    def build(self, sizes: Sizes) -> dict[str, nn.Module]:
+        head = LogVarianceHead(sizes.features, self.hidden, sizes.embedding, self.log_variance)
+        return {"log_variance": head, "loss": self.make_loss()}
+
+    def objective(self, seen: Captured, labels: Tensor) -> Tensor:
+        return self.parts["loss"](self.means(seen), labels, self._variance(seen))
+
+    def embedding(self, seen: Captured) -> Embedding:
+        return Embedding(Gaussian(self.means(seen), self._variance(seen)))
+
+    def _variance(self, seen: Captured) -> Tensor:
+        return self.parts["log_variance"](seen.features).exp()
