@@ -21,8 +21,11 @@ def perceptron(n_inputs: int, n_hidden: int, n_outputs: int) -> nn.Sequential:
 class ConcentrationHead(nn.Module):
     """Features [B, D] -> concentrations kappa [B] > 0 (at least 1e-3), by a softplus.
 
-    ``kappa = softplus(m(h) + b)``, where b is set so that kappa starts near ``initial``; the last
-    layer starts at a tenth of its usual weights.
+    ``kappa = softplus(m(10 h / |h|) + b)``, where b is set so that kappa starts near ``initial``; the
+    last layer starts at a tenth of its usual weights. The features' length is taken out, because a
+    step of the optimiser would else move kappa by orders of magnitude where they are wide and long
+    (9,216 after a ReLU, say): kappa then falls to zero before the directions are any good, which
+    stops both from learning.
 
     Parameters
     ----------
@@ -37,7 +40,7 @@ class ConcentrationHead(nn.Module):
     True
     """
 
-    smallest = 1e-3
+    smallest, length = 1e-3, 10.0
 
     def __init__(self, n_features: int, *, initial: float = 16.0, hidden: int = 128) -> None:
         super().__init__()
@@ -50,7 +53,8 @@ class ConcentrationHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """[B, D] -> [B]."""
-        logits = self.network(features)[:, 0] + self.offset
+        h = self.length * nn.functional.normalize(features, dim=-1)
+        logits = self.network(h)[:, 0] + self.offset
         return nn.functional.softplus(logits) + self.smallest
 
 
