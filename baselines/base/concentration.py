@@ -22,10 +22,10 @@ class ConcentrationHead(nn.Module):
     """Features [B, D] -> concentrations kappa [B] > 0 (at least 1e-3), by a softplus.
 
     ``kappa = softplus(m(10 h / |h|) + b)``, where b is set so that kappa starts near ``initial``;
-    the last layer starts at a tenth of its usual weights. The features' length is taken out, because
-    a step of the optimiser would else move kappa by orders of magnitude where they are wide and long
-    (9,216 after a ReLU, say): kappa then falls to zero before the directions are any good, which
-    stops both from learning.
+    the last layer starts at a tenth of its usual weights. The features' length is taken out: where
+    they are wide and long (9,216 after a ReLU, say) a step of the optimiser would else move kappa
+    by orders of magnitude, and it falls to zero before the directions are any good, which stops
+    both from learning.
 
     Parameters
     ----------
