@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from benchmarks.comparison.methods import METHODS
 from benchmarks.comparison.tables import rows_of
 from laplace_metric.plots import STYLES
 
@@ -17,7 +18,7 @@ COLUMNS = 4
 
 def loss_curves(size: int = 64) -> Figure:
     """One panel a method: the mean loss of each round, of each seed (of each ensemble member)."""
-    shown = {name: rows for name, rows in rows_of(size).items() if rows[0]["losses"]}
+    shown = trained(size)
     n_rows = -(-len(shown) // COLUMNS)
     figure = Figure(figsize=(11, 2.1 * n_rows), layout="constrained")
     panels = figure.subplots(n_rows, COLUMNS, squeeze=False, sharex=True).ravel()
@@ -28,6 +29,12 @@ def loss_curves(size: int = 64) -> Figure:
     figure.supxlabel("round of 2,560 images")
     figure.supylabel("training loss")
     return figure
+
+
+def trained(size: int) -> dict[str, list[dict[str, Any]]]:
+    """Runs of the methods that are trained; a line derived from another has its losses."""
+    rows = rows_of(size)
+    return {name: rows[name] for name in METHODS if name in rows and rows[name][0]["losses"]}
 
 
 def panel(axes: Axes, name: str, rows: list[dict[str, Any]]) -> None:
