@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from baselines.base import Directional, Sizes
+from baselines.base.checks import check_counts, check_positive
 from baselines.base.matching import matching_loss
 from baselines.base.sampled_loss import SampledLoss
 
@@ -68,6 +69,11 @@ class ContrastiveHIB(Directional):
     scale: float = 16.0
     shift: float = -8.0
     n_samples: int = 16
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "scale")
+        check_counts(self, "n_samples")
 
     contrasts = True
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import UNSAVED, Baseline, Sizes, Training
+from baselines.base.appended import with_appended
 from baselines.metric_learning import MetricLearning
 from baselines.procrustes import align
 from laplace_metric.batches import Inputs, call_model, device_of, labelled_batches, to_device
@@ -20,6 +21,7 @@ from laplace_metric.distributions import Empirical
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.evaluation_mode import evaluation_mode
+from laplace_metric.heads import APPEND
 from laplace_metric.jacobians import at_least_float32
 from laplace_metric.training.randomness import own_randomness
 
@@ -43,7 +45,7 @@ class DeepEnsemble(Baseline):
         As in ``MetricLearning``.
     align : bool
     training : Training
-        Of each member; member m has seed + m.
+        Of each member; their seeds follow from its seed, and ensembles of other seeds share none.
 
     Examples
     --------
@@ -62,6 +64,11 @@ class DeepEnsemble(Baseline):
     def __post_init__(self) -> None:
         check_count("n_members", self.n_members)
 
+    @property
+    def saves_network(self) -> bool:
+        """The members are saved."""
+        return True
+
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
         members = nn.ModuleList(copy.deepcopy(self.model) for _ in range(self.n_members))
         return {"members": members, "rotations": Rotations(self.n_members, sizes.embedding)}
@@ -74,10 +81,19 @@ class DeepEnsemble(Baseline):
         HeadError, LabelError, NonFiniteError, EmptyLoaderError
             Nothing changes if training fails or is interrupted.
         """
-        device = device_of(self.model)
+        before, device = (self.model, self.head), device_of(self.model)
         batches = labelled_batches(loader, device, progress=False, description="")
-        fitted = self.locate(next(batches)[0], torch.empty(0, dtype=torch.long))
-        members = [self._member(m).fit(loader, progress=progress) for m in range(self.n_members)]
+        first, _ = next(batches)
+        try:
+            if self.head == APPEND:
+                self.model, self.head = with_appended(self.model, first)
+            fitted = self.locate(first, torch.empty(0, dtype=torch.long))
+            members = [
+                self._member(m).fit(loader, progress=progress) for m in range(self.n_members)
+            ]
+        except BaseException:
+            self.model, self.head = before
+            raise
         networks = nn.ModuleList(member.model for member in members)
         rotations = Rotations(self.n_members, fitted.sizes.embedding).to(device)
         if self.align:
@@ -87,7 +103,7 @@ class DeepEnsemble(Baseline):
         return self
 
     def _member(self, number: int) -> MetricLearning:
-        training = replace(self.training, seed=self.training.seed + number)
+        training = replace(self.training, seed=member_seed(self.training.seed, number))
         model, head = copy.deepcopy((self.model, self.head))
         with own_randomness(torch.Generator().manual_seed(training.seed), device_of(model)):
             initialise(model)
@@ -98,7 +114,8 @@ class DeepEnsemble(Baseline):
     def unaligned(self) -> DeepEnsemble:
         """The same members, each left in its own latent space."""
         parts = nn.ModuleDict(dict(self.parts.items()))
-        parts["rotations"] = Rotations(self.n_members, self.fitted_.sizes.embedding)
+        size, device = self.fitted_.sizes.embedding, device_of(self.model)
+        parts["rotations"] = Rotations(self.n_members, size).to(device)
         other = replace(self, align=False)
         other._fitted, other.losses_ = replace(self.fitted_, parts=parts), self.losses_
         return other
@@ -111,7 +128,9 @@ class DeepEnsemble(Baseline):
         """n members, the same for every input: each once for n = M, else with replacement."""
         check_count("n", n)
         m = self.n_members
-        which = torch.arange(m) if n == m else torch.randint(m, (n,), generator=generator)
+        device = torch.device("cpu") if generator is None else generator.device
+        chosen = torch.randint(m, (n,), generator=generator, device=device)
+        which = torch.arange(m) if n == m else chosen.cpu()
         return lambda inputs: self._turned(inputs)[which]
 
     def _turned(self, inputs: Inputs) -> Tensor:
@@ -121,6 +140,18 @@ class DeepEnsemble(Baseline):
         assert isinstance(rotations, Rotations)
         embeddings = _embed(members, inputs, self.spherical)
         return embeddings @ rotations.values.to(embeddings.dtype)
+
+
+def member_seed(seed: int, number: int) -> int:
+    """Of one member: drawn from a generator with the ensemble's seed.
+
+    Examples
+    --------
+    >>> member_seed(0, 1) == member_seed(1, 0)
+    False
+    """
+    generator = torch.Generator().manual_seed(seed)
+    return int(torch.randint(2**31, (number + 1,), generator=generator)[-1])
 
 
 class Rotations(nn.Module):

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import Directional, Sizes
+from baselines.base.checks import check_positive
 from baselines.base.pairs import check_rows
 from baselines.base.softmax_pairs import pair_log_probabilities
 from laplace_metric.distributions import VonMisesFisher, pairwise_log_expected_likelihood
@@ -46,7 +47,8 @@ class ELKPairLoss(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor, concentration: Tensor) -> Tensor:
         """Directions [B, Z] and concentrations [B] -> scalar."""
         check_rows(embeddings, labels, concentration=concentration)
-        posterior = VonMisesFisher(nn.functional.normalize(embeddings, dim=-1), concentration)
+        mu = nn.functional.normalize(embeddings, dim=-1)
+        posterior = VonMisesFisher(mu, concentration, validate_args=False)
         similarity = pairwise_log_expected_likelihood(posterior, posterior)
         return -pair_log_probabilities(self.inverse_temperature * similarity, labels).mean()
 
@@ -79,12 +81,13 @@ class ELKProxyLoss(nn.Module):
     def classes(self) -> VonMisesFisher:
         """rho_c, C distributions."""
         mu = nn.functional.normalize(self.direction, dim=-1)
-        return VonMisesFisher(mu, self.log_concentration.exp())
+        return VonMisesFisher(mu, self.log_concentration.exp(), validate_args=False)
 
     def forward(self, embeddings: Tensor, labels: Tensor, concentration: Tensor) -> Tensor:
         """Directions [B, Z] and concentrations [B] -> scalar."""
         check_rows(embeddings, labels, concentration=concentration)
-        posterior = VonMisesFisher(nn.functional.normalize(embeddings, dim=-1), concentration)
+        mu = nn.functional.normalize(embeddings, dim=-1)
+        posterior = VonMisesFisher(mu, concentration, validate_args=False)
         similarity = pairwise_log_expected_likelihood(posterior, self.classes())
         return nn.functional.cross_entropy(similarity, labels)
 
@@ -118,6 +121,7 @@ class ELK(Directional):
         super().__post_init__()
         if self.form not in FORMS:
             raise UnknownNameError("form", self.form, FORMS)
+        check_positive(self, "class_concentration", "inverse_temperature")
         self.contrasts = self.form == "pairs"
 
     def make_loss(self, sizes: Sizes) -> nn.Module:

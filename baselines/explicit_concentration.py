@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from baselines.base import Directional, Sizes
+from baselines.base.checks import check_counts, check_positive
 from baselines.base.pairs import check_rows, positive_pairs
 from baselines.base.view_losses import BYOLLoss, SimSiamLoss, SwAVLoss
 from baselines.infonce import InfoNCELoss
@@ -123,6 +124,8 @@ class ExplicitConcentration(Directional):
         super().__post_init__()
         if self.base not in BASES:
             raise UnknownNameError("base", self.base, BASES)
+        check_positive(self, "temperature", "momentum")
+        check_counts(self, "n_prototypes")
         self._target: MovingTarget | None = None
 
     def make_loss(self, sizes: Sizes) -> nn.Module:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from baselines.base.checks import check_counts
 from baselines.base.concentration import inverse_softplus
 from baselines.base.diagonal_gaussian import DiagonalGaussian
 from baselines.base.matching import matching_loss
@@ -109,6 +110,10 @@ class HIB(DiagonalGaussian):
     log_variance: float = -5.0
     kl_weight: float = 1e-4
     n_samples: int = 8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_counts(self, "n_samples")
 
     def make_loss(self) -> nn.Module:
         return HedgedInstanceLoss(kl_weight=self.kl_weight, n_samples=self.n_samples)

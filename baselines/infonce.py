@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from baselines.base import Sizes
+from baselines.base.checks import check_positive
 from baselines.base.pairs import check_rows
 from baselines.base.softmax_pairs import pair_log_probabilities
 from baselines.metric_learning import NormCertain
@@ -66,6 +67,9 @@ class InfoNCE(NormCertain):
     """
 
     inverse_temperature: float = 16.0
+
+    def __post_init__(self) -> None:
+        check_positive(self, "inverse_temperature")
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
         return {"loss": InfoNCELoss(inverse_temperature=self.inverse_temperature)}

@@ -56,6 +56,7 @@ class KNNDistance(Detector):
         check_count("k", self.k)
         if not 0 < self.fraction <= 1:
             raise InputError(f"fraction={self.fraction!r}: pass a number in (0, 1].")
+        self.fraction = float(self.fraction)  # files take plain numbers
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
         return {"memory": Memory("vectors")}

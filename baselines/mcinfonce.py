@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import Directional, Sizes
+from baselines.base.checks import check_counts, check_positive
 from baselines.base.sampled_loss import SampledLoss
 from baselines.base.softmax_pairs import log_mean_exp, pair_log_probabilities
 
@@ -93,6 +94,11 @@ class MCInfoNCE(Directional):
 
     inverse_temperature: float = 20.0
     n_samples: int = 16
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "inverse_temperature")
+        check_counts(self, "n_samples")
 
     contrasts = True
 

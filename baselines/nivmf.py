@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import Directional, Sizes
+from baselines.base.checks import check_counts, check_positive
 from baselines.base.sampled_loss import SampledLoss
 from baselines.base.softmax_pairs import log_mean_exp
 from laplace_metric.distributions import log_vmf_normalizer
@@ -87,6 +88,11 @@ class NivMF(Directional):
 
     class_concentration: float = 16.0
     n_samples: int = 16
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "class_concentration")
+        check_counts(self, "n_samples")
 
     def make_loss(self, sizes: Sizes) -> nn.Module:
         return NivMFLoss(

@@ -6,7 +6,7 @@ after
     min over orthogonal R_m of sum_m |Z_m R_m - Z_mean|_F^2,    Z_mean = mean_m Z_m R_m
 
 (generalised Procrustes analysis, Gower 1975): each R_m is an orthogonal Procrustes problem, solved
-by ``scipy.linalg.orthogonal_procrustes``, and the mean is taken again until it stands still.
+by ``scipy.linalg.orthogonal_procrustes``, and the mean is taken again, ten times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def align(embeddings: Tensor, *, iterations: int = 10) -> Tensor:
     """Orthogonal matrices R [M, Z, Z] that bring together M embeddings [M, N, Z] of N inputs.
 
     The first iteration aligns everything with the first member, whose orientation is kept nearly.
-    No shift is taken out: directions are compared from the origin. O(iterations M (N + Z) Z^2).
+    No shift is taken out: directions are compared from the origin. Time
+    O(iterations M (N + Z) Z^2), memory M N Z numbers in float64.
 
     Raises
     ------

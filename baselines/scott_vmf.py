@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import Directional, Sizes
+from baselines.base.checks import check_counts, check_positive
 from baselines.base.sampled_loss import SampledLoss
 from laplace_metric.distributions import log_vmf_normalizer
 
@@ -60,7 +61,7 @@ class VMFLoss(SampledLoss):
 
 @dataclass(eq=False, kw_only=True)
 class ScottVMF(Directional):
-    """vMF embeddings among vMF classes; by default kappa is the length of the embedding.
+    """vMF embeddings among vMF classes; by default kappa is the length of the embedding times c.
 
     Parameters
     ----------
@@ -80,6 +81,11 @@ class ScottVMF(Directional):
     concentration: str = "norm"
     class_concentration: float = 16.0
     n_samples: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "class_concentration")
+        check_counts(self, "n_samples")
 
     def make_loss(self, sizes: Sizes) -> nn.Module:
         return VMFLoss(

@@ -27,7 +27,7 @@ from laplace_metric.batches import labelled_batches
 from laplace_metric.contract import check_count
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, UnknownNameError
-from laplace_metric.heads import Captured, Head, capture
+from laplace_metric.heads import Captured, Head
 
 SCORES = ("entropy", "variance")
 
@@ -87,6 +87,8 @@ class SNGP(Trained):
 
     def __post_init__(self) -> None:
         check_count("n_features", self.n_features)
+        if self.spectral and self.frozen:
+            raise InputError("spectral=True changes the layers of the model: pass frozen=False.")
         check_place(self.on)
         if self.score not in SCORES:
             raise UnknownNameError("score", self.score, SCORES)
@@ -111,9 +113,8 @@ class SNGP(Trained):
 
     def finish(self, loader: Iterable[Any], device: torch.device, progress: bool) -> None:
         """The covariance, by one pass with the final weights."""
-        head = self.fitted_.head
         batches = labelled_batches(loader, device, progress=progress, description="Covariance")
-        self._process.observe(self.read(capture(self.model, head, x)) for x, _ in batches)
+        self._process.observe(self.read(self.see(x)) for x, _ in batches)
 
     def embedding(self, seen: Captured) -> Embedding:
         x, process = self.read(seen), self._process

@@ -91,7 +91,13 @@ class ViM(Detector):
         basis = torch.linalg.eigh((x - origin).T @ (x - origin)).eigenvectors  # ascending
         complement = basis[:, : x.shape[1] - self._dimension()]
         largest = (x @ weight.T + bias).amax(1).sum()
-        alpha = largest / ((x - origin) @ complement).norm(dim=1).sum()
+        residual = ((x - origin) @ complement).norm(dim=1).sum()
+        if residual <= 1e-9 * (x - origin).norm(dim=1).sum():
+            raise InputError(
+                f"dimension={self._dimension()} leaves only directions in which the training "
+                f"vectors never vary ({self.on}): pass a smaller dimension."
+            )
+        alpha = largest / residual
         self._memory.keep(
             weight=weight, bias=bias, origin=origin, complement=complement, alpha=alpha
         )

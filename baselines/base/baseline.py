@@ -8,10 +8,10 @@ turns one pass through the model, seen at the head, into distributions.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -82,19 +82,36 @@ class Baseline(ProbabilisticEmbedder):
         files.save(Path(path), self)
 
     @classmethod
-    def load(cls, path: str | Path, model: nn.Module) -> Self:
+    def load(cls, path: str | Path, model: nn.Module, **unsaved: Any) -> Self:
         """Read a saved method onto ``model``, a network of the kind it was fitted with.
+
+        Parameters
+        ----------
+        **unsaved
+            Settings that are no plain values: a loss with weights of its own must be passed
+            again, ``augment`` and the like only to fit once more.
 
         Raises
         ------
         FileFormatError
-            If the folder is not ours, damaged, of another method, or does not fit ``model``.
+            If the folder is not ours, damaged, of another method, or does not fit ``model``. A
+            method that did not train its network needs the very weights it was fitted with.
         """
-        return files.load(Path(path), cls, model)
+        return files.load(Path(path), cls, model, unsaved)
 
     def learnt(self) -> Iterable[tuple[str, nn.Module]]:
         """The modules whose weights are saved."""
         yield "parts", self.parts
+
+    @property
+    def saves_network(self) -> bool:
+        """Whether ``learnt`` holds the whole network, so that any weights may be passed to load."""
+        return any(name == "model" for name, _ in self.learnt())
+
+    def see(self, inputs: Inputs, run: Callable[..., Captured] = capture) -> Captured:
+        """One pass through the model, seen at its head in float32 at least."""
+        seen = run(self.model, self.fitted_.head, inputs)
+        return Captured(*map(at_least_float32, vars(seen).values()))
 
     def adopt(self, model: nn.Module) -> nn.Module:
         """The network that is used, made of the one that was passed."""
@@ -135,7 +152,7 @@ class OnePass(Baseline):
 
     def __call__(self, inputs: Inputs) -> Embedding:
         """Distributions over the embeddings of a batch: one forward pass."""
-        head = self.fitted_.head
-        seen = capture(self.model, head, to_device(inputs, device_of(self.model)))
-        with evaluation_mode(self.parts):
-            return self.embedding(Captured(*map(at_least_float32, vars(seen).values())))
+        parts = self.parts
+        seen = self.see(to_device(inputs, device_of(self.model)))
+        with evaluation_mode(parts):
+            return self.embedding(seen)

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from baselines.base.checks import check_counts
 from baselines.base.fitted import Sizes
 from baselines.base.log_variance import LogVarianceHead
 from baselines.base.trained import Trained
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
+from laplace_metric.errors import InputError
 from laplace_metric.heads import Captured
 
 
@@ -35,6 +37,9 @@ class DiagonalGaussian(Trained):
 
     contrasts = True
 
+    def __post_init__(self) -> None:
+        check_counts(self, "hidden")
+
     @abstractmethod
     def make_loss(self) -> nn.Module:
         """``loss(embeddings, labels, variance)``."""
@@ -44,6 +49,10 @@ class DiagonalGaussian(Trained):
         return {"log_variance": head, "loss": self.make_loss()}
 
     def objective(self, seen: Captured, labels: Tensor) -> Tensor:
+        if len(labels) < 2:
+            raise InputError(
+                "a batch of one input has no batch norm: drop a small last batch (drop_last=True)."
+            )
         return self.parts["loss"](self.means(seen), labels, self._variance(seen))
 
     def embedding(self, seen: Captured) -> Embedding:

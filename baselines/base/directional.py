@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from baselines.base.checks import check_counts, check_positive
 from baselines.base.concentration import ConcentrationHead
 from baselines.base.fitted import Sizes
 from baselines.base.trained import Trained
@@ -58,7 +59,7 @@ class Directional(Trained):
     concentration : "head" | "norm"
         kappa from a 3-layer perceptron on the features (Kirchhof et al. 2023b), or c |z| (2023a).
     initial_concentration : float > 0 or None
-        Where kappa starts; None: the larger of 16 and Z, where draws keep half their direction.
+        Where kappa starts; None: the larger of 16 and Z (at Z, draws have a mean of length 0.62).
     hidden : int
         Width of the perceptron.
     """
@@ -70,6 +71,9 @@ class Directional(Trained):
     def __post_init__(self) -> None:
         if self.concentration not in CONCENTRATIONS:
             raise UnknownNameError("concentration", self.concentration, CONCENTRATIONS)
+        if self.initial_concentration is not None:
+            check_positive(self, "initial_concentration")
+        check_counts(self, "hidden")
         if not self.spherical:
             raise InputError("spherical=False: a von Mises-Fisher embedding is a direction.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from baselines.base.appended import Appended
 from baselines.base.fitted import Fitted, Sizes
 from baselines.base.training import Training
 from laplace_metric import files
@@ -33,7 +35,8 @@ def save(folder: Path, method: Baseline) -> None:
         "settings": settings(method),
         "sizes": asdict(fitted.sizes),
         "head": {"name": fitted.head.name, "normalized": fitted.head.normalized},
-        "network": files.fingerprint(fitted.head.module),
+        "appended": isinstance(method.model, Appended),
+        "network": None if method.saves_network else weights_hash(method.model),
     }
     tensors = {
         f"{part}.{name}": tensor
@@ -50,7 +53,16 @@ def settings(method: Baseline) -> dict[str, Any]:
     return {k: asdict(v) if isinstance(v, Training) else v for k, v in shown.items()}
 
 
-def load(folder: Path, kind: type[Method], model: nn.Module) -> Method:
+def weights_hash(model: nn.Module) -> str:
+    """sha256 of parameters and buffers, by name."""
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def load(folder: Path, kind: type[Method], model: nn.Module, unsaved: dict[str, Any]) -> Method:
     """Read what ``save`` wrote and put it on ``model``."""
     content, tensors = files.read(folder, KIND)
     if content.get("method") != kind.__name__:
@@ -58,20 +70,29 @@ def load(folder: Path, kind: type[Method], model: nn.Module) -> Method:
             f"{folder} holds a {content.get('method')}, not a {kind.__name__}: load it as that."
         )
     try:
-        return _restore(kind, model, content, tensors)
+        return _restore(kind, model, content, tensors, unsaved)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise FileFormatError(f"{folder} does not fit this model: {error}") from error
 
 
 def _restore(
-    kind: type[Method], model: nn.Module, content: dict[str, Any], tensors: dict[str, Tensor]
+    kind: type[Method],
+    model: nn.Module,
+    content: dict[str, Any],
+    tensors: dict[str, Tensor],
+    unsaved: dict[str, Any],
 ) -> Method:
     values = dict(content["settings"])
     if "training" in values:
         values["training"] = Training(**values["training"])
-    method = kind(model, **values)
-    method.model = method.adopt(model)
+    method = kind(model, **values, **unsaved)
     sizes, device = Sizes(**content["sizes"]), device_of(model)
+    if content["network"] not in (None, weights_hash(model)):
+        raise ValueError("its weights differ from those of the network it was fitted with.")
+    method.model = method.adopt(model)
+    if content["appended"]:
+        like = next(model.parameters(), torch.empty(0))
+        method.model = Appended(method.model, identity_head(sizes.embedding, like))
     head = _head(method.model, content["head"], sizes)
     with torch.random.fork_rng():
         method.prepare(head)
@@ -83,8 +104,7 @@ def _restore(
     for part, module in method.learnt():
         own = {n[len(part) + 1 :]: t for n, t in tensors.items() if n.startswith(f"{part}.")}
         module.load_state_dict(own)
-    if files.fingerprint(head.module) != content["network"]:
-        raise ValueError("the weights of its head differ from those it was fitted with")
+    method.head = APPEND if head.parts is None else head.module
     parts.eval()
     return method
 

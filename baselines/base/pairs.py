@@ -32,8 +32,9 @@ def positive_pairs(labels: Tensor) -> tuple[Tensor, Tensor]:
     i, j = same_class(labels).nonzero(as_tuple=True)
     if not len(i):
         raise LabelError(
-            "no two items of the batch share a class, so there is no positive pair: use larger "
-            "batches or a sampler such as pytorch-metric-learning's MPerClassSampler."
+            f"no two items of the batch of {len(labels)} share a class, so there is no positive "
+            "pair: use larger batches, drop a small last one (drop_last=True), or take a sampler "
+            "such as pytorch-metric-learning's MPerClassSampler."
         )
     return i, j
 

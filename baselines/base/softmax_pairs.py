@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from baselines.base.pairs import positive_pairs
+from laplace_metric.errors import LabelError
 
 
 def log_mean_exp(values: Tensor, dim: int) -> Tensor:
@@ -43,6 +44,8 @@ def pair_log_probabilities(similarity: Tensor, labels: Tensor) -> Tensor:
     tensor([0.5000, 0.5000])
     """
     i, j = positive_pairs(labels)
+    if len(labels.unique()) < 2:
+        raise LabelError("the batch holds one class, so there is no negative: use larger batches.")
     own = labels[:, None] == labels
     negatives = similarity.masked_fill(own, -math.inf).logsumexp(-1)
     positive = similarity[..., i, j]

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from baselines.base.appended import with_appended
 from baselines.base.baseline import UNSAVED, OnePass
 from baselines.base.fitted import Fitted
 from baselines.base.training import Training
 from laplace_metric.batches import Inputs, device_of, labelled_batches
-from laplace_metric.errors import LabelError
-from laplace_metric.heads import Captured, capture, run_captured
-from laplace_metric.jacobians import at_least_float32
+from laplace_metric.errors import InputError, LabelError
+from laplace_metric.heads import APPEND, Captured, capture, run_captured
 from laplace_metric.training.loop import Step, descend, train_epochs, train_mode
 from laplace_metric.training.progress import Watcher
 from laplace_metric.training.randomness import own_randomness
@@ -31,7 +31,8 @@ class Trained(OnePass):
     """Subclasses give ``build``, ``objective`` and ``embedding``.
 
     ``fit`` trains a deep copy of the model, which becomes ``method.model``; to ``fit`` once more
-    goes on from there with new parts. If it fails or is interrupted, nothing has changed.
+    goes on from there with new parts. If it fails or is interrupted, nothing has changed. A frozen
+    model is not copied, since nothing changes it.
 
     Parameters
     ----------
@@ -67,14 +68,14 @@ class Trained(OnePass):
             return inputs, labels
         if not self.contrasts:
             return self.augment(inputs), labels
-        numbers = torch.arange(len(labels), device=labels.device)
-        return torch.cat([self.augment(inputs), self.augment(inputs)]), numbers.repeat(2)
+        views = [self.augment(inputs) for _ in range(2)]
+        if not all(isinstance(view, Tensor) for view in views):
+            raise InputError(f"augment gave a {type(views[0]).__name__}: two views need tensors.")
+        return torch.cat(views), torch.arange(len(labels), device=labels.device).repeat(2)
 
     def look(self, inputs: Inputs) -> Captured:
         """One pass in training."""
-        run = capture if self.frozen else run_captured
-        seen = run(self.model, self.fitted_.head, inputs)
-        return Captured(*map(at_least_float32, vars(seen).values()))
+        return self.see(inputs, capture if self.frozen else run_captured)
 
     def adopt(self, model: nn.Module) -> nn.Module:
         """A copy that may be trained."""
@@ -109,6 +110,7 @@ class Trained(OnePass):
         try:
             with own_randomness(generator, device):
                 self.model = self.adopt(self.model)
+                self._append(loader, device)
                 self._fitted = self._start(loader, device)
                 losses = self._train(loader, device, progress)
                 self.finish(loader, device, progress)
@@ -118,12 +120,19 @@ class Trained(OnePass):
         self.losses_ = losses
         return self
 
+    def _append(self, loader: Iterable[Any], device: torch.device) -> None:
+        """With ``head="append"``, make the new layer a part of the network that is trained."""
+        if self.frozen or self.head != APPEND or hasattr(self.model, "appended"):
+            return
+        first, _ = next(labelled_batches(loader, device, progress=False, description=""))
+        self.model, self.head = with_appended(self.model, first)
+
     def _start(self, loader: Iterable[Any], device: torch.device) -> Fitted:
         """Find head and classes, build the parts."""
         batches = labelled_batches(loader, device, progress=False, description="")
         first, labels = next(batches)
         classes = torch.cat([labels, *(rest for _, rest in batches)]).unique()
-        if len(classes) < 2:
+        if len(classes) < 2 and not (self.contrasts and self.augment):
             raise LabelError(f"labels hold the single class {classes.tolist()}: give two or more.")
         return self.locate(first, classes)
 
@@ -150,7 +159,30 @@ class Trained(OnePass):
         classes = self.fitted_.classes
 
         def step(inputs: Inputs, labels: Tensor) -> float:
-            shown, numbers = self.views(inputs, torch.searchsorted(classes, labels))
+            shown, numbers = self.views(inputs, class_numbers(labels, classes))
             return descend(self.objective(self.look(shown), numbers), optimizer)
 
         return step
+
+
+def class_numbers(labels: Tensor, classes: Tensor) -> Tensor:
+    """Numbers 0..C-1 of labels [B] among the sorted classes [C].
+
+    Raises
+    ------
+    LabelError
+        For a label that the first pass through the loader did not show.
+
+    Examples
+    --------
+    >>> class_numbers(torch.tensor([7, -1]), torch.tensor([-1, 3, 7]))
+    tensor([2, 0])
+    """
+    numbers = torch.searchsorted(classes, labels).clamp_max(len(classes) - 1)
+    unknown = labels[classes[numbers] != labels]
+    if len(unknown):
+        raise LabelError(
+            f"label {int(unknown[0])} was not among those of the first pass through the loader: "
+            "let every pass show every class."
+        )
+    return numbers

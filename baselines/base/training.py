@@ -52,6 +52,9 @@ class Training:
             raise UnknownNameError("optimizer", self.optimizer, tuple(OPTIMIZERS))
         if not isinstance(self.epochs, int) or self.epochs < 1:
             raise InputError(f"epochs={self.epochs!r}: pass a whole number >= 1.")
+        for name in ("decay", "weight_decay"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InputError(f"{name}={getattr(self, name)!r}: pass a number >= 0.")
         if not 0 < self.learning_rate < math.inf:
             raise InputError(f"learning_rate={self.learning_rate!r}: pass a number > 0.")
 

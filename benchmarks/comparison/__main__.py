@@ -5,8 +5,8 @@
 For each method: choose among at most four settings by the area under the sparsification curve of
 recall@1 on 2,500 training images that are held out (seed 100, trainings of 3 rounds), then train
 with three other seeds for 8 rounds of 2,560 images (RMSprop, batches of 128, one network and one
-initialisation for all methods) and measure on test images. Out-of-distribution images are never
-tuned on. A finished run is a JSON in the cache and is not repeated; ``results/comparison.json``
+initialisation for all methods; learning rate 1e-3, or that of the settings) and measure on test
+images. Out-of-distribution images are never tuned on. A finished run is a JSON in the cache and is not repeated; ``results/comparison.json``
 has all of them.
 """
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from benchmarks.comparison.protocol import (
     tune,
 )
 from benchmarks.records import read_record, write_record
-from laplace_metric.errors import DegenerateCurvatureWarning, PriorAtEdgeWarning
+from laplace_metric.errors import DegenerateCurvatureWarning, InputError, PriorAtEdgeWarning
 
 
 class Runs:
@@ -56,15 +57,21 @@ class Runs:
             seconds = time.process_time() - start
             self._write(name, {"method": entry.name, "tried": tried, "cpu_seconds": seconds})
         tried = read_record(name, self.folder)["tried"]
+        if [one["settings"] for one in tried] not in (
+            [dict(s) for s in entry.grid],
+            [entry.grid[0]],
+        ):
+            raise InputError(f"{self.folder} holds {name}.json of another grid: delete it.")
         best = max(tried, key=lambda one: one.get("ausc", 0.0))
         return dict(best["settings"])
 
     def run(self, entry: Entry, seed: int) -> None:
         """Train and measure, unless it is done."""
         names = (entry.name, *(name for name, _ in entry.derived))
-        if all(self._has(self._name("run", name, seed)) for name in names):
-            return
         settings = self.choice(entry)
+        if all(self._has(self._name("run", name, seed)) for name in names):
+            self._check(names, seed, settings)
+            return
         network = self._network(entry, seed, FULL)
         start = time.process_time()
         method, losses = fit(entry, network, self.sets, seed, settings, FULL)
@@ -80,6 +87,13 @@ class Runs:
             measured = measure(entry, method if change is None else change(method), self.sets)
             self._write(self._name("run", name, seed), {"method": name, **row, **measured})
             print(describe({"method": name, **row, **measured}), flush=True)
+
+    def _check(self, names: Iterable[str], seed: int, settings: dict[str, Any]) -> None:
+        """Finished runs have the settings that are chosen now."""
+        for name in names:
+            file = self._name("run", name, seed)
+            if read_record(file, self.folder)["settings"] != settings:
+                raise InputError(f"{self.folder} holds {file}.json of other settings: delete it.")
 
     def _network(self, entry: Entry, seed: int, rounds: int) -> nn.Module:
         """New weights, or for a post-hoc method those that metric learning trained."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,6 @@ QUALITY: dict[str, Callable[[Row], float]] = {
     "AUSC": lambda row: row["ausc"],
     "AUROC MNIST": lambda row: row["out"]["mnist"]["auroc"],
     "AUROC KMNIST": lambda row: row["out"]["kmnist"]["auroc"],
-    "ECE": lambda row: row["retrieval_ece"],
 }
 
 
@@ -35,16 +35,23 @@ def cell(values: list[float]) -> str:
     """Mean ± standard error over the seeds, in thousandths."""
     summary = mean_and_standard_error(values)
     text = f"{summary.mean:.3f} ± {summary.standard_error:.3f}"
-    return text.replace("0.", ".")
+    return re.sub(r"\b0\.", ".", text)
 
 
 def quality(size: int = 64) -> str:
     """Retrieval, and what the uncertainty says of errors and of strangers."""
     lines = [
-        [name, *(cell([read(row) for row in rows]) for read in QUALITY.values())]
+        [name, *(cell([read(row) for row in rows]) for read in QUALITY.values()), ece(name, rows)]
         for name, rows in rows_of(size).items()
     ]
-    return markdown(["method", *QUALITY], lines)
+    return markdown(["method", *QUALITY, "ECE"], lines)
+
+
+def ece(name: str, rows: list[Row]) -> str:
+    """Of the vote over draws; points have none."""
+    if name in METHODS and METHODS[name].draws == 1:
+        return ""
+    return cell([row["retrieval_ece"] for row in rows])
 
 
 def cost(size: int = 64) -> str:

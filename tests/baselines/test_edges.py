@@ -1,0 +1,182 @@
+"""What users run into: appended heads, labels that appear late, small batches, foreign networks."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from pytorch_metric_learning.losses import ArcFaceLoss
+from torch import nn
+
+from baselines import (
+    ELK,
+    HIB,
+    PFE,
+    SNGP,
+    CrossEntropy,
+    DeepEnsemble,
+    ExplicitConcentration,
+    InfoNCE,
+    KNNDistance,
+    Mahalanobis,
+    MCInfoNCE,
+    MetricLearning,
+    ViM,
+)
+from baselines.base import Training
+from laplace_metric.errors import FileFormatError, InputError, LabelError
+
+QUICK = Training(epochs=2, learning_rate=0.05)
+APPENDED = {
+    "metric learning": MetricLearning,
+    "mcinfonce": MCInfoNCE,
+    "byol": lambda model, **s: ExplicitConcentration(
+        model, base="byol", augment=lambda x: x + 0.1, **s
+    ),
+    "ensemble": lambda model, **s: DeepEnsemble(model, n_members=2, **s),
+}
+
+
+@pytest.fixture
+def headless():
+    """No linear layer at its end."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 4), nn.Tanh())
+
+
+@pytest.mark.parametrize("name", APPENDED)
+def test_an_appended_head_is_trained_kept_and_saved(name, headless, loader, data, tmp_path):
+    x = data[0]
+    make = APPENDED[name]
+    method = make(headless, head="append", training=QUICK).fit(loader, progress=False)
+    before = method(x)
+    members = method.parts["members"] if name == "ensemble" else [method.model]
+    for network in members:
+        layer = [m for m in network.modules() if isinstance(m, nn.Linear)][-1]
+        assert layer.weight.shape == (4, 4)
+        assert not torch.allclose(layer.weight, torch.eye(4), atol=1e-3)
+    if name == "metric learning":
+        expected = nn.functional.normalize(method.model(x), dim=-1)
+        torch.testing.assert_close(before.mean, expected.detach())
+    method.save(tmp_path / "saved")
+    again = type(method).load(tmp_path / "saved", copy.deepcopy(headless))
+    torch.testing.assert_close(again(x).mean, before.mean, rtol=0, atol=0)
+    torch.testing.assert_close(again(x).uncertainty, before.uncertainty, rtol=0, atol=0)
+
+
+def test_a_second_fit_goes_on_from_the_appended_head(headless, loader, data):
+    method = MetricLearning(headless, head="append", training=QUICK).fit(loader, progress=False)
+    before = method(data[0]).mean
+    method.training = Training(epochs=1, learning_rate=1e-9)
+    torch.testing.assert_close(method.fit(loader, progress=False)(data[0]).mean, before)
+
+
+def test_a_label_that_appears_late_is_an_error(model):
+    x = torch.randn(6, 5)
+
+    class Late:
+        passes = 0
+
+        def __iter__(self):
+            self.passes += 1
+            yield x, torch.tensor([0, 2, 0, 2, 0, 2 if self.passes == 1 else 1])
+
+    with pytest.raises(LabelError, match=r"label 1 was not among"):
+        CrossEntropy(model, training=QUICK).fit(Late(), progress=False)
+
+
+@pytest.mark.parametrize("kind", [Mahalanobis, KNNDistance, PFE])
+def test_another_backbone_is_refused(kind, model, loader, tmp_path):
+    more = {"k": 3} if kind is KNNDistance else {"training": QUICK} if kind is PFE else {}
+    kind(model, **more).fit(loader, progress=False).save(tmp_path / "saved")
+    with torch.no_grad():
+        model[0].weight.add_(0.1)
+    with pytest.raises(FileFormatError, match="weights differ"):
+        kind.load(tmp_path / "saved", model)
+
+
+@pytest.mark.parametrize("kind", [CrossEntropy, MCInfoNCE, DeepEnsemble])
+def test_a_trained_method_needs_the_architecture_only(kind, model, loader, data, tmp_path):
+    more = {"n_members": 2} if kind is DeepEnsemble else {}
+    method = kind(model, training=QUICK, **more).fit(loader, progress=False)
+    method.save(tmp_path / "saved")
+    fresh = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 4))
+    again = kind.load(tmp_path / "saved", fresh)
+    torch.testing.assert_close(again(data[0]).mean, method(data[0]).mean, rtol=0, atol=0)
+
+
+def test_a_loss_with_weights_is_passed_to_load(model, loader, data, tmp_path):
+    def loss():
+        return ArcFaceLoss(3, 4)
+
+    method = MetricLearning(model, loss=loss(), training=QUICK).fit(loader, progress=False)
+    method.save(tmp_path / "saved")
+    again = MetricLearning.load(tmp_path / "saved", model, loss=loss())
+    torch.testing.assert_close(again(data[0]).mean, method(data[0]).mean, rtol=0, atol=0)
+    torch.testing.assert_close(again.parts["loss"].W, method.parts["loss"].W)
+    with pytest.raises(FileFormatError, match=r"loss\.W"):
+        MetricLearning.load(tmp_path / "saved", model)
+
+
+@pytest.mark.parametrize("kind", [PFE, HIB])
+def test_a_last_batch_of_one_is_explained(kind, model, data):
+    x, y = data
+    with pytest.raises(InputError, match="drop_last"):
+        kind(model, training=QUICK).fit([(x[:9], y[:9]), (x[9:10], y[9:10])], progress=False)
+
+
+def test_batches_without_pairs_or_negatives_are_explained(model, data):
+    x, y = data
+    with pytest.raises(LabelError, match="drop_last"):
+        InfoNCE(model, training=QUICK).fit([(x[:9], y[:9]), (x[9:10], y[9:10])], progress=False)
+    one = torch.zeros(9, dtype=torch.long)
+    with pytest.raises(LabelError, match="no negative"):
+        InfoNCE(model, training=QUICK).fit([(x[:9], y[:9]), (x[:9], one)], progress=False)
+
+
+def test_views_need_no_labels_and_do_need_tensors(model, data):
+    x = data[0]
+    nothing = torch.zeros(len(x), dtype=torch.long)
+    method = InfoNCE(model, training=QUICK, augment=lambda a: a + 0.1 * torch.randn_like(a))
+    assert len(method.fit([(x, nothing)], progress=False).losses_) == 2
+    with pytest.raises(InputError, match="augment gave a tuple"):
+        InfoNCE(model, training=QUICK, augment=lambda a: (a,)).fit([data], progress=False)
+
+
+def test_spectral_normalisation_of_a_frozen_model_is_refused(model):
+    with pytest.raises(InputError, match="frozen=False"):
+        SNGP(model, spectral=True, frozen=True)
+
+
+def test_vim_says_when_nothing_is_left_over(model, data):
+    x, y = data
+    with torch.no_grad():
+        model[0].weight[4:].zero_()
+        model[0].bias[4:].fill_(-1.0)  # half of the features are dead
+    with pytest.raises(InputError, match="never vary"):
+        ViM(model, on="features", dimension=5).fit([(x, y)], progress=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "value"),
+    [
+        (MCInfoNCE, "n_samples", 0),
+        (MCInfoNCE, "inverse_temperature", -1.0),
+        (MCInfoNCE, "initial_concentration", 0.0),
+        (InfoNCE, "inverse_temperature", 0.0),
+        (ELK, "class_concentration", -2.0),
+        (ExplicitConcentration, "temperature", 0.0),
+        (HIB, "n_samples", 1.5),
+        (PFE, "hidden", 0),
+    ],
+)
+def test_settings_are_checked_before_anything_is_read(kind, setting, value, model):
+    with pytest.raises(InputError, match=setting):
+        kind(model, **{setting: value})
+
+
+def test_bad_trainings():
+    for name, value in {"decay": -1.0, "weight_decay": -0.1, "learning_rate": 0.0}.items():
+        with pytest.raises(InputError, match=name):
+            Training(**{name: value})
