@@ -20,7 +20,7 @@ from baselines.base import Sizes, Trained
 from baselines.base.concentration import inverse_softplus
 from baselines.base.low_rank import LowRankCovariance
 from baselines.base.pairs import check_rows
-from baselines.base.probabilities import log_mean_exp
+from baselines.base.softmax_pairs import log_mean_exp
 from laplace_metric.contract import check_count
 from laplace_metric.distributions import Gaussian, ProjectedNormal
 from laplace_metric.embedding import Embedding

@@ -15,8 +15,9 @@ def matching_loss(logits: Tensor, labels: Tensor) -> Tensor:
         p_ij = mean_s sigmoid(l_sij)
         loss = mean_same -log p_ij + mean_different -log(1 - p_ij)
 
-    Both means are taken apart, so that the rarer kind counts as much (Kirchhof et al. 2023b, eq. 5,
-    which prints ``+ log p`` for the second). ``1 - p = mean_s sigmoid(-l)``: no cancellation.
+    Both means are taken apart, so that the rarer kind counts as much (Kirchhof et al. 2023b, eq. 5;
+    they take ``+ log p`` for the second term, on purpose, where this has the ``-log(1 - p)`` of the
+    likelihood). ``1 - p = mean_s sigmoid(-l)``: no cancellation.
 
     Parameters
     ----------

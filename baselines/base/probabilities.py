@@ -6,6 +6,7 @@ import math
 
 from torch import Tensor
 
+from baselines.base.softmax_pairs import log_mean_exp
 from laplace_metric.errors import UnknownNameError
 
 DISAGREEMENTS = ("entropy", "jensen_shannon")
@@ -22,18 +23,6 @@ def entropy(logits: Tensor) -> Tensor:
     """
     log_p = logits.log_softmax(-1)
     return -(log_p.exp() * log_p).sum(-1).clamp_max(0)  # above 0 only by rounding
-
-
-def log_mean_exp(values: Tensor) -> Tensor:
-    """``log mean_s exp(v_s)`` over the first axis [S, ...].
-
-    Examples
-    --------
-    >>> import torch
-    >>> log_mean_exp(torch.tensor([1000.0, 1000.0]))
-    tensor(1000.)
-    """
-    return values.logsumexp(0) - math.log(len(values))
 
 
 def log_mean_softmax(logits: Tensor) -> Tensor:

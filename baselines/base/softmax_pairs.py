@@ -11,8 +11,8 @@ from baselines.base.pairs import positive_pairs
 from laplace_metric.errors import LabelError
 
 
-def log_mean_exp(values: Tensor, dim: int) -> Tensor:
-    """``log mean exp`` over one dimension.
+def log_mean_exp(values: Tensor, dim: int = 0) -> Tensor:
+    """``log mean exp`` over one dimension; nothing overflows.
 
     Examples
     --------

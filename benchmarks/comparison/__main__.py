@@ -6,8 +6,8 @@ For each method: choose among at most four settings by the area under the sparsi
 recall@1 on 2,500 training images that are held out (seed 100, trainings of 3 rounds), then train
 with three other seeds for 8 rounds of 2,560 images (RMSprop, batches of 128, one network and one
 initialisation for all methods; learning rate 1e-3, or that of the settings) and measure on test
-images. Out-of-distribution images are never tuned on. A finished run is a JSON in the cache and is not repeated; ``results/comparison.json``
-has all of them.
+images. Out-of-distribution images are never tuned on. A finished run is a JSON in the cache and is
+not repeated; ``results/comparison.json`` has all of them.
 """
 
 from __future__ import annotations
@@ -57,10 +57,7 @@ class Runs:
             seconds = time.process_time() - start
             self._write(name, {"method": entry.name, "tried": tried, "cpu_seconds": seconds})
         tried = read_record(name, self.folder)["tried"]
-        if [one["settings"] for one in tried] not in (
-            [dict(s) for s in entry.grid],
-            [entry.grid[0]],
-        ):
+        if [one["settings"] for one in tried] != list(entry.grid):
             raise InputError(f"{self.folder} holds {name}.json of another grid: delete it.")
         best = max(tried, key=lambda one: one.get("ausc", 0.0))
         return dict(best["settings"])

@@ -13,6 +13,7 @@ from laplace_metric.distributions.vmf_normalizer import (
     mean_resultant_length,
     mean_resultant_slope,
 )
+from laplace_metric.errors import InputError
 
 NEWTON_STEPS = 8
 
@@ -30,7 +31,7 @@ def concentration_of(resultant: Tensor, dimension: int) -> Tensor:
 
     Raises
     ------
-    InputError as ``log_vmf_normalizer``.
+    InputError as ``log_vmf_normalizer``, and for a length that is not in [0, 1].
 
     Examples
     --------
@@ -39,6 +40,8 @@ def concentration_of(resultant: Tensor, dimension: int) -> Tensor:
     tensor([ 0.0000,  1.0000, 50.0000])
     """
     check_vmf_arguments(resultant, dimension, "resultant")
+    if not bool(((resultant >= 0) & (resultant <= 1)).all()):
+        raise InputError("resultant must lie in [0, 1]: clamp a mean length that rounds above 1.")
     return _Concentration.apply(resultant.double(), dimension).to(resultant.dtype)
 
 
