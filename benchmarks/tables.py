@@ -113,6 +113,24 @@ def jacobians_table() -> str:
     return markdown(["head: backend", "CPU time", "extra peak memory", "relative error"], lines)
 
 
+def vmf_table() -> str:
+    """What a draw costs, and its gradient."""
+    record = read_record("vmf_speed")
+    backward = {row["dimension"]: row["seconds"] for row in record["backward"]}
+    lines = [
+        [
+            f"{row['dimension']:,}",
+            f"{1e3 * row['draw_seconds']:.0f} ms",
+            f"{1e3 * row['angle_seconds']:.0f} ms",
+            f"{1e3 * row['normals_one_thread_seconds']:.0f} ms",
+            f"{1e3 * backward[d]:.0f} ms" if (d := row["dimension"]) in backward else "",
+        ]
+        for row in record["draw"]
+    ]
+    header = ["dimension", "512 x 512 draws", "of it the angles", "normal numbers, one thread"]
+    return markdown([*header, "with gradients"], lines)
+
+
 def cost(row: dict[str, Any]) -> tuple[str, str]:
     """Time and memory of a row, as shown."""
     seconds = row["cpu_seconds"]
@@ -132,6 +150,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "comparison-cost": comparison_tables.cost,
     "comparison-choices": comparison_tables.choices,
     "recovery": recovery_tables.recovered,
+    "vmf": vmf_table,
     "jacobians": jacobians_table,
     "structures": posterior_tables.structures,
     "structures-64": lambda: posterior_tables.structures("efficientnet-64"),

@@ -80,9 +80,9 @@ def main() -> None:
     argparse.ArgumentParser(description=__doc__).parse_args()
     torch.set_num_threads(THREADS)
     content = {
-        "draw": [draw_cost(d, r) for d, r in ((10, 10), (128, 5), (1024, 2))],
-        "backward": [backward_cost(d, 2) for d in (10,)],
-        "pairs": [pair_cost(d, 2) for d in (10, 128)],
+        "draw": [draw_cost(d, r) for d, r in ((10, 10), (128, 5), (1024, 3))],
+        "backward": [backward_cost(d, 3) for d in (10, 128)],
+        "pairs": [pair_cost(d, 3) for d in (10, 128)],
     }
     for rows in content.values():
         for row in rows:
