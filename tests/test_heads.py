@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from laplace_metric.errors import DtypeError, HeadError, InputError
+from laplace_metric.errors import DtypeError, HeadError, InputError, NonFiniteError
 from laplace_metric.heads import capture, find_head
 
 
@@ -253,3 +253,9 @@ def test_the_model_is_left_as_it_was(fails):
     assert all(parameter.requires_grad for parameter in model.parameters())
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name])
+
+
+def test_nan_is_called_nan():
+    model = nn.Sequential(nn.Linear(3, 2))
+    with pytest.raises(NonFiniteError, match="first batch"):
+        find_head(model, torch.full((2, 3), torch.nan))

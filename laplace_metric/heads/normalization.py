@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from laplace_metric.errors import HeadError
+from laplace_metric.errors import HeadError, NonFiniteError
 
 
 def is_normalized(raw: Tensor, output: Tensor, name: str) -> bool:
@@ -22,6 +22,8 @@ def is_normalized(raw: Tensor, output: Tensor, name: str) -> bool:
     ------
     HeadError
         If it is neither; the message says what was seen.
+    NonFiniteError
+        If the output holds NaN or infinity.
 
     Examples
     --------
@@ -30,6 +32,11 @@ def is_normalized(raw: Tensor, output: Tensor, name: str) -> bool:
     (True, False)
     """
     z, f = raw, output
+    if not bool(f.isfinite().all()):
+        raise NonFiniteError(
+            "the model gives NaN or infinite embeddings on the first batch: check its inputs and "
+            "its weights."
+        )
     unit = nn.functional.normalize(z.double(), dim=-1)
     eps = max(torch.finfo(z.dtype).eps, torch.finfo(f.dtype).eps)
     tolerance = min(50 * eps, max(4 * eps, 1e-5))  # half precision has no room for 50
