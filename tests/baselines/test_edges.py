@@ -180,3 +180,14 @@ def test_bad_trainings():
     for name, value in {"decay": -1.0, "weight_decay": -0.1, "learning_rate": 0.0}.items():
         with pytest.raises(InputError, match=name):
             Training(**{name: value})
+
+
+def test_two_views_of_an_input_share_their_number(model, data):
+    x, y = data
+    shown, numbers = InfoNCE(model, augment=lambda a: a.clone()).views(x, y)
+    assert shown.shape == (2 * len(x), 5)
+    for k in range(len(x)):
+        assert torch.equal(shown[numbers == k], x[k].expand(2, -1))
+    one, kept = CrossEntropy(model, augment=lambda a: a + 1).views(x, y)
+    assert torch.equal(one, x + 1)
+    assert torch.equal(kept, y)
