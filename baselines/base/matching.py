@@ -39,7 +39,10 @@ def matching_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """
     i, j, same = unordered_pairs(labels)
     if bool(same.all()) or not bool(same.any()):
-        raise LabelError("the batch needs pairs of one class and pairs of two: use larger batches.")
+        raise LabelError(
+            "the batch needs pairs of one class and pairs of two: use larger batches, and drop a "
+            "small last one (drop_last=True)."
+        )
     pairs = logits[:, i, j]
     match = log_mean_exp(nn.functional.logsigmoid(pairs[:, same]), 0)
     differ = log_mean_exp(nn.functional.logsigmoid(-pairs[:, ~same]), 0)

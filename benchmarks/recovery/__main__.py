@@ -1,6 +1,6 @@
 """Recover known posteriors: MCInfoNCE, ELK and HIB of Kirchhof et al. (2023a), and Laplace.
 
-    python -m benchmarks.recovery --cache DIR [--budget reduced|full|smoke] [--seeds 0 1]
+    python -m benchmarks.recovery --cache DIR [--budget reduced|full|smoke] [--seeds 0]
 
 A finished run is a JSON in the cache and is not repeated; ``results/recovery.json`` has all.
 """
@@ -70,7 +70,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cache", required=True, type=Path, help="finished runs")
     parser.add_argument("--budget", choices=BUDGETS, default="reduced")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
     options = parser.parse_args()
     folder = options.cache / f"recovery-{options.budget}"
