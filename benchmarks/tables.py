@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import posterior_tables
 from benchmarks.comparison import tables as comparison_tables
+from benchmarks.costs import posterior_tables
 from benchmarks.markdown import markdown
 from benchmarks.records import read_record
 from benchmarks.recovery import tables as recovery_tables

@@ -193,7 +193,7 @@ def test_benchmark_training_resumes_and_repeats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1]))
-    from benchmarks.train_lam import RUNS, Run, load_trained, train_into
+    from benchmarks.variants.train import RUNS, Run, load_trained, train_into
 
     images = ImageSet(torch.rand(8, 1, 28, 28), torch.arange(8) % 2, "noise", ("a", "b"))
     run = Run(3, seed=1, dropout=0.2, batch_size=4, epochs=1)

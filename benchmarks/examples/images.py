@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from benchmarks.encoders.encode import encoded_images
 from benchmarks.examples.summary import Summary, summarise
-from benchmarks.pretrained.encode import encoded_images
 from laplace_metric import LaplaceEmbedder
 
 

@@ -11,9 +11,9 @@ import argparse
 
 import torch
 
+from benchmarks.encoders.minilm import MiniLM
+from benchmarks.encoders.texts import CLASSES, TextSet, load_texts
 from benchmarks.examples.summary import Summary, summarise
-from benchmarks.pretrained.minilm import MiniLM
-from benchmarks.pretrained.texts import CLASSES, TextSet, load_texts
 from laplace_metric import LaplaceEmbedder
 
 UNKNOWN = ("fft", "sparse.csgraph", "ndimage")

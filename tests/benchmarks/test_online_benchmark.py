@@ -19,8 +19,8 @@ def _checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_both_ways_start_alike_and_the_head_alone_gives_the_same() -> None:
-    from benchmarks.online import on_head, trained
-    from benchmarks.train_lam import Run
+    from benchmarks.variants.online import on_head, trained
+    from benchmarks.variants.train import Run
     from laplace_metric.online import OnlineLaplace
 
     g = torch.Generator().manual_seed(0)
@@ -56,7 +56,7 @@ def test_both_ways_start_alike_and_the_head_alone_gives_the_same() -> None:
 
 
 def test_protocol_says_the_sizes() -> None:
-    from benchmarks.online import protocol
+    from benchmarks.variants.online import protocol
 
     text = protocol(20_000, 2_500, 2)
     assert "20,000 training images, 2 epochs of batches of 128" in text

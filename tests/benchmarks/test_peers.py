@@ -22,7 +22,7 @@ def _checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_batches_stop_at_the_cap() -> None:
-    from benchmarks.peers.stages import Batches
+    from benchmarks.costs.peers.stages import Batches
 
     x = torch.arange(10.0).unsqueeze(1)
     whole = Batches(x, x, 4, seconds=60.0)
@@ -35,7 +35,7 @@ def test_batches_stop_at_the_cap() -> None:
 
 
 def test_repeated_keeps_the_least_time_of_whole_runs() -> None:
-    from benchmarks.peers.stages import repeated
+    from benchmarks.costs.peers.stages import repeated
 
     waits = iter((0.05, 0.0, 0.02))
 
@@ -51,7 +51,7 @@ def test_repeated_keeps_the_least_time_of_whole_runs() -> None:
 
 
 def test_a_failure_names_the_bytes() -> None:
-    from benchmarks.peers.stages import failure
+    from benchmarks.costs.peers.stages import failure
 
     text = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 17247043584 bytes."
     assert failure("fit", "RuntimeError", text)["error"]["bytes"] == 4 * 65_664**2
@@ -60,10 +60,10 @@ def test_a_failure_names_the_bytes() -> None:
 
 @pytest.mark.skipif(PYTHON is None, reason="LAPLACE_PYTHON names no python with laplace-torch")
 def test_laplace_torch_gives_the_closed_form_variance(tmp_path: Path) -> None:
-    from benchmarks.peers.problem import random_problem
+    from benchmarks.costs.peers.problem import random_problem
 
     problem = random_problem(tmp_path / "problem.safetensors", 60, 8, n_features=5, n_outputs=3)
-    command = [str(PYTHON), "-m", "benchmarks.peers.laplace_torch", "--problem", str(problem)]
+    command = [str(PYTHON), "-m", "benchmarks.costs.peers.laplace_torch", "--problem", str(problem)]
     command += ["--predict", "fast", "--variance", str(tmp_path / "variance.safetensors")]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     row = json.loads(done.stdout.splitlines()[-1])

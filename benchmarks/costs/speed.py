@@ -1,4 +1,4 @@
-"""What the core costs: ``python -m benchmarks.speed`` -> ``results/speed.json``.
+"""What the core costs: ``python -m benchmarks.costs.speed`` -> ``results/speed.json``.
 
 - fit: exact all-pairs fixed/arccos diagonal at N = 60,000 and 600,000 (D = 512, Z = 128, 10
   classes, features given) beside the two matrix products [N,D]x[D,Z] and [Z,N]x[N,D] of the same

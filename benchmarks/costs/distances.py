@@ -1,6 +1,6 @@
-"""Distances under shared weights against sampling: ``python -m benchmarks.distances``.
+"""Distances under shared weights against sampling: ``python -m benchmarks.costs.distances``.
 
-    python -m benchmarks.distances --data DIR --cache DIR
+    python -m benchmarks.costs.distances --data DIR --cache DIR
 
 On the trained embedders of ``embedders``: 200 queries, each with its nearest other query and with
 a random one. The truth is 2,000 joint draws (the same weights for both). Reported are medians over
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.embedders import NAMES, Problem, problem
+from benchmarks.costs.embedders import NAMES, Problem, problem
 from benchmarks.records import write_record
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import LaplaceMetricWarning

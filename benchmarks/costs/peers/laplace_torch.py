@@ -1,6 +1,6 @@
 """laplace-torch on one last-layer problem: one JSON line of times, memory peaks and versions.
 
-    LAPLACE_PYTHON -m benchmarks.peers.laplace_torch --problem FILE --structure diag
+    LAPLACE_PYTHON -m benchmarks.costs.peers.laplace_torch --problem FILE --structure diag
 
 Runs on the environment of ``README.md`` and imports nothing of laplace_metric. The model is
 ``Sequential(Identity(), Linear)``, ``subset_of_weights="last_layer"``: the features are given, as a
@@ -27,9 +27,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from benchmarks.peers.stages import Batches, guarded, own_process, repeated
+from benchmarks.costs.peers.stages import Batches, guarded, own_process, repeated
 
-MODULE = "benchmarks.peers.laplace_torch"
+MODULE = "benchmarks.costs.peers.laplace_torch"
 STRUCTURES = ("diag", "kron", "full")
 BACKENDS = {"curvlinops": "CurvlinopsGGN", "backpack": "BackPackGGN"}
 PREDICT_BATCH = {"analytic": 4, "fast": 10_000, "nn": 10_000}  # the fastest of those tried

@@ -1,6 +1,6 @@
 """Train the LAM network on FashionMNIST: 2 embedding sizes x 2 dropout rates x 3 seeds.
 
-    python -m benchmarks.train_lam --data DIR --cache DIR
+    python -m benchmarks.variants.train --data DIR --cache DIR
 
 The settings of Warburg et al. (2023): RMSprop with PyTorch's defaults apart from the learning
 rate, decayed by exp(-0.1) each epoch, and a contrastive loss on l2-normalised embeddings. Its
@@ -81,7 +81,7 @@ def train(run: Run, images: ImageSet, progress: bool = True) -> tuple[nn.Module,
 def load_trained(cache: str | os.PathLike[str], run: Run) -> nn.Module:
     """The network of a finished run, in eval mode."""
     if not is_finished(Path(cache), run):
-        raise InputError(f"cache has no {run.name}. Run python -m benchmarks.train_lam first.")
+        raise InputError(f"cache has no {run.name}. Run python -m benchmarks.variants.train first.")
     with torch.random.fork_rng():
         model = lam_network(run.embedding_size, run.dropout)
     load_model(model, Path(cache) / f"{run.name}.safetensors")

@@ -1,4 +1,4 @@
-"""What vMF draws cost: ``python -m benchmarks.vmf_speed`` -> ``results/vmf_speed.json``.
+"""What vMF draws cost: ``python -m benchmarks.costs.vmf_speed`` -> ``results/vmf_speed.json``.
 
 512 samples for each of a batch of 512 directions, float32, kappa in [16, 32], as in the controlled
 experiment. Times are the minimum of repeats, in seconds of wall time, on two threads:
@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.costs.speed import best
 from benchmarks.records import write_record
-from benchmarks.speed import best
 from laplace_metric.distributions import VonMisesFisher, pairwise_log_expected_likelihood
 from laplace_metric.distributions.vmf_cosine import sample_angle
 

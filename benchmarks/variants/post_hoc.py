@@ -1,8 +1,8 @@
 """Closed-set OOD detection and calibration of Warburg et al. 2023 (LAM) on FashionMNIST.
 
-    python -m benchmarks.lam --data DIR --cache DIR
+    python -m benchmarks.variants.post_hoc --data DIR --cache DIR
 
-Takes the networks of ``benchmarks.train_lam`` (embedding sizes 3 and 64, three seeds), puts every
+Takes the networks of ``variants.train`` (embedding sizes 3 and 64, three seeds), puts every
 method on them, and measures with ``laplace_metric.evaluation_protocol``: queries are FashionMNIST
 test images that search among themselves, MNIST and KMNIST test images are out of distribution.
 Laplace is fitted on ``--fit`` training images, on the head's inputs (the backbone runs once), with
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from baselines import Deterministic, MCDropout
 from benchmarks.records import read_record, write_record
-from benchmarks.train_lam import Run, load_trained
+from benchmarks.variants.train import Run, load_trained
 from laplace_metric import LaplaceEmbedder, ProbabilisticEmbedder
 from laplace_metric.datasets import ImageSet, load
 from laplace_metric.errors import DegenerateCurvatureWarning, PriorAtEdgeWarning

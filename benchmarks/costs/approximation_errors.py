@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.embedders import Problem
+from benchmarks.costs.embedders import Problem
 from laplace_metric.contrastive import Contrast, all_pairs_curvature
 from laplace_metric.contrastive.blocks import PointBlocks
 from laplace_metric.contrastive.geometry import Points

@@ -1,6 +1,6 @@
-"""What each structure costs and how far it is from dense: ``python -m benchmarks.structures``.
+"""What each structure costs and how far it is from dense.
 
-    python -m benchmarks.structures --data DIR --cache DIR [--laplace-python PYTHON]
+    python -m benchmarks.costs.structures --data DIR --cache DIR [--laplace-python PYTHON]
 
 On the trained embedders of ``embedders`` (10,000 points, 2,500 queries, arccos fixed, every pair),
 each structure in a process of its own: seconds to fit and to predict (minimum of repeats), peak
@@ -23,11 +23,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.approximation_errors import approximation_errors
-from benchmarks.embedders import NAMES, Problem, problem
-from benchmarks.peers.problem import write_problem
+from benchmarks.costs.approximation_errors import approximation_errors
+from benchmarks.costs.embedders import NAMES, Problem, problem
+from benchmarks.costs.peers.problem import write_problem
+from benchmarks.costs.speed import best, in_own_process, peak_bytes
 from benchmarks.records import write_record
-from benchmarks.speed import best, in_own_process, peak_bytes
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import LaplaceMetricWarning
 
@@ -102,7 +102,7 @@ def peer_cost(python: str, path: Path, name: str, structure: str, mode: str) -> 
     """laplace-torch on the same problem: its own JSON line."""
     options = ["--structure", structure, "--backend", "backpack", "--predict", mode]
     limits = ["--seconds", str(PEER_SECONDS), "--queries", "2500"]
-    module = ["-m", "benchmarks.peers.laplace_torch", "--problem", str(path)]
+    module = ["-m", "benchmarks.costs.peers.laplace_torch", "--problem", str(path)]
     done = subprocess.run(
         [python, *module, *options, *limits], capture_output=True, text=True, check=True
     )

@@ -1,14 +1,14 @@
 """Post-hoc against online Laplace on FashionMNIST, everything else the same.
 
-    python -m benchmarks.online --data DIR --cache DIR
+    python -m benchmarks.variants.online --data DIR --cache DIR
 
-The LAM network with Z = 3, trained as in ``benchmarks.train_lam`` (RMSprop, contrastive loss with
+The LAM network with Z = 3, trained as in ``variants.train`` (RMSprop, contrastive loss with
 margin 0.5, no miner) but shorter: {fit:,} training images, {epochs} epochs of batches of {batch}.
 Post-hoc: plain training, then a fit of all pairs of the same images. Online: the same initial
 weights, batches, loss and steps, with one head drawn a step and a memory of {memory} (the run has
 about {steps} steps). Both with distance arccos, a diagonal curvature, n_effective the number of
 training images, and the prior precision 1 (the default) or 100 (near what the marginal likelihood
-finds for the post-hoc fits of ``benchmarks.lam``). Metrics as in ``benchmarks.lam``: {limit:,}
+finds for the fits of ``variants.post_hoc``). Metrics as in ``variants.post_hoc``: {limit:,}
 FashionMNIST test images search among themselves, as many MNIST and KMNIST test images are out of
 distribution. Nothing was tuned on test images.
 
@@ -30,10 +30,10 @@ import torch
 from pytorch_metric_learning.losses import ContrastiveLoss
 from torch import nn
 
-from benchmarks.lam import OUT, Recorder, Sets, features, measure
 from benchmarks.networks import lam_network
 from benchmarks.records import read_record, write_record
-from benchmarks.train_lam import Run
+from benchmarks.variants.post_hoc import OUT, Recorder, Sets, features, measure
+from benchmarks.variants.train import Run
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
 from laplace_metric.datasets import load
 from laplace_metric.errors import DegenerateCurvatureWarning

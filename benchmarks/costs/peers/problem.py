@@ -1,6 +1,6 @@
 """A last-layer problem as a file that any environment reads.
 
-    python -m benchmarks.peers.problem OUT.safetensors --points 10000
+    python -m benchmarks.costs.peers.problem OUT.safetensors --points 10000
 
 Tensors, float32: ``features`` [N, D], ``targets`` [N, Z], ``queries`` [M, D], ``weight`` [Z, D]
 and ``bias`` [Z]. The targets are the network's own outputs: the GGN of a regression does not depend

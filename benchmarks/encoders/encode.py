@@ -1,4 +1,4 @@
-"""Encode the sets of the benchmarks: ``python -m benchmarks.pretrained.encode --data D --cache C``.
+"""Encode the sets of the benchmarks: ``python -m benchmarks.encoders.encode --data D --cache C``.
 
 EfficientNet-Lite0 on CIFAR-10, Omniglot (evaluation characters) and FashionMNIST, MiniLM on the
 summaries of SciPy. What the cache has is not encoded again.
@@ -12,8 +12,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from benchmarks.pretrained import efficientnet, minilm, texts
-from benchmarks.pretrained.features import Encoding, encoded
+from benchmarks.encoders import efficientnet, minilm, texts
+from benchmarks.encoders.features import Encoding, encoded
 from laplace_metric.datasets import ImageSet, load
 
 SIDE = 64
