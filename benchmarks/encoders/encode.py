@@ -42,12 +42,13 @@ def encoded_images(
     limit: int | None,
     size: int | None = None,
     progress: bool = True,
+    side: int = SIDE,
 ) -> Result:
-    """Features [N, 1280] and labels of one image set."""
-    options = f"side {SIDE}" + ("" if size is None else f", read at {size}")
+    """Features [N, 1280] and labels of one image set, every image resized to ``side`` pixels."""
+    options = f"side {side}" + ("" if size is None else f", read at {size}")
     key = Encoding("efficientnet-lite0", dataset, split, limit, efficientnet.PACKAGES, options)
     batches = lambda: rgb(load(dataset, split, data, limit, size=size))  # noqa: E731
-    return encoded(key, lambda: efficientnet.EfficientNetLite0(SIDE), batches, cache, progress)
+    return encoded(key, lambda: efficientnet.EfficientNetLite0(side), batches, cache, progress)
 
 
 def encoded_texts(cache: Path, split: str, progress: bool = True) -> Result:

@@ -13,10 +13,12 @@ from laplace_metric.evaluation.intervals import (
     BootstrapInterval,
     SeedSummary,
     bootstrap_interval,
+    bootstrap_replicates,
     mean_and_standard_error,
 )
 from laplace_metric.evaluation.neighbours import Neighbours, nearest_neighbours
 from laplace_metric.evaluation.ood import RocCurve, auprc, auroc, fpr_at_tpr, roc_curve
+from laplace_metric.evaluation.ranks import spearman
 from laplace_metric.evaluation.retrieval import (
     RetrievalScore,
     map_at_k,
@@ -41,6 +43,7 @@ __all__ = [
     "auprc",
     "auroc",
     "bootstrap_interval",
+    "bootstrap_replicates",
     "expected_calibration_error",
     "fpr_at_tpr",
     "map_at_k",
@@ -53,4 +56,5 @@ __all__ = [
     "retrieval_report",
     "roc_curve",
     "sparsification",
+    "spearman",
 ]

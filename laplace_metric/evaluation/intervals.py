@@ -96,15 +96,41 @@ def bootstrap_interval(
     (0.75, True, 1.0)
     """
     count, share = require_count("n", n), require_share("level", level)
+    drawn = bootstrap_replicates(
+        metric, *arrays, n=count, paired=paired, generator=generator
+    ).numpy()
+    defined = drawn[~np.isnan(drawn)]
+    low, high = _ends(defined, share)
+    data = [_rows(f"arrays[{i}]", array) for i, array in enumerate(arrays)]
+    return BootstrapInterval(float(metric(*data)), low, high, share, count, count - len(defined))
+
+
+def bootstrap_replicates(
+    metric: Callable[..., float],
+    *arrays: ArrayLike,
+    n: int = 1000,
+    paired: bool = True,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """The metric [n] of each resample, float64; NaN where it is undefined.
+
+    Arguments and errors as for `bootstrap_interval`, which is their percentiles. Arrays of equal
+    lengths are resampled alike whenever the generator starts alike (without one, always): the
+    replicates of two methods on the same queries can be subtracted one by one.
+
+    Examples
+    --------
+    >>> bootstrap_replicates(lambda x: x.mean(), [0.0, 1.0, 1.0, 1.0], n=3).shape
+    torch.Size([3])
+    """
+    count = require_count("n", n)
     data = [_rows(f"arrays[{i}]", array) for i, array in enumerate(arrays)]
     _require_resampling(data, paired)
     source = torch.Generator() if generator is None else generator
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedMetricWarning)
         drawn = [float(metric(*_resample(data, paired, source))) for _ in range(count)]
-    defined = np.array([value for value in drawn if not math.isnan(value)])
-    low, high = _ends(defined, share)
-    return BootstrapInterval(float(metric(*data)), low, high, share, count, count - len(defined))
+    return torch.tensor(drawn, dtype=torch.float64)
 
 
 def mean_and_standard_error(values: ArrayLike) -> SeedSummary:

@@ -36,22 +36,35 @@ class Strip:
 
 def gallery(result: MethodResult, images: ImageSet) -> tuple[list[Strip], list[Strip]]:
     """The most certain queries and the least certain ones, most extreme first."""
-    order = result.queries.uncertainty.argsort(stable=True).cpu()
-    shown = min(SHOWN, len(order) // 2)
+    return strips(result.queries.uncertainty, result.neighbours.indices, images, SHOWN)
+
+
+def strips(
+    uncertainty: Tensor, neighbours: Tensor, images: ImageSet, shown: int
+) -> tuple[list[Strip], list[Strip]]:
+    """Up to ``shown`` queries from both ends of uncertainty [Q], with neighbours [Q, k] (rows)."""
+    order = uncertainty.argsort(stable=True).cpu()
+    shown = min(shown, len(order) // 2)
     ends = (order[:shown], order.flip(0)[:shown])
-    certain, unsure = ([_strip(result, images, int(row)) for row in end] for end in ends)
+    certain, unsure = (
+        [_strip(float(uncertainty[row]), int(row), neighbours[row], images) for row in end]
+        for end in ends
+    )
     return certain, unsure
 
 
-def _strip(result: MethodResult, images: ImageSet, query: int) -> Strip:
+def _strip(uncertainty: float, query: int, neighbours: Tensor, images: ImageSet) -> Strip:
     own = int(images.labels[query])
-    rows = result.neighbours.indices[query].cpu().tolist()
-    pictures = [Picture(data_uri(images.pixels()[query]), images.class_names[own], None)]
-    for row in rows:
+    pictures = [Picture(data_uri(_pixels(images, query)), images.class_names[own], None)]
+    for row in neighbours.cpu().tolist():
         label = int(images.labels[row])
-        uri = data_uri(images.pixels()[row])
+        uri = data_uri(_pixels(images, row))
         pictures.append(Picture(uri, images.class_names[label], label == own))
-    return Strip(f"{float(result.queries.uncertainty[query]):.3g}", tuple(pictures))
+    return Strip(f"{uncertainty:.3g}", tuple(pictures))
+
+
+def _pixels(images: ImageSet, row: int) -> Tensor:
+    return images.pixels(slice(row, row + 1))[0]
 
 
 def data_uri(image: Tensor) -> str:

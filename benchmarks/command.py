@@ -1,0 +1,57 @@
+"""The command line of the benchmarks."""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import optuna
+import torch
+
+from benchmarks.engine.runner import Runner
+from benchmarks.methods import METHODS
+from benchmarks.protocols import PROTOCOLS
+from benchmarks.sizes import SIZES
+from benchmarks.tasks import Workspace
+from laplace_metric.errors import LaplaceMetricError, LaplaceMetricWarning
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, and say in a line what the user can mend."""
+    options = parser().parse_args(arguments)
+    warnings.simplefilter("ignore", LaplaceMetricWarning)  # clipped curvature and the like
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    space = Workspace(
+        options.data,
+        options.cache,
+        SIZES[options.size],
+        torch.device(options.device),
+        options.download,
+        not options.quiet,
+    )
+    runner = Runner(space)
+    try:
+        runner.run(runner.jobs([PROTOCOLS[name] for name in options.protocols], options.methods))
+    except LaplaceMetricError as error:
+        print(f"error: {error}")
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted: finished runs are kept, the same command goes on from here.")
+        return 130
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Its options."""
+    found = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    found.add_argument("protocols", nargs="+", choices=PROTOCOLS, metavar="PROTOCOL")
+    found.add_argument("--size", choices=SIZES, default="smoke")
+    found.add_argument("--data", help="folder of the image sets (or LAPLACE_METRIC_DATA)")
+    found.add_argument("--cache", type=Path, default=Path("benchmark-cache"))
+    found.add_argument("--methods", nargs="+", choices=METHODS, metavar="METHOD")
+    found.add_argument("--device", default="cpu")
+    found.add_argument("--download", action="store_true", help="fetch image sets that are missing")
+    found.add_argument("--quiet", action="store_true", help="no progress bars")
+    return found

@@ -1,0 +1,1 @@
+"""Tune, fit and measure, once each; every finished run is a file."""

@@ -1,0 +1,123 @@
+"""Go through tasks, seeds and methods; do what is not done."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from benchmarks.engine.added import added_numbers
+from benchmarks.engine.fitting import Fitting
+from benchmarks.engine.store import Store
+from benchmarks.engine.subject import Subject
+from benchmarks.engine.tuning import best, tune
+from benchmarks.engine.usage import usage
+from benchmarks.methods import BASE, METHODS, Entry
+from benchmarks.methods.entry import Settings
+from benchmarks.protocols import Protocol
+from benchmarks.sizes import TUNING_SEED
+from benchmarks.tasks import TASKS, Task, Workspace, build
+from benchmarks.tasks.table import FOLDED
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training, or fit, and the protocols that want it."""
+
+    task: str
+    seed: int
+    method: str
+    protocols: tuple[Protocol, ...]
+
+
+class Runner:
+    """Runs jobs; every tuning and every run is a file in the cache."""
+
+    def __init__(self, space: Workspace) -> None:
+        self.space = space
+        self.store = Store(space.cache / f"runs-{space.size.name}")
+
+    def jobs(
+        self, protocols: Iterable[Protocol], methods: Iterable[str] | None = None
+    ) -> Iterator[Job]:
+        """What protocols want: task by task, seed by seed."""
+        chosen = tuple(protocols)
+        for task in TASKS:
+            asking = [p for p in chosen if task in p.tasks[self.space.size.name]]
+            for seed in range(self._seeds(task)):
+                for name in METHODS:
+                    wanted = tuple(p for p in asking if name in p.methods)
+                    if wanted and (methods is None or name in methods):
+                        yield Job(task, seed, name, wanted)
+
+    def _seeds(self, task: str) -> int:
+        return 5 if task in FOLDED else self.space.size.seeds
+
+    def run(self, jobs: Iterable[Job]) -> None:
+        """Do the jobs; interrupted, nothing that is finished is lost."""
+        todo = [job for job in jobs if not self._finished(job)]
+        with tqdm(todo, disable=not self.space.progress, smoothing=0.1) as bar:
+            for job in bar:
+                bar.set_description(f"{job.task} {job.seed} {job.method}")
+                self.do(job)
+                gc.collect()
+
+    def _finished(self, job: Job) -> bool:
+        return all(self.store.has(p.name, job.task, job.method, job.seed) for p in job.protocols)
+
+    def do(self, job: Job) -> None:
+        """Tune if need be, fit, and measure what has not been measured."""
+        task, entry = build(job.task, self.space, job.seed), METHODS[job.method]
+        settings = self.choice(entry, task, job.seed)
+        fitting = Fitting(self.space, task, job.seed, self.space.size.rounds)
+        network = self._network(entry, fitting, job.seed)
+        with usage(self.space.device) as fitted:
+            method, losses = fitting.fit(entry, settings, network)
+        subject = Subject(entry, method, task, self.space, job.seed)
+        row = {
+            "task": job.task,
+            "method": job.method,
+            "group": entry.group,
+            "seed": job.seed,
+            "size": asdict(self.space.size),
+            "settings": settings,
+            "losses": losses,
+            "cost": {
+                "fit": fitted,
+                "queries": {**subject.timed[1], "n": len(task.test)},
+                "added": added_numbers(method),
+            },
+        }
+        for protocol in job.protocols:
+            words = (protocol.name, job.task, job.method, job.seed)
+            if not self.store.has(*words):
+                with usage(self.space.device) as took:
+                    measured = protocol.measure(subject).to_json()
+                content = {"protocol": protocol.name, **row, "measuring": took, **measured}
+                self.store.write(content, *words)
+
+    def choice(self, entry: Entry, task: Task, seed: int) -> Settings:
+        """The tuned settings of a method."""
+        if isinstance(entry.space, str):
+            return self.choice(METHODS[entry.space], task, seed)
+        words: tuple[object, ...] = ("tuned", task.name, entry.name)
+        words += (seed,) if task.own_tuning else (TUNING_SEED,)
+        if not self.store.has(*words):
+            self.store.write(self._tuned(entry, task, seed), *words)
+        return best(self.store.read(*words)["tried"])
+
+    def _tuned(self, entry: Entry, task: Task, seed: int) -> dict[str, Any]:
+        """Shorter trainings from another seed than those that are measured."""
+        fitting = Fitting(self.space, task, TUNING_SEED, self.space.size.short)
+        with usage(self.space.device) as took:
+            tried = tune(entry, fitting, self._network(entry, fitting, seed))
+        return {"task": task.name, "method": entry.name, "tried": tried, "cost": took}
+
+    def _network(self, entry: Entry, fitting: Fitting, seed: int) -> Any:
+        """New weights, or for a post-hoc method those that metric learning trained."""
+        if not entry.post_hoc:
+            return fitting.network()
+        return fitting.trained_network(self.choice(METHODS[BASE], fitting.task, seed))

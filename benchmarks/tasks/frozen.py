@@ -1,0 +1,108 @@
+"""Photographs through a frozen EfficientNet-Lite0; a small network on its features is trained.
+
+What a user with a pretrained encoder has. Images are encoded once and kept in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from benchmarks.encoders import efficientnet
+from benchmarks.encoders.encode import encoded_images
+from benchmarks.encoders.features import Encoding, encoded
+from benchmarks.networks import perceptron
+from benchmarks.tasks.task import Part, Task
+from benchmarks.tasks.workspace import Workspace
+from laplace_metric.errors import LaplaceMetricError
+
+FEATURES = 1280
+VALIDATION = 2_500
+TRAINED = (0, 2, 4, 6, 8)  # airplane, bird, deer, frog, ship
+CHOSEN = (1, 5)  # automobile, dog
+ASKED = (3, 7, 9)  # cat, horse, truck
+STRANGE = ("mnist", "fashion-mnist")
+
+
+def features_of(
+    space: Workspace, name: str, split: str, limit: int | None = None, **options: int
+) -> Part:
+    """An image set with the features of its images."""
+    side = space.size.side
+    size = options.get("size")
+    cache = space.cache / "encoded"
+    features, labels = encoded_images(
+        cache, space.data, name, split, limit, size, space.progress, side
+    )
+    return Part(features, labels, space.load(name, split, limit, **options))
+
+
+def encoder(space: Workspace, images: Tensor, key: str) -> Tensor:
+    """Features of images that were made, from the cache if ``key`` is known there."""
+    options = f"side {space.size.side}, {key}, {len(images)} images"
+    name = Encoding("efficientnet-lite0", "made", "any", None, efficientnet.PACKAGES, options)
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        for part in images.split(200):
+            yield part.expand(-1, 3, -1, -1), torch.zeros(len(part), dtype=torch.long)
+
+    network = partial(efficientnet.EfficientNetLite0, space.size.side)
+    return encoded(name, network, batches, space.cache / "encoded", space.progress)[0]
+
+
+def cifar10(space: Workspace) -> Task:
+    """Closed set."""
+    train = features_of(space, "cifar10", "train", space.size.train)
+    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(0))
+    held = min(VALIDATION, len(train) // 4)
+    return Task(
+        "cifar10",
+        "CIFAR-10, closed set, on features of a frozen EfficientNet-Lite0",
+        train.subset(order[:-held]),
+        train.subset(order[-held:]),
+        features_of(space, "cifar10", "test"),
+        strange(space),
+        partial(perceptron, FEATURES),
+        encode=partial(encoder, space),
+    ).shown(space.size.queries)
+
+
+def cifar10_unseen(space: Workspace) -> Task:
+    """Zero-shot: five classes train, two validate, three are asked for."""
+    train = features_of(space, "cifar10", "train", space.size.train)
+    test = features_of(space, "cifar10", "test")
+    return Task(
+        "cifar10-unseen",
+        "CIFAR-10, zero-shot: 5 classes train, 2 validate, queries show the 3 others; on features "
+        "of a frozen EfficientNet-Lite0",
+        of_classes(train, TRAINED),
+        of_classes(train, CHOSEN),
+        of_classes(test, ASKED),
+        strange(space),
+        partial(perceptron, FEATURES),
+        seen=of_classes(test, TRAINED),
+        encode=partial(encoder, space),
+    ).shown(space.size.queries)
+
+
+def strange(space: Workspace) -> dict[str, Part]:
+    """Out-of-distribution images; SVHN where the user has it."""
+    names = [*STRANGE, *(("svhn",) if has(space, "svhn") else ())]
+    return {name: features_of(space, name, "test", space.size.queries) for name in names}
+
+
+def has(space: Workspace, name: str) -> bool:
+    """Whether the data folder holds an image set."""
+    try:
+        space.load(name, "test", 1)
+    except LaplaceMetricError:
+        return False
+    return True
+
+
+def of_classes(part: Part, classes: tuple[int, ...]) -> Part:
+    """The rows of these classes."""
+    return part.subset(torch.isin(part.labels, torch.tensor(classes)))

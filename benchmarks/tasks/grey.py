@@ -1,0 +1,72 @@
+"""Grey images, whose networks are trained from nothing: digits, FashionMNIST, Omniglot."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import nn
+
+from benchmarks.networks import lam_network, perceptron, strided_cnn
+from benchmarks.tasks.task import Part, Task
+from benchmarks.tasks.workspace import Workspace
+
+HELD_OUT = 150
+"""Background characters of Omniglot that validate."""
+
+
+def digits(space: Workspace) -> Task:
+    """Scikit-learn's digits against patches of photographs: seconds, nothing to download."""
+    train = Part.of(space.load("digits", "train")).spread(space.size.train)
+    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(0))
+    return Task(
+        "digits",
+        "scikit-learn's digits, 8x8; patches of photographs are strange",
+        train.subset(order[: -space.size.queries]),
+        train.subset(order[-space.size.queries :]),
+        Part.of(space.load("digits", "test")),
+        {"photographs": Part.of(space.load("photographs", "test"))},
+        partial(perceptron, 64, hidden=64),
+    ).shown(space.size.queries)
+
+
+def fashion(space: Workspace) -> Task:
+    """Closed set: the same ten classes for training and for queries."""
+    n = space.size.queries
+    train = Part.of(space.load("fashion-mnist", "train", space.size.train + n))
+    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(0))
+    return Task(
+        "fashion-mnist",
+        "FashionMNIST, closed set: queries show the classes of the training",
+        train.subset(order[:-n]),
+        train.subset(order[-n:]),
+        Part.of(space.load("fashion-mnist", "test", n)),
+        {name: Part.of(space.load(name, "test", n)) for name in ("mnist", "kmnist")},
+        lam_network if space.size.name == "paper" else convolutional,
+    )
+
+
+def omniglot(space: Workspace) -> Task:
+    """Zero-shot: queries are characters of alphabets that the training never saw."""
+    n = space.size.queries
+    background = Part.of(space.load("omniglot", "train"))
+    held = torch.randperm(964, generator=torch.Generator().manual_seed(0))[:HELD_OUT]
+    validating = torch.isin(background.labels, held)
+    seen = background.images.extras["drawer"] > 16  # type: ignore[union-attr]
+    return Task(
+        "omniglot",
+        "Omniglot, zero-shot: queries are characters of alphabets that training never saw",
+        background.subset(~validating & ~seen),
+        background.subset(validating),
+        Part.of(space.load("omniglot", "test")),
+        {name: Part.of(space.load(name, "test", n)) for name in ("fashion-mnist", "kmnist")},
+        convolutional,
+        seen=background.subset(~validating & seen),
+        per_class=4,
+    ).shown(n)
+
+
+def convolutional(embedding_size: int) -> nn.Sequential:
+    """`strided_cnn` in the memory format that CPUs like."""
+    network = strided_cnn(embedding_size)
+    return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
