@@ -10,11 +10,11 @@ from pathlib import Path
 import optuna
 import torch
 
-from benchmarks.engine.runner import Runner
+from benchmarks.engine.runner import Job, Runner
 from benchmarks.methods import METHODS
 from benchmarks.protocols import PROTOCOLS
 from benchmarks.sizes import SIZES
-from benchmarks.tasks import Workspace
+from benchmarks.tasks import TASKS, Workspace
 from laplace_metric.errors import LaplaceMetricError, LaplaceMetricWarning
 
 
@@ -33,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     runner = Runner(space)
     try:
-        runner.run(runner.jobs([PROTOCOLS[name] for name in options.protocols], options.methods))
+        jobs = runner.jobs(PROTOCOLS[name] for name in options.protocols)
+        runner.run(job for job in jobs if chosen(job, options))
     except LaplaceMetricError as error:
         print(f"error: {error}")
         return 2
@@ -43,6 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def chosen(job: Job, options: argparse.Namespace) -> bool:
+    """Whether a job is among those that were asked for."""
+    return (options.methods is None or job.method in options.methods) and (
+        options.tasks is None or job.task in options.tasks
+    )
+
+
 def parser() -> argparse.ArgumentParser:
     """Its options."""
     found = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
@@ -50,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--size", choices=SIZES, default="smoke")
     found.add_argument("--data", help="folder of the image sets (or LAPLACE_METRIC_DATA)")
     found.add_argument("--cache", type=Path, default=Path("benchmark-cache"))
+    found.add_argument("--tasks", nargs="+", choices=TASKS, metavar="TASK")
     found.add_argument("--methods", nargs="+", choices=METHODS, metavar="METHOD")
     found.add_argument("--device", default="cpu")
     found.add_argument("--download", action="store_true", help="fetch image sets that are missing")

@@ -40,9 +40,7 @@ class Runner:
         self.space = space
         self.store = Store(space.cache / f"runs-{space.size.name}")
 
-    def jobs(
-        self, protocols: Iterable[Protocol], methods: Iterable[str] | None = None
-    ) -> Iterator[Job]:
+    def jobs(self, protocols: Iterable[Protocol]) -> Iterator[Job]:
         """What protocols want: task by task, seed by seed."""
         chosen = tuple(protocols)
         for task in TASKS:
@@ -50,7 +48,7 @@ class Runner:
             for seed in range(self._seeds(task)):
                 for name in METHODS:
                     wanted = tuple(p for p in asking if name in p.methods)
-                    if wanted and (methods is None or name in methods):
+                    if wanted:
                         yield Job(task, seed, name, wanted)
 
     def _seeds(self, task: str) -> int:
