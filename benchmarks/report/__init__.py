@@ -1,0 +1,1 @@
+"""From finished runs to one JSON a protocol, tables, figures and a page."""
