@@ -1,8 +1,7 @@
-"""Where the tests find real image sets, if this machine has them."""
+"""Image files for the tests of the readers, and a clean environment."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,16 +10,6 @@ import pytest
 from PIL import Image
 
 VARIABLE = "LAPLACE_METRIC_DATA"
-GIVEN = os.environ.get(VARIABLE)
-BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data"
-
-
-@pytest.fixture
-def real_data() -> Path:
-    folder = Path(GIVEN) if GIVEN else BESIDE
-    if not folder.is_dir():
-        pytest.skip(f"no real images: set {VARIABLE} to a folder that holds them")
-    return folder
 
 
 @pytest.fixture(autouse=True)
