@@ -20,7 +20,7 @@ def folder(tmp_path: Path, save_photo: Callable[..., None], request: pytest.Fixt
             for number, colour in enumerate(colours, 1):
                 save_photo(tmp_path / request.param / person / f"{person}_{number:04d}.jpg", colour)
         lines = [f"{person}\t{len(colours)}" for person, colours in people.items()]
-        (tmp_path / name).write_text("\n".join([str(len(lines)), *lines, ""]))
+        (tmp_path / name).write_text("\n".join([str(len(lines)), *lines]))
     return tmp_path
 
 
