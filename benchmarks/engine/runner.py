@@ -20,6 +20,7 @@ from benchmarks.methods.entry import Settings
 from benchmarks.protocols import Protocol
 from benchmarks.sizes import TUNING_SEED
 from benchmarks.tasks import TASKS, Task, Workspace, build
+from benchmarks.tasks.human import FOLDS
 from benchmarks.tasks.table import FOLDED
 
 
@@ -52,7 +53,7 @@ class Runner:
                         yield Job(task, seed, name, wanted)
 
     def _seeds(self, task: str) -> int:
-        return 5 if task in FOLDED else self.space.size.seeds
+        return FOLDS if task in FOLDED else self.space.size.seeds
 
     def run(self, jobs: Iterable[Job]) -> None:
         """Do the jobs; interrupted, nothing that is finished is lost."""
@@ -116,6 +117,6 @@ class Runner:
 
     def _network(self, entry: Entry, fitting: Fitting, seed: int) -> Any:
         """New weights, or for a post-hoc method those that metric learning trained."""
-        if not entry.post_hoc:
+        if not entry.post_hoc or fitting.task.pretrained:
             return fitting.network()
         return fitting.trained_network(self.choice(METHODS[BASE], fitting.task, seed))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks.engine.scores import Measured
 from benchmarks.engine.subject import Subject
-from benchmarks.protocols import lam, url
+from benchmarks.protocols import corruption, fewshot, human, lam, url
 
 PAPER_LAM = (
     "metric learning, 1/norm", "laplace", "laplace, kronecker", "laplace, evidence",
@@ -19,6 +19,29 @@ PAPER_URL = (
     "laplace, evidence", "laplace, tuned", "k-nn distance", "cross-entropy", "mcinfonce", "elk",
     "nivmf", "contrastive hib", "het-xl", "loss prediction", "mc dropout", "dropout over classes",
     "shared-backbone ensemble", "sngp",
+)  # fmt: skip
+
+HUMAN = (
+    "metric learning, 1/norm", "infonce, 1/norm", "laplace", "laplace, kronecker",
+    "laplace, evidence", "laplace, tuned", "k-nn distance", "pfe", "mc dropout", "deep ensemble",
+    "hib", "mcinfonce", "elk", "nivmf", "cross-entropy",
+)  # fmt: skip
+CORRUPTION = (
+    "metric learning, 1/norm", "laplace", "laplace, kronecker", "laplace, tuned", "mahalanobis",
+    "k-nn distance", "mc dropout", "deep ensemble", "hib", "mcinfonce", "elk",
+    "explicit concentration", "cross-entropy",
+)  # fmt: skip
+FEWSHOT = (
+    "metric learning, 1/norm", "laplace", "laplace, kronecker", "cross-entropy", "mcinfonce",
+    "elk", "nivmf",
+)  # fmt: skip
+PRETRAINED = (
+    "1/norm", "laplace", "laplace, kronecker", "laplace, evidence", "laplace, tuned",
+    "laplace, arccos positives diag", "laplace, arccos positives kron",
+    "laplace, arccos full diag", "laplace, arccos full kron", "laplace, euclidean fixed diag",
+    "laplace, euclidean fixed kron", "laplace, euclidean positives diag",
+    "laplace, euclidean positives kron", "laplace, euclidean full diag",
+    "laplace, euclidean full kron", "mahalanobis", "k-nn distance", "vim",
 )  # fmt: skip
 
 
@@ -38,15 +61,23 @@ class Protocol:
     methods: tuple[str, ...]
 
 
-def sizes(*tasks: str) -> dict[str, tuple[str, ...]]:
-    """Digits in the smallest size, these in the others."""
-    return {"smoke": ("digits",), "small": tasks, "paper": tasks}
+def sizes(smallest: str, *tasks: str) -> dict[str, tuple[str, ...]]:
+    """One task in the smallest size, these in the others."""
+    return {"smoke": (smallest,) if smallest else (), "small": tasks, "paper": tasks}
 
 
+UNSEEN = sizes("digits-unseen", "omniglot", "cifar10-unseen")
+KNOWN = sizes("digits", "fashion-mnist", "cifar10", "omniglot")
+PEOPLE = sizes("", "cifar10h-soft", "cifar10h-hard")
+READY = sizes("pretrained-digits", "pretrained-cifar10", "pretrained-omniglot", "pretrained-text")
 PROTOCOLS = {
     one.name: one
     for one in (
-        Protocol("lam", lam.measure, sizes("fashion-mnist", "cifar10", "omniglot"), PAPER_LAM),
-        Protocol("url", url.measure, sizes("omniglot", "cifar10-unseen"), PAPER_URL),
+        Protocol("lam", lam.measure, KNOWN, PAPER_LAM),
+        Protocol("url", url.measure, UNSEEN, PAPER_URL),
+        Protocol("fewshot", fewshot.measure, sizes("digits-unseen", "omniglot"), FEWSHOT),
+        Protocol("human", human.measure, PEOPLE, HUMAN),
+        Protocol("corruption", corruption.measure, sizes("photographs", "cifar10"), CORRUPTION),
+        Protocol("pretrained", lam.measure, READY, PRETRAINED),
     )
 }
