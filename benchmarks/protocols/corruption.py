@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -43,7 +44,7 @@ def response(subject: Subject, kind: str) -> Tensor:
     levels = [subject.embed(part).uncertainty]
     for severity in SEVERITIES:
         key = f"{kind} {severity} of {part.digest}"
-        inputs = subject.task.made(key, lambda s=severity: damaged(part, kind, s))
+        inputs = subject.task.made(key, partial(damaged, part, kind, severity))
         levels.append(subject.ask(inputs).uncertainty)
     return torch.stack(levels, dim=1).double()
 

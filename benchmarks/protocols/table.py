@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from benchmarks.engine.scores import Measured
 from benchmarks.engine.subject import Subject
+from benchmarks.methods import METHODS
+from benchmarks.methods.table import VARIANTS
 from benchmarks.protocols import corruption, fewshot, human, lam, url
 
 PAPER_LAM = (
@@ -14,13 +16,8 @@ PAPER_LAM = (
     "laplace, tuned", "mahalanobis", "k-nn distance", "vim", "pfe", "mc dropout", "deep ensemble",
     "hib", "mcinfonce",
 )  # fmt: skip
-PAPER_URL = (
-    "metric learning, 1/norm", "infonce, 1/norm", "laplace", "laplace, kronecker",
-    "laplace, evidence", "laplace, tuned", "k-nn distance", "cross-entropy", "mcinfonce", "elk",
-    "nivmf", "contrastive hib", "het-xl", "loss prediction", "mc dropout", "dropout over classes",
-    "shared-backbone ensemble", "sngp",
-)  # fmt: skip
-
+ONLY_PRETRAINED = {entry.name for entry in VARIANTS}
+EVERY = tuple(name for name in METHODS if name not in ONLY_PRETRAINED)
 HUMAN = (
     "metric learning, 1/norm", "infonce, 1/norm", "laplace", "laplace, kronecker",
     "laplace, evidence", "laplace, tuned", "k-nn distance", "pfe", "mc dropout", "deep ensemble",
@@ -74,7 +71,7 @@ PROTOCOLS = {
     one.name: one
     for one in (
         Protocol("lam", lam.measure, KNOWN, PAPER_LAM),
-        Protocol("url", url.measure, UNSEEN, PAPER_URL),
+        Protocol("url", url.measure, UNSEEN, EVERY),
         Protocol("fewshot", fewshot.measure, sizes("digits-unseen", "omniglot"), FEWSHOT),
         Protocol("human", human.measure, PEOPLE, HUMAN),
         Protocol("corruption", corruption.measure, sizes("photographs", "cifar10"), CORRUPTION),
