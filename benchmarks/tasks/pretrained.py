@@ -1,6 +1,7 @@
 """No training at all: an encoder as it comes, and one linear layer that starts as the identity.
 
 A seed takes another half of the queries and of what is fitted; of the texts, other unknown classes.
+Embeddings are ten times as wide as elsewhere, so that half as many queries are asked.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def cifar10(space: Workspace, seed: int) -> Task:
         halved(test, seed),
         {name: features_of(space, name, "test", space.size.queries) for name in STRANGE},
         FEATURES,
-    ).shown(space.size.queries)
+    ).shown(space.size.queries // 2)
 
 
 def omniglot(space: Workspace, seed: int) -> Task:
@@ -65,7 +66,7 @@ def omniglot(space: Workspace, seed: int) -> Task:
         {name: features_of(space, name, "test", n) for name in STRANGE},
         FEATURES,
         held,
-    ).shown(n)
+    ).shown(n // 2)
 
 
 def texts(space: Workspace, seed: int) -> Task:
@@ -95,7 +96,7 @@ def digits(space: Workspace, seed: int) -> Task:
     return _task(
         "pretrained-digits", "pixels of digits, no training", halved(train, seed),
         halved(test, seed), {"photographs": out}, 64,
-    ).shown(space.size.queries)  # fmt: skip
+    ).shown(space.size.queries // 2)  # fmt: skip
 
 
 def _task(
