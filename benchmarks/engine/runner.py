@@ -48,7 +48,7 @@ class Runner:
             asking = [p for p in chosen if task in p.tasks[self.space.size.name]]
             for seed in range(self._seeds(task)):
                 for name in METHODS:
-                    wanted = tuple(p for p in asking if name in p.methods)
+                    wanted = tuple(p for p in asking if p.wants(task, name))
                     if wanted:
                         yield Job(task, seed, name, wanted)
 
@@ -102,6 +102,8 @@ class Runner:
         """The tuned settings of a method."""
         if isinstance(entry.space, str):
             return self.choice(METHODS[entry.space], task, seed)
+        if task.tuned_on is not None:
+            return self.choice(entry, build(task.tuned_on, self.space, seed), seed)
         words: tuple[object, ...] = ("tuned", task.name, entry.name)
         words += (seed,) if task.own_tuning else (TUNING_SEED,)
         if not self.store.has(*words):

@@ -50,7 +50,7 @@ RATE = {"learning_rate": 1e-3}
 MARGIN = {"margin": 0.5, **RATE}
 TEMPERATURE = between("inverse_temperature", 4, 64)
 CLASSES = between("class_concentration", 4, 64)
-LAPLACE = {"structure": "diag", "hessian": "fixed", "prior_precision": 1.0}
+LAPLACE = {"structure": "kron", "hessian": "fixed", "prior_precision": 1.0}
 
 EMBEDDING = (
     Entry(BASE, "embedding", contrastive(MetricLearning), between("margin", 0.3, 1.0), MARGIN),
@@ -59,7 +59,7 @@ EMBEDDING = (
 )  # fmt: skip
 POST_HOC = (
     Entry("laplace", "laplace", gathered(LaplaceEmbedder)),
-    Entry("laplace, kronecker", "laplace", gathered(LaplaceEmbedder, structure="kron")),
+    Entry("laplace, diagonal", "laplace", gathered(LaplaceEmbedder, structure="diag")),
     Entry("laplace, evidence", "laplace", evidence(structure="kron")),
     Entry("laplace, tuned", "laplace", gathered(LaplaceEmbedder), spaces.laplace, LAPLACE),
     Entry("mahalanobis", "detector", gathered(Mahalanobis), one_of("relative", False, True),
@@ -82,7 +82,7 @@ VARIANTS = (
         for distance in ("arccos", "euclidean")
         for hessian in ("fixed", "positives", "full")
         for structure in ("diag", "kron")
-        if (distance, hessian) != ("arccos", "fixed")  # "laplace" and "laplace, kronecker"
+        if (distance, hessian) != ("arccos", "fixed")  # "laplace" and "laplace, diagonal"
     ),
 )
 """Post hoc too, but only where nothing is trained."""

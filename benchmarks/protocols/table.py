@@ -12,28 +12,30 @@ from benchmarks.methods.table import VARIANTS
 from benchmarks.protocols import corruption, fewshot, human, lam, url
 
 PAPER_LAM = (
-    "metric learning, 1/norm", "laplace", "laplace, kronecker", "laplace, evidence",
+    "metric learning, 1/norm", "laplace", "laplace, diagonal", "laplace, evidence",
     "laplace, tuned", "mahalanobis", "k-nn distance", "vim", "pfe", "mc dropout", "deep ensemble",
     "hib", "mcinfonce",
 )  # fmt: skip
 ONLY_PRETRAINED = {entry.name for entry in VARIANTS}
 EVERY = tuple(name for name in METHODS if name not in ONLY_PRETRAINED)
 HUMAN = (
-    "metric learning, 1/norm", "infonce, 1/norm", "laplace", "laplace, kronecker",
+    "metric learning, 1/norm", "infonce, 1/norm", "laplace", "laplace, diagonal",
     "laplace, evidence", "laplace, tuned", "k-nn distance", "pfe", "mc dropout", "deep ensemble",
     "hib", "mcinfonce", "elk", "nivmf", "cross-entropy",
 )  # fmt: skip
+HARD = frozenset(("metric learning, 1/norm", "laplace", "laplace, diagonal", "mcinfonce", "elk"))
+"""Methods that learn from hard labels too, to see what the soft ones are worth."""
 CORRUPTION = (
-    "metric learning, 1/norm", "laplace", "laplace, kronecker", "laplace, tuned", "mahalanobis",
+    "metric learning, 1/norm", "laplace", "laplace, diagonal", "laplace, tuned", "mahalanobis",
     "k-nn distance", "mc dropout", "deep ensemble", "hib", "mcinfonce", "elk",
     "explicit concentration", "cross-entropy",
 )  # fmt: skip
 FEWSHOT = (
-    "metric learning, 1/norm", "laplace", "laplace, kronecker", "cross-entropy", "mcinfonce",
+    "metric learning, 1/norm", "laplace", "laplace, diagonal", "cross-entropy", "mcinfonce",
     "elk", "nivmf",
 )  # fmt: skip
 PRETRAINED = (
-    "1/norm", "laplace", "laplace, kronecker", "laplace, evidence", "laplace, tuned",
+    "1/norm", "laplace", "laplace, diagonal", "laplace, evidence", "laplace, tuned",
     "laplace, arccos positives diag", "laplace, arccos positives kron",
     "laplace, arccos full diag", "laplace, arccos full kron", "laplace, euclidean fixed diag",
     "laplace, euclidean fixed kron", "laplace, euclidean positives diag",
@@ -56,6 +58,10 @@ class Protocol:
     measure: Callable[[Subject], Measured]
     tasks: Mapping[str, tuple[str, ...]]
     methods: tuple[str, ...]
+
+    def wants(self, task: str, method: str) -> bool:
+        """Whether a method is measured on a task."""
+        return method in (HARD if task == "cifar10h-hard" else self.methods)
 
 
 def sizes(smallest: str, *tasks: str) -> dict[str, tuple[str, ...]]:

@@ -120,6 +120,8 @@ class Task:
         Images of one class in a batch, where classes are many.
     own_tuning : bool
         Whether each seed chooses its settings on its own validation part.
+    tuned_on : str or None
+        The task whose choices are taken instead.
     pretrained : bool
         Whether ``network`` needs no training: post-hoc methods are put on it as it is.
     """
@@ -135,6 +137,7 @@ class Task:
     encode: Callable[[str, Callable[[], Tensor]], Tensor] | None = None
     per_class: int | None = None
     own_tuning: bool = False
+    tuned_on: str | None = None
     pretrained: bool = False
 
     def made(self, key: str, images: Callable[[], Tensor]) -> Tensor:
