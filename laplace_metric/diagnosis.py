@@ -15,7 +15,7 @@ from laplace_metric.posterior import Posterior
 
 NEARLY_CONSTANT = 0.05
 PRIOR_DOMINATED = 0.01
-MOSTLY_CLIPPED = 0.5
+MOSTLY_NEGATIVE = 0.5
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Diagnosis:
         ``sum n l / (n l + tau)``: directions that the data determine rather than the prior.
     prior_dominated : float in [0, 1]
         Share of directions with ``n l < tau``.
-    clipped_fraction : float in [0, 1]
-        Share of the curvature that was negative and set to zero.
+    negative_fraction : float in [0, 1]
+        Share of the curvature that was negative before the positivity step.
     largest, median : float
         Of ``n l``, the data's precision in each eigendirection.
     prior_precision, evidence_prior_precision : float
@@ -71,7 +71,7 @@ class Diagnosis:
     n_parameters: int
     n_effective_parameters: float
     prior_dominated: float
-    clipped_fraction: float
+    negative_fraction: float
     largest: float
     median: float
     prior_precision: float
@@ -85,7 +85,7 @@ class Diagnosis:
             f"parameters              {self.n_parameters:,}",
             f"determined by the data  {self.n_effective_parameters:,.1f} ({share:.1%})",
             f"prior-dominated         {self.prior_dominated:.1%} of the directions",
-            f"curvature clipped       {self.clipped_fraction:.1%}",
+            f"curvature negative      {self.negative_fraction:.1%}",
             f"data precision n*l      median {self.median:.3g}, largest {self.largest:.3g}",
             f"prior precision         {self.prior_precision:.3g} "
             f"(log marginal likelihood prefers {self.evidence_prior_precision:.3g})",
@@ -113,7 +113,7 @@ def diagnose(
         n_parameters=len(gained),
         n_effective_parameters=posterior.n_effective_parameters,
         prior_dominated=float((gained < tau).double().mean()),
-        clipped_fraction=posterior.curvature.clipped_fraction,
+        negative_fraction=posterior.curvature.negative_fraction,
         largest=float(gained.max()),
         median=float(gained.median()),
         prior_precision=tau,
@@ -137,10 +137,10 @@ def _findings(d: Diagnosis, vanishes: bool) -> list[str]:
             "degenerate: hessian='fixed' with distance='euclidean' and no margin is zero for "
             "balanced classes. Use distance='arccos', hessian='positives' or a finite margin."
         )
-    if d.clipped_fraction > MOSTLY_CLIPPED:
+    if d.negative_fraction > MOSTLY_NEGATIVE:
         found.append(
-            f"{d.clipped_fraction:.0%} of the curvature was negative and set to zero: negatives "
-            "outweigh positives. Use hessian='positives' or distance='arccos'."
+            f"{d.negative_fraction:.0%} of the curvature was negative: pairs that repel outweigh "
+            "those that attract. Use hessian='positives' or distance='arccos'."
         )
     if share < PRIOR_DOMINATED:
         found.append(

@@ -60,6 +60,9 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         pytorch-metric-learning miner picks from each batch.
     backend : "auto" | "analytic" | "torch.func" | "backpack" | "nnj"
         How the head is differentiated; "auto" takes closed forms where they exist.
+    positivity : "absolute" | "clip"
+        What becomes of the directions in which the loss curves down: the size of their curvature
+        counts, or (Warburg et al. 2023) it is set to zero and the prior alone holds them.
 
     Raises
     ------
@@ -87,12 +90,21 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         n_effective: float | None = None,
         pairs: str | Miner = "all",
         backend: str = "auto",
+        positivity: str = "absolute",
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"model is a {type(model).__name__}: pass a torch.nn.Module.")
         self.model, self.head = model, head
         self.settings = Settings(
-            distance, hessian, structure, margin, prior_precision, n_effective, pairs, backend
+            distance,
+            hessian,
+            structure,
+            margin,
+            prior_precision,
+            n_effective,
+            pairs,
+            backend,
+            positivity,
         )
         self._fitted: Fitted | None = None
 

@@ -152,7 +152,8 @@ def _posterior(
     head: HeadJacobian, curvature: CurvatureSum, n_points: int, settings: Settings
 ) -> Posterior:
     n_effective = float(n_points) if settings.n_effective is None else settings.n_effective
-    return Posterior(head.parameters, curvature.decompose(), n_effective, settings.prior_precision)
+    spectral = curvature.decompose(settings.positivity)
+    return Posterior(head.parameters, spectral, n_effective, settings.prior_precision)
 
 
 def warn_if_degenerate(contrast: Contrast, posterior: Posterior) -> None:
@@ -165,10 +166,10 @@ def warn_if_degenerate(contrast: Contrast, posterior: Posterior) -> None:
             "balanced classes, whatever the data"
         )
     elif gained < 1e-6 * posterior.prior_precision:
-        clipped = curvature.clipped_fraction
+        negative = curvature.negative_fraction
         reason = (
-            f"{clipped:.0%} of it was negative and set to zero"
-            if clipped > 0
+            f"{negative:.0%} of it was negative and set to zero"
+            if negative > 0
             else f"its largest eigenvalue is {float(curvature.eigenvalues.max()):.2g}"
         )
     else:

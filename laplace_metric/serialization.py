@@ -33,7 +33,7 @@ def save(folder: Path, settings: Settings, fitted: Fitted) -> None:
         "settings": settings.to_json(),
         "n_points": fitted.n_points,
         "n_effective": posterior.n_effective,
-        "clipped_fraction": posterior.curvature.clipped_fraction,
+        "clipped_fraction": posterior.curvature.negative_fraction,
         "head": _describe(fitted.head, fitted.n_outputs),
     }
     tensors = {"eigenvalues": posterior.curvature.eigenvalues, **_basis_tensors(posterior)}

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from laplace_metric.contrastive import Contrast
-from laplace_metric.curvature import STRUCTURES
+from laplace_metric.curvature import POSITIVITY, STRUCTURES
 from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.jacobians.choose import check_backend
 from laplace_metric.posterior import check_positive
@@ -44,6 +44,7 @@ class Settings:
     n_effective: float | None = None
     pairs: str | Miner = "all"
     backend: str = "auto"
+    positivity: str = "absolute"
 
     def __post_init__(self) -> None:
         self.contrast(normalized=False)
@@ -52,6 +53,8 @@ class Settings:
         if not callable(self.pairs) and self.pairs not in PAIRS:
             raise UnknownNameError("pairs", self.pairs, (*PAIRS, "a miner (callable)"))
         check_backend(self.backend)
+        if self.positivity not in POSITIVITY:
+            raise UnknownNameError("positivity", self.positivity, tuple(POSITIVITY))
         check_positive("prior_precision", self.prior_precision)
         if self.n_effective is not None:
             check_positive("n_effective", self.n_effective)
@@ -69,7 +72,8 @@ class Settings:
     def from_json(cls, content: dict[str, Any]) -> Settings:
         """Back from ``to_json``; using a miner that was not kept raises ``InputError``."""
         pairs = content["pairs"]
-        return cls(**{**content, "pairs": pairs if pairs in PAIRS else _LostMiner(pairs)})
+        kept = pairs if pairs in PAIRS else _LostMiner(pairs)
+        return cls(**{"positivity": "clip", **content, "pairs": kept})
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from laplace_metric.errors import (
     UnknownNameError,
 )
 from laplace_metric.jacobians import LinearJacobian
+from laplace_metric.settings import Settings
 from laplace_metric.testing import all_pair_targets, dense_ggn
 
 
@@ -33,8 +34,9 @@ class Normalized(nn.Module):
         return nn.functional.normalize(self.body(x), dim=-1)
 
 
-def fit(model, loader, structure="diag", **settings):
-    return LaplaceEmbedder(model, structure=structure, **settings).fit(loader, progress=False)
+def fit(model, loader, structure="diag", positivity="clip", **settings):
+    embedder = LaplaceEmbedder(model, structure=structure, positivity=positivity, **settings)
+    return embedder.fit(loader, progress=False)
 
 
 @pytest.mark.parametrize("hessian", ["full", "positives", "fixed"])
@@ -72,7 +74,7 @@ def test_hessian_is_the_clipped_oracle_in_parameter_order(
     torch.testing.assert_close(embedder.hessian_.diagonal(), expected)
     assert torch.equal(embedder.hessian_.to_dense(), embedder.hessian_.diagonal().diag())
     negative = oracle.diagonal().clamp_max(0).abs().sum() / oracle.diagonal().abs().sum()
-    assert embedder.hessian_.clipped_fraction == pytest.approx(float(negative), abs=1e-12)
+    assert embedder.hessian_.negative_fraction == pytest.approx(float(negative), abs=1e-12)
     assert torch.equal(embedder.posterior_.mean, parameters_to_vector(model[2].parameters()))
 
 
@@ -80,7 +82,8 @@ def test_batches_split_any_way_and_spilled_or_not_give_one_posterior(model, data
     x, y = data
     whole = fit(model, [(x, y)])
     split = fit(model, [(x[:1], y[:1]), (x[1:40], y[1:40]), (x[40:], y[40:])])
-    spilled = LaplaceEmbedder(model, structure="diag").fit([(x, y)], progress=False, memory_bytes=0)
+    plain = LaplaceEmbedder(model, structure="diag", positivity="clip")
+    spilled = plain.fit([(x, y)], progress=False, memory_bytes=0)
     torch.testing.assert_close(
         whole.hessian_.eigenvalues, split.hessian_.eigenvalues, rtol=1e-5, atol=1e-9
     )
@@ -317,7 +320,7 @@ def test_fixed_euclidean_without_margin_warns_and_names_the_remedy(model, loader
         embedder = fit(model, loader, distance="euclidean", hessian="fixed")
     assert caught[0].filename == __file__  # it points at the user's line, not at ours
     assert float(embedder.hessian_.eigenvalues.max()) == 0  # balanced classes: exactly zero
-    assert embedder.hessian_.clipped_fraction == 0
+    assert embedder.hessian_.negative_fraction == 0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fit(model, loader, distance="euclidean", hessian="fixed", margin=0.5)
@@ -442,3 +445,25 @@ def test_the_default_structure_of_any_other_head_is_its_diagonal(tmp_path):
     assert embedder.settings.structure == "diag"
     embedder.save(tmp_path / "file")
     assert LaplaceEmbedder.load(tmp_path / "file", model).settings.structure == "diag"
+
+
+def test_the_size_of_negative_curvature_counts_unless_it_is_clipped(model, loader):
+    settings = {"hessian": "full", "structure": "full"}
+    sizes = fit(model, loader, positivity="absolute", **settings).hessian_
+    clipped = fit(model, loader, **settings).hessian_
+    assert sizes.negative_fraction == clipped.negative_fraction > 0
+    kept = clipped.eigenvalues > 0
+    torch.testing.assert_close(sizes.eigenvalues[kept], clipped.eigenvalues[kept])
+    lost = float(sizes.eigenvalues[~kept].sum() / sizes.eigenvalues.sum())
+    assert lost == pytest.approx(sizes.negative_fraction)
+
+
+def test_sizes_are_the_default_and_files_without_the_setting_were_clipped(model, loader):
+    embedder = LaplaceEmbedder(model).fit(loader, progress=False)
+    assert embedder.settings.positivity == "absolute"
+    content = embedder.settings.to_json()
+    assert Settings.from_json(content).positivity == "absolute"
+    del content["positivity"]
+    assert Settings.from_json(content).positivity == "clip"
+    with pytest.raises(UnknownNameError, match="positivity='zero'.*'absolute', 'clip'"):
+        LaplaceEmbedder(model, positivity="zero")

@@ -32,7 +32,7 @@ def test_round_trip(fitted, model, data, tmp_path):
     assert loaded.settings == fitted.settings
     assert loaded.fitted_.n_points == 60
     assert torch.equal(loaded.hessian_.eigenvalues, fitted.hessian_.eigenvalues)
-    assert loaded.hessian_.clipped_fraction == fitted.hessian_.clipped_fraction
+    assert loaded.hessian_.negative_fraction == fitted.hessian_.negative_fraction
     before, after = fitted(data[0]), loaded(data[0])
     assert torch.equal(before.mean, after.mean)
     assert torch.equal(before.variance, after.variance)

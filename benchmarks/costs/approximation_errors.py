@@ -114,7 +114,7 @@ def _one_kind(
                 _variance(head, value, len(store), tau, given.queries), reference
             ),
             "prior_precision": tau,
-            "clipped_fraction": exact.clipped_fraction,
+            "clipped_fraction": exact.negative_fraction,
         }
         for name, value in curvatures.items()
     }

@@ -35,7 +35,7 @@ def fitted(given: Problem, distance: str, hessian: str, structure: str) -> Lapla
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LaplaceMetricWarning)
         embedder = LaplaceEmbedder(
-            given.head, distance=distance, hessian=hessian, structure=structure
+            given.head, distance=distance, hessian=hessian, structure=structure, positivity="clip"
         ).fit([(given.features, given.labels)], progress=False)
         embedder.optimize_prior_precision()
     return embedder

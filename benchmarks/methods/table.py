@@ -60,6 +60,7 @@ EMBEDDING = (
 POST_HOC = (
     Entry("laplace", "laplace", gathered(LaplaceEmbedder)),
     Entry("laplace, diagonal", "laplace", gathered(LaplaceEmbedder, structure="diag")),
+    Entry("laplace, clipped", "laplace", gathered(LaplaceEmbedder, positivity="clip")),
     Entry("laplace, evidence", "laplace", evidence(structure="kron")),
     Entry("laplace, tuned", "laplace", gathered(LaplaceEmbedder), spaces.laplace, LAPLACE),
     Entry("mahalanobis", "detector", gathered(Mahalanobis), one_of("relative", False, True),

@@ -22,6 +22,7 @@ from laplace_metric import LaplaceEmbedder, ProbabilisticEmbedder
 from laplace_metric.evaluation import r_auroc, recall_at_k
 
 SHOTS = (0, 2, 5, 10)
+KEPT = ("distance", "hessian", "structure", "positivity", "prior_precision")
 TUNING = Training(epochs=3, learning_rate=3e-4)
 
 
@@ -68,6 +69,6 @@ def tuned(subject: Subject, part: Part) -> ProbabilisticEmbedder:
 
 def refitted(old: LaplaceEmbedder, model: torch.nn.Module, part: Part) -> LaplaceEmbedder:
     """A posterior of the same settings on the tuned network."""
-    settings = {name: getattr(old.settings, name) for name in ("distance", "hessian", "structure")}
-    new = LaplaceEmbedder(model, prior_precision=old.settings.prior_precision, **settings)
+    settings = {name: getattr(old.settings, name) for name in KEPT}
+    new = LaplaceEmbedder(model, **settings)
     return new.fit(part.loader(500), progress=False)

@@ -12,30 +12,42 @@ from benchmarks.methods.table import VARIANTS
 from benchmarks.protocols import corruption, fewshot, human, lam, url
 
 PAPER_LAM = (
-    "metric learning, 1/norm", "laplace", "laplace, diagonal", "laplace, evidence",
-    "laplace, tuned", "mahalanobis", "k-nn distance", "vim", "pfe", "mc dropout", "deep ensemble",
-    "hib", "mcinfonce",
+    "metric learning, 1/norm", "laplace", "laplace, diagonal", "laplace, clipped",
+    "laplace, evidence", "laplace, tuned", "mahalanobis", "k-nn distance", "vim", "pfe",
+    "mc dropout", "deep ensemble", "hib", "mcinfonce",
 )  # fmt: skip
 ONLY_PRETRAINED = {entry.name for entry in VARIANTS}
 EVERY = tuple(name for name in METHODS if name not in ONLY_PRETRAINED)
 HUMAN = (
     "metric learning, 1/norm", "infonce, 1/norm", "laplace", "laplace, diagonal",
-    "laplace, evidence", "laplace, tuned", "k-nn distance", "pfe", "mc dropout", "deep ensemble",
-    "hib", "mcinfonce", "elk", "nivmf", "cross-entropy",
+    "laplace, clipped", "laplace, evidence", "laplace, tuned", "k-nn distance", "pfe",
+    "mc dropout", "deep ensemble", "hib", "mcinfonce", "elk", "nivmf", "cross-entropy",
 )  # fmt: skip
-HARD = frozenset(("metric learning, 1/norm", "laplace", "laplace, diagonal", "mcinfonce", "elk"))
+HARD = frozenset(
+    (
+        "metric learning, 1/norm",
+        "laplace",
+        "laplace, diagonal",
+        "laplace, clipped",
+        "mcinfonce",
+        "elk",
+    )
+)
 """Methods that learn from hard labels too, to see what the soft ones are worth."""
 CORRUPTION = (
-    "metric learning, 1/norm", "laplace", "laplace, diagonal", "laplace, tuned", "mahalanobis",
+    "metric learning, 1/norm", "laplace", "laplace, diagonal", "laplace, clipped",
+    "laplace, tuned", "mahalanobis",
     "k-nn distance", "mc dropout", "deep ensemble", "hib", "mcinfonce", "elk",
     "explicit concentration", "cross-entropy",
 )  # fmt: skip
 FEWSHOT = (
-    "metric learning, 1/norm", "laplace", "laplace, diagonal", "cross-entropy", "mcinfonce",
+    "metric learning, 1/norm", "laplace", "laplace, diagonal", "laplace, clipped",
+    "cross-entropy", "mcinfonce",
     "elk", "nivmf",
 )  # fmt: skip
 PRETRAINED = (
-    "1/norm", "laplace", "laplace, diagonal", "laplace, evidence", "laplace, tuned",
+    "1/norm", "laplace", "laplace, diagonal", "laplace, clipped", "laplace, evidence",
+    "laplace, tuned",
     "laplace, arccos positives diag", "laplace, arccos positives kron",
     "laplace, arccos full diag", "laplace, arccos full kron", "laplace, euclidean fixed diag",
     "laplace, euclidean fixed kron", "laplace, euclidean positives diag",

@@ -93,7 +93,7 @@ def post_hoc(run: Run, images: Sets, record: Recorder) -> None:
     sets, train = head_sets(network, images), features(network[:-1], images["train"])
     for hessian, prior in kinds:
         embedder = LaplaceEmbedder(
-            network[-1], hessian=hessian, structure="diag", prior_precision=prior
+            network[-1], hessian=hessian, structure="diag", positivity="clip", prior_precision=prior
         )
         start = time.perf_counter()
         embedder.fit(train, progress=False)
@@ -140,7 +140,7 @@ def row(
         fit_seconds,
         train_seconds=train_seconds,
         losses=losses,
-        clipped_fraction=embedder.hessian_.clipped_fraction,
+        clipped_fraction=embedder.hessian_.negative_fraction,
         mean_variance=float(embedder.posterior_.variance.mean()),
         n_effective=embedder.posterior_.n_effective,
     )

@@ -10,7 +10,7 @@ from laplace_metric.curvature.bases import (
 from laplace_metric.curvature.dense import DenseSum
 from laplace_metric.curvature.diagonal import DiagonalSum
 from laplace_metric.curvature.kronecker import KroneckerFactors, KroneckerSum
-from laplace_metric.curvature.spectral import SpectralCurvature
+from laplace_metric.curvature.spectral import POSITIVITY, SpectralCurvature
 
 CurvatureSum = DiagonalSum | KroneckerSum | DenseSum
 """H before the positivity step: zeros, ``+``, ``scaled``, ``decompose``."""
@@ -22,6 +22,7 @@ STRUCTURES: dict[str, type[CurvatureSum]] = {
 }
 
 __all__ = [
+    "POSITIVITY",
     "STRUCTURES",
     "Basis",
     "CurvatureSum",

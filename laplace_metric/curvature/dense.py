@@ -9,7 +9,11 @@ import torch
 from torch import Tensor
 
 from laplace_metric.curvature.bases import DenseBasis
-from laplace_metric.curvature.spectral import SpectralCurvature, check_finite_curvature
+from laplace_metric.curvature.spectral import (
+    POSITIVITY,
+    SpectralCurvature,
+    check_finite_curvature,
+)
 from laplace_metric.layout import Layout
 
 
@@ -19,7 +23,7 @@ class DenseSum:
 
     Examples
     --------
-    >>> DenseSum(torch.tensor([[1.0, 2.0], [2.0, 1.0]])).decompose().clipped_fraction
+    >>> DenseSum(torch.tensor([[1.0, 2.0], [2.0, 1.0]])).decompose().negative_fraction
     0.25
     """
 
@@ -38,8 +42,8 @@ class DenseSum:
         """factor * H."""
         return DenseSum(factor * self.matrix)
 
-    def decompose(self) -> SpectralCurvature:
-        """The positivity step: negative eigenvalues become 0. O(P^3), once."""
+    def decompose(self, positivity: str = "clip") -> SpectralCurvature:
+        """The positivity step on the eigenvalues. O(P^3), once."""
         check_finite_curvature(self.matrix)
         eigenvalues, vectors = torch.linalg.eigh(self.matrix)
-        return SpectralCurvature.clip(DenseBasis(vectors.contiguous()), eigenvalues)
+        return POSITIVITY[positivity](DenseBasis(vectors.contiguous()), eigenvalues)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from laplace_metric.curvature.bases import IdentityBasis
-from laplace_metric.curvature.spectral import SpectralCurvature
+from laplace_metric.curvature.spectral import POSITIVITY, SpectralCurvature
 from laplace_metric.layout import Layout
 
 
@@ -40,6 +40,6 @@ class DiagonalSum:
         error = None if self.standard_error is None else abs(factor) * self.standard_error
         return DiagonalSum(factor * self.values, error)
 
-    def decompose(self) -> SpectralCurvature:
-        """The positivity step: an elementwise ReLU."""
-        return SpectralCurvature.clip(IdentityBasis(), self.values, self.standard_error)
+    def decompose(self, positivity: str = "clip") -> SpectralCurvature:
+        """The positivity step: an elementwise ReLU, or the absolute values."""
+        return POSITIVITY[positivity](IdentityBasis(), self.values, self.standard_error)

@@ -19,7 +19,11 @@ import torch
 from torch import Tensor
 
 from laplace_metric.curvature.bases import KroneckerBasis, KroneckerBlock
-from laplace_metric.curvature.spectral import SpectralCurvature, check_finite_curvature
+from laplace_metric.curvature.spectral import (
+    POSITIVITY,
+    SpectralCurvature,
+    check_finite_curvature,
+)
 from laplace_metric.layout import Layout
 
 
@@ -107,6 +111,6 @@ class KroneckerSum:
         values = torch.cat([values.flatten() for _, values in parts])
         return KroneckerBasis(tuple(block for block, _ in parts)), values
 
-    def decompose(self) -> SpectralCurvature:
-        """The positivity step: negative eigenvalues become 0."""
-        return SpectralCurvature.clip(*(self.refined or self.eigenbasis()))
+    def decompose(self, positivity: str = "clip") -> SpectralCurvature:
+        """The positivity step on the eigenvalues."""
+        return POSITIVITY[positivity](*(self.refined or self.eigenbasis()))

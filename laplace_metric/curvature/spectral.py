@@ -30,28 +30,28 @@ class SpectralCurvature:
     basis : Basis
         Q; parameters are in the order of ``torch.nn.utils.parameters_to_vector``.
     eigenvalues : Tensor [P] float64, >= 0
-    clipped_fraction : float in [0, 1]
-        Share of the absolute spectrum that was negative and set to zero; 0 for H = 0.
+    negative_fraction : float in [0, 1]
+        Share of the absolute spectrum that was negative before the positivity step; 0 for H = 0.
     standard_error : Tensor [P] or None
         Of the diagonal before clipping, where a reference subset estimated it.
 
     Examples
     --------
     >>> from laplace_metric.curvature import IdentityBasis
-    >>> SpectralCurvature.clip(IdentityBasis(), torch.tensor([3.0, -1.0])).clipped_fraction
+    >>> SpectralCurvature.clip(IdentityBasis(), torch.tensor([3.0, -1.0])).negative_fraction
     0.25
     """
 
     basis: Basis
     eigenvalues: Tensor
-    clipped_fraction: float
+    negative_fraction: float
     standard_error: Tensor | None = None
 
     @classmethod
     def clip(
         cls, basis: Basis, eigenvalues: Tensor, standard_error: Tensor | None = None
     ) -> SpectralCurvature:
-        """The positivity step: negative eigenvalues become 0, and their share is kept.
+        """Positive by projection: negative eigenvalues become 0.
 
         For the diagonal structure this is the elementwise ReLU of Warburg et al. (2023, eq 98),
         else the projection on the positive semi-definite cone.
@@ -61,10 +61,32 @@ class SpectralCurvature:
         NonFiniteError
             If the curvature overflowed.
         """
-        check_finite_curvature(eigenvalues)
-        mass = float(eigenvalues.abs().sum())
-        clipped = float(eigenvalues.clamp_max(0).abs().sum()) / mass if mass > 0 else 0.0
-        return cls(basis, eigenvalues.double().clamp_min(0), clipped, standard_error)
+        negative = negative_share(eigenvalues)
+        return cls(basis, eigenvalues.double().clamp_min(0), negative, standard_error)
+
+    @classmethod
+    def absolute(
+        cls, basis: Basis, eigenvalues: Tensor, standard_error: Tensor | None = None
+    ) -> SpectralCurvature:
+        """Positive by magnitude, ``|H|`` (Dauphin et al. 2014, section 4).
+
+        Clipped to 0, the few directions in which the loss curves down are as free as the prior
+        lets them, and their variance hides every other; a Gaussian as wide as the loss takes to
+        change by a half, up or down, has 1 / |l| there.
+
+        Raises
+        ------
+        NonFiniteError
+            If the curvature overflowed.
+
+        Examples
+        --------
+        >>> from laplace_metric.curvature import IdentityBasis
+        >>> SpectralCurvature.absolute(IdentityBasis(), torch.tensor([3.0, -1.0])).eigenvalues
+        tensor([3., 1.], dtype=torch.float64)
+        """
+        negative = negative_share(eigenvalues)
+        return cls(basis, eigenvalues.double().abs(), negative, standard_error)
 
     @property
     def n_parameters(self) -> int:
@@ -128,3 +150,14 @@ def check_finite_curvature(values: Tensor) -> None:
             "the curvature is not finite: features or embedding norms are too large or too "
             "small for their dtype. Fit in float64 (model.double()) or rescale the features."
         )
+
+
+def negative_share(eigenvalues: Tensor) -> float:
+    """Of the absolute sum of finite eigenvalues."""
+    check_finite_curvature(eigenvalues)
+    mass = float(eigenvalues.abs().sum())
+    return float(eigenvalues.clamp_max(0).abs().sum()) / mass if mass > 0 else 0.0
+
+
+POSITIVITY = {"absolute": SpectralCurvature.absolute, "clip": SpectralCurvature.clip}
+"""How an indefinite curvature becomes a precision."""

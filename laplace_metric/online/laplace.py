@@ -114,7 +114,15 @@ class OnlineLaplace:
         self.model, self.head = model, head
         self.memory, self.samples, self.refresh = memory, samples, refresh
         self.settings = Settings(
-            distance, hessian, structure, margin, prior_precision, n_effective, pairs, backend
+            distance,
+            hessian,
+            structure,
+            margin,
+            prior_precision,
+            n_effective,
+            pairs,
+            backend,
+            positivity="clip",
         )
         self.losses_: list[float] = []
         self.variances_: list[float] = []

@@ -60,7 +60,7 @@ class Contract:
         torch.testing.assert_close(self.matrix(value + zero), self.matrix(value))
         torch.testing.assert_close(self.matrix(zero + value), self.matrix(value))
         assert float(zero.decompose().eigenvalues.abs().max()) == 0
-        assert zero.decompose().clipped_fraction == 0
+        assert zero.decompose().negative_fraction == 0
 
     def test_scaling_and_merging_are_linear(self):
         value = self.make(0)
@@ -93,8 +93,8 @@ class Contract:
         nearest = vectors @ (eigenvalues.clamp_min(0)[:, None] * vectors.mT)
         torch.testing.assert_close(curvature.to_dense(), nearest)
         share = eigenvalues.clamp_max(0).abs().sum() / eigenvalues.abs().sum()
-        assert curvature.clipped_fraction == pytest.approx(float(share))
-        assert 0.1 < curvature.clipped_fraction < 0.9
+        assert curvature.negative_fraction == pytest.approx(float(share))
+        assert 0.1 < curvature.negative_fraction < 0.9
 
     def test_solve_quadratic_form_and_log_determinant(self):
         value = self.make(0)
