@@ -10,18 +10,20 @@ from benchmarks.report.draw.plane import Method, plane
 from benchmarks.report.reading import Part, described, known, summary
 from benchmarks.report.series import chosen, group_style
 
+FIRST = "(first seed)"
+
 
 def blocks(part: Part, main: str) -> list[Block]:
     """Those for which the record has something to show."""
     styles = chosen(part, main)
-    found = [
-        Block("Laplace beside the others", [*differences(part, main), *costs(part, main)]),
-        Block("Does it know which answers are wrong?", curve_charts.own_errors(part, styles)),
-        Block("Does it notice what does not belong?", curve_charts.strange(part, styles)),
-        Block("What do a few examples change?", shots.charts(part, styles)),
-        Block("How does it grow with severity?", severity.growth(part, styles)),
-    ]
-    return [block for block in found if block.charts]
+    asked = {
+        "Laplace beside the others": [*differences(part, main), *costs(part, main)],
+        f"Does it know which answers are wrong? {FIRST}": curve_charts.own_errors(part, styles),
+        f"Does it notice what does not belong? {FIRST}": curve_charts.strange(part, styles),
+        "What do a few examples change?": shots.charts(part, styles),
+        f"How does it grow with severity? {FIRST}": severity.growth(part, styles),
+    }
+    return [Block(title, charts) for title, charts in asked.items() if charts]
 
 
 def differences(part: Part, key: str) -> list[Chart]:
@@ -47,18 +49,23 @@ def differences(part: Part, key: str) -> list[Chart]:
 
 def costs(part: Part, key: str) -> list[Chart]:
     """Quality against the time of a query."""
-    points = [
-        Method(name, group_style(rows[0]["group"]), query_ms(rows), summary(rows, key).mean)
-        for name, rows in part.methods.items()
-    ]
-    points = [one for one in points if known(one.x) and one.x > 0 and known(one.y)]
-    if not points:
+    found = points(part, key)
+    if not found:
         return []
     name = described(key).name
     label = f"{part.task}: {name} of each method against the CPU time of a query"
     chart = plane(
-        f"{name} against cost", label, ("CPU ms per query (log scale)", name), points
+        f"{name} against cost", label, ("CPU ms per query (log scale)", name), found
     )  # fmt: skip
     how = "One number a method; shape and colour show its family."
     good = "up and to the left: better answers for less time."
     return [Chart(chart.title, chart.svg, chart.legend, True, how, good)]
+
+
+def points(part: Part, key: str) -> list[Method]:
+    """Cost and quality of the methods that have both."""
+    found = [
+        Method(name, group_style(rows[0]["group"]), query_ms(rows), summary(rows, key).mean)
+        for name, rows in part.methods.items()
+    ]
+    return [one for one in found if known(one.x) and one.x > 0 and known(one.y)]

@@ -70,10 +70,11 @@ def cost(part: Part) -> Table:
         ("peak MB", ARROWS[-1], "largest memory of the process during the fit"),
         ("numbers added", ARROWS[-1], "kept beyond the network's own"),
     ]
-    return Table(columns, [(name, _costs(rows)) for name, rows in part.methods.items()])
+    return Table(columns, [(name, costs(rows)) for name, rows in part.methods.items()])
 
 
-def _costs(rows: Sequence[Row]) -> list[Cell]:
+def costs(rows: Sequence[Row]) -> list[Cell]:
+    """Fit, query, memory and numbers of one method, means over the seeds."""
     fit = mean_of(rows, lambda row: row["cost"]["fit"]["cpu_seconds"])
     peak = mean_of(rows, lambda row: row["cost"]["fit"]["peak_mb"])
     added = mean_of(rows, lambda row: row["cost"]["added"])

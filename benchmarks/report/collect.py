@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -66,8 +67,9 @@ def _names(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(row["method"] for row in rows))
 
 
-def _short(found: dict[str, float]) -> dict[str, float]:
-    return {name: round(value, 4) for name, value in found.items()}
+def _short(found: dict[str, float]) -> dict[str, float | None]:
+    """Rounded; null where undefined, for JSON has no NaN."""
+    return {name: round(x, 4) if math.isfinite(x) else None for name, x in found.items()}
 
 
 def light(row: Row) -> Row:

@@ -10,12 +10,13 @@ from benchmarks.report.draw.chart import Chart
 from benchmarks.report.draw.frame import Frame
 from benchmarks.report.draw.histogram import histogram
 from benchmarks.report.draw.lines import Series, line_chart
+from benchmarks.report.draw.marks import DOTTED
 from benchmarks.report.draw.scale import Axis
 from benchmarks.report.reading import Part, known, summary
 from laplace_metric.plots import Style
 
 Styles = Mapping[str, Style]
-DISTRIBUTIONS = 4
+DISTRIBUTIONS, ALIKE = 4, "laplace, tuned"
 UNIT = (0.0, 1.0, True)
 
 
@@ -38,8 +39,8 @@ def sparse(part: Part, styles: Styles) -> list[Chart]:
         return []
     first = next(iter(found))
     bounds = [
-        Series(f"{kind}, {first}", None, found[first]["fractions"], found[first][kind])
-        for kind in ("oracle", "random")
+        Series(f"{kind}, {first}", None, found[first]["fractions"], found[first][kind], dash=dash)
+        for kind, dash in (("oracle", ""), ("random", DOTTED))
     ]
     lines = [Series(name, styles[name], c["fractions"], c["curve"]) for name, c in found.items()]
     low = min(min(one.y) for one in (*lines, *bounds))
@@ -48,8 +49,8 @@ def sparse(part: Part, styles: Styles) -> list[Chart]:
     chart = line_chart("Sparsification", f"{part.task}: sparsification", frame, [*bounds, *lines])
     return [replace(
         chart,
-        how="The least certain queries are removed from left to right. The dotted lines remove "
-        "exactly the errors (upper, the oracle) or at random (flat).",
+        how="The least certain queries are removed from left to right. The thin lines remove "
+        "exactly the errors (solid, the oracle) or at random (dotted).",
         good="a steep climb, close to the oracle.",
     )]  # fmt: skip
 
@@ -110,12 +111,12 @@ def roc(part: Part, styles: Styles, rocs: Mapping[str, Any], name: str) -> Chart
 
 def histograms(part: Part, styles: Styles) -> list[Chart]:
     """Of the first few methods shown."""
-    found = list(curves(part, styles, "histograms").items())[:DISTRIBUTIONS]
+    found = curves(part, styles, "histograms")
     charts = [
         histogram(f"Uncertainty, {name}", f"{part.task}: uncertainties of {name}", curve)
-        for name, curve in found
-        if len(curve["shares"]) > 1
-    ]
+        for name, curve in found.items()
+        if name != ALIKE and len(curve["shares"]) > 1
+    ][:DISTRIBUTIONS]
     how = "Where queries and strange inputs fall, on the method's own scale."
     good = "strange inputs to the right, with little overlap."
     return [replace(chart, how=how, good=good) for chart in charts]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from benchmarks.report.reading import Record, known
+from benchmarks.report.reading import Part, Record, known
 
 SIZES = {
     "seeds": "trainings of each method",
@@ -42,12 +42,12 @@ def facts(record: Record) -> dict[str, str]:
     return {key: value for key, value in found.items() if value}
 
 
-def trials(record: Record, task: str) -> list[tuple[str, list[tuple[str, list[str]]]]]:
+def trials(part: Part) -> list[tuple[str, list[tuple[str, list[str]]]]]:
     """Method -> (settings, results) of each trial, the first with the defaults."""
     return [
         (one["method"], [_trial(trial) for trial in one["tried"]])
-        for one in record.get("tuned", [])
-        if one["task"] == task
+        for one in part.record.get("tuned", [])
+        if one["task"] == part.task and one["method"] in part.methods
     ]
 
 

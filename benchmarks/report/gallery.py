@@ -17,7 +17,7 @@ HEAVY, SIDE, QUALITY = 1_000, 96, 80
 TITLES = {
     "certain": "Most certain",
     "unsure": "Least certain",
-    "credible": "Credible sets: the candidates that together hold most of the votes",
+    "credible": "Credible sets",
 }
 
 

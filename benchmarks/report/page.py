@@ -10,7 +10,7 @@ from pathlib import Path
 from jinja2 import Template
 
 from benchmarks.recovery import tables as recovery
-from benchmarks.report import cells, facts, gallery, severity
+from benchmarks.report import cells, facts, gallery, severity, shots
 from benchmarks.report.blocks import blocks
 from benchmarks.report.draw.chart import Block
 from benchmarks.report.metrics import METRICS, Metric
@@ -74,12 +74,12 @@ def task(part: Part, anchor: str) -> Task:
     """A part of a section."""
     main = words(part.record["protocol"]).main
     coloured = severity.keys(part)
-    columns = [key for key in part.metrics if key not in coloured or key == severity.MEAN]
+    columns = [key for key in shots.ordered(part) if key not in coloured or key == severity.MEAN]
     drawn = blocks(part, main)
     return Task(
         part.task, anchor, cells.quality(part, columns), cells.cost(part), severity.heat(part),
         list(chosen(part, main)), drawn, gallery.gallery(part),
-        facts.trials(part.record, part.task),
+        facts.trials(part),
     )  # fmt: skip
 
 

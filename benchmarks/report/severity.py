@@ -26,6 +26,7 @@ Colour = tuple[int, int, int]
 class Heat:
     """A coloured table; cells are text, ground and ink."""
 
+    keys: list[str]
     columns: list[str]
     lines: list[tuple[str, list[tuple[str, str, str]]]]
 
@@ -44,7 +45,7 @@ def heat(part: Part) -> Heat | None:
         for name, rows in part.methods.items()
     ]
     names = [key.removeprefix(START).replace("_", " ") for key in found]
-    return Heat(names, lines) if found else None
+    return Heat(found, names, lines) if found else None
 
 
 def _cell(value: float) -> tuple[str, str, str]:

@@ -25,6 +25,14 @@ def families(part: Part) -> dict[str, dict[int, str]]:
     return {name: dict(sorted(keys.items())) for name, keys in found.items() if len(keys) > 1}
 
 
+def ordered(part: Part) -> list[str]:
+    """The metrics of a part, those of a family side by side."""
+    family = {key: name for name, keys in families(part).items() for key in keys.values()}
+    of = {key: family.get(key, key) for key in part.metrics}
+    places = list(dict.fromkeys(of.values()))
+    return sorted(part.metrics, key=lambda key: places.index(of[key]))
+
+
 def charts(part: Part, styles: Mapping[str, Style]) -> list[Chart]:
     """One a metric."""
     return [_chart(part, styles, name, keys) for name, keys in families(part).items()]
@@ -43,9 +51,9 @@ def _chart(part: Part, styles: Mapping[str, Style], name: str, keys: dict[int, s
         for y, e in zip(one.y, one.errors, strict=True)
         for value in ((y - e, y + e) if known(e) else (y,))
     ]
-    frame = Frame(
-        Axis("examples of each new class", -0.3, max(keys) + 0.3), around(kind.name, ends)
-    )
+    ticks = tuple(float(n) for n in keys)
+    x = Axis("examples of each new class", -0.3, max(keys) + 0.3, marks=ticks)
+    frame = Frame(x, around(kind.name, ends))
     chart = line_chart(kind.name, f"{part.task}: {kind.name} against shots", frame, lines)
     way = {1: "high and rising", -1: "low and falling"}.get(kind.direction, "")
     how = "Means over the seeds; vertical bars are standard errors."

@@ -30,6 +30,6 @@ def _steps(frame: Frame, edges: list[float], share: list[float], style: Style) -
     for low, high, value in zip(edges, edges[1:], share, strict=False):
         points += [frame.at(low, value), frame.at(high, value)]
     points.append(frame.at(edges[-1], 0.0))
-    area = trace(points).replace('fill="none"', f'fill="{style.colour}" fill-opacity="0.18"')
+    area = trace(points, fill=style.colour, fill_opacity="0.18")
     line = trace(points, stroke=style.colour, stroke_width=1.6, stroke_dasharray=dashes(style))
-    return Markup(area) + line
+    return area + line

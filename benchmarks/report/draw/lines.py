@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from benchmarks.report.draw.chart import Chart
 from benchmarks.report.draw.frame import Frame
-from benchmarks.report.draw.marks import marker, picture, sample, styled, trace
+from benchmarks.report.draw.marks import DOTTED, marker, picture, sample, styled, trace
 from laplace_metric.plots import Style
 
 
@@ -24,6 +24,8 @@ class Series:
         Half lengths of vertical bars.
     sizes : sequence
         Draws markers of these areas (1: the usual).
+    dash : str
+        Of a curve without a style; empty is solid.
     """
 
     name: str
@@ -32,12 +34,13 @@ class Series:
     y: Sequence[float]
     errors: Sequence[float] = field(default=())
     sizes: Sequence[float] = field(default=())
+    dash: str = DOTTED
 
 
 def line_chart(title: str, label: str, frame: Frame, series: Sequence[Series]) -> Chart:
     """Curves over a grid, with a legend below."""
     drawn = [_drawn(one, frame) for one in series]
-    legend = [(sample(one.style, bool(one.sizes)), one.name) for one in series]
+    legend = [(sample(one.style, bool(one.sizes), one.dash), one.name) for one in series]
     return Chart(title, picture(frame.width, frame.height, label, frame.grid(), *drawn), legend)
 
 
@@ -51,7 +54,7 @@ def _drawn(one: Series, frame: Frame) -> Markup:
         if one.sizes and one.style
     ]
     joined = [at for i, at in zip(kept, points, strict=True) if not one.sizes or one.sizes[i] > 0.1]
-    return Markup("").join((styled(joined, one.style), *bars, *dots))
+    return Markup("").join((styled(joined, one.style, one.dash), *bars, *dots))
 
 
 def _bar(one: Series, frame: Frame, i: int) -> Markup:

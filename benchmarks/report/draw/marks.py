@@ -9,7 +9,8 @@ from markupsafe import Markup, escape
 from laplace_metric.plots import Style
 
 Point = tuple[float, float]
-DASHES = {"-": "", "--": "6 3", "-.": "7 2 1.5 2", ":": "1.5 2.5"}
+DOTTED = "1.5 2.5"
+DASHES = {"-": "", "--": "6 3", "-.": "7 2 1.5 2", ":": DOTTED}
 SHAPES = {
     "s": "M-4-4H4V4H-4z",
     "^": "M0-5L5 4H-5z",
@@ -51,14 +52,14 @@ def dashes(style: Style) -> str:
 def trace(points: Sequence[Point], **attributes: object) -> Markup:
     """A line through points, in pixels."""
     d = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-    return element("path", d=d, fill="none", **attributes) if points else Markup("")
+    return element("path", d=d, **{"fill": "none", **attributes}) if points else Markup("")
 
 
-def styled(points: Sequence[Point], style: Style | None, width: float = 2.0) -> Markup:
-    """A line in a style; none: a thin dotted one in ink, for orientation."""
+def styled(points: Sequence[Point], style: Style | None, dash: str = DOTTED) -> Markup:
+    """A line in a style; none: a thin one in ink, for orientation, with dashes of its own."""
     if style is None:
-        return trace(points, stroke="currentColor", stroke_dasharray="1.5 2.5", opacity=0.7)
-    return trace(points, stroke=style.colour, stroke_width=width, stroke_dasharray=dashes(style))
+        return trace(points, stroke="currentColor", stroke_dasharray=dash, opacity=0.7)
+    return trace(points, stroke=style.colour, stroke_width=2, stroke_dasharray=dashes(style))
 
 
 def marker(style: Style, at: Point, scale: float = 1.0, **attributes: object) -> Markup:
@@ -74,9 +75,9 @@ def picture(width: float, height: float, label: str, *inside: str) -> Markup:
     return element("svg", *inside, class_="plot", viewBox=box, role="img", aria_label=label)
 
 
-def sample(style: Style | None, marked: bool = False) -> Markup:
+def sample(style: Style | None, marked: bool = False, dash: str = DOTTED) -> Markup:
     """A piece of a series' line, for a legend."""
-    line = styled([(0, 6), (30, 6)], style)
+    line = styled([(0, 6), (30, 6)], style, dash)
     dot = marker(style, (15, 6)) if marked and style else Markup("")
     given = {"class_": "sample", "viewBox": "0 0 30 12", "width": 30, "height": 12}
     return element("svg", line, dot, aria_hidden="true", **given)

@@ -34,15 +34,22 @@ class Method:
 
 def plane(title: str, label: str, names: tuple[str, str], methods: Sequence[Method]) -> Chart:
     """A marker and a number for each method, and a key below."""
-    x = around(names[0], [one.x for one in methods], log=True, room=0.08)
-    y = around(names[1], [one.y for one in methods], room=0.08)
-    frame = Frame(x, y, width=460.0, height=330.0)
+    frame = frame_of(names, methods, 400.0, 300.0)
     points = frame.points([one.x for one in methods], [one.y for one in methods])
     labels = spread(points, frame)
     dots = [marker(m.style, at, fill_opacity=0.85) for m, at in zip(methods, points, strict=True)]
     numbers = [_number(i + 1, *ends) for i, ends in enumerate(zip(points, labels, strict=True))]
     svg = picture(frame.width, frame.height, label, frame.grid(), *dots, *numbers)
     return Chart(title, svg, [_key(i + 1, one) for i, one in enumerate(methods)], columns=True)
+
+
+def frame_of(
+    names: tuple[str, str], methods: Sequence[Method], width: float, height: float
+) -> Frame:
+    """Axes that hold all methods, costs on a logarithmic one."""
+    x = around(names[0], [one.x for one in methods], log=True, room=0.08)
+    y = around(names[1], [one.y for one in methods], room=0.08)
+    return Frame(x, y, width=width, height=height)
 
 
 def spread(points: Sequence[Point], frame: Frame) -> list[Point]:

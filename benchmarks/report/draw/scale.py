@@ -11,13 +11,14 @@ STEPS = (1, 2, 2.5, 5, 10)
 
 @dataclass(frozen=True)
 class Axis:
-    """What runs along one side of a chart."""
+    """What runs along one side of a chart; ``marks`` are ticks chosen by hand."""
 
     label: str
     low: float
     high: float
     percent: bool = False
     log: bool = False
+    marks: tuple[float, ...] = ()
 
     def share(self, value: float) -> float:
         """Where a value lies between the ends, 0 to 1."""
@@ -28,7 +29,7 @@ class Axis:
         return math.log10(max(value, 1e-300)) if self.log else value
 
     def ticks(self, wanted: int = 5) -> list[float]:
-        """Round values from end to end.
+        """Round values from end to end, unless chosen.
 
         Examples
         --------
@@ -37,7 +38,7 @@ class Axis:
         >>> Axis("", 0.8, 30, log=True).ticks()
         [1.0, 2.0, 5.0, 10.0, 20.0]
         """
-        return self._decades() if self.log else self._steps(wanted)
+        return list(self.marks) or (self._decades() if self.log else self._steps(wanted))
 
     def _steps(self, wanted: int) -> list[float]:
         rough = (self.high - self.low) / wanted
