@@ -16,6 +16,7 @@ from benchmarks.report.draw.scale import Axis, around
 from benchmarks.report.reading import Part, known, summary
 from laplace_metric.plots import Style
 
+STEPS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 START, MEAN = "severity ", "severity mean"
 ANCHORS = {-1.0: (178, 84, 26), 0.0: (244, 244, 244), 1.0: (32, 97, 158)}
 """Orange to grey to blue, told apart by every common kind of colour blindness."""
@@ -82,7 +83,7 @@ def growth(part: Part, styles: Mapping[str, Style]) -> list[Chart]:
     if not lines:
         return []
     y_axis = around("change, share of own range", [value for one in lines for value in one.y])
-    frame = Frame(Axis("severity (0: the clean pictures)", -0.1, 5.1), y_axis)
+    frame = Frame(Axis("severity (0: the clean pictures)", -0.1, 5.1, marks=STEPS), y_axis)
     chart = line_chart("Mean over all types", f"{part.task}: uncertainty by severity", frame, lines)
     how = "Mean uncertainty minus that of clean pictures, on each method's own range."
     return [replace(chart, how=how, good="a steady climb from the first step on.")]
