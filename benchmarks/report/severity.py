@@ -82,7 +82,7 @@ def growth(part: Part, styles: Mapping[str, Style]) -> list[Chart]:
         lines.append(Series(name, styles[name], list(range(len(y))), y, sizes=[0.8] * len(y)))
     if not lines:
         return []
-    y_axis = around("change, share of own range", [value for one in lines for value in one.y])
+    y_axis = around("change in own range", [value for one in lines for value in one.y])
     frame = Frame(Axis("severity (0: the clean pictures)", -0.1, 5.1, marks=STEPS), y_axis)
     chart = line_chart("Mean over all types", f"{part.task}: uncertainty by severity", frame, lines)
     how = "Mean uncertainty minus that of clean pictures, on each method's own range."

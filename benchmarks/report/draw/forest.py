@@ -13,7 +13,7 @@ from laplace_metric.plots import STYLES, Style
 
 Interval = tuple[float, float, float]
 """Difference, low, high."""
-PLOT, RIGHT, LINE, LETTER = 230.0, 14.0, 20.0, 6.9
+PLOT, RIGHT, LINE, LETTER = 185.0, 12.0, 20.0, 7.2
 BETTER, WORSE, EITHER = STYLES[0], STYLES[1], STYLES[3]
 
 

@@ -21,7 +21,7 @@ class Frame:
     y: Axis
     width: float = 360.0
     height: float = 270.0
-    left: float = 56.0
+    left: float = 60.0
     right: float = 20.0
     top: float = 10.0
     bottom: float = 42.0
@@ -60,8 +60,8 @@ class Frame:
             marks.append(trace([(self.left, y), (self.width - self.right, y)], **FAINT))
             marks.append(_text(self.y.text(value), self.left - 6, y + 4, "end"))
         middle = (self.top + self.height - self.bottom) / 2
-        turn = f"rotate(-90 10 {middle:g})"
-        return [*marks, element("text", self.y.label, x=10, y=middle, transform=turn,
+        turn = f"rotate(-90 14 {middle:g})"
+        return [*marks, element("text", self.y.label, x=14, y=middle, transform=turn,
                                 text_anchor="middle")]  # fmt: skip
 
 

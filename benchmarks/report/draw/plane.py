@@ -34,7 +34,7 @@ class Method:
 
 def plane(title: str, label: str, names: tuple[str, str], methods: Sequence[Method]) -> Chart:
     """A marker and a number for each method, and a key below."""
-    frame = frame_of(names, methods, 400.0, 300.0)
+    frame = frame_of(names, methods, 370.0, 290.0)
     points = frame.points([one.x for one in methods], [one.y for one in methods])
     labels = spread(points, frame)
     dots = [marker(m.style, at, fill_opacity=0.85) for m, at in zip(methods, points, strict=True)]
