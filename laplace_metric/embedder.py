@@ -45,9 +45,10 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         With arccos (or a model that l2-normalises) embeddings are directions on the unit sphere.
     hessian : "fixed" | "positives" | "full"
         Which pairs and blocks of the Gauss-Newton matrix count.
-    structure : "diag" | "kron" | "full"
+    structure : "auto" | "diag" | "kron" | "full"
         How the curvature is stored: its diagonal; the nearest Kronecker product of each linear
-        layer, in its own eigenbasis; every entry (small heads).
+        layer, in its own eigenbasis; every entry (small heads). "auto": Kronecker where layers
+        have up to 2,048 inputs and outputs, else the diagonal; ``settings`` says which it was.
     margin : float or None
         Negative pairs farther apart than this do not count; None: every negative pair counts.
     prior_precision : float > 0
@@ -80,7 +81,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         head: nn.Module | str | None = None,
         distance: str = "arccos",
         hessian: str = "fixed",
-        structure: str = "diag",
+        structure: str = "auto",
         margin: float | None = None,
         prior_precision: float = 1.0,
         n_effective: float | None = None,
@@ -156,6 +157,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         """
         options = FitOptions(reference, generator, memory_bytes, progress)
         self._fitted = fit_posterior(self.model, self.head, loader, self.settings, options)
+        self.settings = replace(self.settings, structure=self._fitted.structure)
         return self
 
     @property

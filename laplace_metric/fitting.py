@@ -21,18 +21,20 @@ from laplace_metric.heads import Head, capture, find_head
 from laplace_metric.jacobians import HeadJacobian, at_least_float32, jacobian_of
 from laplace_metric.posterior import Posterior
 from laplace_metric.settings import Settings
+from laplace_metric.structure import resolved
 
 Features = Iterator[tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What ``fit`` finds: the head, its posterior, and how many points were seen."""
+    """What ``fit`` finds: the head, its posterior, how many points were seen, the structure."""
 
     head: Head
     posterior: Posterior
     n_points: int
     n_outputs: int
+    structure: str
     backend: str = "auto"
 
     @cached_property
@@ -72,13 +74,15 @@ def fit_posterior(
     head_found = find_head(model, first[0], head)
     n_outputs = capture(model, head_found, first[0]).raw.shape[1]
     jacobian = jacobian_of(head_found.module, n_outputs, settings.backend)
+    settings = replace(settings, structure=resolved(settings.structure, jacobian))
     contrast = settings.contrast(normalized=head_found.normalized)
     features = _features(model, head_found, chain([first], batches))
     collect = _all_pairs if settings.pairs == "all" else _batch_pairs
     curvature, n_points = collect(features, jacobian, contrast, settings, options)
     posterior = _posterior(jacobian, curvature, n_points, settings)
     warn_if_degenerate(contrast, posterior)
-    return Fitted(head_found, posterior, n_points, n_outputs, settings.backend)
+    how = settings.structure, settings.backend
+    return Fitted(head_found, posterior, n_points, n_outputs, *how)
 
 
 def _features(model: nn.Module, head: Head, batches: Iterator[tuple[Any, Tensor]]) -> Features:

@@ -59,7 +59,8 @@ def load(folder: Path, model: nn.Module) -> tuple[Settings, Fitted]:
         curvature = curvature.to(jacobian.parameters.device)
         tau, n_effective = settings.prior_precision, content["n_effective"]
         posterior = Posterior(jacobian.parameters, curvature, n_effective, tau)
-        return settings, Fitted(head, posterior, content["n_points"], n_outputs, settings.backend)
+        how = settings.structure, settings.backend
+        return settings, Fitted(head, posterior, content["n_points"], n_outputs, *how)
     except (KeyError, TypeError, ValueError) as error:
         raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
 

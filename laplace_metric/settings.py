@@ -13,6 +13,7 @@ from laplace_metric.curvature import STRUCTURES
 from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.jacobians.choose import check_backend
 from laplace_metric.posterior import check_positive
+from laplace_metric.structure import AUTO
 
 Miner = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
 """A pytorch-metric-learning miner: (embeddings [B, Z], labels [B]) -> index tuple."""
@@ -37,7 +38,7 @@ class Settings:
 
     distance: str = "arccos"
     hessian: str = "fixed"
-    structure: str = "diag"
+    structure: str = AUTO
     margin: float | None = None
     prior_precision: float = 1.0
     n_effective: float | None = None
@@ -46,8 +47,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         self.contrast(normalized=False)
-        if self.structure not in STRUCTURES:
-            raise UnknownNameError("structure", self.structure, tuple(STRUCTURES))
+        if self.structure not in (AUTO, *STRUCTURES):
+            raise UnknownNameError("structure", self.structure, (AUTO, *STRUCTURES))
         if not callable(self.pairs) and self.pairs not in PAIRS:
             raise UnknownNameError("pairs", self.pairs, (*PAIRS, "a miner (callable)"))
         check_backend(self.backend)

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
+
+VARIABLE = "LAPLACE_METRIC_DATA"
+GIVEN = os.environ.get(VARIABLE)
+BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture
+def real_data() -> Path:
+    """The folder of real image sets, if this machine has one."""
+    folder = Path(GIVEN) if GIVEN else BESIDE
+    if not folder.is_dir():
+        pytest.skip(f"no real images: set {VARIABLE} to a folder that holds them")
+    return folder
 
 
 @pytest.fixture

@@ -33,8 +33,8 @@ class Normalized(nn.Module):
         return nn.functional.normalize(self.body(x), dim=-1)
 
 
-def fit(model, loader, **settings):
-    return LaplaceEmbedder(model, **settings).fit(loader, progress=False)
+def fit(model, loader, structure="diag", **settings):
+    return LaplaceEmbedder(model, structure=structure, **settings).fit(loader, progress=False)
 
 
 @pytest.mark.parametrize("hessian", ["full", "positives", "fixed"])
@@ -80,7 +80,7 @@ def test_batches_split_any_way_and_spilled_or_not_give_one_posterior(model, data
     x, y = data
     whole = fit(model, [(x, y)])
     split = fit(model, [(x[:1], y[:1]), (x[1:40], y[1:40]), (x[40:], y[40:])])
-    spilled = LaplaceEmbedder(model).fit([(x, y)], progress=False, memory_bytes=0)
+    spilled = LaplaceEmbedder(model, structure="diag").fit([(x, y)], progress=False, memory_bytes=0)
     torch.testing.assert_close(
         whole.hessian_.eigenvalues, split.hessian_.eigenvalues, rtol=1e-5, atol=1e-9
     )
@@ -234,7 +234,7 @@ def test_n_effective_scales_the_curvature(model, loader):
 
 
 def test_standard_error_reaches_the_user_in_parameter_order(model, loader):
-    embedder = LaplaceEmbedder(model, margin=0.5)
+    embedder = LaplaceEmbedder(model, structure="diag", margin=0.5)
     embedder.fit(loader, progress=False, reference=24, generator=torch.Generator().manual_seed(0))
     assert embedder.hessian_.standard_error.shape == (36,)
     assert float(embedder.hessian_.standard_error.max()) > 0
@@ -415,3 +415,30 @@ def test_dense_hessian_of_a_large_head_names_the_bytes(data):
 def test_a_bad_batch_is_named_in_batch_mode_too(model, second, error, message):
     with pytest.raises(error, match=message):
         fit(model, [(X, Y), second], pairs="batch")
+
+
+@pytest.mark.parametrize(
+    ("head", "structure"),
+    [
+        (nn.Linear(6, 3), "kron"),
+        (nn.Linear(2_049, 3), "diag"),
+        (nn.Linear(3, 2_049), "diag"),
+        (nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)), "kron"),
+    ],
+)
+def test_the_default_structure_depends_on_the_width(head, structure):
+    first = head if isinstance(head, nn.Linear) else head[0]
+    x, y = torch.randn(12, first.in_features), torch.arange(12) % 3
+    embedder = LaplaceEmbedder(head, head=head).fit([(x, y)], progress=False)
+    assert embedder.settings.structure == structure
+    same = LaplaceEmbedder(head, head=head, structure=structure).fit([(x, y)], progress=False)
+    assert torch.equal(embedder(x).variance, same(x).variance)
+
+
+def test_the_default_structure_of_any_other_head_is_its_diagonal(tmp_path):
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2))
+    x, y = torch.randn(12, 4), torch.arange(12) % 3
+    embedder = LaplaceEmbedder(model, head=model).fit([(x, y)], progress=False)
+    assert embedder.settings.structure == "diag"
+    embedder.save(tmp_path / "file")
+    assert LaplaceEmbedder.load(tmp_path / "file", model).settings.structure == "diag"

@@ -50,7 +50,7 @@ def test_normalised_network_and_standard_error_survive(model, loader, tmp_path):
             return nn.functional.normalize(self.body(x), dim=-1)
 
     net = Net()
-    embedder = LaplaceEmbedder(net, distance="euclidean", margin=0.5)
+    embedder = LaplaceEmbedder(net, distance="euclidean", structure="diag", margin=0.5)
     embedder.fit(loader, progress=False, reference=24, generator=torch.Generator().manual_seed(0))
     embedder.save(tmp_path)
     loaded = LaplaceEmbedder.load(tmp_path, net)

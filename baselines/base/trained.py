@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,9 @@ from laplace_metric.heads import APPEND, Captured, capture, run_captured
 from laplace_metric.training.loop import Step, descend, train_epochs, train_mode
 from laplace_metric.training.progress import Watcher
 from laplace_metric.training.randomness import own_randomness
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Augment = Callable[[Any], Any]
 
@@ -96,7 +99,7 @@ class Trained(OnePass):
             yield "model", self.model
         yield "parts", self.parts
 
-    def fit(self, loader: Iterable[Any], *, progress: bool = True) -> Trained:
+    def fit(self, loader: Iterable[Any], *, progress: bool = True) -> Self:
         """Train on a loader of ``(inputs, labels)`` that can be gone through again.
 
         Raises
@@ -104,6 +107,23 @@ class Trained(OnePass):
         HeadError, LabelError, NonFiniteError, EmptyLoaderError, InputError
             Nothing changes if training fails or is interrupted.
         """
+        return self._fit(loader, progress, {})
+
+    def fine_tune(self, loader: Iterable[Any], *, progress: bool = True) -> Self:
+        """``fit`` once more on other data, from everything that was learnt.
+
+        New parts go on from the old ones where names and shapes agree (a concentration head); those
+        of other classes (proxies, logits) start anew. Set ``training`` before for other epochs.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``fit``; and whatever ``fit`` raises.
+        """
+        learnt = {name: value.clone() for name, value in self.parts.state_dict().items()}
+        return self._fit(loader, progress, learnt)
+
+    def _fit(self, loader: Iterable[Any], progress: bool, learnt: dict[str, Tensor]) -> Self:
         before = self.model, self.head, self._fitted
         device = device_of(self.model)
         generator = torch.Generator().manual_seed(self.training.seed)
@@ -112,6 +132,7 @@ class Trained(OnePass):
                 self.model = self.adopt(self.model)
                 self._append(loader, device)
                 self._fitted = self._start(loader, device)
+                self._continue(learnt)
                 losses = self._train(loader, device, progress)
                 self.finish(loader, device, progress)
         except BaseException:
@@ -119,6 +140,12 @@ class Trained(OnePass):
             raise
         self.losses_ = losses
         return self
+
+    def _continue(self, learnt: dict[str, Tensor]) -> None:
+        """Take over what fits the new parts."""
+        shapes = {name: value.shape for name, value in self.parts.state_dict().items()}
+        fitting = {name: value for name, value in learnt.items() if shapes.get(name) == value.shape}
+        self.parts.load_state_dict(fitting, strict=False)
 
     def _append(self, loader: Iterable[Any], device: torch.device) -> None:
         """With ``head="append"``, make the new layer a part of the network that is trained."""

@@ -101,7 +101,7 @@ def embed_cost(embedding_size: int) -> dict[str, Any]:
     torch.manual_seed(0)
     model = lam_network(embedding_size).eval()
     x, y = torch.rand(256, 1, 28, 28), torch.arange(256) % N_CLASSES
-    embedder = LaplaceEmbedder(model).fit([(x, y)], progress=False)
+    embedder = LaplaceEmbedder(model, structure="diag").fit([(x, y)], progress=False)
 
     def plain() -> None:
         with torch.no_grad():

@@ -20,6 +20,7 @@ from benchmarks.methods.entry import Settings
 from benchmarks.protocols import Protocol
 from benchmarks.sizes import TUNING_SEED
 from benchmarks.tasks import TASKS, Task, Workspace, build
+from benchmarks.tasks.human import FOLDS
 from benchmarks.tasks.table import FOLDED
 
 
@@ -47,12 +48,12 @@ class Runner:
             asking = [p for p in chosen if task in p.tasks[self.space.size.name]]
             for seed in range(self._seeds(task)):
                 for name in METHODS:
-                    wanted = tuple(p for p in asking if name in p.methods)
+                    wanted = tuple(p for p in asking if p.wants(task, name))
                     if wanted:
                         yield Job(task, seed, name, wanted)
 
     def _seeds(self, task: str) -> int:
-        return 5 if task in FOLDED else self.space.size.seeds
+        return FOLDS if task in FOLDED else self.space.size.seeds
 
     def run(self, jobs: Iterable[Job]) -> None:
         """Do the jobs; interrupted, nothing that is finished is lost."""
@@ -101,6 +102,8 @@ class Runner:
         """The tuned settings of a method."""
         if isinstance(entry.space, str):
             return self.choice(METHODS[entry.space], task, seed)
+        if task.tuned_on is not None:
+            return self.choice(entry, build(task.tuned_on, self.space, seed), seed)
         words: tuple[object, ...] = ("tuned", task.name, entry.name)
         words += (seed,) if task.own_tuning else (TUNING_SEED,)
         if not self.store.has(*words):
@@ -116,6 +119,6 @@ class Runner:
 
     def _network(self, entry: Entry, fitting: Fitting, seed: int) -> Any:
         """New weights, or for a post-hoc method those that metric learning trained."""
-        if not entry.post_hoc:
+        if not entry.post_hoc or fitting.task.pretrained:
             return fitting.network()
         return fitting.trained_network(self.choice(METHODS[BASE], fitting.task, seed))

@@ -67,7 +67,7 @@ def ensemble(trial: BaseTrial) -> Settings:
 def laplace(trial: BaseTrial) -> Settings:
     """Structure, pairs and prior of a Laplace posterior."""
     return {
-        "structure": choice(trial, "structure", ("diag", "kron")),
+        "structure": choice(trial, "structure", ("kron", "diag")),
         "hessian": choice(trial, "hessian", ("fixed", "positives", "full")),
         "prior_precision": trial.suggest_float("prior_precision", 1e-2, 1e4, log=True),
     }

@@ -19,6 +19,7 @@ from baselines import (
     ContrastiveHIB,
     CrossEntropy,
     DeepEnsemble,
+    Deterministic,
     ExplicitConcentration,
     InfoNCE,
     KNNDistance,
@@ -49,7 +50,7 @@ RATE = {"learning_rate": 1e-3}
 MARGIN = {"margin": 0.5, **RATE}
 TEMPERATURE = between("inverse_temperature", 4, 64)
 CLASSES = between("class_concentration", 4, 64)
-LAPLACE = {"structure": "diag", "hessian": "fixed", "prior_precision": 1.0}
+LAPLACE = {"structure": "kron", "hessian": "fixed", "prior_precision": 1.0}
 
 EMBEDDING = (
     Entry(BASE, "embedding", contrastive(MetricLearning), between("margin", 0.3, 1.0), MARGIN),
@@ -58,7 +59,7 @@ EMBEDDING = (
 )  # fmt: skip
 POST_HOC = (
     Entry("laplace", "laplace", gathered(LaplaceEmbedder)),
-    Entry("laplace, kronecker", "laplace", gathered(LaplaceEmbedder, structure="kron")),
+    Entry("laplace, diagonal", "laplace", gathered(LaplaceEmbedder, structure="diag")),
     Entry("laplace, evidence", "laplace", evidence(structure="kron")),
     Entry("laplace, tuned", "laplace", gathered(LaplaceEmbedder), spaces.laplace, LAPLACE),
     Entry("mahalanobis", "detector", gathered(Mahalanobis), one_of("relative", False, True),
@@ -70,6 +71,21 @@ POST_HOC = (
     Entry("pfe", "amortised", trained(PFE), between("log_variance", -8, -2, log=False),
           {"log_variance": -5.0, **RATE}),
 )  # fmt: skip
+VARIANTS = (
+    Entry("1/norm", "embedding", gathered(Deterministic)),
+    *(
+        Entry(
+            f"laplace, {distance} {hessian} {structure}",
+            "laplace",
+            gathered(LaplaceEmbedder, distance=distance, hessian=hessian, structure=structure),
+        )
+        for distance in ("arccos", "euclidean")
+        for hessian in ("fixed", "positives", "full")
+        for structure in ("diag", "kron")
+        if (distance, hessian) != ("arccos", "fixed")  # "laplace" and "laplace, diagonal"
+    ),
+)
+"""Post hoc too, but only where nothing is trained."""
 SAMPLED = (
     Entry("mc dropout", "sampled", mc_dropout, spaces.dropout, {"rate": 0.2, **MARGIN}),
     Entry("deep ensemble", "sampled", contrastive(DeepEnsemble), BASE),
@@ -105,13 +121,13 @@ CLASSIFIERS = (
           between("rate", 0.05, 0.3, log=False), {"rate": 0.2, **RATE}),
 )  # fmt: skip
 DRAWS = {
-    **dict.fromkeys((BASE, "infonce, 1/norm", "mahalanobis", "k-nn distance", "vim"), 1),
+    **dict.fromkeys((BASE, "infonce, 1/norm", "mahalanobis", "k-nn distance", "vim", "1/norm"), 1),
     **{entry.name: 1 for entry in CLASSIFIERS if entry.name != "het-xl"},
     "mc dropout": PASSES,
     "deep ensemble": 5,
 }
-ON_TOP = frozenset(entry.name for entry in POST_HOC)
+ON_TOP = frozenset(entry.name for entry in (*POST_HOC, *VARIANTS))
 METHODS = {
     entry.name: replace(entry, draws=DRAWS.get(entry.name, 0), post_hoc=entry.name in ON_TOP)
-    for entry in (*EMBEDDING, *POST_HOC, *SAMPLED, *AMORTISED, *CLASSIFIERS)
+    for entry in (*EMBEDDING, *POST_HOC, *VARIANTS, *SAMPLED, *AMORTISED, *CLASSIFIERS)
 }

@@ -7,18 +7,40 @@ from dataclasses import dataclass
 
 from benchmarks.engine.scores import Measured
 from benchmarks.engine.subject import Subject
-from benchmarks.protocols import lam, url
+from benchmarks.methods import METHODS
+from benchmarks.methods.table import VARIANTS
+from benchmarks.protocols import corruption, fewshot, human, lam, url
 
 PAPER_LAM = (
-    "metric learning, 1/norm", "laplace", "laplace, kronecker", "laplace, evidence",
+    "metric learning, 1/norm", "laplace", "laplace, diagonal", "laplace, evidence",
     "laplace, tuned", "mahalanobis", "k-nn distance", "vim", "pfe", "mc dropout", "deep ensemble",
     "hib", "mcinfonce",
 )  # fmt: skip
-PAPER_URL = (
-    "metric learning, 1/norm", "infonce, 1/norm", "laplace", "laplace, kronecker",
-    "laplace, evidence", "laplace, tuned", "k-nn distance", "cross-entropy", "mcinfonce", "elk",
-    "nivmf", "contrastive hib", "het-xl", "loss prediction", "mc dropout", "dropout over classes",
-    "shared-backbone ensemble", "sngp",
+ONLY_PRETRAINED = {entry.name for entry in VARIANTS}
+EVERY = tuple(name for name in METHODS if name not in ONLY_PRETRAINED)
+HUMAN = (
+    "metric learning, 1/norm", "infonce, 1/norm", "laplace", "laplace, diagonal",
+    "laplace, evidence", "laplace, tuned", "k-nn distance", "pfe", "mc dropout", "deep ensemble",
+    "hib", "mcinfonce", "elk", "nivmf", "cross-entropy",
+)  # fmt: skip
+HARD = frozenset(("metric learning, 1/norm", "laplace", "laplace, diagonal", "mcinfonce", "elk"))
+"""Methods that learn from hard labels too, to see what the soft ones are worth."""
+CORRUPTION = (
+    "metric learning, 1/norm", "laplace", "laplace, diagonal", "laplace, tuned", "mahalanobis",
+    "k-nn distance", "mc dropout", "deep ensemble", "hib", "mcinfonce", "elk",
+    "explicit concentration", "cross-entropy",
+)  # fmt: skip
+FEWSHOT = (
+    "metric learning, 1/norm", "laplace", "laplace, diagonal", "cross-entropy", "mcinfonce",
+    "elk", "nivmf",
+)  # fmt: skip
+PRETRAINED = (
+    "1/norm", "laplace", "laplace, diagonal", "laplace, evidence", "laplace, tuned",
+    "laplace, arccos positives diag", "laplace, arccos positives kron",
+    "laplace, arccos full diag", "laplace, arccos full kron", "laplace, euclidean fixed diag",
+    "laplace, euclidean fixed kron", "laplace, euclidean positives diag",
+    "laplace, euclidean positives kron", "laplace, euclidean full diag",
+    "laplace, euclidean full kron", "mahalanobis", "k-nn distance", "vim",
 )  # fmt: skip
 
 
@@ -37,16 +59,28 @@ class Protocol:
     tasks: Mapping[str, tuple[str, ...]]
     methods: tuple[str, ...]
 
+    def wants(self, task: str, method: str) -> bool:
+        """Whether a method is measured on a task."""
+        return method in (HARD if task == "cifar10h-hard" else self.methods)
 
-def sizes(*tasks: str) -> dict[str, tuple[str, ...]]:
-    """Digits in the smallest size, these in the others."""
-    return {"smoke": ("digits",), "small": tasks, "paper": tasks}
+
+def sizes(smallest: str, *tasks: str) -> dict[str, tuple[str, ...]]:
+    """One task in the smallest size, these in the others."""
+    return {"smoke": (smallest,) if smallest else (), "small": tasks, "paper": tasks}
 
 
+UNSEEN = sizes("digits-unseen", "omniglot", "cifar10-unseen")
+KNOWN = sizes("digits", "fashion-mnist", "cifar10", "omniglot")
+PEOPLE = sizes("", "cifar10h-soft", "cifar10h-hard")
+READY = sizes("pretrained-digits", "pretrained-cifar10", "pretrained-omniglot", "pretrained-text")
 PROTOCOLS = {
     one.name: one
     for one in (
-        Protocol("lam", lam.measure, sizes("fashion-mnist", "cifar10", "omniglot"), PAPER_LAM),
-        Protocol("url", url.measure, sizes("omniglot", "cifar10-unseen"), PAPER_URL),
+        Protocol("lam", lam.measure, KNOWN, PAPER_LAM),
+        Protocol("url", url.measure, UNSEEN, EVERY),
+        Protocol("fewshot", fewshot.measure, sizes("digits-unseen", "omniglot"), FEWSHOT),
+        Protocol("human", human.measure, PEOPLE, HUMAN),
+        Protocol("corruption", corruption.measure, sizes("photographs", "cifar10"), CORRUPTION),
+        Protocol("pretrained", lam.measure, READY, PRETRAINED),
     )
 }

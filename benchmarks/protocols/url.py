@@ -11,7 +11,7 @@ from torch import Tensor
 
 from benchmarks.engine.scores import Measured, Score, detection, error_detection, mean, resampled
 from benchmarks.engine.subject import Subject
-from benchmarks.tasks.crops import cropped
+from benchmarks.tasks.crops import cropped, kept_shares
 from benchmarks.tasks.task import joined
 from laplace_metric.evaluation import nearest_neighbours, recall_at_k, spearman
 
@@ -36,9 +36,10 @@ def crop_response(subject: Subject, n: int) -> dict[str, Score]:
     images = subject.task.test.images
     if images is None:
         return {}
-    crops, kept = cropped(images.pixels())
-    key = f"crops of {subject.task.name}, {len(crops)} images"
-    found = subject.ask(subject.task.encoded(crops, key)).uncertainty
+    kept = kept_shares(len(images))
+    key = f"crops of {subject.task.test.digest}"
+    inputs = subject.task.made(key, lambda: cropped(images.pixels(), kept))
+    found = subject.ask(inputs).uncertainty
     whole = subject.known.uncertainty
     higher = (found > whole).double() + HALF * (found == whole).double()
     return {

@@ -23,6 +23,6 @@ def laplace_concentration(
     """
     pairs = process.pairs(PAIRS)
     labels = torch.arange(PAIRS).repeat(2)
-    embedder = LaplaceEmbedder(encoder.location, hessian=hessian)
+    embedder = LaplaceEmbedder(encoder.location, hessian=hessian, structure="diag")
     embedder.fit([(torch.cat(pairs) - 0.5, labels)], progress=False)
     return embedder(x - 0.5).concentration, embedder.hessian_.clipped_fraction

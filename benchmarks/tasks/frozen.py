@@ -5,7 +5,7 @@ What a user with a pretrained encoder has. Images are encoded once and kept in t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -15,6 +15,7 @@ from benchmarks.encoders import efficientnet
 from benchmarks.encoders.encode import encoded_images
 from benchmarks.encoders.features import Encoding, encoded
 from benchmarks.networks import perceptron
+from benchmarks.tasks.grey import of_classes
 from benchmarks.tasks.task import Part, Task
 from benchmarks.tasks.workspace import Workspace
 from laplace_metric.errors import LaplaceMetricError
@@ -40,17 +41,17 @@ def features_of(
     return Part(features, labels, space.load(name, split, limit, **options))
 
 
-def encoder(space: Workspace, images: Tensor, key: str) -> Tensor:
-    """Features of images that were made, from the cache if ``key`` is known there."""
-    options = f"side {space.size.side}, {key}, {len(images)} images"
+def encoder(space: Workspace, key: str, images: Callable[[], Tensor]) -> Tensor:
+    """Features of images that are made, from the cache if ``key`` is known there."""
+    options = f"side {space.size.side}, {key}"
     name = Encoding("efficientnet-lite0", "made", "any", None, efficientnet.PACKAGES, options)
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
-        for part in images.split(200):
+        for part in images().split(200):
             yield part.expand(-1, 3, -1, -1), torch.zeros(len(part), dtype=torch.long)
 
     network = partial(efficientnet.EfficientNetLite0, space.size.side)
-    return encoded(name, network, batches, space.cache / "encoded", space.progress)[0]
+    return encoded(name, network, batches, space.cache / "encoded", progress=False)[0]
 
 
 def cifar10(space: Workspace) -> Task:
@@ -101,8 +102,3 @@ def has(space: Workspace, name: str) -> bool:
     except LaplaceMetricError:
         return False
     return True
-
-
-def of_classes(part: Part, classes: tuple[int, ...]) -> Part:
-    """The rows of these classes."""
-    return part.subset(torch.isin(part.labels, torch.tensor(classes)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 from benchmarks.networks import lam_network, perceptron, strided_cnn
 from benchmarks.tasks.task import Part, Task
 from benchmarks.tasks.workspace import Workspace
+from laplace_metric.datasets import load
 
 HELD_OUT = 150
 """Background characters of Omniglot that validate."""
@@ -27,6 +29,39 @@ def digits(space: Workspace) -> Task:
         Part.of(space.load("digits", "test")),
         {"photographs": Part.of(space.load("photographs", "test"))},
         partial(perceptron, 64, hidden=64),
+    ).shown(space.size.queries)
+
+
+def digits_unseen(space: Workspace) -> Task:
+    """Zero-shot: four classes train, two validate, the four others are asked for."""
+    train, test = Part.of(space.load("digits", "train")), Part.of(space.load("digits", "test"))
+    return Task(
+        "digits-unseen",
+        "scikit-learn's digits, zero-shot: 4 classes train, 2 validate, queries show the 4 others",
+        of_classes(train, range(4)),
+        of_classes(train, (4, 5)),
+        of_classes(test, range(6, 10)),
+        {},
+        partial(perceptron, 64, hidden=64),
+        seen=of_classes(test, range(4)),
+    ).shown(space.size.queries)
+
+
+def patches(space: Workspace) -> Task:
+    """32x32 patches of scikit-learn's two photographs, whose classes are the photographs."""
+    train, test = (
+        Part.of(load("photographs", split, size=32, colour=True)) for split in ("train", "test")
+    )
+    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(0))
+    held = len(train) // 4
+    return Task(
+        "photographs",
+        "32x32 patches of scikit-learn's two photographs; mirrored colours are strange",
+        train.subset(order[:-held]),
+        train.subset(order[-held:]),
+        test,
+        {"negatives": Part(1 - test.inputs, test.labels)},
+        partial(perceptron, 3 * 32 * 32, hidden=64),
     ).shown(space.size.queries)
 
 
@@ -64,6 +99,11 @@ def omniglot(space: Workspace) -> Task:
         seen=background.subset(~validating & seen),
         per_class=4,
     ).shown(n)
+
+
+def of_classes(part: Part, classes: Iterable[int]) -> Part:
+    """The rows of these classes."""
+    return part.subset(torch.isin(part.labels, torch.tensor(list(classes))))
 
 
 def convolutional(embedding_size: int) -> nn.Sequential:

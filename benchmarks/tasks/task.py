@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +44,13 @@ class Part:
         """What a network is given for some rows."""
         x = self.inputs[rows]
         return x.float() / 255 if x.dtype == torch.uint8 else x
+
+    @property
+    def digest(self) -> str:
+        """Twelve letters that stand for the pixels."""
+        assert self.images is not None
+        pixels = self.images.images.contiguous().numpy().tobytes()
+        return hashlib.sha256(pixels).hexdigest()[:12]
 
     def subset(self, rows: Tensor) -> Part:
         """Some rows (numbers, or a mask [N]), in that order."""
@@ -106,12 +114,16 @@ class Task:
         A new network with the weights of torch's global generator.
     seen : Part or None
         Other images of the training classes, where the test classes are new.
-    encode : function of images [N, C, H, W] in [0, 1], or None
+    encode : function of a name and of a function that makes images, or None
         What a network is given for new images; None: the images.
     per_class : int or None
         Images of one class in a batch, where classes are many.
     own_tuning : bool
         Whether each seed chooses its settings on its own validation part.
+    tuned_on : str or None
+        The task whose choices are taken instead.
+    pretrained : bool
+        Whether ``network`` needs no training: post-hoc methods are put on it as it is.
     """
 
     name: str
@@ -122,17 +134,18 @@ class Task:
     out: Mapping[str, Part]
     network: Callable[[int], nn.Sequential]
     seen: Part | None = None
-    encode: Callable[[Tensor, str], Tensor] | None = None
+    encode: Callable[[str, Callable[[], Tensor]], Tensor] | None = None
     per_class: int | None = None
     own_tuning: bool = False
-    facts: Mapping[str, str] = field(default_factory=dict)
+    tuned_on: str | None = None
+    pretrained: bool = False
 
-    def encoded(self, images: Tensor, key: str) -> Tensor:
+    def made(self, key: str, images: Callable[[], Tensor]) -> Tensor:
         """What a network is given for images [N, C, H, W] in [0, 1] that are made, not read.
 
-        ``key`` names them for the cache.
+        ``key`` names them: ``images`` is not called where their encoding is in the cache.
         """
-        return images if self.encode is None else self.encode(images, key)
+        return images() if self.encode is None else self.encode(key, images)
 
     def shown(self, n: int) -> Task:
         """With at most n images in each part that is asked or strange."""

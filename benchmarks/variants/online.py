@@ -92,7 +92,9 @@ def post_hoc(run: Run, images: Sets, record: Recorder) -> None:
     network, losses, seconds = trained(run, images, plain)
     sets, train = head_sets(network, images), features(network[:-1], images["train"])
     for hessian, prior in kinds:
-        embedder = LaplaceEmbedder(network[-1], hessian=hessian, prior_precision=prior)
+        embedder = LaplaceEmbedder(
+            network[-1], hessian=hessian, structure="diag", prior_precision=prior
+        )
         start = time.perf_counter()
         embedder.fit(train, progress=False)
         fit_seconds = time.perf_counter() - start

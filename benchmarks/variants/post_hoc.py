@@ -101,7 +101,7 @@ def laplace_rows(
     model = NormalizedHead(head) if settings["distance"] == "euclidean" else head
     reference = REFERENCE if "margin" in settings else None
     start = time.perf_counter()
-    embedder = LaplaceEmbedder(model, **settings).fit(
+    embedder = LaplaceEmbedder(model, structure="diag", **settings).fit(
         train, progress=False, reference=reference, generator=torch.Generator().manual_seed(0)
     )
     seconds = time.perf_counter() - start

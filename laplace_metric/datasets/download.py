@@ -12,8 +12,9 @@ from laplace_metric.errors import FileFormatError, LaplaceMetricError
 
 
 def download(request: Request) -> tuple[Path, ...]:
-    """Fetch what the data folder lacks of one split; sets that come with a package need nothing.
+    """Fetch what the data folder lacks of one split.
 
+    Nothing is fetched for sets that come with a package, or that are unpacked by hand.
     A file that is there already, gzipped or not, is left alone. A new one is checked against
     its published hash before it takes its name.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from laplace_metric.datasets import cifar10, idx, omniglot, sklearn_sets
+from laplace_metric.datasets import cars196, cifar10, cub200, idx, lfw, omniglot, sklearn_sets, svhn
 from laplace_metric.datasets import download as fetch
 from laplace_metric.datasets.image_set import ImageSet
 from laplace_metric.datasets.request import Request
@@ -16,11 +16,15 @@ READERS: dict[str, Callable[[Request], ImageSet]] = {
     "photographs": sklearn_sets.read_photographs,
     **dict.fromkeys(idx.FAMILIES, idx.read),
     "cifar10": cifar10.read,
+    "svhn": svhn.read,
     "omniglot": omniglot.read,
+    "cub200": cub200.read,
+    "cars196": cars196.read,
+    "lfw": lfw.read,
 }
 NAMES = tuple(READERS)
 SPLITS = ("train", "test")
-SIZED = ("photographs", "omniglot")
+SIZED = ("photographs", "omniglot", "cub200", "cars196", "lfw")
 
 
 def load(
@@ -41,21 +45,26 @@ def load(
         One of `NAMES`. ``"digits"`` and ``"photographs"`` come with scikit-learn; the others
         are read from a folder.
     split : {"train", "test"}
-        Of Omniglot: the background and the evaluation characters, which differ.
+        Of Omniglot: the background and the evaluation characters, which differ. Of CUB-200 and
+        Cars196: the first and the last half of the classes. Of LFW: the authors' two lists of
+        persons.
     data : path, optional
-        Folder that holds ``MNIST/raw/...``, ``FashionMNIST/raw/...``, ``CIFAR10/...`` and so on;
-        default: the environment variable ``LAPLACE_METRIC_DATA``.
+        Folder that holds ``MNIST/raw/...``, ``FashionMNIST/raw/...``, ``CIFAR10/...``,
+        ``SVHN/...``, ``CUB_200_2011/...``, ``cars196/...``, ``lfw/...`` and so on; default: the
+        environment variable ``LAPLACE_METRIC_DATA``.
     limit : int, optional
         Keep at most so many images, evenly spaced over the split.
     size : int, optional
-        Side of the images in pixels, of ``"photographs"`` (patches, default 8) and
-        ``"omniglot"`` (default 28, original 105) only.
+        Side of the square images in pixels, of ``"photographs"`` (patches, default 8),
+        ``"omniglot"`` (default 28, original 105), ``"cub200"``, ``"cars196"`` and ``"lfw"``
+        (default 224: the shorter side is resized, then the centre cut out) only.
     colour : bool
         Three channels for ``"photographs"``, instead of grey.
 
     download : bool
         First fetch what `data` lacks of this split, from where its authors publish it (needs
-        the extra ``laplace-metric[data]``). Without it nothing is ever fetched.
+        the extra ``laplace-metric[data]``). Without it nothing is ever fetched. The archives of
+        ``"cub200"``, ``"cars196"`` and ``"lfw"`` are to be unpacked by hand.
 
     Raises
     ------
@@ -89,6 +98,6 @@ def _check_options(name: str, limit: int | None, size: int | None, colour: bool)
     if limit is not None and limit < 1:
         raise InputError(f"limit={limit} must be at least 1, or None for all images.")
     if size is not None and name not in SIZED:
-        raise InputError(f"size={size} applies to {' and '.join(SIZED)} only, not to {name!r}.")
+        raise InputError(f"size={size} applies to {', '.join(SIZED)} only, not to {name!r}.")
     if colour and name != "photographs":
         raise InputError(f"colour=True applies to 'photographs' only, not to {name!r}.")

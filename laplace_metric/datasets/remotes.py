@@ -1,7 +1,7 @@
 """Where the original files are published, and the hashes that tell them from damaged ones.
 
 The sha256 were computed from the files themselves; the md5 are those which the authors
-(CIFAR-10) or torchvision (KMNIST, Omniglot) publish.
+(CIFAR-10) or torchvision (KMNIST, Omniglot, SVHN) publish.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ _CIFAR10H = Remote(
     "sha256:9b36b4550349af56c79083356312eb4af856cc5fd3caf1f669d40b9d0bbb69ff",
 )
 _OMNIGLOT = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python"
+_SVHN = "http://ufldl.stanford.edu/housenumbers"
 
 # (name, split) -> the files of that split
 REMOTES: dict[tuple[str, str], tuple[Remote, ...]] = {
@@ -83,6 +84,20 @@ REMOTES: dict[tuple[str, str], tuple[Remote, ...]] = {
     ),
     ("cifar10", "train"): (_CIFAR10,),
     ("cifar10", "test"): (_CIFAR10, _CIFAR10H),
+    ("svhn", "train"): (
+        Remote(
+            "SVHN/train_32x32.mat",
+            f"{_SVHN}/train_32x32.mat",
+            "md5:e26dedcc434d2e4c54c9b2d4a06d8373",
+        ),
+    ),
+    ("svhn", "test"): (
+        Remote(
+            "SVHN/test_32x32.mat",
+            f"{_SVHN}/test_32x32.mat",
+            "md5:eb5a983be6a315427106f1b164d9cef3",
+        ),
+    ),
     ("omniglot", "train"): (
         Remote(
             "Omniglot/images_background.zip",
@@ -97,4 +112,13 @@ REMOTES: dict[tuple[str, str], tuple[Remote, ...]] = {
             "md5:6b91aef0f799c5bb55b94e3f2daec811",
         ),
     ),
+}
+
+# Archives of photographs, which are not downloaded here: what to fetch, and from which page.
+BY_HAND = {
+    "cub200": "unpack CUB_200_2011.tgz of https://www.vision.caltech.edu/datasets/cub_200_2011/",
+    "cars196": "cars_annos.mat and the unpacked car_ims.tgz, in the folder cars196, of "
+    "http://ai.stanford.edu/~jkrause/cars/car_dataset.html",
+    "lfw": "unpack lfw.tgz or lfw-deepfunneled.tgz, and put peopleDevTrain.txt and "
+    "peopleDevTest.txt beside it, of http://vis-www.cs.umass.edu/lfw/",
 }

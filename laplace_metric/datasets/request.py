@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from laplace_metric.datasets.remotes import REMOTES
+from laplace_metric.datasets.remotes import BY_HAND, REMOTES
 from laplace_metric.errors import InputError
 
 VARIABLE = "LAPLACE_METRIC_DATA"
@@ -48,16 +49,29 @@ class Request:
 
     def file(self, *choices: str) -> Path:
         """The first of the files `choices` (relative to the data folder) that exists."""
+        return self._first("file", Path.is_file, choices)
+
+    def directory(self, *choices: str) -> Path:
+        """The first of the folders `choices` (relative to the data folder) that exists."""
+        return self._first("folder", Path.is_dir, choices)
+
+    def _first(self, kind: str, exists: Callable[[Path], bool], choices: tuple[str, ...]) -> Path:
         folder = self.folder()
         for choice in choices:
-            if (folder / choice).is_file():
+            if exists(folder / choice):
                 return folder / choice
         looked = " or ".join(str(folder / choice) for choice in choices)
+        raise InputError(
+            f"{self.title} needs the {kind} {looked}, which is not there. {self._advice(choices)}"
+        )
+
+    def _advice(self, choices: tuple[str, ...]) -> str:
+        if self.name in BY_HAND:
+            return f"It is not downloaded; put the originals there by hand: {BY_HAND[self.name]}"
         remotes = REMOTES.get((self.name, self.split), ())
         urls = " ".join(remote.url for remote in remotes if remote.path in choices)
-        raise InputError(
-            f"{self.title} needs the file {looked}, which is not there. Pass download=True, or "
-            f"put the original there by hand{': ' + urls if urls else '.'}"
+        return "Pass download=True, or put the original there by hand" + (
+            f": {urls}" if urls else "."
         )
 
     def rows(self, n: int) -> Tensor:

@@ -11,6 +11,7 @@ from torch import nn
 
 from laplace_metric.batches import device_of
 from laplace_metric.contract import check_count
+from laplace_metric.curvature import STRUCTURES
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.fitting import Fitted, warn_if_degenerate
@@ -20,6 +21,7 @@ from laplace_metric.online.run import Run
 from laplace_metric.online.step import OnlineStep
 from laplace_metric.posterior import Posterior
 from laplace_metric.settings import Miner, Settings
+from laplace_metric.structure import AUTO
 from laplace_metric.training.loop import (
     Loss,
     check_epochs,
@@ -103,6 +105,8 @@ class OnlineLaplace:
             raise InputError(f"model is a {type(model).__name__}: pass a torch.nn.Module.")
         if pairs == "all":
             raise UnknownNameError("pairs", pairs, ("batch", "a miner (callable)"))
+        if structure == AUTO:
+            raise UnknownNameError("structure", structure, tuple(STRUCTURES))
         if not isinstance(memory, (int, float)) or not 0 <= memory <= 1:
             raise InputError(f"memory={memory!r}: pass a number in [0, 1].")
         check_count("samples", samples)
@@ -210,7 +214,8 @@ class OnlineLaplace:
         posterior = Posterior(mean, curvature.decompose(), n_effective, tau)
         warn_if_degenerate(settings.contrast(normalized=place.head.normalized), posterior)
         n_points = run.step.progress.n_points
-        fitted = Fitted(place.head, posterior, n_points, place.n_outputs, settings.backend)
+        how = settings.structure, settings.backend
+        fitted = Fitted(place.head, posterior, n_points, place.n_outputs, *how)
         return LaplaceEmbedder.from_fitted(self.model, settings, fitted)
 
 

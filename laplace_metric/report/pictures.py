@@ -47,20 +47,21 @@ def strips(
     shown = min(shown, len(order) // 2)
     ends = (order[:shown], order.flip(0)[:shown])
     certain, unsure = (
-        [_strip(float(uncertainty[row]), int(row), neighbours[row], images) for row in end]
+        [strip(f"{float(uncertainty[row]):.3g}", int(row), neighbours[row], images) for row in end]
         for end in ends
     )
     return certain, unsure
 
 
-def _strip(uncertainty: float, query: int, neighbours: Tensor, images: ImageSet) -> Strip:
+def strip(caption: str, query: int, neighbours: Tensor, images: ImageSet) -> Strip:
+    """A query (a row) with other rows, and what stands beside it."""
     own = int(images.labels[query])
     pictures = [Picture(data_uri(_pixels(images, query)), images.class_names[own], None)]
     for row in neighbours.cpu().tolist():
         label = int(images.labels[row])
         uri = data_uri(_pixels(images, row))
         pictures.append(Picture(uri, images.class_names[label], label == own))
-    return Strip(f"{uncertainty:.3g}", tuple(pictures))
+    return Strip(caption, tuple(pictures))
 
 
 def _pixels(images: ImageSet, row: int) -> Tensor:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from laplace_metric.datasets import NAMES, load
+from laplace_metric.datasets.remotes import BY_HAND
 from laplace_metric.datasets.request import Request
 from laplace_metric.errors import InputError, UnknownNameError
 
@@ -30,12 +31,25 @@ def test_no_folder_given(name: str) -> None:
 def test_empty_folder_from_argument_or_variable(
     name: str, split: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    message = rf"{name}/{split} needs the file {re.escape(str(tmp_path))}.*download=True.*http"
+    how = "put the originals there by hand" if name in BY_HAND else "download=True"
+    message = rf"{name}/{split} needs the file {re.escape(str(tmp_path))}.*{how}.*http"
     with pytest.raises(InputError, match=message):
         load(name, split, tmp_path)
     monkeypatch.setenv("LAPLACE_METRIC_DATA", str(tmp_path))
     with pytest.raises(InputError, match=message):
         load(name, split)
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_download_of_what_is_unpacked_by_hand(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not downloaded; put the originals there by hand"):
+        load(name, data=tmp_path, download=True)
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_bad_colour(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="colour=True applies to 'photographs' only"):
+        load(name, data=tmp_path, colour=True)
 
 
 def test_argument_goes_before_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +63,7 @@ def test_argument_goes_before_the_variable(tmp_path: Path, monkeypatch: pytest.M
     [
         ({"limit": 0}, "limit=0"),
         ({"limit": -3}, "limit=-3"),
-        ({"size": 8}, "size=8 applies to photographs and omniglot only, not to 'digits'"),
+        ({"size": 8}, "size=8 applies to photographs, omniglot, .*lfw only, not to 'digits'"),
         ({"colour": True}, "colour=True applies to 'photographs' only"),
     ],
 )

@@ -1,0 +1,73 @@
+"""Fine-tuning on a few images of each new class (URL, appendix C.6).
+
+Half of the new classes give k images each, the other half are asked. Every method trains on from
+its upstream weights, with its own loss; post-hoc methods are fitted anew on the few images. With
+one image of a class there is no positive pair, so k starts at 2.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import torch
+
+from baselines import MetricLearning, Training
+from baselines.base import Trained
+from benchmarks.engine.scores import Measured, Score, mean, resampled
+from benchmarks.engine.subject import Subject
+from benchmarks.tasks import Part
+from benchmarks.tasks.rounds import Rounds
+from laplace_metric import LaplaceEmbedder, ProbabilisticEmbedder
+from laplace_metric.evaluation import r_auroc, recall_at_k
+
+SHOTS = (0, 2, 5, 10)
+TUNING = Training(epochs=3, learning_rate=3e-4)
+
+
+def measure(subject: Subject) -> Measured:
+    """Recall and R-AUROC on the other new classes after each number of shots."""
+    shown, asked = halves(subject.task.test)
+    scores: dict[str, Score | float] = {}
+    for shots in SHOTS:
+        method = tuned(subject, few(shown, shots)) if shots else subject.method
+        found = replace(subject, method=method).embed(asked)
+        recall = recall_at_k(found.mean, found.labels, 1)
+        kept, n = recall.counted, subject.space.size.resamples
+        right = recall.per_query[kept]
+        scores[f"recall@1 {shots} shots"] = mean(right, n)
+        scores[f"r_auroc {shots} shots"] = resampled(r_auroc, found.uncertainty[kept], right, n=n)
+    return Measured(scores)
+
+
+def halves(part: Part) -> tuple[Part, Part]:
+    """Classes that give a few images, and classes that are asked."""
+    even = part.labels.unique()[::2]
+    mask = torch.isin(part.labels, even)
+    return part.subset(mask), part.subset(~mask)
+
+
+def few(part: Part, shots: int) -> Part:
+    """The first so many images of each class."""
+    rows = [(part.labels == label).nonzero().flatten()[:shots] for label in part.labels.unique()]
+    return part.subset(torch.cat(rows))
+
+
+def tuned(subject: Subject, part: Part) -> ProbabilisticEmbedder:
+    """The method after its fine-tuning; the one that was passed stays as it is."""
+    rounds = Rounds(part, subject.seed, per_class=4)
+    if isinstance(subject.method, LaplaceEmbedder):
+        learner = MetricLearning(subject.method.model, training=TUNING)
+        model = learner.fit(rounds, progress=False).model
+        return refitted(subject.method, model, part)
+    assert isinstance(subject.method, Trained)
+    method = copy.deepcopy(subject.method)
+    method.training = replace(TUNING, seed=subject.seed)
+    return method.fine_tune(rounds, progress=False)
+
+
+def refitted(old: LaplaceEmbedder, model: torch.nn.Module, part: Part) -> LaplaceEmbedder:
+    """A posterior of the same settings on the tuned network."""
+    settings = {name: getattr(old.settings, name) for name in ("distance", "hessian", "structure")}
+    new = LaplaceEmbedder(model, prior_precision=old.settings.prior_precision, **settings)
+    return new.fit(part.loader(500), progress=False)

@@ -1,0 +1,75 @@
+"""Do people disagree where the uncertainty is high? CIFAR-10H (Kirchhof et al. 2023a)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.engine import curves
+from benchmarks.engine.scores import Measured, Score, error_detection, mean, resampled
+from benchmarks.engine.subject import Subject
+from benchmarks.protocols.lam import pictured
+from benchmarks.protocols.url import crop_response
+from benchmarks.tasks.human import entropy
+from laplace_metric.datasets import ImageSet
+from laplace_metric.distributions import cap_cosine
+from laplace_metric.evaluation import spearman
+from laplace_metric.report.pictures import Strip, strip
+
+PROBABILITY = 0.95
+PICTURED = ("mcinfonce", "laplace")
+ENDS, SHOWN = 3, 5
+"""Clear and ambiguous queries whose credible sets are shown; images of each set."""
+
+
+def measure(subject: Subject) -> Measured:
+    """Rank correlation with the entropy of annotators and with cropping; recall and rejection."""
+    n = subject.space.size.resamples
+    unsure, right = subject.answered
+    disagreement = entropy(subject.task.test)
+    scores: dict[str, Score | float] = {
+        "entropy rank": resampled(spearman, disagreement, subject.known.uncertainty, n=n),
+        **crop_response(subject, n),
+        "recall@1": mean(right, n),
+        **error_detection(unsure, right, n),
+    }
+    if subject.seed:
+        return Measured(scores)
+    plotted: dict[str, Any] = {
+        "sparsification": curves.removal(unsure, right),
+        "risk": curves.coverage(unsure, right),
+    }
+    pictures = pictured(subject)
+    if subject.entry.name in PICTURED:
+        pictures["credible"] = [asdict(one) for one in credible(subject, disagreement)]
+    return Measured(scores, plotted, pictures)
+
+
+def credible(subject: Subject, disagreement: Tensor) -> list[Strip]:
+    """The clearest and the most disputed queries with images out of their 95 % credible set.
+
+    The set is the cap around the query's direction that holds 95 % of its von Mises-Fisher
+    distribution; an image is in it where its mean direction is (paper, appendix C.5).
+    """
+    images, mu = subject.task.test.images, subject.known.mean.double()
+    assert isinstance(images, ImageSet)
+    found, _ = subject.method.embed(subject.task.test.loader(), progress=False)
+    edge = cap_cosine(found.concentration.cpu().double(), mu.shape[1], PROBABILITY)
+    order = disagreement.argsort(stable=True)
+    shown = []
+    for query in torch.cat([order[:ENDS], order.flip(0)[:ENDS]]).tolist():
+        inside = (mu @ mu[query] >= edge[query]).nonzero().flatten()
+        inside = inside[inside != query]
+        angle = torch.rad2deg(torch.arccos(edge[query].clamp(-1, 1)))
+        caption = f"{float(angle):.0f} degrees, {len(inside)} images"
+        shown.append(strip(caption, query, spread(inside), images))
+    return shown
+
+
+def spread(rows: Tensor) -> Tensor:
+    """A few rows of many, evenly spaced."""
+    n = min(SHOWN, len(rows))
+    return rows[torch.arange(n) * len(rows) // max(n, 1)]

@@ -1,0 +1,75 @@
+"""Folders of photographs of any size, decoded into squares of one size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from laplace_metric.datasets.image_set import ImageSet
+from laplace_metric.datasets.request import Request
+from laplace_metric.errors import FileFormatError, InputError
+
+DEFAULT = 224
+_DAMAGE = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError)
+
+
+def read_listed(
+    request: Request, listed: Sequence[tuple[Path, int]], class_names: Sequence[str]
+) -> ImageSet:
+    """The image set of (file, label) pairs; only the rows that the request keeps are decoded.
+
+    Raises
+    ------
+    InputError
+        If ``request.size`` is below 1, or a file is missing.
+    FileFormatError
+        If a file is damaged or no image.
+    """
+    size = DEFAULT if request.size is None else request.size
+    if size < 1:
+        raise InputError(f"size={size} must be at least 1, the side of the images in pixels.")
+    kept = [listed[row] for row in request.rows(len(listed)).tolist()]
+    images = torch.empty(len(kept), 3, size, size, dtype=torch.uint8)
+    for image, (path, _) in zip(images, kept, strict=True):
+        image.copy_(read_square(path, size))
+    labels = torch.tensor([label for _, label in kept], dtype=torch.int64)
+    return ImageSet(images, labels, request.title, tuple(class_names))
+
+
+def read_square(path: Path, size: int) -> Tensor:
+    """One RGB image, uint8 [3, size, size].
+
+    The shorter side is resized to `size` (bilinear, averaging over the pixels it merges, aspect
+    ratio kept), then the centre is cut out of the longer one. Grey images get three equal planes.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "red.png"
+    >>> Image.new("RGB", (30, 20), "red").save(path)
+    >>> read_square(path, 4)[:, 0, 0]
+    tensor([255,   0,   0], dtype=torch.uint8)
+    """
+    if not path.is_file():
+        raise InputError(f"The image {path} is listed but not there. Unpack the archive again.")
+    try:
+        with Image.open(path) as image:
+            square = _centre(image.convert("RGB"), size)
+    except _DAMAGE as error:
+        raise FileFormatError(
+            f"{path} is not a whole image ({error}). Unpack the archive again."
+        ) from error
+    return torch.from_numpy(np.array(square)).permute(2, 0, 1)
+
+
+def _centre(image: Image.Image, size: int) -> Image.Image:
+    scale = size / min(image.size)
+    width, height = (max(size, round(side * scale)) for side in image.size)
+    left, top = (width - size) // 2, (height - size) // 2
+    resized = image.resize((width, height), Image.Resampling.BILINEAR)
+    return resized.crop((left, top, left + size, top + size))

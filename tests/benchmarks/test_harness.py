@@ -1,0 +1,225 @@
+"""Runs that are kept, tunings of equal size, and numbers that pair between methods."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from benchmarks.command import main
+from benchmarks.engine import curves
+from benchmarks.engine.fitting import Fitting
+from benchmarks.engine.runner import Runner
+from benchmarks.engine.scores import Score, detection, error_detection
+from benchmarks.engine.store import Store
+from benchmarks.engine.tuning import best, tune
+from benchmarks.engine.usage import usage
+from benchmarks.methods import BASE, METHODS
+from benchmarks.protocols import PROTOCOLS
+from benchmarks.sizes import SMOKE
+from benchmarks.tasks import Workspace, build
+from laplace_metric.errors import InputError
+from laplace_metric.evaluation import auroc, bootstrap_interval, bootstrap_replicates, spearman
+
+SIZE = dataclasses.replace(SMOKE, seeds=1)
+
+
+@pytest.fixture
+def space(tmp_path):
+    return Workspace(None, tmp_path, SIZE, progress=False)
+
+
+def test_a_run_is_kept_and_not_repeated(space, monkeypatch):
+    runner = Runner(space)
+    wanted = (BASE, "laplace", "k-nn distance", "mcinfonce")
+    jobs = [job for job in runner.jobs([PROTOCOLS["lam"]]) if job.method in wanted]
+    runner.run(jobs)
+    row = runner.store.read("lam", "digits", "k-nn distance", 0)
+    assert row["settings"] == best(
+        runner.store.read("tuned", "digits", "k-nn distance", 100)["tried"]
+    )
+    assert row["cost"]["added"] == 400 * SIZE.embedding
+    assert row["cost"]["fit"]["peak_mb"] > 50
+    assert {"recall@1", "r_auroc", "auroc photographs"} <= row["metrics"].keys()
+    assert "ece" not in row["metrics"]
+    assert row["environment"]["packages"]["torch"] == torch.__version__
+    assert "ece" in runner.store.read("lam", "digits", "mcinfonce", 0)["metrics"]
+    assert len(runner.store.read("lam", "digits", "mcinfonce", 0)["losses"]) == SIZE.rounds
+
+    def fail(*_):
+        raise AssertionError("a finished run was repeated")
+
+    monkeypatch.setattr(Fitting, "fit", fail)
+    runner.run(jobs)
+
+
+def test_one_training_serves_every_protocol_that_wants_it(space):
+    runner = Runner(space)
+    both = [PROTOCOLS["url"], PROTOCOLS["fewshot"]]
+    job = next(job for job in runner.jobs(both) if job.method == "mcinfonce")
+    assert [p.name for p in job.protocols] == ["url", "fewshot"]
+    runner.run([job])
+    for name in ("url", "fewshot"):
+        assert runner.store.has(name, "digits-unseen", "mcinfonce", 0)
+    metrics = runner.store.read("fewshot", "digits-unseen", "mcinfonce", 0)["metrics"]
+    assert {f"recall@1 {k} shots" for k in (0, 2, 5, 10)} <= metrics.keys()
+
+
+def test_post_hoc_methods_share_the_network_of_metric_learning(space):
+    task = build("digits", space, 0)
+    fitting = Fitting(space, task, 0, 1)
+    settings = {"margin": 0.5, "learning_rate": 1e-3}
+    first, second = (fitting.trained_network(settings) for _ in range(2))
+    other = Fitting(space, task, 1, 1).trained_network(settings)
+    x = task.test.read()
+    assert torch.equal(first(x), second(x))
+    assert not torch.equal(first(x), other(x))
+    assert not torch.equal(first(x), fitting.network()(x))
+
+
+def test_every_method_starts_from_the_same_weights_and_batches(space):
+    fitting = Fitting(space, build("digits", space, 0), 0, 1)
+    a, b = (next(iter(fitting.loaders().training))[0] for _ in range(2))
+    assert torch.equal(a, b)
+    state = torch.get_rng_state()
+    for p, q in zip(fitting.network().parameters(), fitting.network().parameters(), strict=True):
+        assert torch.equal(p, q)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_tuning_starts_with_the_defaults_and_never_sees_the_test(space):
+    task = build("digits", space, 0)
+    blind = dataclasses.replace(task, test=None, out=None, seen=None)
+    size = dataclasses.replace(SIZE, trials=4)
+    fitting = Fitting(dataclasses.replace(space, size=size), blind, 100, 1)
+    for name in ("laplace, tuned", "mcinfonce", "k-nn distance", "shared-backbone ensemble"):
+        entry = METHODS[name]
+        network = fitting.network()
+        tried = tune(entry, fitting, network)
+        assert len(tried) == 4
+        assert tried[0]["settings"] == entry.default
+        assert tried == tune(entry, fitting, network)
+
+
+def test_a_setting_that_fails_counts_as_tried(space, monkeypatch):
+    def fit(*_):
+        raise InputError("too large")
+
+    monkeypatch.setattr(Fitting, "fit", fit)
+    fitting = Fitting(space, build("digits", space, 0), 100, 1)
+    tried = tune(METHODS["mcinfonce"], fitting, fitting.network())
+    assert [one["error"] for one in tried] == ["too large"] * SIZE.trials
+    assert best([{"settings": {"a": 1}, "error": ""}, {"settings": {"a": 2}, "ausc": 0.1}]) == {
+        "a": 2
+    }
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_defaults_lie_in_the_space(name):
+    import optuna
+
+    entry = METHODS[name]
+    if entry.default is not None and not isinstance(entry.space, str):
+        assert entry.space(optuna.trial.FixedTrial(entry.default)) == entry.default
+
+
+def test_replicates_of_two_methods_come_from_the_same_queries():
+    right = (torch.rand(80, generator=torch.Generator().manual_seed(0)) < 0.6).double()
+    first, second = torch.rand(80), torch.rand(80)
+    a = error_detection(first, right, 30)["r_auroc"].replicates
+    assert a == error_detection(2 * first, right, 30)["r_auroc"].replicates
+    assert a != error_detection(second, right, 30)["r_auroc"].replicates
+    known, strange = torch.rand(40), torch.rand(30)
+    score = detection(known, strange, 10)
+    assert score.value == pytest.approx(auroc(known, strange))
+
+
+def test_a_score_as_json():
+    content = Score(0.25, (0.2, 0.3, float("nan"))).to_json()
+    assert content["value"] == 0.25
+    assert content["replicates"] == [0.2, 0.3, None]
+    assert 0.2 <= content["low"] <= content["high"] <= 0.3
+    assert Score(float("nan")).to_json() == {"value": None}
+
+
+def test_replicates_are_what_the_interval_is_made_of():
+    x = np.random.default_rng(0).normal(size=50)
+    interval = bootstrap_interval(lambda v: v.mean(), x, n=200)
+    drawn = bootstrap_replicates(lambda v: v.mean(), x, n=200).numpy()
+    assert np.quantile(drawn, [0.025, 0.975]) == pytest.approx([interval.low, interval.high])
+
+
+def test_rank_correlation_is_that_of_scipy():
+    generator = np.random.default_rng(1)
+    for n in (3, 10, 200):
+        x, y = generator.integers(0, 6, n), generator.normal(size=n)
+        if len(set(x.tolist())) > 1:
+            assert spearman(x, y) == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-12)
+    with pytest.warns(match="constant"):
+        assert np.isnan(spearman([1.0, 1.0], [1.0, 2.0]))
+    with pytest.raises(InputError, match="x has 2 values and y 3"):
+        spearman([1.0, 2.0], [1.0, 2.0, 3.0])
+
+
+def test_curves_are_those_of_the_scores():
+    known, strange = torch.rand(300), torch.rand(200) + 0.3
+    curve = curves.roc(known, strange)
+    area = np.trapezoid(curve["tpr"], curve["fpr"])
+    assert area == pytest.approx(auroc(known, strange), abs=0.02)
+    assert curve["fpr"][0] == 0
+    assert curve["tpr"][-1] == 1
+    shares = curves.histograms(known, {"far": strange})["shares"]
+    assert {name: pytest.approx(1, abs=1e-3) for name in shares} == {
+        name: sum(values) for name, values in shares.items()
+    }
+
+
+def test_what_a_piece_of_work_took():
+    with usage() as small:
+        pass
+    with usage() as large:
+        torch.ones(50, 2**20).sum()
+    assert large["peak_mb"] - small["peak_mb"] > 150
+    assert large["wall_seconds"] > 0
+
+
+def test_runs_of_other_settings_are_refused(tmp_path):
+    store = Store(tmp_path)
+    store.write({"settings": {"k": 1}}, "lam", "digits", "a b", 0)
+    assert store.has("lam", "digits", "a b", 0)
+    store.expect({"k": 1}, "lam", "digits", "a b", 0)
+    with pytest.raises(InputError, match=r"settings \{'k': 1\}"):
+        store.expect({"k": 2}, "lam", "digits", "a b", 0)
+
+
+def test_the_command_says_what_is_missing(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("LAPLACE_METRIC_DATA", raising=False)
+    code = main(
+        ["lam", "--size", "small", "--tasks", "omniglot", "--cache", str(tmp_path), "--quiet"]
+    )
+    assert code == 2
+    assert "--data" in capsys.readouterr().out
+
+
+def test_interrupted_work_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):
+    done = []
+
+    def do(self, job):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(job.method)
+        self.store.write({"settings": {}}, "lam", job.task, job.method, job.seed)
+
+    monkeypatch.setattr(Runner, "do", do)
+    command = ["lam", "--cache", str(tmp_path), "--quiet"]
+    assert main(command) == 130
+    assert "kept" in capsys.readouterr().out
+    first = list(done)
+    done.clear()
+    assert main(command) == 130
+    assert not set(first) & set(done)
+    assert all(json.loads(p.read_text()) for p in tmp_path.rglob("*.json"))

@@ -1,0 +1,160 @@
+"""What each protocol measures, against the same computed another way."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from sklearn.neighbors import NearestNeighbors
+
+from baselines import MCInfoNCE, Training
+from benchmarks.corruptions import TYPES
+from benchmarks.engine.subject import Subject
+from benchmarks.methods import METHODS
+from benchmarks.protocols import PROTOCOLS, corruption, fewshot, human, lam, url
+from benchmarks.sizes import SMOKE
+from benchmarks.tasks import Part, Task, Workspace, build
+from benchmarks.tasks.human import entropy, shares
+from laplace_metric.datasets import load
+from laplace_metric.evaluation import auroc
+
+SIZE = dataclasses.replace(SMOKE, queries=100, corrupted=6, resamples=5)
+
+
+def subject_of(task, tmp_path, name="mcinfonce"):
+    space = Workspace(None, tmp_path, SIZE, progress=False)
+    torch.manual_seed(0)
+    method = MCInfoNCE(task.network(8), training=Training(epochs=2))
+    method.fit([(task.train.read(), task.train.labels)], progress=False)
+    return Subject(METHODS[name], method, task, space, 0)
+
+
+@pytest.fixture
+def digits(tmp_path):
+    return subject_of(build("digits", Workspace(None, tmp_path, SIZE), 0), tmp_path)
+
+
+@pytest.fixture
+def unseen(tmp_path):
+    return subject_of(build("digits-unseen", Workspace(None, tmp_path, SIZE), 0), tmp_path)
+
+
+@pytest.fixture
+def patches(tmp_path):
+    return subject_of(build("photographs", Workspace(None, tmp_path, SIZE), 0), tmp_path)
+
+
+@pytest.fixture
+def people(real_data, tmp_path):
+    """CIFAR-10H images as they are, without the encoder."""
+    images = load("cifar10", "test", real_data, 200)
+    part = dataclasses.replace(Part.of(images), soft=None)
+    soft = dataclasses.replace(part, soft=shares(part))
+    task = Task("people", "", soft, part, part, {}, lambda z: torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(3072, z)))  # fmt: skip
+    return subject_of(task, tmp_path)
+
+
+def test_strange_inputs_and_errors(digits):
+    scores = lam.measure(digits).scores
+    known, strange = digits.known.uncertainty, digits.strange["photographs"].uncertainty
+    assert scores["auroc photographs"].value == pytest.approx(auroc(known, strange))
+    assert digits.recall.value == pytest.approx(scores["recall@1"].value)
+    assert len(scores["ece"].replicates) == SIZE.resamples
+
+
+def test_curves_and_pictures_are_those_of_the_first_seed(digits):
+    first = lam.measure(dataclasses.replace(digits, entry=METHODS["laplace"]))
+    assert {"sparsification", "risk", "histograms", "roc", "reliability"} == first.curves.keys()
+    assert len(first.pictures["certain"]) == lam.SHOWN
+    later = lam.measure(dataclasses.replace(digits, seed=1))
+    assert not later.curves
+    assert not later.pictures
+
+
+def test_crops_and_mixtures(unseen):
+    scores = url.measure(unseen).scores
+    assert 0 <= scores["crop more uncertain"].value <= 1
+    known = unseen.embed(unseen.task.seen)
+    size = min(len(known.labels), len(unseen.known.labels))
+    seen = unseen.embed(unseen.task.seen.spread(size)).uncertainty
+    new = unseen.embed(unseen.task.test.spread(size)).uncertainty
+    assert scores["new classes"].value == pytest.approx(auroc(seen, new), abs=1e-6)
+
+
+def test_few_shots_never_show_what_is_asked(unseen):
+    shown, asked = fewshot.halves(unseen.task.test)
+    assert not set(shown.labels.tolist()) & set(asked.labels.tolist())
+    few = fewshot.few(shown, 2)
+    assert few.labels.unique(return_counts=True)[1].tolist() == [2] * len(shown.labels.unique())
+    weights = [p.clone() for p in unseen.method.model.parameters()]
+    tuned = fewshot.tuned(unseen, few)
+    assert all(torch.equal(a, b) for a, b in zip(weights, unseen.method.model.parameters(),
+                                                 strict=True))  # fmt: skip
+    assert tuned is not unseen.method
+
+
+def test_severity_against_mean_uncertainty():
+    levels = torch.tensor([[0.0, 1, 2, 3, 4, 5], [1.0, 0, 3, 2, 5, 4]])
+    assert corruption.of_means(levels) == pytest.approx(
+        stats.spearmanr(range(6), levels.mean(0)).statistic
+    )
+    every = stats.spearmanr(np.tile(np.arange(6), 2), levels.flatten()).statistic
+    assert corruption.of_all(levels) == pytest.approx(every)
+    assert corruption.of_means(-levels) == -corruption.of_means(levels)
+    both = torch.stack([levels, -levels], 1)
+    assert corruption.average(corruption.of_means)(both) == pytest.approx(0)
+
+
+def test_corrupted_images_and_the_probe(patches):
+    pytest.importorskip("imagecorruptions")
+    measured = corruption.measure(patches)
+    assert {f"severity {kind}" for kind in TYPES} <= measured.scores.keys()
+    assert all(len(curve) == 6 for curve in measured.curves["severity"].values())
+    whole = patches.embed(patches.task.test.spread(SIZE.corrupted)).uncertainty.mean()
+    assert measured.curves["severity"]["fog"][0] == pytest.approx(float(whole), rel=1e-3)
+    assert 0.5 < measured.scores["probe accuracy"].value <= 1
+    assert 0 <= measured.scores["failure p"] <= 1
+
+
+def test_nearest_neighbours_with_and_without_the_uncertainty(patches):
+    memory = patches.embed(patches.task.train.spread(corruption.MEMORY))
+    found = corruption.detector(patches, 3)
+
+    def distances(one, with_uncertainty):
+        columns = [one.mean, one.uncertainty[:, None]] if with_uncertainty else [one.mean]
+        return torch.cat(columns, 1).double().numpy()
+
+    for name, with_uncertainty in (("k-nn", False), ("k-nn+u", True)):
+        kept = distances(memory, with_uncertainty)
+        centre, spread = kept.mean(0), kept.std(0, ddof=1)
+        search = NearestNeighbors(n_neighbors=5).fit((kept - centre) / spread)
+        known, strange = (
+            torch.from_numpy(
+                search.kneighbors((distances(one, with_uncertainty) - centre) / spread)[0].mean(1)
+            )
+            for one in (patches.known, patches.strange["negatives"])
+        )
+        value = found[f"{name} auroc negatives"].value
+        assert value == pytest.approx(auroc(known, strange), abs=2e-3)
+
+
+def test_people_and_credible_sets(people):
+    measured = human.measure(people)
+    expected = stats.spearmanr(entropy(people.task.test), people.known.uncertainty).statistic
+    assert measured.scores["entropy rank"].value == pytest.approx(expected)
+    strips = measured.pictures["credible"]
+    assert len(strips) == 2 * human.ENDS
+    assert "degrees" in strips[0]["uncertainty"]
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_protocols_name_methods_and_tasks_that_exist(name):
+    protocol = PROTOCOLS[name]
+    assert set(protocol.methods) <= METHODS.keys()
+    from benchmarks.tasks import TASKS
+
+    assert {task for tasks in protocol.tasks.values() for task in tasks} <= set(TASKS)

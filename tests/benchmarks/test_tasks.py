@@ -1,0 +1,145 @@
+"""What the tasks hold back, how batches are drawn, and what a crop is."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import pairwise
+
+import pytest
+import torch
+from scipy import stats
+
+from benchmarks.networks import strided_cnn, with_dropout
+from benchmarks.sizes import SMOKE
+from benchmarks.tasks import Part, Task, Workspace, build
+from benchmarks.tasks.crops import cropped, kept_shares
+from benchmarks.tasks.human import entropy
+from benchmarks.tasks.rounds import BATCH, BATCHES, Rounds
+from benchmarks.tasks.task import joined
+from laplace_metric.datasets import ImageSet
+
+SMALL = dataclasses.replace(SMOKE, queries=300)
+
+
+@pytest.fixture
+def space(tmp_path):
+    return Workspace(None, tmp_path, SMALL, progress=False)
+
+
+def classes(part):
+    return set(part.labels.tolist())
+
+
+def rows(part):
+    return {tuple(x.flatten().tolist()) for x in part.read()}
+
+
+def test_a_closed_set_shares_classes_and_no_images(space):
+    task = build("digits", space, 0)
+    assert classes(task.train) == classes(task.validation) == classes(task.test)
+    assert not rows(task.train) & rows(task.validation)
+
+
+def test_an_open_set_shares_no_classes(space):
+    task = build("digits-unseen", space, 0)
+    parts = [classes(part) for part in (task.train, task.validation, task.test)]
+    assert sum(len(part) for part in parts) == len(set.union(*parts)) == 10
+    assert classes(task.seen) == parts[0]
+    assert not rows(task.seen) & rows(task.train)
+
+
+def test_omniglot_is_zero_shot_and_its_seen_drawings_are_new(real_data, tmp_path):
+    task = build("omniglot", Workspace(str(real_data), tmp_path, SMALL, progress=False), 0)
+    assert not classes(task.train) & classes(task.validation)
+    assert classes(task.seen) <= classes(task.train)
+    assert int(task.train.images.extras["drawer"].max()) == 16
+    assert int(task.seen.images.extras["drawer"].min()) == 17
+
+
+def test_the_folds_of_people_are_disjoint_and_cover_all(real_data, tmp_path, monkeypatch):
+    images = Workspace(str(real_data), tmp_path, SMALL).load("cifar10", "test", 500)
+    whole = Part(torch.arange(500)[:, None].float(), images.labels, images)
+    monkeypatch.setattr("benchmarks.tasks.human.features_of", lambda *_: whole)
+    tested = []
+    for fold in range(5):
+        space = Workspace(str(real_data), tmp_path, SMALL, progress=False)
+        task = build("cifar10h-soft", space, fold)
+        ids = [set(p.inputs.flatten().tolist()) for p in (task.train, task.validation, task.test)]
+        assert [len(one) for one in ids] == [300, 100, 100]
+        assert len(set.union(*ids)) == 500
+        tested.append(ids[2])
+        assert torch.allclose(task.train.soft.sum(1), torch.ones(300).double())
+    assert len(set.union(*tested)) == 500
+    counts = task.test.images.extras["cifar10h_counts"].numpy()
+    assert torch.allclose(entropy(task.test), torch.tensor(stats.entropy(counts, axis=1)))
+
+
+def test_batches_of_classes_hold_as_many_of_each():
+    labels = torch.arange(60).repeat(7)
+    part = Part(torch.arange(420).float(), labels)
+    batches = list(Rounds(part, 0, per_class=4))
+    assert len(batches) == BATCHES
+    for x, y in batches:
+        assert len(x.unique()) == BATCH
+        assert (y.unique(return_counts=True)[1] == 4).all()
+    again = list(Rounds(part, 0, per_class=4))
+    assert all(torch.equal(a[0], b[0]) for a, b in zip(batches, again, strict=True))
+
+
+def test_a_class_with_few_gives_what_it_has():
+    part = Part(torch.arange(33 * 2).float(), torch.arange(33).repeat(2))
+    x, y = next(iter(Rounds(part, 0, per_class=4)))
+    assert len(x) == 64
+    assert (y.unique(return_counts=True)[1] == 2).all()
+
+
+def test_a_round_of_few_inputs_repeats_them_in_turn():
+    part = Part(torch.arange(100).float(), torch.zeros(100).long())
+    seen = torch.cat([x for x, _ in Rounds(part, 0)])
+    assert len(seen) == BATCH * BATCHES
+    assert seen.unique(return_counts=True)[1].max() <= -(-BATCH * BATCHES // 100)
+
+
+def test_soft_labels_are_drawn_anew_with_their_probabilities():
+    soft = torch.tensor([[0.8, 0.2], [0.3, 0.7]]).repeat(64, 1)
+    part = Part(torch.tensor([0.0, 1.0]).repeat(64), torch.tensor([0, 1]).repeat(64), soft=soft)
+    x, y = (torch.cat(c) for c in zip(*Rounds(part, 3), strict=True))
+    for kind, share in ((0, 0.2), (1, 0.7)):
+        assert float(y[x == kind].double().mean()) == pytest.approx(share, abs=0.03)
+
+
+def test_parts_that_are_joined_keep_their_classes_apart():
+    one = Part(torch.zeros(2), torch.tensor([0, 3]))
+    assert joined(one, one).labels.tolist() == [0, 3, 4, 7]
+
+
+def test_a_crop_shows_the_kept_share_from_within():
+    ramp = torch.linspace(0, 1, 64).expand(1, 1, 64, 64).repeat(200, 1, 1, 1)
+    kept = kept_shares(200)
+    crops = cropped(ramp, kept)
+    width = crops.amax((1, 2, 3)) - crops.amin((1, 2, 3))
+    assert torch.allclose(width, kept, atol=0.03)
+    assert kept.min() >= 0.25
+    assert abs(float(kept.mean()) - 0.625) < 0.05
+    whole = cropped(ramp[:3], torch.ones(3))
+    assert torch.allclose(whole, ramp[:3], atol=1e-5)
+
+
+def test_what_is_made_is_encoded_once(tmp_path):
+    part = Part(torch.zeros(2, 1, 2, 2), torch.tensor([0, 1]))
+    plain = Task("t", "", part, part, part, {}, torch.nn.Identity)
+    assert plain.made("key", lambda: torch.ones(3)).tolist() == [1, 1, 1]
+    other = dataclasses.replace(plain, encode=lambda key, images: images() + len(key))
+    assert other.made("key", lambda: torch.ones(3)).tolist() == [4, 4, 4]
+
+
+def test_a_digest_stands_for_the_pixels():
+    images = ImageSet(torch.zeros(2, 1, 2, 2), torch.tensor([0, 1]), "a", ("x", "y"))
+    other = ImageSet(torch.ones(2, 1, 2, 2), torch.tensor([0, 1]), "a", ("x", "y"))
+    assert Part.of(images).digest == Part.of(images).digest != Part.of(other).digest
+
+
+def test_dropout_stands_before_linear_maps_and_not_before_normalisation():
+    layers = list(with_dropout(strided_cnn(3), 0.1))
+    after = [type(b) for a, b in pairwise(layers) if isinstance(a, torch.nn.Dropout)]
+    assert after == [torch.nn.Conv2d] * 3 + [torch.nn.Linear]
