@@ -15,18 +15,18 @@ from laplace_metric.report.pictures import Picture, Strip
 FIRST = "laplace"
 HEAVY, SIDE, QUALITY = 1_000, 96, 80
 TITLES = {
-    "certain": "Most certain",
-    "unsure": "Least certain",
-    "credible": "Credible sets",
+    "certain": ("Most certain", "nearest first"),
+    "unsure": ("Least certain", "nearest first"),
+    "credible": ("95 % credible sets: clear queries, then disputed ones", "some of the set"),
 }
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """Strips of one method, titled."""
+    """Strips of one method: a title, what stands beside the queries, the strips."""
 
     method: str
-    strips: list[tuple[str, list[Strip]]]
+    strips: list[tuple[str, str, list[Strip]]]
 
 
 def gallery(part: Part) -> Gallery | None:
@@ -36,7 +36,7 @@ def gallery(part: Part) -> Gallery | None:
         return None
     method = FIRST if FIRST in there else next(iter(there))
     found = [
-        (TITLES.get(kind, kind), [_strip(one) for one in strips])
+        (*TITLES.get(kind, (kind, "")), [_strip(one) for one in strips])
         for kind, strips in there[method].items()
         if strips
     ]

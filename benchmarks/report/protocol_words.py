@@ -33,7 +33,8 @@ WORDS = {
     ),
     "fewshot": Words(
         "A few examples of the new classes",
-        "What do 0 to 10 examples of each new class add to the uncertainty, and to retrieval?",
+        "What does training on with a few examples of new classes do for others, in retrieval "
+        "and in uncertainty?",
         "r_auroc 5 shots",
     ),
     "human": Words(

@@ -7,7 +7,15 @@ from laplace_metric.plots import STYLES, Style
 
 PREFERRED = ("laplace", "laplace, tuned", "k-nn distance", "deep ensemble",
              "metric learning, 1/norm")  # fmt: skip
-SPARE = ("mc dropout", "laplace, kronecker", "mcinfonce", "cross-entropy", "infonce, 1/norm")
+SPARE = (
+    "1/norm",
+    "laplace, diagonal",
+    "mc dropout",
+    "mahalanobis",
+    "mcinfonce",
+    "cross-entropy",
+    "infonce, 1/norm",
+)
 """Taken where a preferred one was not run."""
 GROUPS = ("laplace", "embedding", "detector", "sampled", "amortised", "classifier")
 

@@ -17,7 +17,7 @@ from benchmarks.report.reading import Part, known, summary
 from laplace_metric.plots import Style
 
 STEPS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
-START, MEAN = "severity ", "severity mean"
+START, MEAN, POOLED = "severity ", "severity mean", "severity pooled"
 ANCHORS = {-1.0: (178, 84, 26), 0.0: (244, 244, 244), 1.0: (32, 97, 158)}
 """Orange to grey to blue, told apart by every common kind of colour blindness."""
 Colour = tuple[int, int, int]
@@ -34,7 +34,7 @@ class Heat:
 
 def keys(part: Part) -> list[str]:
     """Metrics of the heat map, their mean last."""
-    found = [key for key in part.metrics if key.startswith(START)]
+    found = [key for key in part.metrics if key.startswith(START) and key != POOLED]
     return sorted(found, key=lambda key: key == MEAN) if len(found) > 1 else []
 
 

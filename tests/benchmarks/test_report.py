@@ -197,14 +197,18 @@ def test_few_shots_become_curves(record):
 
 
 def test_severities_become_a_heat_map(record):
-    part = Part(renamed(record, "corruption", ["severity mean", "severity snow"]), TASK)
+    part = Part(
+        renamed(record, "corruption", ["severity mean", "severity snow", "severity pooled"]), TASK
+    )
     found = severity.heat(part)
     assert found.columns == ["snow", "mean"]
     assert [name for name, _ in found.lines] == SIX
     assert all(len(line) == 2 for _, line in found.lines)
     html = render([part.record])
     assert 'class="wide heat"' in html
-    assert ">severity snow<" not in html  # only in the heat map
+    columns = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', html)
+    assert any(name.startswith("severity, mean") for name in columns)
+    assert not any("snow" in name and "<span>" not in name for name in columns)  # in the map only
     assert severity.heat(Part(record, TASK)) is None
 
 
@@ -291,6 +295,9 @@ def test_negative_and_unknown_metrics(record):
         record, TASK, ["crop rank", "sharpness"]
     )
     assert described("sharpness").direction == 0
+    assert described("severity snow") == described("severity")._replace(name="severity snow")
+    assert described("severity pooled").name == "severity, all images"
+    assert described("k-nn+u auroc mnist").name == "k-nn+u AUROC mnist"
     assert cells.cell(summary(record["rows"][:1], "crop rank")).text == "\u22120.250"
 
 
