@@ -59,7 +59,7 @@ def _crowded(part: Part, keys: Sequence[str], bold: dict[str, list[str]]) -> str
     none = [described(k).name for k in keys if compared.get(k, {}).get("leaders") and not bold[k]]
     if not none:
         return ""
-    return f"Nothing is bold where that holds for more than half of them: {', '.join(none)}."
+    return f"Nothing is bold where that holds for more than half of them: {'; '.join(none)}."
 
 
 def cost(part: Part) -> Table:

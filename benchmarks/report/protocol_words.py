@@ -21,8 +21,9 @@ WORDS = {
         "r_auroc",
     ),
     "pretrained": Words(
-        "Large frozen encoders",
-        "The same questions for a small head on a published encoder that stays as it is.",
+        "Published encoders as they come",
+        "The same questions without any training: a linear layer that starts as the identity is "
+        "all that methods are fitted on.",
         "r_auroc",
     ),
     "url": Words(

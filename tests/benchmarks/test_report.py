@@ -142,7 +142,7 @@ def test_nothing_is_bold_where_more_than_half_lead(record):
     assert "more than half of them: ECE." in render([record])
     comparison["leaders"] = SIX[:4]
     assert Part(record, TASK).bold("r_auroc") == []
-    assert "more than half of them: R-AUROC, ECE." in render([record])
+    assert "more than half of them: R-AUROC; ECE." in render([record])
 
 
 def test_numbers_are_means_with_standard_errors(record):
@@ -259,6 +259,7 @@ def noisy_png():
 
 def test_axes_have_round_ticks_inside():
     assert Axis("", 0.683, 1.01).ticks() == [0.7, 0.8, 0.9, 1.0]
+    assert Axis("", 4e-3, 7.5e-3, log=True).ticks() == [0.004, 0.005, 0.007]
     assert Axis("", 1e-3, 2e3, log=True).ticks() == [1e-3, 1e-2, 0.1, 1, 10, 100, 1000]
     for axis in (around("", [0.5, 0.5]), around("", []), around("", [math.nan, 3.0], log=True)):
         assert axis.low < axis.high

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 STEPS = (1, 2, 2.5, 5, 10)
+DECADE = {8: (1, 1.5, 2, 3, 4, 5, 7), 300: (1, 2, 5), math.inf: (1,)}
+"""High over low, below which a logarithmic axis has these ticks in each decade."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,8 @@ class Axis:
 
     def _decades(self) -> list[float]:
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        several = self.high < 300 * self.low
-        found = [m * 10.0**p for p in powers for m in ((1, 2, 5) if several else (1,))]
+        steps = next(steps for ratio, steps in DECADE.items() if self.high < ratio * self.low)
+        found = [float(f"{m}e{p}") for p in powers for m in steps]
         return [x for x in found if self.low <= x <= self.high]
 
     def text(self, value: float) -> str:
