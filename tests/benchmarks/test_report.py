@@ -405,6 +405,15 @@ def test_nothing_to_report_is_one_line(words, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
+def test_runs_of_a_method_that_is_no_more_are_named(cache, record, capsys):
+    store = Store(cache / "runs-smoke")
+    store.write({**record["rows"][0], "method": "old"}, "lam", TASK, "old", 0)
+    options = ["--cache", str(cache), "--json", str(cache / "j"), "--out", str(cache / "p.html")]
+    assert command.main(["report", *options]) == 2
+    assert "are no more: old. Delete" in capsys.readouterr().out
+    assert not (cache / "j").exists()
+
+
 def test_protocols_still_come_first(capsys):
     assert command.parser().parse_args(["lam", "url"]).protocols == ["lam", "url"]
     with pytest.raises(SystemExit):
