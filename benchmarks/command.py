@@ -1,8 +1,9 @@
-"""The command line of the benchmarks."""
+"""The command line of the benchmarks: run protocols, or ``report`` on finished runs."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from benchmarks.engine.runner import Job, Runner
 from benchmarks.methods import METHODS
 from benchmarks.protocols import PROTOCOLS
+from benchmarks.report import command as report
 from benchmarks.sizes import SIZES
 from benchmarks.tasks import TASKS, Workspace
 from laplace_metric.errors import LaplaceMetricError, LaplaceMetricWarning
@@ -20,7 +22,10 @@ from laplace_metric.errors import LaplaceMetricError, LaplaceMetricWarning
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, and say in a line what the user can mend."""
-    options = parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if words[:1] == ["report"]:
+        return report.main(words[1:])
+    options = parser().parse_args(words)
     warnings.simplefilter("ignore", LaplaceMetricWarning)  # clipped curvature and the like
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     space = Workspace(
@@ -53,8 +58,13 @@ def chosen(job: Job, options: argparse.Namespace) -> bool:
 
 def parser() -> argparse.ArgumentParser:
     """Its options."""
-    found = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    found.add_argument("protocols", nargs="+", choices=PROTOCOLS, metavar="PROTOCOL")
+    found = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Run protocols; what is finished is kept and not repeated.",
+        epilog="`python -m benchmarks report --help`: JSON and a page of finished runs.",
+    )
+    names = ", ".join(PROTOCOLS)
+    found.add_argument("protocols", nargs="+", choices=PROTOCOLS, metavar="PROTOCOL", help=names)
     found.add_argument("--size", choices=SIZES, default="smoke")
     found.add_argument("--data", help="folder of the image sets (or LAPLACE_METRIC_DATA)")
     found.add_argument("--cache", type=Path, default=Path("benchmark-cache"))

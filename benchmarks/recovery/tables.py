@@ -20,9 +20,17 @@ PRINTED = {  # location error / rank, certainty (spread for other families) erro
 }
 
 
+HEADER = ("posterior, loss", "location error", "rank", "certainty error", "rank", "spread error",
+          "rank", "median kappa", "printed")  # fmt: skip
+
+
 def recovered() -> str:
     """Location and certainty: RMSE (MAE) and rank correlation, mean over the seeds."""
-    rows = read_record("recovery")["rows"]
+    return markdown(HEADER, cells(read_record("recovery")["rows"]))
+
+
+def cells(rows: list[Row]) -> list[list[str]]:
+    """The lines of the table."""
     kinds = dict.fromkeys((row["setting"], row["loss"]) for row in rows)
     lines = []
     for setting, loss in kinds:
@@ -31,8 +39,7 @@ def recovered() -> str:
         lines.append([f"{setting}, {loss}", *numbers(of), printed])
         for name in [key for key in of[0] if key.startswith("laplace ")]:
             lines.append([f"{setting}, post-hoc {name}", *numbers([row[name] for row in of]), ""])
-    header = ["posterior, loss", "location error", "rank", "certainty error", "rank"]
-    return markdown([*header, "spread error", "rank", "median kappa", "printed"], lines)
+    return lines
 
 
 def numbers(rows: list[Row]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from benchmarks.environment import environment
 from benchmarks.methods import METHODS
 from benchmarks.report.metrics import metric
 from benchmarks.report.statistics import Row, difference, leaders
+from laplace_metric.errors import InputError
 from laplace_metric.report import write_atomically
 
 REFERENCE = "laplace"
@@ -20,10 +22,13 @@ REFERENCE = "laplace"
 def collect(store: Store, protocol: str, size: str) -> dict[str, Any]:
     """Rows without their replicates, the trials, and the comparisons that replicates allow."""
     order = list(METHODS)
-    rows = sorted(
-        store.starting_with(protocol),
-        key=lambda row: (row["task"], order.index(row["method"]), row["seed"]),
-    )
+    rows = list(store.starting_with(protocol))
+    if gone := sorted({row["method"] for row in rows} - METHODS.keys()):
+        raise InputError(
+            f"{store.folder} holds {protocol} runs of methods that are no more: {'; '.join(gone)}. "
+            "Delete them, or use another --cache."
+        )
+    rows.sort(key=lambda row: (row["task"], order.index(row["method"]), row["seed"]))
     tasks = dict.fromkeys(row["task"] for row in rows)
     environments = [row.pop("environment") for row in rows]
     return {
@@ -66,8 +71,9 @@ def _names(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(row["method"] for row in rows))
 
 
-def _short(found: dict[str, float]) -> dict[str, float]:
-    return {name: round(value, 4) for name, value in found.items()}
+def _short(found: dict[str, float]) -> dict[str, float | None]:
+    """Rounded; null where undefined, for JSON has no NaN."""
+    return {name: round(x, 4) if math.isfinite(x) else None for name, x in found.items()}
 
 
 def light(row: Row) -> Row:

@@ -44,6 +44,30 @@ METRICS = {
         "AUROC new classes", 1, "chance that an image of a new class is less certain than one of "
         "a training class",
     ),
+    "entropy rank": Metric(
+        "entropy rank", 1, "rank correlation of the uncertainty with how much people disagree"
+    ),
+    "severity": Metric(
+        "severity", 1, "rank correlation of the mean uncertainty with the severity of a corruption"
+    ),
+    "severity mean": Metric(
+        "severity, mean", 1, "its mean over the types of corruption"
+    ),
+    "severity pooled": Metric(
+        "severity, all images", 1, "the same over all images instead of their means"
+    ),
+    "probe accuracy": Metric("probe accuracy", 1, "of a linear classifier of the embeddings"),
+    "failure auroc": Metric(
+        "failure AUROC", 1, "chance that an error of the linear classifier is less certain than "
+        "a right answer",
+    ),
+    "failure p": Metric("failure p", -1, "Mann-Whitney's one-sided p-value of the same"),
+    "k-nn auroc": Metric(
+        "k-nn AUROC", 1, "chance that a strange input is farther from the training items"
+    ),
+    "k-nn+u auroc": Metric(
+        "k-nn+u AUROC", 1, "the same with the uncertainty as one more coordinate"
+    ),
 }  # fmt: skip
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
@@ -51,14 +52,18 @@ def render(report: Report) -> str:
 
 @cache
 def _template() -> Template:
-    environment = Environment(
-        loader=PackageLoader("laplace_metric.report", "."),
+    return templates().get_template("report.html.j2")
+
+
+def templates(*folders: Path) -> Environment:
+    """Templates of these folders, and the look and the parts that pages share."""
+    return Environment(
+        loader=FileSystemLoader([*folders, Path(__file__).parent]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2")
 
 
 def _panel(section: Section, prefix: str, highlight: str) -> Panel:

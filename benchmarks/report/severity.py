@@ -1,0 +1,89 @@
+"""How uncertainty follows the severity of corruptions: a heat map and curves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from benchmarks.report.curve_charts import curves
+from benchmarks.report.draw.chart import Chart
+from benchmarks.report.draw.frame import Frame
+from benchmarks.report.draw.lines import Series, line_chart
+from benchmarks.report.draw.scale import Axis, around
+from benchmarks.report.reading import Part, known, summary
+from laplace_metric.plots import Style
+
+STEPS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
+START, MEAN, POOLED = "severity ", "severity mean", "severity pooled"
+ANCHORS = {-1.0: (178, 84, 26), 0.0: (244, 244, 244), 1.0: (32, 97, 158)}
+"""Orange to grey to blue, told apart by every common kind of colour blindness."""
+Colour = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A coloured table; cells are text, ground and ink."""
+
+    keys: list[str]
+    columns: list[str]
+    lines: list[tuple[str, list[tuple[str, str, str]]]]
+
+
+def keys(part: Part) -> list[str]:
+    """Metrics of the heat map, their mean last."""
+    found = [key for key in part.metrics if key.startswith(START) and key != POOLED]
+    return sorted(found, key=lambda key: key == MEAN) if len(found) > 1 else []
+
+
+def heat(part: Part) -> Heat | None:
+    """Methods by corruption types."""
+    found = keys(part)
+    lines = [
+        (name, [_cell(summary(rows, key).mean) for key in found])
+        for name, rows in part.methods.items()
+    ]
+    names = [key.removeprefix(START).replace("_", " ") for key in found]
+    return Heat(found, names, lines) if found else None
+
+
+def _cell(value: float) -> tuple[str, str, str]:
+    if not known(value):
+        return "n/a", "transparent", "inherit"
+    ground = colour(value)
+    return f"{value:.2f}".replace("-", "\u2212"), "rgb({},{},{})".format(*ground), ink(ground)
+
+
+def colour(value: float) -> Colour:
+    """Of a rank correlation, -1 to 1."""
+    value = min(1.0, max(-1.0, value))
+    middle, end = ANCHORS[0.0], ANCHORS[math.copysign(1.0, value)]
+    red, green, blue = (round(m + abs(value) * (e - m)) for m, e in zip(middle, end, strict=True))
+    return red, green, blue
+
+
+def ink(ground: Colour) -> str:
+    """Black or white, whichever stands out more."""
+    linear = [(c / 255) ** 2.2 for c in ground]
+    light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "#000" if light > 0.18 else "#fff"
+
+
+def growth(part: Part, styles: Mapping[str, Style]) -> list[Chart]:
+    """Mean uncertainty over all types, as a share of each method's own range."""
+    found = curves(part, styles, "severity")
+    lines = []
+    for name, types in found.items():
+        mean = np.nanmean(np.array(list(types.values()), dtype=np.float64), axis=0)
+        span = float(np.ptp(mean)) or 1.0
+        y = [float(v) for v in (mean - mean[0]) / span]
+        lines.append(Series(name, styles[name], list(range(len(y))), y, sizes=[0.8] * len(y)))
+    if not lines:
+        return []
+    y_axis = around("change in own range", [value for one in lines for value in one.y])
+    frame = Frame(Axis("severity (0: the clean pictures)", -0.1, 5.1, marks=STEPS), y_axis)
+    chart = line_chart("Mean over all types", f"{part.task}: uncertainty by severity", frame, lines)
+    how = "Mean uncertainty minus that of clean pictures, on each method's own range."
+    return [replace(chart, how=how, good="a steady climb from the first step on.")]

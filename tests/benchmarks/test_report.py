@@ -1,0 +1,421 @@
+"""The page, tables and figures of collected runs, from a trimmed record of real runs on digits."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import random
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import command
+from benchmarks.engine.store import Store
+from benchmarks.records import read_record
+from benchmarks.report import cells, figures, severity, shots
+from benchmarks.report.collect import _short, collect, write
+from benchmarks.report.draw.frame import Frame
+from benchmarks.report.draw.plane import spread
+from benchmarks.report.draw.scale import Axis, around
+from benchmarks.report.gallery import lighter
+from benchmarks.report.markdown_tables import cost_table, quality_table
+from benchmarks.report.page import render
+from benchmarks.report.reading import Part, described, summary
+from benchmarks.report.series import chosen
+from benchmarks.report.statistics import difference, leaders
+
+DATA = Path(__file__).parent / "data" / "lam.json"
+TASK = "digits"
+SIX = ["metric learning, 1/norm", "laplace", "laplace, tuned", "k-nn distance", "deep ensemble",
+       "mcinfonce"]  # fmt: skip
+
+
+@pytest.fixture
+def record():
+    return json.loads(DATA.read_text())
+
+
+def renamed(record, protocol, names):
+    """The record as if another protocol had given these names to the numbers of R-AUROC."""
+    found = copy.deepcopy(record)
+    found["protocol"] = protocol
+    for row in found["rows"]:
+        row["metrics"] |= {name: dict(row["metrics"]["r_auroc"]) for name in names}
+    return found
+
+
+class Page(HTMLParser):
+    """Tags with their attributes; fails where one is not closed."""
+
+    VOID = ("meta", "img", "br", "hr")
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open = [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def row_of(html, method):
+    """The first table row of a method, as text of its cells."""
+    found = re.search(rf'<tr><th scope="row">{re.escape(method)}</th>(.*?)</tr>', html)
+    return re.findall(r"<td(.*?)</td>", found[1])
+
+
+def test_the_page_is_whole_and_asks_for_nothing(record):
+    html = render([record, read_record("recovery")])
+    page = Page(html)
+    requested = [
+        value
+        for _, attributes in page.tags
+        for name, value in attributes.items()
+        if name in ("src", "href", "xlink:href", "srcset", "data", "poster", "action")
+    ]
+    assert requested
+    assert all(value.startswith(("#", "data:image/")) for value in requested)
+    assert "http:" not in html
+    assert "https:" not in html
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "object"}
+    assert not re.search(r"@import|url\(", html)
+    assert "default-src 'none'" in html
+    assert "prefers-color-scheme: dark" in html
+    assert len(html) < 200_000
+
+
+def test_links_of_the_contents_lead_somewhere_and_ids_are_unique(record):
+    page = Page(render([record, renamed(record, "url", [])]))
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    links = [attributes["href"][1:] for tag, attributes in page.tags if tag == "a"]
+    assert len(ids) == len(set(ids))
+    assert {"lam", "lam-0", "url", "url-0", "top"} <= set(links) <= set(ids)
+
+
+def test_every_chart_is_read_out_and_explained(record):
+    html = render([record])
+    drawn = [a for tag, a in Page(html).tags if tag == "svg" and a.get("class") == "plot"]
+    # forest, plane, sparsification, risk, reliability, ROC, four histograms
+    assert len(drawn) == 10
+    assert all(a["role"] == "img" and a["aria-label"].startswith(TASK) for a in drawn)
+    assert html.count('<p class="how">') == len(drawn) == html.count("<b>Good:</b>") - 1
+    assert "nan" not in re.sub(r"base64,[^\"]*", "", html)
+
+
+def test_missing_protocols_are_left_out(record):
+    html = render([record])
+    assert 'id="lam"' in html
+    assert not re.search('id="(url|fewshot|human|corruption|pretrained|recovery)"', html)
+    empty = {**record, "protocol": "url", "rows": []}
+    assert 'id="url"' not in render([record, empty])
+    assert "Posteriors that are known" in render([read_record("recovery")])
+
+
+def test_only_leaders_are_bold(record):
+    html = render([record])
+    keys = list(dict.fromkeys(key for row in record["rows"] for key in row["metrics"]))
+    for method in SIX:
+        found = row_of(html, method)[1:]  # after the seeds
+        for key, text in zip(keys, found, strict=True):
+            near = record["comparisons"][TASK][key]["leaders"]
+            crowded = key == "ece"  # three of the four that have votes
+            assert ('class="best"' in text) == (method in near and not crowded), (method, key)
+
+
+def test_nothing_is_bold_where_more_than_half_lead(record):
+    comparison = record["comparisons"][TASK]["r_auroc"]
+    comparison["leaders"] = SIX[:3]
+    assert Part(record, TASK).bold("r_auroc") == SIX[:3]
+    assert "more than half of them: ECE." in render([record])
+    comparison["leaders"] = SIX[:4]
+    assert Part(record, TASK).bold("r_auroc") == []
+    assert "more than half of them: R-AUROC; ECE." in render([record])
+
+
+def test_numbers_are_means_with_standard_errors(record):
+    for row in record["rows"]:
+        row["metrics"]["r_auroc"] = {"value": 0.7 + 0.1 * row["seed"], "low": 0.6, "high": 0.9}
+    seeds, *found = row_of(render([record]), "laplace")
+    assert "<span>2</span>" in seeds
+    assert found[2] == "><span>0.750</span><small>± 0.050</small>"
+    record["rows"] = [row for row in record["rows"] if row["seed"] == 0]
+    assert (
+        row_of(render([record]), "laplace")[3] == "><span>0.700</span><small>0.600 to 0.900</small>"
+    )
+
+
+@pytest.mark.parametrize("nothing", [None, math.nan])
+def test_what_is_undefined_is_shown_as_such(record, nothing):
+    for row in record["rows"]:
+        if row["method"] == "laplace":
+            row["metrics"]["r_auroc"] = {"value": nothing}
+        row["cost"]["fit"]["peak_mb"] = nothing
+        for curve in row["curves"].get("roc", {}).values():
+            curve["tpr"][3] = nothing
+    for ends in record["comparisons"][TASK]["r_auroc"]["laplace minus"].values():
+        ends["low"] = nothing
+    html = render([record])
+    assert "<span>n/a</span>" in row_of(html, "laplace")[3]
+    assert "nan" not in re.sub(r"base64,[^\"]*", "", html)
+    assert "r_auroc" not in quality_table(record, TASK, ["r_auroc"])
+    assert "| laplace | n/a |" in quality_table(record, TASK, ["r_auroc"])
+    assert "laplace minus" not in html
+
+
+def test_a_metric_of_no_method_leaves_its_charts_out(record):
+    for row in record["rows"]:
+        row["metrics"] = {"recall@1": {"value": None}}
+    record["comparisons"] = {}
+    html = render([record])
+    assert "against cost" not in html
+    assert html.count("<span>n/a</span>") >= len(SIX)
+
+
+def test_few_shots_become_curves(record):
+    keys = [f"r_auroc {n} shots" for n in (0, 1, 2, 5, 10)]
+    part = Part(renamed(record, "fewshot", keys[::-1]), TASK)
+    assert list(shots.families(part)["r_auroc"].items()) == list(
+        zip((0, 1, 2, 5, 10), keys, strict=True)
+    )
+    (chart,) = shots.charts(part, chosen(part, "r_auroc 5 shots"))
+    assert chart.title == "R-AUROC"
+    assert len(chart.legend) == 6
+    assert [key for key in shots.ordered(part) if "shots" in key][:2] == [keys[-1], keys[-2]]
+
+
+def test_severities_become_a_heat_map(record):
+    part = Part(
+        renamed(record, "corruption", ["severity mean", "severity snow", "severity pooled"]), TASK
+    )
+    found = severity.heat(part)
+    assert found.columns == ["snow", "mean"]
+    assert [name for name, _ in found.lines] == SIX
+    assert all(len(line) == 2 for _, line in found.lines)
+    html = render([part.record])
+    assert 'class="wide heat"' in html
+    columns = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', html)
+    assert any(name.startswith("severity, mean") for name in columns)
+    assert not any("snow" in name and "<span>" not in name for name in columns)  # in the map only
+    assert severity.heat(Part(record, TASK)) is None
+
+
+def test_the_colours_of_the_heat_map():
+    assert [severity.colour(v) for v in (-1.0, 0.0, 1.0, 7.0)] == [
+        (178, 84, 26), (244, 244, 244), (32, 97, 158), (32, 97, 158)
+    ]  # fmt: skip
+    for value in np.linspace(-1, 1, 21):
+        ground = severity.colour(float(value))
+        light, text = (luminance(c) for c in (ground, (0,) * 3 if severity.ink(ground) == "#000"
+                                              else (255,) * 3))  # fmt: skip
+        assert (max(light, text) + 0.05) / (min(light, text) + 0.05) > 4.4  # readable (WCAG)
+
+
+def luminance(colour):
+    linear = [(c / 255 / 12.92) if c < 11 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in colour]
+    return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_methods_keep_their_look_whatever_was_run(record):
+    part = Part(record, TASK)
+    fewer = Part({**record, "rows": [r for r in record["rows"] if r["method"] != "laplace"]}, TASK)
+    all_of, some = chosen(part, "r_auroc"), chosen(fewer, "r_auroc")
+    assert list(all_of) == ["laplace", "laplace, tuned", "k-nn distance", "deep ensemble",
+                            "metric learning, 1/norm", "mcinfonce"]  # fmt: skip
+    assert len({style.colour for style in all_of.values()}) == 6
+    assert some["k-nn distance"] == all_of["k-nn distance"]
+
+
+def test_pictures_are_shown_and_made_light(record):
+    html = render([record])
+    images = [a for tag, a in Page(html).tags if tag == "img"]
+    assert len(images) == 10  # a query and four neighbours at each end
+    uri = record["rows"][2]["pictures"]["certain"][0]["pictures"][0]["uri"]
+    assert lighter(uri) == uri  # a hundred bytes stay as they are
+    figure = noisy_png()
+    assert lighter(figure).startswith("data:image/webp;base64,")
+    assert len(lighter(figure)) < len(figure) / 2
+
+
+def noisy_png():
+    import torch
+
+    from laplace_metric.report.pictures import data_uri
+
+    return data_uri(torch.rand(3, 64, 64, generator=torch.Generator().manual_seed(0)))
+
+
+def test_axes_have_round_ticks_inside():
+    assert Axis("", 0.683, 1.01).ticks() == [0.7, 0.8, 0.9, 1.0]
+    assert Axis("", 4e-3, 7.5e-3, log=True).ticks() == [0.004, 0.005, 0.007]
+    assert Axis("", 1e-3, 2e3, log=True).ticks() == [1e-3, 1e-2, 0.1, 1, 10, 100, 1000]
+    for axis in (around("", [0.5, 0.5]), around("", []), around("", [math.nan, 3.0], log=True)):
+        assert axis.low < axis.high
+        assert all(axis.low <= tick <= axis.high for tick in axis.ticks())
+
+
+def test_numbers_of_the_plane_keep_apart():
+    frame = Frame(Axis("", 0.0, 1.0), Axis("", 0.0, 1.0))
+    points = frame.points([0.5] * 4 + [0.52, 0.9], [0.5, 0.5, 0.51, 0.49, 0.5, 0.2])
+    places = spread(points, frame)
+    for i, (x, y) in enumerate(places):
+        others = places[:i] + places[i + 1 :]
+        assert all(abs(x - a) > 12 or abs(y - b) > 10 for a, b in others)
+
+
+def test_markdown_tables(record):
+    comparison = record["comparisons"][TASK]["r_auroc"]["leaders"]
+    text = quality_table(record, TASK, ["r_auroc", "ece"], ["laplace", *comparison])
+    header, _, laplace, best = text.splitlines()
+    assert header == "| method | R-AUROC ↑ | ECE ↓ |"
+    found = summary(Part(record, TASK).methods["laplace"], "r_auroc")
+    words = f"{found.mean:.3f} ± {found.error:.3f}".replace("0.", ".")
+    assert laplace.startswith(f"| laplace | {words} | .")
+    assert best.startswith("| k-nn distance | **.")
+    assert best.endswith("** | n/a |")
+    assert len(cost_table(record, TASK).splitlines()) == 2 + len(SIX)
+
+
+def test_negative_and_unknown_metrics(record):
+    for row in record["rows"]:
+        row["metrics"]["crop rank"] = {"value": -0.25}
+        row["metrics"]["sharpness"] = {"value": 12.5}
+    assert "| -.250 ± .000 | 12.500 ± .000 |" in quality_table(
+        record, TASK, ["crop rank", "sharpness"]
+    )
+    assert described("sharpness").direction == 0
+    assert described("severity snow") == described("severity")._replace(name="severity snow")
+    assert described("severity pooled").name == "severity, all images"
+    assert described("k-nn+u auroc mnist").name == "k-nn+u AUROC mnist"
+    assert cells.cell(summary(record["rows"][:1], "crop rank")).text == "\u22120.250"
+
+
+def test_figures(record, tmp_path):
+    both = renamed(record, "corruption", ["severity snow", "severity mean"])
+    for name, content in (("lam", record), ("corruption", both)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    written = figures.write(tmp_path, tmp_path)
+    assert [path.name for path in written] == ["lam.png", "corruption.png", "cost.png"]
+    assert all(path.read_bytes()[:4] == b"\x89PNG" for path in written)
+    assert all(path.stat().st_size < 120_000 for path in written)
+
+
+# --- statistics ---------------------------------------------------------------------------------
+
+
+def runs(method, replicates, values=None):
+    """Rows of a method: a list of replicates for each seed."""
+    values = values or [float(np.mean(found)) for found in replicates]
+    return [
+        {"method": method, "seed": seed,
+         "metrics": {"m": {"value": value, "replicates": list(found)}}}
+        for seed, (found, value) in enumerate(zip(replicates, values, strict=True))
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def drawn():
+    """Differences whose spread comes from seeds and queries alike: [seed, replicate]."""
+    noise = np.random.default_rng(1).normal(0, 0.08, (3, 40))
+    return np.array([[-0.05], [0.05], [0.15]]) + noise
+
+
+def test_the_interval_is_that_of_a_brute_force_bootstrap(drawn):
+    found = difference(runs("a", drawn), runs("b", np.zeros_like(drawn)), "m")
+    rng, means = random.Random(0), []
+    for _ in range(20_000):
+        seeds = [rng.randrange(3) for _ in range(3)]
+        means.append(sum(drawn[seed][rng.randrange(40)] for seed in seeds) / 3)
+    low, high = np.quantile(means, [0.025, 0.975])
+    assert found["low"] == pytest.approx(low, abs=0.06 * (high - low))
+    assert found["high"] == pytest.approx(high, abs=0.06 * (high - low))
+    assert found["difference"] == pytest.approx(drawn.mean())
+
+
+def test_identical_methods_cannot_be_told_apart_and_distant_ones_can(drawn):
+    same = difference(runs("a", drawn), runs("b", drawn), "m")
+    assert (same["difference"], same["low"], same["high"]) == (0.0, 0.0, 0.0)
+    apart = difference(runs("a", drawn + 1), runs("b", drawn), "m")
+    assert apart["low"] == pytest.approx(1) == apart["high"]  # the resamples are paired
+    of = {"a": runs("a", drawn + 1), "b": runs("b", drawn), "c": runs("c", drawn + 1)}
+    assert leaders(of, "m", higher=True) == ("a", ["a", "c"])
+    assert leaders(of, "m", higher=False) == ("b", ["b"])
+
+
+def test_only_common_seeds_are_compared(drawn):
+    first, second = runs("a", drawn), runs("b", drawn)[1:]
+    assert difference(first, second, "m") == {"difference": 0.0, "low": 0.0, "high": 0.0}
+    assert difference(first[:1], second, "m") == {}
+    assert leaders({"a": []}, "m", higher=True) == ("", [])
+
+
+def test_undefined_differences_become_null():
+    assert _short({"low": math.nan, "high": 0.123456}) == {"low": None, "high": 0.1235}
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(record, tmp_path):
+    """A cache with the runs of the record, as the runner leaves them."""
+    store = Store(tmp_path / "runs-smoke")
+    for row in record["rows"]:
+        whole = {**row, "size": record["settings"], "environment": record["environment"]}
+        store.write(whole, "lam", TASK, row["method"], row["seed"])
+    for one in record["tuned"]:
+        store.write(one, "tuned", one["task"], one["method"])
+    return tmp_path
+
+
+def test_the_command_collects_and_renders(cache, capsys):
+    where = ["--json", str(cache / "json"), "--out", str(cache / "page.html")]
+    assert command.main(["report", "--cache", str(cache), *where]) == 0
+    assert [path.name for path in (cache / "json").iterdir()] == ["lam.json"]
+    page = (cache / "page.html").read_text()
+    assert 'id="lam"' in page
+    (cache / "page.html").unlink()
+    assert command.main(["report", "--from-json", *where]) == 0
+    assert (cache / "page.html").read_text() == page
+    assert f"lam.json: {2 * len(SIX)} runs" in capsys.readouterr().out
+
+
+def test_a_collected_record_survives_writing(cache, tmp_path):
+    content = collect(Store(cache / "runs-smoke"), "lam", "smoke")
+    write(content, tmp_path / "lam.json")
+    assert render([json.loads((tmp_path / "lam.json").read_text())]) == render([content])
+
+
+@pytest.mark.parametrize("words", [["--cache", "no"], ["--from-json", "--json", "no"]])
+def test_nothing_to_report_is_one_line(words, tmp_path, capsys):
+    assert command.main(["report", *words, "--out", str(tmp_path / "page.html")]) == 2
+    assert capsys.readouterr().out.startswith("error: no")
+    assert not list(tmp_path.iterdir())
+
+
+def test_runs_of_a_method_that_is_no_more_are_named(cache, record, capsys):
+    store = Store(cache / "runs-smoke")
+    store.write({**record["rows"][0], "method": "old"}, "lam", TASK, "old", 0)
+    options = ["--cache", str(cache), "--json", str(cache / "j"), "--out", str(cache / "p.html")]
+    assert command.main(["report", *options]) == 2
+    assert "are no more: old. Delete" in capsys.readouterr().out
+    assert not (cache / "j").exists()
+
+
+def test_protocols_still_come_first(capsys):
+    assert command.parser().parse_args(["lam", "url"]).protocols == ["lam", "url"]
+    with pytest.raises(SystemExit):
+        command.main(["--help"])
+    assert "report --help" in capsys.readouterr().out
