@@ -1,8 +1,9 @@
 """Means over seeds, paired differences, and which methods the data cannot tell from the best.
 
 A metric of a run has bootstrap replicates over its queries; those of two methods with the same
-seed come from the same resamples. A paired difference is resampled on two levels: seeds with
-replacement and, within each, replicates (Davison & Hinkley 1997, section 3.8).
+seed come from the same resamples. A paired difference is
+resampled on two levels: seeds with replacement, and one replicate for all of them, since most
+tasks ask the same queries with every seed (Davison & Hinkley 1997, section 3.8).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def difference(first: Sequence[Row], second: Sequence[Row], metric: str) -> dict
     apart = np.stack([a[seed] - b[seed] for seed in seeds])
     generator = np.random.default_rng(0)
     chosen = generator.integers(len(seeds), size=(DRAWS, len(seeds)))
-    within = generator.integers(apart.shape[1], size=(DRAWS, len(seeds)))
+    within = generator.integers(apart.shape[1], size=(DRAWS, 1))
     low, high = np.nanquantile(np.nanmean(apart[chosen, within], axis=1), [0.025, 0.975])
     point = {row["seed"]: row["metrics"][metric]["value"] for row in (*first, *second)}
     means = [_value(first, s, metric) - _value(second, s, metric) for s in seeds if s in point]

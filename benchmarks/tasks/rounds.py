@@ -11,15 +11,15 @@ from benchmarks.tasks.task import Part
 
 BATCH = 128
 BATCHES = 20
-"""Batches of a round."""
+"""Batches of a round; more where classes are so many that not all would be shown."""
 
 
 class Rounds:
     """Every time it is gone through: other random inputs, in batches of 128.
 
     With ``per_class`` a batch has so many inputs of each of its classes (fewer where a class has
-    fewer), else rows are drawn without looking. Soft labels are drawn anew for every batch, so
-    that two inputs are positive with probability ``p . p'``.
+    fewer) and a round shows every class, else rows are drawn without looking. Soft labels are drawn
+    anew for every batch, so that two inputs are positive with probability ``p . p'``.
     """
 
     def __init__(self, part: Part, seed: int, per_class: int | None = None) -> None:
@@ -33,7 +33,9 @@ class Rounds:
             yield self.part.read(rows), self._labels(rows)
 
     def __len__(self) -> int:
-        return BATCHES
+        if self.per_class is None:
+            return BATCHES
+        return max(BATCHES, -(-len(self.counts) // (BATCH // self.per_class)))
 
     def _rows(self) -> Iterator[Tensor]:
         if self.per_class is None:
@@ -41,14 +43,17 @@ class Rounds:
             drawn = torch.randperm(n, generator=self.generator).repeat(-(-BATCH * BATCHES // n))
             yield from drawn[: BATCH * BATCHES].split(BATCH)
             return
-        for _ in range(BATCHES):
-            yield self._of_classes(self.per_class)
+        n, m = len(self.counts), self.per_class
+        turns = -(-len(self) * (BATCH // m) // n)
+        order = torch.cat([torch.randperm(n, generator=self.generator) for _ in range(turns)])
+        for classes in order.split(BATCH // m)[: len(self)]:
+            yield self._of_classes(classes.unique(), m)
 
-    def _of_classes(self, m: int) -> Tensor:
-        """m different rows of each of 128 / m random classes."""
-        chosen = torch.randperm(len(self.counts), generator=self.generator)[: BATCH // m]
+    def _of_classes(self, classes: Tensor, m: int) -> Tensor:
+        """m different rows of each class."""
         starts = self.counts.cumsum(0) - self.counts
-        return torch.cat([self._of_class(int(starts[c]), int(self.counts[c]), m) for c in chosen])
+        rows = [self._of_class(int(starts[c]), int(self.counts[c]), m) for c in classes]
+        return torch.cat(rows)
 
     def _of_class(self, start: int, count: int, m: int) -> Tensor:
         return self.order[start + torch.randperm(count, generator=self.generator)[:m]]

@@ -80,10 +80,18 @@ def test_batches_of_classes_hold_as_many_of_each():
     batches = list(Rounds(part, 0, per_class=4))
     assert len(batches) == BATCHES
     for x, y in batches:
-        assert len(x.unique()) == BATCH
+        assert len(x.unique()) == len(x) <= BATCH
         assert (y.unique(return_counts=True)[1] == 4).all()
     again = list(Rounds(part, 0, per_class=4))
     assert all(torch.equal(a[0], b[0]) for a, b in zip(batches, again, strict=True))
+
+
+def test_a_round_shows_every_class():
+    part = Part(torch.arange(900 * 5).float(), torch.arange(900).repeat(5))
+    rounds = Rounds(part, 0, per_class=4)
+    batches = list(rounds)
+    assert len(batches) == len(rounds) == 29
+    assert len(torch.cat([y for _, y in batches]).unique()) == 900
 
 
 def test_a_class_with_few_gives_what_it_has():
