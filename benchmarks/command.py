@@ -11,20 +11,25 @@ from pathlib import Path
 import optuna
 import torch
 
+from benchmarks.costs import command as costs
 from benchmarks.engine.runner import Job, Runner
 from benchmarks.methods import METHODS
 from benchmarks.protocols import PROTOCOLS
+from benchmarks.recovery import command as recovery
 from benchmarks.report import command as report
 from benchmarks.sizes import SIZES
 from benchmarks.tasks import TASKS, Workspace
 from laplace_metric.errors import LaplaceMetricError, LaplaceMetricWarning
 
+COMMANDS = {"report": report.main, "recovery": recovery.main, "speed": costs.main}
+"""What is no question to a fitted method."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, and say in a line what the user can mend."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    if words[:1] == ["report"]:
-        return report.main(words[1:])
+    if words and words[0] in COMMANDS:
+        return COMMANDS[words[0]](words[1:])
     options = parser().parse_args(words)
     warnings.simplefilter("ignore", LaplaceMetricWarning)  # clipped curvature and the like
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -61,7 +66,8 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Run protocols; what is finished is kept and not repeated.",
-        epilog="`python -m benchmarks report --help`: JSON and a page of finished runs.",
+        epilog="Other commands: `report` (JSON and a page of finished runs), `recovery` (the "
+        "controlled experiment), `speed` (what the library costs); each has its own --help.",
     )
     names = ", ".join(PROTOCOLS)
     found.add_argument("protocols", nargs="+", choices=PROTOCOLS, metavar="PROTOCOL", help=names)

@@ -20,6 +20,7 @@ from benchmarks.methods.entry import Settings
 from benchmarks.protocols import Protocol
 from benchmarks.sizes import TUNING_SEED
 from benchmarks.tasks import TASKS, Task, Workspace, build
+from benchmarks.tasks.frozen import has
 from benchmarks.tasks.human import FOLDS
 from benchmarks.tasks.table import FOLDED
 
@@ -45,12 +46,18 @@ class Runner:
         """What protocols want: task by task, seed by seed."""
         chosen = tuple(protocols)
         for task in TASKS:
-            asking = [p for p in chosen if task in p.tasks[self.space.size.name]]
+            asking = [p for p in chosen if self._asks(p, task)]
             for seed in range(self._seeds(task)):
                 for name in METHODS:
                     wanted = tuple(p for p in asking if p.wants(task, name))
                     if wanted:
                         yield Job(task, seed, name, wanted)
+
+    def _asks(self, protocol: Protocol, task: str) -> bool:
+        size = self.space.size.name
+        if task in protocol.if_there:
+            return size != "smoke" and has(self.space, task)
+        return task in protocol.tasks[size]
 
     def _seeds(self, task: str) -> int:
         return FOLDS if task in FOLDED else self.space.size.seeds

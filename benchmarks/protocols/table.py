@@ -66,12 +66,14 @@ class Protocol:
     ----------
     tasks : size -> names of tasks
     methods : names of methods
+    if_there : names of tasks whose images are not downloaded: asked where the user has them
     """
 
     name: str
     measure: Callable[[Subject], Measured]
     tasks: Mapping[str, tuple[str, ...]]
     methods: tuple[str, ...]
+    if_there: tuple[str, ...] = ()
 
     def wants(self, task: str, method: str) -> bool:
         """Whether a method is measured on a task."""
@@ -92,8 +94,8 @@ READY = sizes("pretrained-digits", "pretrained-cifar10", "pretrained-omniglot", 
 PROTOCOLS = {
     one.name: one
     for one in (
-        Protocol("lam", lam.measure, KNOWN, PAPER_LAM),
-        Protocol("url", url.measure, UNSEEN, EVERY),
+        Protocol("lam", lam.measure, KNOWN, PAPER_LAM, ("cub200", "lfw")),
+        Protocol("url", url.measure, UNSEEN, EVERY, ("cub200",)),
         Protocol("fewshot", fewshot.measure, sizes("digits-unseen", "omniglot"), FEWSHOT),
         Protocol("human", human.measure, PEOPLE, HUMAN),
         Protocol("corruption", corruption.measure, sizes("photographs", "cifar10"), CORRUPTION),

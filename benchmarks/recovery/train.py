@@ -28,7 +28,7 @@ class Budget:
 FULL = Budget(512, 512, (512, 512), (50_000, 50_000), (100, 500, 500, 500, 500, 100), 1e-4)
 REDUCED = Budget(256, 128, (8, 32), (1_500, 700), (100, 200, 200, 100), 1e-3)
 SMOKE = Budget(64, 64, (2, 4), (20, 20), (16, 16), 1e-3)
-BUDGETS = {"full": FULL, "reduced": REDUCED, "smoke": SMOKE}
+BUDGETS = {"paper": FULL, "small": REDUCED, "smoke": SMOKE}
 
 
 def train(

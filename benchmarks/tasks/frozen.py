@@ -89,6 +89,42 @@ def cifar10_unseen(space: Workspace) -> Task:
     ).shown(space.size.queries)
 
 
+def cub200(space: Workspace) -> Task:
+    """Zero-shot: birds of 100 species train and validate, queries show the 100 others."""
+    train, test = (_square(space, "cub200", split) for split in ("train", "test"))
+    birds = "CUB-200, zero-shot, on features of a frozen EfficientNet-Lite0"
+    return _zero_shot(space, "cub200", birds, train, test, "cars196")
+
+
+def lfw(space: Workspace) -> Task:
+    """Zero-shot: faces of people that training never saw."""
+    train, test = (_square(space, "lfw", split) for split in ("train", "test"))
+    faces = "LFW, zero-shot, on features of a frozen EfficientNet-Lite0"
+    return _zero_shot(space, "lfw", faces, train, test, "cub200")
+
+
+def _zero_shot(space: Workspace, name: str, words: str, train: Part, test: Part, out: str) -> Task:
+    """A fifth of the training classes validate."""
+    classes = train.labels.unique()
+    order = classes[torch.randperm(len(classes), generator=torch.Generator().manual_seed(0))]
+    held = len(order) // 5
+    return Task(
+        name,
+        words,
+        of_classes(train, order[held:].tolist()),
+        of_classes(train, order[:held].tolist()),
+        test,
+        {out: _square(space, out, "test")} if has(space, out) else strange(space),
+        partial(perceptron, FEATURES),
+        encode=partial(encoder, space),
+        per_class=4,
+    ).shown(space.size.queries)
+
+
+def _square(space: Workspace, name: str, split: str) -> Part:
+    return features_of(space, name, split, size=space.size.side)
+
+
 def strange(space: Workspace) -> dict[str, Part]:
     """Out-of-distribution images; SVHN where the user has it."""
     names = [*STRANGE, *(("svhn",) if has(space, "svhn") else ())]

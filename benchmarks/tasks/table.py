@@ -17,6 +17,8 @@ FIXED: dict[str, Callable[[Workspace], Task]] = {
     "omniglot": grey.omniglot,
     "cifar10": frozen.cifar10,
     "cifar10-unseen": frozen.cifar10_unseen,
+    "cub200": frozen.cub200,
+    "lfw": frozen.lfw,
 }
 FOLDED: dict[str, Callable[[Workspace, int], Task]] = {
     "cifar10h-soft": human.soft,

@@ -1,6 +1,6 @@
 """Recover known posteriors: MCInfoNCE, ELK and HIB of Kirchhof et al. (2023a), and Laplace.
 
-    python -m benchmarks.recovery --cache DIR [--budget reduced|full|smoke] [--seeds 0]
+    python -m benchmarks recovery --cache DIR [--size smoke|small|paper] [--seeds 0]
 
 A finished run is a JSON in the cache and is not repeated; ``results/recovery.json`` has all.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -66,19 +67,24 @@ def run(setting: str, loss: str, budget: str, seed: int, progress: bool) -> dict
     return row
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what is missing, then write the record."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks recovery", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--cache", required=True, type=Path, help="finished runs")
-    parser.add_argument("--budget", choices=BUDGETS, default="reduced")
+    parser.add_argument("--size", choices=BUDGETS, default="small")
+    parser.add_argument("--runs", nargs="+", help="only those whose name holds one of these")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
     options = parser.parse_args()
-    folder = options.cache / f"recovery-{options.budget}"
+    folder = options.cache / f"recovery-{options.size}"
     for seed in options.seeds:
         for setting, loss in RUNS:
             name = f"{setting}-{loss}-seed{seed}".replace(" ", "_").replace(",", "")
-            if not (folder / f"{name}.json").is_file():
-                row = run(setting, loss, options.budget, seed, not options.quiet)
+            wanted = options.runs is None or any(part in name for part in options.runs)
+            if wanted and not (folder / f"{name}.json").is_file():
+                row = run(setting, loss, options.size, seed, not options.quiet)
                 write_record(name, row, folder)
                 shown = {
                     k: v["rank"] for k, v in row.items() if isinstance(v, dict) and "rank" in v
@@ -87,9 +93,7 @@ def main() -> None:
     rows = [read_record(path.stem, folder) for path in sorted(folder.glob("*.json"))]
     for row in rows:
         row.pop("environment")
-    if options.budget != "smoke":
+    if options.size != "smoke":
         print(write_record("recovery", {"rows": rows}).name)
 
-
-if __name__ == "__main__":
-    main()
+    return 0
