@@ -8,19 +8,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.comparison import tables as comparison_tables
 from benchmarks.costs import posterior_tables
 from benchmarks.markdown import markdown
-from benchmarks.records import read_record
+from benchmarks.records import RESULTS, read_record
 from benchmarks.recovery import tables as recovery_tables
+from benchmarks.report.markdown_tables import quality_table
+from benchmarks.report.method_table import methods
 from laplace_metric.evaluation import mean_and_standard_error
 
 ROOT = Path(__file__).parent.parent
-PAGES = tuple(ROOT / name for name in ("README.md", "benchmarks/README.md", "baselines/README.md"))
+PAGES = tuple(
+    ROOT / folder / "README.md"
+    for folder in ("", "baselines", "benchmarks", "benchmarks/costs", "benchmarks/variants")
+)
 SEEDS = 3
+RETRIEVAL = ("recall@1", "r_auroc", "ausc")
+READY = ("recall@1", "r_auroc", "ece")
+TRANSFER = ("recall@1", "r_auroc", "crop rank", "mixture r_auroc", "new classes")
+SHOTS = tuple(f"{kind} {k} shots" for kind in ("recall@1", "r_auroc") for k in (0, 2, 5, 10))
+PEOPLE = ("entropy rank", "crop rank", "recall@1", "r_auroc")
+CORRUPTED = (
+    "severity mean", "severity pooled", "failure auroc", "k-nn auroc mnist", "k-nn+u auroc mnist",
+    "k-nn auroc fashion-mnist", "k-nn+u auroc fashion-mnist",
+)  # fmt: skip
 
 COLUMNS: dict[str, Callable[[dict[str, Any]], float]] = {
     "recall@1": lambda row: row["recall@1"],
@@ -34,6 +48,40 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], float]] = {
 }
 
 
+PROTOCOL_TABLES: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "lam-fashion": ("lam", "fashion-mnist", (*RETRIEVAL, "ece", "auroc mnist", "auroc kmnist")),
+    "lam-cifar10": ("lam", "cifar10", (*RETRIEVAL, "ece", "auroc mnist", "auroc fashion-mnist")),
+    "lam-omniglot": ("lam", "omniglot", (*RETRIEVAL, "ece", "auroc fashion-mnist", "auroc kmnist")),
+    "url-omniglot": ("url", "omniglot", TRANSFER),
+    "url-cifar10": ("url", "cifar10-unseen", TRANSFER),
+    "fewshot": ("fewshot", "omniglot", SHOTS),
+    "human-soft": ("human", "cifar10h-soft", PEOPLE),
+    "human-hard": ("human", "cifar10h-hard", PEOPLE),
+    "corruption": ("corruption", "cifar10", CORRUPTED),
+    "pretrained-cifar10": (
+        "pretrained", "pretrained-cifar10", (*READY, "auroc mnist", "auroc fashion-mnist"),
+    ),
+    "pretrained-omniglot": (
+        "pretrained", "pretrained-omniglot", (*READY, "auroc mnist", "auroc fashion-mnist"),
+    ),
+    "pretrained-text": (
+        "pretrained", "pretrained-text", (*READY, "auroc unknown sub-packages"),
+    ),
+}  # fmt: skip
+"""Name -> protocol, task, metrics."""
+
+
+def small(protocol: str) -> dict[str, Any]:
+    """What was collected at the size of two cores."""
+    return read_record(protocol, RESULTS / "small")
+
+
+def protocol_table(name: str) -> str:
+    """One task of a protocol."""
+    protocol, task, metrics = PROTOCOL_TABLES[name]
+    return quality_table(small(protocol), task, metrics)
+
+
 def cell(values: Sequence[float]) -> str:
     """Mean ± standard error over seeds, in thousandths."""
     summary = mean_and_standard_error(values)
@@ -42,7 +90,7 @@ def cell(values: Sequence[float]) -> str:
 
 def lam_table(size: int, prior: str) -> str:
     """Every method at one embedding size; Laplace under one rule for its prior precision."""
-    rows = [row for row in read_record("lam")["rows"] if row["embedding_size"] == size]
+    rows = [row for row in read_record("variants")["rows"] if row["embedding_size"] == size]
     methods = dict.fromkeys(row["method"] for row in rows)
     shown = [m for m in methods if "|" not in m] + [m for m in methods if m.endswith(prior)]
     return method_table(rows, shown)
@@ -146,9 +194,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "online": online_table,
     "online-100": lambda: online_table(" | prior 100"),
     "speed": speed_table,
-    "comparison": comparison_tables.quality,
-    "comparison-cost": comparison_tables.cost,
-    "comparison-choices": comparison_tables.choices,
+    **{name: partial(protocol_table, name) for name in PROTOCOL_TABLES},
+    "methods": lambda: methods(small("url"), "cifar10-unseen"),
     "recovery": recovery_tables.recovered,
     "vmf": vmf_table,
     "jacobians": jacobians_table,

@@ -10,7 +10,7 @@ the default prior precision 1 and with the one that maximises the marginal likel
 has its own networks, trained with dropout 0.2. No method is tuned on test images; the margin of
 the training loss was (see ``train_lam``).
 
-One JSON a run in the cache; a re-run measures what is missing. ``results/lam.json`` has all.
+One JSON a run in the cache; a re-run measures what is missing. ``results/variants.json`` has all.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def main() -> None:
             record = Recorder(folder, size, seed)
             run_laplace(options.cache, size, seed, images, record)
             run_dropout(options.cache, size, seed, images, record)
-    print(write_record("lam", collect(folder)).name)
+    print(write_record("variants", collect(folder)).name)
 
 
 if __name__ == "__main__":

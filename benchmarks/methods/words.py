@@ -24,7 +24,6 @@ WORDS = {
         "metric_learning", "Warburg 2023 (base)", "a point", "1/norm", CONTRACT
     ),
     "infonce, 1/norm": Words("infonce", "URL B.2", "a point", "1/norm", "test_losses"),
-    "laplace, prior 1": Words("", "Warburg 2023", "projected normal", "variance", "contrastive/"),
     "laplace": Words("", "Warburg 2023", "projected normal", "variance", "contrastive/"),
     "mahalanobis": Words(
         "mahalanobis", "Lee 2018, Ren 2021", "a point", "squared distance", "test_mahalanobis"
@@ -36,13 +35,10 @@ WORDS = {
     "deep ensemble": Words(
         "deep_ensemble", "Lakshminarayanan 2017, LAM", "draws", "variance", "test_deep_ensemble"
     ),
-    "deep ensemble, not aligned": Words(
-        "deep_ensemble", "same", "draws", "variance", "test_deep_ensemble"
-    ),
     "hib": Words("hib", "Oh 2019, LAM", "diagonal Gaussian", "variance", "test_losses"),
     "mcinfonce": Words("mcinfonce", "Kirchhof 2023a", "vMF", "1/kappa", DIRECTIONAL),
-    "elk proxies": Words("elk", "Kirchhof 2022, URL B.4", "vMF", "1/kappa", DIRECTIONAL),
-    "elk pairs": Words("elk", "Kirchhof 2023a, eq. 55", "vMF", "1/kappa", DIRECTIONAL),
+    "elk, proxies": Words("elk", "Kirchhof 2022, URL B.4", "vMF", "1/kappa", DIRECTIONAL),
+    "elk": Words("elk", "Kirchhof 2023a, eq. 55", "vMF", "1/kappa", DIRECTIONAL),
     "nivmf": Words("nivmf", "Kirchhof 2022, URL B.5", "vMF", "1/kappa", DIRECTIONAL),
     "contrastive hib": Words("contrastive_hib", "URL B.6", "vMF", "1/kappa", DIRECTIONAL),
     "vmf loss": Words("scott_vmf", "Scott 2021", "vMF", "1/kappa", DIRECTIONAL),

@@ -1,1 +1,0 @@
-"""Every method of ``baselines`` and Laplace, side by side on FashionMNIST."""
