@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", nargs="+", help="only those whose name holds one of these")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     folder = options.cache / f"recovery-{options.size}"
     for seed in options.seeds:
         for setting, loss in RUNS:

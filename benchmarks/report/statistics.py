@@ -9,6 +9,7 @@ tasks ask the same queries with every seed (Davison & Hinkley 1997, section 3.8)
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -49,7 +50,9 @@ def difference(first: Sequence[Row], second: Sequence[Row], metric: str) -> dict
     generator = np.random.default_rng(0)
     chosen = generator.integers(len(seeds), size=(DRAWS, len(seeds)))
     within = generator.integers(apart.shape[1], size=(DRAWS, 1))
-    low, high = np.nanquantile(np.nanmean(apart[chosen, within], axis=1), [0.025, 0.975])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # undefined on every resample: NaN
+        low, high = np.nanquantile(np.nanmean(apart[chosen, within], axis=1), [0.025, 0.975])
     point = {row["seed"]: row["metrics"][metric]["value"] for row in (*first, *second)}
     means = [_value(first, s, metric) - _value(second, s, metric) for s in seeds if s in point]
     return {"difference": float(np.mean(means)), "low": float(low), "high": float(high)}

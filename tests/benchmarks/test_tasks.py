@@ -9,7 +9,9 @@ import pytest
 import torch
 from scipy import stats
 
+from benchmarks.engine.runner import Runner
 from benchmarks.networks import strided_cnn, with_dropout
+from benchmarks.protocols import PROTOCOLS
 from benchmarks.sizes import SMOKE
 from benchmarks.tasks import Part, Task, Workspace, build
 from benchmarks.tasks.crops import cropped, kept_shares
@@ -151,3 +153,23 @@ def test_dropout_stands_before_linear_maps_and_not_before_normalisation():
     layers = list(with_dropout(strided_cnn(3), 0.1))
     after = [type(b) for a, b in pairwise(layers) if isinstance(a, torch.nn.Dropout)]
     assert after == [torch.nn.Conv2d] * 3 + [torch.nn.Linear]
+
+
+@pytest.mark.parametrize("name", ["cub200", "lfw"])
+def test_tasks_of_users_hold_classes_out(name, tmp_path, monkeypatch):
+    def features_of(_space, dataset, split, limit=None, **_):
+        classes = torch.arange(20).repeat(6) + (20 if split == "test" else 0)
+        return Part(torch.randn(120, 1280), classes)
+
+    monkeypatch.setattr("benchmarks.tasks.frozen.features_of", features_of)
+    monkeypatch.setattr("benchmarks.tasks.frozen.has", lambda *_: True)
+    task = build(name, Workspace(None, tmp_path, SMALL, progress=False), 7)
+    assert len(classes(task.train)) == 16
+    assert len(classes(task.validation)) == 4
+    assert not classes(task.train) & classes(task.validation)
+    assert len(task.out) == 1
+
+
+def test_tasks_of_users_are_asked_only_where_they_have_the_images(space):
+    runner = Runner(dataclasses.replace(space, size=dataclasses.replace(SMALL, name="small")))
+    assert not {job.task for job in runner.jobs([PROTOCOLS["lam"]])} & {"cub200", "lfw"}
