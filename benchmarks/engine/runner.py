@@ -72,43 +72,55 @@ class Runner:
                 gc.collect()
 
     def _finished(self, job: Job) -> bool:
+        """Whether every protocol has its run."""
         return all(self.store.has(p.name, job.task, job.method, job.seed) for p in job.protocols)
 
     def do(self, job: Job) -> None:
         """Tune if need be, fit, and measure what has not been measured."""
         task, entry = build(job.task, self.space, job.seed), METHODS[job.method]
         settings = self.choice(entry, task, job.seed)
-        fitting = Fitting(self.space, task, job.seed, self.space.size.rounds)
-        network = self._network(entry, fitting, job.seed)
-        with usage(self.space.device) as fitted:
+        todo = [p for p in job.protocols if not self._has(p, job, settings)]
+        subject, row = self._fitted(entry, task, job.seed, settings)
+        for protocol in todo:
+            with usage(self.space.device) as took:
+                measured = protocol.measure(subject).to_json()
+            content = {"protocol": protocol.name, **row, "measuring": took, **measured}
+            self.store.write(content, protocol.name, job.task, job.method, job.seed)
+
+    def _has(self, protocol: Protocol, job: Job, settings: Settings) -> bool:
+        """Whether a run is there; one of other settings is an error."""
+        words = (protocol.name, job.task, job.method, job.seed)
+        if self.store.has(*words):
+            self.store.expect(settings, *words)
+        return self.store.has(*words)
+
+    def _fitted(
+        self, entry: Entry, task: Task, seed: int, settings: Settings
+    ) -> tuple[Subject, dict[str, Any]]:
+        """What is measured, and what is noted of it in every protocol's run."""
+        fitting = Fitting(self.space, task, seed, self.space.size.rounds)
+        network = self._network(entry, fitting, seed)
+        with usage(self.space.device) as took:
             method, losses = fitting.fit(entry, settings, network)
-        subject = Subject(entry, method, task, self.space, job.seed)
-        row = {
-            "task": job.task,
-            "method": job.method,
+        subject = Subject(entry, method, task, self.space, seed)
+        asked = {**subject.timed[1], "n": len(task.test)}
+        return subject, {
+            "task": task.name,
+            "method": entry.name,
             "group": entry.group,
-            "seed": job.seed,
+            "seed": seed,
             "size": asdict(self.space.size),
             "settings": settings,
             "losses": losses,
-            "cost": {
-                "fit": fitted,
-                "queries": {**subject.timed[1], "n": len(task.test)},
-                "added": added_numbers(method),
-            },
+            "cost": {"fit": took, "queries": asked, "added": added_numbers(method)},
         }
-        for protocol in job.protocols:
-            words = (protocol.name, job.task, job.method, job.seed)
-            if not self.store.has(*words):
-                with usage(self.space.device) as took:
-                    measured = protocol.measure(subject).to_json()
-                content = {"protocol": protocol.name, **row, "measuring": took, **measured}
-                self.store.write(content, *words)
 
     def choice(self, entry: Entry, task: Task, seed: int) -> Settings:
         """The tuned settings of a method."""
         if isinstance(entry.space, str):
             return self.choice(METHODS[entry.space], task, seed)
+        if entry.default is None:
+            return {}
         if task.tuned_on is not None:
             return self.choice(entry, build(task.tuned_on, self.space, seed), seed)
         words: tuple[object, ...] = ("tuned", task.name, entry.name)

@@ -35,10 +35,8 @@ def tune(entry: Entry, fitting: Fitting, network: nn.Module) -> list[Trial]:
     longer finite, a number that does not fit the network) counts as tried, with its message.
     """
     assert not isinstance(entry.space, str)
-    if entry.default is None:
-        return [{"settings": {}}]
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
-    study.enqueue_trial(entry.default)
+    study.enqueue_trial(entry.default or {})
     tried: list[Trial] = []
     for _ in range(fitting.space.size.trials):
         trial = study.ask()

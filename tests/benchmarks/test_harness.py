@@ -223,3 +223,15 @@ def test_interrupted_work_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys
     assert main(command) == 130
     assert not set(first) & set(done)
     assert all(json.loads(p.read_text()) for p in tmp_path.rglob("*.json"))
+
+
+def test_a_finished_run_of_other_settings_is_an_error_before_anything_is_trained(
+    space, monkeypatch
+):
+    runner = Runner(space)
+    both = [PROTOCOLS["url"], PROTOCOLS["fewshot"]]
+    job = next(job for job in runner.jobs(both) if job.method == "laplace")
+    runner.store.write({"settings": {"structure": "diag"}}, "url", job.task, job.method, job.seed)
+    monkeypatch.setattr(Fitting, "fit", lambda *_: pytest.fail("trained first"))
+    with pytest.raises(InputError, match="Delete it"):
+        runner.run([job])
