@@ -46,7 +46,8 @@ class Entry:
     post_hoc : bool
         Whether it is put on the network that metric learning trained with the same seed.
     draws : int
-        Joint draws for the calibration: one for points, a member each for ensembles; 0: the usual.
+        Joint draws for the calibration: one for points and for variants whose calibration is not
+        asked, a member each for ensembles; 0: the usual.
     """
 
     name: str
@@ -59,7 +60,7 @@ class Entry:
 
     @property
     def is_point(self) -> bool:
-        """Whether it predicts one embedding, not a distribution: it has no calibration."""
+        """Whether it predicts one embedding, or is taken for one: it has no calibration."""
         return self.draws == 1
 
 

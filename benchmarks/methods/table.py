@@ -124,6 +124,7 @@ CLASSIFIERS = (
 DRAWS = {
     **dict.fromkeys((BASE, "infonce, 1/norm", "mahalanobis", "k-nn distance", "vim", "1/norm"), 1),
     **{entry.name: 1 for entry in CLASSIFIERS if entry.name != "het-xl"},
+    **{entry.name: 1 for entry in VARIANTS},
     "mc dropout": PASSES,
     "deep ensemble": 5,
 }
