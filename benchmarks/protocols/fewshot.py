@@ -11,12 +11,13 @@ import copy
 from dataclasses import replace
 
 import torch
+from pytorch_metric_learning.losses import ContrastiveLoss
 
 from baselines import MetricLearning, Training
 from baselines.base import Trained
 from benchmarks.engine.scores import Measured, Score, mean, resampled
 from benchmarks.engine.subject import Subject
-from benchmarks.tasks import Part
+from benchmarks.tasks import Part, Task
 from benchmarks.tasks.rounds import Rounds
 from laplace_metric import LaplaceEmbedder, ProbabilisticEmbedder
 from laplace_metric.evaluation import r_auroc, recall_at_k
@@ -28,7 +29,7 @@ TUNING = Training(epochs=3, learning_rate=3e-4)
 
 def measure(subject: Subject) -> Measured:
     """Recall and R-AUROC on the other new classes after each number of shots."""
-    shown, asked = halves(subject.task.test)
+    shown, asked = halves(subject.task)
     scores: dict[str, Score | float] = {}
     for shots in SHOTS:
         method = tuned(subject, few(shown, shots)) if shots else subject.method
@@ -41,29 +42,32 @@ def measure(subject: Subject) -> Measured:
     return Measured(scores)
 
 
-def halves(part: Part) -> tuple[Part, Part]:
-    """Classes that give a few images, and classes that are asked."""
-    even = part.labels.unique()[::2]
-    mask = torch.isin(part.labels, even)
-    return part.subset(mask), part.subset(~mask)
+def halves(task: Task) -> tuple[Part, Part]:
+    """All images of every second class, of which a few are shown; the others' that are asked."""
+    whole = task.test if task.whole is None else task.whole
+    even = task.test.labels.unique()[::2]
+    shown, asked = torch.isin(whole.labels, even), ~torch.isin(task.test.labels, even)
+    return whole.subset(shown), task.test.subset(asked)
 
 
 def few(part: Part, shots: int) -> Part:
-    """The first so many images of each class."""
+    """The first so many images of each class; classes with fewer are left out."""
     rows = [(part.labels == label).nonzero().flatten()[:shots] for label in part.labels.unique()]
-    return part.subset(torch.cat(rows))
+    return part.subset(torch.cat([one for one in rows if len(one) == shots]))
 
 
 def tuned(subject: Subject, part: Part) -> ProbabilisticEmbedder:
     """The method after its fine-tuning; the one that was passed stays as it is."""
     rounds = Rounds(part, subject.seed, per_class=4)
+    training = replace(TUNING, seed=subject.seed)
     if isinstance(subject.method, LaplaceEmbedder):
-        learner = MetricLearning(subject.method.model, training=TUNING)
+        loss = ContrastiveLoss(neg_margin=subject.base["margin"])
+        learner = MetricLearning(subject.method.model, loss=loss, training=training)
         model = learner.fit(rounds, progress=False).model
         return refitted(subject.method, model, part)
     assert isinstance(subject.method, Trained)
     method = copy.deepcopy(subject.method)
-    method.training = replace(TUNING, seed=subject.seed)
+    method.training = training
     return method.fine_tune(rounds, progress=False)
 
 

@@ -112,6 +112,8 @@ class Task:
         Strange inputs.
     network : function of Z
         A new network with the weights of torch's global generator.
+    whole : Part or None
+        The test part before it was thinned to what is asked.
     seen : Part or None
         Other images of the training classes, where the test classes are new.
     encode : function of a name and of a function that makes images, or None
@@ -134,6 +136,7 @@ class Task:
     out: Mapping[str, Part]
     network: Callable[[int], nn.Sequential]
     seen: Part | None = None
+    whole: Part | None = None
     encode: Callable[[str, Callable[[], Tensor]], Tensor] | None = None
     per_class: int | None = None
     own_tuning: bool = False
@@ -155,4 +158,5 @@ class Task:
             test=self.test.spread(n),
             out={name: part.spread(n) for name, part in self.out.items()},
             seen=None if self.seen is None else self.seen.spread(n),
+            whole=self.test,
         )

@@ -22,7 +22,7 @@ from benchmarks.methods import BASE, METHODS
 from benchmarks.protocols import PROTOCOLS
 from benchmarks.sizes import SMOKE
 from benchmarks.tasks import Workspace, build
-from laplace_metric.errors import InputError
+from laplace_metric.errors import InputError, LaplaceMetricError, NonFiniteError
 from laplace_metric.evaluation import auroc, bootstrap_interval, bootstrap_replicates, spearman
 
 SIZE = dataclasses.replace(SMOKE, seeds=1)
@@ -191,9 +191,11 @@ def test_runs_of_other_settings_are_refused(tmp_path):
     store = Store(tmp_path)
     store.write({"settings": {"k": 1}}, "lam", "digits", "a b", 0)
     assert store.has("lam", "digits", "a b", 0)
-    store.expect({"k": 1}, "lam", "digits", "a b", 0)
-    with pytest.raises(InputError, match=r"settings \{'k': 1\}"):
-        store.expect({"k": 2}, "lam", "digits", "a b", 0)
+    store.expect({"k": 1}, "settings", "lam", "digits", "a b", 0)
+    with pytest.raises(InputError, match=r"settings \{'k': 1\}, not \{'k': 2\}"):
+        store.expect({"k": 2}, "settings", "lam", "digits", "a b", 0)
+    with pytest.raises(InputError, match="Delete it"):
+        store.expect({}, "settings", "lam", "digits", "a b", 0)
 
 
 def test_the_command_says_what_is_missing(tmp_path, capsys, monkeypatch):
@@ -208,11 +210,12 @@ def test_the_command_says_what_is_missing(tmp_path, capsys, monkeypatch):
 def test_interrupted_work_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):
     done = []
 
-    def do(self, job):
+    def do(self, job, _task):
         if len(done) == 2:
             raise KeyboardInterrupt
         done.append(job.method)
-        self.store.write({"settings": {}}, "lam", job.task, job.method, job.seed)
+        content = {"settings": {}, "size": dataclasses.asdict(self.space.size)}
+        self.store.write(content, "lam", job.task, job.method, job.seed)
 
     monkeypatch.setattr(Runner, "do", do)
     command = ["lam", "--cache", str(tmp_path), "--quiet"]
@@ -235,3 +238,33 @@ def test_a_finished_run_of_other_settings_is_an_error_before_anything_is_trained
     monkeypatch.setattr(Fitting, "fit", lambda *_: pytest.fail("trained first"))
     with pytest.raises(InputError, match="Delete it"):
         runner.run([job])
+
+
+def test_runs_of_another_size_are_refused(space):
+    runner = Runner(space)
+    jobs = [job for job in runner.jobs([PROTOCOLS["lam"]]) if job.method == "k-nn distance"]
+    runner.run(jobs)
+    longer = dataclasses.replace(space, size=dataclasses.replace(SIZE, rounds=9))
+    with pytest.raises(InputError, match="'rounds': 2"):
+        Runner(longer).run(jobs)
+
+
+def test_one_that_fails_does_not_stop_the_others(space, monkeypatch):
+    runner = Runner(space)
+    both = [j for j in runner.jobs([PROTOCOLS["lam"]]) if j.method in ("k-nn distance", "laplace")]
+    measured = Runner.do
+
+    def do(self, job, task):
+        if job.method == "laplace":
+            raise NonFiniteError("no number")
+        measured(self, job, task)
+
+    monkeypatch.setattr(Runner, "do", do)
+    with pytest.raises(LaplaceMetricError, match="1 of 2 failed.*laplace: no number"):
+        runner.run(both)
+    assert runner.store.has("lam", "digits", "k-nn distance", 0)
+
+
+def test_what_matches_nothing_is_an_error(tmp_path, capsys):
+    assert main(["human", "--cache", str(tmp_path), "--quiet"]) == 2
+    assert "nothing matches" in capsys.readouterr().out

@@ -7,10 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from pytorch_metric_learning.losses import ContrastiveLoss
 from scipy import stats
 from sklearn.neighbors import NearestNeighbors
 
-from baselines import MCInfoNCE, Training
+from baselines import MCInfoNCE, MetricLearning, Training
 from benchmarks.corruptions import TYPES
 from benchmarks.engine.subject import Subject
 from benchmarks.methods import METHODS
@@ -18,10 +19,11 @@ from benchmarks.protocols import PROTOCOLS, corruption, fewshot, human, lam, url
 from benchmarks.sizes import SMOKE
 from benchmarks.tasks import Part, Task, Workspace, build
 from benchmarks.tasks.human import entropy, shares
+from laplace_metric import LaplaceEmbedder
 from laplace_metric.datasets import load
 from laplace_metric.evaluation import auroc
 
-SIZE = dataclasses.replace(SMOKE, queries=100, corrupted=6, resamples=5)
+SIZE = dataclasses.replace(SMOKE, queries=60, corrupted=6, resamples=5)
 
 
 def subject_of(task, tmp_path, name="mcinfonce"):
@@ -86,15 +88,33 @@ def test_crops_and_mixtures(unseen):
 
 
 def test_few_shots_never_show_what_is_asked(unseen):
-    shown, asked = fewshot.halves(unseen.task.test)
+    shown, asked = fewshot.halves(unseen.task)
     assert not set(shown.labels.tolist()) & set(asked.labels.tolist())
-    few = fewshot.few(shown, 2)
-    assert few.labels.unique(return_counts=True)[1].tolist() == [2] * len(shown.labels.unique())
+    assert len(shown) > len(asked)  # all images of the classes that are shown, not a thin part
+    for shots in fewshot.SHOTS[1:]:
+        few = fewshot.few(shown, shots)
+        assert set(few.labels.unique(return_counts=True)[1].tolist()) == {shots}
     weights = [p.clone() for p in unseen.method.model.parameters()]
     tuned = fewshot.tuned(unseen, few)
-    assert all(torch.equal(a, b) for a, b in zip(weights, unseen.method.model.parameters(),
-                                                 strict=True))  # fmt: skip
+    same = zip(weights, unseen.method.model.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in same)
     assert tuned is not unseen.method
+
+
+def test_laplace_is_fine_tuned_as_the_network_under_it(unseen):
+    base = {"margin": 0.8, "learning_rate": 1e-3}
+    train = unseen.task.train
+    loss = ContrastiveLoss(neg_margin=0.8)
+    under = MetricLearning(unseen.task.network(8), loss=loss, training=Training(epochs=1))
+    under.fit([(train.read(), train.labels)], progress=False)
+    laplace = LaplaceEmbedder(under.model).fit(train.loader(), progress=False)
+    few = fewshot.few(fewshot.halves(unseen.task)[0], 5)
+    x = unseen.task.test.read()
+    means = [
+        fewshot.tuned(dataclasses.replace(unseen, method=method, base=base), few)(x).mean
+        for method in (under, laplace)
+    ]
+    torch.testing.assert_close(*means)
 
 
 def test_severity_against_mean_uncertainty():
