@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-import optuna
 import torch
 
 from benchmarks.costs import command as costs
@@ -22,7 +21,7 @@ from benchmarks.tasks import TASKS, Workspace
 from laplace_metric.errors import LaplaceMetricError, LaplaceMetricWarning
 
 COMMANDS = {"report": report.main, "recovery": recovery.main, "speed": costs.main}
-"""What is no question to a fitted method."""
+"""Commands that put no question to a fitted method."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,12 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return COMMANDS[words[0]](words[1:])
     options = parser().parse_args(words)
     warnings.simplefilter("ignore", LaplaceMetricWarning)  # clipped curvature and the like
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     space = Workspace(
         options.data,
         options.cache,
         SIZES[options.size],
-        torch.device(options.device),
+        options.device,
         options.download,
         not options.quiet,
     )
@@ -61,6 +59,17 @@ def chosen(job: Job, options: argparse.Namespace) -> bool:
     )
 
 
+def device(name: str) -> torch.device:
+    """A device of this machine."""
+    try:
+        torch.empty(0, device=name)
+        return torch.device(name)
+    except (RuntimeError, AssertionError) as error:
+        raise argparse.ArgumentTypeError(
+            f"{name!r} is no device that torch can use here"
+        ) from error
+
+
 def parser() -> argparse.ArgumentParser:
     """Its options."""
     found = argparse.ArgumentParser(
@@ -76,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--cache", type=Path, default=Path("benchmark-cache"))
     found.add_argument("--tasks", nargs="+", choices=TASKS, metavar="TASK")
     found.add_argument("--methods", nargs="+", choices=METHODS, metavar="METHOD")
-    found.add_argument("--device", default="cpu")
+    found.add_argument("--device", type=device, default="cpu", help="cpu, cuda or cuda:0")
     found.add_argument("--download", action="store_true", help="fetch image sets that are missing")
     found.add_argument("--quiet", action="store_true", help="no progress bars")
     return found

@@ -168,7 +168,7 @@ def warn_if_degenerate(contrast: Contrast, posterior: Posterior) -> None:
     elif gained < 1e-6 * posterior.prior_precision:
         negative = curvature.negative_fraction
         reason = (
-            f"{negative:.0%} of it was negative and set to zero"
+            f"{negative:.0%} of it was negative"
             if negative > 0
             else f"its largest eigenvalue is {float(curvature.eigenvalues.max()):.2g}"
         )

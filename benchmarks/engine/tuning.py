@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import warnings
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
-import optuna
 from torch import nn
 
 from benchmarks.engine.fitting import Fitting
 from benchmarks.methods import Entry
 from benchmarks.methods.entry import Settings
 from laplace_metric import ProbabilisticEmbedder
-from laplace_metric.errors import LaplaceMetricError
+from laplace_metric.errors import LaplaceMetricError, MissingPackageError
 from laplace_metric.evaluation import recall_at_k, sparsification
 
 Trial = dict[str, Any]
@@ -35,6 +36,7 @@ def tune(entry: Entry, fitting: Fitting, network: nn.Module) -> list[Trial]:
     longer finite, a number that does not fit the network) counts as tried, with its message.
     """
     assert not isinstance(entry.space, str)
+    optuna = library()
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
     study.enqueue_trial(entry.default or {})
     tried: list[Trial] = []
@@ -46,6 +48,17 @@ def tune(entry: Entry, fitting: Fitting, network: nn.Module) -> list[Trial]:
         failed = optuna.trial.TrialState.FAIL
         study.tell(trial, result.get("ausc"), failed if "error" in result else None)
     return tried
+
+
+def library() -> ModuleType:
+    """Optuna, without its lines about every trial."""
+    try:
+        optuna = import_module("optuna")
+    except ImportError as error:
+        install = "pip install 'laplace-metric[benchmarks]'"
+        raise MissingPackageError("optuna", "tuning", install) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
 
 
 def attempt(entry: Entry, fitting: Fitting, network: nn.Module, settings: Settings) -> Trial:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from optuna.trial import BaseTrial
 from pytorch_metric_learning.losses import ContrastiveLoss
 from torch import nn
 
@@ -16,12 +15,15 @@ from baselines.base import Trained
 from benchmarks.networks import with_dropout
 from laplace_metric import LaplaceEmbedder, ProbabilisticEmbedder
 
+if TYPE_CHECKING:
+    from optuna.trial import BaseTrial
+
 Losses = list[float] | list[list[float]]
 Settings = dict[str, Any]
 Fit = Callable[["Loaders"], tuple[ProbabilisticEmbedder, Losses]]
 Make = Callable[..., Fit]
 """``make(network, training, **settings)(loaders)`` -> (fitted method, its loss curve)."""
-Space = Callable[[BaseTrial], Settings]
+Space = Callable[["BaseTrial"], Settings]
 PASSES = 30
 """Of MC dropout, for its uncertainty and its joint draws alike."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-from optuna.trial import BaseTrial
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.methods.entry import Settings, Space
+
+if TYPE_CHECKING:
+    from optuna.trial import BaseTrial
 
 RATE = (3e-4, 3e-3)
 

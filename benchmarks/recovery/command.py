@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = [read_record(path.stem, folder) for path in sorted(folder.glob("*.json"))]
     for row in rows:
         row.pop("environment")
-    if options.size != "smoke":
+    if options.size != "smoke" and options.runs is None:
         print(write_record("recovery", {"rows": rows}).name)
 
     return 0

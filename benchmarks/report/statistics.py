@@ -1,24 +1,28 @@
 """Means over seeds, paired differences, and which methods the data cannot tell from the best.
 
 A metric of a run has bootstrap replicates over its queries; those of two methods with the same
-seed come from the same resamples. A paired difference is
-resampled on two levels: seeds with replacement, and one replicate for all of them, since most
-tasks ask the same queries with every seed (Davison & Hinkley 1997, section 3.8).
+seed come from the same resamples. The interval of a paired difference of n seeds has two sources,
+
+    half^2 = (t_{.975, n-1} s / sqrt(n))^2 + (1.96 s_b)^2
+
+with s the deviation of the difference between seeds and s_b that of its mean over the seeds between
+replicates, one replicate for all seeds, since most tasks ask the same queries with every seed. (To
+resample three seeds would do for neither: such intervals held the truth in 75 to 93 % of cases.)
 """
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import t as student
 
 Row = dict[str, Any]
 Array = npt.NDArray[np.float64]
-DRAWS = 2_000
+NORMAL = 1.96
 
 
 def values(rows: Sequence[Row], metric: str) -> list[float]:
@@ -47,15 +51,25 @@ def difference(first: Sequence[Row], second: Sequence[Row], metric: str) -> dict
     if not seeds:
         return {}
     apart = np.stack([a[seed] - b[seed] for seed in seeds])
-    generator = np.random.default_rng(0)
-    chosen = generator.integers(len(seeds), size=(DRAWS, len(seeds)))
-    within = generator.integers(apart.shape[1], size=(DRAWS, 1))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # undefined on every resample: NaN
-        low, high = np.nanquantile(np.nanmean(apart[chosen, within], axis=1), [0.025, 0.975])
-    point = {row["seed"]: row["metrics"][metric]["value"] for row in (*first, *second)}
-    means = [_value(first, s, metric) - _value(second, s, metric) for s in seeds if s in point]
-    return {"difference": float(np.mean(means)), "low": float(low), "high": float(high)}
+    points = np.array([_value(first, s, metric) - _value(second, s, metric) for s in seeds])
+    half = math.hypot(_between(points), _within(apart))
+    mean = float(points.mean())
+    return {"difference": mean, "low": mean - half, "high": mean + half}
+
+
+def _between(points: Array) -> float:
+    """Half the 95 % interval that the seeds [n] give: 0 for a single one, which has no spread."""
+    n = len(points)
+    if n == 1:
+        return 0.0
+    return float(student.ppf(0.975, n - 1) * points.std(ddof=1) / math.sqrt(n))
+
+
+def _within(apart: Array) -> float:
+    """Half the 95 % interval that replicates [n, B] give, where they are defined."""
+    means = apart.mean(axis=0)
+    defined = means[~np.isnan(means)]
+    return NORMAL * float(defined.std(ddof=1)) if len(defined) > 1 else math.nan
 
 
 def _value(rows: Sequence[Row], seed: int, metric: str) -> float:

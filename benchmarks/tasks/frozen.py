@@ -18,7 +18,8 @@ from benchmarks.networks import perceptron
 from benchmarks.tasks.grey import of_classes
 from benchmarks.tasks.task import Part, Task
 from benchmarks.tasks.workspace import Workspace
-from laplace_metric.errors import LaplaceMetricError
+from laplace_metric.datasets import load
+from laplace_metric.errors import InputError
 
 FEATURES = 1280
 VALIDATION = 2_500
@@ -32,13 +33,13 @@ def features_of(
     space: Workspace, name: str, split: str, limit: int | None = None, **options: int
 ) -> Part:
     """An image set with the features of its images."""
-    side = space.size.side
-    size = options.get("size")
+    images = space.load(name, split, limit, **options)  # first: it may fetch them
+    size, side = options.get("size"), space.size.side
     cache = space.cache / "encoded"
     features, labels = encoded_images(
         cache, space.data, name, split, limit, size, space.progress, side
     )
-    return Part(features, labels, space.load(name, split, limit, **options))
+    return Part(features, labels, images)
 
 
 def encoder(space: Workspace, key: str, images: Callable[[], Tensor]) -> Tensor:
@@ -132,9 +133,9 @@ def strange(space: Workspace) -> dict[str, Part]:
 
 
 def has(space: Workspace, name: str) -> bool:
-    """Whether the data folder holds an image set."""
+    """Whether the data folder holds an image set; a damaged one is an error."""
     try:
-        space.load(name, "test", 1)
-    except LaplaceMetricError:
+        load(name, "test", space.data, 1)
+    except InputError:
         return False
     return True

@@ -22,6 +22,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,8 +77,7 @@ def on_head(embedder: LaplaceEmbedder, head: nn.Module) -> LaplaceEmbedder:
     """The same posterior on the head alone, whose inputs are kept."""
     found = embedder.fitted_
     place = type(found.head)("", head, found.head.normalized, (head, head))
-    fitted = type(found)(place, found.posterior, found.n_points, found.n_outputs, found.backend)
-    return LaplaceEmbedder.from_fitted(head, embedder.settings, fitted)
+    return LaplaceEmbedder.from_fitted(head, embedder.settings, replace(found, head=place))
 
 
 def post_hoc(run: Run, images: Sets, record: Recorder) -> None:

@@ -45,7 +45,9 @@ class OnlineLaplace:
     Parameters
     ----------
     model, head, distance, hessian, structure, margin, prior_precision, backend
-        As in ``LaplaceEmbedder``. ``head="append"`` is not possible: it would not be trained. A
+        As in ``LaplaceEmbedder``, but that the structure is "diag" unless another is named (there
+        is no "auto"), and that negative curvature is clipped, as in the method's paper.
+        ``head="append"`` is not possible: it would not be trained. A
         prior precision that is too low drowns the head in noise: on FashionMNIST 1 cost 18 to 22
         points of recall@1 and 100 cost 4 (``benchmarks/README.md``).
     n_effective : float > 0 or None
