@@ -49,12 +49,9 @@ FEWSHOT = (
 )  # fmt: skip
 PRETRAINED = (
     "1/norm", "laplace", "laplace, diagonal", "laplace, clipped", "laplace, evidence",
-    "laplace, tuned",
-    "laplace, arccos positives diag", "laplace, arccos positives kron",
-    "laplace, arccos full diag", "laplace, arccos full kron", "laplace, euclidean fixed diag",
-    "laplace, euclidean fixed kron", "laplace, euclidean positives diag",
-    "laplace, euclidean positives kron", "laplace, euclidean full diag",
-    "laplace, euclidean full kron", "mahalanobis", "k-nn distance", "vim",
+    "laplace, arccos positives, diagonal", "laplace, arccos full, diagonal",
+    "laplace, euclidean fixed, diagonal", "laplace, euclidean positives, diagonal",
+    "laplace, euclidean full, diagonal", "mahalanobis", "k-nn distance", "vim",
 )  # fmt: skip
 
 
