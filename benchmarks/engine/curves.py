@@ -12,6 +12,8 @@ from laplace_metric.evaluation import Reliability, abstention, roc_curve, sparsi
 
 POINTS = 51
 BINS = 30
+ALIKE = 1e-4
+"""Relative range below which scores are one value, but for rounding."""
 Curve = dict[str, list[float]]
 
 
@@ -60,13 +62,13 @@ def histograms(known: Tensor, strange: Mapping[str, Tensor]) -> dict[str, Any]:
     pooled = np.concatenate(list(values.values()))
     low, high = float(pooled.min()), float(pooled.max())
     logarithmic = low > 0 and high > 10 * low
-    if low == high:
+    if high - low <= ALIKE * max(abs(low), abs(high)):
         low, high = low - 0.5, high + 0.5
     edges = np.geomspace(low, high, BINS + 1) if logarithmic else np.linspace(low, high, BINS + 1)
     edges[0], edges[-1] = low, high
     counts = {name: np.histogram(x, edges)[0] / len(x) for name, x in values.items()}
     return {
         "logarithmic": logarithmic,
-        "edges": [float(f"{edge:.4g}") for edge in edges],
+        "edges": [float(f"{edge:.8g}") for edge in edges],
         "shares": {name: short(share) for name, share in counts.items()},
     }

@@ -20,7 +20,7 @@ from laplace_metric.evaluation import retrieval_calibration as calibrate
 from laplace_metric.evaluation_protocol import DEPTH
 from laplace_metric.report.pictures import strips
 
-PICTURED = ("laplace", "deep ensemble")
+PICTURED = ("laplace",)
 SHOWN, NEIGHBOURS = 4, 4
 
 

@@ -33,7 +33,7 @@ class Task:
     heat: severity.Heat | None
     shown: list[str]
     blocks: list[Block]
-    gallery: gallery.Gallery | None
+    galleries: list[gallery.Gallery]
     trials: list[tuple[str, list[tuple[str, list[str]]]]]
 
 
@@ -78,7 +78,7 @@ def task(part: Part, anchor: str) -> Task:
     drawn = blocks(part, main)
     return Task(
         part.task, anchor, cells.quality(part, columns), cells.cost(part), severity.heat(part),
-        list(chosen(part, main)), drawn, gallery.gallery(part),
+        list(chosen(part, main)), drawn, gallery.galleries(part),
         facts.trials(part),
     )  # fmt: skip
 

@@ -21,7 +21,7 @@ from benchmarks.report.collect import _short, collect, write
 from benchmarks.report.draw.frame import Frame
 from benchmarks.report.draw.plane import spread
 from benchmarks.report.draw.scale import Axis, around
-from benchmarks.report.gallery import lighter
+from benchmarks.report.lighter import lighter
 from benchmarks.report.markdown_tables import cost_table, quality_table
 from benchmarks.report.page import render
 from benchmarks.report.reading import Part, described, summary
