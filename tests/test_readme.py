@@ -28,7 +28,7 @@ def test_exactly_two_commands():
     assert len(re.findall(r"```console\n", README.read_text())) == 2
 
 
-@pytest.mark.parametrize("page", tables.PAGES, ids=["first page", "benchmarks", "baselines"])
+@pytest.mark.parametrize("page", tables.PAGES, ids=lambda page: page.parent.name)
 def test_tables_are_those_of_the_json(page):
     text = page.read_text()
     assert "<!-- table:" in text
