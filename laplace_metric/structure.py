@@ -1,8 +1,8 @@
 """Which structure ``"auto"`` stands for, head by head.
 
-On every trained network of the benchmarks the Kronecker structure ranks errors and strange inputs
-better than the diagonal (``benchmarks/README.md``); its price are two decompositions, cubic in the
-width of the features and of the embedding.
+In the benchmarks the Kronecker structure ranks strange inputs better than the diagonal, and errors
+better on all tasks but one (``benchmarks/README.md``); its price are two decompositions, cubic in
+the width of the features and of the embedding.
 """
 
 from __future__ import annotations
