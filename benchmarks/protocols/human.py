@@ -64,7 +64,7 @@ def credible(subject: Subject, disagreement: Tensor) -> list[Strip]:
         inside = (mu @ mu[query] >= edge[query]).nonzero().flatten()
         inside = inside[inside != query]
         angle = torch.rad2deg(torch.arccos(edge[query].clamp(-1, 1)))
-        caption = f"{float(angle):.0f} degrees, {len(inside)} images"
+        caption = f"{float(angle):.0f}°: {len(inside)}"
         shown.append(strip(caption, query, spread(inside), images))
     return shown
 

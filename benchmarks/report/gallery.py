@@ -11,7 +11,10 @@ from laplace_metric.report.pictures import Picture, Strip
 TITLES = {
     "certain": ("Most certain", "nearest first"),
     "unsure": ("Least certain", "nearest first"),
-    "credible": ("95 % credible sets: clear queries, then disputed ones", "some of the set"),
+    "credible": (
+        "95 % credible sets: clear queries, then disputed ones",
+        "some of the set; right: its angle, and how many images lie in it",
+    ),
 }
 
 

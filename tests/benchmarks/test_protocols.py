@@ -168,7 +168,7 @@ def test_people_and_credible_sets(people):
     assert measured.scores["entropy rank"].value == pytest.approx(expected)
     strips = measured.pictures["credible"]
     assert len(strips) == 2 * human.ENDS
-    assert "degrees" in strips[0]["uncertainty"]
+    assert "°: " in strips[0]["uncertainty"]
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
