@@ -26,7 +26,7 @@ HUMAN = (
 LAST = ("elk, proxies", "vmf loss", "explicit concentration")  # not among the methods of URL
 WIDE = tuple(entry.name for entry in VARIANTS if entry.group == "laplace")
 SKIPPED = {"omniglot": LAST, "pretrained-cifar10": WIDE, "pretrained-omniglot": WIDE}
-"""Too long: the trainings of 800 classes; a block of Z x Z numbers a class or point at Z = 1,280."""
+"""Too long: trainings of 800 classes; Z x Z numbers a class or point at Z = 1,280."""
 HARD = frozenset(
     (
         "metric learning, 1/norm",
