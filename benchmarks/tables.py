@@ -19,6 +19,7 @@ from benchmarks.records import RESULTS, read_record
 from benchmarks.recovery import tables as recovery_tables
 from benchmarks.report.markdown_tables import quality_table
 from benchmarks.report.method_table import methods
+from benchmarks.variants import defaults
 from laplace_metric.evaluation import mean_and_standard_error
 
 ROOT = Path(__file__).parent.parent
@@ -199,6 +200,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "lam-64": lambda: lam_table(64, "default"),
     "lam-3-marglik": lambda: lam_table(3, "marglik"),
     "lam-64-marglik": lambda: lam_table(64, "marglik"),
+    "defaults": defaults.table,
     "online": online_table,
     "online-100": lambda: online_table(" | prior 100"),
     "speed": speed_table,

@@ -1,0 +1,125 @@
+"""What the defaults of a Laplace posterior are worth: structure, positivity, margin, prior.
+
+    python -m benchmarks.variants.defaults --data DIR --cache DIR
+
+On the networks that ``python -m benchmarks lam`` trained for FashionMNIST and CIFAR-10 (same cache,
+three seeds): R-AUROC of the validation items, and AUROC of each strange set against them, for every
+combination below and five prior precisions. Writes ``results/defaults.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.engine.fitting import Fitting
+from benchmarks.engine.store import Store
+from benchmarks.engine.tuning import best
+from benchmarks.markdown import markdown
+from benchmarks.methods import BASE
+from benchmarks.records import read_record, write_record
+from benchmarks.sizes import SMALL, TUNING_SEED
+from benchmarks.tasks import Workspace, build
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.errors import LaplaceMetricWarning
+from laplace_metric.evaluation import auroc, mean_and_standard_error, r_auroc, recall_at_k
+
+TASKS = ("fashion-mnist", "cifar10")
+PRIORS = (0.01, 0.1, 1.0, 10.0, 100.0)
+REFERENCE = 2_000
+VARIANTS: dict[str, dict[str, Any]] = {
+    "diagonal, clip": {"structure": "diag", "positivity": "clip"},
+    "diagonal, absolute": {"structure": "diag", "positivity": "absolute"},
+    "kronecker, clip": {"structure": "kron", "positivity": "clip"},
+    "kronecker, absolute": {"structure": "kron", "positivity": "absolute"},
+    "kronecker, clip, margin .5": {"structure": "kron", "positivity": "clip", "margin": 0.5},
+    "kronecker, absolute, positives": {
+        "structure": "kron", "positivity": "absolute", "hessian": "positives",
+    },
+    "kronecker, absolute, full": {
+        "structure": "kron", "positivity": "absolute", "hessian": "full",
+    },
+}  # fmt: skip
+
+
+def rows(fitting: Fitting, network: torch.nn.Module) -> Iterator[dict[str, Any]]:
+    """One for each variant and prior."""
+    for name, settings in VARIANTS.items():
+        generator = torch.Generator().manual_seed(0)
+        reference = REFERENCE if "margin" in settings else None
+        fitted = LaplaceEmbedder(network, **settings).fit(
+            fitting.loaders().gathered, progress=False, reference=reference, generator=generator
+        )
+        for prior in PRIORS:
+            embedder = with_prior(fitted, prior)
+            row = {"task": fitting.task.name, "seed": fitting.seed, "variant": name, "prior": prior}
+            negative = embedder.hessian_.negative_fraction
+            yield {**row, "negative_fraction": negative, **measured(embedder, fitting)}
+
+
+def with_prior(fitted: LaplaceEmbedder, prior: float) -> LaplaceEmbedder:
+    """The same fit under another prior precision."""
+    settings = replace(fitted.settings, prior_precision=prior)
+    changed = fitted.fitted_.with_precision(prior, fitted.posterior_.n_effective)
+    return LaplaceEmbedder.from_fitted(fitted.model, settings, changed)
+
+
+def measured(embedder: LaplaceEmbedder, fitting: Fitting) -> dict[str, float]:
+    """R-AUROC on validation items, and AUROC of strangers against them."""
+    known, labels = embedder.embed(fitting.task.validation.loader(), progress=False)
+    recall = recall_at_k(known.mean, labels, 1)
+    kept = recall.counted
+    found = {"r_auroc": r_auroc(known.uncertainty[kept], recall.per_query[kept])}
+    for name, part in fitting.task.out.items():
+        strange, _ = embedder.embed(part.loader(), progress=False)
+        found[name] = auroc(known.uncertainty, strange.uncertainty)
+    return found
+
+
+def table() -> str:
+    """R-AUROC / mean AUROC over the strange sets, mean over tasks and seeds, prior by prior."""
+    found = read_record("defaults")["rows"]
+    lines = []
+    for variant in VARIANTS:
+        cells = [cell([r for r in found if (r["variant"], r["prior"]) == (variant, prior)])
+                 for prior in PRIORS]  # fmt: skip
+        lines.append([variant, *cells])
+    return markdown(["R-AUROC / AUROC of strangers", *(f"prior {p:g}" for p in PRIORS)], lines)
+
+
+def cell(of: list[dict[str, Any]]) -> str:
+    """Two means."""
+    known = ("task", "seed", "variant", "prior", "negative_fraction", "r_auroc")
+    errors = mean_and_standard_error([row["r_auroc"] for row in of]).mean
+    strange = [v for row in of for key, v in row.items() if key not in known]
+    text = f"{errors:.3f} / {mean_and_standard_error(strange).mean:.3f}"
+    return text.replace("0.", ".")
+
+
+def main() -> None:
+    """Measure, and write the record."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--data", help="folder of the image sets")
+    parser.add_argument("--cache", required=True, type=Path, help="of the protocol lam")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore", LaplaceMetricWarning)
+    space = Workspace(options.data, options.cache, SMALL, progress=False)
+    store = Store(space.cache / f"runs-{SMALL.name}")
+    found: list[dict[str, Any]] = []
+    for name in TASKS:
+        settings = best(store.read("tuned", name, BASE, TUNING_SEED)["tried"])
+        for seed in range(SMALL.seeds):
+            fitting = Fitting(space, build(name, space, seed), seed, SMALL.rounds)
+            found += rows(fitting, fitting.trained_network(settings))
+            print(name, seed, flush=True)
+    print(write_record("defaults", {"rows": found}).name)
+
+
+if __name__ == "__main__":
+    main()
