@@ -44,7 +44,7 @@ class Size:
     corrupted: int
 
 
-SMOKE = Size("smoke", 2, 2, 1, 2, 600, 150, 400, 5, 20, 8, 32, 8)
+SMOKE = Size("smoke", 1, 2, 1, 2, 600, 150, 400, 5, 20, 8, 32, 8)
 SMALL = Size("small", 3, 30, 10, 5, 20_000, 2_500, 10_000, 30, 200, 64, 96, 200)
 PAPER = Size("paper", 5, 500, 100, 30, 60_000, 10_000, 60_000, 100, 1_000, 128, 224, 2_000)
 SIZES = {size.name: size for size in (SMOKE, SMALL, PAPER)}
