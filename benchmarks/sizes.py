@@ -1,4 +1,4 @@
-"""How much is done: a minute on digits, an hour on two cores, or as much as the papers."""
+"""How much is done: under two minutes on digits, an hour on two cores, or as much as the papers."""
 
 from __future__ import annotations
 
