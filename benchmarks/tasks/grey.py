@@ -56,7 +56,7 @@ def patches(space: Workspace) -> Task:
     held = len(train) // 4
     return Task(
         "photographs",
-        "32x32 patches of scikit-learn's two photographs; mirrored colours are strange",
+        "32x32 patches of scikit-learn's two photographs; their negatives are strange",
         train.subset(order[:-held]),
         train.subset(order[-held:]),
         test,
