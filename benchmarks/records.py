@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,22 @@ from benchmarks.environment import environment
 RESULTS = Path(__file__).parent / "results"
 
 
+def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
+    """Let ``write`` make a file that takes its name only when it is finished."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write(temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def write_record(name: str, content: dict[str, Any], folder: Path = RESULTS) -> Path:
     """Write ``folder/name.json`` with the environment; returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(json.dumps({"environment": environment(), **content}, indent=1) + "\n")
-    os.replace(temporary, path)
+    text = json.dumps({"environment": environment(), **content}, indent=1) + "\n"
+    write_whole(path, lambda part: part.write_text(text))
     return path
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.costs import posterior_tables
-from benchmarks.markdown import markdown
+from benchmarks.markdown import markdown, thousandths
 from benchmarks.records import RESULTS, read_record
 from benchmarks.recovery import tables as recovery_tables
 from benchmarks.report.markdown_tables import quality_table
@@ -94,7 +94,7 @@ def complete(record: dict[str, Any], task: str) -> list[str]:
 def cell(values: Sequence[float]) -> str:
     """Mean ± standard error over seeds, in thousandths."""
     summary = mean_and_standard_error(values)
-    return f"{summary.mean:.3f} ± {summary.standard_error:.3f}".replace("0.", ".")
+    return f"{thousandths(summary.mean)} ± {thousandths(summary.standard_error)}"
 
 
 def lam_table(size: int, prior: str) -> str:

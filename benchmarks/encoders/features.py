@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -16,6 +15,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from tqdm import tqdm
+
+from benchmarks.records import write_whole
 
 Batches = Iterable[tuple[Any, Tensor]]
 
@@ -69,9 +70,9 @@ def encoded(
     seconds = time.perf_counter() - start
     cache_folder.mkdir(parents=True, exist_ok=True)
     tensors = {"features": features, "labels": labels}
-    _replace(table, lambda path: save_file(tensors, path))
+    write_whole(table, lambda path: save_file(tensors, path))
     content = {**name.key(), "shape": list(features.shape), "seconds": seconds}
-    _replace(note, lambda path: path.write_text(json.dumps(content, indent=1) + "\n"))
+    write_whole(note, lambda path: path.write_text(json.dumps(content, indent=1) + "\n"))
     return features, labels
 
 
@@ -87,13 +88,3 @@ def encode(
             labels.append(y.cpu())
             bar.update(len(y))
     return torch.cat(features), torch.cat(labels)
-
-
-def _replace(path: Path, write: Callable[[Path], Any]) -> None:
-    """Written whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        write(temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.markdown import markdown
+from benchmarks.markdown import markdown, thousandths
 from benchmarks.report.cells import ARROWS, UNDEFINED, costs
 from benchmarks.report.reading import Part, Record, Summary, described, known, summary
 
@@ -43,12 +43,7 @@ def cost_table(record: Record, task: str, methods: Sequence[str] | None = None) 
 def _cell(found: Summary, bold: bool) -> str:
     if not found.seeds:
         return UNDEFINED
-    text = _thousandths(found.mean)
+    text = thousandths(found.mean)
     if known(found.error):
-        text += f" ± {_thousandths(found.error)}"
+        text += f" ± {thousandths(found.error)}"
     return f"**{text}**" if bold else text
-
-
-def _thousandths(value: float) -> str:
-    text = f"{value:.3f}"
-    return text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text

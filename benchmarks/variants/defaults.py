@@ -21,7 +21,7 @@ import torch
 from benchmarks.engine.fitting import Fitting
 from benchmarks.engine.store import Store
 from benchmarks.engine.tuning import best
-from benchmarks.markdown import markdown
+from benchmarks.markdown import markdown, thousandths
 from benchmarks.methods import BASE
 from benchmarks.records import read_record, write_record
 from benchmarks.sizes import SMALL, TUNING_SEED
@@ -98,8 +98,7 @@ def cell(of: list[dict[str, Any]]) -> str:
     known = ("task", "seed", "variant", "prior", "negative_fraction", "r_auroc")
     errors = mean_and_standard_error([row["r_auroc"] for row in of]).mean
     strange = [v for row in of for key, v in row.items() if key not in known]
-    text = f"{errors:.3f} / {mean_and_standard_error(strange).mean:.3f}"
-    return text.replace("0.", ".")
+    return f"{thousandths(errors)} / {thousandths(mean_and_standard_error(strange).mean)}"
 
 
 def main() -> None:

@@ -17,10 +17,8 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from pytorch_metric_learning.losses import ContrastiveLoss
@@ -28,6 +26,7 @@ from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
 from benchmarks.networks import lam_network
+from benchmarks.records import write_whole
 from laplace_metric.datasets import ImageSet, load
 from laplace_metric.errors import InputError
 from laplace_metric.training import train_embedder
@@ -112,19 +111,11 @@ def train_into(cache: Path, run: Run, images: ImageSet, progress: bool = True) -
         "threads": torch.get_num_threads(),
         "versions": {"torch": torch.__version__, "python": platform.python_version()},
     }
-    _write(cache / f"{run.name}.json", lambda path: path.write_text(json.dumps(record, indent=1)))
-    _write(cache / f"{run.name}.safetensors", lambda path: save_model(model, str(path)))
+    write_whole(
+        cache / f"{run.name}.json", lambda path: path.write_text(json.dumps(record, indent=1))
+    )
+    write_whole(cache / f"{run.name}.safetensors", lambda path: save_model(model, str(path)))
     return True
-
-
-def _write(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write(temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @torch.no_grad()
