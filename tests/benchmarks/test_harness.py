@@ -86,9 +86,13 @@ def test_every_method_starts_from_the_same_weights_and_batches(space):
     a, b = (next(iter(fitting.loaders().training))[0] for _ in range(2))
     assert torch.equal(a, b)
     state = torch.get_rng_state()
-    for p, q in zip(fitting.network().parameters(), fitting.network().parameters(), strict=True):
-        assert torch.equal(p, q)
+    first = fitting.network()
     assert torch.equal(state, torch.get_rng_state())
+    torch.manual_seed(7)  # whatever was drawn before
+    for p, q in zip(first.parameters(), fitting.network().parameters(), strict=True):
+        assert torch.equal(p, q)
+    other = dataclasses.replace(fitting, seed=1).network()
+    assert not torch.equal(first[1].weight, other[1].weight)
 
 
 def test_tuning_starts_with_the_defaults_and_never_sees_the_test(space):
