@@ -16,11 +16,17 @@ from benchmarks.methods import METHODS
 from benchmarks.protocols import PROTOCOLS
 from benchmarks.recovery import command as recovery
 from benchmarks.report import command as report
+from benchmarks.scale import command as scale
 from benchmarks.sizes import SIZES
 from benchmarks.tasks import TASKS, Workspace
 from laplace_metric.errors import LaplaceMetricError, LaplaceMetricWarning
 
-COMMANDS = {"report": report.main, "recovery": recovery.main, "speed": costs.main}
+COMMANDS = {
+    "report": report.main,
+    "recovery": recovery.main,
+    "speed": costs.main,
+    "scale": scale.main,
+}
 """Commands that put no question to a fitted method."""
 
 
@@ -76,7 +82,8 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks",
         description="Run protocols; what is finished is kept and not repeated.",
         epilog="Other commands: `report` (JSON and a page of finished runs), `recovery` (the "
-        "controlled experiment), `speed` (what the library costs); each has its own --help.",
+        "controlled experiment), `speed` (what the library costs), `scale` (how that grows with "
+        "the number of points); each has its own --help.",
     )
     names = ", ".join(PROTOCOLS)
     found.add_argument("protocols", nargs="+", choices=PROTOCOLS, metavar="PROTOCOL", help=names)

@@ -79,6 +79,48 @@ def _split(batch: Any, index: int) -> tuple[Inputs, Any]:
     )
 
 
+def input_batches(
+    loader: Iterable[Any], device: torch.device, *, progress: bool, description: str
+) -> Iterator[Inputs]:
+    """Yield the inputs of each batch, on one device, whether or not labels come with them.
+
+    A pair counts as ``(inputs, labels)`` if its second entry is one whole number per item, or None.
+
+    Raises
+    ------
+    EmptyLoaderError, InputError
+        For a loader without batches, a tensor or a mapping (one batch, where many are asked for).
+
+    Examples
+    --------
+    >>> x = torch.ones(2, 3)
+    >>> loader = [x, (x, torch.tensor([0, 1])), (x, x)]
+    >>> [type(inputs).__name__ for inputs in input_batches(loader, x.device, progress=False,
+    ...                                                    description="Reading")]
+    ['Tensor', 'Tensor', 'tuple']
+    """
+    if isinstance(loader, (Tensor, Mapping)) or not isinstance(loader, Iterable):
+        raise InputError(f"loader is a {type(loader).__name__}: pass an iterable of batches.")
+    empty = True
+    for batch in tqdm(loader, desc=description, disable=not progress):
+        empty = False
+        yield to_device(batch[0] if _labelled(batch) else batch, device)
+    if empty:
+        raise EmptyLoaderError("loader yielded no batch: pass a loader with at least one batch.")
+
+
+def _labelled(batch: Any) -> bool:
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        return False
+    if batch[1] is None:
+        return True
+    try:
+        check_labels(batch[1])
+    except LabelError:
+        return False
+    return True
+
+
 def labelled_batches(
     loader: Iterable[Any],
     device: torch.device,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric import predictive, prior, serialization
-from laplace_metric.batches import Inputs, device_of, labelled_batches, to_device
+from laplace_metric.batches import Inputs, device_of, input_batches, labelled_batches, to_device
 from laplace_metric.contract import Draw, ProbabilisticEmbedder, check_count
 from laplace_metric.curvature import SpectralCurvature
 from laplace_metric.diagnosis import Diagnosis, Uncertainties, diagnose
@@ -25,6 +25,7 @@ from laplace_metric.jacobians import at_least_float32
 from laplace_metric.posterior import Posterior
 from laplace_metric.precomputed import Precomputed
 from laplace_metric.settings import Miner, Settings
+from laplace_metric.traces import variance_trace
 
 Metric = Callable[[Embedding, Tensor], float]
 """(embeddings of N inputs, labels [N]) -> score, higher is better."""
@@ -149,6 +150,9 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         reference: int | None = None,
         generator: torch.Generator | None = None,
         memory_bytes: int = FitOptions.memory_bytes,
+        checkpoint_dir: str | Path | None = None,
+        distributed: bool = False,
+        precision: torch.dtype | None = None,
     ) -> LaplaceEmbedder:
         """Fit the posterior from ``(inputs, labels)`` batches; the model runs over them once.
 
@@ -161,13 +165,29 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
             Picks the reference points (a CPU generator).
         memory_bytes : int
             Head inputs beyond this go to a temporary file that is removed at the end.
+        checkpoint_dir : path or None
+            Keep head inputs and sums in this folder while fitting. A fit that was killed goes on
+            from there and ends with the same posterior, bit for bit on a CPU; the loader must
+            yield the same batches again. The folder stays: delete it when the posterior is saved.
+        distributed : bool
+            Each process of the initialised ``torch.distributed`` group calls ``fit`` with the
+            loader of its own shard (uneven or empty as it may be) and gets the same posterior,
+            which does not depend on how points are split.
+        precision : torch.dtype or None
+            Of the sums over points; None: that of the head's inputs, float64 if ``distributed``.
 
         Raises
         ------
         HeadError, DtypeError, LabelError, NonFiniteError, EmptyLoaderError
             Nothing changes if fitting fails or is interrupted.
+        FileFormatError
+            If ``checkpoint_dir`` holds another fit, or is damaged; it is left as it is.
+        ShardError
+            On every rank, if one of them fails; it names the rank and its error.
         """
-        options = FitOptions(reference, generator, memory_bytes, progress)
+        folder = None if checkpoint_dir is None else Path(checkpoint_dir)
+        how = (progress, precision, distributed, folder)
+        options = FitOptions(reference, generator, memory_bytes, *how)
         self._fitted = fit_posterior(self.model, self.head, loader, self.settings, options)
         self.settings = replace(self.settings, structure=self._fitted.structure)
         return self
@@ -197,6 +217,37 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
     def __call__(self, inputs: Inputs) -> Embedding:
         """Distributions over the embeddings of a batch, in closed form: one forward pass."""
         return self._embedding(self._seen(inputs), self.posterior_)
+
+    def uncertainties(self, loader: Iterable[Any], *, progress: bool = True) -> Tensor:
+        """``uncertainty`` [N] of everything a loader yields, without its distributions.
+
+        One forward pass an input; besides the result, only one batch is in memory at a time.
+
+        Parameters
+        ----------
+        loader : iterable of batches
+            Inputs, or ``(inputs, labels)``: pairs whose second entry is one whole number per item.
+
+        Raises
+        ------
+        NotFittedError, EmptyLoaderError, InputError
+
+        Examples
+        --------
+        >>> x, y = torch.randn(20, 8), torch.arange(20) % 4
+        >>> embedder = LaplaceEmbedder.from_embeddings(x, y)
+        >>> embedder.uncertainties([x[:10], (x[10:], y[10:])], progress=False).shape
+        torch.Size([20])
+        """
+        head, posterior, spherical = self.fitted_.jacobian, self.posterior_, self.spherical
+        device, title = device_of(self.model), "Uncertainties"
+        found = []
+        for inputs in input_batches(loader, device, progress=progress, description=title):
+            seen = self._seen(inputs)
+            found.append(
+                variance_trace(head, posterior, seen.features, seen.raw, spherical=spherical)
+            )
+        return torch.cat(found)
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
         """n embedders from the posterior: a function from inputs to [n, B, Z]."""

@@ -74,3 +74,7 @@ class PriorAtEdgeWarning(LaplaceMetricWarning):
 
 class UndefinedMetricWarning(LaplaceMetricWarning):
     """A metric is undefined on these data and returns NaN."""
+
+
+class ShardError(LaplaceMetricError):
+    """A process of a fit over several failed; the message names its rank and its error."""

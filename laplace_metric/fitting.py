@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from laplace_metric.batches import device_of, labelled_batches
-from laplace_metric.contrastive import Contrast, all_pairs_curvature, batch_curvature
+from laplace_metric.collecting import Batches, collect_features, features_of, where
+from laplace_metric.contrastive import Contrast, batch_curvature, curvature_program, digest, drive
 from laplace_metric.curvature import CurvatureSum
-from laplace_metric.errors import DegenerateCurvatureWarning, LabelError
+from laplace_metric.curvature.memory import check_memory
+from laplace_metric.errors import (
+    DegenerateCurvatureWarning,
+    EmptyLoaderError,
+    InputError,
+    LabelError,
+)
 from laplace_metric.features import FeatureStore, check_finite, check_shapes
-from laplace_metric.heads import Head, capture, find_head
-from laplace_metric.jacobians import HeadJacobian, at_least_float32, jacobian_of
+from laplace_metric.heads import Head, describe
+from laplace_metric.jacobians import HeadJacobian, jacobian_of
 from laplace_metric.posterior import Posterior
+from laplace_metric.scale.agreed_head import agreed_head
+from laplace_metric.scale.checkpoint import Checkpoint
+from laplace_metric.scale.ranks import Ranks
+from laplace_metric.scale.site import Site
 from laplace_metric.settings import Settings
 from laplace_metric.structure import resolved
-
-Features = Iterator[tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -49,12 +60,20 @@ class Fitted:
 
 @dataclass(frozen=True)
 class FitOptions:
-    """How to fit: reference subset and its generator, memory for features, progress bar."""
+    """How to fit: see ``LaplaceEmbedder.fit``."""
 
     reference: int | None = None
     generator: torch.Generator | None = None
     memory_bytes: int = 512 * 2**20
     progress: bool = True
+    precision: torch.dtype | None = None
+    distributed: bool = False
+    checkpoint_dir: Path | None = None
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """Of the sums over points: what ranks add must not depend on how points are split."""
+        return torch.float64 if self.distributed and self.precision is None else self.precision
 
 
 def fit_posterior(
@@ -68,67 +87,113 @@ def fit_posterior(
 
     (The first batch runs three times: to find the head, its size, and for its features.)
     """
-    device = device_of(model)
-    batches = labelled_batches(loader, device, progress=options.progress, description="Fitting")
-    first = next(batches)
-    head_found = find_head(model, first[0], head)
-    n_outputs = capture(model, head_found, first[0]).raw.shape[1]
+    ranks = Ranks.of(distributed=options.distributed)
+    progress = options.progress and ranks.index == 0
+    batches = labelled_batches(loader, device_of(model), progress=progress, description="Fitting")
+    first = ranks.attempt(lambda: _first(batches, or_none=ranks.n > 1))
+    head_found, n_outputs = agreed_head(model, head, first, ranks)
     jacobian = jacobian_of(head_found.module, n_outputs, settings.backend)
-    settings = replace(settings, structure=resolved(settings.structure, jacobian))
+    settings = settings.resolved(resolved(settings.structure, jacobian))
     contrast = settings.contrast(normalized=head_found.normalized)
-    features = _features(model, head_found, chain([first], batches))
-    collect = _all_pairs if settings.pairs == "all" else _batch_pairs
-    curvature, n_points = collect(features, jacobian, contrast, settings, options)
-    posterior = _posterior(jacobian, curvature, n_points, settings)
-    warn_if_degenerate(contrast, posterior)
-    how = settings.structure, settings.backend
-    return Fitted(head_found, posterior, n_points, n_outputs, *how)
+    data = Data(model, head_found, n_outputs, batches if first is None else chain([first], batches))
+    if settings.pairs == "all":
+        curvature, n_points = _all_pairs(data, contrast, settings, options, ranks)
+    else:
+        _check_pairs(options)
+        curvature, n_points = _batch_pairs(data, jacobian, contrast, settings)
+    return fitted_to(head_found, n_outputs, curvature, n_points, settings)
 
 
-def _features(model: nn.Module, head: Head, batches: Iterator[tuple[Any, Tensor]]) -> Features:
-    """(h [B, D], labels [B]) of each batch."""
-    for inputs, labels in batches:
-        yield at_least_float32(capture(model, head, inputs).features), labels
+def fitted_to(
+    head: Head, n_outputs: int, curvature: CurvatureSum, n_points: int, settings: Settings
+) -> Fitted:
+    """The posterior of a curvature, with a warning if that says nothing."""
+    jacobian = jacobian_of(head.module, n_outputs, settings.backend)
+    n_effective = float(n_points) if settings.n_effective is None else settings.n_effective
+    spectral = curvature.decompose(settings.positivity)
+    posterior = Posterior(jacobian.parameters, spectral, n_effective, settings.prior_precision)
+    warn_if_degenerate(settings.contrast(normalized=head.normalized), posterior)
+    return Fitted(head, posterior, n_points, n_outputs, settings.structure, settings.backend)
 
 
-def _where(number: int) -> str:
-    return f"the head's input in loader batch {number}"
+@dataclass(frozen=True)
+class Data:
+    """A model, its head, and the batches of this rank."""
+
+    model: nn.Module
+    head: Head
+    n_outputs: int
+    batches: Batches
+
+
+def _first(batches: Batches, *, or_none: bool) -> tuple[Any, Tensor] | None:
+    try:
+        return next(batches)
+    except EmptyLoaderError:
+        if or_none:
+            return None
+        raise
+
+
+def _check_pairs(options: FitOptions) -> None:
+    for name in ("distributed", "checkpoint_dir", "precision"):
+        if getattr(options, name):
+            raise InputError(f"{name} needs pairs='all': pairs of batches do not add up.")
 
 
 def _all_pairs(
-    features: Features,
-    head: HeadJacobian,
-    contrast: Contrast,
-    settings: Settings,
-    options: FitOptions,
+    data: Data, contrast: Contrast, settings: Settings, options: FitOptions, ranks: Ranks
 ) -> tuple[CurvatureSum, int]:
-    """Every ordered pair of the data set; features are kept, or spilled to a temporary file."""
-    with FeatureStore(options.memory_bytes) as store:
-        for number, (h, labels) in enumerate(features):
-            store.append(h, labels, where=_where(number))
-        curvature = all_pairs_curvature(
-            store,
-            head,
-            contrast,
-            settings.structure,
-            reference=options.reference,
-            generator=options.generator,
-        )
-        return curvature, len(store)
+    """Every ordered pair of the data set; features are kept, or spilled to a file."""
+    module = data.head.module
+    if options.dtype is not None:
+        module = deepcopy(module).to(options.dtype)
+    head = jacobian_of(module, data.n_outputs, settings.backend)
+    checkpoint = ranks.attempt(lambda: _checkpoint(data, settings, options, ranks))
+    with ranks.attempt(lambda: _store(data, options, checkpoint)) as store:
+        ranks.attempt(lambda: check_memory(settings.structure, head.layouts, store.device))
+        site = Site(store, ranks, checkpoint, options.progress and ranks.index == 0)
+        how = options.reference, options.generator
+        columns = site.columns(contrast, settings.structure, *how)
+        program = curvature_program(head, contrast, settings.structure, columns)
+        return drive(program, site.collect), site.n_points
+
+
+def _store(data: Data, options: FitOptions, checkpoint: Checkpoint | None) -> FeatureStore:
+    device = device_of(data.model)
+    if checkpoint is None:
+        store = FeatureStore(options.memory_bytes, dtype=options.dtype, device=device)
+        return collect_features(data.model, data.head, data.batches, store)
+    store = checkpoint.store(device, options.dtype)
+    return collect_features(data.model, data.head, data.batches, store, checkpoint.due)
+
+
+def _checkpoint(
+    data: Data, settings: Settings, options: FitOptions, ranks: Ranks
+) -> Checkpoint | None:
+    if options.checkpoint_dir is None:
+        return None
+    identity = {
+        "settings": settings.to_json(),
+        "head": describe(data.head, data.n_outputs),
+        "model": digest("", [t for t in data.model.state_dict().values() if isinstance(t, Tensor)]),
+        "reference": options.reference,
+        "precision": str(options.dtype),
+        "ranks": ranks.n,
+    }
+    folder = options.checkpoint_dir
+    return Checkpoint(folder if ranks.n == 1 else folder / f"rank-{ranks.index}", identity)
 
 
 def _batch_pairs(
-    features: Features,
-    head: HeadJacobian,
-    contrast: Contrast,
-    settings: Settings,
-    _options: FitOptions,
+    data: Data, head: HeadJacobian, contrast: Contrast, settings: Settings
 ) -> tuple[CurvatureSum, int]:
     """The mean over batches, weighted by their points, of each batch's own pair curvature."""
     n_points, total = 0, None
-    for number, (h, labels) in enumerate(features):
-        check_shapes(h, labels, where=_where(number))
-        check_finite(h, where=_where(number))
+    for number, (inputs, labels) in enumerate(data.batches):
+        h = features_of(data.model, data.head, inputs)
+        check_shapes(h, labels, where=where(number))
+        check_finite(h, where=where(number))
         try:
             value = _one_batch(h, labels, head, contrast, settings).scaled(len(labels))
         except LabelError as error:
@@ -146,14 +211,6 @@ def _one_batch(
         return batch_curvature(h, head, contrast, structure, labels=labels)
     indices = tuple(index.to(h.device) for index in settings.pairs(head.raw(h), labels))
     return batch_curvature(h, head, contrast, structure, indices_tuple=indices)
-
-
-def _posterior(
-    head: HeadJacobian, curvature: CurvatureSum, n_points: int, settings: Settings
-) -> Posterior:
-    n_effective = float(n_points) if settings.n_effective is None else settings.n_effective
-    spectral = curvature.decompose(settings.positivity)
-    return Posterior(head.parameters, spectral, n_effective, settings.prior_precision)
 
 
 def warn_if_degenerate(contrast: Contrast, posterior: Posterior) -> None:
@@ -179,5 +236,5 @@ def warn_if_degenerate(contrast: Contrast, posterior: Posterior) -> None:
         "distance='arccos', hessian='positives', or a finite margin that some negative pairs are "
         "outside of.",
         DegenerateCurvatureWarning,
-        stacklevel=4,
+        stacklevel=5,
     )

@@ -38,15 +38,25 @@ def covariance(
 
     With two inputs the B matrices are cross-covariances: neither symmetric nor semi-definite.
     """
-    if head.layered and isinstance(posterior.basis, (IdentityBasis, KroneckerBasis)):
+    if factored(head, posterior):
         return _layered(head, posterior, features, other)
-    step = max(1, JACOBIAN_BYTES // (4 * head.n_outputs * head.n_parameters))
+    step = jacobian_rows(head)
     parts = []
     for start in range(0, len(features), step):
-        f_x = _root(head, posterior, features[start : start + step])
-        f_y = f_x if other is None else _root(head, posterior, other[start : start + step])
+        f_x = root(head, posterior, features[start : start + step])
+        f_y = f_x if other is None else root(head, posterior, other[start : start + step])
         parts.append(f_x @ f_y.mT)
     return DenseCovariance(torch.cat(parts))
+
+
+def factored(head: HeadJacobian, posterior: Posterior) -> bool:
+    """Whether J and S have a structure to use, so that J is not written out."""
+    return head.layered and isinstance(posterior.basis, (IdentityBasis, KroneckerBasis))
+
+
+def jacobian_rows(head: HeadJacobian) -> int:
+    """Rows of J that are written out at once."""
+    return max(1, JACOBIAN_BYTES // (4 * head.n_outputs * head.n_parameters))
 
 
 def _layered(head: HeadJacobian, posterior: Posterior, x: Tensor, y: Tensor | None) -> Covariance:
@@ -80,7 +90,7 @@ def _kronecker_term(x: Layer, y: Layer, variances: Tensor, block: KroneckerBlock
     return DenseCovariance((m_x * v[:, None, :]) @ m_y.mT)
 
 
-def _root(head: HeadJacobian, posterior: Posterior, h: Tensor) -> Tensor:
+def root(head: HeadJacobian, posterior: Posterior, h: Tensor) -> Tensor:
     """``F = J Q S^(1/2)`` [b, Z, P]; a linear head needs one product [b, A] x [A, P] a row."""
     if isinstance(head, LinearJacobian) and isinstance(posterior.basis, DenseBasis):
         rows = head.layout.fold(posterior.basis.vectors.mT).permute(1, 2, 0)  # Q as [Z, A, P]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from laplace_metric import files
@@ -19,7 +18,7 @@ from laplace_metric.curvature import (
 )
 from laplace_metric.errors import FileFormatError
 from laplace_metric.fitting import Fitted
-from laplace_metric.heads import APPEND, Head, identity_head, named_head
+from laplace_metric.heads import APPEND, describe, described_head
 from laplace_metric.jacobians import HeadJacobian, jacobian_of
 from laplace_metric.posterior import Posterior
 from laplace_metric.precomputed import Precomputed
@@ -34,7 +33,7 @@ def save(folder: Path, settings: Settings, fitted: Fitted) -> None:
         "n_points": fitted.n_points,
         "n_effective": posterior.n_effective,
         "clipped_fraction": posterior.curvature.negative_fraction,
-        "head": _describe(fitted.head, fitted.n_outputs),
+        "head": describe(fitted.head, fitted.n_outputs),
     }
     tensors = {"eigenvalues": posterior.curvature.eigenvalues, **_basis_tensors(posterior)}
     if posterior.curvature.standard_error is not None:
@@ -53,7 +52,8 @@ def load(folder: Path, model: nn.Module) -> tuple[Settings, Fitted]:
     content, tensors = files.read(folder)
     try:
         settings = Settings.from_json(content["settings"])
-        head, n_outputs = _matching_head(content["head"], model), content["head"]["n_outputs"]
+        _check_from_embeddings(content["head"]["name"], model)
+        head, n_outputs = described_head(content["head"], model), content["head"]["n_outputs"]
         jacobian = jacobian_of(head.module, n_outputs, settings.backend)
         curvature = _curvature(content, tensors, settings.structure, jacobian)
         curvature = curvature.to(jacobian.parameters.device)
@@ -65,48 +65,9 @@ def load(folder: Path, model: nn.Module) -> tuple[Settings, Fitted]:
         raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
 
 
-def _describe(head: Head, n_outputs: int) -> dict[str, Any]:
-    parameters = list(head.module.parameters())
-    return {
-        "name": head.name,
-        "normalized": head.normalized,
-        "n_outputs": n_outputs,
-        "shapes": [list(p.shape) for p in parameters],
-        "dtype": str(parameters[0].dtype),
-        "sha256": files.fingerprint(head.module),
-    }
-
-
-def _matching_head(expected: dict[str, Any], model: nn.Module) -> Head:
-    name, normalized = expected["name"], expected["normalized"]
+def _check_from_embeddings(name: str, model: nn.Module) -> None:
     if isinstance(model, Precomputed) and name != APPEND:
         raise FileFormatError("this posterior was not saved from embeddings: pass the model.")
-    found = _find(name, expected, model)
-    if found is None:
-        raise FileFormatError(f"the posterior is for a head {name!r}, which model lacks.")
-    head = Head(name, found[0], normalized, found[1])
-    described = _describe(head, expected["n_outputs"])
-    for key, value in expected.items():
-        if described[key] != value:
-            hint = " (the weights differ: fit again)" if key == "sha256" else ""
-            raise FileFormatError(
-                f"head {name!r} has {key} {described[key]!r}, the posterior was fitted for "
-                f"{value!r}{hint}."
-            )
-    return head
-
-
-def _find(
-    name: str, expected: dict[str, Any], model: nn.Module
-) -> tuple[nn.Module, tuple[nn.Module, nn.Module] | None] | None:
-    found = named_head(model, name)
-    if found is None and name == APPEND:
-        device = next((p.device for p in model.parameters()), torch.device("cpu"))
-        dtype = getattr(torch, expected["dtype"].removeprefix("torch."))
-        like = torch.empty(0, dtype=dtype, device=device)
-        return identity_head(expected["n_outputs"], like), None
-    has_parameters = found is not None and next(found[0].parameters(), None) is not None
-    return found if has_parameters else None
 
 
 def _basis_tensors(posterior: Posterior) -> dict[str, Tensor]:

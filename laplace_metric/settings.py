@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -62,6 +62,10 @@ class Settings:
     def contrast(self, *, normalized: bool) -> Contrast:
         """Geometry, approximation and margin on a network that does or does not normalise."""
         return Contrast.of(self.distance, self.hessian, normalized=normalized, margin=self.margin)
+
+    def resolved(self, structure: str) -> Settings:
+        """The same with the structure that "auto" stands for."""
+        return replace(self, structure=structure)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; a miner is kept by name only."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -25,9 +26,10 @@ from benchmarks.costs.embedders import Problem
 from laplace_metric.contrastive import Contrast, all_pairs_curvature
 from laplace_metric.contrastive.blocks import PointBlocks
 from laplace_metric.contrastive.geometry import Points
-from laplace_metric.contrastive.ggn import pair_sources
+from laplace_metric.contrastive.ggn import population_pairs
 from laplace_metric.contrastive.nearest_kronecker import nearest_kronecker
-from laplace_metric.contrastive.pairs import feed_all
+from laplace_metric.contrastive.passes import ClassSumsPass, run
+from laplace_metric.contrastive.sums import LinearDense, Terms
 from laplace_metric.contrastive.sums.general import weighted_blocks
 from laplace_metric.curvature import (
     CurvatureSum,
@@ -46,31 +48,22 @@ from laplace_metric.prior import by_marginal_likelihood
 KINDS = tuple(itertools.product(("arccos", "euclidean"), ("fixed", "positives", "full")))
 
 
-class KfacFactors:
-    """The usual Kronecker factors of the point part: sums of B_i and of h_i h_i^T."""
+class KfacFactors(LinearDense):
+    """The usual Kronecker factors of the point part: sums of B_i, of h_i h_i^T, and of one."""
 
-    def __init__(self, head: LinearJacobian) -> None:
-        self.head, self.n_points = head, 0
-        self.left = self.right = torch.zeros((), dtype=torch.float64)
+    def zeros(self) -> list[Tensor]:
+        z, a = self.head.n_outputs, self.head.layout.n_columns
+        return [torch.zeros(shape, dtype=torch.float64) for shape in ((z, z), (a, a), ())]
 
-    def points(self, points: Points, blocks: PointBlocks) -> None:
-        """Add a block."""
+    def points(self, points: Points, blocks: PointBlocks) -> Terms:
         h = self.head.layout.augment(points.features)
         b = weighted_blocks(points, blocks, self.head.n_outputs)
-        self.left = self.left + b.sum(0).double()
-        self.right = self.right + (h.mT @ h).double()
-        self.n_points += len(h)
+        return [b.sum(0).double(), (h.mT @ h).double(), torch.tensor(float(len(h))).double()]
 
-    def classes(self, *_: Any) -> None:
-        """The cross blocks have no such factors."""
-
-    def pairs(self, *_: Any) -> None:
-        """The cross blocks have no such factors."""
-
-    def result(self) -> KroneckerSum:
+    def product(self, totals: Sequence[Tensor]) -> KroneckerSum:
         """``sum_i B_i (x) mean h h^T``."""
-        factors = KroneckerFactors(self.left, self.right / self.n_points, self.head.layout)
-        return KroneckerSum((factors,))
+        left, right, n = totals
+        return KroneckerSum((KroneckerFactors(left, right / n, self.head.layout),))
 
 
 def approximation_errors(given: Problem) -> list[dict[str, Any]]:
@@ -92,16 +85,18 @@ def _one_kind(
     given: Problem, head: LinearJacobian, store: FeatureStore, contrast: Contrast
 ) -> dict[str, dict[str, float]]:
     full = all_pairs_curvature(store, head, contrast, "full")
-    sources = pair_sources(store, head, contrast)
+    sums = ClassSumsPass(head, contrast.geometry).collect(store).by_class
+    pairs = population_pairs(head, contrast, sums)
     n_rows = contrast.geometry.n_rows(head.n_outputs)
-    product = nearest_kronecker(sources, head, n_rows, refine=False)
+    product = run(nearest_kronecker(pairs, head, n_rows, refine=False), store)
     candidates: dict[str, CurvatureSum] = {
         "diagonal": all_pairs_curvature(store, head, contrast, "diag"),
         "nearest": product,
         "nearest, refined": all_pairs_curvature(store, head, contrast, "kron"),
     }
     if not contrast.approximation.cross:
-        candidates["kfac"] = feed_all(sources, KfacFactors(head)).result()
+        kfac = KfacFactors(head, n_rows)
+        candidates["kfac"] = kfac.product(run(pairs.totals(kfac), store))
     exact = full.decompose()
     curvatures = {name: value.decompose() for name, value in candidates.items()}
     curvatures["low rank"] = low_rank(exact, head)

@@ -81,11 +81,14 @@ class Geometry:
         """K: how many rows of the [Z, D'] curvature differ (Z on the sphere, 1 raw)."""
         return n_outputs if self.spherical else 1
 
-    def points(self, features: Tensor, raw: Tensor) -> Points:
-        """View head inputs h [n, D] and raw embeddings z [n, Z] in this geometry."""
+    def points(self, features: Tensor, raw: Tensor, *, checked: bool = True) -> Points:
+        """View head inputs h [n, D] and raw embeddings z [n, Z] in this geometry.
+
+        Unchecked, an embedding without direction gives NaN instead of an error.
+        """
         if not self.spherical:
             return Points(features, raw, raw.new_zeros(len(raw), 1), raw.new_ones(len(raw), 1))
-        norm = robust_norm(raw)
+        norm = robust_norm(raw, checked=checked)
         directions = raw / norm
         return Points(features, directions, directions, norm)
 
@@ -122,7 +125,7 @@ def geometry(distance: str, *, normalized: bool) -> Geometry:
     return NORMALIZED_EUCLIDEAN if normalized else RAW_EUCLIDEAN
 
 
-def robust_norm(raw: Tensor) -> Tensor:
+def robust_norm(raw: Tensor, *, checked: bool = True) -> Tensor:
     """|z| [n, 1] without underflow or overflow of the squares.
 
     Raises
@@ -131,7 +134,7 @@ def robust_norm(raw: Tensor) -> Tensor:
         If an embedding is exactly zero and so has no direction.
     """
     scale = raw.abs().amax(1, keepdim=True)
-    if bool((scale == 0).any()):
+    if checked and bool((scale == 0).any()):
         raise InputError(
             f"{int((scale == 0).sum())} embeddings are exactly zero and have no direction: "
             "remove those inputs or use distance='euclidean' on a network without normalisation."

@@ -3,38 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from laplace_metric.contrastive.class_sums import ClassSums
 from laplace_metric.contrastive.contrast import Contrast
 from laplace_metric.contrastive.nearest_kronecker import nearest_kronecker
-from laplace_metric.contrastive.pairs import (
-    ClassPairs,
-    MarginPairs,
-    PairSource,
-    TuplePairs,
-    collect_class_sums,
-    feed_all,
-    reference_columns,
-)
-from laplace_metric.contrastive.statistics import ClassSums
+from laplace_metric.contrastive.pairs import Pairs, PopulationPairs, TuplePairs
+from laplace_metric.contrastive.passes import ClassSumsPass, Program, check_two_classes, run
 from laplace_metric.contrastive.sums import (
     GeneralDense,
     GeneralDiagonal,
     LayeredDiagonal,
     LinearDense,
 )
-from laplace_metric.contrastive.targets import PairCounts, tuple_targets
+from laplace_metric.contrastive.targets import (
+    ClassTargets,
+    MarginTargets,
+    column_groups,
+    tuple_targets,
+)
 from laplace_metric.curvature import CurvatureSum, DiagonalSum
 from laplace_metric.curvature.memory import check_memory
-from laplace_metric.errors import InputError, LabelError
-from laplace_metric.features import FeatureStore
+from laplace_metric.errors import InputError
+from laplace_metric.features import FeatureSource, FeatureStore
 from laplace_metric.jacobians import HeadJacobian, LinearJacobian
 
 
 def all_pairs_curvature(
-    store: FeatureStore,
+    source: FeatureSource,
     head: HeadJacobian,
     contrast: Contrast,
     structure: str = "diag",
@@ -42,7 +41,7 @@ def all_pairs_curvature(
     reference: int | None = None,
     generator: torch.Generator | None = None,
 ) -> CurvatureSum:
-    """Curvature of every ordered pair of the stored points, before the positivity step.
+    """Curvature of every ordered pair of the points, before the positivity step.
 
     Parameters
     ----------
@@ -66,91 +65,98 @@ def all_pairs_curvature(
     >>> all_pairs_curvature(store, head, contrast).values.shape
     torch.Size([15])
     """
-    check_memory(structure, head.layouts, store.device)
-    if not contrast.negatives_by_pair or reference is None:
-        return measure(pair_sources(store, head, contrast), head, contrast, structure)
-    groups = reference_columns(len(store), reference, generator)
-    if structure != "diag":
-        sources = pair_sources(store, head, contrast, torch.cat(groups))
-        return measure(sources, head, contrast, structure)
-    by_group = [pair_sources(store, head, contrast, group) for group in groups]
-    return _with_standard_error(by_group, head, contrast, len(store) / len(groups[0]))
+    check_memory(structure, head.layouts, source.device)
+    columns = margin_columns(source, contrast, structure, reference, generator)
+    return run(curvature_program(head, contrast, structure, columns), source)
 
 
-def pair_sources(
-    store: FeatureStore, head: HeadJacobian, contrast: Contrast, columns: Tensor | None = None
-) -> list[PairSource]:
-    """The pairs that a contrast means: by class, and in-margin negatives if there is a margin.
+def margin_columns(
+    source: FeatureSource,
+    contrast: Contrast,
+    structure: str,
+    reference: int | None = None,
+    generator: torch.Generator | None = None,
+) -> list[FeatureSource]:
+    """What in-margin negatives are looked for among: nothing, all points, or some of them."""
+    if not contrast.negatives_by_pair:
+        return []
+    if reference is None:
+        return [source]
+    groups = column_groups(len(source), structure, reference, generator)
+    labels = source.labels
+    return [FeatureStore.of(source.rows(g), labels[g.to(labels.device)]) for g in groups]
+
+
+def curvature_program(
+    head: HeadJacobian,
+    contrast: Contrast,
+    structure: str,
+    columns: Sequence[FeatureSource] = (),
+) -> Program[CurvatureSum]:
+    """The passes of a fit: class sums, then those of the structure.
+
+    The diagonal takes two passes; the Kronecker structure one more for each half step of its power
+    iteration (two or three steps) and one to refine; cross blocks one more for each of these and
+    each slab of G_c.
 
     Parameters
     ----------
-    columns : Tensor [R] or None
-        Estimate in-margin negatives from these points; None: exact.
-
-    Raises
-    ------
-    LabelError
-        If all points have one class.
+    columns : for a finite margin, groups of points that stand for all
     """
-    sums = collect_class_sums(store, head, contrast.geometry)
-    if len(sums.classes) < 2:
-        raise LabelError(
-            f"all {sums.n_points} points have label {sums.classes.tolist()}: a contrastive "
-            "curvature needs at least two classes."
-        )
-    negatives, cross = contrast.negatives_by_class, contrast.approximation.cross
-    space = contrast.geometry
-    by_class = ClassPairs(store, head, space, sums, negatives=negatives, cross=cross)
-    if not contrast.negatives_by_pair:
-        return [by_class]
-    return [by_class, _margin_pairs(store, head, contrast, sums, columns)]
+    sums = (yield ClassSumsPass(head, contrast.geometry)).by_class
+    check_two_classes(sums)
+    pairs = population_pairs(head, contrast, sums, columns)
+    if len(pairs.margins) > 1:
+        return (yield from _with_standard_error(pairs))
+    return (yield from measure(pairs, head, contrast, structure))
 
 
-def _margin_pairs(
-    store: FeatureStore,
+def population_pairs(
     head: HeadJacobian,
     contrast: Contrast,
     sums: ClassSums,
-    columns: Tensor | None,
-) -> MarginPairs:
-    """In-margin negatives; those of some columns stand for all."""
-    assert contrast.margin is not None
-    share = 1.0 if columns is None else len(columns) / len(store)
-    weight = PairCounts.of(sums.counts).negative_weight / share
-    cross = contrast.approximation.cross
-    return MarginPairs(
-        store, head, contrast.geometry, contrast.margin, weight, cross=cross, columns=columns
-    )
+    columns: Sequence[FeatureSource] = (),
+) -> PopulationPairs:
+    """The pairs that a contrast means, of points with these class sums."""
+    space, cross = contrast.geometry, contrast.approximation.cross
+    margin = float(contrast.margin or 0)
+    margins = [MarginTargets(head, space, part, sums, margin, cross) for part in columns]
+    by_class = ClassTargets(sums, contrast.negatives_by_class)
+    return PopulationPairs(head, space, sums, by_class, margins, cross)
 
 
-def _with_standard_error(
-    sources: Sequence[Sequence[PairSource]], head: HeadJacobian, contrast: Contrast, share: float
-) -> DiagonalSum:
+def _with_standard_error(pairs: PopulationPairs) -> Program[DiagonalSum]:
     """The mean over disjoint groups of columns, with the finite-population factor in its error."""
-    by_class = _diagonal(sources[0][:1], head, contrast).values  # the same for every group
-    estimates = torch.stack([_diagonal(pairs[1:], head, contrast).values for pairs in sources])
-    spread = estimates.std(0) / len(sources) ** 0.5
-    left_out = max(0.0, 1 - len(sources) / share) ** 0.5
-    return DiagonalSum(by_class + estimates.mean(0), spread * left_out)
+    groups, head = pairs.margins, pairs.head
+    how = head, pairs.geometry.n_rows(head.n_outputs)
+    known = yield from _diagonal(replace(pairs, margins=()), *how)  # the same for every group
+    estimates = []
+    for group in groups:
+        only = yield from _diagonal(replace(pairs, by_class=None, margins=[group]), *how)
+        estimates.append(only.values)
+    stacked = torch.stack(estimates)
+    spread = stacked.std(0) / len(groups) ** 0.5
+    share = sum(len(group.columns) for group in groups) / pairs.whole.n_points
+    left_out = max(0.0, 1 - share) ** 0.5
+    return DiagonalSum(known.values + stacked.mean(0), spread * left_out)
 
 
-def _diagonal(sources: Sequence[PairSource], head: HeadJacobian, contrast: Contrast) -> DiagonalSum:
-    accumulator = LayeredDiagonal if head.layered else GeneralDiagonal
-    n_rows = contrast.geometry.n_rows(head.n_outputs)
-    return feed_all(sources, accumulator(head, n_rows)).result()
+def _diagonal(pairs: Pairs, head: HeadJacobian, n_rows: int) -> Program[DiagonalSum]:
+    summand = (LayeredDiagonal if head.layered else GeneralDiagonal)(head, n_rows)
+    return summand.result((yield from pairs.totals(summand)))
 
 
 def measure(
-    sources: Sequence[PairSource], head: HeadJacobian, contrast: Contrast, structure: str
-) -> CurvatureSum:
+    pairs: Pairs, head: HeadJacobian, contrast: Contrast, structure: str
+) -> Program[CurvatureSum]:
     """The curvature of these pairs in the given structure."""
-    if structure == "diag":
-        return _diagonal(sources, head, contrast)
     n_rows = contrast.geometry.n_rows(head.n_outputs)
+    if structure == "diag":
+        return (yield from _diagonal(pairs, head, n_rows))
     if structure == "kron":
-        return nearest_kronecker(sources, head, n_rows)
-    dense = LinearDense if isinstance(head, LinearJacobian) else GeneralDense
-    return feed_all(sources, dense(head, n_rows)).result()
+        return (yield from nearest_kronecker(pairs, head, n_rows))
+    summand = (LinearDense if isinstance(head, LinearJacobian) else GeneralDense)(head, n_rows)
+    return summand.result((yield from pairs.totals(summand)))
 
 
 def batch_curvature(
@@ -181,8 +187,9 @@ def batch_curvature(
     """
     if (labels is None) == (indices_tuple is None):
         raise InputError("pass exactly one of labels and indices_tuple.")
+    store = FeatureStore.of(features, labels if labels is not None else _no_labels(features))
     if labels is not None:
-        return all_pairs_curvature(FeatureStore.of(features, labels), head, contrast, structure)
+        return all_pairs_curvature(store, head, contrast, structure)
     assert indices_tuple is not None
     check_memory(structure, head.layouts, features.device)
     points = contrast.geometry.points(features, head.raw(features))
@@ -191,4 +198,8 @@ def batch_curvature(
         indices_tuple, points.coordinates, contrast.margin, negatives=kind.negatives
     )
     pairs = TuplePairs(points, contrast.geometry, targets, cross=kind.cross)
-    return measure([pairs], head, contrast, structure)
+    return run(measure(pairs, head, contrast, structure), store)
+
+
+def _no_labels(features: Tensor) -> Tensor:
+    return torch.zeros(len(features), dtype=torch.int64, device=features.device)

@@ -18,7 +18,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from laplace_metric.contrastive.pairs import PairSource, feed_all
+from laplace_metric.contrastive.pairs import Pairs
+from laplace_metric.contrastive.passes import Program
 from laplace_metric.contrastive.sums import LayeredDiagonal, LeftContraction, RightContraction
 from laplace_metric.curvature import KroneckerFactors, KroneckerSum
 from laplace_metric.curvature.kronecker import balanced
@@ -31,8 +32,8 @@ TOLERANCE = 1e-3
 
 
 def nearest_kronecker(
-    sources: Sequence[PairSource], head: HeadJacobian, n_rows: int, *, refine: bool = True
-) -> KroneckerSum:
+    pairs: Pairs, head: HeadJacobian, n_rows: int, *, refine: bool = True
+) -> Program[KroneckerSum]:
     """``S (x) A`` of each layer, refined by the exact diagonal in its eigenbasis.
 
     Two or three steps on trained heads, each two passes of O(N (A^2 + O^2)); with cross blocks
@@ -47,15 +48,15 @@ def nearest_kronecker(
     right = [torch.eye(x.n_columns, dtype=torch.float64, device=device) for x in layouts]
     norms = torch.zeros(len(layouts), dtype=torch.float64)
     for _ in range(MAX_STEPS):
-        left = _normalised(feed_all(sources, LeftContraction(head, n_rows, right)).totals)
-        right = feed_all(sources, RightContraction(head, n_rows, left)).totals
+        left = _normalised((yield from pairs.totals(LeftContraction(head, n_rows, right))))
+        right = yield from pairs.totals(RightContraction(head, n_rows, left))
         grown = torch.stack([a.norm().cpu() for a in right])  # |S (x) A|, as |S| = 1
         if bool((grown <= (1 + TOLERANCE) * norms).all()):
             break
         norms = grown
     factors = [_factors(s, a, x) for s, a, x in zip(left, right, layouts, strict=True)]
     product = KroneckerSum(tuple(factors))
-    return _refined(product, sources, head, n_rows) if refine else product
+    return (yield from _refined(product, pairs, head, n_rows)) if refine else product
 
 
 def _normalised(matrices: Sequence[Tensor]) -> list[Tensor]:
@@ -70,8 +71,9 @@ def _factors(left: Tensor, right: Tensor, layout: Layout) -> KroneckerFactors:
 
 
 def _refined(
-    product: KroneckerSum, sources: Sequence[PairSource], head: HeadJacobian, n_rows: int
-) -> KroneckerSum:
+    product: KroneckerSum, pairs: Pairs, head: HeadJacobian, n_rows: int
+) -> Program[KroneckerSum]:
     basis, _ = product.eigenbasis()
-    spectrum = feed_all(sources, LayeredDiagonal(head, n_rows, basis)).result().values
+    summand = LayeredDiagonal(head, n_rows, basis)
+    spectrum = summand.result((yield from pairs.totals(summand))).values
     return KroneckerSum(product.factors, (basis, spectrum))

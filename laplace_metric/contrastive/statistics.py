@@ -1,83 +1,110 @@
-"""Class sums: what the all-pairs curvature keeps of the data, as a value that adds up.
+"""Statistics: what one reading of some points contributes to a fit, as a value that adds up.
 
-``a + b`` of the sums of two disjoint sets of points is the sums of their union, in any order and
-for any split (up to float64 rounding), also when a class lives in one of them only. Everything is
-accumulated in float64.
+``a + b`` of the statistics of two disjoint sets of points are those of their union, in any order
+and for any split (up to float64 rounding), also when a class lives in one of them only. Everything
+is accumulated in float64.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from laplace_metric.errors import LabelError
+from laplace_metric import files
+from laplace_metric.contrastive.class_sums import ClassSums
+from laplace_metric.errors import FileFormatError, InputError
+
+KIND = files.Kind("statistics", "saved statistics", 1)
 
 
 @dataclass(frozen=True)
-class ClassSums:
-    """Counts and sums of vectors over the points of each class.
+class Statistics:
+    """Sums over a set of points, of one task.
 
     Parameters
     ----------
-    classes : Tensor [C] int64
-        The labels that occur, ascending.
-    counts : Tensor [C] int64
-        n_c.
-    sums : Tensor [C, V] float64
-        s_c; V = 0 where only counts are needed.
+    task : str
+        Fingerprint of what is summed; only statistics of one task add up.
+    by_class : ClassSums
+        How many points of each class were read, and, of the first task of a fit, their sums.
+    totals : tuple of Tensor
+        Float64 sums over all points; their shapes belong to the task.
 
     Examples
     --------
-    >>> left = ClassSums.of(torch.tensor([7, 7]), torch.ones(2, 1))
-    >>> right = ClassSums.of(torch.tensor([3]), torch.ones(1, 1))
-    >>> (left + right).counts
-    tensor([1, 2])
+    >>> one = ClassSums.of(torch.tensor([3]))
+    >>> a, b = (Statistics("a task", one, (torch.ones(2).double(),)) for _ in range(2))
+    >>> (a + b).n_points, (a + b).totals
+    (2, (tensor([2., 2.], dtype=torch.float64),))
     """
 
-    classes: Tensor
-    counts: Tensor
-    sums: Tensor
+    task: str
+    by_class: ClassSums
+    totals: tuple[Tensor, ...] = ()
 
-    @classmethod
-    def of(cls, labels: Tensor, vectors: Tensor | None = None) -> ClassSums:
-        """Sums of ``vectors`` [N, V] by ``labels`` [N]."""
-        classes, position, counts = torch.unique(labels, return_inverse=True, return_counts=True)
-        if vectors is None:
-            vectors = torch.empty(len(labels), 0, device=labels.device)
-        sums = torch.zeros(
-            len(classes), vectors.shape[1], dtype=torch.float64, device=labels.device
-        )
-        return cls(classes, counts, sums.index_add_(0, position, vectors.double()))
-
-    def __add__(self, other: ClassSums) -> ClassSums:
-        classes, position = torch.unique(
-            torch.cat([self.classes, other.classes]), return_inverse=True
-        )
-        counts = torch.zeros_like(classes)
-        sums = self.sums.new_zeros(len(classes), self.sums.shape[1])
-        return ClassSums(
-            classes,
-            counts.index_add_(0, position, torch.cat([self.counts, other.counts])),
-            sums.index_add_(0, position, torch.cat([self.sums, other.sums])),
-        )
+    def __add__(self, other: Statistics) -> Statistics:
+        if self.task != other.task:
+            raise InputError(
+                f"statistics of two tasks, {self.task[:12]} and {other.task[:12]}, do not add up: "
+                "collect both from the same task (same head, settings and earlier results)."
+            )
+        totals = tuple(a + b for a, b in zip(self.totals, other.totals, strict=True))
+        return Statistics(self.task, self.by_class + other.by_class, totals)
 
     @property
     def n_points(self) -> int:
-        """N."""
-        return int(self.counts.sum())
+        """How many points were read."""
+        return self.by_class.n_points
 
-    def index(self, labels: Tensor) -> Tensor:
-        """Positions of labels [n] in ``classes``.
+    @property
+    def sha256(self) -> str:
+        """Hash of the content: the same values, the same hash."""
+        return digest(self.task, (*self.by_class.tensors, *self.totals))
+
+    def to(self, device: torch.device) -> Statistics:
+        """The same on another device."""
+        totals = tuple(t.to(device) for t in self.totals)
+        return Statistics(self.task, self.by_class.to(device), totals)
+
+    def save(self, folder: str | Path) -> None:
+        """Write to a folder: safetensors + JSON, atomic."""
+        names = ("classes", "counts", "sums")
+        tensors = dict(zip(names, self.by_class.tensors, strict=True))
+        tensors |= {f"total.{i}": total for i, total in enumerate(self.totals)}
+        content = {"task": self.task, "n_points": self.n_points, "content": self.sha256}
+        files.write(Path(folder), content, tensors, KIND)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Statistics:
+        """Read what ``save`` wrote.
 
         Raises
         ------
-        LabelError
-            For a label that these sums have not seen.
+        FileFormatError
+            If the folder holds no statistics, or damaged or newer ones.
         """
-        position = torch.searchsorted(self.classes, labels).clamp_max(len(self.classes) - 1)
-        if not torch.equal(self.classes[position], labels):
-            unseen = labels[self.classes[position] != labels].unique().tolist()
-            raise LabelError(f"labels {unseen[:5]} do not occur in the class sums.")
-        return position
+        content, tensors = files.read(Path(folder), KIND)
+        try:
+            by_class = ClassSums(*(tensors.pop(name) for name in ("classes", "counts", "sums")))
+            totals = tuple(tensors[f"total.{i}"] for i in range(len(tensors)))
+            found = cls(content["task"], by_class, totals)
+        except KeyError as error:
+            raise FileFormatError(f"{folder} is damaged: it lacks {error}.") from error
+        if found.sha256 != content.get("content"):
+            raise FileFormatError(f"{folder} is damaged: its content is not what was saved.")
+        return found
+
+
+def digest(words: str, tensors: Sequence[Tensor]) -> str:
+    """sha256 of words and of tensors with their shapes and dtypes."""
+    found = hashlib.sha256(words.encode())
+    for tensor in tensors:
+        found.update(f"|{tuple(tensor.shape)} {tensor.dtype}|".encode())
+        plain = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
+        found.update(plain.numpy().tobytes())
+    return found.hexdigest()

@@ -1,13 +1,17 @@
 """The head of an embedder: find it, see what follows it, capture its input and output."""
 
 from laplace_metric.heads.capture import Captured, Head, capture, run_captured
+from laplace_metric.heads.description import Description, describe, described_head
 from laplace_metric.heads.find import APPEND, find_head, identity_head, named_head
 
 __all__ = [
     "APPEND",
     "Captured",
+    "Description",
     "Head",
     "capture",
+    "describe",
+    "described_head",
     "find_head",
     "identity_head",
     "named_head",

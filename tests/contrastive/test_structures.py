@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from laplace_metric.contrastive import Contrast, all_pairs_curvature, batch_curvature
-from laplace_metric.contrastive.ggn import pair_sources
+from laplace_metric.contrastive.ggn import population_pairs
 from laplace_metric.contrastive.nearest_kronecker import nearest_kronecker
-from laplace_metric.contrastive.pairs import feed_all
+from laplace_metric.contrastive.passes import ClassSumsPass, run
 from laplace_metric.contrastive.sums import (
     GeneralDense,
     GeneralDiagonal,
@@ -118,11 +118,14 @@ def blocks_of(matrix: torch.Tensor, layouts: tuple[Layout, ...]) -> list[torch.T
     return blocks
 
 
-def sources_of(name, distance, normalized, hessian):
+def pairs_of(name, distance, normalized, hessian):
+    """The pairs, the head, K, and what runs a program on them."""
     head = jacobian_of(make_head(name), Z)
     contrast = Contrast.of(distance, hessian, normalized=normalized)
-    store = FeatureStore.of(features(), LABELS)
-    return pair_sources(store, head, contrast), head, contrast.geometry.n_rows(Z)
+    store, space = FeatureStore.of(features(), LABELS), contrast.geometry
+    sums = ClassSumsPass(head, space).collect(store).by_class
+    pairs = population_pairs(head, contrast, sums)
+    return pairs, head, space.n_rows(Z), lambda program: run(program, store)
 
 
 @pytest.mark.parametrize("hessian", HESSIANS)
@@ -132,7 +135,7 @@ def test_kronecker_is_the_nearest_product_with_the_best_diagonal(
     name, distance, normalized, hessian
 ):
     expected = oracle(name, distance, normalized, hessian, None)
-    sources, head, rows = sources_of(name, distance, normalized, hessian)
+    pairs, head, rows, run_on = pairs_of(name, distance, normalized, hessian)
     blocks = blocks_of(expected, head.layouts)
     right = [torch.randn(x.n_columns, x.n_columns).double() for x in head.layouts]
     right = [(a + a.mT) for a in right]
@@ -140,10 +143,10 @@ def test_kronecker_is_the_nearest_product_with_the_best_diagonal(
         b.permute(0, 2, 1, 3).flatten(2) @ a.flatten() for b, a in zip(blocks, right, strict=True)
     ]
     for ours, theirs in zip(
-        feed_all(sources, LeftContraction(head, rows, right)).totals, left, strict=True
+        run_on(pairs.totals(LeftContraction(head, rows, right))), left, strict=True
     ):
         close(ours.expand_as(theirs) * torch.eye(Z) if len(ours) == 1 else ours, theirs, theirs)
-    result = nearest_kronecker(sources, head, rows)
+    result = run_on(nearest_kronecker(pairs, head, rows))
     for block, f in zip(blocks, result.factors, strict=True):
         rearranged = block.permute(0, 2, 1, 3).flatten(2).flatten(0, 1)  # [O^2, A^2]
         sigma = torch.linalg.svdvals(rearranged)
@@ -159,10 +162,10 @@ def test_kronecker_is_the_nearest_product_with_the_best_diagonal(
 @pytest.mark.parametrize("hessian", HESSIANS)
 def test_contractions_from_the_right(name, hessian):
     expected = oracle(name, "arccos", False, hessian, None)
-    sources, head, rows = sources_of(name, "arccos", False, hessian)
+    pairs, head, rows, run_on = pairs_of(name, "arccos", False, hessian)
     left = [torch.randn(x.n_outputs, x.n_outputs).double() for x in head.layouts]
     left = [(s + s.mT) for s in left]
-    totals = feed_all(sources, RightContraction(head, rows, left)).totals
+    totals = run_on(pairs.totals(RightContraction(head, rows, left)))
     for block, s, ours in zip(blocks_of(expected, head.layouts), left, totals, strict=True):
         close(ours, torch.einsum("oapb,op->ab", block, s), block)
 
@@ -201,10 +204,12 @@ def test_miner_tuples_in_every_structure(name, hessian, structure):
 
 
 def test_a_linear_head_by_the_general_accumulators_is_the_same():
-    sources, head, rows = sources_of("linear", "arccos", False, "full")
-    diagonal = feed_all(sources, GeneralDiagonal(head, rows)).result().values
+    pairs, head, rows, run_on = pairs_of("linear", "arccos", False, "full")
+    summand = GeneralDiagonal(head, rows)
+    diagonal = summand.result(run_on(pairs.totals(summand))).values
     close(diagonal, measured("linear", "arccos", False, "full", None, "diag").values, diagonal)
-    dense = feed_all(sources, GeneralDense(head, rows)).result().matrix
+    summand = GeneralDense(head, rows)
+    dense = summand.result(run_on(pairs.totals(summand))).matrix
     close(dense, measured("linear", "arccos", False, "full", None, "full").matrix, dense)
 
 

@@ -2,51 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from laplace_metric.contrastive.blocks import PointBlocks
 from laplace_metric.contrastive.geometry import Points
-from laplace_metric.contrastive.pairs.protocol import Groups
-from laplace_metric.contrastive.sums.general import class_sums, hat, weighted_blocks
+from laplace_metric.contrastive.sums.general import GeneralSummand, weighted_blocks
+from laplace_metric.contrastive.sums.protocol import Slab, Terms
 from laplace_metric.curvature import DenseSum
-from laplace_metric.jacobians import HeadJacobian, LinearJacobian
+from laplace_metric.jacobians import LinearJacobian
 
 
-class GeneralDense:
+class GeneralDense(GeneralSummand):
     """``sum J^T B J`` with J [n, Z, P] materialised block by block, O(N Z P^2)."""
 
-    def __init__(self, head: HeadJacobian, n_rows: int) -> None:
-        self.head = head
-        self.matrix = torch.zeros((), dtype=torch.float64)
+    def zeros(self) -> list[Tensor]:
+        return self.empty(self.head.n_parameters, self.head.n_parameters)
 
-    def _add(self, term: Tensor) -> None:
-        self.matrix = self.matrix + term
-
-    def points(self, points: Points, blocks: PointBlocks) -> None:
+    def points(self, points: Points, blocks: PointBlocks) -> Terms:
         b = weighted_blocks(points, blocks, self.head.n_outputs)
+        (total,) = self.zeros()
         for part, j in self.head.jacobians(points.features):
-            self._add((j.flatten(0, 1).mT @ (b[part] @ j).flatten(0, 1)).double())
+            total += self._product(j, b[part] @ j).double()
+        return [total]
 
-    def classes(self, groups: Groups, within: float, between: float) -> None:
-        total = torch.zeros((), dtype=torch.float64)
-        for g in class_sums(self.head, groups):
-            total = total + g
-            self._add(-2 * within * (g.mT @ g))
-        self._add(2 * between * (total.mT @ total))
+    def classes(self, slab: Slab, sums: Tensor) -> Terms:
+        rows = sums.flatten(0, 1)
+        return [rows.mT @ rows]
 
-    def pairs(self, rows: Points, columns: Points, targets: Tensor) -> None:
-        z = self.head.n_outputs
-        for j, right in self.head.jacobians(columns.features):
-            right = hat(columns[j], z) @ right  # [m, Z, P]
-            for i, left in self.head.jacobians(rows.features):
-                left = hat(rows[i], z) @ left
-                pulled = torch.einsum("ij,jzp->izp", targets[i, j], right)
-                self._add(-2 * (left.flatten(0, 1).mT @ pulled.flatten(0, 1)).double())
+    def _product(self, left: Tensor, right: Tensor) -> Tensor:
+        return left.flatten(0, 1).mT @ right.flatten(0, 1)
 
-    def result(self) -> DenseSum:
+    def result(self, totals: Sequence[Tensor]) -> DenseSum:
         """H, symmetric, in parameter order."""
-        return DenseSum((self.matrix + self.matrix.mT) / 2)
+        return DenseSum((totals[0] + totals[0].mT) / 2)
 
 
 class LinearDense(GeneralDense):
@@ -54,7 +45,7 @@ class LinearDense(GeneralDense):
 
     head: LinearJacobian
 
-    def points(self, points: Points, blocks: PointBlocks) -> None:
+    def points(self, points: Points, blocks: PointBlocks) -> Terms:
         layout, z = self.head.layout, self.head.n_outputs
         a = layout.augment(points.features) / points.lengths
         t = 2 * blocks.dense(z)
@@ -63,7 +54,7 @@ class LinearDense(GeneralDense):
             pulled = (t[:, k, : k + 1, None] * a[:, None, :]).flatten(1)  # [n, (k + 1) A]
             value[k, :, : k + 1] = (a.mT @ pulled).double().unflatten(1, (k + 1, -1))
             value[: k + 1, :, k] = value[k, :, : k + 1].transpose(0, 1)  # each [A, A] is symmetric
-        self._add(self._in_parameter_order(value.flatten(2).flatten(0, 1)))
+        return [self._in_parameter_order(value.flatten(2).flatten(0, 1))]
 
     def _in_parameter_order(self, matrix: Tensor) -> Tensor:
         layout = self.head.layout

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import reduce
+from abc import abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from laplace_metric.contrastive.blocks import PointBlocks
 from laplace_metric.contrastive.geometry import Points
-from laplace_metric.contrastive.pairs.protocol import Groups
+from laplace_metric.contrastive.sums.protocol import Slab, Summand, Terms
 from laplace_metric.curvature import DiagonalSum
-from laplace_metric.features import block_rows
 from laplace_metric.jacobians import HeadJacobian
 
 
@@ -28,40 +27,56 @@ def hat(points: Points, n_outputs: int) -> Tensor:
     return (identity - u[:, :, None] * u[:, None, :]) / points.lengths[:, :, None]
 
 
-def class_sums(head: HeadJacobian, groups: Groups) -> Iterator[Tensor]:
-    """``G_c = sum_{i in c} J^_i`` [Z, P] float64, class by class: Z rows of backward passes."""
-    for group in groups(block_rows(head.n_outputs**2, 4)):
-        parts = (head.pull_back(p.features, hat(p, head.n_outputs)) for p in group)
-        yield reduce(torch.add, parts)
-
-
-class GeneralDiagonal:
-    """``diag(sum J^T B J)`` by the backend's own products."""
+class GeneralSummand(Summand):
+    """A summand that knows the head by its Jacobian alone."""
 
     def __init__(self, head: HeadJacobian, n_rows: int) -> None:
-        self.head = head
-        self.total = torch.zeros((), dtype=torch.float64)
+        self.head, self.n_rows = head, n_rows
 
-    def points(self, points: Points, blocks: PointBlocks) -> None:
-        b = weighted_blocks(points, blocks, self.head.n_outputs)
-        self.total = self.total + self.head.diagonal(points.features, b)
+    def slabs(self) -> list[Slab]:
+        """All of G [Z, P] at once: a backend gives whole rows."""
+        z, everything = self.head.n_outputs, slice(None)
+        return [Slab(0, everything, everything, (z, self.head.n_parameters))]
 
-    def classes(self, groups: Groups, within: float, between: float) -> None:
-        total = torch.zeros((), dtype=torch.float64)
-        for g in class_sums(self.head, groups):
-            total = total + g
-            self.total = self.total - 2 * within * g.square().sum(0)
-        self.total = self.total + 2 * between * total.square().sum(0)
+    def class_sum(self, slab: Slab, points: Points) -> Tensor:
+        return self.head.pull_back(points.features, hat(points, self.head.n_outputs))
 
-    def pairs(self, rows: Points, columns: Points, targets: Tensor) -> None:
-        z = self.head.n_outputs
+    def pairs(self, rows: Points, columns: Points, targets: Tensor) -> Terms:
+        z, (total,) = self.head.n_outputs, self.zeros()
         for j, right in self.head.jacobians(columns.features):
-            right = hat(columns[j], z) @ right
+            right = hat(columns[j], z) @ right  # [m, Z, P]
             for i, left in self.head.jacobians(rows.features):
                 left = hat(rows[i], z) @ left
                 pulled = torch.einsum("ij,jzp->izp", targets[i, j], right)
-                self.total = self.total - 2 * (left * pulled).sum((0, 1)).double()
+                total.add_(self._product(left, pulled).double(), alpha=-2)
+        return [total]
 
-    def result(self) -> DiagonalSum:
+    @abstractmethod
+    def _product(self, left: Tensor, right: Tensor) -> Tensor:
+        """``sum_i X_i^T Y_i`` of X, Y [n, Z, P], or its diagonal."""
+
+    def empty(self, *shape: int) -> list[Tensor]:
+        """Float64 zeros."""
+        device = self.head.parameters.device
+        return [torch.zeros(shape, dtype=torch.float64, device=device)]
+
+
+class GeneralDiagonal(GeneralSummand):
+    """``diag(sum J^T B J)`` by the backend's own products."""
+
+    def zeros(self) -> list[Tensor]:
+        return self.empty(self.head.n_parameters)
+
+    def points(self, points: Points, blocks: PointBlocks) -> Terms:
+        b = weighted_blocks(points, blocks, self.head.n_outputs)
+        return [self.head.diagonal(points.features, b)]
+
+    def classes(self, slab: Slab, sums: Tensor) -> Terms:
+        return [sums.square().sum((0, 1))]
+
+    def _product(self, left: Tensor, right: Tensor) -> Tensor:
+        return (left * right).sum((0, 1))
+
+    def result(self, totals: Sequence[Tensor]) -> DiagonalSum:
         """diag(H) [P] in parameter order."""
-        return DiagonalSum(self.total)
+        return DiagonalSum(totals[0])

@@ -15,61 +15,58 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from laplace_metric.contrastive.blocks import PointBlocks
 from laplace_metric.contrastive.geometry import Points
-from laplace_metric.contrastive.pairs.protocol import Groups
-from laplace_metric.contrastive.sums.layered import chunks, class_sum_slabs, slab_shapes, view
+from laplace_metric.contrastive.sums.layered import LayeredSummand
+from laplace_metric.contrastive.sums.protocol import Slab, Terms, add_terms
 from laplace_metric.jacobians import HeadJacobian
 from laplace_metric.jacobians.layers import Layer
 
 
-class _Contraction:
-    """H contracted with ``others``, one matrix a layer; ``totals`` hold the results, float64."""
+class _Contraction(LayeredSummand):
+    """H contracted with ``others``, one matrix a layer."""
 
     def __init__(self, head: HeadJacobian, n_rows: int, others: Sequence[Tensor]) -> None:
-        self.layers, self.others = view(head), others
-        self.shapes = slab_shapes(head, n_rows)
-        self.totals: list[Tensor] = [torch.zeros((), dtype=torch.float64) for _ in others]
+        super().__init__(head, n_rows)
+        self.others = list(others)
 
-    def _add(self, number: int, term: Tensor) -> None:
-        self.totals[number] = self.totals[number] + term.double()
+    @property
+    def given(self) -> list[Tensor]:
+        return self.others
 
-    def points(self, points: Points, blocks: PointBlocks) -> None:
-        for number, layer in enumerate(self.layers(points)):
-            other = self.others[number].to(layer.inputs)
-            self._add(number, 2 * self._point_term(layer, blocks, other))
+    def points(self, points: Points, blocks: PointBlocks) -> Terms:
+        pairs = zip(self.layers(points), self.others, strict=True)
+        return [
+            2 * self._point_term(layer, blocks, other.to(layer.inputs)).double()
+            for layer, other in pairs
+        ]
 
-    def classes(self, groups: Groups, within: float, between: float) -> None:
-        for number, shape in enumerate(self.shapes):
-            for _, sums in class_sum_slabs(self.layers, groups, number, shape):
-                total = torch.zeros((), dtype=torch.float64)
-                for g in sums:
-                    total = total + g
-                    self._add(number, -2 * within * self._class_term(g, self.others[number]))
-                self._add(number, 2 * between * self._class_term(total, self.others[number]))
+    def classes(self, slab: Slab, sums: Tensor) -> Terms:
+        return self.terms(slab.number, self._class_term(sums.flatten(0, 1), slab))
 
-    def pairs(self, rows: Points, columns: Points, targets: Tensor) -> None:
-        n_entries = max(z * o for z, o, _ in self.shapes)
-        for i, some in chunks(rows, n_entries):
-            for j, others in chunks(columns, n_entries):
-                both = zip(self.layers(some), self.layers(others), strict=True)
-                for number, (x, y) in enumerate(both):
-                    l_i, l_j = (
-                        x.factor.projected(some.directions),
-                        y.factor.projected(others.directions),
-                    )
-                    other = self.others[number].to(x.inputs)
-                    term = self._pair_term((l_i, x.inputs), (l_j, y.inputs), targets[i, j], other)
-                    self._add(number, -2 * term)
+    def pairs(self, rows: Points, columns: Points, targets: Tensor) -> Terms:
+        totals = self.zeros()
+        for i, some in self.pair_chunks(rows):
+            for j, others in self.pair_chunks(columns):
+                add_terms(totals, self._pair_block(some, others, targets[i, j]), -2)
+        return list(totals)
+
+    def _pair_block(self, rows: Points, columns: Points, targets: Tensor) -> Terms:
+        terms: Terms = []
+        for x, y, other in zip(self.layers(rows), self.layers(columns), self.others, strict=True):
+            l_i, l_j = x.factor.projected(rows.directions), y.factor.projected(columns.directions)
+            sides = (l_i, x.inputs), (l_j, y.inputs)
+            terms.append(self._pair_term(*sides, targets, other.to(x.inputs)).double())
+        return terms
 
     @abstractmethod
     def _point_term(self, layer: Layer, blocks: PointBlocks, other: Tensor) -> Tensor: ...
 
     @abstractmethod
-    def _class_term(self, g: Tensor, other: Tensor) -> Tensor: ...
+    def _class_term(self, g: Tensor, slab: Slab) -> Tensor:
+        """Of rows g [c s, O, A]."""
 
     @abstractmethod
     def _pair_term(
@@ -80,6 +77,9 @@ class _Contraction:
 class LeftContraction(_Contraction):
     """A [A, A] of each layer -> ``<H, A>`` [O, O] ([K, K] for a raw linear head)."""
 
+    def zeros(self) -> list[Tensor]:
+        return self.empty(*((o, o) for _, o, _ in self.shapes))
+
     def _point_term(self, layer: Layer, blocks: PointBlocks, other: Tensor) -> Tensor:
         a, m = layer.inputs, layer.factor
         q = ((a @ other) * a).sum(1)
@@ -87,9 +87,9 @@ class LeftContraction(_Contraction):
         outer = u.mT @ (q[:, None] * v)
         return m.gram_sum(q * blocks.alpha, outer.shape[0]) + outer + outer.mT
 
-    def _class_term(self, g: Tensor, other: Tensor) -> Tensor:
-        flat = g.transpose(0, 1).flatten(1)  # [O, s A]
-        return flat @ (g @ other).transpose(0, 1).flatten(1).mT
+    def _class_term(self, g: Tensor, slab: Slab) -> Tensor:
+        flat = g.transpose(0, 1).flatten(1)  # [O, c s A]
+        return flat @ (g @ self.others[slab.number]).transpose(0, 1).flatten(1).mT
 
     def _pair_term(
         self, row: tuple[Tensor, Tensor], column: tuple[Tensor, Tensor], y: Tensor, other: Tensor
@@ -102,14 +102,17 @@ class LeftContraction(_Contraction):
 class RightContraction(_Contraction):
     """S [O, O] of each layer -> ``<H, S>`` [A, A]."""
 
+    def zeros(self) -> list[Tensor]:
+        return self.empty(*((a, a) for _, _, a in self.shapes))
+
     def _point_term(self, layer: Layer, blocks: PointBlocks, other: Tensor) -> Tensor:
         a, m = layer.inputs, layer.factor
         u, v = m.pull_back(blocks.u), m.pull_back(blocks.v)
         q = blocks.alpha * m.gram_inner(other) + 2 * ((u @ other) * v).sum(1)
         return a.mT @ (q[:, None] * a)
 
-    def _class_term(self, g: Tensor, other: Tensor) -> Tensor:
-        return g.flatten(0, 1).mT @ (other @ g).flatten(0, 1)
+    def _class_term(self, g: Tensor, slab: Slab) -> Tensor:
+        return g.flatten(0, 1).mT @ (self.others[slab.number] @ g).flatten(0, 1)
 
     def _pair_term(
         self, row: tuple[Tensor, Tensor], column: tuple[Tensor, Tensor], y: Tensor, other: Tensor

@@ -1,0 +1,120 @@
+"""The record as a picture: ``python -m benchmarks.scale.picture`` -> ``figures/scale.png``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from benchmarks.records import read_record
+from benchmarks.report.cost_figure import SMALL, quiet
+from benchmarks.report.figures import FIGURES, save
+from benchmarks.scale.common import NAME, Row, folder_of, parser, slope
+from laplace_metric.plots import STYLES
+
+Record = dict[str, Any]
+Bars = dict[str, float]
+
+
+def figure_of(record: Record) -> Figure:
+    """One panel for each question that the record answers."""
+    panels: dict[str, Callable[[Axes, Record], None]] = {
+        "time": _time, "memory": _memory, "gallery": _gallery, "share": _share,
+    }  # fmt: skip
+    needs = {"time": ("points", "margin"), "memory": ("points",), "gallery": ("gallery",),
+             "share": ("margin", "device cpu", "device cuda", "processes")}  # fmt: skip
+    shown = [name for name in panels if any(part in record for part in needs[name])]
+    figure = Figure(figsize=(4.1 * len(shown), 3.9), layout="constrained")
+    for axes, name in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
+        panels[name](axes, record)
+        quiet(axes)
+    return figure
+
+
+def timed(record: Record) -> dict[str, list[Row]]:
+    """Rows of each line of the first panel."""
+    rows = record.get("points", {}).get("rows", [])
+    margin = record.get("margin", {})
+    found = {f"fit, {s}": [r for r in rows if r["structure"] == s] for s in ("diag", "kron")}
+    found["exact margin"] = margin.get("exact", [])
+    return {name: of for name, of in found.items() if of}
+
+
+def _time(axes: Axes, record: Record) -> None:
+    for style, (name, rows) in zip(STYLES, timed(record).items(), strict=False):
+        n, wall = ([row[key] for row in rows] for key in ("n", "wall_seconds"))
+        fitted = slope(n, wall)
+        label = name if fitted is None else f"{name}: slope {fitted:.2f}"
+        axes.plot(n, wall, color=style.colour, ls=style.line, marker=style.marker, ms=5,
+                  label=label)  # fmt: skip
+    axes.set(xscale="log", yscale="log", xlabel="points N", title="time to fit")
+    axes.set_ylabel("seconds of wall time")
+    axes.legend(frameon=False, fontsize=SMALL)
+
+
+def _memory(axes: Axes, record: Record) -> None:
+    lines = {"peak": "peak_mb", "without mapped files": "own_peak_mb", "after imports": "base_mb",
+             "size of the features": "features_mb"}  # fmt: skip
+    rows = [row for row in record["points"]["rows"] if row["structure"] == "diag"]
+    for style, (name, key) in zip(STYLES, lines.items(), strict=False):
+        axes.plot([row["n"] for row in rows], [row[key] for row in rows], color=style.colour,
+                  ls=style.line, marker=style.marker, ms=5, label=name)  # fmt: skip
+    axes.set(xscale="log", yscale="log", xlabel="points N", title="memory of the diagonal fit")
+    axes.set_ylabel("MB")
+    axes.legend(frameon=False, fontsize=SMALL)
+
+
+def _gallery(axes: Axes, record: Record) -> None:
+    part = record["gallery"]
+    known = {True: ", z known", False: ""}
+    bars = {
+        f"{r['structure']}, {r['geometry']}{known[r['embeddings_known']]}": r["ratio"]
+        for r in part["rows"]
+    }
+    _bars(axes, bars, "{:.2f} x")
+    axes.axvline(part["target"], color="#666", lw=1, ls=":")
+    axes.set_title("uncertainties of a gallery")
+    axes.set_xlabel(f"times one product (dotted: {part['target']:g})")
+
+
+def _share(axes: Axes, record: Record) -> None:
+    bars: Bars = {}
+    for row in record.get("margin", {}).get("exact", [])[-1:]:
+        bars["exact margin"] = row["share"]
+    for name in ("device cpu", "device cuda"):
+        for row in record.get(name, {}).get("rows", []):
+            which = f"{name.removeprefix('device ')} {row['structure']}"
+            bars |= {f"{which}, {w}": row[w]["share_of_float32_product"] for w in STEPS}
+    if "processes" in record:
+        bars["2 processes / 2"] = record["processes"]["times_as_fast"] / 2
+    _bars(axes, {name: 100 * value for name, value in bars.items()}, "{:.0f} %")
+    axes.set(title="of what can be had", xlabel="% of the float32 product's rate")
+
+
+STEPS = ("fit", "embed", "sample")
+
+
+def _bars(axes: Axes, values: Mapping[str, float], text: str) -> None:
+    """One under the other, each with its number."""
+    places: Sequence[int] = range(len(values))
+    drawn = axes.barh(places, list(values.values()), color=STYLES[0].colour, height=0.65)
+    axes.bar_label(drawn, [text.format(v) for v in values.values()], fontsize=SMALL, padding=3)
+    axes.set_yticks(places, list(values), fontsize=SMALL)
+    axes.invert_yaxis()
+    axes.margins(x=0.2)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parser("picture", __doc__).parse_args(arguments)
+    folder = folder_of(options)
+    smoke = options.budget == "smoke" or options.output is not None
+    path: Path = (folder if smoke else FIGURES) / f"{NAME}.png"
+    save(figure_of(read_record(NAME, folder)), path)
+    print(path.name)
+
+
+if __name__ == "__main__":
+    main()

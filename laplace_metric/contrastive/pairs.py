@@ -1,0 +1,91 @@
+"""Pairs that are summed over: those of a whole data set in passes, those of a miner at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from laplace_metric.contrastive.class_sums import ClassSums
+from laplace_metric.contrastive.geometry import Geometry, Points
+from laplace_metric.contrastive.passes import (
+    ClassesPass,
+    PointsPass,
+    Program,
+    class_chunks,
+)
+from laplace_metric.contrastive.sums import Slab, Summand, add_terms
+from laplace_metric.contrastive.targets import ClassTargets, MarginTargets
+from laplace_metric.jacobians import HeadJacobian
+
+
+class Pairs(Protocol):
+    """Some pairs with their targets."""
+
+    def totals(self, summand: Summand) -> Program[list[Tensor]]:
+        """A summand over all of them."""
+
+
+@dataclass(frozen=True)
+class PopulationPairs:
+    """Every pair of the points that is by class or inside the margin; cross blocks if ``cross``.
+
+    Parameters
+    ----------
+    by_class : ClassTargets or None
+    margins : of each group of columns
+    """
+
+    head: HeadJacobian
+    geometry: Geometry
+    whole: ClassSums
+    by_class: ClassTargets | None
+    margins: Sequence[MarginTargets]
+    cross: bool
+
+    def totals(self, summand: Summand) -> Program[list[Tensor]]:
+        """One pass over the points; for cross blocks by class, one a slab and chunk of classes."""
+        first = () if self.by_class is None else (self.by_class,)
+        how = summand, (*first, *self.margins), self.whole
+        done = yield PointsPass(self.head, self.geometry, *how)
+        totals = list(done.totals)
+        if self.cross and self.by_class is not None:
+            for slab in summand.slabs():
+                yield from self._cross(self.by_class, summand, slab, totals)
+        return totals
+
+    def _cross(
+        self, by_class: ClassTargets, summand: Summand, slab: Slab, totals: list[Tensor]
+    ) -> Program[None]:
+        """``-2 ((1/P + b) sum_c G_c^T G_c - b G^T G)`` of a slab, in place."""
+        overall = None
+        for classes in class_chunks(self.whole, slab):
+            done = yield ClassesPass(self.head, self.geometry, summand, slab, classes)
+            *products, g = done.totals
+            add_terms(totals, list(products), -2 * by_class.within)
+            overall = g if overall is None else overall + g
+        if overall is not None and by_class.between:
+            add_terms(totals, summand.classes(slab, overall[None]), 2 * by_class.between)
+
+
+@dataclass(frozen=True)
+class TuplePairs:
+    """Pairs of the points of one batch, targets Y [B, B] symmetric; cross blocks if ``cross``."""
+
+    points: Points
+    geometry: Geometry
+    targets: Tensor
+    cross: bool
+
+    def totals(self, summand: Summand) -> Program[list[Tensor]]:
+        """``w_i = sum_j y_ij`` and ``m_i = sum_j y_ij u_j`` by one product; no pass is needed."""
+        yield from ()
+        u, y = self.points.directions, self.targets
+        totals = summand.zeros()
+        blocks = self.geometry.point_blocks(u, y.sum(1), y @ u)
+        add_terms(totals, summand.points(self.points, blocks))
+        if self.cross:
+            add_terms(totals, summand.pairs(self.points, self.points, y))
+        return totals

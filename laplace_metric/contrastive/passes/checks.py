@@ -1,0 +1,58 @@
+"""What merged statistics must fulfil before they are used."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from laplace_metric.contrastive.class_sums import ClassSums
+from laplace_metric.contrastive.statistics import Statistics
+from laplace_metric.errors import InputError, LabelError, NonFiniteError
+
+
+def check_two_classes(sums: ClassSums) -> None:
+    """Raise ``LabelError`` if all points have one class: then nothing is contrasted."""
+    if len(sums.classes) < 2:
+        raise LabelError(
+            f"all {sums.n_points} points have label {sums.classes.tolist()}: a contrastive "
+            "curvature needs at least two classes."
+        )
+
+
+def check_same_points(read: ClassSums, expected: ClassSums) -> None:
+    """Raise ``InputError`` unless a pass read as many points of each class as the first one.
+
+    A shard that is left out or merged twice is found here.
+    """
+    if torch.equal(read.classes, expected.classes) and torch.equal(read.counts, expected.counts):
+        return
+    raise InputError(
+        f"this pass read {read.n_points} points and the first one {expected.n_points}"
+        f"{_difference(read, expected)}: merge the statistics of every shard once in each pass, "
+        "and let the loader yield the same points each time."
+    )
+
+
+def _difference(read: ClassSums, expected: ClassSums) -> str:
+    minus = ClassSums(expected.classes, -expected.counts, expected.sums[:, :0])
+    both = ClassSums(read.classes, read.counts, read.sums[:, :0]) + minus
+    index = int(both.counts.ne(0).nonzero()[0])
+    return f" (of class {int(both.classes[index])} {int(both.counts[index]):+d})"
+
+
+def check_finite_sums(whole: Statistics) -> None:
+    """Raise if a total is not finite: an embedding without direction, or an overflow.
+
+    Raises
+    ------
+    InputError, NonFiniteError
+        The first if the sums are NaN.
+    """
+    tensors: list[Tensor] = [whole.by_class.sums, *whole.totals]
+    if any(bool(t.isnan().any()) for t in tensors):
+        raise InputError(
+            "some embeddings are exactly zero and have no direction (or the model overflows): "
+            "remove those inputs or use distance='euclidean' on a network without normalisation."
+        )
+    if not all(bool(t.isfinite().all()) for t in tensors):
+        raise NonFiniteError("the curvature overflows: scale the features down or fit in float64.")

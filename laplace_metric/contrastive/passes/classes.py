@@ -1,0 +1,82 @@
+"""The pass for cross blocks: a slab of the class sums G_c of J^, of some classes.
+
+    sum_ij y_ij J^_i^T J^_j = (1/P + b) sum_c G_c^T G_c - b G^T G          G = sum_c G_c
+
+Only complete G_c may be multiplied, so G_c is what is merged; it is dropped when its products are
+taken. Every pass reads the points of its own classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from laplace_metric.contrastive.class_sums import ClassSums
+from laplace_metric.contrastive.passes.checks import check_finite_sums, check_same_points
+from laplace_metric.contrastive.passes.protocol import Pass
+from laplace_metric.contrastive.statistics import Statistics
+from laplace_metric.contrastive.sums import Slab, Summand, add_terms
+from laplace_metric.features import Block, FeatureSource, block_rows
+
+CHUNK_BYTES = 64 * 2**20
+"""Memory of the slabs of all classes of one pass."""
+
+
+@dataclass(frozen=True)
+class ClassesPass(Pass):
+    """A slab of G_c for the classes ``whole`` [c], which are some of all."""
+
+    summand: Summand
+    slab: Slab
+    whole: ClassSums
+
+    name = "classes"
+
+    def given(self) -> list[Tensor]:
+        return [*self.whole.tensors, *self.summand.given]
+
+    def settings(self) -> dict[str, Any]:
+        return {"summand": type(self.summand).__name__, "slab": self.slab}
+
+    def start(self, source: FeatureSource) -> Statistics:
+        shape = (len(self.whole.classes), *self.slab.shape)
+        sums = torch.zeros(shape, dtype=torch.float64, device=source.device)
+        return Statistics(self.task, ClassSums.zeros(self.whole.classes, 0), (sums,))
+
+    def blocks(self, source: FeatureSource, start: int) -> Iterator[Block]:
+        """The points class by class; ``start`` counts them in this order."""
+        rows = block_rows(self.slab.n_bytes // (8 * self.slab.shape[-1]), 8, CHUNK_BYTES // 8)
+        stop = 0
+        for label in self.whole.classes.tolist():
+            for index in source.members(label).split(rows):
+                stop += len(index)
+                if len(index) and stop > start:
+                    labels = torch.full_like(index, label, device=source.device)
+                    yield Block(stop - len(index), source.rows(index), labels)
+
+    def add(self, so_far: Statistics, block: Block) -> None:
+        so_far.by_class.add_(block.labels)
+        position = so_far.by_class.position(block.labels[:1])
+        term = self.summand.class_sum(self.slab, self.points(block))
+        so_far.totals[0].index_add_(0, position, term[None])
+
+    def finish(self, whole: Statistics) -> Statistics:
+        """Totals: the products of these G_c, one for each total of the summand, then their sum."""
+        check_same_points(whole.by_class, self.whole)
+        check_finite_sums(whole)
+        (sums,) = whole.totals
+        products = self.summand.zeros()
+        add_terms(products, self.summand.classes(self.slab, sums))
+        return Statistics(whole.task, whole.by_class, (*products, sums.sum(0)))
+
+
+def class_chunks(sums: ClassSums, slab: Slab) -> Iterator[ClassSums]:
+    """All classes in pieces whose slabs fit ``CHUNK_BYTES``."""
+    step = max(1, CHUNK_BYTES // slab.n_bytes)
+    for start in range(0, len(sums.classes), step):
+        part = slice(start, start + step)
+        yield ClassSums(sums.classes[part], sums.counts[part], sums.sums[part, :0])

@@ -1,0 +1,128 @@
+"""The processes of a fit: one, or those of a ``torch.distributed`` group, each with its shard.
+
+Every rank runs the same program; what they exchange are statistics, never points. Before each
+exchange they tell each other whether all are well, so that an error ends every rank and none waits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from laplace_metric.contrastive import ClassSums, Statistics
+from laplace_metric.errors import InputError, ShardError
+
+T = TypeVar("T")
+
+
+class Ranks:
+    """One process: nothing is exchanged.
+
+    Examples
+    --------
+    >>> Ranks().gather(3), Ranks().attempt(lambda: 4)
+    ([3], 4)
+    """
+
+    index = 0
+    n = 1
+
+    @staticmethod
+    def of(*, distributed: bool) -> Ranks:
+        """This process alone, or the initialised process group.
+
+        Without a launcher (plain ``python``) there is one process, so the same script runs.
+
+        Raises
+        ------
+        InputError
+            If a launcher started several processes that have no group yet.
+        """
+        if not distributed:
+            return Ranks()
+        if dist.is_available() and dist.is_initialized():
+            return GroupRanks()
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise InputError(
+                "distributed=True but no process group: call "
+                "torch.distributed.init_process_group('gloo') (or 'nccl') before fit."
+            )
+        return Ranks()
+
+    def attempt(self, work: Callable[[], T]) -> T:
+        """Do this rank's share; if any rank fails, ``ShardError`` on all."""
+        return work()
+
+    def gather(self, value: T) -> list[T]:
+        """The value of every rank, in order of rank."""
+        return [value]
+
+    def share(self, tensors: Sequence[Tensor]) -> None:
+        """Make these tensors those of rank 0, bit for bit."""
+
+    def merged(self, statistics: Statistics) -> Statistics:
+        """The sum over ranks, the same bits on each."""
+        return statistics
+
+
+class GroupRanks(Ranks):
+    """The default process group: gloo on CPUs, nccl on GPUs."""
+
+    def __init__(self) -> None:
+        self.index, self.n = dist.get_rank(), dist.get_world_size()
+        on_gpu = dist.get_backend() == "nccl"
+        self.device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else None
+
+    def attempt(self, work: Callable[[], T]) -> T:
+        error: Exception | None = None
+        try:
+            value = work()
+        except Exception as caught:
+            error = caught
+        told = self.gather(None if error is None else f"{type(error).__name__}: {error}")
+        failed = [(rank, words) for rank, words in enumerate(told) if words is not None]
+        if failed:
+            listed = "; ".join(f"rank {rank} of {self.n} failed: {words}" for rank, words in failed)
+            raise ShardError(listed) from error
+        return value
+
+    def gather(self, value: T) -> list[T]:
+        found: list[T | None] = [None] * self.n
+        dist.all_gather_object(found, value)
+        return found  # type: ignore[return-value]
+
+    def share(self, tensors: Sequence[Tensor]) -> None:
+        for tensor in tensors:
+            if tensor.numel():
+                sent = self._here(tensor)
+                dist.broadcast(sent, 0)
+                tensor.copy_(sent)
+
+    def merged(self, statistics: Statistics) -> Statistics:
+        told = self.gather((statistics.task, statistics.by_class.classes.cpu()))
+        if any(task != statistics.task for task, _ in told):
+            raise ShardError(
+                "the ranks do not fit the same thing: load the same weights and use the same "
+                "settings on every rank."
+            )
+        mine, device = statistics.by_class, statistics.by_class.sums.device
+        union = torch.unique(torch.cat([classes for _, classes in told])).to(device)
+        wide = ClassSums.zeros(union, mine.sums.shape[1]) + mine
+        counts, sums, *totals = map(self._summed, (wide.counts, wide.sums, *statistics.totals))
+        return Statistics(statistics.task, ClassSums(union, counts, sums), tuple(totals))
+
+    def _summed(self, tensor: Tensor) -> Tensor:
+        if not tensor.numel():
+            return tensor
+        sent = self._here(tensor)
+        dist.all_reduce(sent)
+        return sent.to(tensor.device)
+
+    def _here(self, tensor: Tensor) -> Tensor:
+        """A contiguous copy where the group's backend wants it."""
+        return tensor.detach().to(self.device or "cpu", copy=True).contiguous()

@@ -1,0 +1,116 @@
+"""Where a fit runs: its shard of the points, the ranks it works with, its checkpoint if any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Any
+
+import torch
+from tqdm.auto import tqdm
+
+from laplace_metric.contrastive import Contrast, Pass, Statistics, column_groups
+from laplace_metric.features import FeatureSource, FeatureStore
+from laplace_metric.scale.checkpoint import Checkpoint
+from laplace_metric.scale.ranks import Ranks
+
+Draw = Callable[[], list[torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class Site:
+    """Collects the statistics of one pass after the other.
+
+    Parameters
+    ----------
+    source : FeatureSource
+        The points of this rank.
+    ranks : Ranks
+    checkpoint : Checkpoint or None
+    progress : bool
+        Whether passes that take longer than a few seconds show a bar.
+    """
+
+    source: FeatureSource
+    ranks: Ranks = field(default_factory=Ranks)
+    checkpoint: Checkpoint | None = None
+    progress: bool = False
+    _numbers: Any = field(default_factory=count)
+
+    def collect(self, task: Pass) -> Statistics:
+        """The statistics of all points of all ranks: kept ones, or those of a reading."""
+        number = next(self._numbers)
+        self.ranks.share(task.given())
+        kept = self.ranks.attempt(lambda: self._finished(number, task))
+        if all(self.ranks.gather(kept is not None)):
+            assert kept is not None
+            return kept
+        mine = self.ranks.attempt(lambda: self._read(number, task))
+        whole = task.finish(self.ranks.merged(mine))
+        if self.checkpoint is not None:
+            self.checkpoint.keep(number, whole)
+        return whole
+
+    def _finished(self, number: int, task: Pass) -> Statistics | None:
+        found = None if self.checkpoint is None else self.checkpoint.finished(number, task)
+        return None if found is None else found.to(self.source.device)
+
+    def _read(self, number: int, task: Pass) -> Statistics:
+        begun = None if self.checkpoint is None else self.checkpoint.begun(number, task)
+        so_far = None if begun is None else begun.to(self.source.device)
+        n = len(self.source)
+        with tqdm(total=n, desc=f"Pass {number + 1}", delay=2, disable=not self.progress) as bar:
+
+            def watch(stop: int, statistics: Statistics) -> None:
+                bar.update(stop - bar.n)
+                if self.checkpoint is not None:
+                    self.checkpoint.note(number, statistics)
+
+            return task.collect(self.source, so_far, watch)
+
+    @property
+    def n_points(self) -> int:
+        """Of all ranks."""
+        return sum(self.ranks.gather(len(self.source)))
+
+    def columns(
+        self,
+        contrast: Contrast,
+        structure: str,
+        reference: int | None,
+        generator: torch.Generator | None,
+    ) -> list[FeatureSource]:
+        """The columns of a finite margin: points of all ranks, held by each."""
+        if not contrast.negatives_by_pair:
+            return []
+        if reference is None and self.ranks.n == 1:
+            return [self.source]
+        sizes = self.ranks.gather(len(self.source))
+        draw = partial(_groups, sum(sizes), structure, reference, generator)
+        mine = self.ranks.attempt(draw if self.checkpoint is None else self._drawn_once(draw))
+        first = sum(sizes[: self.ranks.index])
+        return [self._gathered(group - first) for group in self.ranks.gather(mine)[0]]
+
+    def _drawn_once(self, draw: Draw) -> Draw:
+        assert self.checkpoint is not None
+        return partial(self.checkpoint.columns, draw)
+
+    def _gathered(self, index: torch.Tensor) -> FeatureStore:
+        """The points at ``index``, counted from this rank's first, that are on any rank."""
+        here = index[(index >= 0) & (index < len(self.source))]
+        mine = None
+        if len(here):
+            mine = self.source.rows(here).cpu(), self.source.labels.cpu()[here]
+        parts = [part for part in self.ranks.gather(mine) if part is not None]
+        both = (torch.cat(side).to(self.source.device) for side in zip(*parts, strict=True))
+        return FeatureStore.of(*both)
+
+
+def _groups(
+    n: int, structure: str, reference: int | None, generator: torch.Generator | None
+) -> list[torch.Tensor]:
+    if reference is None:
+        return [torch.arange(n)]
+    return column_groups(n, structure, reference, generator)

@@ -1,0 +1,94 @@
+"""The pieces of `scale` run at their smoke sizes and share one record; the picture draws it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+
+import pytest
+import torch
+
+from benchmarks.records import read_record
+from benchmarks.scale import command, common
+from benchmarks.scale.picture import figure_of, main, timed
+
+PIECES = ("points", "margin", "gallery", "device")
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scale")
+    for name in PIECES:
+        piece = importlib.import_module(f"benchmarks.scale.{name}")
+        piece.main(["--budget", "smoke", "--output", str(folder)])
+    main(["--budget", "smoke", "--output", str(folder)])
+    assert (folder / "scale.png").stat().st_size > 5_000
+    return read_record("scale", folder)
+
+
+def test_each_piece_has_its_part_and_says_what_it_ran_on(record):
+    assert set(record) == {"environment", "points", "margin", "gallery", "device cpu"}
+    for name in set(record) - {"environment"}:
+        assert record[name]["budget"] == "smoke"
+        assert record[name]["environment"]["threads"] == torch.get_num_threads()
+
+
+def test_points_are_counted_and_determine_something(record):
+    rows = record["points"]["rows"]
+    assert [(row["n"], row["structure"]) for row in rows] == [
+        (n, structure) for structure in ("diag", "kron") for n in (500, 2_000)
+    ]
+    assert all(row["determined_parameters"] > 1 for row in rows)
+    assert [row["passes"] for row in rows if row["structure"] == "diag"] == [2, 2]
+    assert all(row["peak_mb"] >= row["base_mb"] for row in rows)
+
+
+def test_references_are_as_far_off_as_they_say(record):
+    part = record["margin"]
+    wide, narrow = part["errors"]
+    assert narrow["relative_error"] < wide["relative_error"]
+    assert all(0.2 < row["in_standard_errors"] < 5 for row in part["errors"])
+    assert all(row["relative_standard_error"] > 0 for row in part["reference"])
+    last = part["exact"][-1]
+    hours = last["wall_seconds"] * (1_000_000 / last["n"]) ** 2 / 3600
+    assert part["extrapolated_exact_hours"]["hours"] == pytest.approx(hours)
+
+
+def test_galleries_are_those_of_the_embeddings(record):
+    rows = record["gallery"]["rows"]
+    assert len(rows) == 6
+    assert all(row["largest_relative_difference"] < 1e-5 for row in rows)
+    assert all(row["ratio"] > 0 for row in rows)
+
+
+def test_the_device_is_measured_against_itself(record):
+    part = record["device cpu"]
+    assert {"float32_gflops", "float64_gflops", "copy_gb_per_second"} == set(part["rates"])
+    for row in part["rows"]:
+        fit = row["fit"]
+        expected = fit["operations"] / fit["seconds"] / 1e9 / part["rates"]["float32_gflops"]
+        assert fit["share_of_float32_product"] == pytest.approx(expected)
+
+
+def test_the_picture_has_what_there_is(record):
+    assert len(figure_of(record).axes) == 4
+    assert len(figure_of({"points": record["points"]}).axes) == 2
+    assert list(timed(record)) == ["fit, diag", "fit, kron", "exact margin"]
+
+
+def test_shards_share_the_points_and_every_pass_is_the_same():
+    whole = common.Points(900, common.SMALL)
+    x, labels = whole.together()
+    shards = [common.Points(900, common.SMALL, shard=i, n_shards=2) for i in (0, 1)]
+    parts = [shard_batch for pair in zip(*shards, strict=False) for shard_batch in pair]
+    assert torch.equal(torch.cat([part for part, _ in parts]), x[:800])
+    assert sum(len(y) for shard in shards for _, y in shard) == 900
+    assert torch.equal(whole.together()[0], x)
+    assert torch.equal(whole.together()[1], labels)
+
+
+def test_every_piece_is_a_command():
+    options = argparse.Namespace(budget="full", output=None, pieces=command.PIECES, device=None)
+    for name, words in command.commands(options):
+        assert words == ["--budget", "full"]
+        assert callable(importlib.import_module(f"benchmarks.scale.{name}").main)

@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from laplace_metric.errors import InputError, LabelError, NonFiniteError
+from laplace_metric.features import Block, FeatureSource, FeatureStore, block_rows, checks
+from laplace_metric.features.disk import TemporaryRows
+
+WIDTH = 512
+STEP = block_rows(WIDTH, 4)
+N = 2 * STEP + 77
+ROWS = torch.randn(N, WIDTH, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(N) % 7
+KINDS = ["memory", "spilled late", "spilled", "durable"]
+
+
+def store_of(kind: str, folder: Path, **options) -> FeatureStore:
+    if kind == "durable":
+        return FeatureStore(durable=folder / "spool", **options)
+    memory_bytes = {"memory": 10**9, "spilled late": ROWS.nbytes // 2, "spilled": 0}[kind]
+    return FeatureStore(memory_bytes, str(folder), **options)
+
+
+def fill(store: FeatureStore, dtype=torch.float32, size: int = 301) -> FeatureStore:
+    for start in range(0, N, size):
+        part = slice(start, start + size)
+        store.append(ROWS[part].to(dtype), LABELS[part], where=f"batch {start}")
+    return store
+
+
+def same_blocks(one: list[Block], other: list[Block]) -> bool:
+    return len(one) == len(other) and all(
+        a.start == b.start
+        and torch.equal(a.features, b.features)
+        and torch.equal(a.labels, b.labels)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", KINDS)
+def test_same_rows_wherever_they_are_kept(tmp_path, kind, dtype):
+    with fill(store_of(kind, tmp_path), dtype) as store:
+        assert store.spilled == (kind != "memory")
+        assert bool(list(tmp_path.iterdir())) == store.spilled
+        assert (len(store), store.nbytes) == (N, ROWS.to(dtype).nbytes)
+        blocks = list(store.blocks())
+        assert torch.equal(torch.cat([b.features for b in blocks]), ROWS.to(dtype))
+        assert torch.equal(torch.cat([b.labels for b in blocks]), LABELS)
+        assert torch.equal(store.labels, LABELS)
+        assert [b.start for b in blocks] == list(range(0, N, block_rows(WIDTH, dtype.itemsize)))
+        assert blocks[-1].stop == N
+    assert bool(list(tmp_path.iterdir())) == (kind == "durable")  # temporary files are gone
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_at_any_index(tmp_path, kind):
+    source: FeatureSource = fill(store_of(kind, tmp_path))
+    g = torch.Generator().manual_seed(1)
+    indices = [
+        torch.tensor([N - 1, 0, 0, 150, 151, 152, 3]),
+        torch.arange(N),
+        torch.arange(N).flip(0),
+        torch.arange(5, N, 3),
+        torch.tensor([-1, 2, -N]),
+        torch.randint(N, (4000,), generator=g),
+        torch.empty(0, dtype=torch.int64),
+    ]
+    for index in indices:
+        assert torch.equal(source.rows(index), ROWS[index])
+
+
+@pytest.mark.parametrize("kind", ["spilled", "durable"])
+@pytest.mark.parametrize("index", [[N], [3, -N - 1]])
+def test_rows_outside_the_file(tmp_path, kind, index):
+    with pytest.raises(InputError, match=f"N = {N}"):
+        fill(store_of(kind, tmp_path)).rows(torch.tensor(index))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_boundaries_do_not_depend_on_batches_or_start(tmp_path, kind):
+    blocks = list(fill(store_of(kind, tmp_path)).blocks())
+    (tmp_path / "other").mkdir()
+    other = fill(store_of(kind, tmp_path / "other"), size=64)
+    for k, block in enumerate(blocks):
+        assert same_blocks(list(other.blocks(block.start)), blocks[k:])
+    assert list(other.blocks(N)) == []
+    for start in (1, STEP - 1, STEP + 1, -STEP, N + 1, 3 * STEP):
+        with pytest.raises(InputError, match=f"start={start} is not where a block starts"):
+            other.blocks(start)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_empty_batches_and_empty_stores(tmp_path, kind):
+    store = store_of(kind, tmp_path)
+    assert (len(store), store.nbytes, list(store.blocks()), len(store.labels)) == (0, 0, [], 0)
+    with pytest.raises(InputError, match="no features were appended"):
+        store.rows(torch.tensor([0]))
+    nothing = slice(0, 0)
+    for part in (nothing, slice(0, 5), nothing, slice(5, 9), nothing):
+        store.append(ROWS[part], LABELS[part], where="batch")
+    assert torch.equal(store.rows(torch.arange(9)), ROWS[:9])
+    assert len(store.labels) == 9
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reading_and_appending_in_turns(tmp_path, kind):
+    store = store_of(kind, tmp_path)
+    for start in range(0, N, 700):
+        part = slice(start, start + 700)
+        store.append(ROWS[part], LABELS[part], where="batch")
+        assert torch.equal(torch.cat([b.features for b in store.blocks()]), ROWS[: part.stop])
+        assert torch.equal(store.labels, LABELS[: part.stop])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_type_of_what_is_handed_out(tmp_path, kind):
+    store = fill(store_of(kind, tmp_path, dtype=torch.float64))
+    assert [b.start for b in store.blocks()] == [0, STEP, 2 * STEP]  # boundaries as stored
+    assert torch.equal(torch.cat([b.features for b in store.blocks()]), ROWS.double())
+    assert torch.equal(store.rows(torch.tensor([7])), ROWS[7:8].double())
+    assert FeatureStore.of(ROWS, LABELS, dtype=torch.bfloat16).rows(LABELS).dtype == torch.bfloat16
+
+
+def test_half_precision_is_kept_as_float32():
+    store = FeatureStore()
+    store.append(ROWS.bfloat16(), LABELS, where="batch")
+    assert store.rows(torch.tensor([0])).dtype == torch.float32
+
+
+def test_a_store_around_tensors_copies_nothing():
+    store = FeatureStore.of(ROWS, LABELS)
+    assert next(store.blocks()).features.data_ptr() == ROWS.data_ptr()
+    assert store.labels.data_ptr() == LABELS.data_ptr()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_keep_their_rows(tmp_path, kind):
+    blocks = fill(store_of(kind, tmp_path)).blocks()  # nothing else holds the store
+    assert sum(len(block) for block in blocks) == N
+    del blocks
+    assert bool(list(tmp_path.iterdir())) == (kind == "durable")
+
+
+def test_an_exception_removes_the_temporary_files(tmp_path):
+    def interrupted():
+        with fill(store):
+            assert list(tmp_path.iterdir())
+            raise KeyError
+
+    store = store_of("spilled", tmp_path)
+    with pytest.raises(KeyError):
+        interrupted()
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(InputError, match="closed"):
+        store.blocks()
+
+
+def test_closing_removes_a_folder_that_is_still_held(tmp_path):
+    rows = TemporaryRows(str(tmp_path))
+    rows.append(ROWS, LABELS)
+    rows.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_bad_rows():
+    with pytest.raises(NonFiniteError, match="batch 3 holds NaN or infinity in 1 of 2 rows"):
+        FeatureStore().append(torch.tensor([[1.0], [torch.nan]]), LABELS[:2], where="batch 3")
+    with pytest.raises(NonFiniteError, match=r"features\[0:2\]"):
+        FeatureStore.of(torch.tensor([[1.0], [-torch.inf]]), LABELS[:2])
+    with pytest.raises(LabelError, match="2 rows but 3 labels"):
+        FeatureStore.of(torch.ones(2, 1), LABELS[:3])
+    with pytest.raises(InputError, match="int64"):
+        FeatureStore.of(torch.ones(2, 1, dtype=torch.int64), LABELS[:2])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_that_differ_from_earlier_ones(tmp_path, kind):
+    store = store_of(kind, tmp_path)
+    store.append(torch.ones(1, 2), LABELS[:1], where="batch 0")
+    with pytest.raises(InputError, match="batch 1 has 3 features, earlier ones 2"):
+        store.append(torch.ones(1, 3), LABELS[:1], where="batch 1")
+    with pytest.raises(InputError, match=r"batch 1 has features torch.float64 .* torch.float32"):
+        store.append(torch.ones(1, 2).double(), LABELS[:1], where="batch 1")
+    with pytest.raises(InputError, match=r"batch 1 has labels torch.int32 .* torch.int64"):
+        store.append(torch.ones(1, 2), LABELS[:1].int(), where="batch 1")
+    assert len(store) == 1
+
+
+BATCHES = [torch.ones(4, 2), torch.full((4, 2), torch.inf), torch.tensor([[torch.nan, 0.0]] * 4)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_checks_of_an_accelerator_come_with_the_next_reading(tmp_path, kind, monkeypatch):
+    monkeypatch.setattr(checks, "_later", lambda device: True)
+    store = store_of(kind, tmp_path)
+    for number, batch in enumerate(BATCHES):
+        store.append(batch, LABELS[:4], where=f"batch {number}")
+    reads = [store.commit, store.complete, store.blocks, lambda: store.labels]
+    for read in [*reads, lambda: store.rows(LABELS[:1]), *reads]:  # again and again
+        with pytest.raises(NonFiniteError, match="batch 1 holds NaN or infinity: check"):
+            read()
+    store.close()
+    if kind == "durable":
+        assert len(FeatureStore.resume(tmp_path / "spool")) == 0  # a bad row is never committed
+
+
+def test_outstanding_checks_are_few(monkeypatch):
+    monkeypatch.setattr(checks, "_later", lambda device: True)
+    monkeypatch.setattr(checks, "AT_ONCE", 3)
+    pending = checks.FiniteChecks()
+    for number in range(7):
+        pending.add(BATCHES[0], where=f"batch {number}")
+    assert len(pending._open) == 1
+    pending.add(BATCHES[1], where="batch 7")
+    with pytest.raises(NonFiniteError, match="batch 7"):
+        pending.add(BATCHES[0], where="batch 8")
