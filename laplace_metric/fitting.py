@@ -88,6 +88,7 @@ def fit_posterior(
     (The first batch runs three times: to find the head, its size, and for its features.)
     """
     ranks = Ranks.of(distributed=options.distributed)
+    ranks.agree({"reference": options.reference, **settings.to_json()})
     progress = options.progress and ranks.index == 0
     batches = labelled_batches(loader, device_of(model), progress=progress, description="Fitting")
     first = ranks.attempt(lambda: _first(batches, or_none=ranks.n > 1))

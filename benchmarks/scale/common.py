@@ -28,12 +28,17 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Problem:
-    """Sizes of a linear head and of the points before it."""
+    """Sizes of a linear head and of the points before it, whose classes share a mean.
+
+    ``common`` is its length beside that of a class's own: with sqrt(2) the points of two classes
+    are about 60 degrees apart, without it 90.
+    """
 
     n_features: int = 512
     n_outputs: int = 128
     n_classes: int = 1_000
     batch: int = 10_000
+    common: float = 0.0
 
     def model(self, device: str = "cpu") -> torch.nn.Module:
         """A linear layer with the same weights every time."""
@@ -66,6 +71,10 @@ class Points:
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         batch, shape = self.problem.batch, (self.problem.n_classes, self.problem.n_features)
         means = torch.randn(shape, generator=self._generator(0), device=self.device)
+        if self.problem.common:
+            means += self.problem.common * torch.randn(
+                shape[1], generator=self._generator(-1), device=self.device
+            )
         for start in range(self.shard * batch, self.n, self.n_shards * batch):
             generator = self._generator(1 + start)
             size = min(batch, self.n - start)

@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from benchmarks.records import read_record
 from benchmarks.report.cost_figure import SMALL, quiet
@@ -63,6 +64,7 @@ def _memory(axes: Axes, record: Record) -> None:
         axes.plot([row["n"] for row in rows], [row[key] for row in rows], color=style.colour,
                   ls=style.line, marker=style.marker, ms=5, label=name)  # fmt: skip
     axes.set(xscale="log", yscale="log", xlabel="points N", title="memory of the diagonal fit")
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_ylabel("MB")
     axes.legend(frameon=False, fontsize=SMALL)
 
@@ -89,9 +91,9 @@ def _share(axes: Axes, record: Record) -> None:
             which = f"{name.removeprefix('device ')} {row['structure']}"
             bars |= {f"{which}, {w}": row[w]["share_of_float32_product"] for w in STEPS}
     if "processes" in record:
-        bars["2 processes / 2"] = record["processes"]["times_as_fast"] / 2
+        bars["2 processes, of twice the speed"] = record["processes"]["times_as_fast"] / 2
     _bars(axes, {name: 100 * value for name, value in bars.items()}, "{:.0f} %")
-    axes.set(title="of what can be had", xlabel="% of the float32 product's rate")
+    axes.set(title="of what the machine can do", xlabel="% of its float32 product")
 
 
 STEPS = ("fit", "embed", "sample")

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from laplace_metric.errors import EmptyLoaderError, ShardError
+from laplace_metric.errors import EmptyLoaderError
 from laplace_metric.heads import Head, capture, describe, described_head, find_head
 from laplace_metric.scale.ranks import Ranks
 
@@ -33,16 +33,8 @@ def agreed_head(
     expected = next((words for words in told if words is not None), None)
     if expected is None:
         raise EmptyLoaderError("no rank's loader yielded a batch: pass loaders with data.")
-    for rank, words in enumerate(told):
-        if words is not None and words != expected:
-            names = [key for key in expected if words[key] != expected[key]]
-            raise ShardError(
-                f"rank {rank} of {ranks.n} has another head ({', '.join(names)} differ): load the "
-                "same weights on every rank."
-            )
-    if mine is not None:
-        return ranks.attempt(lambda: mine)
-    return ranks.attempt(lambda: (described_head(expected, model), expected["n_outputs"]))
+    ranks.agree(expected if mine is None else describe(*mine))
+    return ranks.attempt(lambda: mine or (described_head(expected, model), expected["n_outputs"]))
 
 
 def _found(model: nn.Module, head: nn.Module | str | None, inputs: Any) -> tuple[Head, int]:

@@ -7,7 +7,7 @@ exchange they tell each other whether all are well, so that an error ends every 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import torch
@@ -62,6 +62,17 @@ class Ranks:
         """The value of every rank, in order of rank."""
         return [value]
 
+    def agree(self, values: Mapping[str, object]) -> None:
+        """Raise ``ShardError`` on all, unless every rank names the same values."""
+        first, *others = self.gather(dict(values))
+        for rank, told in enumerate(others, start=1):
+            for name, value in told.items():
+                if value != first[name]:
+                    raise ShardError(
+                        f"rank {rank} of {self.n} has {name} {value!r}, rank 0 {first[name]!r}: "
+                        "use the same weights and settings on every rank."
+                    )
+
     def share(self, tensors: Sequence[Tensor]) -> None:
         """Make these tensors those of rank 0, bit for bit."""
 
@@ -106,10 +117,7 @@ class GroupRanks(Ranks):
     def merged(self, statistics: Statistics) -> Statistics:
         told = self.gather((statistics.task, statistics.by_class.classes.cpu()))
         if any(task != statistics.task for task, _ in told):
-            raise ShardError(
-                "the ranks do not fit the same thing: load the same weights and use the same "
-                "settings on every rank."
-            )
+            raise ShardError("the ranks are not at the same pass: this is a bug, please report it.")
         mine, device = statistics.by_class, statistics.by_class.sums.device
         union = torch.unique(torch.cat([classes for _, classes in told])).to(device)
         wide = ClassSums.zeros(union, mine.sums.shape[1]) + mine

@@ -61,7 +61,7 @@ def test_merged_shards_are_the_whole(distance, hessian, structure, deep):
 @given(st.lists(st.integers(0, 5), min_size=N, max_size=N), st.permutations(range(6)))
 @settings(max_examples=20, deadline=None)
 def test_any_split_in_any_order_also_of_float32_inputs(assigned, order):
-    """Sums are taken in float64, so a float32 model gives the same posterior to float64 rounding."""
+    """Sums are float64, so a float32 model's posterior is the same to float64 rounding."""
     assigned = torch.tensor(assigned)
     shards = [(assigned == i).nonzero().flatten() for i in order]
     first = points(torch.float32)[0][:1]
@@ -155,7 +155,7 @@ def test_wrong_plans_and_shards():
 
 
 def test_save_and_load(tmp_path):
-    plan, a, b = first_task()
+    _, a, b = first_task()
     a.save(tmp_path / "a")
     b.save(tmp_path / "b")
     loaded = Statistics.load(tmp_path / "a") + Statistics.load(tmp_path / "b")

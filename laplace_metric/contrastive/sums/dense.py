@@ -53,7 +53,7 @@ class LinearDense(GeneralDense):
         for k in range(z):
             pulled = (t[:, k, : k + 1, None] * a[:, None, :]).flatten(1)  # [n, (k + 1) A]
             value[k, :, : k + 1] = (a.mT @ pulled).double().unflatten(1, (k + 1, -1))
-            value[: k + 1, :, k] = value[k, :, : k + 1].transpose(0, 1)  # each [A, A] is symmetric
+            value[:k, :, k] = value[k, :, :k].transpose(0, 1)  # each [A, A] is symmetric
         return [self._in_parameter_order(value.flatten(2).flatten(0, 1))]
 
     def _in_parameter_order(self, matrix: Tensor) -> Tensor:

@@ -1,0 +1,186 @@
+"""A fit that is killed goes on where it was and ends in the same bits."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.errors import FileFormatError, InputError
+from laplace_metric.scale import checkpoint as module
+from tests.scale.data import batches, embedder, network
+
+SCRIPT = Path(__file__).with_name("killed.py")
+
+
+def start(folder: object, out: Path, seconds: float, structure="kron", hessian="fixed"):
+    words = [sys.executable, SCRIPT, folder, out, structure, hessian, seconds]
+    return subprocess.Popen([str(word) for word in words], stderr=subprocess.PIPE, text=True)
+
+
+def tensors(out: Path) -> bytes:
+    (path,) = out.glob("*.safetensors")
+    return path.read_bytes()
+
+
+def finished(process: subprocess.Popen) -> None:
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+
+
+@pytest.mark.parametrize(("structure", "hessian"), [("kron", "fixed"), ("diag", "full")])
+def test_killed_at_any_moment_it_ends_in_the_same_bits(tmp_path, structure, hessian):
+    finished(start("none", tmp_path / "whole", 0, structure, hessian))
+    folder, out = tmp_path / "checkpoint", tmp_path / "resumed"
+    drawn, killed = random.Random(structure), 0
+    for attempt in range(3):
+        process = start(folder, out, 0.04, structure, hessian)
+        while not (folder / "checkpoint.json").exists() and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(drawn.uniform(0.0, 0.5) if attempt else 0.0)
+        process.send_signal(signal.SIGKILL)
+        killed += process.wait() == -signal.SIGKILL
+        process.stderr.close()
+    assert killed >= 2
+    finished(start(folder, out, 0.0, structure, hessian))
+    assert tensors(out) == tensors(tmp_path / "whole")
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop_in_pass(monkeypatch, number: int, blocks: int) -> None:
+    """Raise after this many blocks of a pass were noted; checkpoints are written at once."""
+    monkeypatch.setattr(module, "SECONDS", 0.0)
+    monkeypatch.setattr("laplace_metric.features.handout.block_rows", lambda *_: 40)
+    note, seen = module.Checkpoint.note, []
+
+    def stopping(self, at, statistics):
+        note(self, at, statistics)
+        seen.append(at)
+        if seen.count(number) == blocks:
+            raise Stopped
+
+    monkeypatch.setattr(module.Checkpoint, "note", stopping)
+
+
+@pytest.mark.parametrize(("number", "blocks"), [(0, 2), (1, 1), (1, 6), (2, 3)])
+def test_every_pass_resumes_in_the_middle(tmp_path, monkeypatch, number, blocks):
+    loader = batches(dtype=torch.float32)
+    with monkeypatch.context() as patch:
+        patch.setattr("laplace_metric.features.handout.block_rows", lambda *_: 40)
+        whole = embedder(torch.float32).fit(loader, progress=False).hessian_
+    how = {"progress": False, "checkpoint_dir": tmp_path}
+    with monkeypatch.context() as patch:
+        stop_in_pass(patch, number, blocks)
+        with pytest.raises(Stopped):
+            embedder(torch.float32).fit(loader, **how)
+    read = []
+    monkeypatch.setattr("laplace_metric.features.handout.block_rows", lambda *_: 40)
+    with monkeypatch.context() as patch:
+        note = module.Checkpoint.note
+        patch.setattr(module.Checkpoint, "note", lambda *a: (read.append(a[1]), note(*a)))
+        resumed = embedder(torch.float32).fit(loader, **how).hessian_
+    assert torch.equal(resumed.eigenvalues, whole.eigenvalues)
+    assert min(read, default=number + 1) >= number  # earlier passes are not read again
+    assert read.count(number) == 6 - blocks  # nor earlier blocks of this one
+    again = embedder(torch.float32).fit(loader, **how).hessian_
+    assert torch.equal(again.eigenvalues, whole.eigenvalues)
+
+
+def test_the_model_does_not_run_again(tmp_path):
+    calls = []
+    model = network()
+    model.register_forward_hook(lambda *_: calls.append(1))
+    for expected in (8, 3):  # the first batch runs three times to find the head
+        calls.clear()
+        LaplaceEmbedder(model).fit(batches(), progress=False, checkpoint_dir=tmp_path)
+        assert len(calls) == expected - 1
+
+
+def fit(folder: Path, loader=None, **settings) -> LaplaceEmbedder:
+    loader = batches() if loader is None else loader
+    return embedder(**settings).fit(loader, progress=False, checkpoint_dir=folder)
+
+
+def test_another_fit_is_refused(tmp_path):
+    fit(tmp_path)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with pytest.raises(FileFormatError, match=r"another fit: settings is .*'full'"):
+        fit(tmp_path, hessian="full")
+    model = network()
+    with torch.no_grad():
+        model[0].bias += 1
+    with pytest.raises(FileFormatError, match="another fit: head"):
+        LaplaceEmbedder(model).fit(batches(), progress=False, checkpoint_dir=tmp_path)
+    with pytest.raises(FileFormatError, match="precision is 'None' there and 'torch.float32'"):
+        embedder().fit(batches(), progress=False, checkpoint_dir=tmp_path, precision=torch.float32)
+    assert before == {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+
+
+def test_other_data_are_refused(tmp_path, monkeypatch):
+    class Ends(list):
+        def __iter__(self):
+            yield from list.__iter__(self)
+            raise Stopped
+
+    monkeypatch.setattr(module, "SECONDS", 0.0)
+    with pytest.raises(Stopped):
+        fit(tmp_path, Ends(batches()[:3]))
+    wrong = batches()
+    wrong[1], wrong[2] = wrong[2], wrong[1]
+    with pytest.raises(InputError, match="differ from those in checkpoint_dir"):
+        fit(tmp_path, wrong)
+    with pytest.raises(InputError, match="differ from those"):
+        fit(tmp_path, batches(60))
+    with pytest.raises(InputError, match="differ from those"):
+        fit(tmp_path, batches()[:2])
+    other = [(h + 1, labels) for h, labels in batches()]
+    with pytest.raises(InputError, match="differ from those"):
+        fit(tmp_path, other)
+    resumed = fit(tmp_path).hessian_.eigenvalues
+    assert torch.equal(resumed, embedder().fit(batches(), progress=False).hessian_.eigenvalues)
+
+
+@pytest.mark.parametrize("what", ["features/features.bin", "pass-0001/*.safetensors"])
+def test_damage_is_refused_and_nothing_is_lost(tmp_path, what):
+    fit(tmp_path)
+    (path,) = tmp_path.glob(what)
+    whole = path.read_bytes()
+    path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+    with pytest.raises(FileFormatError, match="damaged"):
+        fit(tmp_path)
+    path.write_bytes(whole)
+    fit(tmp_path)
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(FileFormatError, match="choose an empty folder"):
+        fit(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_reference_points_are_drawn_once(tmp_path):
+    how = {"margin": 0.9, "structure": "diag"}
+    embedders = []
+    for _ in range(2):
+        one = embedder(**how)
+        one.fit(batches(), progress=False, checkpoint_dir=tmp_path, reference=80)
+        embedders.append(one.hessian_)
+        shutil.rmtree(tmp_path / "pass-0005")
+    assert torch.equal(embedders[0].eigenvalues, embedders[1].eigenvalues)
+
+
+def test_pairs_of_batches_have_no_checkpoint(tmp_path):
+    with pytest.raises(InputError, match="checkpoint_dir needs pairs='all'"):
+        fit(tmp_path, pairs="batch")

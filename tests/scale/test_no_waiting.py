@@ -1,0 +1,62 @@
+"""Reading points never looks at a value, so that a GPU need not wait for the CPU in the loop.
+
+What makes the host wait on CUDA shows on a CPU as well: reading a number out of a tensor, sizes
+that depend on values, comparisons that give a Python bool.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from laplace_metric.contrastive import Contrast, Pass, curvature_program, drive
+from laplace_metric.features import FeatureStore
+from laplace_metric.jacobians import jacobian_of
+from tests.scale.data import Z, network, points
+
+aten = torch.ops.aten
+WAITING = {
+    aten._local_scalar_dense.default,
+    aten.equal.default,
+    aten.is_nonzero.default,
+    aten.item.default,
+    aten.masked_select.default,
+    aten.nonzero.default,
+    aten._unique2.default,
+    aten.unique_dim.default,
+    aten.bincount.default,
+}
+
+
+class NoWaiting(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, arguments=(), named=None):
+        assert function not in WAITING, f"{function} waits for the device"
+        return function(*arguments, **(named or {}))
+
+
+@pytest.mark.parametrize("structure", ["diag", "kron", "full"])
+@pytest.mark.parametrize("hessian", ["fixed", "full"])
+@pytest.mark.parametrize("deep", [False, True])
+def test_no_pass_waits_in_its_loop(deep, hessian, structure, monkeypatch):
+    monkeypatch.setattr("laplace_metric.features.handout.block_rows", lambda *_: 40)
+    module = network(deep=deep)
+    head = jacobian_of(module if deep else module[0], Z)
+    contrast, source = Contrast.of("arccos", hessian, normalized=False), FeatureStore.of(*points())
+    blocks = []
+
+    def collect(task: Pass):
+        so_far = task.start(source)
+        for block in task.blocks(source, 0):
+            blocks.append(block)
+            with NoWaiting():
+                task.add(so_far, block)
+        return task.finish(so_far)
+
+    drive(curvature_program(head, contrast, structure), collect)
+    assert len(blocks) >= 12
+
+
+def test_the_check_works():
+    with pytest.raises(AssertionError, match="waits"), NoWaiting():
+        bool(torch.ones(1))
