@@ -83,9 +83,9 @@ def passes() -> Iterator[list[int]]:
     """Counts how often the features are read from end to end."""
     count, blocks = [0], FeatureStore.blocks
 
-    def counted(store: FeatureStore) -> Any:
+    def counted(store: FeatureStore, start: int = 0) -> Any:
         count[0] += 1
-        return blocks(store)
+        return blocks(store, start)
 
     with patch.object(FeatureStore, "blocks", counted):
         yield count
