@@ -19,6 +19,8 @@ from laplace_metric import files
 from laplace_metric.contrastive.class_sums import ClassSums
 from laplace_metric.errors import FileFormatError, InputError
 
+UNNAMED = ""
+"""The task of statistics that stay in their process."""
 KIND = files.Kind("statistics", "saved statistics", 1)
 
 

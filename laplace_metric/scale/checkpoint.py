@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,10 +103,10 @@ class Checkpoint:
         """What pass ``number`` had read when the process ended."""
         return self._load(self.folder / "partial" / str(number), task)
 
-    def note(self, number: int, statistics: Statistics) -> None:
+    def note(self, number: int, task: Pass, statistics: Statistics) -> None:
         """Note what pass ``number`` has read so far, if it is time to."""
         if self.due():
-            statistics.save(self.folder / "partial" / str(number))
+            replace(statistics, task=task.task).save(self.folder / "partial" / str(number))
 
     def _load(self, folder: Path, task: Pass) -> Statistics | None:
         if not (folder / "statistics.json").exists():  # killed before the first was written

@@ -66,7 +66,7 @@ class Site:
             def watch(stop: int, statistics: Statistics) -> None:
                 bar.update(stop - bar.n)
                 if self.checkpoint is not None:
-                    self.checkpoint.note(number, statistics)
+                    self.checkpoint.note(number, task, statistics)
 
             return task.collect(self.source, so_far, watch)
 

@@ -64,8 +64,8 @@ def stop_in_pass(monkeypatch, number: int, blocks: int) -> None:
     monkeypatch.setattr("laplace_metric.features.handout.block_rows", lambda *_: 40)
     note, seen = module.Checkpoint.note, []
 
-    def stopping(self, at, statistics):
-        note(self, at, statistics)
+    def stopping(self, at, task, statistics):
+        note(self, at, task, statistics)
         seen.append(at)
         if seen.count(number) == blocks:
             raise Stopped

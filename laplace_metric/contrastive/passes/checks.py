@@ -48,11 +48,16 @@ def check_finite_sums(whole: Statistics) -> None:
     InputError, NonFiniteError
         The first if the sums are NaN.
     """
-    tensors: list[Tensor] = [whole.by_class.sums, *whole.totals]
-    if any(bool(t.isnan().any()) for t in tensors):
+    for tensor in (whole.by_class.sums, *whole.totals):
+        if tensor.numel():
+            _check_finite(*tensor.aminmax())  # one reading; NaN propagates
+
+
+def _check_finite(low: Tensor, high: Tensor) -> None:
+    if bool(low.isnan()):
         raise InputError(
             "some embeddings are exactly zero and have no direction (or the model overflows): "
             "remove those inputs or use distance='euclidean' on a network without normalisation."
         )
-    if not all(bool(t.isfinite().all()) for t in tensors):
+    if not bool(low.isfinite() & high.isfinite()):
         raise NonFiniteError("the curvature overflows: scale the features down or fit in float64.")

@@ -10,7 +10,7 @@ from torch import Tensor
 from laplace_metric.contrastive.class_sums import ClassSums
 from laplace_metric.contrastive.passes.checks import check_finite_sums
 from laplace_metric.contrastive.passes.protocol import Pass
-from laplace_metric.contrastive.statistics import Statistics
+from laplace_metric.contrastive.statistics import UNNAMED, Statistics
 from laplace_metric.features import Block, FeatureSource
 
 
@@ -25,8 +25,8 @@ class ClassSumsPass(Pass):
 
     def start(self, source: FeatureSource) -> Statistics:
         if not self.geometry.curved_loss:
-            return Statistics(self.task, ClassSums.of(source.labels))
-        return Statistics(self.task, ClassSums.zeros(source.classes, self.head.n_outputs))
+            return Statistics(UNNAMED, ClassSums.of(source.labels))
+        return Statistics(UNNAMED, ClassSums.zeros(source.classes, self.head.n_outputs))
 
     def blocks(self, source: FeatureSource, start: int) -> Iterator[Block]:
         return source.blocks(start) if self.geometry.curved_loss else iter(())

@@ -18,11 +18,11 @@ from torch import Tensor
 from laplace_metric.contrastive.class_sums import ClassSums
 from laplace_metric.contrastive.passes.checks import check_finite_sums, check_same_points
 from laplace_metric.contrastive.passes.protocol import Pass
-from laplace_metric.contrastive.statistics import Statistics
+from laplace_metric.contrastive.statistics import UNNAMED, Statistics
 from laplace_metric.contrastive.sums import Slab, Summand, add_terms
-from laplace_metric.features import Block, FeatureSource, block_rows
+from laplace_metric.features import BLOCK_BYTES, Block, FeatureSource, block_rows
 
-CHUNK_BYTES = 64 * 2**20
+CHUNK_BYTES = 16 * 2**20
 """Memory of the slabs of all classes of one pass."""
 
 
@@ -45,11 +45,11 @@ class ClassesPass(Pass):
     def start(self, source: FeatureSource) -> Statistics:
         shape = (len(self.whole.classes), *self.slab.shape)
         sums = torch.zeros(shape, dtype=torch.float64, device=source.device)
-        return Statistics(self.task, ClassSums.zeros(self.whole.classes, 0), (sums,))
+        return Statistics(UNNAMED, ClassSums.zeros(self.whole.classes, 0), (sums,))
 
     def blocks(self, source: FeatureSource, start: int) -> Iterator[Block]:
         """The points class by class; ``start`` counts them in this order."""
-        rows = block_rows(self.slab.n_bytes // (8 * self.slab.shape[-1]), 8, CHUNK_BYTES // 8)
+        rows = block_rows(self.slab.n_bytes // (8 * self.slab.shape[-1]), 8, BLOCK_BYTES)
         stop = 0
         for label in self.whole.classes.tolist():
             for index in source.members(label).split(rows):
@@ -67,11 +67,12 @@ class ClassesPass(Pass):
     def finish(self, whole: Statistics) -> Statistics:
         """Totals: the products of these G_c, one for each total of the summand, then their sum."""
         check_same_points(whole.by_class, self.whole)
-        check_finite_sums(whole)
         (sums,) = whole.totals
         products = self.summand.zeros()
         add_terms(products, self.summand.classes(self.slab, sums))
-        return Statistics(whole.task, whole.by_class, (*products, sums.sum(0)))
+        done = Statistics(whole.task, whole.by_class, (*products, sums.sum(0)))
+        check_finite_sums(done)
+        return done
 
 
 def class_chunks(sums: ClassSums, slab: Slab) -> Iterator[ClassSums]:

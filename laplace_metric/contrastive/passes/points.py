@@ -10,7 +10,7 @@ from torch import Tensor
 from laplace_metric.contrastive.class_sums import ClassSums
 from laplace_metric.contrastive.passes.checks import check_finite_sums, check_same_points
 from laplace_metric.contrastive.passes.protocol import Pass
-from laplace_metric.contrastive.statistics import Statistics
+from laplace_metric.contrastive.statistics import UNNAMED, Statistics
 from laplace_metric.contrastive.sums import Summand, add_terms
 from laplace_metric.contrastive.targets import Targets
 from laplace_metric.features import Block, FeatureSource
@@ -46,7 +46,7 @@ class PointsPass(Pass):
 
     def start(self, source: FeatureSource) -> Statistics:
         counts = ClassSums.zeros(self.whole.classes, 0)
-        return Statistics(self.task, counts, tuple(self.summand.zeros())).to(source.device)
+        return Statistics(UNNAMED, counts, tuple(self.summand.zeros())).to(source.device)
 
     def add(self, so_far: Statistics, block: Block) -> None:
         so_far.by_class.add_(block.labels)

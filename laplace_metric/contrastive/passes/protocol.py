@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -62,6 +62,21 @@ class Pass(ABC):
         """What is read, from point ``start`` on."""
         return source.blocks(start)
 
+    def read(
+        self,
+        source: FeatureSource,
+        so_far: Statistics | None = None,
+        watch: Watch | None = None,
+    ) -> Statistics:
+        """Read a source, from where ``so_far`` ends; statistics that name no task."""
+        with torch.no_grad():
+            so_far = self.start(source) if so_far is None else so_far
+            for block in self.blocks(source, so_far.n_points):
+                self.add(so_far, block)
+                if watch is not None:
+                    watch(block.stop, so_far)
+        return so_far
+
     def collect(
         self,
         source: FeatureSource,
@@ -80,13 +95,7 @@ class Pass(ABC):
         >>> first.collect(FeatureStore.of(torch.eye(2), torch.tensor([0, 1]))).by_class.counts
         tensor([1, 1])
         """
-        with torch.no_grad():
-            so_far = self.start(source) if so_far is None else so_far
-            for block in self.blocks(source, so_far.n_points):
-                self.add(so_far, block)
-                if watch is not None:
-                    watch(block.stop, so_far)
-        return so_far
+        return replace(self.read(source, so_far, watch), task=self.task)
 
     @abstractmethod
     def finish(self, whole: Statistics) -> Statistics:
@@ -103,7 +112,7 @@ Program = Generator[Pass, Statistics, T]
 
 def run(program: Program[T], source: FeatureSource) -> T:
     """Run a program on one source in this process."""
-    return drive(program, lambda task: task.finish(task.collect(source)))
+    return drive(program, lambda task: task.finish(task.read(source)))
 
 
 def drive(program: Program[T], collect: Callable[[Pass], Statistics]) -> T:

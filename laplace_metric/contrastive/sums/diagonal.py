@@ -40,7 +40,9 @@ class LayeredDiagonal(LayeredSummand):
 
     def classes(self, slab: Slab, sums: Tensor) -> Terms:
         """``sum_c sum_z G_c[z, o, a]^2``."""
-        squares = sums.square().sum(0)
+        squares = sums[0].square()
+        for g in sums[1:]:  # class by class: a slab fits the cache
+            squares.addcmul_(g, g)
         term = torch.zeros(self.shapes[slab.number][1:], dtype=squares.dtype, device=squares.device)
         term[slab.columns] = squares.sum(0)
         if slab.number == len(self.shapes) - 1:  # the entries left of the slab's columns
