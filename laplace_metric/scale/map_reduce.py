@@ -6,21 +6,21 @@
     fitted = plan.result()
 
 A task is small (the head, and results of earlier tasks) and can be pickled; so can statistics,
-which add up in any order and can be saved. Each task reads every shard once, so keep ``features``
-of the shards where the workers can read them: the model runs once.
+which add up in any order and can be saved, and ``plan.features``, which runs the model. Each task
+reads every shard once, so keep the features where the workers can read them: the model runs once.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from copy import deepcopy
-from functools import reduce
-from operator import add
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from laplace_metric.batches import Inputs, check_labels, device_of, to_device
 from laplace_metric.collecting import features_of
@@ -30,10 +30,23 @@ from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.features import FeatureSource, FeatureStore
 from laplace_metric.fitting import fitted_to
+from laplace_metric.heads import Head
 from laplace_metric.jacobians import jacobian_of
 from laplace_metric.scale.agreed_head import agreed_head
 from laplace_metric.scale.ranks import Ranks
 from laplace_metric.structure import resolved
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """The model up to its head; pickled as one, so that the head stays a part of the model."""
+
+    model: nn.Module
+    head: Head
+
+    def __call__(self, inputs: Inputs) -> Tensor:
+        """h [B, D] of a batch."""
+        return features_of(self.model, self.head, to_device(inputs, device_of(self.model)))
 
 
 class Plan:
@@ -96,10 +109,8 @@ class Plan:
         self._n_points = 0
         self.task: Pass | None = next(self._program)
         """What to collect from every shard; None when all is done."""
-
-    def features(self, inputs: Inputs) -> Tensor:
-        """h [B, D] of a batch: what tasks read."""
-        return features_of(self.model, self.head, to_device(inputs, device_of(self.model)))
+        self.features = Encoder(self.model, self.head)
+        """``features(inputs)``: h [B, D] of a batch, what tasks read. It can be pickled."""
 
     def send(self, statistics: Statistics) -> None:
         """Hand over the merged statistics of the present task, of all shards; go to the next.
@@ -140,21 +151,25 @@ def collect(task: Pass, features: Any, labels: Any) -> Statistics:
 
 
 def merge(parts: Iterable[Statistics]) -> Statistics:
-    """The sum, in any order.
+    """The sum, in any order; of an iterator, two are held at a time.
 
     Raises
     ------
     InputError
         If there are none, or of several tasks.
     """
-    found = list(parts)
-    if not found:
+    total: Statistics | None = None
+    for part in parts:
+        total = part if total is None else total + part
+    if total is None:
         raise InputError("there are no statistics to merge: collect at least one shard.")
-    return reduce(add, found)
+    return total
 
 
 def as_source(features: Any, labels: Any, like: Tensor) -> FeatureStore:
     """Arrays as points, handed out in the dtype of ``like`` and on its device."""
-    h = features if isinstance(features, Tensor) else torch.from_numpy(np.asarray(features))
-    y = check_labels(labels, name="labels")
+    with warnings.catch_warnings():  # arrays of Ray's object store, say: they are only read
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        h = features if isinstance(features, Tensor) else torch.from_numpy(np.asarray(features))
+        y = check_labels(labels, name="labels")
     return FeatureStore.of(h.to(like.device), y.to(like.device), dtype=like.dtype)

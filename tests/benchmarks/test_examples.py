@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from benchmarks.examples import images, texts
+from benchmarks.examples import at_scale, images, texts
 
 
 def test_sentence_embeddings_with_an_appended_head():
@@ -27,3 +27,12 @@ def test_image_embeddings_as_arrays(tmp_path):
     assert found.unknown_auroc > 0.75  # clothes against photographs
     assert found.recall > 0.15
     assert images.run(data, tmp_path, limit=120) == found  # from the cache
+
+
+def test_the_problem_of_the_clusters(capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["ray_fit", "--limit", "200"])
+    given = at_scale.chosen("A fit.\nWith more words.")
+    assert len(given.inputs) == len(given.labels) == 200
+    batches = [(given.inputs, given.labels)]
+    given.compare({"again": lambda embedder: embedder.fit(batches, progress=False)})
+    assert float(capsys.readouterr().out.split("difference: ")[1]) < 1e-11
