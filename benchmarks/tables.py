@@ -19,14 +19,19 @@ from benchmarks.records import RESULTS, read_record
 from benchmarks.recovery import tables as recovery_tables
 from benchmarks.report.markdown_tables import quality_table
 from benchmarks.report.method_table import methods
+from benchmarks.scale import billion
+from benchmarks.scale import tables as scale_tables
 from benchmarks.variants import defaults
 from laplace_metric.evaluation import mean_and_standard_error
 
 ROOT = Path(__file__).parent.parent
 PAGES = tuple(
     ROOT / folder / "README.md"
-    for folder in ("", "baselines", "benchmarks", "benchmarks/costs", "benchmarks/variants")
-)
+    for folder in (
+        "", "baselines", "benchmarks", "benchmarks/costs", "benchmarks/scale",
+        "benchmarks/variants",
+    )
+)  # fmt: skip
 SEEDS = 3
 RETRIEVAL = ("recall@1", "r_auroc", "ausc")
 READY = ("recall@1", "r_auroc", "ece")
@@ -213,6 +218,13 @@ TABLES: dict[str, Callable[[], str]] = {
     "structures-64": lambda: posterior_tables.structures("efficientnet-64"),
     "approximations": posterior_tables.approximations,
     "distances": posterior_tables.distances,
+    "scale-points": scale_tables.points,
+    "scale-processes": scale_tables.processes,
+    "scale-margin": scale_tables.margin,
+    "scale-reference": scale_tables.reference,
+    "scale-gallery": scale_tables.gallery,
+    "scale-device": scale_tables.device,
+    "billion": billion.table,
 }
 
 

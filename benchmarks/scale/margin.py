@@ -59,9 +59,9 @@ BUDGETS = {
 def fit_cost(n: int, margin: float | None, budget: Budget) -> Row:
     """One exact fit of points in memory."""
     problem = budget.problem
-    data = [Points(n, problem).together()]
+    data = list(Points(n, problem))
     embedder = LaplaceEmbedder(problem.model(), structure="diag", margin=margin)
-    embedder.fit([Points(1_000, problem).together()], progress=False)  # libraries are loaded
+    embedder.fit(list(Points(1_000, problem)), progress=False)  # libraries are loaded
     wall, cpu = seconds(lambda: embedder.fit(data, progress=False))
     row = {"n": n, "margin": margin, "wall_seconds": wall, "cpu_seconds": cpu}
     if margin is None:
@@ -73,7 +73,7 @@ def fit_cost(n: int, margin: float | None, budget: Budget) -> Row:
 
 def reference_cost(n: int, reference: int, budget: Budget) -> Row:
     """One estimate: time, and its standard error beside the curvature."""
-    data = [Points(n, budget.problem).together()]
+    data = list(Points(n, budget.problem))
     embedder = LaplaceEmbedder(budget.problem.model(), structure="diag", margin=MARGIN)
     options = {"reference": reference, "generator": torch.Generator().manual_seed(0)}
     wall, cpu = seconds(lambda: embedder.fit(data, progress=False, **options))  # type: ignore[arg-type]

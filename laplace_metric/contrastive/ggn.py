@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -127,23 +126,18 @@ def population_pairs(
 
 def _with_standard_error(pairs: PopulationPairs) -> Program[DiagonalSum]:
     """The mean over disjoint groups of columns, with the finite-population factor in its error."""
-    groups, head = pairs.margins, pairs.head
-    how = head, pairs.geometry.n_rows(head.n_outputs)
-    known = yield from _diagonal(replace(pairs, margins=()), *how)  # the same for every group
-    estimates = []
-    for group in groups:
-        only = yield from _diagonal(replace(pairs, by_class=None, margins=[group]), *how)
-        estimates.append(only.values)
+    n_rows = pairs.geometry.n_rows(pairs.head.n_outputs)
+    summand = _diagonal_of(pairs.head, n_rows)
+    parts = yield from pairs.apart(summand)
+    known, *estimates = (summand.result(totals).values for totals in parts)
     stacked = torch.stack(estimates)
-    spread = stacked.std(0) / len(groups) ** 0.5
-    share = sum(len(group.columns) for group in groups) / pairs.whole.n_points
-    left_out = max(0.0, 1 - share) ** 0.5
-    return DiagonalSum(known.values + stacked.mean(0), spread * left_out)
+    spread = stacked.std(0) / len(stacked) ** 0.5
+    share = sum(len(group.columns) for group in pairs.margins) / pairs.whole.n_points
+    return DiagonalSum(known + stacked.mean(0), spread * max(0.0, 1 - share) ** 0.5)
 
 
-def _diagonal(pairs: Pairs, head: HeadJacobian, n_rows: int) -> Program[DiagonalSum]:
-    summand = (LayeredDiagonal if head.layered else GeneralDiagonal)(head, n_rows)
-    return summand.result((yield from pairs.totals(summand)))
+def _diagonal_of(head: HeadJacobian, n_rows: int) -> LayeredDiagonal | GeneralDiagonal:
+    return (LayeredDiagonal if head.layered else GeneralDiagonal)(head, n_rows)
 
 
 def measure(
@@ -152,7 +146,8 @@ def measure(
     """The curvature of these pairs in the given structure."""
     n_rows = contrast.geometry.n_rows(head.n_outputs)
     if structure == "diag":
-        return (yield from _diagonal(pairs, head, n_rows))
+        diagonal = _diagonal_of(head, n_rows)
+        return diagonal.result((yield from pairs.totals(diagonal)))
     if structure == "kron":
         return (yield from nearest_kronecker(pairs, head, n_rows))
     summand = (LinearDense if isinstance(head, LinearJacobian) else GeneralDense)(head, n_rows)

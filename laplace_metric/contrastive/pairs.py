@@ -17,7 +17,7 @@ from laplace_metric.contrastive.passes import (
     class_chunks,
 )
 from laplace_metric.contrastive.sums import Slab, Summand, add_terms
-from laplace_metric.contrastive.targets import ClassTargets, MarginTargets
+from laplace_metric.contrastive.targets import ClassTargets, MarginTargets, Targets
 from laplace_metric.jacobians import HeadJacobian
 
 
@@ -34,26 +34,36 @@ class PopulationPairs:
 
     Parameters
     ----------
-    by_class : ClassTargets or None
+    by_class : ClassTargets
     margins : of each group of columns
     """
 
     head: HeadJacobian
     geometry: Geometry
     whole: ClassSums
-    by_class: ClassTargets | None
+    by_class: ClassTargets
     margins: Sequence[MarginTargets]
     cross: bool
 
     def totals(self, summand: Summand) -> Program[list[Tensor]]:
         """One pass over the points; for cross blocks by class, one a slab and chunk of classes."""
-        first = () if self.by_class is None else (self.by_class,)
-        how = summand, (*first, *self.margins), self.whole
-        done = yield PointsPass(self.head, self.geometry, *how)
-        totals = list(done.totals)
-        if self.cross and self.by_class is not None:
+        (totals,) = yield from self._passes(summand, ((self.by_class, *self.margins),))
+        return totals
+
+    def apart(self, summand: Summand) -> Program[list[list[Tensor]]]:
+        """The same pass; totals of the pairs by class, then of each group of columns."""
+        groups = tuple((margin,) for margin in self.margins)
+        return (yield from self._passes(summand, ((self.by_class,), *groups)))
+
+    def _passes(
+        self, summand: Summand, targets: tuple[tuple[Targets, ...], ...]
+    ) -> Program[list[list[Tensor]]]:
+        over_points = PointsPass(self.head, self.geometry, summand, targets, self.whole)
+        done = yield over_points
+        totals = [list(part) for part in over_points.split(done.totals)]
+        if self.cross:
             for slab in summand.slabs():
-                yield from self._cross(self.by_class, summand, slab, totals)
+                yield from self._cross(self.by_class, summand, slab, totals[0])
         return totals
 
     def _cross(

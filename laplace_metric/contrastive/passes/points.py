@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Any
 
 from torch import Tensor
 
 from laplace_metric.contrastive.class_sums import ClassSums
+from laplace_metric.contrastive.geometry import Points
 from laplace_metric.contrastive.passes.checks import check_finite_sums, check_same_points
 from laplace_metric.contrastive.passes.protocol import Pass
 from laplace_metric.contrastive.statistics import UNNAMED, Statistics
@@ -24,42 +28,56 @@ class PointsPass(Pass):
     ----------
     summand : Summand
         What is summed.
-    targets : tuple of Targets
-        w_i and m_i of each kind of pairs; they add up.
+    targets : tuple of tuples of Targets
+        w_i and m_i of each kind of pairs; those of one tuple add up, each tuple has its totals.
     whole : ClassSums
         Of the first pass, to check that the same points are read.
     """
 
     summand: Summand
-    targets: tuple[Targets, ...]
+    targets: tuple[tuple[Targets, ...], ...]
     whole: ClassSums
 
     name = "points"
 
     def given(self) -> list[Tensor]:
-        of_targets = [t for target in self.targets for t in target.given()]
+        of_targets = [t for kinds in self.targets for kind in kinds for t in kind.given()]
         return [*self.whole.tensors, *self.summand.given, *of_targets]
 
     def settings(self) -> dict[str, Any]:
-        kinds = [str(target) for target in self.targets]
+        kinds = [[str(kind) for kind in kinds] for kinds in self.targets]
         return {"summand": type(self.summand).__name__, "targets": kinds}
 
     def start(self, source: FeatureSource) -> Statistics:
         counts = ClassSums.zeros(self.whole.classes, 0)
-        return Statistics(UNNAMED, counts, tuple(self.summand.zeros())).to(source.device)
+        totals = tuple(total for _ in self.targets for total in self.summand.zeros())
+        return Statistics(UNNAMED, counts, totals).to(source.device)
 
     def add(self, so_far: Statistics, block: Block) -> None:
         so_far.by_class.add_(block.labels)
         points = self.points(block)
-        w, m = self.targets[0].sums(points, block.labels)
-        for more in self.targets[1:]:
-            others = more.sums(points, block.labels)
-            w, m = w + others[0], m + others[1]
+        for targets, totals in zip(self.targets, self.split(so_far.totals), strict=True):
+            self._add(points, block.labels, targets, totals)
+
+    def _add(
+        self,
+        points: Points,
+        labels: Tensor,
+        targets: tuple[Targets, ...],
+        totals: Sequence[Tensor],
+    ) -> None:
+        sums = [kind.sums(points, labels) for kind in targets]
+        w, m = (reduce(add, side) for side in zip(*sums, strict=True))
         blocks = self.geometry.point_blocks(points.directions, w, m)
-        add_terms(so_far.totals, self.summand.points(points, blocks))
-        for target in self.targets:
-            for columns, y in target.pairs(points, block.labels):
-                add_terms(so_far.totals, self.summand.pairs(points, columns, y))
+        add_terms(totals, self.summand.points(points, blocks))
+        for kind in targets:
+            for columns, y in kind.pairs(points, labels):
+                add_terms(totals, self.summand.pairs(points, columns, y))
+
+    def split(self, totals: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
+        """The totals of each tuple of targets."""
+        step = len(totals) // len(self.targets)
+        return [totals[i : i + step] for i in range(0, len(totals), step)]
 
     def finish(self, whole: Statistics) -> Statistics:
         check_same_points(whole.by_class, self.whole)
