@@ -10,7 +10,8 @@ A value flows one way, and each arrow is one room that knows only the room befor
                               distributions       samples, concentration
            -> numbers         evaluation          retrieval, OOD, sparsification, calibration
 
-``LaplaceEmbedder`` goes that way once, after training; ``OnlineLaplace`` in every training step.
+``LaplaceEmbedder`` goes that way once, after training; ``OnlineLaplace`` in every training step;
+``scale`` lets the sums be those of several processes, or outlive one.
 Public names are imported when they are first used, so that the command line starts at once.
 """
 
@@ -19,6 +20,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from laplace_metric._version import __version__
+
 if TYPE_CHECKING:
     from laplace_metric.contract import ProbabilisticEmbedder
     from laplace_metric.embedder import LaplaceEmbedder
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
     from laplace_metric.errors import LaplaceMetricError, LaplaceMetricWarning
     from laplace_metric.online import OnlineLaplace
 
-__version__ = "0.1.0"
 
 __all__ = [
     "Embedding",

@@ -38,7 +38,7 @@ def collect_features(
     batches: Batches,
     store: FeatureStore,
     due: Callable[[], bool] = lambda: False,
-) -> FeatureStore:
+) -> None:
     """Run the model over the batches that the store does not hold yet.
 
     Parameters
@@ -51,13 +51,26 @@ def collect_features(
         If the loader's batches are not those that the store was filled with.
     """
     if store.exhausted:
-        return store
+        _check_first(store, model, head, batches)
+        return
     for number, (inputs, labels) in enumerate(_after(store, model, head, batches)):
         store.append(features_of(model, head, inputs), labels, where=where(number))
         if due():
             store.commit()
     store.complete()
-    return store
+
+
+def _check_first(store: FeatureStore, model: nn.Module, head: Head, batches: Batches) -> None:
+    """Of a loader that was read to its end, the first batch is compared; the rest is not read."""
+    first = next(batches, None)
+    n = 0 if first is None else len(first[1])
+    same = n <= len(store) and (first is None) == (len(store) == 0)
+    if first is not None and same:
+        inputs, labels = first
+        same = torch.equal(store.labels[:n].cpu(), labels.cpu())
+        same = same and _same_features(store, slice(0, n), features_of(model, head, inputs))
+    if not same:
+        raise InputError(_other_batches(n))
 
 
 def _after(store: FeatureStore, model: nn.Module, head: Head, batches: Batches) -> Batches:

@@ -19,13 +19,14 @@ from laplace_metric.distances import Distance, Pairs, squared_distance
 from laplace_metric.distributions import Gaussian, ProjectedNormal
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, NotFittedError, UnknownNameError
-from laplace_metric.fitting import FitOptions, Fitted, fit_posterior
+from laplace_metric.fit_options import FitOptions
+from laplace_metric.fitting import Fitted, fit_posterior
 from laplace_metric.heads import APPEND, Captured, Head, capture
 from laplace_metric.jacobians import at_least_float32
 from laplace_metric.posterior import Posterior
 from laplace_metric.precomputed import Precomputed
 from laplace_metric.settings import Miner, Settings
-from laplace_metric.traces import variance_trace
+from laplace_metric.traces import traced, traces_of
 
 Metric = Callable[[Embedding, Tensor], float]
 """(embeddings of N inputs, labels [N]) -> score, higher is better."""
@@ -162,7 +163,8 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
             With a finite margin: estimate in-margin negatives from this many random points
             (``hessian_.standard_error`` says how well); None: exact, O(N^2).
         generator : torch.Generator or None
-            Picks the reference points (a CPU generator).
+            Picks the reference points (a CPU generator), by their place in the loader; of ranks,
+            that of the first one counts, and shards stand one behind the other.
         memory_bytes : int
             Head inputs beyond this go to a temporary file that is removed at the end.
         checkpoint_dir : path or None
@@ -171,8 +173,9 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
             yield the same batches again. The folder stays: delete it when the posterior is saved.
         distributed : bool
             Each process of the initialised ``torch.distributed`` group calls ``fit`` with the
-            loader of its own shard (uneven or empty as it may be) and gets the same posterior,
-            which does not depend on how points are split.
+            loader of its own shard (uneven or empty as it may be, but no point twice, as a
+            ``DistributedSampler`` pads by default) and gets the same posterior. It does not depend
+            on how points are split, except in which points ``reference`` picks.
         precision : torch.dtype or None
             Of the sums over points; None: that of the head's inputs, float64 if ``distributed``.
 
@@ -239,14 +242,12 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         >>> embedder.uncertainties([x[:10], (x[10:], y[10:])], progress=False).shape
         torch.Size([20])
         """
-        head, posterior, spherical = self.fitted_.jacobian, self.posterior_, self.spherical
+        traces, spherical = traces_of(self.fitted_.jacobian, self.posterior_), self.spherical
         device, title = device_of(self.model), "Uncertainties"
         found = []
         for inputs in input_batches(loader, device, progress=progress, description=title):
             seen = self._seen(inputs)
-            found.append(
-                variance_trace(head, posterior, seen.features, seen.raw, spherical=spherical)
-            )
+            found.append(traced(traces, seen.features, seen.raw, spherical=spherical))
         return torch.cat(found)
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from laplace_metric._version import __version__
 from laplace_metric.batches import device_of, labelled_batches
 from laplace_metric.collecting import Batches, collect_features, features_of, where
 from laplace_metric.contrastive import Contrast, batch_curvature, curvature_program, digest, drive
@@ -26,11 +27,12 @@ from laplace_metric.errors import (
     LabelError,
 )
 from laplace_metric.features import FeatureStore, check_finite, check_shapes
+from laplace_metric.fit_options import FitOptions
 from laplace_metric.heads import Head, describe
 from laplace_metric.jacobians import HeadJacobian, jacobian_of
 from laplace_metric.posterior import Posterior
 from laplace_metric.scale.agreed_head import agreed_head
-from laplace_metric.scale.checkpoint import Checkpoint
+from laplace_metric.scale.checkpoint import Checkpoint, open_checkpoint
 from laplace_metric.scale.ranks import Ranks
 from laplace_metric.scale.site import Site
 from laplace_metric.settings import Settings
@@ -58,24 +60,6 @@ class Fitted:
         return replace(self, posterior=self.posterior.with_precision(prior_precision, n_effective))
 
 
-@dataclass(frozen=True)
-class FitOptions:
-    """How to fit: see ``LaplaceEmbedder.fit``."""
-
-    reference: int | None = None
-    generator: torch.Generator | None = None
-    memory_bytes: int = 512 * 2**20
-    progress: bool = True
-    precision: torch.dtype | None = None
-    distributed: bool = False
-    checkpoint_dir: Path | None = None
-
-    @property
-    def dtype(self) -> torch.dtype | None:
-        """Of the sums over points: what ranks add must not depend on how points are split."""
-        return torch.float64 if self.distributed and self.precision is None else self.precision
-
-
 def fit_posterior(
     model: nn.Module,
     head: nn.Module | str | None,
@@ -88,12 +72,14 @@ def fit_posterior(
     (The first batch runs three times: to find the head, its size, and for its features.)
     """
     ranks = Ranks.of(distributed=options.distributed)
-    ranks.agree({"reference": options.reference, **settings.to_json()})
+    if ranks.n > 1:
+        ranks.agree(ranks.attempt(lambda: _told(model, settings, options)))
     progress = options.progress and ranks.index == 0
     batches = labelled_batches(loader, device_of(model), progress=progress, description="Fitting")
     first = ranks.attempt(lambda: _first(batches, or_none=ranks.n > 1))
     head_found, n_outputs = agreed_head(model, head, first, ranks)
-    jacobian = jacobian_of(head_found.module, n_outputs, settings.backend)
+    module, backend = head_found.module, settings.backend
+    jacobian = ranks.attempt(lambda: jacobian_of(module, n_outputs, backend))
     settings = settings.resolved(resolved(settings.structure, jacobian))
     contrast = settings.contrast(normalized=head_found.normalized)
     data = Data(model, head_found, n_outputs, batches if first is None else chain([first], batches))
@@ -146,44 +132,52 @@ def _all_pairs(
     data: Data, contrast: Contrast, settings: Settings, options: FitOptions, ranks: Ranks
 ) -> tuple[CurvatureSum, int]:
     """Every ordered pair of the data set; features are kept, or spilled to a file."""
-    module = data.head.module
-    if options.dtype is not None:
-        module = deepcopy(module).to(options.dtype)
-    head = jacobian_of(module, data.n_outputs, settings.backend)
-    checkpoint = ranks.attempt(lambda: _checkpoint(data, settings, options, ranks))
-    with ranks.attempt(lambda: _store(data, options, checkpoint)) as store:
+    head = ranks.attempt(lambda: _head_in(options.dtype, data, settings))
+    with ExitStack() as closing:
+        checkpoint = open_checkpoint(_identity(data, settings, options), options, ranks)
+        if checkpoint is not None:
+            closing.callback(checkpoint.close)
+        store = ranks.attempt(lambda: closing.enter_context(_store(data, options, checkpoint)))
+        due = checkpoint.due if checkpoint is not None else lambda: False
+        ranks.attempt(lambda: collect_features(data.model, data.head, data.batches, store, due))
         ranks.attempt(lambda: check_memory(settings.structure, head.layouts, store.device))
         site = Site(store, ranks, checkpoint, options.progress and ranks.index == 0)
         how = options.reference, options.generator
         columns = site.columns(contrast, settings.structure, *how)
         program = curvature_program(head, contrast, settings.structure, columns)
-        return drive(program, site.collect), site.n_points
+        return drive(program, site.collect, ranks.attempt), site.n_points
+
+
+def _head_in(dtype: torch.dtype | None, data: Data, settings: Settings) -> HeadJacobian:
+    module = data.head.module if dtype is None else deepcopy(data.head.module).to(dtype)
+    return jacobian_of(module, data.n_outputs, settings.backend)
 
 
 def _store(data: Data, options: FitOptions, checkpoint: Checkpoint | None) -> FeatureStore:
     device = device_of(data.model)
-    if checkpoint is None:
-        store = FeatureStore(options.memory_bytes, dtype=options.dtype, device=device)
-        return collect_features(data.model, data.head, data.batches, store)
-    store = checkpoint.store(device, options.dtype)
-    return collect_features(data.model, data.head, data.batches, store, checkpoint.due)
+    if checkpoint is not None:
+        return checkpoint.store(device, options.dtype)
+    return FeatureStore(options.memory_bytes, dtype=options.dtype, device=device)
 
 
-def _checkpoint(
-    data: Data, settings: Settings, options: FitOptions, ranks: Ranks
-) -> Checkpoint | None:
-    if options.checkpoint_dir is None:
-        return None
-    identity = {
-        "settings": settings.to_json(),
-        "head": describe(data.head, data.n_outputs),
-        "model": digest("", [t for t in data.model.state_dict().values() if isinstance(t, Tensor)]),
-        "reference": options.reference,
-        "precision": str(options.dtype),
-        "ranks": ranks.n,
+def _told(model: nn.Module, settings: Settings, options: FitOptions) -> dict[str, Any]:
+    """What every rank must have alike."""
+    state = {k: v for k, v in model.state_dict().items() if isinstance(v, Tensor)}
+    weights = digest(f"{model} {list(state)}", list(state.values()))
+    sums = {"precision": str(options.dtype), "reference": options.reference}
+    return {**settings.to_json(), **sums, "model": weights, "version": __version__}
+
+
+def _identity(data: Data, settings: Settings, options: FitOptions) -> dict[str, Any]:
+    """What a checkpoint belongs to; its sums know nothing of the prior."""
+    drawn = options.generator is not None and options.reference is not None
+    state = [options.generator.get_state()] if drawn and options.generator is not None else []
+    head = describe(data.head, data.n_outputs)
+    told = _told(data.model, settings, options)
+    sums = {
+        k: v for k, v in told.items() if k not in ("prior_precision", "n_effective", "positivity")
     }
-    folder = options.checkpoint_dir
-    return Checkpoint(folder if ranks.n == 1 else folder / f"rank-{ranks.index}", identity)
+    return {**sums, "head": head, "generator": digest("", state)}
 
 
 def _batch_pairs(

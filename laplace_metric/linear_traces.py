@@ -15,6 +15,7 @@ L is triangular, so of its columns only the part below the diagonal is multiplie
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -101,9 +102,14 @@ class KroneckerTraces(DiagonalTraces):
         self._left, self.inputs = block.left, Affine.of(block.right, size)
         self.outputs = Affine.of(head.layout.fold(head.parameters).mT @ block.left, size)
         self.variances = Affine.of(variances.mT, width)
-        self._strips = _strips(block.right, variances.sum(0), size)
+        self._right, self._sums = block.right, variances.sum(0)
         self._x = variances.new_empty(self.rows, width)
         self._y = variances.new_empty(self.rows, STRIP)
+
+    @cached_property
+    def _strips(self) -> list[tuple[int, Affine]]:
+        """Only the raw geometry needs them."""
+        return _strips(self._right, self._sums, len(self.inputs.matrix))
 
     def trace(self, h: Tensor) -> Tensor:
         total = h.new_zeros(len(h))
@@ -129,8 +135,8 @@ def linear_traces(head: LinearJacobian, posterior: Posterior) -> DiagonalTraces:
 
 def _strips(right: Tensor, sums: Tensor, n_features: int) -> list[tuple[int, Affine]]:
     """(first row, rows from there on) of every ``STRIP`` columns of L."""
-    q = right.double()
-    root = torch.linalg.cholesky((q * sums.double()) @ q.mT).to(right)
+    half = right.double() * sums.double().sqrt()  # any root of Q diag(s) Q^T, made triangular
+    root = torch.linalg.qr(half.mT, mode="r").R.mT.to(right)
     starts = range(0, len(root), STRIP)
     strips = [root[start:, start : start + STRIP] for start in starts]
     return [(s, Affine.of(part, n_features - s)) for s, part in zip(starts, strips, strict=True)]

@@ -41,7 +41,6 @@ class Traces(Protocol):
         """On the sphere; of the head's own z if it is not given."""
 
 
-@torch.no_grad()
 def variance_trace(
     head: HeadJacobian,
     posterior: Posterior,
@@ -73,7 +72,14 @@ def variance_trace(
     >>> variance_trace(fit.jacobian, fit.posterior, x, spherical=True).shape
     torch.Size([20])
     """
-    traces = _traces(head, posterior)
+    return traced(traces_of(head, posterior), features, raw, spherical=spherical)
+
+
+@torch.no_grad()
+def traced(
+    traces: Traces, features: Tensor, raw: Tensor | None = None, *, spherical: bool
+) -> Tensor:
+    """The same for one batch after the other, with what does not depend on the batch given."""
     found = features.new_empty(len(features))
     for start in range(0, len(features), traces.rows):
         part = slice(start, start + traces.rows)
@@ -91,7 +97,8 @@ def _tangent(trace: Tensor, along: Tensor, square: Tensor) -> Tensor:
     return (trace - along).clamp_min_(0).div_(square)
 
 
-def _traces(head: HeadJacobian, posterior: Posterior) -> Traces:
+def traces_of(head: HeadJacobian, posterior: Posterior) -> Traces:
+    """The cheapest form for this head and structure; of a Kronecker basis, O(A^2 Z) once."""
     if not factored(head, posterior):
         return _RootTraces(head, posterior)
     if isinstance(head, LinearJacobian):

@@ -14,7 +14,7 @@ from laplace_metric.contrastive.ggn import (
     curvature_program,
     margin_columns,
 )
-from laplace_metric.contrastive.passes import Pass, Program, drive, run
+from laplace_metric.contrastive.passes import Pass, Program, advance, drive, run
 from laplace_metric.contrastive.statistics import Statistics, digest
 from laplace_metric.contrastive.targets import column_groups
 
@@ -28,6 +28,7 @@ __all__ = [
     "Pass",
     "Program",
     "Statistics",
+    "advance",
     "all_pairs_curvature",
     "batch_curvature",
     "column_groups",

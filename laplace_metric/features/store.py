@@ -57,7 +57,7 @@ class FeatureStore:
         self._kept: Rows | None = MemoryRows() if durable is None else Spool(durable)
         self._device = device
         self._finite = FiniteChecks()
-        self._by_class: tuple[Tensor, Tensor] | None = None
+        self._by_class: tuple[Tensor, dict[int, Tensor]] | None = None
 
     @classmethod
     def of(
@@ -148,14 +148,14 @@ class FeatureStore:
 
     def members(self, label: int) -> Tensor:
         """Indices [n] of the points of a class, ascending."""
-        if self._by_class is None or len(self._by_class[1]) != len(self):
+        if self._by_class is None or len(self._by_class[0]) != len(self):
             labels = self.labels
             order = labels.argsort(stable=True)
-            self._by_class = labels[order].contiguous(), order
-        ordered, order = self._by_class
-        ends = torch.tensor([label, label + 1], dtype=ordered.dtype, device=ordered.device)
-        first, stop = torch.searchsorted(ordered, ends).tolist()
-        return order[first:stop]
+            found, counts = torch.unique_consecutive(labels[order], return_counts=True)
+            members = order.split(counts.tolist())
+            self._by_class = order, dict(zip(found.tolist(), members, strict=True))
+        order, members_of = self._by_class
+        return members_of.get(label, order[:0])
 
     @property
     def device(self) -> torch.device:

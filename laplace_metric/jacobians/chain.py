@@ -96,6 +96,10 @@ class ChainJacobian(HeadJacobian):
     def layered(self) -> bool:
         return True
 
+    @property
+    def words(self) -> str:
+        return f"{type(self).__name__} {self.activations}"
+
     def raw(self, features: Tensor) -> Tensor:
         for linear, group in zip(self.linears, (*self.activations, ()), strict=True):
             features = _activate(linear.raw(features), group)

@@ -39,6 +39,14 @@ class FunctionalJacobian(HeadJacobian):
         parts = [at_least_float32(p.detach()).flatten() for p in self.module.parameters()]
         return torch.cat(parts)
 
+    @property
+    def words(self) -> str:
+        return f"{type(self).__name__} {self.module}"
+
+    @property
+    def constants(self) -> list[Tensor]:
+        return list(self.module.buffers())
+
     def _named(self) -> Parameters:
         return {n: at_least_float32(p.detach()) for n, p in self.module.named_parameters()}
 

@@ -46,6 +46,16 @@ class HeadJacobian(ABC):
     def perturbed(self, features: Tensor, parameters: Tensor) -> Tensor:
         """z [n, B, Z] under n parameter vectors [n, P], each shared by all inputs."""
 
+    @property
+    def words(self) -> str:
+        """What the head computes, apart from its tensors."""
+        return type(self).__name__
+
+    @property
+    def constants(self) -> list[Tensor]:
+        """Tensors beside the parameters that it depends on."""
+        return []
+
     def layers(self, features: Tensor) -> list[Layer] | None:
         """J as Kronecker products, one a linear layer; None for heads without that structure."""
         return None

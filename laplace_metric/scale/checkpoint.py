@@ -3,7 +3,7 @@
     checkpoint.json      what is fitted: settings, head, model, ranks; another fit is refused
     features/            the spool of head inputs and labels, committed every few seconds
     pass-0003/           statistics of a finished pass
-    partial/             of the pass that was running, every few seconds
+    partial/3/           of a pass while it was running, every few seconds
     columns/             the reference points that were drawn
 
 Sums are float64 and read in the same order, so what is resumed ends in the same bits. Nothing is
@@ -17,16 +17,23 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor
 
 from laplace_metric import files
 from laplace_metric.contrastive import Pass, Statistics
-from laplace_metric.errors import FileFormatError
+from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.features import FeatureStore
 from laplace_metric.features.manifest import SPOOL
+from laplace_metric.fit_options import FitOptions
+from laplace_metric.scale.ranks import Ranks
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system: two processes on one folder are not noticed
+    fcntl = None  # type: ignore[assignment]
 
 KIND = files.Kind("checkpoint", "a checkpoint of a fit", 1)
 COLUMNS = files.Kind("columns", "reference points of a checkpoint", 1)
@@ -52,16 +59,30 @@ class Checkpoint:
 
     def __init__(self, folder: Path, identity: dict[str, Any]) -> None:
         self.folder = folder
-        if (folder / KIND.index).exists():
-            self._check(json.loads(json.dumps(identity)))
-        elif _holds_files(folder):
+        if _holds_files(folder) and not (folder / KIND.index).exists():
             raise FileFormatError(
                 f"checkpoint_dir={str(folder)!r} holds files but no {KIND.index}: choose an empty "
                 "folder."
             )
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(folder)
+        try:
+            self._open(identity)
+        except BaseException:
+            self.close()
+            raise
+        self._last = time.monotonic()
+
+    def _open(self, identity: dict[str, Any]) -> None:
+        folder = self.folder
+        if (folder / KIND.index).exists():
+            self._check(json.loads(json.dumps(identity)))
         else:
             files.write(folder, {"identity": identity}, {}, KIND)
-        self._last = time.monotonic()
+
+    def close(self) -> None:
+        """Let another process use the folder."""
+        self._lock.close()
 
     def _check(self, identity: dict[str, Any]) -> None:
         there = files.read(self.folder, KIND)[0].get("identity")
@@ -80,6 +101,8 @@ class Checkpoint:
         folder = self.folder / "features"
         if (folder / SPOOL.index).exists() or not _only_empty_files(folder):
             return FeatureStore.resume(folder, device, dtype=dtype)
+        if any(self.folder.glob("pass-*/statistics.json")):
+            raise FileFormatError(f"{folder} is missing: restore it, or delete {self.folder}.")
         for left_over in folder.glob("*"):  # killed before the first commit
             left_over.unlink()
         return FeatureStore(durable=folder, dtype=dtype, device=device)
@@ -128,6 +151,48 @@ class Checkpoint:
         groups = draw()
         files.write(folder, {}, {f"group.{i}": g for i, g in enumerate(groups)}, COLUMNS)
         return groups
+
+
+def open_checkpoint(
+    identity: dict[str, Any], options: FitOptions, ranks: Ranks
+) -> Checkpoint | None:
+    """The checkpoint that ``options`` ask for; of several ranks, each has a folder in it.
+
+    Raises
+    ------
+    FileFormatError
+        If the folder belongs to another number of ranks, or to another fit.
+    """
+    folder = options.checkpoint_dir
+    if folder is None:
+        return None
+    ranks.attempt(lambda: _check_ranks(folder, ranks.n))
+    mine = folder if ranks.n == 1 else folder / f"rank-{ranks.index}"
+    return ranks.attempt(lambda: Checkpoint(mine, identity))
+
+
+def _check_ranks(folder: Path, n: int) -> None:
+    there = len(list(folder.glob("rank-*"))) or int((folder / KIND.index).exists())
+    if there not in (0, n):
+        raise FileFormatError(
+            f"checkpoint_dir={str(folder)!r} belongs to a fit of {there} processes, this one has "
+            f"{n}: use as many, or choose another folder."
+        )
+
+
+def _locked(folder: Path) -> IO[str]:
+    """A file that this process alone holds; freed when it is closed, or the process ends."""
+    lock = open(folder / ".lock", "w")  # noqa: SIM115
+    try:
+        if fcntl is not None:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise InputError(
+            f"checkpoint_dir={str(folder)!r} is in use by another process: wait for it, or choose "
+            "another folder."
+        ) from error
+    return lock
 
 
 def _only_empty_files(folder: Path) -> bool:

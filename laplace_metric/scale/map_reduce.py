@@ -24,14 +24,14 @@ from torch import Tensor, nn
 
 from laplace_metric.batches import Inputs, check_labels, device_of, to_device
 from laplace_metric.collecting import features_of
-from laplace_metric.contrastive import Pass, Statistics, curvature_program
+from laplace_metric.contrastive import Pass, Statistics, advance, curvature_program
 from laplace_metric.curvature import CurvatureSum
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.features import FeatureSource, FeatureStore
 from laplace_metric.fitting import fitted_to
 from laplace_metric.heads import Head
-from laplace_metric.jacobians import jacobian_of
+from laplace_metric.jacobians import HeadJacobian, jacobian_of
 from laplace_metric.scale.agreed_head import agreed_head
 from laplace_metric.scale.ranks import Ranks
 from laplace_metric.structure import resolved
@@ -103,7 +103,9 @@ class Plan:
                 raise InputError(
                     f"margin={contrast.margin}: pass reference=(features, labels) of random points."
                 )
-            columns = [as_source(*reference, jacobian.parameters)]
+            columns = [as_source(*reference, jacobian)]
+            if not len(columns[0]):
+                raise InputError("reference is empty: pass some random points.")
         self._program = curvature_program(jacobian, contrast, self.settings.structure, columns)
         self._curvature: CurvatureSum | None = None
         self._n_points = 0
@@ -127,15 +129,15 @@ class Plan:
             raise InputError("these statistics are not of the plan's present task: collect again.")
         whole = self.task.finish(statistics.to(self.task.head.parameters.device))
         self._n_points = self._n_points or whole.n_points
-        try:
-            self.task = self._program.send(whole)
-        except StopIteration as stop:
-            self.task, self._curvature = None, stop.value
+        self.task = None  # an error ends the plan
+        self.task, self._curvature = advance(self._program, whole)
 
     def result(self) -> LaplaceEmbedder:
         """The fitted embedder, when there is no task left."""
         if self._curvature is None:
-            raise InputError("the plan has tasks left: collect plan.task and send it.")
+            raise InputError(
+                "the plan is not done: collect plan.task and send it until it is None."
+            )
         found = self.head, self.n_outputs, self._curvature, self._n_points
         return LaplaceEmbedder.from_fitted(
             self.model, self.settings, fitted_to(*found, self.settings)
@@ -147,7 +149,7 @@ def collect(task: Pass, features: Any, labels: Any) -> Statistics:
 
     Arrays or tensors; they are read in blocks, in the precision of the plan.
     """
-    return task.collect(as_source(features, labels, task.head.parameters))
+    return task.collect(as_source(features, labels, task.head))
 
 
 def merge(parts: Iterable[Statistics]) -> Statistics:
@@ -166,10 +168,24 @@ def merge(parts: Iterable[Statistics]) -> Statistics:
     return total
 
 
-def as_source(features: Any, labels: Any, like: Tensor) -> FeatureStore:
-    """Arrays as points, handed out in the dtype of ``like`` and on its device."""
+def as_source(features: Any, labels: Any, head: HeadJacobian) -> FeatureStore:
+    """Arrays as points, handed out in the dtype of the head and on its device.
+
+    Raises
+    ------
+    InputError, LabelError, NonFiniteError
+        For arrays that do not fit the head or one another.
+    """
+    like = head.parameters
+    if not len(features):
+        return FeatureStore(dtype=like.dtype, device=like.device)
     with warnings.catch_warnings():  # arrays of Ray's object store, say: they are only read
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         h = features if isinstance(features, Tensor) else torch.from_numpy(np.asarray(features))
         y = check_labels(labels, name="labels")
+    if head.layered and (h.ndim != 2 or h.shape[1] != head.layouts[0].n_features):
+        raise InputError(
+            f"features are {tuple(h.shape)}: the head takes [n, {head.layouts[0].n_features}], as "
+            "plan.features gives them."
+        )
     return FeatureStore.of(h.to(like.device), y.to(like.device), dtype=like.dtype)

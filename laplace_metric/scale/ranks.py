@@ -76,8 +76,8 @@ class Ranks:
     def share(self, tensors: Sequence[Tensor]) -> None:
         """Make these tensors those of rank 0, bit for bit."""
 
-    def merged(self, statistics: Statistics) -> Statistics:
-        """The sum over ranks, the same bits on each."""
+    def merged(self, statistics: Statistics, classes: Tensor | None = None) -> Statistics:
+        """The sum over ranks, the same bits on each; ``classes`` if all count the same ones."""
         return statistics
 
 
@@ -97,6 +97,8 @@ class GroupRanks(Ranks):
             error = caught
         told = self.gather(None if error is None else f"{type(error).__name__}: {error}")
         failed = [(rank, words) for rank, words in enumerate(told) if words is not None]
+        if error is not None and len(set(told)) == 1:  # the same everywhere: nobody is to blame
+            raise error
         if failed:
             listed = "; ".join(f"rank {rank} of {self.n} failed: {words}" for rank, words in failed)
             raise ShardError(listed) from error
@@ -114,12 +116,13 @@ class GroupRanks(Ranks):
                 dist.broadcast(sent, 0)
                 tensor.copy_(sent)
 
-    def merged(self, statistics: Statistics) -> Statistics:
-        told = self.gather((statistics.task, statistics.by_class.classes.cpu()))
-        if any(task != statistics.task for task, _ in told):
+    def merged(self, statistics: Statistics, classes: Tensor | None = None) -> Statistics:
+        if any(task != statistics.task for task in self.gather(statistics.task)):
             raise ShardError("the ranks are not at the same pass: this is a bug, please report it.")
         mine, device = statistics.by_class, statistics.by_class.sums.device
-        union = torch.unique(torch.cat([classes for _, classes in told])).to(device)
+        if classes is None:
+            classes = torch.unique(torch.cat(self.gather(mine.classes.cpu())))
+        union = classes.to(device)
         wide = ClassSums.zeros(union, mine.sums.shape[1]) + mine
         counts, sums, *totals = map(self._summed, (wide.counts, wide.sums, *statistics.totals))
         return Statistics(statistics.task, ClassSums(union, counts, sums), tuple(totals))

@@ -16,6 +16,7 @@ from laplace_metric.features import FeatureSource, FeatureStore
 from laplace_metric.scale.checkpoint import Checkpoint
 from laplace_metric.scale.ranks import Ranks
 
+Both = tuple[torch.Tensor, torch.Tensor]
 Draw = Callable[[], list[torch.Tensor]]
 
 
@@ -42,18 +43,22 @@ class Site:
     def collect(self, task: Pass) -> Statistics:
         """The statistics of all points of all ranks: kept ones, or those of a reading."""
         number = next(self._numbers)
-        self.ranks.share(task.given())
-        kept = self.ranks.attempt(lambda: self._finished(number, task))
+        self.ranks.share(task.shared())
+        kept = self.ranks.attempt(lambda: self._kept(number, task))
         if all(self.ranks.gather(kept is not None)):
             assert kept is not None
             return kept
         mine = self.ranks.attempt(lambda: self._read(number, task))
-        whole = task.finish(self.ranks.merged(mine))
-        if self.checkpoint is not None:
-            self.checkpoint.keep(number, whole)
-        return whole
+        whole = self.ranks.merged(mine, task.classes)
+        return self.ranks.attempt(lambda: self._finish(number, task, whole))
 
-    def _finished(self, number: int, task: Pass) -> Statistics | None:
+    def _finish(self, number: int, task: Pass, whole: Statistics) -> Statistics:
+        done = task.finish(whole)
+        if self.checkpoint is not None:
+            self.checkpoint.keep(number, done)
+        return done
+
+    def _kept(self, number: int, task: Pass) -> Statistics | None:
         found = None if self.checkpoint is None else self.checkpoint.finished(number, task)
         return None if found is None else found.to(self.source.device)
 
@@ -99,13 +104,19 @@ class Site:
 
     def _gathered(self, index: torch.Tensor) -> FeatureStore:
         """The points at ``index``, counted from this rank's first, that are on any rank."""
-        here = index[(index >= 0) & (index < len(self.source))]
-        mine = None
-        if len(here):
-            mine = self.source.rows(here).cpu(), self.source.labels.cpu()[here]
+        mine = self.ranks.attempt(lambda: self._mine(index))
         parts = [part for part in self.ranks.gather(mine) if part is not None]
-        both = (torch.cat(side).to(self.source.device) for side in zip(*parts, strict=True))
-        return FeatureStore.of(*both)
+        return self.ranks.attempt(lambda: self._joined(parts))
+
+    def _mine(self, index: torch.Tensor) -> Both | None:
+        here = index[(index >= 0) & (index < len(self.source))]
+        if not len(here):
+            return None
+        return self.source.rows(here).cpu(), self.source.labels.cpu()[here]
+
+    def _joined(self, parts: list[Both]) -> FeatureStore:
+        features, labels = (torch.cat(side) for side in zip(*parts, strict=True))
+        return FeatureStore.of(features.to(self.source.device), labels.to(self.source.device))
 
 
 def _groups(

@@ -11,6 +11,7 @@ import os
 import sys
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 import torch.distributed as dist
@@ -19,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import LaplaceMetricError
+from laplace_metric.scale.checkpoint import Checkpoint
 from tests.scale.data import N, batches, embedder, network
 
 FITS = {
@@ -71,6 +73,34 @@ def other_weights() -> None:
     LaplaceEmbedder(model).fit(shard(rank, n), progress=False, distributed=True)
 
 
+def other_backbone() -> None:
+    """The head, an identity, is the same everywhere."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    model = network()
+    with torch.no_grad():
+        model[0].bias += rank
+    one = LaplaceEmbedder(model, head="append")
+    one.fit(shard(rank, n), progress=False, distributed=True)
+
+
+def full_disk() -> None:
+    """Writing a pass fails on the first rank only."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    keep = Checkpoint.keep
+    if rank == 0:
+        Checkpoint.keep = lambda *_: (_ for _ in ()).throw(OSError("no space left"))
+    with TemporaryDirectory() as folder:
+        where = [folder]
+        dist.broadcast_object_list(where)
+        try:
+            embedder().fit(
+                shard(rank, n), progress=False, distributed=True, checkpoint_dir=where[0]
+            )
+        finally:
+            Checkpoint.keep = keep
+            dist.barrier()
+
+
 def other_settings() -> None:
     rank, n = dist.get_rank(), dist.get_world_size()
     one = embedder(hessian="fixed" if rank else "full", structure="diag")
@@ -99,7 +129,10 @@ def main(out: Path) -> None:
         ).to_dense()
     told = {}
     if dist.get_world_size() > 1:
-        works = (bad_rank, other_weights, other_settings, nothing, batch_pairs)
+        works = (
+            bad_rank, other_weights, other_backbone, other_settings, full_disk, nothing,
+            batch_pairs,
+        )  # fmt: skip
         told = {work.__name__: message(work) for work in works}
     everywhere = [None] * dist.get_world_size()
     dist.all_gather_object(everywhere, (found, told))

@@ -14,7 +14,7 @@ from laplace_metric import LaplaceEmbedder
 from laplace_metric.contrastive import ClassSums, Statistics
 from laplace_metric.errors import FileFormatError, InputError, LabelError
 from laplace_metric.scale.map_reduce import Plan, collect, merge
-from tests.scale.data import D, N, batches, covariances, difference, embedder, points
+from tests.scale.data import D, N, batches, covariances, difference, embedder, network, points
 
 STRUCTURES = ["diag", "kron", "full"]
 KINDS = [("arccos", "fixed"), ("arccos", "full"), ("arccos", "positives"), ("euclidean", "full")]
@@ -130,13 +130,42 @@ def test_tasks_do_not_mix():
     other = Plan(embedder(distance="euclidean", structure="diag"), h[:1])
     with pytest.raises(InputError, match="two tasks"):
         a + collect(other.task, h, labels)
-    with pytest.raises(InputError, match="tasks left"):
+    with pytest.raises(InputError, match="not done"):
         plan.result()
     plan.send(second)
     with pytest.raises(InputError, match="is done"):
         plan.send(second)
     with pytest.raises(InputError, match="at least one"):
         merge([])
+
+
+def test_a_task_knows_what_the_head_computes():
+    h, _ = points()
+    tasks = []
+    for activation in (torch.nn.Tanh(), torch.nn.ReLU(), torch.nn.LeakyReLU(0.3)):
+        model = network(deep=True)
+        model[1] = activation
+        tasks.append(Plan(LaplaceEmbedder(model, head=model), h[:1]).task.task)
+    assert len(set(tasks)) == 3
+    _, labels = points()
+    margins = []
+    for shift in (0.0, 0.5):
+        reference = h[:40] + shift, labels[:40]
+        plan = Plan(embedder(margin=0.9, structure="diag"), h[:1], reference=reference)
+        plan.send(collect(plan.task, h, labels))
+        margins.append(plan.task.task)
+    assert margins[0] != margins[1]
+
+
+def test_an_error_ends_the_plan():
+    h, _ = points()
+    plan = Plan(embedder(), h[:1])
+    with pytest.raises(LabelError, match="two classes"):
+        plan.send(collect(plan.task, h[:3], torch.zeros(3, dtype=torch.int64)))
+    with pytest.raises(InputError, match="is done"):
+        plan.send(None)
+    with pytest.raises(InputError, match="not done"):
+        plan.result()
 
 
 def test_wrong_plans_and_shards():
@@ -146,6 +175,11 @@ def test_wrong_plans_and_shards():
     plan = Plan(embedder(), h[:1])
     with pytest.raises(LabelError, match="dtype"):
         collect(plan.task, h, labels.double())
+    with pytest.raises(InputError, match=r"the head takes \[n, 7\]"):
+        collect(plan.task, h[:, :3], labels)
+    assert collect(plan.task, torch.zeros(0, D), []).n_points == 0
+    with pytest.raises(InputError, match="reference is empty"):
+        Plan(embedder(margin=0.9), h[:1], reference=(h[:0], labels[:0]))
     with pytest.raises(LabelError, match="at least two classes"):
         plan.send(collect(plan.task, h[:3], torch.zeros(3, dtype=torch.int64)))
     plan = Plan(LaplaceEmbedder(torch.nn.Linear(D, 2, bias=False).double()), h[:1])

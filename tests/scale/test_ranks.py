@@ -51,7 +51,9 @@ def test_it_is_that_of_one_process(told, name):
     ("name", "words"),
     [
         ("bad_rank", "ShardError: rank {last} of {n} failed: NonFiniteError: the head's input"),
-        ("other_weights", "ShardError: rank 1 of {n} has sha256 '"),
+        ("other_weights", "ShardError: rank 1 of {n} has model '"),
+        ("other_backbone", "ShardError: rank 1 of {n} has model '"),
+        ("full_disk", "ShardError: rank 0 of {n} failed: OSError: no space left"),
         ("other_settings", "ShardError: rank 1 of {n} has hessian 'fixed', rank 0 'full'"),
         ("nothing", "EmptyLoaderError: no rank's loader"),
         ("batch_pairs", "InputError: distributed needs pairs='all'"),

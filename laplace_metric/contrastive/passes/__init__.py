@@ -4,7 +4,7 @@ from laplace_metric.contrastive.passes.checks import check_two_classes
 from laplace_metric.contrastive.passes.class_sums import ClassSumsPass
 from laplace_metric.contrastive.passes.classes import ClassesPass, class_chunks
 from laplace_metric.contrastive.passes.points import PointsPass
-from laplace_metric.contrastive.passes.protocol import Pass, Program, drive, run
+from laplace_metric.contrastive.passes.protocol import Pass, Program, advance, drive, run
 
 __all__ = [
     "ClassSumsPass",
@@ -12,6 +12,7 @@ __all__ = [
     "Pass",
     "PointsPass",
     "Program",
+    "advance",
     "check_two_classes",
     "class_chunks",
     "drive",

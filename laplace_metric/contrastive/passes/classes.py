@@ -39,6 +39,13 @@ class ClassesPass(Pass):
     def given(self) -> list[Tensor]:
         return [*self.whole.tensors, *self.summand.given]
 
+    def shared(self) -> list[Tensor]:
+        return self.summand.given
+
+    @property
+    def classes(self) -> Tensor:
+        return self.whole.classes
+
     def settings(self) -> dict[str, Any]:
         return {"summand": type(self.summand).__name__, "slab": self.slab}
 
@@ -49,7 +56,8 @@ class ClassesPass(Pass):
 
     def blocks(self, source: FeatureSource, start: int) -> Iterator[Block]:
         """The points class by class; ``start`` counts them in this order."""
-        rows = block_rows(self.slab.n_bytes // (8 * self.slab.shape[-1]), 8, BLOCK_BYTES)
+        n_rows, n_columns = self.slab.n_bytes // (8 * self.slab.shape[-1]), self.slab.shape[-1]
+        rows = block_rows(max(n_rows, n_columns), 8, BLOCK_BYTES)
         stop = 0
         for label in self.whole.classes.tolist():
             for index in source.members(label).split(rows):

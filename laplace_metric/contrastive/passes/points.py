@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from operator import add
 from typing import Any
 
@@ -41,14 +42,23 @@ class PointsPass(Pass):
     name = "points"
 
     def given(self) -> list[Tensor]:
-        of_targets = [t for kinds in self.targets for kind in kinds for t in kind.given()]
+        of_targets = [t for kind in chain.from_iterable(self.targets) for t in kind.given()]
         return [*self.whole.tensors, *self.summand.given, *of_targets]
+
+    def shared(self) -> list[Tensor]:
+        return self.summand.given
+
+    @property
+    def classes(self) -> Tensor:
+        return self.whole.classes
 
     def settings(self) -> dict[str, Any]:
         kinds = [[str(kind) for kind in kinds] for kinds in self.targets]
         return {"summand": type(self.summand).__name__, "targets": kinds}
 
     def start(self, source: FeatureSource) -> Statistics:
+        for kind in chain.from_iterable(self.targets):
+            kind.prepare()
         counts = ClassSums.zeros(self.whole.classes, 0)
         totals = tuple(total for _ in self.targets for total in self.summand.zeros())
         return Statistics(UNNAMED, counts, totals).to(source.device)

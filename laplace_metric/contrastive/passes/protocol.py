@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import torch
@@ -40,6 +40,15 @@ class Pass(ABC):
     def given(self) -> list[Tensor]:
         """Results of earlier passes that this one depends on."""
 
+    def shared(self) -> list[Tensor]:
+        """Those of them that were not sums but computed, and so could differ by machine."""
+        return []
+
+    @property
+    def classes(self) -> Tensor | None:
+        """The classes [C] whose points are counted, where they are known before reading."""
+        return None
+
     def settings(self) -> dict[str, Any]:
         """Plain values that this pass depends on."""
         return {}
@@ -47,8 +56,9 @@ class Pass(ABC):
     @cached_property
     def task(self) -> str:
         """Fingerprint: head, geometry, settings, and the results of earlier passes."""
-        words = f"{self.name}|{self.geometry}|{self.head.layouts}|{sorted(self.settings().items())}"
-        return digest(words, [self.head.parameters, *self.given()])
+        head = f"{self.head.words}|{self.head.layouts}"
+        words = f"{self.name}|{self.geometry}|{head}|{sorted(self.settings().items())}"
+        return digest(words, [self.head.parameters, *self.head.constants, *self.given()])
 
     @abstractmethod
     def start(self, source: FeatureSource) -> Statistics:
@@ -115,11 +125,26 @@ def run(program: Program[T], source: FeatureSource) -> T:
     return drive(program, lambda task: task.finish(task.read(source)))
 
 
-def drive(program: Program[T], collect: Callable[[Pass], Statistics]) -> T:
+Attempt = Callable[[Callable[[], Any]], Any]
+"""Calls what it is given; of several processes, one that fails there fails everywhere."""
+
+
+def drive(
+    program: Program[T],
+    collect: Callable[[Pass], Statistics],
+    attempt: Attempt = lambda work: work(),
+) -> T:
     """Run a program; ``collect`` gives the finished statistics of a pass over all points."""
+    task, result = attempt(lambda: advance(program, None))
+    while task is not None:
+        statistics = collect(task)
+        task, result = attempt(partial(advance, program, statistics))
+    return result
+
+
+def advance(program: Program[T], statistics: Statistics | None) -> tuple[Pass | None, T | None]:
+    """The next pass, or None and what the program returns."""
     try:
-        task = next(program)
-        while True:
-            task = program.send(collect(task))
+        return program.send(statistics), None  # type: ignore[arg-type]
     except StopIteration as stop:
-        return stop.value
+        return None, stop.value

@@ -52,6 +52,9 @@ class ClassTargets:
         weight = class_weights(self.whole.counts, negatives=self.negatives)
         return weight, (self.within - b) * s_c - b * (s - s_c)
 
+    def prepare(self) -> None:
+        _ = self.of_classes
+
     def sums(self, points: Points, labels: Tensor) -> tuple[Tensor, Tensor]:
         position = self.whole.position(labels)
         dtype = points.features.dtype

@@ -28,7 +28,7 @@ from laplace_metric.jacobians import HeadJacobian
 
 GROUPS = 8
 COLUMN_BYTES = 64 * 2**20
-"""Features of the columns that are held at once for cross blocks."""
+"""Features of the columns, and targets of the pairs, that are held at once for cross blocks."""
 
 
 def column_groups(
@@ -75,7 +75,8 @@ class MarginTargets:
         return f"inside the margin {self.margin}, cross={self.cross}"
 
     def given(self) -> list[Tensor]:
-        return [self.columns.labels]
+        columns = self.seen
+        return [columns.labels, columns.order, *columns.moments]
 
     @cached_property
     def target(self) -> float:
@@ -88,8 +89,14 @@ class MarginTargets:
         """The columns as the margin sees them."""
         parts = [self._points(block.features) for block in self.columns.blocks()]
         coordinates = torch.cat([points.coordinates for points in parts])
-        directions = torch.cat([points.directions for points in parts])
+        if self.geometry.curved_loss:
+            directions = torch.cat([points.directions for points in parts])
+        else:  # only counts are needed
+            directions = coordinates.new_zeros(len(coordinates), 1)
         return MarginColumns(coordinates, directions, self.columns.labels, self.margin)
+
+    def prepare(self) -> None:
+        _ = self.target, self.seen
 
     def sums(self, points: Points, labels: Tensor) -> tuple[Tensor, Tensor]:
         count, pull = self.seen.sums(points.coordinates, labels)
@@ -100,11 +107,12 @@ class MarginTargets:
     def pairs(self, points: Points, labels: Tensor) -> Iterator[tuple[Points, Tensor]]:
         if not self.cross:
             return
-        step = block_rows(self.head.layouts[0].n_columns, 4, COLUMN_BYTES)
+        size = points.features.element_size()
+        step = block_rows(max(self.head.layouts[0].n_columns, len(points)), size, COLUMN_BYTES)
         for start in range(0, len(self.columns), step):
             part = slice(start, start + step)
             columns = self._points(self.columns.rows(self.seen.order[part]))
-            yield columns, self.target * self.seen.inside(points.coordinates, labels, part)
+            yield columns, self.seen.inside(points.coordinates, labels, part).mul_(self.target)
 
     def _points(self, features: Tensor) -> Points:
         return self.geometry.points(features, self.head.raw(features), checked=False)

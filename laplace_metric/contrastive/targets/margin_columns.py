@@ -139,6 +139,12 @@ class MarginColumns:
         some = bool(directions.any())
         self._directions = directions.T.index_select(1, self.order) if some else None
 
+    @property
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Sums of the coordinates and of their squares [Z] float64: who the columns are."""
+        blocks = [block.double() for block in self._coordinates.split(4096)]
+        return sum(b.sum(0) for b in blocks), sum(b.square().sum(0) for b in blocks)
+
     def sums(self, coordinates: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """count [n] and pull [n, K] of rows with coordinates [n, Z] and labels [n], in float64."""
         labels, order = torch.sort(labels)

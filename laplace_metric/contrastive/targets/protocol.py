@@ -13,6 +13,9 @@ from laplace_metric.contrastive.geometry import Points
 class Targets(Protocol):
     """``w_i = sum_j y_ij`` and ``m_i = sum_j y_ij u_j``, and pairs for cross blocks, if any."""
 
+    def prepare(self) -> None:
+        """Compute what is computed once, before any point is read."""
+
     def sums(self, points: Points, labels: Tensor) -> tuple[Tensor, Tensor]:
         """w [n] and m [n, K] (m [n, 0] where the geometry does not need it)."""
 
