@@ -207,6 +207,15 @@ def test_damage_is_refused_and_nothing_is_lost(tmp_path, what):
     fit(tmp_path)
 
 
+def test_a_pass_of_another_fit_is_refused(tmp_path):
+    fit(tmp_path / "a", hessian="fixed")
+    fit(tmp_path / "b", hessian="full")
+    shutil.rmtree(tmp_path / "a" / "pass-0001")
+    shutil.copytree(tmp_path / "b" / "pass-0001", tmp_path / "a" / "pass-0001")
+    with pytest.raises(FileFormatError, match="pass-0001 belongs to another fit"):
+        fit(tmp_path / "a", hessian="fixed")
+
+
 def test_a_folder_with_other_files_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(FileFormatError, match="choose an empty folder"):

@@ -118,6 +118,20 @@ def test_a_shard_left_out_or_merged_twice_is_found():
     assert plan.result().fitted_.n_points == N
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_shard_in_the_place_of_another_is_found(dtype):
+    """The counts of the classes are right, the points are not."""
+    h, labels = points(dtype)
+    same = (labels == 0).nonzero().flatten()
+    plan = Plan(embedder(dtype, structure="diag"), h[:1])
+    plan.send(collect(plan.task, h, labels))
+    wrong = h.clone()
+    wrong[same[:5]] = h[same[5:10]]  # five points twice, five left out
+    statistics = collect(plan.task, wrong, labels)
+    with pytest.raises(InputError, match="read other points than the first one .of class 0"):
+        plan.send(statistics)
+
+
 def test_tasks_do_not_mix():
     plan, a, b = first_task()
     h, labels = points()

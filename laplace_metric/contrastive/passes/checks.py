@@ -9,6 +9,9 @@ from laplace_metric.contrastive.class_sums import ClassSums
 from laplace_metric.contrastive.statistics import Statistics
 from laplace_metric.errors import InputError, LabelError, NonFiniteError
 
+SAME = 1_000
+"""Roundings a point by which its direction may differ from pass to pass."""
+
 
 def check_two_classes(sums: ClassSums) -> None:
     """Raise ``LabelError`` if all points have one class: then nothing is contrasted."""
@@ -16,6 +19,29 @@ def check_two_classes(sums: ClassSums) -> None:
         raise LabelError(
             f"all {sums.n_points} points have label {sums.classes.tolist()}: a contrastive "
             "curvature needs at least two classes."
+        )
+
+
+def probe(like: Tensor) -> Tensor:
+    """A fixed unit vector r of as many entries as ``like`` [n, K] has columns."""
+    places = torch.arange(1, like.shape[1] + 1, dtype=torch.float64, device=like.device)
+    r = places.mul_(2.4).cos_()
+    return (r / r.norm()).to(like)
+
+
+def check_same_directions(read: ClassSums, expected: ClassSums, eps: float) -> None:
+    """Raise ``InputError`` unless ``sum_i <u_i, r>`` of each class is that of the first pass.
+
+    Other points with the same labels are found here: another shard in the place of one, or a loader
+    that yields something else.
+    """
+    gap = (read.sums[:, 0] - expected.sums @ probe(expected.sums)).abs()
+    off = gap > SAME * eps * expected.counts
+    if bool(off.any()):
+        raise InputError(
+            f"this pass read other points than the first one (of class "
+            f"{int(expected.classes[off][0])}): merge the statistics of every shard once in each "
+            "pass, and let the loader yield the same points each time."
         )
 
 

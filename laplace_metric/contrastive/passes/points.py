@@ -9,11 +9,17 @@ from itertools import chain
 from operator import add
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from laplace_metric.contrastive.class_sums import ClassSums
 from laplace_metric.contrastive.geometry import Points
-from laplace_metric.contrastive.passes.checks import check_finite_sums, check_same_points
+from laplace_metric.contrastive.passes.checks import (
+    check_finite_sums,
+    check_same_directions,
+    check_same_points,
+    probe,
+)
 from laplace_metric.contrastive.passes.protocol import Pass
 from laplace_metric.contrastive.statistics import UNNAMED, Statistics
 from laplace_metric.contrastive.sums import Summand, add_terms
@@ -59,13 +65,14 @@ class PointsPass(Pass):
     def start(self, source: FeatureSource) -> Statistics:
         for kind in chain.from_iterable(self.targets):
             kind.prepare()
-        counts = ClassSums.zeros(self.whole.classes, 0)
+        counts = ClassSums.zeros(self.whole.classes, int(self._probed))
         totals = tuple(total for _ in self.targets for total in self.summand.zeros())
         return Statistics(UNNAMED, counts, totals).to(source.device)
 
     def add(self, so_far: Statistics, block: Block) -> None:
-        so_far.by_class.add_(block.labels)
         points = self.points(block)
+        u = points.directions
+        so_far.by_class.add_(block.labels, u @ probe(u)[:, None] if self._probed else None)
         for targets, totals in zip(self.targets, self.split(so_far.totals), strict=True):
             self._add(points, block.labels, targets, totals)
 
@@ -92,4 +99,12 @@ class PointsPass(Pass):
     def finish(self, whole: Statistics) -> Statistics:
         check_same_points(whole.by_class, self.whole)
         check_finite_sums(whole)
+        if self._probed:
+            eps = torch.finfo(self.head.parameters.dtype).eps
+            check_same_directions(whole.by_class, self.whole, eps)
         return whole
+
+    @property
+    def _probed(self) -> bool:
+        """Whether the first pass summed directions, which this one can be compared with."""
+        return self.geometry.curved_loss
