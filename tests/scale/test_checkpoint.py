@@ -209,7 +209,7 @@ def test_damage_is_refused_and_nothing_is_lost(tmp_path, what):
 
 def test_a_pass_of_another_fit_is_refused(tmp_path):
     fit(tmp_path / "a", hessian="fixed")
-    fit(tmp_path / "b", hessian="full")
+    fit(tmp_path / "b", hessian="positives")
     shutil.rmtree(tmp_path / "a" / "pass-0001")
     shutil.copytree(tmp_path / "b" / "pass-0001", tmp_path / "a" / "pass-0001")
     with pytest.raises(FileFormatError, match="pass-0001 belongs to another fit"):
