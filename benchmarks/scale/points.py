@@ -1,6 +1,6 @@
 """Fitting N points: ``python -m benchmarks.scale.points [--sizes N ...]``.
 
-Features are made on the fly in batches of 10,000 (D = 512, 1,000 classes), go to a temporary file
+Features are made on the fly in batches of 2,000 (D = 512, 1,000 classes), go to a temporary file
 beyond 64 MiB (4 N D bytes of disk) and are read back, twice for the diagonal. Every size is a
 process of its own. Making the points, writing them and one pass of reading are measured alone, in
 the same process after the fit.
@@ -47,7 +47,7 @@ class Budget:
 
 
 BUDGETS = {
-    "full": Budget(Problem(), (100_000, 1_000_000, 10_000_000), 1_000_000),
+    "full": Budget(Problem(batch=2_000), (100_000, 1_000_000, 10_000_000), 1_000_000),
     "smoke": Budget(SMALL, (500, 2_000), 2_000, 16_000, 128),
 }
 
