@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
@@ -134,7 +134,8 @@ def _all_pairs(
     """Every ordered pair of the data set; features are kept, or spilled to a file."""
     head = ranks.attempt(lambda: _head_in(options.dtype, data, settings))
     with ExitStack() as closing:
-        checkpoint = open_checkpoint(_identity(data, settings, options), options, ranks)
+        identity = partial(_identity, data, settings, options)
+        checkpoint = open_checkpoint(identity, options, ranks)
         if checkpoint is not None:
             closing.callback(checkpoint.close)
         store = ranks.attempt(lambda: closing.enter_context(_store(data, options, checkpoint)))

@@ -63,21 +63,19 @@ class PopulationPairs:
         totals = [list(part) for part in over_points.split(done.totals)]
         if self.cross:
             for slab in summand.slabs():
-                yield from self._cross(self.by_class, summand, slab, totals[0])
+                yield from self._cross(summand, slab, totals[0])
         return totals
 
-    def _cross(
-        self, by_class: ClassTargets, summand: Summand, slab: Slab, totals: list[Tensor]
-    ) -> Program[None]:
+    def _cross(self, summand: Summand, slab: Slab, totals: list[Tensor]) -> Program[None]:
         """``-2 ((1/P + b) sum_c G_c^T G_c - b G^T G)`` of a slab, in place."""
-        overall = None
+        within, between, overall = self.by_class.within, self.by_class.between, None
         for classes in class_chunks(self.whole, slab):
             done = yield ClassesPass(self.head, self.geometry, summand, slab, classes)
             *products, g = done.totals
-            add_terms(totals, list(products), -2 * by_class.within)
+            add_terms(totals, list(products), -2 * within)
             overall = g if overall is None else overall + g
-        if overall is not None and by_class.between:
-            add_terms(totals, summand.classes(slab, overall[None]), 2 * by_class.between)
+        if overall is not None and between:
+            add_terms(totals, summand.classes(slab, overall[None]), 2 * between)
 
 
 @dataclass(frozen=True)

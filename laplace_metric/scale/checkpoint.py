@@ -154,9 +154,11 @@ class Checkpoint:
 
 
 def open_checkpoint(
-    identity: dict[str, Any], options: FitOptions, ranks: Ranks
+    identity: Callable[[], dict[str, Any]], options: FitOptions, ranks: Ranks
 ) -> Checkpoint | None:
     """The checkpoint that ``options`` ask for; of several ranks, each has a folder in it.
+
+    ``identity`` hashes the model, so it is called only where there is a checkpoint.
 
     Raises
     ------
@@ -168,7 +170,7 @@ def open_checkpoint(
         return None
     ranks.attempt(lambda: _check_ranks(folder, ranks.n))
     mine = folder if ranks.n == 1 else folder / f"rank-{ranks.index}"
-    return ranks.attempt(lambda: Checkpoint(mine, identity))
+    return ranks.attempt(lambda: Checkpoint(mine, identity()))
 
 
 def _check_ranks(folder: Path, n: int) -> None:

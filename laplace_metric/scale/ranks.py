@@ -1,7 +1,8 @@
 """The processes of a fit: one, or those of a ``torch.distributed`` group, each with its shard.
 
-Every rank runs the same program; what they exchange are statistics, never points. Before each
-exchange they tell each other whether all are well, so that an error ends every rank and none waits.
+Every rank runs the same program; what they exchange are statistics, and, for a finite margin, the
+points that stand as its columns. Before each exchange they tell each other whether all are well, so
+that an error ends every rank and none waits.
 """
 
 from __future__ import annotations
@@ -55,7 +56,10 @@ class Ranks:
         return Ranks()
 
     def attempt(self, work: Callable[[], T]) -> T:
-        """Do this rank's share; if any rank fails, ``ShardError`` on all."""
+        """Do this rank's share; if any rank fails, ``ShardError`` on all.
+
+        An error that all ranks have alike is raised as it is.
+        """
         return work()
 
     def gather(self, value: T) -> list[T]:

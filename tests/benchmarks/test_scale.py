@@ -10,7 +10,15 @@ import torch
 
 from benchmarks.records import read_record
 from benchmarks.scale import command, common
+from benchmarks.scale.billion import Cluster
 from benchmarks.scale.picture import figure_of, main, timed
+from benchmarks.tables import ROOT
+from laplace_metric.contrastive import ClassSums
+from laplace_metric.contrastive.passes import class_chunks
+from laplace_metric.contrastive.sums import LayeredDiagonal
+from laplace_metric.jacobians import jacobian_of
+
+PAGE = ROOT / "benchmarks" / "README.md"
 
 PIECES = ("points", "margin", "gallery", "device")
 
@@ -92,3 +100,15 @@ def test_every_piece_is_a_command():
     for name, words in command.commands(options):
         assert words == ["--budget", "full"]
         assert callable(importlib.import_module(f"benchmarks.scale.{name}").main)
+
+
+def test_the_numbers_of_the_text_about_cross_blocks():
+    """What the pages say of many classes, beside their tables."""
+    head = jacobian_of(torch.nn.Linear(512, 128), 128)
+    classes = ClassSums.of(torch.arange(1_000))
+    slabs = LayeredDiagonal(head, 128).slabs()
+    assert 1_000 < sum(len(list(class_chunks(classes, slab))) for slab in slabs) < 5_000
+    paper = Cluster()
+    jacobians = 8 * paper.n_classes * paper.n_outputs**2 * paper.columns
+    assert f"{jacobians / 1e15:.1f} petabytes" in PAGE.read_text()
+    assert f"{4 * paper.class_bytes / 1e9:.0f} GB at 10^6 classes" in PAGE.read_text()

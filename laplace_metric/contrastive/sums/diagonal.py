@@ -10,7 +10,7 @@ from torch import Tensor
 from laplace_metric.contrastive.blocks import PointBlocks
 from laplace_metric.contrastive.geometry import Points
 from laplace_metric.contrastive.sums.layered import LayeredSummand
-from laplace_metric.contrastive.sums.protocol import Slab, Terms, add_terms
+from laplace_metric.contrastive.sums.protocol import Slab, Terms
 from laplace_metric.curvature import DiagonalSum
 
 
@@ -49,15 +49,8 @@ class LayeredDiagonal(LayeredSummand):
             term[slab.rows] += squares[:, slab.shape[0] :].sum(1)  # by symmetry
         return self.terms(slab.number, term)
 
-    def pairs(self, rows: Points, columns: Points, targets: Tensor) -> Terms:
+    def pair_block(self, rows: Points, columns: Points, targets: Tensor) -> Terms:
         """``sum_ij y_ij <L_i[:, o], L_j[:, o]> a_i a_j`` for each o, O(n^2 O (Z + A))."""
-        totals = self.zeros()
-        for i, some in self.pair_chunks(rows):
-            for j, others in self.pair_chunks(columns):
-                add_terms(totals, self._pair_block(some, others, targets[i, j]), -2)
-        return list(totals)
-
-    def _pair_block(self, rows: Points, columns: Points, targets: Tensor) -> Terms:
         terms: Terms = []
         for x, y in zip(self.layers(rows), self.layers(columns), strict=True):
             l_i, l_j = (

@@ -20,7 +20,7 @@ from torch import Tensor
 from laplace_metric.contrastive.blocks import PointBlocks
 from laplace_metric.contrastive.geometry import Points
 from laplace_metric.contrastive.sums.layered import LayeredSummand
-from laplace_metric.contrastive.sums.protocol import Slab, Terms, add_terms
+from laplace_metric.contrastive.sums.protocol import Slab, Terms
 from laplace_metric.jacobians import HeadJacobian
 from laplace_metric.jacobians.layers import Layer
 
@@ -46,14 +46,7 @@ class _Contraction(LayeredSummand):
     def classes(self, slab: Slab, sums: Tensor) -> Terms:
         return self.terms(slab.number, self._class_term(sums.flatten(0, 1), slab))
 
-    def pairs(self, rows: Points, columns: Points, targets: Tensor) -> Terms:
-        totals = self.zeros()
-        for i, some in self.pair_chunks(rows):
-            for j, others in self.pair_chunks(columns):
-                add_terms(totals, self._pair_block(some, others, targets[i, j]), -2)
-        return list(totals)
-
-    def _pair_block(self, rows: Points, columns: Points, targets: Tensor) -> Terms:
+    def pair_block(self, rows: Points, columns: Points, targets: Tensor) -> Terms:
         terms: Terms = []
         for x, y, other in zip(self.layers(rows), self.layers(columns), self.others, strict=True):
             l_i, l_j = x.factor.projected(rows.directions), y.factor.projected(columns.directions)

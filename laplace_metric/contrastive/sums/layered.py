@@ -10,13 +10,14 @@ so its class sums are ``G_c[z, o, :] = sum_{i in c} L_i[z, o] a_i^T / r_i``: one
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from laplace_metric.contrastive.geometry import Points
-from laplace_metric.contrastive.sums.protocol import Slab, Summand
+from laplace_metric.contrastive.sums.protocol import Slab, Summand, Terms, add_terms
 from laplace_metric.curvature import KroneckerBasis
 from laplace_metric.errors import HeadError
 from laplace_metric.jacobians import HeadJacobian
@@ -97,6 +98,17 @@ class LayeredSummand(Summand):
     def terms(self, number: int, term: Tensor) -> list[Tensor | None]:
         """A term of one layer, nothing of the others."""
         return [term if i == number else None for i in range(len(self.shapes))]
+
+    def pairs(self, rows: Points, columns: Points, targets: Tensor) -> Terms:
+        totals = self.zeros()
+        for i, some in self.pair_chunks(rows):
+            for j, others in self.pair_chunks(columns):
+                add_terms(totals, self.pair_block(some, others, targets[i, j]), -2)
+        return list(totals)
+
+    @abstractmethod
+    def pair_block(self, rows: Points, columns: Points, targets: Tensor) -> Terms:
+        """``sum_ij y_ij J^_i^T J^_j`` of a block whose L [n, Z, O] fit ``PAIR_BYTES``."""
 
     def pair_chunks(self, points: Points) -> Iterator[tuple[slice, Points]]:
         """Pieces of a block whose L [n, Z, O] fits ``PAIR_BYTES``."""
