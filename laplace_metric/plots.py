@@ -20,7 +20,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation import Reliability, RocCurve, Sparsification
-from laplace_metric.evaluation._validation import ArrayLike, as_scores
+from laplace_metric.validation import ArrayLike, as_scores
 
 INK = "#010203"
 SIZE, TALL = (4.2, 3.2), (4.2, 3.9)

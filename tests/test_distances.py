@@ -8,7 +8,8 @@ from torch import nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.distances import Pairs, squared_distance
-from laplace_metric.distributions import DenseCovariance, DiagonalCovariance
+from laplace_metric.distances.shared_basis import in_shared_basis
+from laplace_metric.distributions import DenseCovariance, DiagonalCovariance, RotatedCovariance
 from laplace_metric.errors import InputError
 
 B, Z = 6, 4
@@ -96,6 +97,28 @@ def test_blocks_of_pairs_are_the_pairs(monkeypatch):
     gap = (pairs.x - pairs.y).square().sum(1)
     torch.testing.assert_close(plain.mean, gap + 2 * Z)
     torch.testing.assert_close(plain.variance, 8 * gap + 8 * Z)
+
+
+@pytest.mark.parametrize("spherical", [True, False])
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("rotated", [True, False])
+@pytest.mark.parametrize("spread", [1e-4, 1.0, 50.0])
+def test_a_shared_basis_gives_what_dense_matrices_give(spherical, shared, rotated, spread):
+    g = torch.Generator().manual_seed(3)
+    x, y = torch.randn(2, B, Z, generator=g, dtype=torch.float64)
+    left, right = torch.rand(2, B, Z, generator=g, dtype=torch.float64) * spread
+    cross = (left * right).sqrt() * (2 * torch.rand(B, Z, generator=g, dtype=torch.float64) - 1)
+    basis = torch.linalg.qr(torch.randn(Z, Z, generator=g, dtype=torch.float64)).Q
+    of = (lambda v: RotatedCovariance(basis, v)) if rotated else DiagonalCovariance
+    xy = of(cross) if shared else None
+    pairs = Pairs(x, y, of(left), of(right), xy)
+    assert in_shared_basis(pairs) is not None
+    dense = [None if c is None else DenseCovariance(c.dense()) for c in (pairs.xx, pairs.yy, xy)]
+    assert in_shared_basis(Pairs(x, y, *dense)) is None
+    ours = squared_distance(pairs, spherical=spherical)
+    theirs = squared_distance(Pairs(x, y, *dense), spherical=spherical)
+    torch.testing.assert_close(ours.mean, theirs.mean, rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(ours.variance, theirs.variance, rtol=1e-9, atol=1e-13)
 
 
 @pytest.mark.parametrize("structure", ["diag", "kron", "full"])

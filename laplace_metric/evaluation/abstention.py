@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from laplace_metric.evaluation._ordering import mean_height, mean_of_lowest
-from laplace_metric.evaluation._validation import ArrayLike, as_rates, as_scores
+from laplace_metric.validation import ArrayLike, as_rates, as_scores
 
 STEPS = 20
 """The answered share is 20/20, 19/20, ..., 1/20."""

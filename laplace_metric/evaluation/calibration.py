@@ -9,7 +9,7 @@ from torch import Tensor
 
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation._ordering import average_ties
-from laplace_metric.evaluation._validation import ArrayLike, as_rates, as_vector, require_count
+from laplace_metric.validation import ArrayLike, as_rates, as_vector, require_count
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 
 from laplace_metric.errors import InputError, UndefinedMetricWarning
-from laplace_metric.evaluation._validation import ArrayLike, as_rates, as_scores
 from laplace_metric.evaluation.ood import auroc
+from laplace_metric.validation import ArrayLike, as_rates, as_scores
 
 
 def r_auroc(uncertainty: ArrayLike, correct: ArrayLike) -> float:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from laplace_metric.errors import InputError, UndefinedMetricWarning
-from laplace_metric.evaluation._validation import (
+from laplace_metric.validation import (
     ArrayLike,
     as_scores,
     require_count,

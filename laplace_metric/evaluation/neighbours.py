@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from laplace_metric.errors import InputError, NonFiniteError, UnknownNameError
-from laplace_metric.evaluation._proposers import (
+from laplace_metric.neighbours.proposers import (
     MatrixDistances,
     faiss_fits,
     faiss_proposer,
     matrix_proposer,
     require_faiss,
 )
-from laplace_metric.evaluation._search import (
+from laplace_metric.neighbours.stages import (
     DEEP,
     SPARE,
     Stage,
@@ -27,7 +27,7 @@ from laplace_metric.evaluation._search import (
     run_stages,
     shortlist_stage,
 )
-from laplace_metric.evaluation._validation import ArrayLike, as_points, as_tensor, require_count
+from laplace_metric.validation import ArrayLike, as_points, as_tensor, require_count
 
 Backend = Literal["auto", "torch", "faiss"]
 

@@ -14,7 +14,7 @@ import torch
 from sklearn import metrics
 from torch import Tensor
 
-from laplace_metric.evaluation._validation import ArrayLike, as_scores, require_share
+from laplace_metric.validation import ArrayLike, as_scores, require_share
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from laplace_metric.errors import InputError, UndefinedMetricWarning
-from laplace_metric.evaluation._validation import ArrayLike, as_scores
+from laplace_metric.validation import ArrayLike, as_scores
 
 
 def spearman(x: ArrayLike, y: ArrayLike) -> float:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from laplace_metric.errors import InputError, UndefinedMetricWarning
-from laplace_metric.evaluation._validation import ArrayLike, as_labels, require_count
 from laplace_metric.evaluation.neighbours import Neighbours, nearest_neighbours, search_problem
+from laplace_metric.validation import ArrayLike, as_labels, require_count
 
 
 @dataclass(frozen=True)

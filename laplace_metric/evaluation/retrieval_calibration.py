@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from laplace_metric.errors import InputError
-from laplace_metric.evaluation._validation import ArrayLike, as_labels, as_points, as_tensor
 from laplace_metric.evaluation.calibration import Reliability, expected_calibration_error
 from laplace_metric.evaluation.neighbours import excluded_rows, nearest_index
+from laplace_metric.validation import ArrayLike, as_labels, as_points, as_tensor
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from laplace_metric.evaluation._ordering import mean_height, mean_of_lowest
-from laplace_metric.evaluation._validation import ArrayLike, as_rates, as_scores
+from laplace_metric.validation import ArrayLike, as_rates, as_scores
 
 STEPS = 100
 """The removed share is 0, 1/100, ..., 99/100."""

@@ -156,11 +156,11 @@ def test_many_neighbours_that_end_in_a_tie(flipped):
 
 
 def test_blocks_agree(monkeypatch):
-    from laplace_metric.evaluation import _search
+    from laplace_metric.neighbours import stages
 
     points = torch.randn(50, 3, generator=torch.Generator().manual_seed(1))
     whole = nearest_neighbours(points, k=4, backend="torch")
-    monkeypatch.setattr(_search, "row_blocks", lambda rows, _: iter(torch.split(rows, 7)))
+    monkeypatch.setattr(stages, "row_blocks", lambda rows, _: iter(torch.split(rows, 7)))
     blocks = nearest_neighbours(points, k=4, backend="torch")
     assert torch.equal(whole.indices, blocks.indices)
     assert torch.equal(whole.distances, blocks.distances)
@@ -222,9 +222,9 @@ def test_faiss_refuses_what_it_cannot_hold():
 
 
 def test_without_faiss(monkeypatch):
-    from laplace_metric.evaluation import _proposers
+    from laplace_metric.neighbours import proposers
 
-    monkeypatch.setattr(_proposers.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(proposers.importlib.util, "find_spec", lambda name: None)
     points = torch.randn(4, 2)
     assert nearest_neighbours(points).indices.shape == (4, 1)
     with pytest.raises(InputError, match="pip install faiss-cpu"):

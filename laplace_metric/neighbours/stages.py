@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from laplace_metric.evaluation._proposers import Proposer
+from laplace_metric.neighbours.proposers import Proposer
 
 SPARE = 16
 """Candidates proposed beyond the k that are asked for."""

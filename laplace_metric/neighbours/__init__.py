@@ -1,0 +1,1 @@
+"""Exact nearest neighbours: fast shortlists, then stages that leave nothing to rounding."""
