@@ -84,8 +84,6 @@ def input_batches(
 ) -> Iterator[Inputs]:
     """Yield the inputs of each batch, on one device, whether or not labels come with them.
 
-    A pair counts as ``(inputs, labels)`` if its second entry is one whole number per item, or None.
-
     Raises
     ------
     EmptyLoaderError, InputError
@@ -104,21 +102,32 @@ def input_batches(
     empty = True
     for batch in tqdm(loader, desc=description, disable=not progress):
         empty = False
-        yield to_device(batch[0] if _labelled(batch) else batch, device)
+        yield to_device(labels_of(batch)[0], device)
     if empty:
         raise EmptyLoaderError("loader yielded no batch: pass a loader with at least one batch.")
 
 
-def _labelled(batch: Any) -> bool:
+def labels_of(batch: Any) -> tuple[Inputs, Any]:
+    """Inputs and labels of a batch that may have none; labels are numbers or names, or None.
+
+    A pair counts as ``(inputs, labels)`` if its second entry is one whole number per item, a list
+    of names, or None.
+
+    Examples
+    --------
+    >>> labels_of(("a text", "another")), labels_of((["a text"], ["its class"]))
+    ((('a text', 'another'), None), (['a text'], ['its class']))
+    """
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-        return False
-    if batch[1] is None:
-        return True
+        return batch, None
+    inputs, labels = batch
+    names = isinstance(labels, (tuple, list)) and all(isinstance(name, str) for name in labels)
+    if labels is None or names:
+        return inputs, labels
     try:
-        check_labels(batch[1])
+        return inputs, check_labels(labels)
     except LabelError:
-        return False
-    return True
+        return batch, None
 
 
 def labelled_batches(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,10 @@ from laplace_metric.posterior import Posterior
 from laplace_metric.precomputed import Precomputed
 from laplace_metric.settings import Miner, Settings
 from laplace_metric.traces import traced, traces_of
+
+if TYPE_CHECKING:
+    from laplace_metric.search import Index
+    from laplace_metric.search.engines import Kind
 
 Metric = Callable[[Embedding, Tensor], float]
 """(embeddings of N inputs, labels [N]) -> score, higher is better."""
@@ -219,7 +223,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
 
     def __call__(self, inputs: Inputs) -> Embedding:
         """Distributions over the embeddings of a batch, in closed form: one forward pass."""
-        return self._embedding(self._seen(inputs), self.posterior_)
+        return self._embedding(self.captured(inputs), self.posterior_)
 
     def uncertainties(self, loader: Iterable[Any], *, progress: bool = True) -> Tensor:
         """``uncertainty`` [N] of everything a loader yields, without its distributions.
@@ -246,9 +250,49 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         device, title = device_of(self.model), "Uncertainties"
         found = []
         for inputs in input_batches(loader, device, progress=progress, description=title):
-            seen = self._seen(inputs)
+            seen = self.captured(inputs)
             found.append(traced(traces, seen.features, seen.raw, spherical=spherical))
         return torch.cat(found)
+
+    def index(
+        self,
+        gallery: Any,
+        labels: Any = None,
+        ids: Any = None,
+        *,
+        engine: str | Kind = "flat",
+        rank_by: str = "mean",
+        progress: bool = True,
+    ) -> Index:
+        """Items to search among, with their uncertainty.
+
+        Parameters
+        ----------
+        gallery : inputs (an array, a list of texts, a mapping) or a loader of batches
+            A loader may yield ``(inputs, labels)``.
+        labels, ids : [N] whole numbers or strings, or None
+            ``Index.calibrate`` needs labels; without ids, items are numbered from 0.
+        engine : "flat" | "ivf" | "hnsw", or ``search.Flat``, ``IVF``, ``HNSW`` with settings
+            Exact, or approximate by FAISS.
+        rank_by : "mean" | "expected" | "shared"
+            Distance of the means; expected distance, as if errors were independent; expected
+            distance under the weights that both share.
+
+        Raises
+        ------
+        InputError, NonFiniteError, EmptyLoaderError, MissingPackageError
+
+        Examples
+        --------
+        >>> x, y = torch.randn(40, 8), torch.arange(40) % 4
+        >>> index = LaplaceEmbedder.from_embeddings(x, y).index(x, y, progress=False)
+        >>> index.search(x[:2], k=3).ids[:, 0]
+        array([0, 1])
+        """
+        from laplace_metric.search import Index
+
+        how: dict[str, Any] = {"engine": engine, "rank_by": rank_by, "progress": progress}
+        return Index.build(self, gallery, labels, ids, **how)
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
         """n embedders from the posterior: a function from inputs to [n, B, Z]."""
@@ -257,7 +301,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         jacobian = self.fitted_.jacobian
 
         def embed(inputs: Inputs) -> Tensor:
-            z = jacobian.perturbed(self._seen(inputs).features, weights)
+            z = jacobian.perturbed(self.captured(inputs).features, weights)
             return nn.functional.normalize(z, dim=-1) if self.spherical else z
 
         return embed
@@ -283,7 +327,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         InputError
             If the batches have different lengths.
         """
-        a, b = self._seen(x), self._seen(y)
+        a, b = self.captured(x), self.captured(y)
         if len(a.raw) != len(b.raw):
             raise InputError(f"x has {len(a.raw)} rows and y {len(b.raw)}: pass pairs, row by row.")
         head, posterior = self.fitted_.jacobian, self.posterior_
@@ -304,11 +348,12 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         vanishes = self.settings.contrast(normalized=self.head_.normalized).vanishes
         if inputs is None:
             return diagnose(self.posterior_, vanishes=vanishes)
-        seen = self._seen(inputs)
+        seen = self.captured(inputs)
         seen_as = Uncertainties.of(self._embedding(seen, self.posterior_).uncertainty, seen.raw)
         return diagnose(self.posterior_, vanishes=vanishes, uncertainties=seen_as)
 
-    def _seen(self, inputs: Inputs) -> Captured:
+    def captured(self, inputs: Inputs) -> Captured:
+        """One forward pass seen at the head: what enters it [B, D] and what leaves it [B, Z]."""
         seen = capture(self.model, self.head_, to_device(inputs, device_of(self.model)))
         return Captured(at_least_float32(seen.features), at_least_float32(seen.raw), seen.output)
 
@@ -366,7 +411,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
             raise InputError("method='validation' needs loader= and metric=.")
         device = device_of(self.model)
         batches = labelled_batches(loader, device, progress=progress, description="Validating")
-        pairs = [(self._seen(inputs), labels) for inputs, labels in batches]
+        pairs = [(self.captured(inputs), labels) for inputs, labels in batches]
         seen, target = Captured.concatenate([s for s, _ in pairs]), torch.cat([y for _, y in pairs])
 
         def score(tau: float, n_effective: float) -> float:

@@ -78,3 +78,7 @@ class UndefinedMetricWarning(LaplaceMetricWarning):
 
 class ShardError(LaplaceMetricError):
     """A process of a fit over several failed; the message names its rank and its error."""
+
+
+class StaleCalibrationWarning(LaplaceMetricWarning):
+    """An index has changed since its match probability was calibrated."""

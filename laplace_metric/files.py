@@ -2,6 +2,7 @@
 
 The tensors are written first, under a name that holds their hash; replacing the JSON is the one
 atomic step that makes them current. A reader sees the old posterior or the new one, never a mix.
+A value may have one more file, of a format that is not ours (an engine's own).
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load as tensors_from_bytes
-from safetensors.torch import save as tensors_to_bytes
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from laplace_metric.errors import FileFormatError
@@ -55,23 +57,36 @@ POSTERIOR = Kind("posterior", "a saved posterior", VERSION)
 
 
 def write(
-    folder: Path, content: dict[str, Any], tensors: dict[str, Tensor], kind: Kind = POSTERIOR
+    folder: Path,
+    content: dict[str, Any],
+    tensors: dict[str, Tensor],
+    kind: Kind = POSTERIOR,
+    own: Callable[[Path], None] | None = None,
 ) -> None:
-    """Make ``content`` (JSON) and ``tensors`` the current value of ``folder``."""
+    """Make ``content`` (JSON) and ``tensors`` the current value of ``folder``.
+
+    ``own`` writes one more file to the path that it is given.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    data = tensors_to_bytes({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
-    digest = hashlib.sha256(data).hexdigest()
-    name = f"{kind.name}-{digest[:16]}.safetensors"
-    _replace(folder / name, data)
-    header = {"format": kind.format, "version": kind.version, "tensors": name, "sha256": digest}
+    plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    written = [_hashed(folder, kind, "safetensors", lambda path: save_file(plain, path))]
+    header = {"format": kind.format, "version": kind.version}
+    header |= {"tensors": written[0][0], "sha256": written[0][1]}
+    if own is not None:
+        written.append(_hashed(folder, kind, "own", own))
+        header |= {"own": written[1][0], "own_sha256": written[1][1]}
     _replace(folder / kind.index, json.dumps({**header, **content}, indent=2).encode())
-    for old in folder.glob(f"{kind.name}-*.safetensors"):
-        if old.name != name:
+    for old in folder.glob(f"{kind.name}-*"):
+        if old.name not in [name for name, _ in written]:
             old.unlink(missing_ok=True)
 
 
-def read(folder: Path, kind: Kind = POSTERIOR) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read(
+    folder: Path, kind: Kind = POSTERIOR, *, mapped: bool = False
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The JSON content and the tensors of what ``write`` wrote.
+
+    ``mapped`` leaves the tensors on disk until they are used, and does not hash them.
 
     Raises
     ------
@@ -79,23 +94,38 @@ def read(folder: Path, kind: Kind = POSTERIOR) -> tuple[dict[str, Any], dict[str
         If the folder has no such value, or one that is damaged, foreign or newer.
     """
     content = _index(folder, kind)
-    name = str(content.get("tensors"))
+    path = _checked(folder, kind, content, "tensors", "sha256", hashed=not mapped)
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise FileFormatError(f"{path} is not a safetensors file: {error}.") from error
+    if mapped:
+        return content, tensors
+    # cloned: a view into the file's bytes may be unaligned, where products can round otherwise
+    return content, {name: t.clone() for name, t in tensors.items()}
+
+
+def own_file(folder: Path, content: dict[str, Any], kind: Kind, *, hashed: bool = True) -> Path:
+    """Where the file of another format lies, checked as ``read`` checks the tensors."""
+    return _checked(folder, kind, content, "own", "own_sha256", hashed=hashed)
+
+
+def _checked(
+    folder: Path, kind: Kind, content: dict[str, Any], key: str, digest: str, *, hashed: bool
+) -> Path:
+    name = str(content.get(key))
     if Path(name).name != name:
         raise FileFormatError(
-            f"{folder / kind.index} is damaged: tensors={name!r} is not a file name."
+            f"{folder / kind.index} is damaged: {key}={name!r} is not a file name."
         )
     path = folder / name
     try:
-        data = path.read_bytes()
+        found = _sha256(path) if hashed else path.stat().st_size
     except OSError as error:
         raise FileFormatError(f"{path} cannot be read: {error.strerror}.") from error
-    if hashlib.sha256(data).hexdigest() != content.get("sha256"):
+    if hashed and found != content.get(digest):
         raise FileFormatError(f"{path} is damaged: its sha256 is not the one in {kind.index}.")
-    try:
-        # cloned: a view into the file's bytes may be unaligned, where products can round otherwise
-        return content, {name: t.clone() for name, t in tensors_from_bytes(data).items()}
-    except SafetensorError as error:
-        raise FileFormatError(f"{path} is not a safetensors file: {error}.") from error
+    return path
 
 
 def fingerprint(module: nn.Module) -> str:
@@ -128,14 +158,43 @@ def _index(folder: Path, kind: Kind) -> dict[str, Any]:
     return content
 
 
+def _hashed(
+    folder: Path, kind: Kind, ending: str, write_to: Callable[[Path], None]
+) -> tuple[str, str]:
+    """Write a file whose name holds its hash; the name and the hash."""
+    with _temporary(folder, kind.name) as temporary:
+        write_to(temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        digest = _sha256(temporary)
+        name = f"{kind.name}-{digest[:16]}.{ending}"
+        os.replace(temporary, folder / name)
+    return name, digest
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
 def _replace(path: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
+    with _temporary(path.parent, path.name) as temporary:
+        with temporary.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+
+
+@contextmanager
+def _temporary(folder: Path, name: str) -> Iterator[Path]:
+    """A new file beside the one that it is going to be, removed if that does not happen."""
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{name}.")
+    os.close(handle)
+    try:
+        yield Path(temporary)
+    finally:
         Path(temporary).unlink(missing_ok=True)
-        raise

@@ -31,7 +31,7 @@ from laplace_metric.distances.dense import dense_moments
 from laplace_metric.distances.pairs import Distance, Pairs
 from laplace_metric.distances.shared_basis import SpectralPairs, in_shared_basis, spectral_moments
 
-__all__ = ["Distance", "Pairs", "squared_distance"]
+__all__ = ["Distance", "Pairs", "SpectralPairs", "squared_distance", "squared_distance_in_basis"]
 
 BLOCK_BYTES = 64 * 2**20
 """Size of the arrays of one block of pairs."""
@@ -52,8 +52,13 @@ def squared_distance(pairs: Pairs, *, spherical: bool) -> Distance:
     """
     spectral = in_shared_basis(pairs)
     if spectral is not None:
-        return _by_blocks(spectral_moments, spectral, SPECTRAL_ARRAYS, spherical)
+        return squared_distance_in_basis(spectral, spherical=spherical)
     return _by_blocks(dense_moments, pairs, pairs.x.shape[1], spherical)
+
+
+def squared_distance_in_basis(pairs: SpectralPairs, *, spherical: bool) -> Distance:
+    """The same for pairs that are seen in the basis of their covariances."""
+    return _by_blocks(spectral_moments, pairs, SPECTRAL_ARRAYS, spherical)
 
 
 def _by_blocks(

@@ -12,6 +12,9 @@ from torch import Tensor
 
 from laplace_metric.errors import InputError
 
+BLOCK_BYTES = 2**23
+"""Of the gallery, read at once by ``block_proposer``."""
+
 
 @dataclass(frozen=True)
 class Shortlist:
@@ -79,6 +82,55 @@ def matrix_proposer(gallery: Tensor, dtype: torch.dtype) -> Proposer:
         return Shortlist(indices, squared, rounding_slack(centred, distances.reach), m == available)
 
     return propose
+
+
+def block_proposer(gallery: Tensor, dtype: torch.dtype) -> Proposer:
+    """The same without a copy of the gallery: its blocks are read, multiplied and let go.
+
+    Memory O(B m) and a block of ``BLOCK_BYTES``, so that the gallery may be a memory map.
+    """
+    centre = _mean(gallery)
+    step = max(1, BLOCK_BYTES // (gallery.shape[1] * gallery.element_size()))
+
+    def propose(queries: Tensor, m: int, exclude: Tensor | None) -> Shortlist:
+        centred = queries.to(dtype) - centre.to(dtype)
+        best, found = centred.new_empty(len(queries), 0), centred.new_empty(0).long()
+        found, reach = found.expand(len(queries), 0), centred.new_zeros(())
+        for start in range(0, len(gallery), step):
+            points = gallery[start : start + step].to(dtype) - centre.to(dtype)
+            lengths = points.square().sum(1)
+            partial = torch.addmm(lengths, centred, points.T, alpha=-2)
+            _leave_out(partial, exclude, start)
+            best, found = _smallest(best, found, partial, start, m)
+            reach = reach.maximum(lengths.max())
+        squared = best.double() + centred.double().square().sum(1, True)
+        available = len(gallery) - (exclude is not None)
+        slack = rounding_slack(centred, reach.double().sqrt())
+        return Shortlist(found, squared, slack, m == available)
+
+    return propose
+
+
+def _mean(gallery: Tensor) -> Tensor:
+    """Of some thousand rows: a centre near the middle is all that rounding asks for."""
+    stride = max(1, len(gallery) // 4096)
+    return gallery[::stride].double().mean(0)
+
+
+def _leave_out(partial: Tensor, exclude: Tensor | None, start: int) -> None:
+    if exclude is not None:
+        rows = ((exclude >= start) & (exclude < start + partial.shape[1])).nonzero().flatten()
+        partial[rows, exclude[rows] - start] = torch.inf
+
+
+def _smallest(
+    best: Tensor, found: Tensor, partial: Tensor, start: int, m: int
+) -> tuple[Tensor, Tensor]:
+    """The m smallest of those so far and of a block that begins at ``start``, ascending."""
+    values, places = partial.topk(min(m, partial.shape[1]), dim=1, largest=False)
+    pool, names = torch.cat([best, values], 1), torch.cat([found, places + start], 1)
+    kept, order = pool.topk(min(m, pool.shape[1]), dim=1, largest=False)
+    return kept, names.gather(1, order)
 
 
 def faiss_proposer(gallery: Tensor) -> Proposer:

@@ -1,0 +1,142 @@
+"""What held-out labelled queries teach an index: probabilities, thresholds, who is unknown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from laplace_metric.errors import InputError
+from laplace_metric.evaluation import Reliability, expected_calibration_error
+from laplace_metric.matching.conformal import lowest_typical, p_values
+from laplace_metric.matching.evidence import Evidence
+from laplace_metric.matching.hits import Hits
+from laplace_metric.matching.probability import MatchProbability, fit_match_probability
+from laplace_metric.matching.thresholds import Threshold, threshold_for
+
+KNOWN = 20
+"""Held-out queries with a match in the index that a conformal test needs at the very least."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Queries whose neighbours' labels are known.
+
+    Parameters
+    ----------
+    hits : Hits
+        Of [Q, depth] neighbours.
+    match : Tensor [Q, depth]
+        Whether their labels agree with the query's.
+    known : Tensor [Q]
+        Whether any item of the index has the query's label.
+    """
+
+    hits: Hits
+    match: Tensor
+    known: Tensor
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Match probability of one half of the held-out queries; the other half keeps it honest.
+
+    Parameters
+    ----------
+    matcher : MatchProbability
+    k : int
+        Neighbours whose pairs it learnt from, and among which the best decides on "unknown".
+    depth : int
+        Neighbours that retrieval sets choose from.
+    n_items : int
+        Of the index when it was calibrated.
+    logit : Tensor [n, k]
+        Scores of the pairs of the second half, and whether they are a ``match`` [n, k].
+    known : Tensor [n]
+        Whether the index has the label of each of those queries.
+    nearest_match : Tensor [n]
+        The best score among the true matches of each; -inf where none is among ``depth``.
+    """
+
+    matcher: MatchProbability
+    k: int
+    depth: int
+    n_items: int
+    logit: Tensor
+    match: Tensor
+    known: Tensor
+    nearest_match: Tensor
+
+    @property
+    def probability(self) -> Tensor:
+        """Of the pairs [n, k] of the second half."""
+        return self.matcher(self.logit)
+
+    def threshold_for(
+        self,
+        *,
+        precision: float | None = None,
+        recall: float | None = None,
+        confidence: float = 0.95,
+    ) -> Threshold:
+        """Which probability of the nearest neighbour to accept; see ``matching.threshold_for``.
+
+        Queries without a match in the index count as errors once they are accepted, in the share
+        in which they were among the held-out queries.
+        """
+        p, correct = self.probability[:, 0], self.match[:, 0]
+        return threshold_for(p, correct, precision=precision, recall=recall, confidence=confidence)
+
+    def reliability(self, bins: int = 10) -> Reliability:
+        """Of the nearest neighbour's probability, on the second half."""
+        return expected_calibration_error(self.probability[:, 0], self.match[:, 0], bins)
+
+    def p_value(self, logit: Tensor) -> Tensor:
+        """Of "the query has a match in the index" [Q], from the scores [Q, >= k] of its hits."""
+        best = self.logit[self.known].amax(1)
+        return p_values(best, logit[:, : self.k].amax(1).to(best))
+
+    def least_score(self, alpha: float) -> float:
+        """Items with at least this score are a set that holds a true match.
+
+        Raises
+        ------
+        InputError
+            If more than a share ``alpha`` of the held-out queries has no match among ``depth``.
+        """
+        held_out = self.nearest_match[self.known]
+        least = lowest_typical(held_out, alpha)
+        if least == -torch.inf:
+            missed = float((held_out == -torch.inf).double().mean())
+            raise InputError(
+                f"alpha={alpha:g}: {missed:.1%} of the {len(held_out)} held-out queries have no "
+                f"match among their {self.depth} nearest items. Ask for a larger alpha, or "
+                "calibrate with a larger depth or more queries."
+            )
+        return least
+
+
+def calibrated(judged: Judged, k: int, n_items: int, generator: torch.Generator) -> Calibration:
+    """Split the queries in two and learn from each half.
+
+    Raises
+    ------
+    InputError
+        For too few queries, all pairs matching or none.
+    """
+    order = torch.randperm(len(judged.match), generator=generator, device=generator.device)
+    first, second = order.to(judged.match.device).tensor_split(2)
+    n_known = int(judged.known[second].sum())
+    if n_known < KNOWN:
+        raise InputError(
+            f"{n_known} of {len(second)} queries kept for conformal tests have a match in the "
+            f"index: at least {KNOWN} are needed. Pass more queries of labels that it holds."
+        )
+    evidence = Evidence.of(judged.hits)
+    matcher = fit_match_probability(evidence.take(first, k), judged.match[first, :k])
+    logit, match = matcher.logit(evidence)[second], judged.match[second]
+    nearest = logit.masked_fill(~match, -torch.inf).amax(1)
+    depth = match.shape[1]
+    scores = logit[:, :k], match[:, :k], judged.known[second], nearest
+    return Calibration(matcher, k, depth, n_items, *scores)

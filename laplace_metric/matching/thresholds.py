@@ -1,0 +1,171 @@
+"""Which probability counts as a match, so that a promise holds with a stated confidence.
+
+A promise is a hypothesis test on held-out queries (Angelopoulos et al. 2021, Learn then Test):
+
+    precision   of n accepted hits s are right; reject "precision <= target" if
+                P(Bin(n, target) >= s) <= delta / J. J = 10 sequences of thresholds, each from its
+                own start towards lower ones, until the first that is not rejected.
+    recall      of n right hits s are accepted; the highest threshold at which
+                P(Bin(n, target) >= s) <= delta. Acceptance only falls: one sequence.
+
+The probability that a threshold does not keep its promise is at most delta = 1 - confidence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from laplace_metric.errors import InputError
+
+Array = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+STARTS = 10
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Accept a nearest neighbour whose match probability is at least ``value``.
+
+    Parameters
+    ----------
+    value : float in [0, 1]
+    quantity : "precision" | "recall"
+        Share of accepted hits that are right; share of right hits that are accepted.
+    target, confidence : float
+        The promise, and the probability with which it holds.
+    estimate, lower : float
+        What held-out queries gave, and its lower confidence bound, at least the target.
+    accepted : float
+        Share of held-out queries whose nearest neighbour is accepted.
+    n : int
+        Held-out queries.
+    """
+
+    value: float
+    quantity: str
+    target: float
+    confidence: float
+    estimate: float
+    lower: float
+    accepted: float
+    n: int
+
+    def __str__(self) -> str:
+        return (
+            f"match if probability >= {self.value:.4f}: {self.quantity} {self.estimate:.1%}, at "
+            f"least {self.lower:.1%} with {self.confidence:.0%} confidence; accepts "
+            f"{self.accepted:.1%} of {self.n} held-out queries"
+        )
+
+
+def threshold_for(
+    probability: Tensor,
+    correct: Tensor,
+    *,
+    precision: float | None = None,
+    recall: float | None = None,
+    confidence: float = 0.95,
+) -> Threshold:
+    """The lowest threshold that keeps ``precision``, or the highest that keeps ``recall``.
+
+    Parameters
+    ----------
+    probability : Tensor [n]
+        Of the nearest neighbour of each held-out query.
+    correct : Tensor [n]
+        Whether it is a match.
+
+    Raises
+    ------
+    InputError
+        Unless one target in (0, 1) is given; if no threshold keeps it, with the best that one does.
+
+    Examples
+    --------
+    >>> import torch
+    >>> p = torch.linspace(0, 1, 1000)
+    >>> print(threshold_for(p, p > 0.5, recall=0.9))
+    match if probability >= 0.5385: recall 92.4%, at least 90.2% with 95% confidence; accepts \
+46.2% of 1000 held-out queries
+    """
+    if (precision is None) == (recall is None):
+        raise InputError("pass either precision= or recall=.")
+    quantity, target = ("precision", precision) if recall is None else ("recall", recall)
+    for name, value in ((quantity, target), ("confidence", confidence)):
+        if not isinstance(value, (int, float)) or not 0 < value < 1:
+            raise InputError(f"{name}={value!r}: pass a number between 0 and 1.")
+    p, right = probability.double().cpu().numpy(), correct.cpu().numpy().astype(bool)
+    find = _precise if recall is None else _complete
+    value, passed, total, level = find(p, right, float(target or 0), 1 - confidence)
+    bound = lower_bound(passed, total, level)
+    estimate, share = passed / total, float((p >= value).mean())
+    return Threshold(
+        value, quantity, float(target or 0), confidence, estimate, bound, share, len(p)
+    )
+
+
+def lower_bound(successes: int, n: int, delta: float) -> float:
+    """Clopper & Pearson's: ``P(Bin(n, bound) >= successes) = delta``."""
+    from scipy.stats import beta
+
+    return 0.0 if successes == 0 else float(beta.ppf(delta, successes, n - successes + 1))
+
+
+Chosen = tuple[float, int, int, float]
+"""Threshold, successes, trials and the level that each test had."""
+
+
+def _precise(p: Array, right: npt.NDArray[np.bool_], target: float, delta: float) -> Chosen:
+    values, accepted, good = _accepted(p, right)
+    kept = _rejected(good, accepted, target, delta / STARTS)
+    starts = np.unique(np.linspace(0, len(values), STARTS, endpoint=False).astype(int))
+    at = max(int(s) + _run(kept[s:]) for s in starts if kept[s]) - 1 if kept[starts].any() else -1
+    if at < 0:
+        raise InputError(_unreachable("precision", target, good, accepted, delta / STARTS))
+    return float(values[at]), int(good[at]), int(accepted[at]), delta / STARTS
+
+
+def _complete(p: Array, right: npt.NDArray[np.bool_], target: float, delta: float) -> Chosen:
+    own = np.sort(p[right])
+    values, first = np.unique(own, return_index=True)
+    good, total = len(own) - first, np.full(len(first), len(own))
+    kept = _rejected(good, total, target, delta)
+    steps = _run(kept)
+    if steps == 0:
+        raise InputError(_unreachable("recall", target, good, total, delta))
+    return float(values[steps - 1]), int(good[steps - 1]), len(own), delta
+
+
+def _accepted(p: Array, right: npt.NDArray[np.bool_]) -> tuple[Array, Counts, Counts]:
+    """Thresholds from high to low, how many hits each accepts, and how many of them are right."""
+    order = np.argsort(-p, kind="stable")
+    ordered = p[order]
+    last = np.append(np.flatnonzero(np.diff(ordered)), len(p) - 1)  # of each group of ties
+    return ordered[last], last + 1, np.cumsum(right[order])[last]
+
+
+def _rejected(successes: Counts, n: Counts, target: float, level: float) -> npt.NDArray[np.bool_]:
+    from scipy.stats import binom
+
+    return np.asarray(binom.sf(successes - 1, n, target) <= level)
+
+
+def _run(kept: npt.NDArray[np.bool_]) -> int:
+    """Length of the run of true values at the beginning."""
+    return len(kept) if kept.all() else int(np.argmin(kept))
+
+
+def _unreachable(name: str, target: float, good: Counts, n: Counts, level: float) -> str:
+    best = max(
+        (lower_bound(int(s), int(t), level) for s, t in zip(good, n, strict=True)), default=0.0
+    )
+    needed = int(np.ceil(np.log(level) / np.log(target)))
+    return (
+        f"{name}={target:g} cannot be promised: the best lower bound of these queries is "
+        f"{best:.3f}. Ask for less, or calibrate on more queries ({needed} accepted ones without "
+        "an error would be enough)."
+    )

@@ -1,0 +1,127 @@
+"""Ids and labels of items: whole numbers or strings, one for each, kept in that type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from laplace_metric.errors import InputError
+
+Values = npt.NDArray[Any]
+"""[N] int64, or objects that are strings."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One whole number or one string an item.
+
+    Examples
+    --------
+    >>> Column.of("labels", ["cat", "dog", "cat"]).codes_of(["dog", "bird"]).tolist()
+    [1, -1]
+    """
+
+    values: Values
+
+    @classmethod
+    def of(cls, name: str, values: Any, length: int | None = None) -> Column:
+        """Checked; ``InputError`` unless each entry is a whole number or each a string."""
+        array = _array(name, values)
+        if length is not None and len(array) != length:
+            raise InputError(
+                f"{name} has {len(array)} entries for {length} items: pass one for each."
+            )
+        return cls(array)
+
+    @property
+    def words(self) -> bool:
+        """Whether the entries are strings."""
+        return self.values.dtype == object
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, index: Any) -> Column:
+        """The entries at ``index``, in its shape."""
+        return Column(self.values[index])
+
+    def joined(self, name: str, other: Column) -> Column:
+        """With those of ``other`` behind; ``InputError`` if one has numbers and one strings."""
+        if self.words != other.words:
+            kinds = ["strings" if c.words else "numbers" for c in (self, other)]
+            raise InputError(f"{name} are {kinds[0]} in the index and {kinds[1]} here.")
+        return Column(np.concatenate([self.values, other.values]))
+
+    def duplicates(self) -> list[Any]:
+        """Entries that stand more than once."""
+        unique, counts = np.unique(self.values.astype(str), return_counts=True)
+        return list(unique[counts > 1])
+
+    def codes_of(self, values: Any) -> npt.NDArray[np.int64]:
+        """First position of each value among the sorted unique entries; -1 where it is none."""
+        own, asked = np.unique(self.sortable), Column.of("values", values)
+        if asked.words != self.words:
+            return np.full(len(asked), -1)
+        place = np.searchsorted(own, asked.sortable).clip(max=len(own) - 1)
+        return np.where(own[place] == asked.sortable, place, -1)
+
+    @property
+    def sortable(self) -> Values:
+        """The values in a type that NumPy sorts fast."""
+        return self.values.astype(str) if self.words else self.values
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        """As tensors: numbers, or the bytes of all strings and where each ends."""
+        if not self.words:
+            return {name: torch.from_numpy(self.values)}
+        encoded = [value.encode() for value in self.values]
+        ends = np.cumsum([len(e) for e in encoded], dtype=np.int64)
+        text = np.frombuffer(b"".join(encoded), dtype=np.uint8).copy()
+        return {f"{name}.text": torch.from_numpy(text), f"{name}.ends": torch.from_numpy(ends)}
+
+    @classmethod
+    def from_tensors(cls, name: str, tensors: dict[str, Tensor]) -> Column | None:
+        """What ``tensors`` wrote; None if there is nothing of that name."""
+        if name in tensors:
+            return cls(tensors[name].numpy())
+        if f"{name}.text" not in tensors:
+            return None
+        text = tensors[f"{name}.text"].numpy().tobytes()
+        ends = tensors[f"{name}.ends"].tolist()
+        starts = [0, *ends[:-1]]
+        return cls(_strings([text[a:b].decode() for a, b in zip(starts, ends, strict=True)]))
+
+
+def _array(name: str, values: Any) -> Values:
+    if isinstance(values, Tensor):
+        values = values.detach().cpu().numpy()
+    array = values if isinstance(values, np.ndarray) else _listed(name, values)
+    if array.ndim != 1:
+        raise InputError(f"{name} has shape {array.shape}: pass one entry for each item.")
+    if array.dtype.kind in "iu":
+        return array.astype(np.int64)
+    if array.dtype.kind == "U" or all(isinstance(value, str) for value in array):
+        return _strings([str(value) for value in array])
+    raise InputError(f"{name} are {array.dtype}: pass whole numbers or strings, one for each item.")
+
+
+def _listed(name: str, values: Any) -> Values:
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise InputError(f"{name} is a {type(values).__name__}: pass a list or an array.")
+    return np.asarray(values) if not _any_strings(values) else _strings(list(values))
+
+
+def _any_strings(values: Sequence[Any]) -> bool:
+    return bool(len(values)) and any(isinstance(value, str) for value in values)
+
+
+def _strings(values: list[Any]) -> Values:
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array

@@ -1,0 +1,146 @@
+"""Approximate search by FAISS: an inverted file or a graph, on its GPUs where it has any."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from laplace_metric.errors import FileFormatError, InputError, MissingPackageError
+from laplace_metric.search.engines.protocol import HNSW, IVF, Engine, Found
+
+VECTORS_PER_LIST = 39
+"""That FAISS wants to train on."""
+
+
+class FaissEngine(Engine):
+    """A FAISS index over vectors [N, d] in float32.
+
+    Positions are rows of the vectors; ``keys`` [N], ascending, are what FAISS calls them, so that
+    removing items leaves the others where they are in its lists.
+    """
+
+    file = "engine.faiss"
+
+    def __init__(self, index: Any, keys: npt.NDArray[np.int64], kind: IVF | HNSW) -> None:
+        self.index, self.keys, self.kind = index, keys, kind
+
+    @classmethod
+    def build(cls, vectors: Tensor, kind: IVF | HNSW) -> FaissEngine:
+        """Train and fill one."""
+        faiss, data = require_faiss(), _floats(vectors)
+        index = _ivf(faiss, data, kind) if isinstance(kind, IVF) else _hnsw(faiss, data, kind)
+        return cls(_on_gpus(faiss, index, kind), np.arange(len(data)), kind)
+
+    def search(self, queries: Tensor, k: int) -> Found:
+        squared, keys = self.index.search(_floats(queries), k)
+        positions = np.where(keys < 0, -1, np.searchsorted(self.keys, keys))
+        squared = np.where(keys < 0, np.inf, squared)
+        return Found(
+            torch.as_tensor(positions, device=queries.device),
+            torch.as_tensor(squared, dtype=queries.dtype, device=queries.device),
+        )
+
+    def changed(self, vectors: Tensor, kept: Tensor | None) -> FaissEngine:
+        if kept is None:
+            new = _floats(vectors[len(self.keys) :])
+            keys = np.arange(len(new)) + (int(self.keys[-1]) + 1)
+            _add(self.index, new, keys)
+            self.keys = np.concatenate([self.keys, keys])
+            return self
+        if isinstance(self.kind, HNSW):
+            return FaissEngine.build(vectors, self.kind)
+        rows = kept.cpu().numpy()
+        self.index.remove_ids(np.delete(self.keys, rows))
+        self.keys = self.keys[rows]
+        return self
+
+    def write(self, path: Path) -> None:
+        faiss = require_faiss()
+        index = faiss.index_gpu_to_cpu(self.index) if _n_gpus(faiss, self.kind) else self.index
+        faiss.write_index(index, str(path))
+
+    @classmethod
+    def read(cls, path: Path, keys: Tensor, kind: IVF | HNSW, *, mapped: bool) -> FaissEngine:
+        """What ``write`` wrote; ``mapped`` leaves the lists of an inverted file on disk."""
+        faiss = require_faiss()
+        flags = faiss.IO_FLAG_MMAP if mapped and isinstance(kind, IVF) else 0
+        try:
+            index = faiss.read_index(str(path), flags)
+        except RuntimeError as error:
+            raise FileFormatError(f"{path} is not a FAISS index: {error}.") from error
+        if index.ntotal != len(keys):
+            raise FileFormatError(f"{path} holds {index.ntotal} vectors, the index {len(keys)}.")
+        index = index if mapped else _on_gpus(faiss, index, kind)
+        engine = cls(index, keys.numpy(), kind)
+        engine.mapped = mapped
+        engine._set_effort()
+        return engine
+
+    def _set_effort(self) -> None:
+        if isinstance(self.kind, IVF):
+            self.index.nprobe = _probes(self.kind, self.index.nlist)
+        else:
+            self.index.hnsw.efSearch = self.kind.ef
+
+
+def require_faiss() -> Any:
+    """The module, or ``MissingPackageError``."""
+    if importlib.util.find_spec("faiss") is None:
+        needed = "an approximate engine (Flat, the default, works without)"
+        raise MissingPackageError("faiss", needed, "pip install faiss-cpu")
+    import faiss
+
+    return faiss
+
+
+def _floats(vectors: Tensor) -> npt.NDArray[np.float32]:
+    return np.ascontiguousarray(vectors.detach().cpu().numpy(), dtype=np.float32)
+
+
+def _ivf(faiss: Any, data: npt.NDArray[np.float32], kind: IVF) -> Any:
+    n, d = data.shape
+    most = max(1, n // VECTORS_PER_LIST)
+    lists = min(most, round(4 * math.sqrt(n))) if kind.lists is None else kind.lists
+    if not 1 <= lists <= n:
+        raise InputError(f"IVF(lists={lists}) for {n} items: pass 1 to {n}, or None.")
+    index = faiss.IndexIVFFlat(faiss.IndexFlatL2(d), d, lists)
+    index.cp.min_points_per_centroid = min(VECTORS_PER_LIST, n // lists)
+    index.train(data)
+    _add(index, data, np.arange(n))
+    index.nprobe = _probes(kind, lists)
+    return index
+
+
+def _probes(kind: IVF, lists: int) -> int:
+    return min(lists, max(8, lists // 8)) if kind.probes is None else min(lists, kind.probes)
+
+
+def _hnsw(faiss: Any, data: npt.NDArray[np.float32], kind: HNSW) -> Any:
+    index = faiss.IndexHNSWFlat(data.shape[1], kind.links)
+    index.hnsw.efSearch = kind.ef
+    index.add(data)
+    return index
+
+
+def _add(index: Any, data: npt.NDArray[np.float32], keys: npt.NDArray[np.int64]) -> None:
+    """A graph has no keys of its own: they are its positions."""
+    if hasattr(index, "hnsw"):
+        index.add(data)
+    else:
+        index.add_with_ids(data, keys)
+
+
+def _n_gpus(faiss: Any, kind: IVF | HNSW) -> int:
+    """GPUs that FAISS can use for this kind; it has no graph there."""
+    return faiss.get_num_gpus() if isinstance(kind, IVF) else 0
+
+
+def _on_gpus(faiss: Any, index: Any, kind: IVF | HNSW) -> Any:
+    return faiss.index_cpu_to_all_gpus(index) if _n_gpus(faiss, kind) else index

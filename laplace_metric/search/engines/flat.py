@@ -1,0 +1,57 @@
+"""Exact search over vectors that are only read: fast shortlists, near ties settled in float64."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from laplace_metric.neighbours.proposers import (
+    Proposer,
+    block_proposer,
+    faiss_fits,
+    faiss_proposer,
+    require_faiss,
+)
+from laplace_metric.neighbours.stages import SPARE, exact_stage, run_stages, shortlist_stage
+from laplace_metric.search.engines.protocol import Engine, Flat, Found
+
+
+class FlatEngine(Engine):
+    """Over vectors [N, d], which may be a memory map.
+
+    Parameters
+    ----------
+    mapped : bool
+        Read the vectors block by block, so that no second copy is made.
+    """
+
+    def __init__(self, vectors: Tensor, kind: Flat, *, mapped: bool = False) -> None:
+        if kind.faiss:
+            require_faiss(vectors)
+        self.vectors, self.kind, self.mapped = vectors, kind, mapped
+
+    def search(self, queries: Tensor, k: int) -> Found:
+        stages = (
+            lambda: shortlist_stage(self.vectors, k, self._fast),
+            lambda: shortlist_stage(self.vectors, k, self._careful),
+            lambda: exact_stage(self.vectors, k),
+        )
+        row_bytes = 8 * (k + SPARE) * self.vectors.shape[1]
+        positions, distances = run_stages(queries, None, k, row_bytes, stages)
+        return Found(positions, distances.square().to(queries.dtype))
+
+    def changed(self, vectors: Tensor, kept: Tensor | None) -> FlatEngine:
+        return FlatEngine(vectors, self.kind)
+
+    @cached_property
+    def _fast(self) -> Proposer:
+        wanted = self.kind.faiss is not False and not self.mapped
+        if wanted and faiss_fits(self.vectors):
+            return faiss_proposer(self.vectors)
+        return block_proposer(self.vectors, self.vectors.dtype)
+
+    @cached_property
+    def _careful(self) -> Proposer:
+        return block_proposer(self.vectors, torch.float64)

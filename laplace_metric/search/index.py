@@ -1,0 +1,324 @@
+"""``Index``: a gallery of uncertain embeddings that says which of its items are a match."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from laplace_metric.contract import check_count
+from laplace_metric.errors import (
+    InputError,
+    LabelError,
+    NotFittedError,
+    StaleCalibrationWarning,
+)
+from laplace_metric.matching import Calibration, credible_radius
+from laplace_metric.matching.calibration import Judged, calibrated
+from laplace_metric.matching.conformal import check_alpha
+from laplace_metric.matching.evidence import Evidence
+from laplace_metric.matching.hits import Hits
+from laplace_metric.search import storage
+from laplace_metric.search.encoding import Encoded, Encoder
+from laplace_metric.search.engines import Engine, Kind, build, kind_of
+from laplace_metric.search.items import Items
+from laplace_metric.search.pair_distances import PairDistances
+from laplace_metric.search.ranking import check_ranking, nearest, vectors_of
+from laplace_metric.search.result import SearchResult
+from laplace_metric.search.sets import RetrievalSets
+
+if TYPE_CHECKING:
+    from laplace_metric.embedder import LaplaceEmbedder
+
+GROWTH = 0.1
+"""A calibration is stale once the index has changed by more than this share of its items."""
+
+
+class Index:
+    """Items to search among; made by ``LaplaceEmbedder.index``.
+
+    Parameters
+    ----------
+    embedder : LaplaceEmbedder
+    items : Items
+    kind : Flat | IVF | HNSW
+    rank_by : "mean" | "expected" | "shared"
+    engine : Engine or None
+        None builds it.
+    calibration : Calibration or None
+
+    Examples
+    --------
+    >>> from laplace_metric import LaplaceEmbedder
+    >>> g = torch.Generator().manual_seed(0)
+    >>> y = torch.arange(400) % 8
+    >>> x = torch.nn.functional.one_hot(y, 8) + 0.6 * torch.randn(400, 8, generator=g)
+    >>> embedder = LaplaceEmbedder.from_embeddings(x[:100], y[:100])
+    >>> index = embedder.index(x[:200], y[:200])
+    >>> index.search(x[200:203], k=5).labels.shape
+    (3, 5)
+    >>> calibration = index.calibrate(x[200:], y[200:])
+    >>> result = index.search(x[:3], k=5)
+    >>> result.match_probability.shape, result.unknown.shape
+    (torch.Size([3, 5]), torch.Size([3]))
+    """
+
+    def __init__(
+        self,
+        embedder: LaplaceEmbedder,
+        items: Items,
+        kind: Kind,
+        rank_by: str,
+        engine: Engine | None = None,
+        calibration: Calibration | None = None,
+    ) -> None:
+        self.embedder, self.items, self.kind = embedder, items, kind
+        self.rank_by, self.calibration = check_ranking(rank_by), calibration
+        self._pairs = PairDistances(embedder.fitted_, spherical=embedder.spherical)
+        self._encoder = Encoder(embedder, self._pairs.words)
+        self.engine = build(self._vectors, kind) if engine is None else engine
+
+    @classmethod
+    def build(
+        cls,
+        embedder: LaplaceEmbedder,
+        gallery: Any,
+        labels: Any = None,
+        ids: Any = None,
+        *,
+        engine: str | Kind = "flat",
+        rank_by: str = "mean",
+        progress: bool = True,
+    ) -> Index:
+        """See ``LaplaceEmbedder.index``."""
+        kind, rank_by = kind_of(engine), check_ranking(rank_by)
+        words = PairDistances(embedder.fitted_, spherical=embedder.spherical).words
+        encoded, found = Encoder(embedder, words).all("gallery", gallery, progress=progress)
+        return cls(embedder, Items.of(encoded, found, labels, ids), kind, rank_by)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def ids(self) -> np.ndarray[Any, Any]:
+        """Of all items [N], in the order in which they were added."""
+        return self.items.ids.values
+
+    @property
+    def labels(self) -> np.ndarray[Any, Any] | None:
+        """Of all items [N], if they have any."""
+        return None if self.items.labels is None else self.items.labels.values
+
+    def search(
+        self, queries: Any, k: int = 10, *, alpha: float = 0.05, progress: bool = False
+    ) -> SearchResult:
+        """The k nearest items of each query.
+
+        Parameters
+        ----------
+        queries : one batch of inputs (an array, a list of texts, a mapping) or a loader
+        k : int
+        alpha : float
+            Share of queries with a match in the index that may be called ``unknown``.
+
+        Raises
+        ------
+        InputError
+            For a k above the number of items.
+
+        Warns
+        -----
+        StaleCalibrationWarning
+            If the index has changed by more than a tenth since it was calibrated.
+        """
+        check_alpha(alpha)
+        hits = self._hits(self._encoder.all("queries", queries, progress=progress)[0], k)
+        judged: dict[str, Any] = {"match_probability": None, "p_value": None}
+        if self.calibration is not None:
+            logit = self._fresh(self.calibration).matcher.logit(Evidence.of(hits))
+            judged["match_probability"] = self.calibration.matcher(logit)
+            judged["p_value"] = self.calibration.p_value(logit)
+        return SearchResult.of(hits, self.items.ids, self.items.labels, alpha=alpha, **judged)
+
+    def calibrate(
+        self,
+        queries: Any,
+        labels: Any = None,
+        k: int = 10,
+        *,
+        depth: int = 50,
+        generator: torch.Generator | None = None,
+        progress: bool = False,
+    ) -> Calibration:
+        """Learn from held-out labelled queries what a match looks like; kept as ``calibration``.
+
+        They should be as the queries to come: not seen in training nor in the fit, not items of
+        the index, of classes that training did not see if those to come are, and with as many
+        queries without a match as are to come. One half teaches the probability, the other half
+        the thresholds and conformal tests, which need to be independent of it.
+
+        Parameters
+        ----------
+        queries : as for ``search``
+        labels : [Q] whole numbers or strings, as those of the index; or from the loader
+        k : int
+            Neighbours whose pairs count.
+        depth : int
+            Neighbours that retrieval sets may choose from.
+        generator : torch.Generator or None
+            Splits the queries; None: one with a fixed seed.
+
+        Raises
+        ------
+        LabelError, InputError
+            For an index or queries without labels, too few queries, all pairs matching or none.
+        """
+        judged = self.judge(queries, labels, max(k, depth), progress=progress)
+        source = torch.Generator().manual_seed(0) if generator is None else generator
+        self.calibration = calibrated(judged, min(k, len(self)), len(self), source)
+        return self.calibration
+
+    def judge(
+        self, queries: Any, labels: Any = None, k: int = 10, *, progress: bool = False
+    ) -> Judged:
+        """Search for labelled queries and compare their labels with those of what is found."""
+        if self.items.labels is None:
+            raise LabelError("the index has no labels: pass labels= to embedder.index.")
+        encoded, found = self._encoder.all("queries", queries, progress=progress)
+        own = Items.of(encoded, found, labels, None).labels
+        if own is None:
+            raise LabelError("queries have no labels: pass labels=, or a loader that yields them.")
+        hits = self._hits(encoded, min(k, len(self)))
+        theirs = self.items.labels.values[hits.positions.clamp(min=0).cpu().numpy()]
+        match = torch.from_numpy(np.asarray(own.values[:, None] == theirs, dtype=bool))
+        match = match.to(hits.positions.device) & (hits.positions >= 0)
+        known = torch.from_numpy(self.items.labels.codes_of(own.values) >= 0)
+        return Judged(hits, match, known.to(match.device))
+
+    def retrieval_sets(
+        self, queries: Any, alpha: float = 0.1, *, progress: bool = False
+    ) -> RetrievalSets:
+        """Sets that hold a true match with probability 1 - alpha or more, if there is one.
+
+        Split conformal prediction, valid if these queries are exchangeable with the held-out ones:
+        see ``matching.conformal``. An item is in the set if its score is among the scores that
+        true matches have.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``calibrate``.
+        InputError
+            If too many held-out queries had no match among their ``depth`` nearest items.
+        """
+        if self.calibration is None:
+            raise NotFittedError("this index is not calibrated: call index.calibrate(...) first.")
+        least = self._fresh(self.calibration).least_score(alpha)
+        encoded, _ = self._encoder.all("queries", queries, progress=progress)
+        hits = self._hits(encoded, min(self.calibration.depth, len(self)))
+        members = self.calibration.matcher.logit(Evidence.of(hits)) >= least
+        return RetrievalSets(hits.positions, members, self.items.ids)
+
+    def credible_sets(
+        self, queries: Any, probability: float = 0.95, *, depth: int = 50, progress: bool = False
+    ) -> RetrievalSets:
+        """The items that lie in the credible cap of each query's own posterior.
+
+        Kirchhof et al. 2023, section 5.3: see ``matching.credible``. It promises nothing about
+        labels.
+
+        Raises
+        ------
+        InputError
+            If embeddings are no directions, or for a probability outside [0, 1].
+        """
+        if not self.embedder.spherical:
+            raise InputError("credible_sets needs embeddings on the sphere: distance='arccos'.")
+        encoded, _ = self._encoder.all("queries", queries, progress=progress)
+        found = self._hits(encoded, min(depth, len(self)))
+        radius = credible_radius(encoded.trace, encoded.mean.shape[1], probability)
+        members = found.distance <= radius[:, None]
+        return RetrievalSets(found.positions, members, self.items.ids)
+
+    def add(
+        self, gallery: Any, labels: Any = None, ids: Any = None, *, progress: bool = False
+    ) -> None:
+        """Add items behind the others; O(N) a call, so add many at once.
+
+        Raises
+        ------
+        InputError, LabelError
+            For ids that are there already, labels of another kind; nothing is added then.
+        """
+        encoded, found = self._encoder.all("gallery", gallery, progress=progress)
+        numbers = self.items.ids
+        first = 0 if numbers.words else int(numbers.values.max()) + 1
+        self._change(self.items.joined(Items.of(encoded, found, labels, ids, first)), None)
+
+    def remove(self, ids: Any) -> None:
+        """Remove items by their ids; O(N) a call.
+
+        Raises
+        ------
+        InputError
+            For ids that are not there, or if nothing would be left; nothing is removed then.
+        """
+        kept = torch.ones(len(self), dtype=torch.bool)
+        kept[self.items.rows_of(ids)] = False
+        if not bool(kept.any()):
+            raise InputError("ids name every item: an index cannot be empty.")
+        rows = kept.nonzero().flatten()
+        self._change(self.items.take(rows), rows)
+
+    def save(self, path: str | Path) -> None:
+        """Write everything but the embedder to folder ``path``: safetensors, JSON, atomic."""
+        storage.save(Path(path), self)
+
+    @classmethod
+    def load(cls, path: str | Path, embedder: LaplaceEmbedder, *, mmap: bool = False) -> Index:
+        """Read what ``save`` wrote, for the embedder that it was built with.
+
+        Parameters
+        ----------
+        mmap : bool
+            Leave embeddings on disk and read what a search touches; files are not hashed then,
+            and items can be neither added nor removed.
+
+        Raises
+        ------
+        FileFormatError
+            If the folder is not ours, damaged, or of another embedder.
+        """
+        return storage.load(cls, Path(path), embedder, mmap=mmap)
+
+    def _hits(self, queries: Encoded, k: int) -> Hits:
+        check_count("k", k)
+        if k > len(self):
+            raise InputError(f"k={k}: the index has {len(self)} items.")
+        return nearest(self.engine, queries, self.items.encoded, self._pairs, k, self.rank_by)
+
+    @property
+    def _vectors(self) -> Tensor:
+        spherical = self.embedder.spherical
+        return vectors_of(self.items.encoded, self.rank_by, spherical=spherical)
+
+    def _change(self, items: Items, kept: Tensor | None) -> None:
+        if self.engine.mapped:
+            raise InputError("this index was loaded with mmap=True: load it without to change it.")
+        self.items = items
+        self.engine = self.engine.changed(self._vectors, kept)
+
+    def _fresh(self, calibration: Calibration) -> Calibration:
+        change = abs(len(self) / calibration.n_items - 1)
+        if change > GROWTH:
+            warnings.warn(
+                f"the index was calibrated with {calibration.n_items} items and has {len(self)}: "
+                "probabilities and sets may be off. Calibrate again.",
+                StaleCalibrationWarning,
+                stacklevel=3,
+            )
+        return calibration

@@ -1,0 +1,69 @@
+"""By what neighbours are ranked: what the engine is given, and what is done with its shortlist.
+
+"mean"        distance of the means, as without uncertainty
+"expected"    expected distance of independent embeddings: one more coordinate (``moments``)
+"shared"      expected distance under shared weights: the means' shortlist, ranked again
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from laplace_metric.distances import Distance
+from laplace_metric.errors import UnknownNameError
+from laplace_metric.matching import Hits
+from laplace_metric.search.encoding import Encoded
+from laplace_metric.search.engines import Engine
+from laplace_metric.search.moments import gallery_vectors, query_vectors
+from laplace_metric.search.pair_distances import PairDistances
+
+RANKINGS = ("mean", "expected", "shared")
+SHORTLIST = 4
+"""Times k: neighbours that "shared" ranks again."""
+
+
+def check_ranking(rank_by: str) -> str:
+    """``UnknownNameError`` unless it is one of ``RANKINGS``."""
+    if rank_by not in RANKINGS:
+        raise UnknownNameError("rank_by", rank_by, RANKINGS)
+    return rank_by
+
+
+def vectors_of(items: Encoded, rank_by: str, *, spherical: bool) -> Tensor:
+    """What the engine stores [N, d]."""
+    if rank_by == "expected":
+        return gallery_vectors(items.mean, items.trace, spherical=spherical)
+    return items.mean
+
+
+def nearest(
+    engine: Engine, queries: Encoded, items: Encoded, pairs: PairDistances, k: int, rank_by: str
+) -> Hits:
+    """The k nearest items of each query, and their distances."""
+    if rank_by == "expected":
+        asked = query_vectors(queries.mean, queries.trace, spherical=pairs.spherical)
+    else:
+        asked = queries.mean
+    wanted = min(len(items), SHORTLIST * k) if rank_by == "shared" else k
+    positions = engine.search(asked, wanted).positions.to(queries.mean.device)
+    squared = pairs(queries, items, positions)
+    if rank_by == "shared":
+        positions, squared = _ranked_again(positions, squared, k)
+    return Hits(positions, _distances(queries, items, positions), squared, queries.trace)
+
+
+def _ranked_again(positions: Tensor, squared: Distance, k: int) -> tuple[Tensor, Distance]:
+    order = squared.mean.argsort(dim=1, stable=True)[:, :k]
+    moments = (m.gather(1, order) for m in (squared.mean, squared.variance))
+    return positions.gather(1, order), Distance(*moments)
+
+
+def _distances(queries: Encoded, items: Encoded, positions: Tensor) -> Tensor:
+    """Between the means [Q, k], from their differences; infinite where there is no item."""
+    means = items.mean[positions.clamp(min=0).to(items.mean.device)].to(queries.mean)
+    found = torch.cdist(queries.mean[:, None], means, compute_mode=EXACT).squeeze(1)
+    return found.masked_fill(positions < 0, torch.inf)
+
+
+EXACT = "donot_use_mm_for_euclid_dist"
