@@ -78,7 +78,7 @@ def expected_calibration_error(
         raise InputError(f"confidence lies in {given}. Give values in [0, 1].")
     values = as_rates("correct", correct, own, "confidence")
     edges = torch.arange(bins + 1, dtype=torch.float64, device=own.device) / bins
-    bin_of = torch.bucketize(own, edges[1:-1].to(own.dtype), right=True)
+    bin_of = torch.bucketize(own.contiguous(), edges[1:-1].to(own.dtype), right=True)
     count, conf, acc, ece = _binned(bin_of, own.double(), values, bins)
     adaptive = _adaptive_error(own.double(), values, bins)
     return Reliability(ece, adaptive, edges, conf, acc, count)

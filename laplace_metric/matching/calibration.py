@@ -14,6 +14,7 @@ from laplace_metric.matching.evidence import Evidence
 from laplace_metric.matching.hits import Hits
 from laplace_metric.matching.probability import MatchProbability, fit_match_probability
 from laplace_metric.matching.thresholds import Threshold, threshold_for
+from laplace_metric.matching.typical import Typical, watched
 
 KNOWN = 20
 """Held-out queries with a match in the index that a conformal test needs at the very least."""
@@ -37,6 +38,13 @@ class Judged:
     match: Tensor
     known: Tensor
 
+    def __len__(self) -> int:
+        return len(self.match)
+
+    def take(self, rows: Tensor) -> Judged:
+        """Some queries."""
+        return Judged(self.hits.take(rows), self.match[rows], self.known[rows])
+
 
 @dataclass(frozen=True)
 class Calibration:
@@ -55,6 +63,8 @@ class Calibration:
         Scores of the pairs of the second half, and whether they are a ``match`` [n, k].
     known : Tensor [n]
         Whether the index has the label of each of those queries.
+    typical : Typical
+        The known queries of the first half, and ``typicality`` [n] of the second half among them.
     nearest_match : Tensor [n]
         The best score among the true matches of each; -inf where none is among ``depth``.
     """
@@ -66,7 +76,9 @@ class Calibration:
     logit: Tensor
     match: Tensor
     known: Tensor
+    typicality: Tensor
     nearest_match: Tensor
+    typical: Typical
 
     @property
     def probability(self) -> Tensor:
@@ -92,10 +104,10 @@ class Calibration:
         """Of the nearest neighbour's probability, on the second half."""
         return expected_calibration_error(self.probability[:, 0], self.match[:, 0], bins)
 
-    def p_value(self, logit: Tensor) -> Tensor:
-        """Of "the query has a match in the index" [Q], from the scores [Q, >= k] of its hits."""
-        best = self.logit[self.known].amax(1)
-        return p_values(best, logit[:, : self.k].amax(1).to(best))
+    def p_value(self, hits: Hits, logit: Tensor) -> Tensor:
+        """Of "the query has a match in the index" [Q], from its hits and their scores [Q, >= k]."""
+        seen = self.typical(watched(hits, logit[:, : self.k]))
+        return p_values(self.typicality[self.known], seen.to(self.typicality))
 
     def least_score(self, alpha: float) -> float:
         """Items with at least this score are a set that holds a true match.
@@ -125,18 +137,30 @@ def calibrated(judged: Judged, k: int, n_items: int, generator: torch.Generator)
     InputError
         For too few queries, all pairs matching or none.
     """
-    order = torch.randperm(len(judged.match), generator=generator, device=generator.device)
-    first, second = order.to(judged.match.device).tensor_split(2)
-    n_known = int(judged.known[second].sum())
+    order = torch.randperm(len(judged), generator=generator, device=generator.device)
+    first, second = (judged.take(rows) for rows in order.to(judged.match.device).tensor_split(2))
+    _check(first, second)
+    everything = Evidence.of(first.hits)
+    matcher = fit_match_probability(everything.take(k), first.match[:, :k])
+    logit = matcher.logit(everything)[first.known, :k]
+    typical = Typical.of(watched(first.hits.take(first.known), logit))
+    return _conformal(matcher, typical, second, k, n_items)
+
+
+def _conformal(
+    matcher: MatchProbability, typical: Typical, held_out: Judged, k: int, n_items: int
+) -> Calibration:
+    logit, match = matcher.logit(Evidence.of(held_out.hits)), held_out.match
+    nearest = logit.masked_fill(~match, -torch.inf).amax(1)
+    typicality = typical(watched(held_out.hits, logit[:, :k]))
+    scores = logit[:, :k], match[:, :k], held_out.known, typicality, nearest
+    return Calibration(matcher, k, match.shape[1], n_items, *scores, typical)
+
+
+def _check(*halves: Judged) -> None:
+    n_known = min(int(half.known.sum()) for half in halves)
     if n_known < KNOWN:
         raise InputError(
-            f"{n_known} of {len(second)} queries kept for conformal tests have a match in the "
-            f"index: at least {KNOWN} are needed. Pass more queries of labels that it holds."
+            f"{n_known} queries of one half have a match in the index: at least {KNOWN} are "
+            "needed. Pass more queries of labels that it holds."
         )
-    evidence = Evidence.of(judged.hits)
-    matcher = fit_match_probability(evidence.take(first, k), judged.match[first, :k])
-    logit, match = matcher.logit(evidence)[second], judged.match[second]
-    nearest = logit.masked_fill(~match, -torch.inf).amax(1)
-    depth = match.shape[1]
-    scores = logit[:, :k], match[:, :k], judged.known[second], nearest
-    return Calibration(matcher, k, depth, n_items, *scores)

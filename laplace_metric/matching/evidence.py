@@ -9,9 +9,9 @@ from torch import Tensor
 
 from laplace_metric.matching.hits import Hits
 
-NAMES = ("distance", "spread", "uncertainty")
-KINDS: dict[str, tuple[str, ...]] = {"distance": NAMES[:1], "all": NAMES}
-"""What a probability may look at: the distance alone, as without a posterior, or everything."""
+NAMES = ("distance", "spread", "uncertainty", "rank")
+KINDS: dict[str, list[int]] = {"distance": [0, 3], "all": [0, 1, 2, 3]}
+"""What a probability may look at: distance and rank, as without a posterior, or everything."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Evidence:
 
     Parameters
     ----------
-    values : Tensor [Q, k, 3], float64
-        The distance of the means, the logarithms of its standard deviation and of the query's
-        uncertainty; -inf where a posterior is certain.
+    values : Tensor [Q, k, 4], float64
+        The distance of the means; the logarithms of its standard deviation, of the query's
+        uncertainty and of the neighbour's rank. -inf where a posterior is certain.
     there : Tensor [Q, k]
         Whether there is a neighbour.
     """
@@ -33,16 +33,13 @@ class Evidence:
     @classmethod
     def of(cls, hits: Hits) -> Evidence:
         """Of everything that was found."""
-        there = hits.positions >= 0
         wide = hits.trace[:, None].expand_as(hits.distance)
-        columns = [hits.distance, hits.distance_sd.log(), wide.log()]
+        rank = torch.arange(1, hits.distance.shape[1] + 1, device=wide.device).expand_as(wide)
+        columns = [hits.distance, hits.distance_sd.log(), wide.log(), rank.log()]
         values = torch.stack([column.double() for column in columns], -1)
+        there = hits.positions >= 0
         return cls(torch.where(there[..., None], values, 0.0), there)
 
-    def take(self, rows: Tensor, k: int) -> Evidence:
-        """Some queries and their k nearest neighbours."""
-        return Evidence(self.values[rows, :k], self.there[rows, :k])
-
-    def seen_as(self, kind: str, floor: Tensor) -> Tensor:
-        """[Q, k, F] of one of ``KINDS``, no value below its ``floor`` [3]."""
-        return self.values.maximum(floor.to(self.values))[..., : len(KINDS[kind])]
+    def take(self, k: int) -> Evidence:
+        """Of the k nearest neighbours."""
+        return Evidence(self.values[:, :k], self.there[:, :k])

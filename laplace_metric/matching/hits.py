@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,7 +42,7 @@ class Hits:
         spread = self.squared.standard_deviation / (2 * self.squared.mean.sqrt())
         return spread.nan_to_num(posinf=torch.inf)
 
-    def take(self, rank: Any) -> Hits:
-        """Columns ``rank`` of the neighbours."""
-        squared = Distance(self.squared.mean[:, rank], self.squared.variance[:, rank])
-        return Hits(self.positions[:, rank], self.distance[:, rank], squared, self.trace)
+    def take(self, rows: Tensor) -> Hits:
+        """Those of some queries."""
+        squared = Distance(self.squared.mean[rows], self.squared.variance[rows])
+        return Hits(self.positions[rows], self.distance[rows], squared, self.trace[rows])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from itertools import product
 
@@ -13,42 +12,34 @@ from torch import Tensor
 
 from laplace_metric.errors import InputError
 from laplace_metric.matching.evidence import KINDS, Evidence
-from laplace_metric.matching.maps import MAPS, WEAK, Array, Map
+from laplace_metric.matching.maps import MAPS, Array, Map
+from laplace_metric.matching.score import Score, fit_score
 
 FOLDS = 5
-FLOOR = 1e-3
-"""Of the median of a spread: below, a pair counts as that certain."""
 
 
 @dataclass(frozen=True)
 class MatchProbability:
-    """``p = map(w . evidence + c)``.
+    """``p = map(score(evidence))``.
 
     Parameters
     ----------
     kind : "distance" | "all"
         The evidence that it looks at.
-    weights : Tensor [F]
-        w, and ``offset`` c.
-    floor : Tensor [3]
-        Of the evidence.
+    score : Score
     map : Map
     losses : dict of "evidence, map" to (log loss, standard error)
         Cross-validated, of every candidate; the smallest was chosen.
     """
 
     kind: str
-    weights: Tensor
-    offset: float
-    floor: Tensor
+    score: Score
     map: Map
     losses: dict[str, tuple[float, float]]
 
     def logit(self, evidence: Evidence) -> Tensor:
         """The score of each pair [Q, k], larger for a match; -inf where there is no neighbour."""
-        seen = evidence.seen_as(self.kind, self.floor)
-        score = seen @ self.weights.to(seen) + self.offset
-        return score.masked_fill(~evidence.there, -torch.inf)
+        return self.score(evidence.values).masked_fill(~evidence.there, -torch.inf)
 
     def __call__(self, logit: Tensor) -> Tensor:
         """[Q, k] in [0, 1] of such scores; 0 where there is no neighbour."""
@@ -77,27 +68,21 @@ def fit_match_probability(evidence: Evidence, match: Tensor) -> MatchProbability
         For fewer than ten queries, or if all pairs match, or none.
     """
     there = evidence.there
-    floor = _floor(evidence)
     y = match[there].double().cpu().numpy()
-    groups = torch.arange(len(match))[:, None].expand_as(match)[there.cpu()].numpy()
     _check(len(match), y)
-    seen = {kind: evidence.seen_as(kind, floor)[there].cpu().numpy() for kind in KINDS}
+    groups = torch.arange(len(match))[:, None].expand_as(match)[there.cpu()].numpy()
+    x = evidence.values[there].cpu().numpy()
     losses = {
-        f"{kind}, {name}": _cross_validated(seen[kind], y, groups, name)
+        f"{kind}, {name}": _cross_validated(x, y, groups, kind, name)
         for kind, name in product(KINDS, MAPS)
     }
     kind, name = min(losses, key=lambda key: losses[key][0]).split(", ")
-    weights, offset = _score(seen[kind], y)
-    fitted = MAPS[name](seen[kind] @ weights + offset, y)
-    return MatchProbability(kind, torch.from_numpy(weights), offset, floor, fitted, losses)
+    return MatchProbability(kind, *_fitted(x, y, kind, name), losses)
 
 
-def _floor(evidence: Evidence) -> Tensor:
-    values = evidence.values[evidence.there]
-    middle = values.median(0).values
-    floor = middle + float(np.log(FLOOR))
-    floor[0] = 0.0  # a distance needs none
-    return floor.nan_to_num(neginf=0.0).cpu()
+def _fitted(x: Array, y: Array, kind: str, name: str) -> tuple[Score, Map]:
+    score = fit_score(x, y, KINDS[kind])
+    return score, MAPS[name](score(torch.from_numpy(x)).numpy(), y)
 
 
 def _check(n_queries: int, match: Array) -> None:
@@ -112,7 +97,7 @@ def _check(n_queries: int, match: Array) -> None:
 
 
 def _cross_validated(
-    x: Array, y: Array, groups: npt.NDArray[np.int64], name: str
+    x: Array, y: Array, groups: npt.NDArray[np.int64], kind: str, name: str
 ) -> tuple[float, float]:
     """Mean log loss of held-out pairs and its standard error over queries."""
     from sklearn.model_selection import GroupKFold
@@ -122,22 +107,8 @@ def _cross_validated(
         if y[train].min() == y[train].max():
             loss[test] = np.inf
             continue
-        weights, offset = _score(x[train], y[train])
-        fitted = MAPS[name](x[train] @ weights + offset, y[train])
-        p = fitted(torch.from_numpy(x[test] @ weights + offset)).numpy()
+        score, fitted = _fitted(x[train], y[train], kind, name)
+        p = fitted(score(torch.from_numpy(x[test]))).numpy()
         loss[test] = -np.log(np.where(y[test] == 1, p, 1 - p).clip(min=1e-12))
     per_query = np.bincount(groups, loss) / np.bincount(groups).clip(min=1)
     return float(loss.mean()), float(per_query.std(ddof=1) / len(per_query) ** 0.5)
-
-
-def _score(x: Array, y: Array) -> tuple[Array, float]:
-    """Weights and offset of a logistic regression, found in units of the standard deviation."""
-    from sklearn.linear_model import LogisticRegression
-
-    mean, scale = x.mean(0), x.std(0)
-    scale[scale == 0] = 1.0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # separable pairs end at the iteration limit
-        fit = LogisticRegression(C=WEAK, max_iter=1000).fit((x - mean) / scale, y)
-    weights = fit.coef_[0].astype(np.float64) / scale
-    return weights, float(fit.intercept_[0] - weights @ mean)

@@ -10,24 +10,24 @@ from laplace_metric.matching.calibration import Calibration
 from laplace_metric.matching.evidence import KINDS
 from laplace_metric.matching.maps import MAPS, Map
 from laplace_metric.matching.probability import MatchProbability
+from laplace_metric.matching.score import Score
+from laplace_metric.matching.typical import Typical
 
-SCORES = ("logit", "match", "known", "nearest_match")
+COUNTS = ("k", "depth", "n_items")
+SCORES = ("logit", "match", "known", "typicality", "nearest_match")
+NUMBERS = ("weights", "low", "cap")
 PREFIX = "calibration."
 
 
 def written(calibration: Calibration) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What goes into JSON, and the tensors."""
-    matcher = calibration.matcher
-    content: dict[str, Any] = {"k": calibration.k, "depth": calibration.depth}
-    content |= {
-        "n_items": calibration.n_items,
-        "evidence": matcher.kind,
-        "map": matcher.map.kind,
-        "offset": matcher.offset,
-    }
+    matcher, score = calibration.matcher, calibration.matcher.score
+    content: dict[str, Any] = {name: getattr(calibration, name) for name in COUNTS}
+    content |= {"evidence": matcher.kind, "map": matcher.map.kind, "offset": score.offset}
     content |= {"losses": {name: list(loss) for name, loss in matcher.losses.items()}}
     tensors = {name: getattr(calibration, name) for name in SCORES}
-    tensors |= {"weights": matcher.weights, "floor": matcher.floor, "map": matcher.map.numbers}
+    tensors |= {name: getattr(score, name) for name in NUMBERS}
+    tensors |= {"map": matcher.map.numbers, "typical": calibration.typical.reference}
     return content, {f"{PREFIX}{name}": tensor for name, tensor in tensors.items()}
 
 
@@ -36,10 +36,10 @@ def read(content: dict[str, Any], tensors: dict[str, Tensor]) -> Calibration:
     kind, name = content["evidence"], content["map"]
     if kind not in KINDS or name not in MAPS:
         raise ValueError(f"calibration by {kind!r}, {name!r}")
-    own = {key: tensors[f"{PREFIX}{key}"] for key in (*SCORES, "weights", "floor", "map")}
+    own = {k.removeprefix(PREFIX): t for k, t in tensors.items() if k.startswith(PREFIX)}
     losses = {key: (float(a), float(b)) for key, (a, b) in content["losses"].items()}
-    calibrated = Map(name, own["map"])
-    floor, offset = own["floor"], float(content["offset"])
-    matcher = MatchProbability(kind, own["weights"], offset, floor, calibrated, losses)
-    numbers = (content["k"], content["depth"], content["n_items"])
-    return Calibration(matcher, *numbers, *(own[key] for key in SCORES))
+    numbers = {key: own[key] for key in NUMBERS}
+    score = Score(**numbers, offset=float(content["offset"]))
+    matcher = MatchProbability(kind, score, Map(name, own["map"]), losses)
+    counts, scores = {key: content[key] for key in COUNTS}, {key: own[key] for key in SCORES}
+    return Calibration(matcher, **counts, **scores, typical=Typical(own["typical"]))

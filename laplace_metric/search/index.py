@@ -141,7 +141,7 @@ class Index:
         if self.calibration is not None:
             logit = self._fresh(self.calibration).matcher.logit(Evidence.of(hits))
             judged["match_probability"] = self.calibration.matcher(logit)
-            judged["p_value"] = self.calibration.p_value(logit)
+            judged["p_value"] = self.calibration.p_value(hits, logit)
         return SearchResult.of(hits, self.items.ids, self.items.labels, alpha=alpha, **judged)
 
     def calibrate(

@@ -84,7 +84,7 @@ def _dense(fitted: Fitted, spherical: bool) -> tuple[Map, OfPairs]:
 
 
 def _spectral(head: LinearJacobian, posterior: Posterior, spherical: bool) -> tuple[Map, OfPairs]:
-    """In Q_S ``z = M x`` and ``C = diag(V (x y))``, with ``x = Q_A^T h``, ``M = Q_S^T [W, b] Q_A``."""
+    """In Q_S: ``z = M x``, ``C = diag(V (x y))``; ``x = Q_A^T h``, ``M = Q_S^T [W, b] Q_A``."""
     layout, basis = head.layout, posterior.basis
     weights = layout.fold(head.parameters)
     words: Map = layout.augment

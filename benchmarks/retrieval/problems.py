@@ -1,0 +1,191 @@
+"""Galleries, queries and strangers on real data, each with a fitted embedder.
+
+fashion-mnist           a dense network trained on all ten classes, which are those of the
+                        gallery; strangers from MNIST and KMNIST
+fashion-mnist, unseen   trained and fitted on classes 0, 2, 4, 6, 8; the gallery holds 1, 3, 5,
+                        7, queries are of these and of 9, which has no match
+cifar10                 EfficientNet-Lite0 features as arrays, nothing trained
+cifar10, unseen         a linear head 1280 -> 64 on them; classes as above
+omniglot                EfficientNet-Lite0 features as arrays, fitted on the background
+                        alphabets; gallery of ten drawings of 500 other characters, queries
+                        other drawings of them and of 159 characters that it lacks
+texts                   MiniLM embeddings of SciPy's summaries, labelled by sub-package, three
+                        of which the gallery lacks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from pytorch_metric_learning.losses import ContrastiveLoss
+from torch import Tensor, nn
+
+from benchmarks.encoders.encode import encoded_images, encoded_texts
+from benchmarks.encoders.texts import CLASSES
+from benchmarks.examples.texts import UNKNOWN
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.datasets import load
+from laplace_metric.training import train_embedder
+
+SIDE, GALLERY, STRANGERS = 64, 10_000, 2_500
+TRAINED, HELD, MISSING = (0, 2, 4, 6, 8), (1, 3, 5, 7), 9
+CHARACTERS, DRAWN = 500, 10
+Labelled = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An embedder, its gallery, labelled queries to calibrate and to test, and strangers.
+
+    Parameters
+    ----------
+    gallery, pool : (inputs [N, ...], labels [N])
+    strangers : dict of name to inputs
+        Of no class at all.
+    """
+
+    name: str
+    embedder: LaplaceEmbedder
+    gallery: Labelled
+    pool: Labelled
+    strangers: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where data come from: the folder of image sets, and a cache of features."""
+
+    data: str | None
+    cache: Path
+
+    def features(self, name: str, split: str, limit: int | None = None) -> Labelled:
+        """EfficientNet-Lite0 features."""
+        size = SIDE if name == "omniglot" else None
+        folder = self.cache / "encoded"
+        return encoded_images(folder, self.data, name, split, limit, size, progress=False)
+
+    def pixels(self, name: str, split: str, limit: int | None = None) -> Labelled:
+        """Grey images [N, 1, 28, 28]."""
+        images = load(name, split, self.data, limit)
+        return images.pixels(slice(None)), images.labels
+
+
+def fashion(source: Source) -> Problem:
+    gallery, pool = (
+        source.pixels("fashion-mnist", "train", GALLERY),
+        source.pixels("fashion-mnist", "test"),
+    )
+    embedder = LaplaceEmbedder(_trained(_dense(), gallery)).fit([gallery], progress=False)
+    names = ("mnist", "kmnist")
+    strangers = {name: source.pixels(name, "test", STRANGERS)[0] for name in names}
+    return Problem("fashion-mnist", embedder, gallery, pool, strangers)
+
+
+def fashion_unseen(source: Source) -> Problem:
+    train, test = source.pixels("fashion-mnist", "train"), source.pixels("fashion-mnist", "test")
+    fitted = _of(train, TRAINED, GALLERY)
+    embedder = LaplaceEmbedder(_trained(_dense(), fitted)).fit([fitted], progress=False)
+    gallery, pool = _of(train, HELD, GALLERY), _of(test, (*HELD, MISSING))
+    return Problem("fashion-mnist, unseen", embedder, gallery, pool, {})
+
+
+def cifar10(source: Source) -> Problem:
+    gallery, pool = source.features("cifar10", "train", GALLERY), source.features("cifar10", "test")
+    embedder = LaplaceEmbedder.from_embeddings(*gallery)
+    names = ("fashion-mnist", "mnist")
+    strangers = {name: source.features(name, "test", STRANGERS)[0] for name in names}
+    return Problem("cifar10", embedder, gallery, pool, strangers)
+
+
+def cifar10_unseen(source: Source) -> Problem:
+    train, pool = source.features("cifar10", "train", GALLERY), source.features("cifar10", "test")
+    fitted = _of(train, TRAINED)
+    head = _trained(_linear(), fitted)
+    embedder = LaplaceEmbedder(head).fit([fitted], progress=False)
+    gallery = _of(train, HELD)
+    return Problem("cifar10, unseen", embedder, gallery, _of(pool, (*HELD, MISSING)), {})
+
+
+def omniglot(source: Source) -> Problem:
+    background, evaluation = (
+        source.features("omniglot", "train"),
+        source.features("omniglot", "test"),
+    )
+    embedder = LaplaceEmbedder.from_embeddings(*background)
+    drawing = _rank_in_class(evaluation[1])
+    enrolled = (evaluation[1] < CHARACTERS) & (drawing < DRAWN)
+    asked = drawing >= DRAWN
+    parts = [tuple(part[rows] for part in evaluation) for rows in (enrolled, asked)]
+    strangers = {"fashion-mnist": source.features("fashion-mnist", "test", STRANGERS)[0]}
+    return Problem("omniglot", embedder, parts[0], parts[1], strangers)  # type: ignore[arg-type]
+
+
+def texts(source: Source) -> Problem:
+    train, test = (
+        encoded_texts(source.cache / "encoded", split, False) for split in ("train", "test")
+    )
+    known = tuple(i for i, name in enumerate(CLASSES) if name not in UNKNOWN)
+    gallery = _of(train, known)
+    embedder = LaplaceEmbedder.from_embeddings(*gallery)
+    return Problem("texts", embedder, gallery, test, {})
+
+
+PROBLEMS: dict[str, Callable[[Source], Problem]] = {
+    "fashion-mnist": fashion,
+    "fashion-mnist, unseen": fashion_unseen,
+    "cifar10": cifar10,
+    "cifar10, unseen": cifar10_unseen,
+    "omniglot": omniglot,
+    "texts": texts,
+}
+
+
+def _of(part: Labelled, classes: tuple[int, ...], limit: int | None = None) -> Labelled:
+    """Rows of these classes, the first ``limit`` of a fixed order."""
+    x, y = part
+    rows = torch.isin(y, torch.tensor(classes)).nonzero().flatten()
+    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:limit]]
+    return x[rows], y[rows]
+
+
+def _rank_in_class(labels: Tensor) -> Tensor:
+    """How many of its class stand before each row [N]."""
+    order = labels.argsort(stable=True)
+    counts = labels.bincount()
+    first = (counts.cumsum(0) - counts).repeat_interleave(counts)
+    rank = torch.empty_like(labels)
+    rank[order] = torch.arange(len(labels)) - first
+    return rank
+
+
+def _dense() -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        layers = (
+            nn.Linear(784, 256),
+            nn.ReLU(),
+            nn.Linear(256, 128),
+            nn.ReLU(),
+            nn.Linear(128, 64),
+        )
+        return nn.Sequential(nn.Flatten(), *layers)
+
+
+def _linear() -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Linear(1280, 64)
+
+
+def _trained(model: nn.Module, part: Labelled, epochs: int = 5) -> nn.Module:
+    """By the contrastive loss, in an order that is the same every time."""
+    x, y = part
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(epochs):
+        rows = torch.randperm(len(x), generator=generator).split(256)
+        batches = [(x[part], y[part]) for part in rows]
+        train_embedder(model, batches, ContrastiveLoss(neg_margin=0.5), epochs=1, progress=False)
+    return model.eval()
