@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from laplace_metric.errors import InputError
-from laplace_metric.evaluation import Reliability, expected_calibration_error
 from laplace_metric.matching.conformal import lowest_typical, p_values
 from laplace_metric.matching.evidence import Evidence
 from laplace_metric.matching.hits import Hits
 from laplace_metric.matching.probability import MatchProbability, fit_match_probability
+from laplace_metric.matching.quality import Quality, quality
 from laplace_metric.matching.thresholds import Threshold, threshold_for
 from laplace_metric.matching.typical import Typical, watched
 
@@ -100,9 +100,12 @@ class Calibration:
         p, correct = self.probability[:, 0], self.match[:, 0]
         return threshold_for(p, correct, precision=precision, recall=recall, confidence=confidence)
 
-    def reliability(self, bins: int = 10) -> Reliability:
-        """Of the nearest neighbour's probability, on the second half."""
-        return expected_calibration_error(self.probability[:, 0], self.match[:, 0], bins)
+    def quality(self, n: int = 500) -> Quality:
+        """Brier score, calibration error and reliability of the nearest neighbour's probability.
+
+        On the second half, which the probability has not seen; n bootstrap resamples.
+        """
+        return quality(self.probability[:, 0], self.match[:, 0], n=n)
 
     def p_value(self, hits: Hits, logit: Tensor) -> Tensor:
         """Of "the query has a match in the index" [Q], from its hits and their scores [Q, >= k]."""

@@ -41,5 +41,6 @@ def read(content: dict[str, Any], tensors: dict[str, Tensor]) -> Calibration:
     numbers = {key: own[key] for key in NUMBERS}
     score = Score(**numbers, offset=float(content["offset"]))
     matcher = MatchProbability(kind, score, Map(name, own["map"]), losses)
-    counts, scores = {key: content[key] for key in COUNTS}, {key: own[key] for key in SCORES}
-    return Calibration(matcher, **counts, **scores, typical=Typical(own["typical"]))
+    fields: dict[str, Any] = {key: content[key] for key in COUNTS}
+    fields |= {key: own[key] for key in SCORES}
+    return Calibration(matcher, **fields, typical=Typical(own["typical"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from laplace_metric.search.columns import Column
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,26 @@ class SearchResult:
             install = "pip install pandas"
             raise MissingPackageError("pandas", "to_pandas()", install) from error
         return pandas.DataFrame(self.columns())
+
+    def picture(
+        self, queries: Sequence[Any], items: Sequence[Any], *, rows: int = 8, columns: int = 6
+    ) -> Figure:
+        """Queries with their neighbours, match probabilities and what is unknown.
+
+        Parameters
+        ----------
+        queries, items : images [H, W], [C, H, W] or [H, W, C] with values in [0, 1] or bytes, or
+            texts, of all Q queries and all N items of the index
+        rows, columns : int
+            Most queries, and most neighbours of each.
+
+        Examples
+        --------
+        >>> figure = result.picture(test_images, gallery_images)  # doctest: +SKIP
+        """
+        from laplace_metric.search.picture import picture
+
+        return picture(self, queries, items, rows, columns)
 
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
         """The same as arrays [Q k]; what is not known is left out."""
