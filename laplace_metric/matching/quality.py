@@ -47,7 +47,7 @@ def quality(probability: Tensor, match: Tensor, *, n: int = 500) -> Quality:
     >>> p = torch.linspace(0, 1, 200)
     >>> found = quality(p, p > 0.5, n=100)
     >>> round(found.brier.estimate, 4), round(found.ece.estimate, 3)
-    (0.0829, 0.25)
+    (0.0829, 0.249)
     """
     p, y = probability.double().contiguous(), match.double().contiguous()
 

@@ -1,0 +1,135 @@
+"""What is promised and what is kept: ``python -m benchmarks.retrieval.measure --data D --cache C``.
+
+Every problem's queries are split in two at random, twenty times: one half calibrates the index, the
+other is asked once. Means over splits, and the spread between them; the index, its queries and what
+they find are the same in all splits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.records import RESULTS, read_record, write_record
+from benchmarks.retrieval.problems import PROBLEMS, Problem, Source
+from benchmarks.retrieval.split import Question, asked
+from laplace_metric.errors import LaplaceMetricWarning
+from laplace_metric.matching.calibration import Judged
+from laplace_metric.matching.hits import Hits
+from laplace_metric.search import Index
+from laplace_metric.search.ranking import RANKINGS
+
+SPLITS, QUERIES, DEPTH, K = 20, 6_000, 50, 10
+CREDIBLE = 0.95
+
+
+def measured(problem: Problem, splits: int = SPLITS, queries: int = QUERIES) -> dict[str, Any]:
+    """Everything about one problem."""
+    x, y = shuffled(problem.pool, queries)
+    rankings = {name: recall(problem, name, (x, y)) for name in RANKINGS}
+    index = problem.embedder.index(*problem.gallery, progress=False)
+    start = time.perf_counter()
+    judged = index.judge(x, y, DEPTH)
+    seconds = time.perf_counter() - start
+    norm = problem.embedder.captured(x).raw.norm(dim=1)
+    strangers = {name: hits(index, part) for name, part in problem.strangers.items()}
+    question = Question(judged, y, norm, strangers, len(index), K)
+    rows = [asked(question, seed) for seed in range(splits)]
+    return {
+        "problem": problem.name,
+        "items": len(index),
+        "queries": len(x),
+        "known": float(judged.known.double().mean()),
+        "size": list(judged.hits.positions.shape),
+        "recall@1": rankings,
+        "seconds": seconds,
+        "credible": credible(index, judged, x),
+        "splits": splits,
+        **summarised(rows),
+    }
+
+
+def shuffled(part: tuple[Tensor, Tensor], limit: int) -> tuple[Tensor, Tensor]:
+    """Some queries in a fixed random order."""
+    x, y = part
+    rows = torch.randperm(len(x), generator=torch.Generator().manual_seed(1))[:limit]
+    return x[rows], y[rows]
+
+
+def recall(problem: Problem, rank_by: str, pool: tuple[Tensor, Tensor]) -> float:
+    """Share of the queries with a match whose nearest item is one."""
+    index = problem.embedder.index(*problem.gallery, rank_by=rank_by, progress=False)
+    judged = index.judge(*pool, 1)
+    return float(judged.match[judged.known, 0].double().mean())
+
+
+def hits(index: Index, inputs: Tensor) -> Hits:
+    """What strangers find."""
+    return index.search(inputs, K).hits
+
+
+def credible(index: Index, judged: Judged, x: Tensor) -> dict[str, float]:
+    """Credible sets: their size, and how often they hold a match."""
+    sets = index.credible_sets(x, CREDIBLE, depth=DEPTH)
+    held = (sets.members & judged.match).any(1)[judged.known]
+    sizes = sets.sizes.double()
+    return {"coverage": float(held.double().mean()), "size": float(sizes.mean())}
+
+
+def summarised(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Mean and standard deviation over splits of every number; counts of words, means of curves."""
+    found: dict[str, Any] = {}
+    for key in rows[0]:
+        values = [row[key] for row in rows if row[key] is not None]
+        if values and isinstance(values[0], str):
+            found[key] = {word: values.count(word) for word in sorted(set(values))}
+        elif values and isinstance(values[0], list):
+            found[key] = torch.tensor(values, dtype=torch.float64).mean(0).tolist()
+        else:
+            found[key] = spread(values)
+    return found
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Of the splits in which a number exists."""
+    if not values:
+        return {"n": 0}
+    numbers = torch.tensor(values, dtype=torch.float64)
+    sd = float(numbers.std()) if len(values) > 1 else 0.0
+    return {"mean": float(numbers.mean()), "sd": sd, "n": len(values)}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--data", help="folder of the image sets")
+    parser.add_argument("--cache", required=True, type=Path, help="where features are kept")
+    parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
+    parser.add_argument("--splits", type=int, default=SPLITS)
+    parser.add_argument("--queries", type=int, default=QUERIES)
+    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
+    options = parser.parse_args(arguments)
+    warnings.simplefilter("ignore", LaplaceMetricWarning)
+    for name in options.problems:
+        problem = PROBLEMS[name](Source(options.data, options.cache))
+        row = measured(problem, options.splits, options.queries)
+        write_record("retrieval", {"rows": merged(options.output, row)}, options.output)
+        print(f"{name}: recall@1 {row['recall@1']}, chosen {row['chosen']}", flush=True)
+
+
+def merged(folder: Path, row: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of the record with this one in its place."""
+    path = folder / "retrieval.json"
+    old = read_record("retrieval", folder)["rows"] if path.is_file() else []
+    rows = {r["problem"]: r for r in [*old, row]}
+    return [rows[name] for name in PROBLEMS if name in rows]
+
+
+if __name__ == "__main__":
+    main()

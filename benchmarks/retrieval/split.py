@@ -1,0 +1,166 @@
+"""One random split of the queries: calibrate on one half, ask the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from laplace_metric.errors import InputError
+from laplace_metric.evaluation import auroc
+from laplace_metric.matching import Calibration, quality
+from laplace_metric.matching.calibration import Judged, calibrated
+from laplace_metric.matching.evidence import Evidence
+from laplace_metric.matching.hits import Hits
+
+PROMISES = (0.8, 0.9, 0.95, 0.99)
+ALPHAS = (0.05, 0.1, 0.2)
+SHARES = tuple(i / 20 for i in range(1, 21))
+"""Of the queries that are answered, along an abstention curve."""
+FALSE_ALARMS = 0.05
+
+
+@dataclass(frozen=True)
+class Question:
+    """What all splits share: judged queries, their labels and norms, and what strangers find."""
+
+    judged: Judged
+    labels: Tensor
+    norm: Tensor
+    strangers: dict[str, Hits]
+    n_items: int
+    k: int
+
+
+def asked(question: Question, seed: int) -> dict[str, Any]:
+    """Every number of one split; None where a promise could not be made."""
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(question.judged), generator=generator)
+    ours, theirs = order.tensor_split(2)
+    known, test = question.judged.take(ours), question.judged.take(theirs)
+    calibration = calibrated(known, question.k, question.n_items, generator)
+    logit = calibration.matcher.logit(Evidence.of(test.hits))
+    p, right = calibration.matcher(logit)[:, 0], test.match[:, 0]
+    found = quality(p, right, n=1)
+    scores = {
+        "match probability": p,
+        "cosine": -test.hits.distance[:, 0],
+        "uncertainty": -test.hits.trace,
+        "norm": question.norm[theirs],
+    }
+    return {
+        "chosen": calibration.matcher.chosen,
+        "top": float(right.double().mean()),
+        "brier": found.brier.estimate,
+        "brier of the base rate": float(right.double().var(correction=0)),
+        "ece": found.ece.estimate,
+        "reliability confidence": _filled(found.reliability.bin_confidence),
+        "reliability accuracy": _filled(found.reliability.bin_accuracy),
+        "reliability count": found.reliability.bin_count.tolist(),
+        **promises(calibration, known, p, right, scores["cosine"]),
+        **coverage(calibration, test, logit, question.labels[theirs]),
+        **alarms(calibration, test, logit, question.strangers),
+        **{f"auroc {name}": auroc(-score[right], -score[~right]) for name, score in scores.items()},
+        **{f"curve {name}": curve(score, right) for name, score in scores.items()},
+    }
+
+
+def promises(
+    calibration: Calibration, known: Judged, p: Tensor, right: Tensor, cosine: Tensor
+) -> dict[str, float | None]:
+    """Precision and recall promised against obtained, and a threshold on the cosine as it is set
+    by hand: the lowest whose precision on all of the calibration queries is the target."""
+    found: dict[str, float | None] = {}
+    held = (-known.hits.distance[:, 0], known.match[:, 0])
+    for target in PROMISES:
+        ours = _threshold(lambda t=target: calibration.threshold_for(precision=t).value)  # type: ignore[misc]
+        found |= _kept(f"precision {target:g}", target, ours, p, right)
+        found |= _kept(f"cosine {target:g}", target, _naive(*held, target), cosine, right)
+    value = calibration.threshold_for(recall=0.9).value
+    found["recall 0.9"] = float((p[right] >= value).double().mean())
+    found["recall 0.9 kept"] = float(found["recall 0.9"] >= 0.9)
+    return found
+
+
+def _threshold(find: Callable[[], float]) -> float | None:
+    try:
+        return find()
+    except InputError:
+        return None
+
+
+def _kept(
+    name: str, target: float, value: float | None, score: Tensor, right: Tensor
+) -> dict[str, float | None]:
+    found: dict[str, float | None] = {f"{name} made": float(value is not None)}
+    accepted = torch.zeros_like(right) if value is None else score >= value
+    precision = float(right[accepted].double().mean()) if bool(accepted.any()) else None
+    found[f"{name} accepted"] = float(accepted.double().mean()) if value is not None else None
+    found[f"{name} obtained"] = precision
+    found[f"{name} kept"] = None if precision is None else float(precision >= target)
+    return found
+
+
+def _naive(score: Tensor, right: Tensor, target: float) -> float | None:
+    order = score.argsort(descending=True)
+    precision = right[order].double().cumsum(0) / torch.arange(1, len(order) + 1)
+    good = (precision >= target).nonzero()
+    return float(score[order][good[-1, 0]]) if len(good) else None
+
+
+def coverage(
+    calibration: Calibration, test: Judged, logit: Tensor, labels: Tensor
+) -> dict[str, float | None]:
+    """Share of known queries whose set holds a match, sizes, and the same class by class."""
+    found: dict[str, float | None] = {}
+    for alpha in ALPHAS:
+        name = f"sets {1 - alpha:g}"
+        least = _threshold(lambda a=alpha: calibration.least_score(a))  # type: ignore[misc]
+        found[f"{name} made"] = float(least is not None)
+        members = logit >= (torch.inf if least is None else least)
+        held = (members & test.match).any(1)[test.known].double()
+        sizes = members.sum(1)[test.known].double()
+        none = least is None
+        found[f"{name} coverage"] = None if none else float(held.mean())
+        found[f"{name} size"] = None if none else float(sizes.mean())
+        found[f"{name} empty"] = None if none else float((sizes == 0).double().mean())
+        by_class = _by_class(held, labels[test.known])
+        found[f"{name} lowest class"] = None if none else float(by_class.quantile(0.1))
+    return found
+
+
+def _by_class(held: Tensor, labels: Tensor) -> Tensor:
+    _, at = labels.unique(return_inverse=True)
+    return torch.bincount(at, held) / torch.bincount(at)
+
+
+def alarms(
+    calibration: Calibration, test: Judged, logit: Tensor, strangers: dict[str, Hits]
+) -> dict[str, float]:
+    """Share of queries called unknown: with a match, of a label that is not there, strangers."""
+    p = calibration.p_value(test.hits, logit)
+    flagged = (p <= FALSE_ALARMS).double()
+    found = {"unknown of known": float(flagged[test.known].mean())}
+    if bool((~test.known).any()):
+        found["unknown of missing"] = float(flagged[~test.known].mean())
+        found["auroc missing"] = auroc(-p[test.known], -p[~test.known])
+    for name, hits in strangers.items():
+        score = calibration.matcher.logit(Evidence.of(hits))
+        theirs = calibration.p_value(hits, score)
+        found[f"unknown of {name}"] = float((theirs <= FALSE_ALARMS).double().mean())
+        found[f"auroc {name}"] = auroc(-p[test.known], -theirs)
+    return found
+
+
+def curve(score: Tensor, right: Tensor) -> list[float]:
+    """Precision among the best scored of each of ``SHARES``."""
+    order = score.argsort(descending=True)
+    kept = [max(1, round(share * len(order))) for share in SHARES]
+    return [float(right[order[:n]].double().mean()) for n in kept]
+
+
+def _filled(values: Tensor) -> list[float]:
+    return values.nan_to_num(nan=0.0).tolist()
