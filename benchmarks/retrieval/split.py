@@ -80,8 +80,8 @@ def promises(
         found |= _kept(f"precision {target:g}", target, ours, p, right)
         found |= _kept(f"cosine {target:g}", target, _naive(*held, target), cosine, right)
     value = calibration.threshold_for(recall=0.9).value
-    found["recall 0.9"] = float((p[right] >= value).double().mean())
-    found["recall 0.9 kept"] = float(found["recall 0.9"] >= 0.9)
+    recall = float((p[right] >= value).double().mean())
+    found |= {"recall 0.9": recall, "recall 0.9 kept": float(recall >= 0.9)}
     return found
 
 

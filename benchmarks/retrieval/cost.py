@@ -1,0 +1,170 @@
+"""What a search costs beside plain FAISS: ``python -m benchmarks.retrieval.cost [--items N]``.
+
+Items are points around 1,000 class means, D = 512 in front of a linear head and Z = 128 behind it,
+on the sphere; 1,000 queries, k = 10. Plain FAISS is ``IndexFlatL2.search`` over the same mean
+embeddings. Each round times every way once; the least of the rounds counts. Queries are embedded
+beforehand, except in ``whole search``, which begins with their inputs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import faiss
+import torch
+from torch import Tensor
+
+from benchmarks.records import RESULTS, write_record
+from benchmarks.scale.common import Points, Problem, peak_bytes, seconds
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.search import HNSW, IVF, Flat, Index
+from laplace_metric.search.encoding import Encoded
+from laplace_metric.search.engines import build
+from laplace_metric.search.ranking import nearest
+
+ITEMS, QUERIES, FITTED, K, ROUNDS = 1_000_000, 1_000, 20_000, 10, 5
+GRAPH = 100_000
+"""Items of the graph, which takes minutes to build."""
+PROBES = (8, 32, 128, 500)
+Row = dict[str, Any]
+
+
+def indexed(structure: str, n: int) -> tuple[Index, Encoded, Tensor]:
+    """An index of n items, queries as it knows them, and their inputs."""
+    problem = Problem(common=2**0.5)
+    embedder = LaplaceEmbedder(problem.model(), structure=structure)
+    embedder.fit(Points(FITTED, problem), progress=False)
+    index = embedder.index(Points(n, problem), progress=False)
+    inputs = next(iter(Points(n + QUERIES, problem, shard=1, n_shards=2)))[0][:QUERIES]
+    inputs = inputs + 0.3 * torch.randn(inputs.shape, generator=torch.Generator().manual_seed(5))
+    return index, index._encoder(inputs), inputs
+
+
+def timed(ways: dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str, float]:
+    """Least wall seconds of each way, all of them once a round, after one to warm up."""
+    found = dict.fromkeys(ways, float("inf"))
+    for call in ways.values():
+        call()
+    for _ in range(rounds):
+        for name, call in ways.items():
+            found[name] = min(found[name], seconds(call)[0])
+    return found
+
+
+def flat(structure: str, n: int) -> Row:
+    """Exact search, in one batch and one query at a time."""
+    start = time.perf_counter()
+    index, queries, inputs = indexed(structure, n)
+    built = time.perf_counter() - start
+    plain = faiss.IndexFlatL2(queries.mean.shape[1])
+    plain.add(index.items.encoded.mean.numpy())
+    expected = build(_expected(index), Flat())
+    torch_only = build(index.items.encoded.mean, Flat(faiss=False))
+    parts = (index.items.encoded, index._pairs)
+    one, asked = queries.take(slice(0, 1)), queries.mean.numpy()
+    wide = torch.cat([queries.mean, torch.zeros(len(queries), 1)], 1)
+    ways: dict[str, Callable[[], Any]] = {
+        "plain FAISS": lambda: plain.search(asked, K),
+        "engine": lambda: index.engine.search(queries.mean, K),
+        "engine, one more coordinate": lambda: expected.search(wide, K),
+        "with distance and its deviation": lambda: nearest(
+            index.engine, queries, *parts, K, "mean"
+        ),
+        "shortlist ranked again": lambda: nearest(index.engine, queries, *parts, K, "shared"),
+        "whole search": lambda: index.search(inputs, K),
+    }
+    single: dict[str, Callable[[], Any]] = {
+        "one query, plain FAISS": lambda: plain.search(asked[:1], K),
+        "one query": lambda: index.search(inputs[:1], K),
+        "one query, shortlist ranked again": lambda: nearest(
+            index.engine, one, *parts, K, "shared"
+        ),
+    }
+    found = (
+        timed(ways)
+        | timed(single)
+        | timed({"engine without FAISS": lambda: torch_only.search(queries.mean, K)}, 1)
+    )
+    same = torch.equal(
+        index.engine.search(queries.mean, K).positions, torch_only.search(queries.mean, K).positions
+    )
+    return {"structure": structure, "items": n, "built": built, "seconds": found,
+            "same without FAISS": same, "peak_mb": peak_bytes() / 1e6}  # fmt: skip
+
+
+def _expected(index: Index) -> Tensor:
+    from laplace_metric.search import gallery_vectors
+
+    encoded = index.items.encoded
+    return gallery_vectors(encoded.mean, encoded.trace, spherical=True)
+
+
+def approximate(n: int, graph: int) -> list[Row]:
+    """recall@10 against exact search, and the time of a query in a batch."""
+    index, queries, _ = indexed("diag", n)
+    rows = _recalls(index.items.encoded.mean, queries.mean, [IVF(probes=p) for p in PROBES])
+    fewer = index.items.encoded.mean[:graph]
+    return rows + _recalls(fewer, queries.mean, [HNSW(ef=ef) for ef in (32, 128)])
+
+
+def _recalls(vectors: Tensor, queries: Tensor, kinds: Sequence[IVF | HNSW]) -> list[Row]:
+    exact = build(vectors, Flat())
+    truth = exact.search(queries, K).positions
+    rows = []
+    start = time.perf_counter()
+    engine: Any = build(vectors, kinds[0])
+    built = time.perf_counter() - start
+    for kind in kinds:
+        engine.kind = kind
+        engine._set_effort()
+        found = engine.search(queries, K).positions
+        share = (found[:, :, None] == truth[:, None, :]).any(2).double().mean()
+        took = timed({"search": lambda: engine.search(queries, K)}, 2)["search"]
+        rows.append(
+            {"kind": str(kind), "items": len(vectors), "built": built, "recall@10": float(share)}
+            | {
+                "seconds": took,
+                "flat": timed({"flat": lambda: exact.search(queries, K)}, 1)["flat"],
+            }
+        )
+    return rows
+
+
+def mapped(n: int) -> Row:
+    """Saving, loading and the first search of an index that stays on disk."""
+    index, _, inputs = indexed("diag", n)
+    row: Row = {"items": n}
+    with tempfile.TemporaryDirectory() as folder:
+        row["save"] = seconds(lambda: index.save(folder))[0]
+        row["bytes"] = sum(file.stat().st_size for file in Path(folder).iterdir())
+        row["load"] = seconds(lambda: Index.load(folder, index.embedder))[0]
+        again: list[Index] = []
+        row["load mapped"] = seconds(
+            lambda: again.append(Index.load(folder, index.embedder, mmap=True))
+        )[0]
+        row["search mapped"] = timed({"search": lambda: again[0].search(inputs, K)}, 2)["search"]
+    return row
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--items", type=int, default=ITEMS)
+    parser.add_argument("--graph", type=int, default=GRAPH)
+    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
+    options = parser.parse_args(arguments)
+    content: Row = {"queries": QUERIES, "k": K}
+    content["flat"] = [flat(structure, options.items) for structure in ("diag", "kron")]
+    content["approximate"] = approximate(options.items, min(options.graph, options.items))
+    content["mapped"] = mapped(options.items)
+    write_record("retrieval_cost", content, options.output)
+    for row in content["flat"]:
+        print(row)
+
+
+if __name__ == "__main__":
+    main()
