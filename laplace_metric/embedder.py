@@ -21,12 +21,14 @@ from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, NotFittedError, UnknownNameError
 from laplace_metric.fit_options import FitOptions
 from laplace_metric.fitting import Fitted, fit_posterior
+from laplace_metric.full_precision import full_precision
 from laplace_metric.heads import APPEND, Captured, Head, capture
 from laplace_metric.jacobians import at_least_float32
 from laplace_metric.posterior import Posterior
 from laplace_metric.precomputed import Precomputed
 from laplace_metric.settings import Miner, Settings
 from laplace_metric.traces import traced, traces_of
+from laplace_metric.wrapped import unwrapped
 
 if TYPE_CHECKING:
     from laplace_metric.search import Index
@@ -42,7 +44,9 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
     Parameters
     ----------
     model : nn.Module
-        Inputs -> [B, Z]. Never changed: weights, modes, hooks and gradients stay as they are.
+        Inputs -> [B, Z]; ``laplace_metric.adapters`` make that of what returns something else.
+        Never changed: weights, modes, hooks and gradients stay as they are. Of a compiled or data
+        parallel model the module inside is taken.
     head : module, dotted name, "append" or None
         What gets the posterior: any sub-module [B, D] -> [B, Z], or the last modules in a row
         (``model[-3:]``). None: the last ``nn.Linear`` that runs. "append": a new linear layer
@@ -98,9 +102,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         backend: str = "auto",
         positivity: str = "absolute",
     ) -> None:
-        if not isinstance(model, nn.Module):
-            raise InputError(f"model is a {type(model).__name__}: pass a torch.nn.Module.")
-        self.model, self.head = model, head
+        self.model, self.head = unwrapped(model), head
         self.settings = Settings(
             distance,
             hessian,
@@ -251,7 +253,8 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         found = []
         for inputs in input_batches(loader, device, progress=progress, description=title):
             seen = self.captured(inputs)
-            found.append(traced(traces, seen.features, seen.raw, spherical=spherical))
+            with full_precision():
+                found.append(traced(traces, seen.features, seen.raw, spherical=spherical))
         return torch.cat(found)
 
     def index(
@@ -301,8 +304,10 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         jacobian = self.fitted_.jacobian
 
         def embed(inputs: Inputs) -> Tensor:
-            z = jacobian.perturbed(self.captured(inputs).features, weights)
-            return nn.functional.normalize(z, dim=-1) if self.spherical else z
+            h = self.captured(inputs).features
+            with full_precision():
+                z = jacobian.perturbed(h, weights)
+                return nn.functional.normalize(z, dim=-1) if self.spherical else z
 
         return embed
 
@@ -330,6 +335,10 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         a, b = self.captured(x), self.captured(y)
         if len(a.raw) != len(b.raw):
             raise InputError(f"x has {len(a.raw)} rows and y {len(b.raw)}: pass pairs, row by row.")
+        return self._distance(a, b, shared_weights)
+
+    @full_precision()
+    def _distance(self, a: Captured, b: Captured, shared_weights: bool) -> Distance:
         head, posterior = self.fitted_.jacobian, self.posterior_
         xx, yy = (predictive.covariance(head, posterior, s.features) for s in (a, b))
         both = (a.features, b.features)
@@ -357,6 +366,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         seen = capture(self.model, self.head_, to_device(inputs, device_of(self.model)))
         return Captured(at_least_float32(seen.features), at_least_float32(seen.raw), seen.output)
 
+    @full_precision()
     def _embedding(self, seen: Captured, posterior: Posterior) -> Embedding:
         kind = ProjectedNormal if self.spherical else Gaussian
         spread = predictive.covariance(self.fitted_.jacobian, posterior, seen.features)
@@ -435,7 +445,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         FileFormatError
             If the folder is not ours, damaged, newer, or its head is not that of ``model``.
         """
-        network = Precomputed() if model is None else model
+        network = Precomputed() if model is None else unwrapped(model)
         settings, fitted = serialization.load(Path(path), network)
         if isinstance(network, Precomputed):
             network.size = fitted.n_outputs

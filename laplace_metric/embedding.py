@@ -11,6 +11,7 @@ from torch import Tensor
 
 from laplace_metric.distributions import EmbeddingDistribution
 from laplace_metric.errors import EmptyLoaderError
+from laplace_metric.full_precision import full_precision
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Embedding:
         return self.distribution.mean
 
     @property
+    @full_precision()
     def variance(self) -> Tensor:
         """Variance of each coordinate [B, Z] (of the tangent, on the sphere)."""
         return self.distribution.variance
@@ -55,10 +57,12 @@ class Embedding:
         return self.variance.sum(-1) if self.score is None else self.score
 
     @property
+    @full_precision()
     def concentration(self) -> Tensor:
         """von Mises-Fisher concentration of the direction [B], in [0, inf]."""
         return self.distribution.concentration
 
+    @full_precision()
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Draws [n, B, Z], independent between inputs.
 

@@ -28,6 +28,7 @@ from laplace_metric.errors import (
 )
 from laplace_metric.features import FeatureStore, check_finite, check_shapes
 from laplace_metric.fit_options import FitOptions
+from laplace_metric.full_precision import full_precision
 from laplace_metric.heads import Head, describe
 from laplace_metric.jacobians import HeadJacobian, jacobian_of
 from laplace_metric.posterior import Posterior
@@ -141,6 +142,7 @@ def _all_pairs(
         store = ranks.attempt(lambda: closing.enter_context(_store(data, options, checkpoint)))
         due = checkpoint.due if checkpoint is not None else lambda: False
         ranks.attempt(lambda: collect_features(data.model, data.head, data.batches, store, due))
+        closing.enter_context(full_precision())  # the model may run under autocast, the sums not
         ranks.attempt(lambda: check_memory(settings.structure, head.layouts, store.device))
         site = Site(store, ranks, checkpoint, options.progress and ranks.index == 0)
         how = options.reference, options.generator
@@ -199,6 +201,7 @@ def _batch_pairs(
     return total.scaled(1 / n_points), n_points
 
 
+@full_precision()
 def _one_batch(
     h: Tensor, labels: Tensor, head: HeadJacobian, contrast: Contrast, settings: Settings
 ) -> Any:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from laplace_metric.curvature import Basis, SpectralCurvature
 from laplace_metric.errors import InputError
+from laplace_metric.full_precision import full_precision
 
 
 def check_positive(name: str, value: float) -> float:
@@ -63,6 +64,7 @@ class Posterior:
         return precision.reciprocal().to(self.mean.dtype)
 
     @cached_property
+    @full_precision()
     def variance(self) -> Tensor:
         """Diagonal of the covariance [P]."""
         return self.basis.diagonal(self.spectrum)
@@ -81,6 +83,7 @@ class Posterior:
         n = self.n_effective if n_effective is None else n_effective
         return replace(self, prior_precision=prior_precision, n_effective=n)
 
+    @full_precision()
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """``n`` parameter vectors [n, P]."""
         noise = torch.randn(

@@ -106,7 +106,7 @@ def test_bad_arrays_are_named(embeddings, labels, error, message):
 
 def test_append_needs_vectors(data):
     x, y = data
-    with pytest.raises(HeadError, match=r"embeddings \[B, Z\]"):
+    with pytest.raises(HeadError, match=r"a tensor \[60, 5, 1\], not a tensor \[B, Z\]"):
         LaplaceEmbedder(nn.Unflatten(1, (5, 1)), head="append").fit([(x, y)], progress=False)
 
 

@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 
@@ -83,6 +84,7 @@ def _is_test(labels: Tensor, seed: int) -> Tensor:
     return mask
 
 
+@cache
 def _texts() -> dict[str, int]:
     """text -> class, of the texts that one class alone has."""
     classes: dict[str, set[int]] = defaultdict(set)

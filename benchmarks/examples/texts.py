@@ -8,8 +8,11 @@ labelled by sub-package; some sub-packages are kept away, and their summaries ar
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from benchmarks.encoders.minilm import MiniLM
 from benchmarks.encoders.texts import CLASSES, TextSet, load_texts
@@ -29,15 +32,29 @@ def known(texts: TextSet, *, yes: bool, limit: int | None = None) -> TextSet:
 
 def run(limit: int | None = None, structure: str = "kron") -> Summary:
     """Fit on the known gallery, look at known and unknown queries."""
+    embedder = LaplaceEmbedder(MiniLM(), head="append", structure=structure)
+    return look("MiniLM on SciPy summaries", embedder, limit)
+
+
+def look(
+    title: str,
+    embedder: LaplaceEmbedder,
+    limit: int | None = None,
+    prepared: Callable[[list[str]], Any] = list,
+) -> Summary:
+    """The same with any embedder; ``prepared`` makes its inputs of a list of texts."""
     train, test = load_texts("train"), load_texts("test")
     gallery = known(train, yes=True, limit=limit)
-    embedder = LaplaceEmbedder(MiniLM(), head="append", structure=structure)
-    embedder.fit(gallery.batches(64), progress=False)
-    embedder.optimize_prior_precision()
     queries, strangers = (known(test, yes=yes, limit=limit) for yes in (True, False))
-    parts = [embedder.embed(part.batches(64), progress=False) for part in (gallery, queries)]
-    unknown, _ = embedder.embed(strangers.batches(64), progress=False)
-    return summarise("MiniLM on SciPy summaries", *parts[0], *parts[1], unknown)
+
+    def batches(texts: TextSet) -> Iterator[tuple[Any, Tensor]]:
+        return ((prepared(part), labels) for part, labels in texts.batches(64))
+
+    embedder.fit(batches(gallery), progress=False)
+    embedder.optimize_prior_precision()
+    parts = [embedder.embed(batches(part), progress=False) for part in (gallery, queries)]
+    unknown, _ = embedder.embed(batches(strangers), progress=False)
+    return summarise(title, *parts[0], *parts[1], unknown)
 
 
 def main() -> None:

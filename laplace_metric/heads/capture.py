@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from laplace_metric.batches import Inputs
 from laplace_metric.errors import HeadError
 from laplace_metric.evaluation_mode import evaluation_mode
+from laplace_metric.full_precision import full_precision
 from laplace_metric.heads.forward import Call, run_recorded
 
 
@@ -64,7 +65,8 @@ def run_captured(model: nn.Module, head: Head, inputs: Inputs) -> Captured:
     """One forward pass in the model's present modes, with gradients where they are enabled."""
     if head.parts is None:
         h = run_recorded(model, inputs, {})[0].to(next(head.module.parameters()))
-        z = head.module(h)
+        with full_precision():
+            z = head.module(h)
         return Captured(h, z, z)
     output, calls = run_recorded(model, inputs, {head.name: head.parts})
     return captured(calls, output, head.name)
@@ -85,6 +87,7 @@ def captured(calls: Sequence[Call], output: Tensor, name: str) -> Captured:
         raise HeadError(
             f"head {name!r} maps {tuple(features.shape)} to {tuple(raw.shape)} and the model "
             f"returns {tuple(output.shape)}: the head must map [B, D] to the returned [B, Z]. "
-            "Name another layer with head=..., or end the model with a linear layer."
+            "Name another layer with head=..., or pass head='append' for a new linear layer after "
+            "the model."
         )
     return Captured(features, raw, output)

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric.batches import Inputs
-from laplace_metric.errors import HeadError, InputError
+from laplace_metric.errors import HeadError
 from laplace_metric.evaluation_mode import evaluation_mode
 from laplace_metric.heads.capture import Captured, Head, captured
 from laplace_metric.heads.forward import run_recorded
 from laplace_metric.heads.normalization import is_normalized
+from laplace_metric.wrapped import check_module
 
 APPEND = "append"
 
@@ -36,8 +37,7 @@ def find_head(model: nn.Module, inputs: Inputs, head: nn.Module | str | None = N
     >>> find_head(model, torch.ones(3, 4)).name
     '2'
     """
-    if not isinstance(model, nn.Module):
-        raise InputError(f"model is a {type(model).__name__}: pass a torch.nn.Module.")
+    check_module(model)
     if head == APPEND and APPEND not in dict(model.named_modules()):
         return _appended(model, inputs)
     candidates = _candidates(model, head)
@@ -45,7 +45,10 @@ def find_head(model: nn.Module, inputs: Inputs, head: nn.Module | str | None = N
     with evaluation_mode(model):
         output, calls = run_recorded(model, inputs, ends)
     if not calls:
-        raise HeadError(f"none of the layers {sorted(candidates)} ran in the forward pass.")
+        raise HeadError(
+            f"none of the layers {sorted(candidates)} ran as a module in the forward pass: pass "
+            f"head={APPEND!r} for an identity-initialised linear layer after the model."
+        )
     name = calls[-1].name
     seen = captured([call for call in calls if call.name == name], output, name)
     module, parts = candidates[name]
@@ -113,10 +116,6 @@ def _appended(model: nn.Module, inputs: Inputs) -> Head:
     """A new identity-initialised linear layer after the model's output."""
     with evaluation_mode(model):
         output = run_recorded(model, inputs, {})[0]
-    if output.ndim != 2:
-        raise HeadError(
-            f"head='append' needs embeddings [B, Z]; the model gave {tuple(output.shape)}."
-        )
     return Head(APPEND, identity_head(output.shape[1], output), normalized=False, parts=None)
 
 

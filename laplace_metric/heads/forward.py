@@ -10,7 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from laplace_metric.batches import Inputs, call_model
-from laplace_metric.errors import DtypeError, HeadError
+from laplace_metric.heads.refused import explain
+from laplace_metric.heads.returned import check_returned
 
 
 @dataclass(frozen=True)
@@ -66,34 +67,7 @@ def _hooks(
 def _forward(model: nn.Module, inputs: Inputs) -> Tensor:
     try:
         output = call_model(model, inputs)
-    except RuntimeError as error:
-        _explain_dtypes(model, inputs, error)
+    except Exception as error:
+        explain(model, inputs, error)
         raise
-    if not isinstance(output, Tensor):
-        raise HeadError(
-            f"the model returned a {type(output).__name__}, not a tensor [B, Z]: wrap it in a "
-            "module that returns the embedding only."
-        )
-    return output
-
-
-def _explain_dtypes(model: nn.Module, inputs: Inputs, error: RuntimeError) -> None:
-    """Raise ``DtypeError`` if a floating input has a dtype that no weight has."""
-    weights = {p.dtype for p in model.parameters()}
-    given = {x.dtype for x in _tensors(inputs) if x.is_floating_point()}
-    if weights and not given <= weights:
-        shown = [", ".join(sorted(map(str, kinds))) for kinds in (given, weights)]
-        raise DtypeError(
-            f"the forward pass failed: inputs are {shown[0]}, the model's weights {shown[1]}. Cast "
-            "one of them, e.g. model.float() or inputs.to(torch.float32)."
-        ) from error
-
-
-def _tensors(inputs: Inputs) -> Iterator[Tensor]:
-    if isinstance(inputs, Tensor):
-        yield inputs
-    elif isinstance(inputs, Mapping):
-        yield from _tensors(list(inputs.values()))
-    elif isinstance(inputs, (tuple, list)):
-        for value in inputs:
-            yield from _tensors(value)
+    return check_returned(output)

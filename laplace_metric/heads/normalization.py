@@ -48,7 +48,8 @@ def is_normalized(raw: Tensor, output: Tensor, name: str) -> bool:
     raise HeadError(
         f"the model's output is neither the output z of head {name!r} nor z / |z|: relative "
         f"differences {gaps[0]:.2g} and {gaps[1]:.2g} on the first batch{_likely_cause(z, f)}. "
-        "Name the layer that produces the embedding with head=..., or drop what follows it."
+        "Name the layer that produces the embedding with head=..., drop what follows it, or pass "
+        "head='append' for a new linear layer after the model."
     )
 
 

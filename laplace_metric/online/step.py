@@ -12,6 +12,7 @@ from laplace_metric.batches import Inputs
 from laplace_metric.contrastive import Contrast, batch_curvature
 from laplace_metric.curvature import CurvatureSum
 from laplace_metric.errors import HeadError
+from laplace_metric.full_precision import full_precision
 from laplace_metric.heads import APPEND, Head, capture, find_head
 from laplace_metric.jacobians import HeadJacobian, jacobian_of
 from laplace_metric.online.average import RunningCurvature
@@ -114,6 +115,7 @@ class OnlineStep:
         tau = self.settings.prior_precision
         return Posterior(mean, self.curvature.spectral(mean), self.n_effective(n_batch), tau)
 
+    @full_precision()
     def _offsets(self, n_batch: int) -> Tensor:
         """eps [S, P] of the present posterior; drawn on the CPU, so that devices agree."""
         posterior = self.posterior(n_batch)
@@ -132,6 +134,7 @@ class OnlineStep:
         assert self.place is not None
         return self.settings.contrast(normalized=self.place.head.normalized)
 
+    @full_precision()
     def _measure(
         self, seen: SampledPass, labels: Tensor, mined: list[tuple[Any, ...]]
     ) -> CurvatureSum | None:

@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from laplace_metric.batches import labels_of
 from laplace_metric.errors import EmptyLoaderError, InputError, NonFiniteError
+from laplace_metric.full_precision import full_precision
 from laplace_metric.traces import Traces, traced, traces_of
 
 if TYPE_CHECKING:
@@ -66,9 +67,10 @@ class Encoder:
         """One batch."""
         seen = self.embedder.captured(inputs)
         _require_finite(seen.raw)
-        mean = nn.functional.normalize(seen.raw, dim=-1) if self.spherical else seen.raw
-        trace = traced(self._traces, seen.features, seen.raw, spherical=self.spherical)
-        return Encoded(mean, trace, self.words(seen.features))
+        with full_precision():
+            mean = nn.functional.normalize(seen.raw, dim=-1) if self.spherical else seen.raw
+            trace = traced(self._traces, seen.features, seen.raw, spherical=self.spherical)
+            return Encoded(mean, trace, self.words(seen.features))
 
     def all(self, name: str, inputs: Any, *, progress: bool) -> tuple[Encoded, list[Any]]:
         """Everything that ``inputs`` holds, and the labels [n] of each batch that came with any."""

@@ -17,6 +17,7 @@ from laplace_metric.distances import (
     squared_distance_in_basis,
 )
 from laplace_metric.fitting import Fitted
+from laplace_metric.full_precision import full_precision
 from laplace_metric.jacobians import LinearJacobian
 from laplace_metric.posterior import Posterior
 from laplace_metric.search.encoding import Encoded
@@ -54,6 +55,7 @@ class PairDistances:
     words: Map
     """What is kept of head inputs h [n, D]: those themselves, or [h; 1] in the basis Q_A."""
 
+    @full_precision()
     @torch.no_grad()
     def __call__(self, queries: Encoded, items: Encoded, positions: Tensor) -> Distance:
         """[Q, k] for the items at ``positions`` [Q, k]; those at -1 are infinitely far."""

@@ -1,0 +1,40 @@
+"""A model of transformers and its tokenizer.
+
+    python -m benchmarks.examples.models.transformers_texts
+
+The loader yields what the tokenizer gives; the mean over the tokens leaves padding out. MiniLM's
+weights come with the extra ``pretrained``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from typing import Any
+
+from transformers import AutoModel, AutoTokenizer
+
+from benchmarks.encoders.minilm import folder
+from benchmarks.examples.summary import Summary
+from benchmarks.examples.texts import look
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.adapters import Pooled
+
+
+def run(limit: int | None = None) -> Summary:
+    """MiniLM as transformers has it: vectors of tokens."""
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder())
+    tokens = partial(tokenizer, padding=True, return_tensors="pt")
+    model = AutoModel.from_pretrained(folder())
+    embedder = LaplaceEmbedder(Pooled(model, "mean"), head="append")
+    return look("transformers MiniLM, mean over tokens", embedder, limit, tokens)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--limit", type=int, help="texts of each part")
+    print(run(parser.parse_args().limit))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Modules that only run another module: what they hold is the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from laplace_metric.errors import InputError
+
+
+def check_module(model: Any) -> nn.Module:
+    """The model itself.
+
+    Raises
+    ------
+    InputError
+        If it is no module.
+    """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model is a {type(model).__name__}: pass a torch.nn.Module.")
+    return model
+
+
+def unwrapped(model: Any) -> nn.Module:
+    """The module inside ``torch.compile``, ``DataParallel`` and ``DistributedDataParallel``.
+
+    It has the same weights, and its layers the names that they had before: a posterior that was
+    fitted on a compiled model loads on a plain one. Hooks would make ``torch.compile`` compile
+    again, and run once on every device of a ``DataParallel``.
+
+    Raises
+    ------
+    InputError
+        If it is no module.
+
+    Examples
+    --------
+    >>> layer = nn.Linear(3, 2)
+    >>> unwrapped(nn.DataParallel(layer)) is layer
+    True
+    """
+    module = check_module(model)
+    if isinstance(module, (DataParallel, DistributedDataParallel)):
+        return unwrapped(module.module)
+    compiled = module._modules.get("_orig_mod")  # the name that torch.compile gives, for good
+    return module if compiled is None else unwrapped(compiled)

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from collections import namedtuple
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.adapters import Call, Pooled
+from laplace_metric.errors import HeadError, InputError, UnknownNameError
+
+G = torch.Generator().manual_seed(0)
+TOKENS = torch.randn(3, 4, 5, generator=G)
+MASKS = {
+    "right": torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0]]),
+    "left": torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1], [0, 0, 0, 1]]),
+}
+
+
+class Tokens(nn.Module):
+    """Returns what it was given, in one of the ways in which libraries return things."""
+
+    def __init__(self, kind=dict) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, tokens, attention_mask=None):
+        named = {"last_hidden_state": tokens, "pooler_output": tokens[:, 0] * 2}
+        return tuple(named.values()) if self.kind is tuple else self.kind(**named)
+
+
+def by_hand(pooling, mask):
+    rows = []
+    for vectors, keep in zip(TOKENS, mask, strict=True):
+        real = [v for v, k in zip(vectors, keep.tolist(), strict=True) if k]
+        rows.append({"mean": sum(real) / len(real), "last": real[-1], "cls": vectors[0]}[pooling])
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("side", MASKS)
+@pytest.mark.parametrize("pooling", ["mean", "last", "cls"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float32])
+def test_padding_does_not_count(pooling, side, dtype):
+    mask = MASKS[side]
+    found = Pooled(Tokens(), pooling)(tokens=TOKENS, attention_mask=mask.to(dtype))
+    torch.testing.assert_close(found, by_hand(pooling, mask))
+    placed = Pooled(Tokens(), pooling)(TOKENS, mask)  # by its place among the arguments
+    assert torch.equal(placed, found)
+
+
+def test_padding_may_hold_anything():
+    mask = MASKS["right"]
+    dirty = TOKENS.masked_fill(mask[..., None] == 0, torch.nan)
+    found = Pooled(Tokens())(dirty, mask)
+    torch.testing.assert_close(found, by_hand("mean", mask))
+
+
+def test_a_text_without_a_token_has_no_mean():
+    mask = MASKS["right"].clone()
+    mask[2] = 0
+    found = Pooled(Tokens())(TOKENS, mask)
+    assert found.isnan().any(1).tolist() == [False, False, True]
+
+
+def test_the_mask_of_a_method():
+    class Tower(nn.Module):
+        def encode(self, *, tokens, attention_mask):
+            return {"last_hidden_state": tokens}
+
+    mask = MASKS["right"]
+    found = Pooled(Call(Tower(), "encode"))(tokens=TOKENS, attention_mask=mask)
+    torch.testing.assert_close(found, by_hand("mean", mask))
+
+
+def test_without_a_mask_every_token_counts():
+    torch.testing.assert_close(Pooled(Tokens(), "mean")(TOKENS), TOKENS.mean(1))
+    assert torch.equal(Pooled(Tokens(), "last")(TOKENS), TOKENS[:, -1])
+
+
+def test_half_precision_stays():
+    found = Pooled(Tokens())(TOKENS.bfloat16(), MASKS["left"])
+    assert found.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        (dict, None),
+        (SimpleNamespace, None),
+        (namedtuple("Output", ["last_hidden_state", "pooler_output"]), 1),
+        (tuple, 1),
+    ],
+)
+def test_a_field_that_is_one_vector_already(kind, field):
+    found = Pooled(Tokens(kind), pooling=None, field=field)(TOKENS)
+    assert torch.equal(found, TOKENS[:, 0] * 2)
+
+
+def test_a_bare_tensor_is_its_own_field():
+    torch.testing.assert_close(Pooled(nn.Identity(), "mean")(TOKENS), TOKENS.mean(1))
+
+
+def test_bad_arguments():
+    with pytest.raises(UnknownNameError, match="pooling='max'.*'mean', 'cls', 'last'"):
+        Pooled(Tokens(), "max")
+    with pytest.raises(InputError, match="model is a dict"):
+        Pooled({})
+    shapes = r"last_hidden_state \[3, 4, 5\], pooler_output \[3, 5\]"
+    with pytest.raises(InputError, match=f"field='logits': the model returned a dict.*{shapes}"):
+        Pooled(Tokens(), field="logits")(TOKENS)
+    with pytest.raises(InputError, match=r"field=2: the model returned a tuple \(\[3, 4, 5\]"):
+        Pooled(Tokens(tuple), field=2)(TOKENS)
+    with pytest.raises(InputError, match="a SimpleNamespace"):
+        Pooled(Tokens(SimpleNamespace), field="logits")(TOKENS)
+    with pytest.raises(InputError, match=r"'pooler_output' is a tensor \[3, 5\].*pooling=None"):
+        Pooled(Tokens(), "mean", "pooler_output")(TOKENS)
+    with pytest.raises(InputError, match=r"attention_mask is a tensor \[3, 3\]"):
+        Pooled(Tokens())(TOKENS, MASKS["left"][:, :3])
+    with pytest.raises(InputError, match="is no tensor: the model returned a dict"):
+        Pooled(Nothing(), None)(TOKENS)
+
+
+class Nothing(nn.Module):
+    def forward(self, tokens):
+        return {"last_hidden_state": tokens, "pooler_output": None}
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (Tokens(), r"a dict \(last_hidden_state \[3, 4, 5\], pooler_output \[3, 5\]\).*Pooled"),
+        (Tokens(tuple), r"a tuple \(\[3, 4, 5\], \[3, 5\]\).*Pooled.*Call"),
+        (nn.Identity(), r"a tensor \[3, 4, 5\].*Pooled\(model, 'mean'\)"),
+        (Nothing(), r"pooler_output None"),
+    ],
+)
+def test_the_error_of_a_bare_model_names_the_adapter(model, words):
+    with pytest.raises(HeadError, match=words):
+        LaplaceEmbedder(model, head="append").fit(
+            [(TOKENS, torch.tensor([0, 1, 1]))], progress=False
+        )

@@ -1,0 +1,181 @@
+"""Half precision of weights, or of products under autocast; never of the posterior."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from pytorch_metric_learning.losses import ContrastiveLoss
+from pytorch_metric_learning.miners import MultiSimilarityMiner
+from torch import Tensor, nn
+
+from laplace_metric import LaplaceEmbedder, OnlineLaplace
+from laplace_metric.full_precision import full_precision
+from laplace_metric.online import step
+
+X, Y = torch.randn(60, 16, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 4
+FAR = {"atol": 0.0, "rtol": 1e-5}
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 6))
+
+
+def bfloat16() -> torch.autocast:
+    return torch.autocast("cpu", torch.bfloat16)
+
+
+def seen_by_hand(model: nn.Module) -> Tensor:
+    """What enters the head under autocast: rounded to 8 bits."""
+    with bfloat16(), torch.no_grad():
+        h = model[:2](X)
+    assert h.dtype == torch.bfloat16
+    return h.float()
+
+
+def fit(model: nn.Module, x: Tensor, **settings) -> LaplaceEmbedder:
+    return LaplaceEmbedder(model, **settings).fit(
+        [(x[:25], Y[:25]), (x[25:], Y[25:])], progress=False
+    )
+
+
+def test_products_are_those_of_float32():
+    with bfloat16():
+        assert (X @ X.T).dtype == torch.bfloat16
+        with full_precision():
+            inside = X @ X.T
+        assert (X @ X.T).dtype == torch.bfloat16
+    assert torch.equal(inside, X @ X.T)
+
+
+@pytest.mark.parametrize("structure", ["diag", "kron", "full"])
+@pytest.mark.parametrize("distance", ["arccos", "euclidean"])
+def test_a_fit_under_autocast_is_that_of_its_features(model, structure, distance):
+    how = {"structure": structure, "distance": distance, "hessian": "positives"}
+    expected = fit(model[2], seen_by_hand(model), **how)
+    with bfloat16():
+        found = fit(model, X, **how)
+    wanted = expected.hessian_.eigenvalues
+    torch.testing.assert_close(found.hessian_.eigenvalues, wanted, **FAR)
+
+
+@pytest.mark.parametrize("structure", ["diag", "kron", "full"])
+def test_a_call_under_autocast(model, structure):
+    how = {"structure": structure, "distance": "euclidean", "hessian": "positives"}
+    embedder, h = fit(model, X, **how), seen_by_hand(model)
+    alone = LaplaceEmbedder.from_fitted(model[2], embedder.settings, embedder.fitted_)
+    expected, joint = alone(h), alone.sample(h, 7, torch.Generator().manual_seed(0))
+    with bfloat16():
+        found = embedder(X)
+        variance, draws = found.variance, found.sample(5, torch.Generator().manual_seed(0))
+        weights, uncertainties = (
+            embedder.posterior_.variance,
+            embedder.uncertainties([X], progress=False),
+        )
+        sampled = embedder.sample(X, 7, torch.Generator().manual_seed(0))
+        distance = embedder.distance(X[:5], X[5:10])
+    torch.testing.assert_close(variance, expected.variance, **FAR)
+    torch.testing.assert_close(uncertainties, expected.uncertainty, **FAR)
+    torch.testing.assert_close(weights, fit(model, X, **how).posterior_.variance, **FAR)
+    torch.testing.assert_close(sampled, joint, atol=1e-5, rtol=1e-5)
+    assert torch.equal(draws, found.sample(5, torch.Generator().manual_seed(0)))
+    spread = alone.distance(h[:5], h[5:10])
+    torch.testing.assert_close(
+        distance.variance, spread.variance, atol=0, rtol=0.02
+    )  # z is rounded
+
+
+def test_directions_under_autocast(model):
+    embedder = fit(model, X, structure="kron")
+    with bfloat16():
+        found = embedder(X)
+        inside = found.mean, found.variance, found.concentration
+    assert {part.dtype for part in inside} == {torch.float32}
+    assert torch.equal(inside[0], found.mean)
+    assert torch.equal(inside[1], found.variance)
+    assert torch.equal(inside[2], found.concentration)
+    torch.testing.assert_close(found.mean.norm(dim=1), torch.ones(60))
+    torch.testing.assert_close(found.mean, embedder(X).mean, atol=0.02, rtol=0)
+
+
+def test_an_appended_head_stays_exact(model):
+    with bfloat16():
+        embedder = fit(model, X, head="append")
+        output = model(X)
+        found = embedder(X)
+    assert output.dtype == torch.bfloat16
+    assert torch.equal(found.mean, nn.functional.normalize(output.detach().float(), dim=-1))
+
+
+def test_float32_embeddings_are_not_rounded_by_an_appended_head():
+    with bfloat16():
+        found = fit(nn.Identity(), X, head="append")(X)
+    assert torch.equal(found.mean, nn.functional.normalize(X, dim=-1))
+
+
+@pytest.mark.parametrize("pairs", ["batch", MultiSimilarityMiner()])
+def test_pairs_of_batches_under_autocast(model, pairs):
+    expected = fit(model[2], seen_by_hand(model), pairs=pairs, structure="diag")
+    with bfloat16():
+        found = fit(model, X, pairs=pairs, structure="diag")
+    wanted = expected.hessian_.diagonal()
+    torch.testing.assert_close(found.hessian_.diagonal(), wanted, atol=1e-7, rtol=1e-4)
+
+
+@pytest.mark.parametrize("structure", ["diag", "kron"])
+def test_online_under_autocast(model, structure):
+    loader = [(X[:30], Y[:30]), (X[30:], Y[30:])]
+
+    def train(copied: nn.Module) -> LaplaceEmbedder:
+        online = OnlineLaplace(copied, structure=structure, prior_precision=100.0)
+        return online.fit(loader, ContrastiveLoss(), epochs=1, progress=False)
+
+    expected = train(copy.deepcopy(model))
+    with bfloat16():
+        found = train(copy.deepcopy(model))
+    ratio = found(X).uncertainty / expected(X).uncertainty
+    assert bool(((ratio - 1).abs() < 0.1).all())
+
+
+def test_online_draws_are_not_rounded(model, monkeypatch):
+    seen = []
+    real = step.sampled_pass
+    monkeypatch.setattr(
+        step,
+        "sampled_pass",
+        lambda m, h, x, offsets: seen.append(offsets.dtype) or real(m, h, x, offsets),
+    )
+    with bfloat16():
+        online = OnlineLaplace(model, structure="kron")
+        online.fit([(X, Y)] * 3, ContrastiveLoss(), epochs=1, progress=False)
+    assert len(seen) >= 3
+    assert set(seen) == {torch.float32}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_weights(model, dtype, tmp_path):
+    short = copy.deepcopy(model).to(dtype)
+    twin = copy.deepcopy(short).float()  # the same rounded weights
+    embedder = fit(short, X.to(dtype), structure="kron")
+    found, expected = embedder(X.to(dtype)), fit(twin, X.to(dtype).float(), structure="kron")(X)
+    assert found.mean.dtype == found.variance.dtype == torch.float32
+    bits = torch.finfo(dtype).eps
+    torch.testing.assert_close(found.mean, expected.mean, atol=4 * bits, rtol=0)
+    torch.testing.assert_close(found.uncertainty, expected.uncertainty, atol=0, rtol=8 * bits)
+    embedder.save(tmp_path)
+    again = LaplaceEmbedder.load(tmp_path, short)
+    assert torch.equal(again(X.to(dtype)).variance, found.variance)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_cuda_autocast(model):
+    model.cuda()
+    with torch.autocast("cuda", torch.bfloat16):
+        found = fit(model, X)(X)
+        inside = found.variance
+    assert inside.device.type == "cuda"
+    assert torch.equal(inside, found.variance)
+    torch.testing.assert_close(inside, fit(model, X)(X).variance, atol=0, rtol=0.1)
