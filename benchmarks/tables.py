@@ -19,6 +19,7 @@ from benchmarks.records import RESULTS, read_record
 from benchmarks.recovery import tables as recovery_tables
 from benchmarks.report.markdown_tables import quality_table
 from benchmarks.report.method_table import methods
+from benchmarks.retrieval import drift_tables
 from benchmarks.scale import billion
 from benchmarks.scale import tables as scale_tables
 from benchmarks.variants import defaults
@@ -225,6 +226,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "scale-gallery": scale_tables.gallery,
     "scale-device": scale_tables.device,
     "billion": billion.table,
+    "drift-quiet": drift_tables.quiet,
+    "drift-delays": drift_tables.delays,
 }
 
 

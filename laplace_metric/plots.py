@@ -64,7 +64,7 @@ def roc_plot(
     2
     """
     size = TALL if legend_below else SIZE
-    axes = _prepare(axes, "queries flagged", "strange inputs flagged", size)
+    axes = prepare(axes, "queries flagged", "strange inputs flagged", size)
     axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=":", alpha=0.6, label="guessing")
     for style, (name, curve) in zip(_styles(curves), curves.items(), strict=True):
         x, y = curve.fpr.cpu().numpy(), curve.tpr.cpu().numpy()
@@ -92,7 +92,7 @@ def sparsification_plot(
     >>> len(figure.axes[0].lines)
     3
     """
-    axes = _prepare(axes, "least certain queries removed", "recall@1 of the rest")
+    axes = prepare(axes, "least certain queries removed", "recall@1 of the rest")
     styles = _styles(results)
     shown = list(results)[-1] if reference is None else reference
     if shown not in results:
@@ -120,7 +120,7 @@ def reliability_plot(results: Mapping[str, Reliability], axes: Axes | None = Non
     >>> len(figure.axes[0].lines), len(figure.axes[0].collections)
     (2, 1)
     """
-    axes = _prepare(axes, "confidence", "accuracy")
+    axes = prepare(axes, "confidence", "accuracy")
     axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=":", alpha=0.6, label="honest")
     for style, (name, result) in zip(_styles(results), results.items(), strict=True):
         count = _array(result.bin_count)
@@ -167,7 +167,7 @@ def uncertainty_plot(
     """
     values = {"queries": as_scores("queries", queries).cpu().numpy()}
     values |= {name: as_scores(name, scores).cpu().numpy() for name, scores in strange.items()}
-    axes = _prepare(axes, "uncertainty", "share of inputs")
+    axes = prepare(axes, "uncertainty", "share of inputs")
     pooled = np.concatenate(list(values.values()))
     logarithmic = bool(pooled.min() > 0 and pooled.max() > 10 * pooled.min())
     edges = _edges(pooled, bins, logarithmic)
@@ -227,7 +227,7 @@ def _styles(series: Mapping[str, object]) -> tuple[Style, ...]:
     return STYLES[: len(series)]
 
 
-def _prepare(axes: Axes | None, x: str, y: str, size: tuple[float, float] = SIZE) -> Axes:
+def prepare(axes: Axes | None, x: str, y: str, size: tuple[float, float] = SIZE) -> Axes:
     """Axes with quiet frames and labels, on a new figure unless given."""
     if axes is None:
         axes = Figure(figsize=size, layout="constrained").add_subplot()

@@ -1,0 +1,109 @@
+"""The bets against sums written out, and Ville's bound by simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from laplace_metric.monitor.martingale import (
+    EDGES,
+    KINDS,
+    LOG_DENSITIES,
+    REGIONS,
+    STAKES,
+    Martingale,
+    log_share,
+)
+
+
+def factors(p):
+    """f of each bet [m, bets] by its definition."""
+    return np.array(
+        [
+            [
+                1 - s + s / (high - low) * (low <= x < high)
+                for _, low, high in REGIONS
+                for s in STAKES
+            ]
+            for x in p
+        ]
+    )
+
+
+def test_every_bet_is_fair():
+    lengths = np.diff([0.0, *EDGES, 1.0])
+    np.testing.assert_allclose(lengths @ np.exp(LOG_DENSITIES), 1.0, rtol=1e-12)
+
+
+def test_shares_of_all_times_sum_to_one():
+    t = np.arange(1, 2001)
+    shares = np.exp([log_share(int(n)) for n in t])
+    np.testing.assert_allclose(1 - shares.cumsum(), 1 / np.log2(t + 2), rtol=1e-10)
+
+
+def test_value_and_start_by_definition():
+    r = np.random.default_rng(0)
+    p = np.concatenate([r.random(60), r.random(25) ** 4])
+    martingale = Martingale("x", np.log(50.0))
+    gains = []
+    for t in range(1, len(p) + 1):
+        f = factors(p[:t])
+        money = np.array(
+            [np.exp(log_share(k)) / len(KINDS) * f[k - 1 :].prod(0) for k in range(1, t + 1)]
+        )
+        value = money.sum() + 1 / np.log2(t + 2)
+        np.testing.assert_allclose(martingale.update(p[t - 1 : t]), np.log(value), rtol=1e-9)
+        gains.append(value)
+        if martingale.alarm is not None and martingale.alarm.at == t:
+            gain = np.array([f[k:].prod(0) for k in range(t)])
+            start, bet = np.unravel_index(gain.argmax(), gain.shape)
+            assert martingale.alarm.since == start + 1
+            assert martingale.alarm.kind == KINDS[bet] == "large"
+    assert martingale.alarm is not None
+    assert martingale.alarm.at == 1 + int((np.array(gains) >= 50).argmax()) > 60
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (lambda u: 0.1 * u, "large"),
+        (lambda u: 1 - 0.1 * u, "small"),
+        (lambda u: 0.4 + 0.2 * u, "middling"),
+    ],
+)
+def test_what_there_is_too_much_of_and_since_when(change, kind):
+    u = np.random.default_rng(1).random(2100)
+    martingale = Martingale("x", np.log(100.0))
+    martingale.update(np.concatenate([u[:2000], change(u[2000:])]))
+    alarm = martingale.alarm
+    assert alarm is not None
+    assert alarm.kind == kind
+    assert 2000 < alarm.at < 2080
+    assert abs(alarm.since - 2001) < 20
+
+
+def test_an_alarm_stays():
+    martingale = Martingale("x", np.log(100.0))
+    martingale.update(np.full(30, 0.001))
+    first = martingale.alarm
+    martingale.update(np.random.default_rng(2).random(500))
+    assert martingale.alarm == first
+
+
+def test_seldom_ever_without_drift():
+    r = np.random.default_rng(3)
+    alarms = 0
+    for _ in range(300):
+        martingale = Martingale("x", np.log(5.0))
+        martingale.update(r.random(300))
+        alarms += martingale.alarm is not None
+    assert alarms / 300 < 0.2
+
+
+def test_a_long_quiet_stream_costs_little():
+    martingale = Martingale("x", np.log(100.0))
+    value = martingale.update(np.random.default_rng(4).random(20_000))
+    assert value > -np.log(np.log2(20_002)) - 1e-9
+    assert martingale.alarm is None
+    martingale.update(0.05 * np.random.default_rng(5).random(40))
+    assert martingale.alarm is not None

@@ -1,0 +1,91 @@
+"""The window's test against enumeration, scipy and scikit-learn."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.metrics import roc_auc_score
+
+from laplace_metric.monitor.windows import compare, holm, p_value, tail_p_value
+
+R = np.random.default_rng(0)
+NORMAL = R.normal(size=5000)
+
+
+@pytest.mark.parametrize("pooled", [np.arange(40.0), np.repeat(np.arange(8.0), 5)],
+                         ids=["no ties", "ties"])  # fmt: skip
+def test_tail_is_exact_over_all_ways_to_cut_the_pool(pooled):
+    """With three of forty in the window: every one of 9,880 cuts is as likely as the others."""
+    top = int((pooled >= np.quantile(pooled, 0.95, method="higher")).sum())
+    rows = list(combinations(range(40), 3))
+    counts = np.array([sum(row >= 40 - top for row in chosen) for chosen in rows])
+    p = {}
+    for count in set(counts):
+        chosen = np.array(rows[int((counts == count).argmax())])
+        p[count] = tail_p_value(np.delete(pooled, chosen), pooled[chosen])
+        tails = (counts <= count).mean(), (counts >= count).mean()
+        assert p[count] == pytest.approx(min(1, 2 * min(tails)))
+    assert top == (5 if pooled.max() < 39 else 2)
+
+
+def test_three_tests_and_no_fourth():
+    window = R.normal(size=400) + 0.1
+    three = (
+        stats.ks_2samp(NORMAL, window, method="asymp").pvalue,
+        tail_p_value(NORMAL, window),
+        tail_p_value(-NORMAL, -window),
+    )
+    assert p_value(NORMAL, window) == pytest.approx(3 * min(three))
+    assert p_value(NORMAL, NORMAL[::10]) == 1.0
+
+
+@pytest.mark.parametrize("side", [1, -1], ids=["largest", "smallest"])
+def test_a_few_strangers_in_one_tail_are_seen(side):
+    window = stats.norm.ppf((np.arange(500) + 0.5) / 500)
+    window[::20] = side * 3
+    assert stats.ks_2samp(NORMAL, window).pvalue > 0.05
+    assert p_value(NORMAL, window) < 1e-3
+
+
+@pytest.mark.parametrize("draw", [R.normal, lambda size: R.geometric(0.4, size).astype(float)],
+                         ids=["normal", "ties"])  # fmt: skip
+def test_level(draw):
+    found = np.array([p_value(draw(size=600), draw(size=120)) for _ in range(300)])
+    assert (found <= 0.1).mean() < 0.1 + 3 * np.sqrt(0.09 / 300)
+
+
+def test_numbers_of_a_move():
+    window = np.round(R.normal(size=300) + 0.5, 1)
+    reference = np.round(NORMAL, 1)
+    move = compare(reference, window)
+    truth = np.r_[np.zeros(5000), np.ones(300)]
+    assert move.larger == pytest.approx(roc_auc_score(truth, np.r_[reference, window]))
+    assert move.now.median == np.median(window)
+    assert (move.then.low, move.then.high) == tuple(np.quantile(reference, (0.05, 0.95)))
+    assert move.above == (window > np.quantile(reference, 0.95)).mean() > 0.05
+    assert move.below == (window < np.quantile(reference, 0.05)).mean() < 0.05
+    assert move.p_value == p_value(reference, window)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (lambda x: x + 1, "larger"),
+        (lambda x: x - 1, "smaller"),
+        (lambda x: 3 * x, "differently spread"),
+    ],
+)
+def test_direction(change, word):
+    move = compare(NORMAL, change(NORMAL[:2000]))
+    assert move.direction == word
+    assert move.p_value < 1e-10
+
+
+def test_holm_is_monotone_and_capped():
+    assert holm([0.01]) == [0.01]
+    assert holm([0.2, 0.01, 0.04, 0.9]) == pytest.approx([0.4, 0.04, 0.12, 0.9])
+    assert holm([0.5, 0.6]) == [1.0, 1.0]
+    assert holm([0.02, 0.019]) == pytest.approx([0.038, 0.038])
