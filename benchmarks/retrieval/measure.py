@@ -86,8 +86,8 @@ def credible(index: Index, judged: Judged, x: Tensor) -> dict[str, float]:
 def summarised(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Mean and standard deviation over splits of every number; counts of words, means of curves."""
     found: dict[str, Any] = {}
-    for key in rows[0]:
-        values = [row[key] for row in rows if row[key] is not None]
+    for key in dict.fromkeys(key for row in rows for key in row):
+        values = [row[key] for row in rows if row.get(key) is not None]
         if values and isinstance(values[0], str):
             found[key] = {word: values.count(word) for word in sorted(set(values))}
         elif values and isinstance(values[0], list):

@@ -118,17 +118,22 @@ def coverage(
     found: dict[str, float | None] = {}
     for alpha in ALPHAS:
         name = f"sets {1 - alpha:g}"
-        least = _threshold(lambda a=alpha: calibration.least_score(a))  # type: ignore[misc]
-        found[f"{name} made"] = float(least is not None)
-        members = logit >= (torch.inf if least is None else least)
+        try:
+            members = calibration.members(logit, alpha)
+        except InputError:
+            members = None
+        found[f"{name} made"] = float(members is not None)
+        if members is None:
+            continue
         held = (members & test.match).any(1)[test.known].double()
         sizes = members.sum(1)[test.known].double()
-        none = least is None
-        found[f"{name} coverage"] = None if none else float(held.mean())
-        found[f"{name} size"] = None if none else float(sizes.mean())
-        found[f"{name} empty"] = None if none else float((sizes == 0).double().mean())
         by_class = _by_class(held, labels[test.known])
-        found[f"{name} lowest class"] = None if none else float(by_class.quantile(0.1))
+        found |= {
+            f"{name} coverage": float(held.mean()),
+            f"{name} size": float(sizes.mean()),
+            f"{name} empty": float((sizes == 0).double().mean()),
+            f"{name} lowest class": float(by_class.quantile(0.1)),
+        }
     return found
 
 

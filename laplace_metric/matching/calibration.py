@@ -10,6 +10,7 @@ from torch import Tensor
 from laplace_metric.errors import InputError
 from laplace_metric.matching.conformal import lowest_typical, p_values
 from laplace_metric.matching.evidence import Evidence
+from laplace_metric.matching.first_match import log_first_match, of_first_match
 from laplace_metric.matching.hits import Hits
 from laplace_metric.matching.probability import MatchProbability, fit_match_probability
 from laplace_metric.matching.quality import Quality, quality
@@ -65,8 +66,9 @@ class Calibration:
         Whether the index has the label of each of those queries.
     typical : Typical
         The known queries of the first half, and ``typicality`` [n] of the second half among them.
-    nearest_match : Tensor [n]
-        The best score among the true matches of each; -inf where none is among ``depth``.
+    first_match : Tensor [n]
+        The score of the first true match of each, ``log_first_match``; -inf where none is among
+        ``depth``.
     """
 
     matcher: MatchProbability
@@ -77,7 +79,7 @@ class Calibration:
     match: Tensor
     known: Tensor
     typicality: Tensor
-    nearest_match: Tensor
+    first_match: Tensor
     typical: Typical
 
     @property
@@ -112,15 +114,15 @@ class Calibration:
         seen = self.typical(watched(hits, logit[:, : self.k]))
         return p_values(self.typicality[self.known], seen.to(self.typicality))
 
-    def least_score(self, alpha: float) -> float:
-        """Items with at least this score are a set that holds a true match.
+    def members(self, logit: Tensor, alpha: float) -> Tensor:
+        """Which neighbours [Q, depth] are in the set that holds a match, from their scores.
 
         Raises
         ------
         InputError
             If more than a share ``alpha`` of the held-out queries has no match among ``depth``.
         """
-        held_out = self.nearest_match[self.known]
+        held_out = self.first_match[self.known]
         least = lowest_typical(held_out, alpha)
         if least == -torch.inf:
             missed = float((held_out == -torch.inf).double().mean())
@@ -129,7 +131,7 @@ class Calibration:
                 f"match among their {self.depth} nearest items. Ask for a larger alpha, or "
                 "calibrate with a larger depth or more queries."
             )
-        return least
+        return log_first_match(logit) >= least
 
 
 def calibrated(judged: Judged, k: int, n_items: int, generator: torch.Generator) -> Calibration:
@@ -154,9 +156,9 @@ def _conformal(
     matcher: MatchProbability, typical: Typical, held_out: Judged, k: int, n_items: int
 ) -> Calibration:
     logit, match = matcher.logit(Evidence.of(held_out.hits)), held_out.match
-    nearest = logit.masked_fill(~match, -torch.inf).amax(1)
+    first = of_first_match(logit, match)
     typicality = typical(watched(held_out.hits, logit[:, :k]))
-    scores = logit[:, :k], match[:, :k], held_out.known, typicality, nearest
+    scores = logit[:, :k], match[:, :k], held_out.known, typicality, first
     return Calibration(matcher, k, match.shape[1], n_items, *scores, typical)
 
 

@@ -14,7 +14,7 @@ from laplace_metric.matching.score import Score
 from laplace_metric.matching.typical import Typical
 
 COUNTS = ("k", "depth", "n_items")
-SCORES = ("logit", "match", "known", "typicality", "nearest_match")
+SCORES = ("logit", "match", "known", "typicality", "first_match")
 NUMBERS = ("weights", "low", "cap")
 PREFIX = "calibration."
 

@@ -205,8 +205,8 @@ class Index:
         """Sets that hold a true match with probability 1 - alpha or more, if there is one.
 
         Split conformal prediction, valid if these queries are exchangeable with the held-out ones:
-        see ``matching.conformal``. An item is in the set if its score is among the scores that
-        true matches have.
+        see ``matching.conformal``, and ``matching.first_match`` for what is in a set. It is empty
+        where nothing looks like a match.
 
         Raises
         ------
@@ -217,10 +217,10 @@ class Index:
         """
         if self.calibration is None:
             raise NotFittedError("this index is not calibrated: call index.calibrate(...) first.")
-        least = self._fresh(self.calibration).least_score(alpha)
+        calibration = self._fresh(self.calibration)
         encoded, _ = self._encoder.all("queries", queries, progress=progress)
-        hits = self._hits(encoded, min(self.calibration.depth, len(self)))
-        members = self.calibration.matcher.logit(Evidence.of(hits)) >= least
+        hits = self._hits(encoded, min(calibration.depth, len(self)))
+        members = calibration.members(calibration.matcher.logit(Evidence.of(hits)), alpha)
         return RetrievalSets(hits.positions, members, self.items.ids)
 
     def credible_sets(

@@ -22,7 +22,7 @@ from laplace_metric.jacobians import LinearJacobian
 from laplace_metric.posterior import Posterior
 from laplace_metric.search.encoding import Encoded
 
-BLOCK_BYTES = 2**24
+BLOCK_BYTES = 2**22
 """Of the words of the pairs that are gathered at once."""
 
 

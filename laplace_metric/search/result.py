@@ -75,6 +75,14 @@ class SearchResult:
         """Whether each query [Q] has no match in the index, ``p_value <= alpha``; else None."""
         return None if self.p_value is None else self.p_value <= self.alpha
 
+    @property
+    def signals(self) -> dict[str, Tensor]:
+        """What ``monitor.Monitor`` watches of each query [Q]: uncertainty, match probability."""
+        found = {"uncertainty": self.uncertainty}
+        if self.match_probability is not None:
+            found["match probability"] = self.match_probability.amax(1)
+        return found
+
     def __len__(self) -> int:
         return len(self.ids)
 
