@@ -20,6 +20,7 @@ from benchmarks.recovery import tables as recovery_tables
 from benchmarks.report.markdown_tables import quality_table
 from benchmarks.report.method_table import methods
 from benchmarks.retrieval import drift_tables
+from benchmarks.retrieval import tables as retrieval_tables
 from benchmarks.scale import billion
 from benchmarks.scale import tables as scale_tables
 from benchmarks.variants import defaults
@@ -29,8 +30,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = tuple(
     ROOT / folder / "README.md"
     for folder in (
-        "", "baselines", "benchmarks", "benchmarks/costs", "benchmarks/scale",
-        "benchmarks/variants",
+        "", "baselines", "benchmarks", "benchmarks/costs", "benchmarks/retrieval",
+        "benchmarks/scale",        "benchmarks/variants",
     )
 )  # fmt: skip
 SEEDS = 3
@@ -226,6 +227,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "scale-gallery": scale_tables.gallery,
     "scale-device": scale_tables.device,
     "billion": billion.table,
+    **retrieval_tables.TABLES,
     "drift-quiet": drift_tables.quiet,
     "drift-delays": drift_tables.delays,
 }

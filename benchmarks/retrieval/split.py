@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from laplace_metric.errors import InputError
-from laplace_metric.evaluation import auroc
+from laplace_metric.evaluation import Reliability, auroc
 from laplace_metric.matching import Calibration, quality
 from laplace_metric.matching.calibration import Judged, calibrated
 from laplace_metric.matching.evidence import Evidence
@@ -57,9 +57,7 @@ def asked(question: Question, seed: int) -> dict[str, Any]:
         "brier": found.brier.estimate,
         "brier of the base rate": float(right.double().var(correction=0)),
         "ece": found.ece.estimate,
-        "reliability confidence": _filled(found.reliability.bin_confidence),
-        "reliability accuracy": _filled(found.reliability.bin_accuracy),
-        "reliability count": found.reliability.bin_count.tolist(),
+        **binned(found.reliability),
         **promises(calibration, known, p, right, scores["cosine"]),
         **coverage(calibration, test, logit, question.labels[theirs]),
         **alarms(calibration, test, logit, question.strangers),
@@ -167,5 +165,11 @@ def curve(score: Tensor, right: Tensor) -> list[float]:
     return [float(right[order[:n]].double().mean()) for n in kept]
 
 
-def _filled(values: Tensor) -> list[float]:
-    return values.nan_to_num(nan=0.0).tolist()
+def binned(reliability: Reliability) -> dict[str, list[float]]:
+    """Sums over each bin, which add up over splits: queries, probabilities said, matches."""
+    count = reliability.bin_count.double()
+    said, right = (
+        (values.nan_to_num(nan=0.0) * count).tolist()
+        for values in (reliability.bin_confidence, reliability.bin_accuracy)
+    )
+    return {"bin queries": count.tolist(), "bin said": said, "bin right": right}

@@ -1,0 +1,168 @@
+"""Tables of the retrieval page, from ``results/retrieval.json`` and ``retrieval_cost.json``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.markdown import markdown, thousandths
+from benchmarks.records import read_record
+from benchmarks.retrieval.split import ALPHAS
+from laplace_metric.search.ranking import RANKINGS
+
+Row = dict[str, Any]
+SHOWN = (0.9, 0.95)
+SCORES = ("match probability", "cosine", "uncertainty", "norm")
+STRANGERS = ("missing", "mnist", "kmnist", "fashion-mnist")
+MILLI = 1e3
+
+
+def rows() -> list[Row]:
+    """One a problem."""
+    found: list[Row] = read_record("retrieval")["rows"]
+    return found
+
+
+def promises() -> str:
+    """Precision: promised, obtained, kept; beside a threshold on the cosine set by hand."""
+    header = ["problem", "promised", "promise made", "obtained", "kept", "accepted"]
+    header += ["cosine by hand: obtained", "kept", "accepted"]
+    lines = []
+    for row in rows():
+        for target in SHOWN:
+            ours, hand = (_promise(row, f"{kind} {target:g}") for kind in ("precision", "cosine"))
+            made = f"{row[f'precision {target:g} made']['mean']:.0%}"
+            lines.append([row["problem"], f"{target:.0%}", made, *ours, *hand])
+    return markdown(header, lines)
+
+
+def _promise(row: Row, name: str) -> list[str]:
+    if row[f"{name} obtained"]["n"] == 0:
+        return ["", "", ""]
+    means = [row[f"{name} {what}"]["mean"] for what in ("obtained", "kept", "accepted")]
+    return [f"{means[0]:.1%}", f"{means[1]:.0%}", f"{means[2]:.0%}"]
+
+
+def coverage() -> str:
+    """Retrieval sets: coverage, size, share that is empty."""
+    header = ["problem"]
+    for alpha in ALPHAS:
+        header += [f"{1 - alpha:.0%}: coverage", "items", "lowest tenth of classes"]
+    return markdown([*header, "empty at 80%"], [_covered(row) for row in rows()])
+
+
+def _covered(row: Row) -> list[str]:
+    cells = [row["problem"]]
+    for alpha in ALPHAS:
+        name = f"sets {1 - alpha:g}"
+        if f"{name} coverage" not in row:
+            cells += ["", "", ""]
+            continue
+        held, size, low = (row[f"{name} {w}"] for w in ("coverage", "size", "lowest class"))
+        cells += [f"{held['mean']:.1%} ± {held['sd']:.1%}", f"{size['mean']:.1f}"]
+        cells.append(f"{low['mean']:.0%}")
+    return [*cells, f"{row['sets 0.8 empty']['mean']:.0%}"]
+
+
+def ranking() -> str:
+    """What orders right before wrong nearest neighbours, and how honest the probability is."""
+    header = ["problem", *(f"AUROC {name}" for name in SCORES)]
+    header += ["Brier", "of the base rate", "ECE", "evidence chosen"]
+    return markdown(header, [_ranked(row) for row in rows()])
+
+
+def _ranked(row: Row) -> list[str]:
+    scores = [thousandths(row[f"auroc {name}"]["mean"]) for name in SCORES]
+    best = max(scores, key=float)
+    cells = [f"**{score}**" if score == best else score for score in scores]
+    names = ("brier", "brier of the base rate", "ece")
+    everything = sum(n for name, n in row["chosen"].items() if name.startswith("all"))
+    share = f"all in {everything} of {row['splits']}"
+    return [row["problem"], *cells, *(thousandths(row[n]["mean"]) for n in names), share]
+
+
+def unknown() -> str:
+    """Share called unknown at a rate of 5 %, and how well the p-value tells the two apart."""
+    header = ["problem", "with a match", *(f"{name}" for name in STRANGERS)]
+    return markdown(header, [_flagged(row) for row in rows()])
+
+
+def _flagged(row: Row) -> list[str]:
+    cells = []
+    for name in STRANGERS:
+        there = f"auroc {name}" in row
+        flagged, score = (row.get(f"{w} {name}", {}) for w in ("unknown of", "auroc"))
+        cells.append(f"{flagged['mean']:.0%} ({thousandths(score['mean'])})" if there else "")
+    known = row["unknown of known"]
+    return [row["problem"], f"{known['mean']:.1%} ± {known['sd']:.1%}", *cells]
+
+
+def recall() -> str:
+    """recall@1 of each way to rank, and credible sets."""
+    header = ["problem", "items", "queries", *(f"`{name}`" for name in RANKINGS)]
+    header += ["credible set, 95%: holds a match", "items"]
+    return markdown(header, [_recalled(row) for row in rows()])
+
+
+def _recalled(row: Row) -> list[str]:
+    shares = [row["recall@1"][name] for name in RANKINGS]
+    cells = [f"**{thousandths(s)}**" if s == max(shares) else thousandths(s) for s in shares]
+    credible = row["credible"]
+    sizes = [f"{row['items']:,}", f"{row['queries']:,}"]
+    held = [thousandths(credible["coverage"]), f"{credible['size']:.1f}"]
+    return [row["problem"], *sizes, *cells, *held]
+
+
+def cost() -> str:
+    """Milliseconds a query, and the same over plain FAISS."""
+    record = read_record("retrieval_cost")
+    found = {row["structure"]: row["seconds"] for row in record["flat"]}
+    lines = []
+    for name in next(iter(found.values())):
+        single = name.startswith("one query")
+        cells = []
+        for seconds in found.values():
+            base = seconds["one query, plain FAISS" if single else "plain FAISS"]
+            each = seconds[name] / (1 if single else record["queries"])
+            cells += [f"{MILLI * each:.2f} ms", f"{seconds[name] / base:.2f}"]
+        lines.append([name, *cells])
+    header = ["1,000 queries at once; or one"]
+    for structure in found:
+        header += [f"{structure}: a query", "times plain"]
+    return markdown(header, lines)
+
+
+def engines() -> str:
+    """recall@10 of approximate engines."""
+    record = read_record("retrieval_cost")
+    header = ["engine", "items", "built in", "recall@10", "a query", "exact"]
+    lines = [
+        [
+            f"`{row['kind']}`",
+            f"{row['items']:,}",
+            f"{row['built']:.0f} s",
+            f"{row['recall@10']:.3f}",
+            *(f"{MILLI * row[way] / record['queries']:.2f} ms" for way in ("seconds", "flat")),
+        ]
+        for row in record["approximate"]
+    ]
+    return markdown(header, lines)
+
+
+def mapped() -> str:
+    """An index on disk."""
+    row = read_record("retrieval_cost")["mapped"]
+    header = ["items", "size", "save", "load", "load with mmap", "1,000 queries then"]
+    seconds = [f"{row[n]:.2f} s" for n in ("save", "load", "load mapped", "search mapped")]
+    return markdown(header, [[f"{row['items']:,}", f"{row['bytes'] / 1e9:.1f} GB", *seconds]])
+
+
+TABLES = {
+    "retrieval-promises": promises,
+    "retrieval-coverage": coverage,
+    "retrieval-ranking": ranking,
+    "retrieval-unknown": unknown,
+    "retrieval-recall": recall,
+    "retrieval-cost": cost,
+    "retrieval-engines": engines,
+    "retrieval-mapped": mapped,
+}
