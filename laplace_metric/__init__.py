@@ -9,6 +9,8 @@ A value flows one way, and each arrow is one room that knows only the room befor
            -> Embedding       predictive,         J S J^T in closed form; mean, variance,
                               distributions       samples, concentration
            -> numbers         evaluation          retrieval, OOD, sparsification, calibration
+           -> answers         search, matching    neighbours, is it a match, conformal sets
+                              monitor             does the stream still look like that
 
 ``LaplaceEmbedder`` goes that way once, after training; ``OnlineLaplace`` in every training step;
 ``scale`` lets the sums be those of several processes, or outlive one.
@@ -27,14 +29,18 @@ if TYPE_CHECKING:
     from laplace_metric.embedder import LaplaceEmbedder
     from laplace_metric.embedding import Embedding
     from laplace_metric.errors import LaplaceMetricError, LaplaceMetricWarning
+    from laplace_metric.monitor import Monitor
     from laplace_metric.online import OnlineLaplace
+    from laplace_metric.search import Index
 
 
 __all__ = [
     "Embedding",
+    "Index",
     "LaplaceEmbedder",
     "LaplaceMetricError",
     "LaplaceMetricWarning",
+    "Monitor",
     "OnlineLaplace",
     "ProbabilisticEmbedder",
     "__version__",
@@ -42,9 +48,11 @@ __all__ = [
 
 _HOMES = {
     "Embedding": "embedding",
+    "Index": "search",
     "LaplaceEmbedder": "embedder",
     "LaplaceMetricError": "errors",
     "LaplaceMetricWarning": "errors",
+    "Monitor": "monitor",
     "OnlineLaplace": "online",
     "ProbabilisticEmbedder": "contract",
 }

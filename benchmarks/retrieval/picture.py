@@ -40,7 +40,7 @@ def promises(rows: Sequence[Row]) -> Figure:
     for axes in (left, right):
         axes.plot([75, 100], [75, 100], color="#666", lw=1, ls=":")
         quiet(axes)
-    for style, row in zip(STYLES, rows, strict=True):
+    for style, row in zip(STYLES, rows, strict=False):
         look = {"color": style.colour, "marker": style.marker, "ls": style.line, "ms": 5, "lw": 1.2}
         pairs = [(t, row[f"precision {t:g} obtained"]) for t in PROMISES]
         made = [(100 * t, 100 * of["mean"]) for t, of in pairs if of["n"]]
@@ -83,10 +83,9 @@ def _curves(axes: Axes, row: Row) -> None:
 
 
 def _reliable(axes: Axes, row: Row) -> None:
-    said, right, count = (
-        np.asarray(row[f"reliability {name}"]) for name in ("confidence", "accuracy", "count")
-    )
+    said, right, count = (np.asarray(row[f"bin {name}"]) for name in ("said", "right", "queries"))
     there, style = count > 0.02 * count.sum(), STYLES[0]
+    said, right = said / count.clip(min=1e-9), right / count.clip(min=1e-9)
     axes.plot([0, 100], [0, 100], color="#666", lw=1, ls=":")
     size = 10 + 200 * count[there] / count.sum()
     axes.plot(100 * said[there], 100 * right[there], color=style.colour, ls=style.line, lw=1)

@@ -166,7 +166,7 @@ class Index:
         queries : as for ``search``
         labels : [Q] whole numbers or strings, as those of the index; or from the loader
         k : int
-            Neighbours whose pairs count.
+            Neighbours whose pairs count; a search for more extrapolates to deeper ranks.
         depth : int
             Neighbours that retrieval sets may choose from.
         generator : torch.Generator or None

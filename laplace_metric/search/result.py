@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from laplace_metric.errors import MissingPackageError
+from laplace_metric.errors import MissingPackageError, NotFittedError
+from laplace_metric.matching import Threshold
 from laplace_metric.matching.hits import Hits
 from laplace_metric.search.columns import Column
 
@@ -74,6 +75,24 @@ class SearchResult:
     def unknown(self) -> Tensor | None:
         """Whether each query [Q] has no match in the index, ``p_value <= alpha``; else None."""
         return None if self.p_value is None else self.p_value <= self.alpha
+
+    def accepted(self, threshold: Threshold | float) -> Tensor:
+        """Whether to answer each query [Q] with its nearest neighbour, or to abstain.
+
+        Parameters
+        ----------
+        threshold : Threshold or float
+            Of ``Calibration.threshold_for``, or a probability.
+
+        Raises
+        ------
+        NotFittedError
+            If the index was not calibrated.
+        """
+        if self.match_probability is None:
+            raise NotFittedError("the index was not calibrated: call index.calibrate(...) first.")
+        value = threshold.value if isinstance(threshold, Threshold) else threshold
+        return self.match_probability[:, 0] >= value
 
     @property
     def signals(self) -> dict[str, Tensor]:
