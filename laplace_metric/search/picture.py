@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from torch import Tensor
 from laplace_metric.errors import InputError
 
 if TYPE_CHECKING:
-    from laplace_metric.search.result import SearchResult
+    from laplace_metric.search.result import Pictured, SearchResult
 
 CELL, FONT = (1.35, 1.75), 8
 SURE, UNSURE, NEUTRAL = "#0072B2", "#D55E00", "#010203"
@@ -23,7 +22,7 @@ SURE, UNSURE, NEUTRAL = "#0072B2", "#D55E00", "#010203"
 
 
 def picture(
-    result: SearchResult, queries: Sequence[Any], items: Sequence[Any], rows: int, columns: int
+    result: SearchResult, queries: Pictured, items: Pictured, rows: int, columns: int
 ) -> Figure:
     """See ``SearchResult.picture``."""
     if len(queries) != len(result):
@@ -41,7 +40,7 @@ def picture(
     return figure
 
 
-def _neighbour(axes: Axes, result: SearchResult, items: Sequence[Any], i: int, j: int) -> None:
+def _neighbour(axes: Axes, result: SearchResult, items: Pictured, i: int, j: int) -> None:
     position = int(result.positions[i, j])
     if position < 0:
         axes.set_axis_off()

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+Pictured = Tensor | Sequence[Any]
+"""Images or texts, one an entry."""
+
+
 @dataclass(frozen=True)
 class SearchResult:
     """The neighbours of Q queries, nearest first.
@@ -121,7 +125,7 @@ class SearchResult:
         return pandas.DataFrame(self.columns())
 
     def picture(
-        self, queries: Sequence[Any], items: Sequence[Any], *, rows: int = 8, columns: int = 6
+        self, queries: Pictured, items: Pictured, *, rows: int = 8, columns: int = 6
     ) -> Figure:
         """Queries with their neighbours, match probabilities and what is unknown.
 
@@ -132,9 +136,10 @@ class SearchResult:
         rows, columns : int
             Most queries, and most neighbours of each.
 
-        Examples
-        --------
-        >>> figure = result.picture(test_images, gallery_images)  # doctest: +SKIP
+        Returns
+        -------
+        Figure
+            Of matplotlib: ``result.picture(images, gallery).savefig("found.png")``.
         """
         from laplace_metric.search.picture import picture
 
