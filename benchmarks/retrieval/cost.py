@@ -1,8 +1,8 @@
 """What a search costs beside plain FAISS: ``python -m benchmarks.retrieval.cost [--items N]``.
 
 Items are points around 1,000 class means, D = 512 in front of a linear head and Z = 128 behind it,
-on the sphere; 1,000 queries, k = 10. Plain FAISS is ``IndexFlatL2.search`` over the same mean
-embeddings. Each round times every way once; the least of the rounds counts. Queries are embedded
+on the sphere; 1,000 queries, which are items with as much noise again, k = 10. Plain FAISS is
+``IndexFlatL2.search`` over the same mean embeddings. Each round times every way once; the least of the rounds counts. Queries are embedded
 beforehand, except in ``whole search``, which begins with their inputs.
 """
 
@@ -40,8 +40,8 @@ def indexed(structure: str, n: int) -> tuple[Index, Encoded, Tensor]:
     embedder = LaplaceEmbedder(problem.model(), structure=structure)
     embedder.fit(Points(FITTED, problem), progress=False)
     index = embedder.index(Points(n, problem), progress=False)
-    inputs = next(iter(Points(n + QUERIES, problem, shard=1, n_shards=2)))[0][:QUERIES]
-    inputs = inputs + 0.3 * torch.randn(inputs.shape, generator=torch.Generator().manual_seed(5))
+    inputs = next(iter(Points(n, problem)))[0][:QUERIES]
+    inputs = inputs + torch.randn(inputs.shape, generator=torch.Generator().manual_seed(5))
     return index, index._encoder(inputs), inputs
 
 

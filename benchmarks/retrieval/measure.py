@@ -26,7 +26,7 @@ from laplace_metric.matching.hits import Hits
 from laplace_metric.search import Index
 from laplace_metric.search.ranking import RANKINGS
 
-SPLITS, QUERIES, DEPTH, K = 20, 6_000, 50, 10
+SPLITS, QUERIES, K = 20, 6_000, 10
 CREDIBLE = 0.95
 
 
@@ -36,7 +36,7 @@ def measured(problem: Problem, splits: int = SPLITS, queries: int = QUERIES) -> 
     rankings = {name: recall(problem, name, (x, y)) for name in RANKINGS}
     index = problem.embedder.index(*problem.gallery, progress=False)
     start = time.perf_counter()
-    judged = index.judge(x, y, DEPTH)
+    judged = index.judge(x, y, problem.depth)
     seconds = time.perf_counter() - start
     norm = problem.embedder.captured(x).raw.norm(dim=1)
     strangers = {name: hits(index, part) for name, part in problem.strangers.items()}
@@ -77,7 +77,7 @@ def hits(index: Index, inputs: Tensor) -> Hits:
 
 def credible(index: Index, judged: Judged, x: Tensor) -> dict[str, float]:
     """Credible sets: their size, and how often they hold a match."""
-    sets = index.credible_sets(x, CREDIBLE, depth=DEPTH)
+    sets = index.credible_sets(x, CREDIBLE, depth=judged.match.shape[1])
     held = (sets.members & judged.match).any(1)[judged.known]
     sizes = sets.sizes.double()
     return {"coverage": float(held.double().mean()), "size": float(sizes.mean())}

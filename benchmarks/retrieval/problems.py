@@ -45,6 +45,8 @@ class Problem:
     gallery, pool : (inputs [N, ...], labels [N])
     strangers : dict of name to inputs
         Of no class at all.
+    depth : int
+        Neighbours that sets choose from.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Problem:
     gallery: Labelled
     pool: Labelled
     strangers: dict[str, Tensor]
+    depth: int = 50
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ def omniglot(source: Source) -> Problem:
     asked = drawing >= DRAWN
     parts = [tuple(part[rows] for part in evaluation) for rows in (enrolled, asked)]
     strangers = {"fashion-mnist": source.features("fashion-mnist", "test", STRANGERS)[0]}
-    return Problem("omniglot", embedder, parts[0], parts[1], strangers)  # type: ignore[arg-type]
+    return Problem("omniglot", embedder, parts[0], parts[1], strangers, 300)  # type: ignore[arg-type]
 
 
 def texts(source: Source) -> Problem:

@@ -39,7 +39,7 @@ def _promise(row: Row, name: str) -> list[str]:
     if row[f"{name} obtained"]["n"] == 0:
         return ["", "", ""]
     means = [row[f"{name} {what}"]["mean"] for what in ("obtained", "kept", "accepted")]
-    return [f"{means[0]:.1%}", f"{means[1]:.0%}", f"{means[2]:.0%}"]
+    return [f"{means[0]:.1%}", f"{means[1]:.0%}", f"{means[2]:.1%}"]
 
 
 def coverage() -> str:

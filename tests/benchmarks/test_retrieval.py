@@ -1,0 +1,137 @@
+"""The retrieval benchmark on digits, and its page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.records import read_record
+from benchmarks.retrieval import cost, measure, picture, problems, split, tables
+from benchmarks.retrieval.problems import Problem
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.datasets import load
+from laplace_metric.matching.thresholds import STARTS
+
+PAGE = Path(problems.__file__).with_name("README.md")
+
+
+@pytest.fixture(scope="module")
+def digits() -> Problem:
+    """Pixels as embeddings; the gallery lacks nines, strangers are noise."""
+    (x, y), (a, b) = (
+        (part.pixels(slice(None)).flatten(1), part.labels)
+        for part in (load("digits"), load("digits", "test"))
+    )
+    noise = torch.rand(50, 64, generator=torch.Generator().manual_seed(0))
+    embedder = LaplaceEmbedder.from_embeddings(x, y, structure="diag")
+    return Problem("digits", embedder, (x[y < 9], y[y < 9]), (a, b), {"mnist": noise})
+
+
+@pytest.fixture(scope="module")
+def row(digits):
+    return measure.measured(digits, splits=3, queries=500)
+
+
+def test_what_is_measured_is_what_the_index_does(digits, row):
+    """recall, coverage and false alarms against plain code."""
+    x, y = measure.shuffled(digits.pool, 500)
+    gallery, labels = digits.gallery
+    unit = torch.nn.functional.normalize
+    nearest = labels[(unit(x) @ unit(gallery).T).argmax(1)]
+    known = y < 9
+    right = float((nearest == y)[known].double().mean())
+    assert row["recall@1"]["mean"] == pytest.approx(right, abs=1e-9)
+    assert row["known"] == pytest.approx(float(known.double().mean()))
+    assert row["top"]["mean"] == pytest.approx(float((nearest == y).double().mean()), abs=0.02)
+    assert 0.84 < row["sets 0.9 coverage"]["mean"] < 0.98
+    assert row["unknown of known"]["mean"] < 0.12
+    assert row["unknown of mnist"]["mean"] > 0.8
+
+
+def test_a_threshold_by_hand_is_the_lowest_that_was_good_enough():
+    score = torch.tensor([0.9, 0.8, 0.7, 0.6, 0.5])
+    right = torch.tensor([True, True, False, True, False])
+    assert split._naive(score, right, 0.75) == pytest.approx(0.6)
+    assert split._naive(score, right, 0.9) == pytest.approx(0.8)
+    assert split._naive(-score, right, 0.9) is None
+    kept = split._kept("x", 0.7, 0.6, score, right)
+    assert kept == {"x made": 1.0, "x accepted": 0.8, "x obtained": 0.75, "x kept": 1.0}
+    assert split._kept("x", 0.8, None, score, right)["x obtained"] is None
+
+
+def test_curves_and_classes():
+    right = torch.arange(20) < 10
+    found = split.curve(-torch.arange(20.0), right)
+    assert found[:10] == [1.0] * 10
+    assert found[-1] == 0.5
+    held, labels = torch.tensor([1.0, 0.0, 1.0]).double(), torch.tensor([7, 7, 3])
+    assert split._by_class(held, labels).tolist() == [1.0, 0.5]
+    rank = problems._rank_in_class(torch.tensor([1, 0, 1, 1, 0]))
+    assert rank.tolist() == [0, 0, 1, 2, 1]
+
+
+def test_numbers_that_some_splits_lack():
+    rows = [{"a": 1.0, "b": None, "c": "x"}, {"a": 3.0, "b": 2.0, "c": "y", "d": [1, 2]}]
+    found = measure.summarised(rows)
+    assert found["a"] == {"mean": 2.0, "sd": pytest.approx(2**0.5), "n": 2}
+    assert found["b"]["n"] == 1
+    assert found["c"] == {"x": 1, "y": 1}
+    assert found["d"] == [1.0, 2.0]
+
+
+def test_pictures_of_the_record(row, tmp_path):
+    for name, draw in picture.FIGURE.items():
+        figure = draw([row])
+        figure.savefig(tmp_path / f"{name}.png")
+        assert figure.axes[0].lines or figure.axes[0].collections
+    sums = picture.reliability([row]).axes[0].collections[0].get_offsets()
+    assert ((np.asarray(sums) >= 0) & (np.asarray(sums) <= 100)).all()
+
+
+def test_cost_in_small():
+    found = cost.flat("diag", 3_000)
+    assert found["same without FAISS"]
+    assert set(found["seconds"]) >= {"plain FAISS", "engine", "whole search"}
+    approximate = cost.approximate(3_000, 1_000)
+    assert all(0.3 < part["recall@10"] <= 1 for part in approximate)
+    assert cost.mapped(2_000)["bytes"] > 2_000 * (512 + 128) * 4
+
+
+def test_the_code_of_the_page_runs(capsys):
+    """On digits in the place of the reader's data."""
+    train, test = load("digits"), load("digits", "test")
+    x, y = (part.pixels(slice(None)).flatten(1) for part in (train, test))
+    scope = {
+        "embedder": LaplaceEmbedder.from_embeddings(x, train.labels),
+        "gallery": x,
+        "labels": train.labels,
+        "held_out": y[:400],
+        "held_out_labels": test.labels[:400],
+        "queries": y[400:],
+    }
+    folder = Path.cwd()
+    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.S):
+        block = block.replace('monitor.save("monitor")', "").replace("window=500", "window=30")
+        exec(compile(block, str(PAGE), "exec"), scope)
+    assert Path.cwd() == folder
+    assert "match if probability >=" in capsys.readouterr().out
+
+
+def test_the_page_says_what_the_record_says():
+    rows = {row["problem"]: row for row in read_record("retrieval")["rows"]}
+    assert list(rows) == list(problems.PROBLEMS)
+    for name in list(problems.PROBLEMS)[:-1]:  # texts are few
+        for alpha in split.ALPHAS:
+            found = rows[name][f"sets {1 - alpha:g} coverage"]
+            assert found["mean"] == pytest.approx(1 - alpha, abs=0.01), (name, alpha)
+        assert rows[name]["unknown of known"]["mean"] == pytest.approx(0.05, abs=0.01)
+    front = (PAGE.parents[2] / "README.md").read_text()
+    for score in ("cosine", "match probability"):
+        assert f"({tables.thousandths(rows['omniglot'][f'auroc {score}']['mean'])})" in front
+    assert np.ceil(np.log(0.05 / STARTS) / np.log(0.99)) == 528
+    assert "528 accepted" in PAGE.read_text()
+    assert set(tables.TABLES) <= set(re.findall(r"<!-- table:([\w-]+) -->", PAGE.read_text()))
