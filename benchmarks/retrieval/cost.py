@@ -2,8 +2,9 @@
 
 Items are points around 1,000 class means, D = 512 in front of a linear head and Z = 128 behind it,
 on the sphere; 1,000 queries, which are items with as much noise again, k = 10. Plain FAISS is
-``IndexFlatL2.search`` over the same mean embeddings. Each round times every way once; the least of the rounds counts. Queries are embedded
-beforehand, except in ``whole search``, which begins with their inputs.
+``IndexFlatL2.search`` over the same mean embeddings. Each round times every way once; the least of
+the rounds counts. Queries are embedded beforehand, except in ``whole search`` and ``one query``,
+which begin with their inputs.
 """
 
 from __future__ import annotations
