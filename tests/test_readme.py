@@ -24,8 +24,11 @@ def test_the_code_runs_in_order(page, tmp_path, monkeypatch, capsys):
     assert "torch.Size([8, 16])" in capsys.readouterr().out
 
 
-def test_exactly_two_commands():
-    assert len(re.findall(r"```console\n", README.read_text())) == 2
+def test_every_console_block_is_run_by_a_test():
+    """The demo, the tests themselves, the walk-through."""
+    marks = re.findall(r"<!-- (.*) -->\n```console\n", README.read_text())
+    assert marks == ["demo command", "test command", "walk-through"]
+    assert README.read_text().count("```console\n") == len(marks)
 
 
 @pytest.mark.parametrize("page", tables.PAGES, ids=lambda page: page.parent.name)

@@ -12,8 +12,9 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from laplace_metric.cli.output import warnings_as_notes
 from laplace_metric.demo.data import read
-from laplace_metric.demo.display import progress_bars, warnings_as_notes
+from laplace_metric.demo.display import progress_bars
 from laplace_metric.demo.experiment import Outcome, run
 from laplace_metric.demo.recipes import RECIPES, Recipe
 from laplace_metric.demo.summary import numbers_of, overview, report_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,13 +45,3 @@ class _Watched:
         for batch in self.loader:
             yield batch
             self.progress.advance(self.task)
-
-
-@contextmanager
-def warnings_as_notes(console: Console) -> Iterator[None]:
-    """Show each distinct warning as one line, at the end."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield
-    for text in dict.fromkeys(str(warning.message) for warning in caught):
-        console.print(f"note: {text}", style="yellow", soft_wrap=True, highlight=False)

@@ -1,0 +1,309 @@
+"""Every command from end to end; what its numbers are is computed again, independently."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import brier_score_loss, roc_auc_score
+from torch import nn
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.cli import embed as embed_command
+from laplace_metric.cli import main
+from laplace_metric.search import Index
+from laplace_metric.sources import Reading, open_source
+
+FIT = ["fit", "photos", "--model", "my_model:embedder"]
+
+
+def own_model():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16))
+    model.load_state_dict(torch.load("weights.pt"))
+    return model
+
+
+@pytest.fixture
+def fitted(workplace):
+    assert main([*FIT, "--quiet"]) == 0
+    return workplace
+
+
+@pytest.fixture
+def indexed(fitted):
+    assert main(["index", "photos", "--posterior", "posterior", "--holdout", "0.4", "--quiet"]) == 0
+    return fitted
+
+
+def test_fit_is_the_fit_of_the_library(workplace, capsys):
+    assert main([*FIT, "--structure", "diag", "--prior-precision", "3", "--json", "-"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["items"], shown["classes"], shown["structure"]) == (600, 10, "diag")
+    loader = open_source(workplace / "photos").batches(600)
+    own = LaplaceEmbedder(own_model(), structure="diag", prior_precision=3.0)
+    own.fit(loader, progress=False)
+    saved = LaplaceEmbedder.load("posterior", own_model())
+    x = next(iter(loader))[0]
+    torch.testing.assert_close(saved(x).uncertainty, own(x).uncertainty, rtol=1e-4, atol=0)
+    assert sorted(p.name.split("-")[0] for p in (workplace / "posterior").iterdir()) == [
+        "posterior",
+        "posterior.json",
+        "recipe",
+        "recipe.json",
+    ]
+
+
+def test_the_prior_can_be_chosen(fitted, capsys):
+    more = ["--output", "p2", "--optimize-prior", "--json", "-"]
+    assert main([*FIT, *more]) == 0
+    chosen = json.loads(capsys.readouterr().out)["prior_precision"]
+    again = LaplaceEmbedder.load("posterior", own_model())
+    assert chosen == pytest.approx(again.optimize_prior_precision(), rel=1e-4)
+
+
+@pytest.mark.parametrize("ending", ["safetensors", "npz", "parquet"])
+def test_embed_writes_what_can_be_read_again(ending, fitted):
+    out = fitted / f"out.{ending}"
+    arguments = ["embed", "photos", "--posterior", "posterior", "--output", out.name, "--quiet"]
+    assert main(arguments) == 0
+    found, photos = open_source(out), open_source(fitted / "photos")
+    assert (found.ids, found.classes) == (photos.ids, photos.classes)
+    expected = LaplaceEmbedder.load("posterior", own_model())(photos.read(range(600)))
+    torch.testing.assert_close(found.read(range(600)), expected.mean, rtol=1e-4, atol=1e-5)
+    if ending == "npz":
+        with np.load(out) as file:
+            np.testing.assert_allclose(file["uncertainty"], expected.uncertainty, rtol=1e-4)
+    assert sorted(p.name for p in fitted.iterdir() if p.name.startswith(".")) == []
+    assert main(arguments) == 2
+    assert main([*arguments, "--overwrite"]) == 0
+
+
+def test_embed_goes_on_behind_the_last_whole_part(fitted, monkeypatch):
+    monkeypatch.setattr(embed_command, "PART_BATCHES", 2)
+    whole, seen = LaplaceEmbedder.__call__, []
+
+    def counted(self, inputs):
+        seen.append(len(inputs))
+        if len(seen) == 6:
+            raise KeyboardInterrupt
+        return whole(self, inputs)
+
+    monkeypatch.setattr(LaplaceEmbedder, "__call__", counted)
+    arguments = ["embed", "photos", "--posterior", "posterior", "--output", "o.npz", "--quiet"]
+    assert main(arguments) == 130
+    assert not (fitted / "o.npz").exists()
+    assert main([*arguments, "--batch-size", "32"]) == 2
+    assert main(arguments) == 0
+    assert sum(seen[6:]) == 600 - 4 * 64
+    monkeypatch.setattr(LaplaceEmbedder, "__call__", whole)
+    assert main(["embed", "photos", "--posterior", "posterior", "--output", "w.npz"]) == 0
+    with np.load(fitted / "o.npz") as one, np.load(fitted / "w.npz") as two:
+        assert all(np.array_equal(one[name], two[name]) for name in two.files)
+
+
+def test_an_interrupted_fit_leaves_no_output_and_goes_on(workplace, monkeypatch, capsys):
+    from laplace_metric import collecting
+    from laplace_metric.scale.checkpoint import Checkpoint
+
+    monkeypatch.setattr(Checkpoint, "due", lambda self: True)
+    whole, seen = collecting.features_of, []
+
+    def counted(model, head, inputs):
+        seen.append(len(inputs))
+        if len(seen) == 6:
+            raise KeyboardInterrupt
+        return whole(model, head, inputs)
+
+    monkeypatch.setattr(collecting, "features_of", counted)
+    assert main([*FIT, "--quiet"]) == 130
+    assert [p.name for p in (workplace / "posterior").iterdir()] == [".checkpoint"]
+    assert main([*FIT, "--quiet"]) == 0
+    assert sum(seen[6:]) == 600 - 4 * 64  # one batch again, to see that it is the same
+    assert not (workplace / "posterior" / ".checkpoint").exists()
+    monkeypatch.setattr(collecting, "features_of", whole)
+    assert main([*FIT, "--quiet", "--output", "whole"]) == 0
+    one, two = (LaplaceEmbedder.load(name, own_model()) for name in ("posterior", "whole"))
+    assert torch.equal(one.hessian_.eigenvalues, two.hessian_.eigenvalues)
+    assert capsys.readouterr().err == "laplace-metric: interrupted\n"
+
+
+def test_held_out_items_are_in_no_two_parts(indexed):
+    from laplace_metric.cli.gallery import Origin
+
+    origin = Origin.read(indexed / "index")
+    items, held, rest = origin.split(600)
+    assert [len(part) for part in (items, held, rest)] == [360, 120, 120]
+    assert len({*items, *held, *rest}) == 600
+    embedder = LaplaceEmbedder.load("index/posterior", own_model())
+    index = Index.load("index", embedder)
+    photos = open_source(indexed / "photos")
+    assert index.ids.tolist() == [photos.ids[row] for row in items]
+    assert index.calibration is not None
+
+
+def test_search_is_the_search_of_the_library(indexed, capsys):
+    assert main(["search", "index", "photos", "-k", "4", "--output", "r.csv", "--json", "j"]) == 0
+    printed = capsys.readouterr().out
+    assert "the first 10 of 600 queries" in printed
+    rows = list(csv.DictReader((indexed / "r.csv").open()))
+    index = Index.load("index", LaplaceEmbedder.load("index/posterior", own_model()))
+    photos = open_source(indexed / "photos")
+    expected = index.search(photos.read(range(600)), 4)
+    assert [row["query"] for row in rows] == [name for name in photos.ids for _ in range(4)]
+    assert [row["id"] for row in rows] == expected.ids.reshape(-1).tolist()
+    probability = np.array([float(row["match_probability"]) for row in rows])
+    np.testing.assert_allclose(
+        probability, expected.match_probability.reshape(-1), rtol=1e-3, atol=1e-6
+    )
+    assert json.loads((indexed / "j").read_text())["results"][3]["rank"] == 4
+    assert "results" not in printed
+
+
+def test_evaluate_measures_what_was_kept_apart(indexed, capsys):
+    assert main(["evaluate", "index", "photos", "--json", "-"]) == 0
+    shown = capsys.readouterr()
+    numbers = json.loads(shown.out)
+    assert "only the 120 items are queries" in shown.err
+    photos = open_source(indexed / "photos")
+    from laplace_metric.cli.gallery import Origin
+
+    items, _, rows = Origin.read(indexed / "index").split(600)
+    index = Index.load("index", LaplaceEmbedder.load("index/posterior", own_model()))
+    found = index.search(photos.read(rows), 1)
+    mean = nn.functional.normalize(own_model()(photos.read(range(600))), dim=1).detach()
+    nearest = (mean[rows] @ mean[items].T).argmax(1)
+    truth = np.array(photos.classes)
+    right = truth[rows] == truth[np.array(items)[nearest.numpy()]]
+    p = found.match_probability[:, 0].numpy()
+    assert numbers["queries"] == 120
+    assert numbers["recall_at_1"] == pytest.approx(right.mean())
+    assert numbers["brier"] == pytest.approx(brier_score_loss(right, p), abs=1e-4)
+    distance = numbers["r_auroc"]["distance alone"]
+    assert distance == pytest.approx(roc_auc_score(~right, found.distance[:, 0]), abs=2e-3)
+    certain = numbers["r_auroc"]["match probability"]
+    assert certain == pytest.approx(roc_auc_score(~right, 1 - p), abs=2e-3)
+    sets = index.retrieval_sets(photos.read(rows), alpha=0.1)
+    assert numbers["retrieval_sets"]["mean_size"] == pytest.approx(float(sets.sizes.float().mean()))
+    of = dict(zip(photos.ids, photos.classes, strict=True))
+    hit = [any(of[i] == truth[row] for i in sets[q]) for q, row in enumerate(rows)]
+    assert numbers["retrieval_sets"]["coverage"] == pytest.approx(np.mean(hit))
+    assert numbers["unknown"]["of_known"] < 0.2
+
+
+def test_promises_are_kept_where_there_are_enough_queries(workplace, digits, capsys):
+    from tests.cli.workshop import write_images
+
+    images, labels = digits
+    write_images(workplace / "more", images[600:1200], labels[600:1200])
+    write_images(workplace / "last", images[1200:], labels[1200:])
+    assert main([*FIT, "--quiet"]) == 0
+    build = ["index", "photos", "--posterior", "posterior", "--calibrate", "more", "--json", "-"]
+    assert main(build) == 0
+    value = json.loads(capsys.readouterr().out)["thresholds"]["0.9"]
+    assert main(["evaluate", "index", "last", "--strangers", "more", "--json", "-"]) == 0
+    numbers = json.loads(capsys.readouterr().out)
+    promise = numbers["promises"][0]
+    assert promise["threshold"] == value
+    index = Index.load("index", LaplaceEmbedder.load("index/posterior", own_model()))
+    last = open_source(workplace / "last")
+    found = index.search(last.read(range(len(last))), 1)
+    accepted = found.match_probability[:, 0].numpy() >= value
+    right = found.labels[:, 0] == np.array(last.classes)
+    assert promise["answered"] == pytest.approx(accepted.mean(), abs=2e-3)
+    assert promise["obtained"] == pytest.approx(right[accepted].mean(), abs=2e-3)
+    assert promise["obtained"] > 0.85
+    theirs = index.search(open_source(workplace / "more").read(range(600)), 1).uncertainty
+    pooled = torch.cat([found.uncertainty, theirs])
+    strange = np.arange(len(pooled)) >= len(last)
+    auroc = numbers["strangers"]["auroc"]["uncertainty"]
+    assert auroc == pytest.approx(roc_auc_score(strange, pooled), abs=1e-3)
+
+
+def test_the_page_without_calibration(fitted, capsys):
+    assert main(["index", "photos", "--posterior", "posterior", "--output", "plain"]) == 0
+    assert "not calibrated" in capsys.readouterr().err
+    (fitted / "photos").rename(fitted / "moved")
+    assert main(["report", "plain", "moved"]) == 2
+    assert "would find themselves" in capsys.readouterr().err
+    (fitted / "few").mkdir()
+    (fitted / "moved" / "class 1").rename(fitted / "few" / "class 1")
+    assert main(["report", "plain", "few"]) == 0
+    page = (fitted / "report.html").read_text()
+    assert "is not calibrated" in page
+    assert page.count("<svg") == 2
+
+
+def test_embeddings_without_a_model(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    g = np.random.default_rng(0)
+    y = np.arange(400) % 4
+    x = np.eye(8)[y] + 0.5 * g.normal(size=(400, 8))
+    np.save("x.npy", x)
+    np.save("y.npy", y)
+    assert main(["fit", "x.npy", "--labels", "y.npy", "--quiet"]) == 0
+    data = ["x.npy", "--labels", "y.npy", "--posterior", "posterior", "--holdout", "0.5"]
+    assert main(["index", *data, "--engine", "flat", "--quiet"]) == 0
+    assert main(["evaluate", "index", "x.npy", "--labels", "y.npy", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["recall_at_1"] > 0.6
+    own = LaplaceEmbedder.from_embeddings(x, y)
+    saved = LaplaceEmbedder.load("posterior")
+    torch.testing.assert_close(saved(x[:5]).uncertainty, own(x[:5]).uncertainty)
+    assert main(["search", "index", "x.npy", "--picture", "p.png", "--quiet"]) == 2
+    assert "needs images or texts" in capsys.readouterr().err
+
+
+TEXTS = """
+import torch
+from torch import nn
+
+
+class Letters(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.head = nn.Linear(26, 4)
+
+    def forward(self, texts):
+        counts = [[text.count(chr(97 + i)) for i in range(26)] for text in texts]
+        return self.head(torch.tensor(counts, dtype=torch.float32))
+
+
+model = Letters()
+"""
+
+
+def test_texts_with_an_object_as_model(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_texts", raising=False)
+    (tmp_path / "my_texts.py").write_text(TEXTS)
+    rows = [("aab" * (i % 3 + 1), "a") if i % 2 else ("xyz" * (i % 3 + 1), "x") for i in range(40)]
+    lines = [f"{text},{label}" for text, label in rows]
+    (tmp_path / "t.csv").write_text("\n".join(["body,label", *lines]))
+    (tmp_path / "q.csv").write_text("body\nxxyz\n")
+    data = ["t.csv", "--text-column", "body", "--quiet"]
+    assert main(["fit", *data, "--model", "my_texts:model"]) == 0
+    assert main(["index", "t.csv", "--posterior", "posterior", "--quiet"]) == 0
+    more = ["-k", "2", "--output", "r.json", "--picture", "p.png"]
+    assert main(["search", "index", "q.csv", *more]) == 0
+    found = json.loads((tmp_path / "r.json").read_text())
+    assert [row["label"] for row in found] == ["x", "x"]
+    assert (tmp_path / "p.png").stat().st_size > 1000
+    assert open_source(tmp_path / "q.csv", Reading(text_column="body")).classes is None
+
+
+def test_queries_of_other_classes_count_against_the_answers_alone(fitted, capsys):
+    assert main(["index", "photos", "--posterior", "posterior", "--quiet"]) == 0
+    mixed = fitted / "mixed"
+    mixed.mkdir()
+    (fitted / "photos" / "class 1").rename(mixed / "class new")
+    (fitted / "photos" / "class 2").rename(mixed / "class 2")
+    n_new, n_two = (len(list((mixed / name).iterdir())) for name in ("class new", "class 2"))
+    assert main(["evaluate", "index", "mixed", "--json", "-"]) == 0
+    numbers = json.loads(capsys.readouterr().out)
+    assert numbers["known_share"] == pytest.approx(n_two / (n_new + n_two))
+    assert numbers["answers_right"] == pytest.approx(n_two / (n_new + n_two))
+    assert numbers["recall_at_1"] == 1.0

@@ -1,0 +1,45 @@
+"""Images by class on disk, and a small trained model that a file makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import nn
+
+FACTORY = """
+import torch
+from torch import nn
+
+
+def embedder():
+    model = nn.Sequential(nn.Flatten(), nn.Linear({pixels}, 64), nn.ReLU(), nn.Linear(64, 16))
+    model.load_state_dict(torch.load("weights.pt"))
+    return model
+"""
+
+
+def write_images(folder: Path, images: np.ndarray, labels: np.ndarray) -> None:
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        place = folder / f"class {label}"
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(place / f"{number:04d}.png")
+
+
+def write_model(folder: Path, images: np.ndarray, labels: np.ndarray, name: str) -> None:
+    """A classifier's features: trained on these images, saved with the file that makes it."""
+    x = torch.from_numpy(images).float().flatten(1) / 255
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        body = nn.Sequential(nn.Flatten(), nn.Linear(x.shape[1], 64), nn.ReLU(), nn.Linear(64, 16))
+        model = nn.Sequential(body, nn.Linear(16, 10))
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(60):
+        loss = nn.functional.cross_entropy(model(x), torch.from_numpy(labels).long())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    torch.save(body.state_dict(), folder / "weights.pt")
+    (folder / f"{name}.py").write_text(FACTORY.format(pixels=x.shape[1]))
