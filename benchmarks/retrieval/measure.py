@@ -21,6 +21,7 @@ from benchmarks.records import RESULTS, read_record, write_record
 from benchmarks.retrieval.problems import PROBLEMS, Problem, Source
 from benchmarks.retrieval.split import Question, asked
 from laplace_metric.errors import LaplaceMetricWarning
+from laplace_metric.matching import credible_radius
 from laplace_metric.matching.calibration import Judged
 from laplace_metric.matching.hits import Hits
 from laplace_metric.search import Index
@@ -50,7 +51,7 @@ def measured(problem: Problem, splits: int = SPLITS, queries: int = QUERIES) -> 
         "size": list(judged.hits.positions.shape),
         "recall@1": rankings,
         "seconds": seconds,
-        "credible": credible(index, judged, x),
+        "credible": credible(judged, index.items.encoded.mean.shape[1]),
         "splits": splits,
         **summarised(rows),
     }
@@ -75,11 +76,12 @@ def hits(index: Index, inputs: Tensor) -> Hits:
     return index.search(inputs, K).hits
 
 
-def credible(index: Index, judged: Judged, x: Tensor) -> dict[str, float]:
+def credible(judged: Judged, dimension: int) -> dict[str, float]:
     """Credible sets: their size, and how often they hold a match."""
-    sets = index.credible_sets(x, CREDIBLE, depth=judged.match.shape[1])
-    held = (sets.members & judged.match).any(1)[judged.known]
-    sizes = sets.sizes.double()
+    radius = credible_radius(judged.hits.trace, dimension, CREDIBLE)
+    members = judged.hits.distance <= radius[:, None]
+    held = (members & judged.match).any(1)[judged.known]
+    sizes = members.sum(1).double()
     return {"coverage": float(held.double().mean()), "size": float(sizes.mean())}
 
 

@@ -123,7 +123,7 @@ def omniglot(source: Source) -> Problem:
     asked = drawing >= DRAWN
     parts = [tuple(part[rows] for part in evaluation) for rows in (enrolled, asked)]
     strangers = {"fashion-mnist": source.features("fashion-mnist", "test", STRANGERS)[0]}
-    return Problem("omniglot", embedder, parts[0], parts[1], strangers, 300)  # type: ignore[arg-type]
+    return Problem("omniglot", embedder, parts[0], parts[1], strangers, 200)  # type: ignore[arg-type]
 
 
 def texts(source: Source) -> Problem:

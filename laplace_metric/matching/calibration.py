@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -120,15 +121,17 @@ class Calibration:
         Raises
         ------
         InputError
-            If more than a share ``alpha`` of the held-out queries has no match among ``depth``.
+            If there are fewer than ``1 / alpha - 1`` held-out queries, or if more than a share
+            ``alpha`` of them has no match among ``depth``.
         """
         held_out = self.first_match[self.known]
         least = lowest_typical(held_out, alpha)
         if least == -torch.inf:
             missed = float((held_out == -torch.inf).double().mean())
             raise InputError(
-                f"alpha={alpha:g}: {missed:.1%} of the {len(held_out)} held-out queries have no "
-                f"match among their {self.depth} nearest items. Ask for a larger alpha, or "
+                f"alpha={alpha:g} needs at least {math.ceil(1 / alpha - 1)} held-out queries and "
+                f"a match among the {self.depth} nearest items for all but a share of {alpha:g} "
+                f"of them: of {len(held_out)}, {missed:.1%} have none. Ask for a larger alpha, or "
                 "calibrate with a larger depth or more queries."
             )
         return log_first_match(logit) >= least

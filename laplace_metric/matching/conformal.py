@@ -43,7 +43,8 @@ def lowest_typical(held_out: Tensor, alpha: float) -> float:
     2.0
     """
     check_alpha(alpha)
-    k = math.floor(alpha * (len(held_out) + 1) * (1 + 1e-12))  # 0.1 * 20 is 2 also in floats
+    n = len(held_out)
+    k = min(n, math.floor(alpha * (n + 1) * (1 + 1e-12)))  # 0.1 * 20 is 2 also in floats
     return -math.inf if k == 0 else float(held_out.sort().values[k - 1])
 
 

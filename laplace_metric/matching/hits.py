@@ -37,10 +37,15 @@ class Hits:
 
         The delta method about ``sqrt(E d^2)``: exact to first order where the distance is large
         against its error; for a distance that is all error 1 / (8 Z) too large
-        (a factor 1.17 too large at Z = 1).
+        (a factor 1.17 too large at Z = 1). Infinite where there is no neighbour.
         """
         spread = self.squared.standard_deviation / (2 * self.squared.mean.sqrt())
-        return spread.nan_to_num(posinf=torch.inf)
+        return spread.nan_to_num(posinf=torch.inf).masked_fill(self.positions < 0, torch.inf)
+
+    def nearest(self, k: int) -> Hits:
+        """The first k of each query."""
+        squared = Distance(self.squared.mean[:, :k], self.squared.variance[:, :k])
+        return Hits(self.positions[:, :k], self.distance[:, :k], squared, self.trace)
 
     def take(self, rows: Tensor) -> Hits:
         """Those of some queries."""

@@ -55,8 +55,10 @@ def beta(logit: Array, match: Array) -> Map:
     if (slopes < 0).any():
         columns = [int(slopes.argmax())]
         slopes, offset = _regression(terms[:, columns], match)
+    if (slopes < 0).any():
+        slopes, offset = np.zeros(1), float(np.log(match.mean() / (1 - match.mean())))
     numbers = torch.zeros(2, 3, dtype=torch.float64)
-    numbers[0, columns] = torch.from_numpy(slopes.clip(min=0))
+    numbers[0, columns] = torch.from_numpy(slopes)
     numbers[0, 2] = offset
     return Map("beta", numbers)
 

@@ -88,11 +88,15 @@ def _fitted(x: Array, y: Array, kind: str, name: str) -> tuple[Score, Map]:
 def _check(n_queries: int, match: Array) -> None:
     if n_queries < 2 * FOLDS:
         raise InputError(f"{n_queries} queries to calibrate on: pass at least {2 * FOLDS}.")
+    _check_both(match)
+
+
+def _check_both(match: Array) -> None:
     if match.min() == match.max():
         which = "all" if match[0] else "none"
         raise InputError(
-            f"{which} of the {len(match)} pairs match: a probability needs both kinds. Pass more "
-            "queries, or a larger k."
+            f"{which} of {len(match)} pairs match: a probability needs both kinds, from many "
+            "queries. Pass more queries, or a larger k."
         )
 
 
@@ -104,9 +108,7 @@ def _cross_validated(
 
     loss = np.empty(len(y))
     for train, test in GroupKFold(FOLDS).split(x, y, groups):
-        if y[train].min() == y[train].max():
-            loss[test] = np.inf
-            continue
+        _check_both(y[train])
         score, fitted = _fitted(x[train], y[train], kind, name)
         p = fitted(score(torch.from_numpy(x[test]))).numpy()
         loss[test] = -np.log(np.where(y[test] == 1, p, 1 - p).clip(min=1e-12))

@@ -3,8 +3,9 @@
 A promise is a hypothesis test on held-out queries (Angelopoulos et al. 2021, Learn then Test):
 
     precision   of n accepted hits s are right; reject "precision <= target" if
-                P(Bin(n, target) >= s) <= delta / J. J = 10 sequences of thresholds, each from its
-                own start towards lower ones, until the first that is not rejected.
+                P(Bin(n, target) >= s) <= delta / J. J = 10 sequences of thresholds, from those that
+                accept a tenth, two tenths, ..., all towards lower ones, until the first that is
+                not rejected.
     recall      of n right hits s are accepted; the highest threshold at which
                 P(Bin(n, target) >= s) <= delta. Acceptance only falls: one sequence.
 
@@ -57,7 +58,7 @@ class Threshold:
     def __str__(self) -> str:
         return (
             f"match if probability >= {self.value:.4f}: {self.quantity} {self.estimate:.1%}, at "
-            f"least {self.lower:.1%} with {self.confidence:.0%} confidence; accepts "
+            f"least {self.lower:.1%} with {100 * self.confidence:g}% confidence; accepts "
             f"{self.accepted:.1%} of {self.n} held-out queries"
         )
 
@@ -82,7 +83,8 @@ def threshold_for(
     Raises
     ------
     InputError
-        Unless one target in (0, 1) is given; if no threshold keeps it, with the best that one does.
+        Unless one target in (0, 1) is given, and as many hits as probabilities; if no threshold
+        keeps it, with the best that one does.
 
     Examples
     --------
@@ -98,6 +100,9 @@ def threshold_for(
     for name, value in ((quantity, target), ("confidence", confidence)):
         if not isinstance(value, (int, float)) or not 0 < value < 1:
             raise InputError(f"{name}={value!r}: pass a number between 0 and 1.")
+    if probability.ndim != 1 or probability.shape != correct.shape or not len(correct):
+        shapes = f"{tuple(probability.shape)} and {tuple(correct.shape)}"
+        raise InputError(f"probability and correct have shapes {shapes}: pass [n] of both.")
     p, right = probability.double().cpu().numpy(), correct.cpu().numpy().astype(bool)
     find = _precise if recall is None else _complete
     value, passed, total, level = find(p, right, float(target or 0), 1 - confidence)
@@ -122,10 +127,11 @@ Chosen = tuple[float, int, int, float]
 def _precise(p: Array, right: npt.NDArray[np.bool_], target: float, delta: float) -> Chosen:
     values, accepted, good = _accepted(p, right)
     kept = _rejected(good, accepted, target, delta / STARTS)
-    starts = np.unique(np.linspace(0, len(values), STARTS, endpoint=False).astype(int))
-    at = max(int(s) + _run(kept[s:]) for s in starts if kept[s]) - 1 if kept[starts].any() else -1
-    if at < 0:
-        raise InputError(_unreachable("precision", target, good, accepted, delta / STARTS))
+    starts = np.unique((len(values) * np.arange(1, STARTS + 1) - 1) // STARTS)
+    if not kept[starts].any():
+        first = good[starts], accepted[starts]
+        raise InputError(_unreachable("precision", target, *first, delta / STARTS))
+    at = max(int(s) + _run(kept[s:]) for s in starts if kept[s]) - 1
     return float(values[at]), int(good[at]), int(accepted[at]), delta / STARTS
 
 
@@ -136,7 +142,7 @@ def _complete(p: Array, right: npt.NDArray[np.bool_], target: float, delta: floa
     kept = _rejected(good, total, target, delta)
     steps = _run(kept)
     if steps == 0:
-        raise InputError(_unreachable("recall", target, good, total, delta))
+        raise InputError(_unreachable("recall", target, good[:1], total[:1], delta))
     return float(values[steps - 1]), int(good[steps - 1]), len(own), delta
 
 
@@ -160,6 +166,7 @@ def _run(kept: npt.NDArray[np.bool_]) -> int:
 
 
 def _unreachable(name: str, target: float, good: Counts, n: Counts, level: float) -> str:
+    """With the best bound where a sequence starts: no larger target is reached."""
     best = max(
         (lower_bound(int(s), int(t), level) for s, t in zip(good, n, strict=True)), default=0.0
     )

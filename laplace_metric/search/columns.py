@@ -15,6 +15,8 @@ from laplace_metric.errors import InputError
 
 Values = npt.NDArray[Any]
 """[N] int64, or objects that are strings."""
+ODD = "surrogatepass"
+"""Names of files that are not UTF-8 hold lone surrogates."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +54,20 @@ class Column:
         return Column(self.values[index])
 
     def joined(self, name: str, other: Column) -> Column:
-        """With those of ``other`` behind; ``InputError`` if one has numbers and one strings."""
+        """With those of ``other`` behind, of the same type."""
+        self.check_like(name, other)
+        return Column(np.concatenate([self.values, other.values]))
+
+    def check_like(self, name: str, other: Column) -> None:
+        """``InputError`` if one has numbers and the other strings."""
         if self.words != other.words:
             kinds = ["strings" if c.words else "numbers" for c in (self, other)]
             raise InputError(f"{name} are {kinds[0]} in the index and {kinds[1]} here.")
-        return Column(np.concatenate([self.values, other.values]))
 
     def duplicates(self) -> list[Any]:
         """Entries that stand more than once."""
         unique, counts = np.unique(self.values.astype(str), return_counts=True)
-        return list(unique[counts > 1])
+        return unique[counts > 1].tolist()
 
     def codes_of(self, values: Any) -> npt.NDArray[np.int64]:
         """First position of each value among the sorted unique entries; -1 where it is none."""
@@ -80,7 +86,7 @@ class Column:
         """As tensors: numbers, or the bytes of all strings and where each ends."""
         if not self.words:
             return {name: torch.from_numpy(self.values)}
-        encoded = [value.encode() for value in self.values]
+        encoded = [value.encode(errors=ODD) for value in self.values]
         ends = np.cumsum([len(e) for e in encoded], dtype=np.int64)
         text = np.frombuffer(b"".join(encoded), dtype=np.uint8).copy()
         return {f"{name}.text": torch.from_numpy(text), f"{name}.ends": torch.from_numpy(ends)}
@@ -95,7 +101,8 @@ class Column:
         text = tensors[f"{name}.text"].numpy().tobytes()
         ends = tensors[f"{name}.ends"].tolist()
         starts = [0, *ends[:-1]]
-        return cls(_strings([text[a:b].decode() for a, b in zip(starts, ends, strict=True)]))
+        spans = zip(starts, ends, strict=True)
+        return cls(_strings([text[a:b].decode(errors=ODD) for a, b in spans]))
 
 
 def _array(name: str, values: Any) -> Values:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +67,8 @@ class Encoder:
         """One batch."""
         seen = self.embedder.captured(inputs)
         _require_finite(seen.raw)
+        if self.spherical:
+            _require_direction(seen.raw)
         with full_precision():
             mean = nn.functional.normalize(seen.raw, dim=-1) if self.spherical else seen.raw
             trace = traced(self._traces, seen.features, seen.raw, spherical=self.spherical)
@@ -75,9 +77,8 @@ class Encoder:
     def all(self, name: str, inputs: Any, *, progress: bool) -> tuple[Encoded, list[Any]]:
         """Everything that ``inputs`` holds, and the labels [n] of each batch that came with any."""
         parts, labels = [], []
-        for batch, batch_labels in tqdm(
-            batches(name, inputs), desc="Embedding", disable=not progress
-        ):
+        bar = {"desc": "Embedding", "total": _count(inputs), "disable": not progress}
+        for batch, batch_labels in tqdm(batches(name, inputs), **bar):
             parts.append(self(batch))
             labels += [] if batch_labels is None else [batch_labels]
         if not parts:
@@ -102,6 +103,13 @@ def batches(name: str, inputs: Any) -> Iterator[tuple[Any, Any]]:
         )
 
 
+def _count(inputs: Any) -> int | None:
+    """How many batches there will be, where that is known."""
+    if isinstance(inputs, (Tensor, np.ndarray)) or _texts(inputs):
+        return -(-len(inputs) // BATCH)
+    return len(inputs) if isinstance(inputs, Sized) and not isinstance(inputs, Mapping) else None
+
+
 def _texts(inputs: Any) -> bool:
     return isinstance(inputs, (list, tuple)) and all(isinstance(x, str) for x in inputs)
 
@@ -110,3 +118,12 @@ def _require_finite(raw: Tensor) -> None:
     bad = int((~torch.isfinite(raw)).any(1).sum())
     if bad:
         raise NonFiniteError(f"{bad} of {len(raw)} embeddings of a batch hold NaN or infinity.")
+
+
+def _require_direction(raw: Tensor) -> None:
+    zero = int((raw.norm(dim=1) == 0).sum())
+    if zero:
+        raise InputError(
+            f"{zero} of {len(raw)} embeddings of a batch are all zeros, which have no direction: "
+            "leave those inputs out."
+        )

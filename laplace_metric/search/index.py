@@ -44,6 +44,7 @@ class Index:
     Parameters
     ----------
     embedder : LaplaceEmbedder
+        Its posterior as it is now counts: tune it first.
     items : Items
     kind : Flat | IVF | HNSW
     rank_by : "mean" | "expected" | "shared"
@@ -78,9 +79,10 @@ class Index:
     ) -> None:
         self.embedder, self.items, self.kind = embedder, items, kind
         self.rank_by, self.calibration = check_ranking(rank_by), calibration
+        self.identity = storage.identity(embedder)
         self._pairs = PairDistances(embedder.fitted_, spherical=embedder.spherical)
         self._encoder = Encoder(embedder, self._pairs.words)
-        self.engine = build(self._vectors, kind) if engine is None else engine
+        self.engine = build(self._vectors(items), kind) if engine is None else engine
 
     @classmethod
     def build(
@@ -136,13 +138,16 @@ class Index:
             If the index has changed by more than a tenth since it was calibrated.
         """
         check_alpha(alpha)
-        hits = self._hits(self._encoder.all("queries", queries, progress=progress)[0], k)
+        self._check_depth("k", k)
+        encoded, _ = self._encoder.all("queries", queries, progress=progress)
+        hits = self._hits(encoded, self._depth(k))
         judged: dict[str, Any] = {"match_probability": None, "p_value": None}
         if self.calibration is not None:
             logit = self._fresh(self.calibration).matcher.logit(Evidence.of(hits))
-            judged["match_probability"] = self.calibration.matcher(logit)
+            judged["match_probability"] = self.calibration.matcher(logit[:, :k])
             judged["p_value"] = self.calibration.p_value(hits, logit)
-        return SearchResult.of(hits, self.items.ids, self.items.labels, alpha=alpha, **judged)
+        columns = self.items.ids, self.items.labels
+        return SearchResult.of(hits.nearest(k), *columns, alpha=alpha, **judged)
 
     def calibrate(
         self,
@@ -177,6 +182,8 @@ class Index:
         LabelError, InputError
             For an index or queries without labels, too few queries, all pairs matching or none.
         """
+        for name, value in (("k", k), ("depth", depth)):
+            check_count(name, value)
         judged = self.judge(queries, labels, max(k, depth), progress=progress)
         source = torch.Generator().manual_seed(0) if generator is None else generator
         self.calibration = calibrated(judged, min(k, len(self)), len(self), source)
@@ -192,6 +199,8 @@ class Index:
         own = Items.of(encoded, found, labels, None).labels
         if own is None:
             raise LabelError("queries have no labels: pass labels=, or a loader that yields them.")
+        self.items.labels.check_like("labels", own)
+        check_count("k", k)
         hits = self._hits(encoded, min(k, len(self)))
         theirs = self.items.labels.values[hits.positions.clamp(min=0).cpu().numpy()]
         match = torch.from_numpy(np.asarray(own.values[:, None] == theirs, dtype=bool))
@@ -238,6 +247,7 @@ class Index:
         """
         if not self.embedder.spherical:
             raise InputError("credible_sets needs embeddings on the sphere: distance='arccos'.")
+        check_count("depth", depth)
         encoded, _ = self._encoder.all("queries", queries, progress=progress)
         found = self._hits(encoded, min(depth, len(self)))
         radius = credible_radius(encoded.trace, encoded.mean.shape[1], probability)
@@ -295,26 +305,36 @@ class Index:
         """
         return storage.load(cls, Path(path), embedder, mmap=mmap)
 
-    def _hits(self, queries: Encoded, k: int) -> Hits:
-        check_count("k", k)
+    def _check_depth(self, name: str, k: int) -> None:
+        check_count(name, k)
         if k > len(self):
-            raise InputError(f"k={k}: the index has {len(self)} items.")
+            raise InputError(f"{name}={k}: the index has {len(self)} items.")
+
+    def _depth(self, k: int) -> int:
+        """Neighbours to look at, so that a calibration sees what it saw on held-out queries.
+
+        Its best score is that of its own k; the shortlist of "shared" grows with the depth.
+        """
+        if self.calibration is None:
+            return k
+        shared = self.rank_by == "shared"
+        needed = self.calibration.depth if shared else self.calibration.k
+        return min(max(k, needed), len(self))
+
+    def _hits(self, queries: Encoded, k: int) -> Hits:
         return nearest(self.engine, queries, self.items.encoded, self._pairs, k, self.rank_by)
 
-    @property
-    def _vectors(self) -> Tensor:
-        spherical = self.embedder.spherical
-        return vectors_of(self.items.encoded, self.rank_by, spherical=spherical)
+    def _vectors(self, items: Items) -> Tensor:
+        return vectors_of(items.encoded, self.rank_by, spherical=self.embedder.spherical)
 
     def _change(self, items: Items, kept: Tensor | None) -> None:
         if self.engine.mapped:
             raise InputError("this index was loaded with mmap=True: load it without to change it.")
+        self.engine = self.engine.changed(self._vectors(items), kept)
         self.items = items
-        self.engine = self.engine.changed(self._vectors, kept)
 
     def _fresh(self, calibration: Calibration) -> Calibration:
-        change = abs(len(self) / calibration.n_items - 1)
-        if change > GROWTH:
+        if abs(len(self) - calibration.n_items) > GROWTH * calibration.n_items:
             warnings.warn(
                 f"the index was calibrated with {calibration.n_items} items and has {len(self)}: "
                 "probabilities and sets may be off. Calibrate again.",

@@ -75,7 +75,7 @@ class Items:
         order = np.argsort(self.ids.sortable)
         place = self.ids.take(order).codes_of(asked.values)
         if (place < 0).any():
-            missing = list(asked.values[place < 0][:3])
+            missing = asked.values[place < 0][:3].tolist()
             raise InputError(f"ids {missing} are not in the index.")
         return torch.from_numpy(order[place])
 

@@ -65,6 +65,8 @@ class PairDistances:
         for start in range(0, len(positions), step):
             part = positions[start : start + step]
             row, rank = (part >= 0).nonzero(as_tuple=True)
+            if len(row) == 0:
+                continue
             needed, place = part[row, rank].unique(return_inverse=True)
             x = queries.words[start : start + step]
             y = items.words[needed.to(items.words.device)].to(x)

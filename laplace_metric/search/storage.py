@@ -35,7 +35,7 @@ def save(folder: Path, index: Index) -> None:
     tensors |= index.items.ids.tensors("ids")
     tensors |= {} if labels is None else labels.tensors("labels")
     content: dict[str, Any] = {"n_items": len(index), "rank_by": index.rank_by}
-    content |= {"engine": engines.to_json(index.kind), "embedder": identity(index.embedder)}
+    content |= {"engine": engines.to_json(index.kind), "embedder": index.identity}
     if isinstance(index.engine, FaissEngine):
         tensors["keys"] = torch.from_numpy(index.engine.keys)
     elif isinstance(index.engine, FlatEngine) and index.rank_by == "expected":

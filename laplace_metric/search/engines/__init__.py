@@ -38,7 +38,7 @@ def kind_of(engine: str | Kind) -> Kind:
     """
     if isinstance(engine, (Flat, IVF, HNSW)):
         return engine
-    if engine not in KINDS:
+    if not isinstance(engine, str) or engine not in KINDS:
         raise UnknownNameError("engine", engine, (*KINDS, "Flat()", "IVF()", "HNSW()"))
     return KINDS[engine]()
 

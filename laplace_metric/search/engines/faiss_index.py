@@ -26,8 +26,6 @@ class FaissEngine(Engine):
     removing items leaves the others where they are in its lists.
     """
 
-    file = "engine.faiss"
-
     def __init__(self, index: Any, keys: npt.NDArray[np.int64], kind: IVF | HNSW) -> None:
         self.index, self.keys, self.kind = index, keys, kind
 
@@ -93,7 +91,7 @@ class FaissEngine(Engine):
 def require_faiss() -> Any:
     """The module, or ``MissingPackageError``."""
     if importlib.util.find_spec("faiss") is None:
-        needed = "an approximate engine (Flat, the default, works without)"
+        needed = "this engine (Flat(), the default, works without)"
         raise MissingPackageError("faiss", needed, "pip install faiss-cpu")
     import faiss
 
@@ -108,8 +106,8 @@ def _ivf(faiss: Any, data: npt.NDArray[np.float32], kind: IVF) -> Any:
     n, d = data.shape
     most = max(1, n // VECTORS_PER_LIST)
     lists = min(most, round(4 * math.sqrt(n))) if kind.lists is None else kind.lists
-    if not 1 <= lists <= n:
-        raise InputError(f"IVF(lists={lists}) for {n} items: pass 1 to {n}, or None.")
+    if lists > n:
+        raise InputError(f"IVF: lists={lists} for {n} items: pass at most {n}, or None.")
     index = faiss.IndexIVFFlat(faiss.IndexFlatL2(d), d, lists)
     index.cp.min_points_per_centroid = min(VECTORS_PER_LIST, n // lists)
     index.train(data)

@@ -7,14 +7,15 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from laplace_metric.errors import InputError
 from laplace_metric.neighbours.proposers import (
     Proposer,
     block_proposer,
     faiss_fits,
     faiss_proposer,
-    require_faiss,
 )
 from laplace_metric.neighbours.stages import SPARE, exact_stage, run_stages, shortlist_stage
+from laplace_metric.search.engines.faiss_index import require_faiss
 from laplace_metric.search.engines.protocol import Engine, Flat, Found
 
 
@@ -28,8 +29,12 @@ class FlatEngine(Engine):
     """
 
     def __init__(self, vectors: Tensor, kind: Flat, *, mapped: bool = False) -> None:
-        if kind.faiss:
-            require_faiss(vectors)
+        if kind.faiss and not faiss_fits(vectors):
+            require_faiss()
+            raise InputError(
+                f"Flat(faiss=True): FAISS holds float32 on the CPU, the embeddings are "
+                f"{vectors.dtype} on {vectors.device}. Pass Flat(), which needs no FAISS."
+            )
         self.vectors, self.kind, self.mapped = vectors, kind, mapped
 
     def search(self, queries: Tensor, k: int) -> Found:

@@ -8,6 +8,9 @@ from pathlib import Path
 
 from torch import Tensor
 
+from laplace_metric.contract import check_count
+from laplace_metric.errors import InputError
+
 
 @dataclass(frozen=True)
 class Found:
@@ -28,8 +31,6 @@ class Found:
 class Engine(ABC):
     """Finds the nearest of the vectors [N, d] that it was given."""
 
-    file: str | None = None
-    """Name of its own file in a saved index; None if the vectors are all it needs."""
     mapped: bool = False
     """Whether it reads its vectors from disk."""
 
@@ -76,6 +77,11 @@ class IVF:
     lists: int | None = None
     probes: int | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("lists", "probes"):
+            if getattr(self, name) is not None:
+                check_count(f"IVF: {name}", getattr(self, name))
+
 
 @dataclass(frozen=True)
 class HNSW:
@@ -84,13 +90,19 @@ class HNSW:
     Parameters
     ----------
     links : int
-        Of each item.
+        Of each item, at least 2.
     ef : int
         Candidates kept while searching, at least k; more find more.
     """
 
     links: int = 32
     ef: int = 128
+
+    def __post_init__(self) -> None:
+        for name in ("links", "ef"):
+            check_count(f"HNSW: {name}", getattr(self, name))
+        if self.links < 2:  # FAISS ends the process
+            raise InputError(f"HNSW: links={self.links}: pass at least 2.")
 
 
 Kind = Flat | IVF | HNSW

@@ -1,0 +1,198 @@
+"""Calibrations on exchangeable queries: false alarms, coverage, storage."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.errors import InputError
+from laplace_metric.evaluation import expected_calibration_error
+from laplace_metric.matching import MatchProbability, calibration, p_values, storage, threshold_for
+from laplace_metric.matching.calibration import Judged, calibrated
+from laplace_metric.matching.evidence import Evidence
+from laplace_metric.matching.hits import Hits
+from laplace_metric.matching.probability import _fitted
+from laplace_metric.matching.typical import Typical, watched
+
+CLASSES, KNOWN, K, RUNS, TAUGHT = 20, 15, 3, 40, 240
+
+
+@pytest.fixture(scope="module")
+def judged() -> Judged:
+    """800 queries of 20 Gaussian classes, three quarters of which the index has."""
+    g = torch.Generator().manual_seed(0)
+    centres = torch.randn(CLASSES, 8, generator=g)
+
+    def draw(n: int, classes: int):
+        y = torch.randint(0, classes, (n,), generator=g)
+        return centres[y] + 0.5 * torch.randn(n, 8, generator=g), y
+
+    embedder = LaplaceEmbedder.from_embeddings(*draw(300, KNOWN), prior_precision=20.0)
+    index = embedder.index(*draw(150, KNOWN), progress=False)
+    return index.judge(*draw(800, CLASSES), k=40)
+
+
+@pytest.fixture
+def quick(monkeypatch) -> None:
+    """One candidate in place of six: what conformal tests promise holds for any score."""
+
+    def fit(evidence, match):
+        x, y = evidence.values[evidence.there].numpy(), match[evidence.there].double().numpy()
+        return MatchProbability("all", *_fitted(x, y, "all", "logistic"), {})
+
+    monkeypatch.setattr(calibration, "fit_match_probability", fit)
+
+
+def splits(judged: Judged):
+    """A calibration and the queries left over, from orders of the same queries."""
+    for seed in range(RUNS):
+        g = torch.Generator().manual_seed(seed)
+        order = torch.randperm(len(judged), generator=g)
+        taught, left = judged.take(order[:TAUGHT]), judged.take(order[TAUGHT:])
+        yield calibrated(taught, K, 150, g), left
+
+
+def within(rates: list[float], low: float, high: float) -> None:
+    """The mean lies between the bounds, give or take three standard errors."""
+    rate = torch.tensor(rates)
+    slack = 3 * float(rate.std()) / len(rates) ** 0.5
+    assert low - slack <= float(rate.mean()) <= high + slack
+
+
+def test_known_queries_are_called_unknown_at_most_as_often_as_promised(judged, quick):
+    alpha, alarms, strangers, sizes = 0.1, [], [], []
+    for found, left in splits(judged):
+        logit = found.matcher.logit(Evidence.of(left.hits))
+        unknown = found.p_value(left.hits, logit) <= alpha
+        alarms.append(float(unknown[left.known].double().mean()))
+        strangers.append(float(unknown[~left.known].double().mean()))
+        sizes.append(int(found.known.sum()))
+    within(alarms, alpha - 1 / (min(sizes) + 1) - 0.01, alpha)
+    assert sum(strangers) > 3 * sum(alarms)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.25])
+def test_sets_hold_a_match_as_often_as_promised(alpha, judged, quick):
+    covered, sizes = [], []
+    for found, left in splits(judged):
+        members = found.matcher.logit(Evidence.of(left.hits)) >= found.least_score(alpha)
+        hit = (members & left.match).any(1)[left.known]
+        covered.append(float(hit.double().mean()))
+        sizes.append(int(found.known.sum()))
+    within(covered, 1 - alpha, 1 - alpha + 1 / (min(sizes) + 1))
+
+
+def test_a_calibration_keeps_what_the_second_half_says(judged):
+    found = calibrated(judged.take(torch.arange(400)), K, 150, torch.Generator().manual_seed(0))
+    order = torch.randperm(400, generator=torch.Generator().manual_seed(0))
+    first, second = judged.take(order[:200]), judged.take(order[200:])
+    logit = found.matcher.logit(Evidence.of(second.hits))
+    assert torch.equal(found.logit, logit[:, :K])
+    assert torch.equal(found.match, second.match[:, :K])
+    assert torch.equal(found.known, second.known)
+    best = [max((s for s, m in zip(r, t, strict=True) if m), default=-torch.inf)
+            for r, t in zip(logit.tolist(), second.match.tolist(), strict=True)]  # fmt: skip
+    assert found.nearest_match.tolist() == best
+    own = found.matcher.logit(Evidence.of(first.hits))[:, :K]
+    reference = Typical.of(watched(first.hits, own)[first.known])
+    assert torch.equal(found.typical.reference, reference.reference)
+    assert (found.k, found.depth, found.n_items) == (K, 40, 150)
+    p = found.probability[:, 0]
+    assert found.threshold_for(recall=0.5) == threshold_for(p, found.match[:, 0], recall=0.5)
+    ours = found.reliability(7)
+    assert ours.ece == expected_calibration_error(p, found.match[:, 0], 7).ece < 0.15
+    held_out = found.typicality[found.known]
+    wider = found.p_value(second.hits, logit)
+    torch.testing.assert_close(wider, p_values(held_out, found.typicality))
+
+
+def test_another_seed_is_another_split(judged):
+    one, two, three = (
+        calibrated(judged, K, 150, torch.Generator().manual_seed(s)) for s in (0, 0, 1)
+    )
+    assert torch.equal(one.logit, two.logit)
+    assert not torch.equal(one.logit, three.logit)
+
+
+def test_sets_that_cannot_be_promised(judged, quick):
+    found = calibrated(judged, K, 150, torch.Generator().manual_seed(0))
+    n = int(found.known.sum())
+    with pytest.raises(InputError, match=rf"alpha=0.001 needs at least 999 .* of {n}, 0.0% have"):
+        found.least_score(0.001)
+    near = Judged(judged.hits, judged.match.clone(), judged.known)
+    near.match[::3] = False
+    found = calibrated(near, K, 150, torch.Generator().manual_seed(0))
+    missed = float((found.nearest_match[found.known] == -torch.inf).double().mean())
+    assert missed > 0.2
+    with pytest.raises(InputError, match=f"alpha=0.2 .*40 nearest items.*{missed:.1%} have none"):
+        found.least_score(0.2)
+    assert found.least_score(0.9) > -torch.inf
+
+
+def test_too_few_queries_that_have_a_match(judged):
+    known = judged.known.nonzero().flatten()
+    g = torch.Generator()
+    with pytest.raises(InputError, match="of one half have a match.*at least 20"):
+        calibrated(judged.take(known[:39]), K, 150, g.manual_seed(0))
+    calibrated(judged.take(known[:40]), K, 150, g.manual_seed(0))
+
+
+def test_typical_is_the_least_common_of_what_is_watched():
+    reference = torch.tensor([[0.0, 5.0, 1.0], [1.0, 6.0, 1.0], [2.0, 7.0, 1.0], [3.0, 8.0, 2.0]])
+    typical = Typical.of(reference)
+    asked = torch.tensor(
+        [[0.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 7.5, 0.0], [0.0, 0.0, 3.0], [0.0, 5.0, 1.0]]
+    )
+    direct = [
+        min(sum(float(r[j]) >= float(x[j]) for r in reference) / 4 for j in range(3)) for x in asked
+    ]
+    assert direct == [1, 0.5, 0.25, 0, 1]
+    assert typical(asked).tolist() == direct
+    assert typical(asked.double()).dtype == torch.float64
+
+
+def test_watched_are_the_best_score_the_uncertainty_and_the_nearest(judged):
+    hits: Hits = judged.hits.take(torch.arange(2))
+    logit = torch.tensor([[1.0, 3.0], [-2.0, -5.0]])
+    wanted = [[-3.0, float(hits.trace[0]), float(hits.distance[0, 0])],
+              [2.0, float(hits.trace[1]), float(hits.distance[1, 0])]]  # fmt: skip
+    assert watched(hits, logit).tolist() == wanted
+
+
+def test_a_calibration_survives_json_and_tensors(judged):
+    found = calibrated(judged, K, 150, torch.Generator().manual_seed(0))
+    content, tensors = storage.written(found)
+    assert all(name.startswith("calibration.") for name in tensors)
+    again = storage.read(json.loads(json.dumps(content)), {**tensors, "mean": torch.zeros(1)})
+    assert torch.equal(again.probability, found.probability)
+    assert again.matcher.losses == found.matcher.losses
+    assert again.matcher.chosen == found.matcher.chosen
+    assert again.matcher.score.offset == found.matcher.score.offset
+    assert (again.k, again.depth, again.n_items) == (found.k, found.depth, found.n_items)
+    logit = found.matcher.logit(Evidence.of(judged.hits))
+    assert torch.equal(again.matcher.logit(Evidence.of(judged.hits)), logit)
+    assert torch.equal(again.p_value(judged.hits, logit), found.p_value(judged.hits, logit))
+    assert again.least_score(0.2) == found.least_score(0.2)
+    assert again.threshold_for(recall=0.5) == found.threshold_for(recall=0.5)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda c, t: c.update(map="luck"), ValueError),
+        (lambda c, t: c.update(evidence="luck"), ValueError),
+        (lambda c, t: c.pop("offset"), KeyError),
+        (lambda c, t: c.pop("depth"), KeyError),
+        (lambda c, t: t.pop("calibration.typical"), KeyError),
+        (lambda c, t: t.pop("calibration.cap"), KeyError),
+    ],
+)
+def test_a_damaged_calibration_is_an_error(change, error, judged, quick):
+    found = calibrated(judged, K, 150, torch.Generator().manual_seed(0))
+    content, tensors = storage.written(found)
+    change(content, tensors)
+    with pytest.raises(error):
+        storage.read(content, tensors)

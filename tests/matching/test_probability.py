@@ -1,0 +1,150 @@
+"""Match probability on pairs whose true probability is known, and how it is chosen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.model_selection import GroupKFold
+
+from laplace_metric.errors import InputError
+from laplace_metric.evaluation import expected_calibration_error
+from laplace_metric.matching import probability
+from laplace_metric.matching.evidence import Evidence
+from laplace_metric.matching.probability import FOLDS, fit_match_probability
+
+Q, K = 300, 4
+
+
+def simulated(slopes=(-4.0, 0.0, -1.5, -0.5), seed: int = 0, n: int = Q, bend: bool = False):
+    """Evidence of [n, K] pairs, their true probabilities and labels drawn from them."""
+    g = torch.Generator().manual_seed(seed)
+    values = torch.randn(n, K, 4, generator=g, dtype=torch.float64) * 0.5
+    values[..., 0] = (values[..., 0] + 1.5).abs()
+    values[..., 2] = values[:, :1, 2]
+    values[..., 3] = torch.arange(1, K + 1).log()
+    eta = values @ torch.tensor(slopes, dtype=torch.float64) + 6.5
+    true = torch.where(eta < 0, 0.15, 0.8).double() if bend else eta.sigmoid()
+    match = torch.rand(n, K, generator=g, dtype=torch.float64) < true
+    return Evidence(values, torch.ones(n, K, dtype=torch.bool)), true, match
+
+
+def test_it_is_calibrated_and_near_the_truth():
+    evidence, _, match = simulated()
+    matcher = fit_match_probability(evidence, match)
+    assert matcher.kind == "all"
+    new, true, labels = simulated(seed=1, n=4000)
+    p = matcher(matcher.logit(new))
+    assert float((p - true).abs().mean()) < 0.03
+    assert expected_calibration_error(p.flatten(), labels.flatten(), 10).ece < 0.03
+    score = matcher.score.weights
+    torch.testing.assert_close(
+        score, torch.tensor([-4.0, 0.0, -1.5, -0.5]).double(), atol=0.6, rtol=0
+    )
+
+
+def test_the_chosen_one_has_the_smallest_loss_and_it_is_honest():
+    evidence, true, match = simulated(bend=True)
+    matcher = fit_match_probability(evidence, match)
+    assert matcher.map.kind == "isotonic", "the truth is a step"
+    assert set(matcher.losses) == {
+        f"{kind}, {name}"
+        for kind in ("distance", "all")
+        for name in ("logistic", "beta", "isotonic")
+    }
+    assert matcher.losses[matcher.chosen][0] == min(loss for loss, _ in matcher.losses.values())
+    best, error = matcher.losses[matcher.chosen]
+    entropy = float(-(true * true.log() + (1 - true) * (1 - true).log()).mean())
+    assert entropy - 3 * error < best < matcher.losses["distance, logistic"][0]
+    new, _, labels = simulated(seed=1, n=2000, bend=True)
+    p = matcher(matcher.logit(new))
+    fresh = float(-torch.where(labels, p, 1 - p).log().mean())
+    assert abs(fresh - best) < 4 * error
+
+
+def test_without_a_posterior_s_evidence_the_distance_is_enough():
+    evidence, _, match = simulated(slopes=(-4.0, 0.0, 0.0, -0.5))
+    evidence.values[..., 1:3] = -3.0
+    matcher = fit_match_probability(evidence, match)
+    assert matcher.kind == "distance"
+    assert matcher.score.weights[1:3].tolist() == [0, 0]
+
+
+def test_the_log_loss_is_that_of_the_folds():
+    evidence, _, match = simulated(n=50)
+    matcher = fit_match_probability(evidence, match)
+    x, y = evidence.values.reshape(-1, 4).numpy(), match.double().flatten().numpy()
+    groups = np.repeat(np.arange(50), K)
+    loss = np.empty(len(y))
+    for train, test in GroupKFold(FOLDS).split(x, y, groups):
+        score, fitted = probability._fitted(x[train], y[train], "all", "beta")
+        p = fitted(score(torch.from_numpy(x[test]))).numpy()
+        loss[test] = -(y[test] * np.log(p) + (1 - y[test]) * np.log(1 - p))
+    found, error = matcher.losses["all, beta"]
+    assert found == pytest.approx(loss.mean())
+    assert error == pytest.approx(loss.reshape(50, K).mean(1).std(ddof=1) / 50**0.5)
+
+
+def test_pairs_of_one_query_stay_together(monkeypatch):
+    evidence, _, match = simulated(n=40)
+    evidence.values[..., 1] = torch.arange(40).double()[:, None]
+    there = evidence.there.clone()
+    there[3:9, 2:] = False
+    seen = []
+    fitted = probability._fitted
+
+    def spy(x, y, kind, name):
+        seen.append(x[:, 1])
+        return fitted(x, y, kind, name)
+
+    monkeypatch.setattr(probability, "_fitted", spy)
+    fit_match_probability(Evidence(evidence.values, there), match)
+    sizes = dict(zip(range(40), there.sum(1).tolist(), strict=True))
+    assert len(seen) == 6 * FOLDS + 1
+    for queries in seen:
+        for query, count in zip(*np.unique(queries, return_counts=True), strict=True):
+            assert count == sizes[int(query)], "all of its pairs, or none"
+    assert len(seen[-1]) == int(there.sum())
+    held_out = [set(range(40)) - {int(q) for q in queries} for queries in seen[:FOLDS]]
+    assert sorted(q for fold in held_out for q in fold) == list(range(40))
+
+
+def test_nobody_is_no_match():
+    evidence, _, match = simulated()
+    for chosen in ("distance", "all"):
+        matcher = fit_match_probability(evidence, match)
+        there = evidence.there.clone()
+        there[0, 1:] = False
+        logit = matcher.logit(Evidence(evidence.values, there))
+        p = matcher(logit)
+        assert logit[0, 1:].tolist() == [-torch.inf] * 3
+        assert p[0].tolist()[1:] == [0, 0, 0], chosen
+        assert float(p[0, 0]) > 0
+    assert p.dtype == torch.float64
+
+
+@pytest.mark.parametrize("name", ["logistic", "beta", "isotonic"])
+def test_every_map_gives_nobody_no_chance(name):
+    evidence, _, match = simulated()
+    x, y = evidence.values.reshape(-1, 4).numpy(), match.double().flatten().numpy()
+    matcher = probability.MatchProbability("all", *probability._fitted(x, y, "all", name), {})
+    assert matcher(torch.tensor([-torch.inf, 0.0], dtype=torch.float64))[0] == 0
+
+
+def test_matches_of_one_query_leave_nothing_to_learn_from_the_others():
+    evidence, _, match = simulated(n=40)
+    match = torch.zeros_like(match)
+    match[7] = True
+    with pytest.raises(InputError, match="none of 128 pairs match.*from many queries"):
+        fit_match_probability(evidence, match)
+
+
+@pytest.mark.parametrize(
+    ("n", "value", "message"),
+    [(9, None, "9 queries.*at least 10"), (30, True, "all of 120"), (30, False, "none of 120")],
+)
+def test_it_refuses(n, value, message):
+    evidence, _, match = simulated(n=n)
+    labels = match if value is None else torch.full_like(match, value)
+    with pytest.raises(InputError, match=message):
+        fit_match_probability(evidence, labels)

@@ -1,0 +1,143 @@
+"""The score against an unconstrained optimum, and what the caps promise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from laplace_metric.matching.evidence import KINDS, NAMES, Evidence
+from laplace_metric.matching.maps import WEAK
+from laplace_metric.matching.score import FLOOR, fit_score
+
+ALL = KINDS["all"]
+
+
+def pairs(slopes, n: int = 2000, seed: int = 0):
+    """Evidence [n, 4] with log odds linear in it."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(n, 4)) * [0.3, 0.5, 0.4, 0.8] + [1.2, -2.0, -1.0, 1.5]
+    values[:, [0, 3]] = np.abs(values[:, [0, 3]])
+    eta = (values - values.mean(0)) @ np.asarray(slopes, dtype=float)
+    return values, (rng.random(n) < expit(eta)).astype(float)
+
+
+def optimum(values, match, columns):
+    """Weights and offset by scipy, with the same weak penalty in units of the deviation."""
+    x = values[:, columns]
+    scale, mean = x.std(0), x.mean(0)
+    z = (x - mean) / scale
+
+    def loss(w):
+        eta = z @ w[:-1] + w[-1]
+        return np.sum(np.logaddexp(0, eta) - match * eta) + w[:-1] @ w[:-1] / (2 * WEAK)
+
+    best = minimize(loss, np.zeros(len(columns) + 1), method="BFGS", options={"gtol": 1e-8}).x
+    weights = np.zeros(4)
+    weights[columns] = best[:-1] / scale
+    return weights, best[-1] - weights[columns] @ mean
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_positive_weight_it_is_logistic_regression(kind):
+    values, match = pairs([-3, -1.5, -2, -1])
+    score = fit_score(values, match, KINDS[kind])
+    weights, offset = optimum(values, match, KINDS[kind])
+    assert (weights <= 0).all()
+    np.testing.assert_allclose(score.weights.numpy(), weights, atol=5e-3)
+    assert score.offset == pytest.approx(offset, abs=2e-2)
+    assert bool(torch.isinf(score.cap).all())
+    np.testing.assert_allclose(
+        score(torch.from_numpy(values)).numpy(), values @ weights + offset, atol=2e-2
+    )
+
+
+def test_rank_may_count_for_a_match_without_end():
+    values, match = pairs([-3, -1, -1, 2])
+    score = fit_score(values, match, ALL)
+    assert float(score.weights[3]) > 1
+    assert bool(torch.isinf(score.cap).all())
+
+
+@pytest.mark.parametrize("column", [0, 1, 2])
+def test_evidence_for_a_match_counts_up_to_its_median(column):
+    slopes = [-2.0, -1.0, -1.0, -1.0]
+    slopes[column] = 2.0
+    values, match = pairs(slopes)
+    score = fit_score(values, match, ALL)
+    middle = np.median(values, 0)
+    assert float(score.weights[column]) > 0
+    assert float(score.cap[column]) == middle[column]
+    at = torch.from_numpy(np.tile(middle, (4, 1)))
+    at[:, column] += torch.tensor([-0.5, 0.0, 1.0, 100.0])
+    found = score(at)
+    assert float(found[0]) < float(found[1])
+    assert torch.equal(found[1:], found[1].expand(3))
+    weights, offset = optimum(np.minimum(values, score.cap.numpy()), match, ALL)
+    np.testing.assert_allclose(score.weights.numpy(), weights, atol=2e-2)
+    assert score.offset == pytest.approx(offset, abs=5e-2)
+
+
+def test_evidence_against_a_match_counts_without_end():
+    values, match = pairs([-3, -1, -1, -1])
+    score = fit_score(values, match, ALL)
+    far = torch.from_numpy(np.tile(np.median(values, 0), (3, 1)))
+    far[:, 0] = torch.tensor([1.0, 10.0, 1000.0])
+    found = score(far)
+    assert bool((found.diff() < -8 * float(-score.weights[0])).all())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_refitting_ends_whatever_the_labels(seed):
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(30, 4)) * 10.0 ** rng.integers(-6, 6, 4)
+    values[:, rng.integers(0, 4)] = 1.0
+    match = (rng.random(30) < 0.5).astype(float)
+    match[:2] = 0, 1
+    score = fit_score(values, match, ALL)
+    capped = ~torch.isinf(score.cap)
+    assert not bool(capped[3])
+    assert bool(torch.isfinite(score(torch.from_numpy(values))).all())
+    assert bool((score.weights[~capped][:-1] <= 0).all())
+
+
+def test_constant_evidence_says_nothing():
+    values, match = pairs([-3, 0, 0, -1])
+    values[:, 2] = -4.0
+    score = fit_score(values, match, ALL)
+    assert float(score.weights[2]) == pytest.approx(0, abs=1e-9)
+    assert KINDS["distance"] == [0, 3]
+    assert NAMES == ("distance", "spread", "uncertainty", "rank")
+
+
+def test_a_certain_posterior_gives_a_finite_score():
+    values, match = pairs([-3, -1, -1, -1])
+    values[::10, 1] = -np.inf
+    score = fit_score(values, match, ALL)
+    floor = np.median(values, 0)[1] + np.log(FLOOR)
+    assert float(score.low[1]) == pytest.approx(floor)
+    assert score.low[[0, 3]].tolist() == [0, 0]
+    both = torch.from_numpy(values[:2]).clone()
+    both[:, 1] = torch.tensor([-torch.inf, floor])
+    both[1, [0, 2, 3]] = both[0, [0, 2, 3]]
+    assert float(score(both)[0]) == float(score(both)[1])
+    values[:, 1] = -np.inf
+    assert bool(torch.isfinite(fit_score(values, match, ALL)(torch.from_numpy(values))).all())
+
+
+def test_evidence_is_what_the_names_say():
+    from laplace_metric.distances import Distance
+    from laplace_metric.matching import Hits
+
+    squared = Distance(torch.tensor([[4.0, torch.inf]]), torch.tensor([[0.64, torch.inf]]))
+    positions, gaps = torch.tensor([[5, -1]]), torch.tensor([[1.9, torch.inf]])
+    evidence = Evidence.of(Hits(positions, gaps, squared, torch.tensor([0.3])))
+    assert evidence.there.tolist() == [[True, False]]
+    wanted = [1.9, np.log(0.8 / 4), np.log(0.3), 0.0]
+    assert evidence.values[0, 0].tolist() == pytest.approx(wanted, rel=1e-6)
+    assert evidence.values[0, 1].tolist() == [0.0] * 4
+    both = Evidence.of(Hits(positions * 0, gaps, squared, torch.tensor([0.3])))
+    assert float(both.values[0, 1, 3]) == pytest.approx(np.log(2))
+    assert both.take(1).values.shape == (1, 1, 4)

@@ -1,0 +1,241 @@
+"""Thresholds: the bound, the rule by brute force, and whether the promise is kept."""
+
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom, binomtest
+
+from laplace_metric.errors import InputError
+from laplace_metric.matching import threshold_for
+from laplace_metric.matching.thresholds import STARTS, lower_bound
+
+
+@pytest.mark.parametrize("n", [1, 7, 200])
+@pytest.mark.parametrize("delta", [0.005, 0.05, 0.3])
+def test_the_bound_is_clopper_and_pearson_s(n, delta):
+    for successes in {0, 1, n // 2, n - 1, n}:
+        exact = binomtest(successes, n).proportion_ci(1 - 2 * delta, method="exact")
+        bound = lower_bound(successes, n, delta)
+        assert bound == pytest.approx(exact.low, abs=1e-9)
+        if successes:
+            assert binom.sf(successes - 1, n, bound) == pytest.approx(delta)
+
+
+def precise(p, right, target, delta):
+    """Lowest threshold of ten sequences, one after the other; None if no sequence rejects."""
+    values, best = np.unique(p)[::-1], None
+    starts = {math.ceil(Fraction(i * len(values), STARTS)) - 1 for i in range(1, STARTS + 1)}
+    for start in starts:
+        for value in values[start:]:
+            good, n = int(right[p >= value].sum()), int((p >= value).sum())
+            if binom.sf(good - 1, n, target) > delta / STARTS:
+                break
+            best = value if best is None else min(best, value)
+    return best
+
+
+def complete(p, right, target, delta):
+    """Highest threshold of one sequence from below."""
+    best, n = None, int(right.sum())
+    for value in np.unique(p[right]):
+        good = int((right & (p >= value)).sum())
+        if binom.sf(good - 1, n, target) > delta:
+            break
+        best = value
+    return best
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("quantity", ["precision", "recall"])
+def test_it_is_the_rule_by_brute_force(quantity, seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(3, 160))
+    p = rng.random(n)
+    if seed % 2:
+        p = p.round(1)  # ties
+    right = rng.random(n) < p ** rng.choice([0.1, 0.5, 1.0])
+    target, confidence = rng.choice([0.5, 0.8, 0.9]), rng.choice([0.6, 0.9])
+    rule = precise if quantity == "precision" else complete
+    wanted = rule(p, right, target, 1 - confidence)
+    asked = {quantity: float(target), "confidence": float(confidence)}
+    args = torch.from_numpy(p), torch.from_numpy(right)
+    if wanted is None:
+        with pytest.raises(InputError, match="cannot be promised"):
+            threshold_for(*args, **asked)
+        return
+    found = threshold_for(*args, **asked)
+    assert found.value == wanted
+    accepted = p >= wanted
+    share = right[accepted].mean() if quantity == "precision" else accepted[right].mean()
+    assert found.estimate == pytest.approx(share)
+    assert found.accepted == pytest.approx(accepted.mean())
+    assert found.target <= found.lower <= found.estimate
+    assert (found.quantity, found.n, found.confidence) == (quantity, n, confidence)
+
+
+def test_a_sequence_ends_at_the_first_that_is_not_rejected():
+    right = np.repeat([True, False, True, False], [60, 12, 40, 288])
+    p = np.linspace(1, 0, len(right))
+    wanted = precise(p, right, 0.8, 0.1)
+    found = threshold_for(*map(torch.from_numpy, (p, right)), precision=0.8, confidence=0.9)
+    assert found.value == wanted
+    later = right[: 60 + 12 + 40].mean()
+    assert later > 0.8, "there are more that would do, behind some that do not"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_order_and_type_do_not_matter(seed):
+    rng = np.random.default_rng(seed)
+    p = torch.from_numpy(rng.random(300).round(2))
+    right = torch.from_numpy(rng.random(300)) < p
+    order = torch.from_numpy(rng.permutation(300))
+    for asked in ({"precision": 0.6}, {"recall": 0.7}):
+        one = threshold_for(p, right, **asked)
+        assert threshold_for(p[order], right[order], **asked) == one
+        assert threshold_for(p, right.long(), **asked) == one
+
+
+RUNS, N, DELTA = 400, 400, 0.1
+MOST = DELTA + 3 * (DELTA * (1 - DELTA) / RUNS) ** 0.5
+
+
+def promises(quantity: str, target: float, true, draw) -> tuple[float, float]:
+    """Share of calibration sets that find a threshold, and whose threshold breaks its promise."""
+    rng, made, broken = np.random.default_rng(0), 0, 0
+    for _ in range(RUNS):
+        p, right = draw(rng)
+        asked = {quantity: target, "confidence": 1 - DELTA}
+        try:
+            found = threshold_for(torch.from_numpy(p), torch.from_numpy(right), **asked)
+        except InputError:
+            continue
+        made, broken = made + 1, broken + (true(found.value) < target)
+    return made / RUNS, broken / RUNS
+
+
+def calibrated_pairs(rng):
+    p = rng.random(N)
+    return p, rng.random(N) < p
+
+
+def bumpy_pairs(rng):
+    """Sure where it is wrong: precision falls towards the highest thresholds."""
+    p = rng.random(N)
+    return p, rng.random(N) < np.where(p > 0.8, 0.7, 0.99)
+
+
+def bumpy_precision(t: float) -> float:
+    return (0.7 * min(0.2, 1 - t) + 0.99 * max(0.0, 0.8 - t)) / (1 - t)
+
+
+def test_precision_is_kept_as_often_as_promised():
+    """P(match | p) = p for uniform p: precision above t is (1 + t) / 2."""
+    made, broken = promises("precision", 0.7, lambda t: (1 + t) / 2, calibrated_pairs)
+    assert made > 0.9
+    assert broken <= MOST
+
+
+def test_precision_is_kept_where_it_falls_towards_the_top():
+    assert bumpy_precision(0.9) < 0.9 < bumpy_precision(0.0)
+    made, broken = promises("precision", 0.9, bumpy_precision, bumpy_pairs)
+    assert made > 0.3
+    assert broken <= MOST
+
+
+def test_precision_is_kept_where_every_threshold_just_misses_the_target():
+    """The worst case: each of the ten sequences begins at a threshold that must be rejected."""
+
+    def draw(rng):
+        return rng.random(N), rng.random(N) < 0.7999
+
+    made, broken = promises("precision", 0.8, lambda t: 0.7999, draw)
+    assert made == broken
+    assert DELTA / 10 < broken <= MOST
+
+
+def test_recall_is_kept_as_often_as_promised_and_not_by_being_careful():
+    """Given a match, p has density 2 p: recall above t is 1 - t^2."""
+    made, broken = promises("recall", 0.9, lambda t: 1 - t**2, calibrated_pairs)
+    assert made == 1
+    assert DELTA / 3 <= broken <= MOST
+
+
+def test_all_that_is_tied_is_accepted_or_none_of_it():
+    p = torch.tensor([0.9] * 100 + [0.5] * 100)
+    right = torch.tensor([True] * 100 + [True, False] * 50)
+    found = threshold_for(p, right, precision=0.9)
+    assert found.value == pytest.approx(0.9)
+    assert found.accepted == 0.5
+    assert found.estimate == 1.0
+    assert threshold_for(p, right, precision=0.6).accepted == 1.0
+    assert threshold_for(p, right, recall=0.9).accepted == 1.0
+    assert threshold_for(p, right, recall=0.5).value == pytest.approx(0.9)
+
+
+def test_what_cannot_be_promised_says_what_can():
+    p = torch.linspace(0, 1, 200)
+    with pytest.raises(InputError, match="precision=0.99 cannot be promised") as error:
+        threshold_for(p, torch.ones(200) > 0, precision=0.99)
+    best = float(re.search(r"lower bound of these queries is (0\.\d+)", str(error.value))[1])
+    assert best == pytest.approx(lower_bound(200, 200, 0.05 / STARTS), abs=1e-3)
+    needed = int(re.search(r"\((\d+) accepted", str(error.value))[1])
+    assert (
+        lower_bound(needed, needed, 0.05 / STARTS)
+        >= 0.99
+        > lower_bound(needed - 1, needed - 1, 0.05 / STARTS)
+    )
+    grown = torch.linspace(0, 1, needed)
+    assert threshold_for(grown, grown > -1, precision=0.99).accepted == 1
+    hopeful = torch.linspace(1, 0, 100)
+    right = torch.arange(100) % 10 < 8
+    with pytest.raises(InputError, match="cannot be promised") as error:
+        threshold_for(hopeful, right, precision=0.9)
+    best = float(re.search(r"lower bound of these queries is (0\.\d+)", str(error.value))[1])
+    assert threshold_for(hopeful, right, precision=best - 0.001).lower >= best - 0.001
+    with pytest.raises(InputError, match="cannot be promised"):
+        threshold_for(hopeful, right, precision=best + 0.001)
+    for asked in ({"recall": 0.9}, {"precision": 0.5}):
+        with pytest.raises(InputError, match="the best lower bound of these queries is 0.000"):
+            threshold_for(p, p > 2, **asked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({}, "pass either precision= or recall="),
+        ({"precision": 0.9, "recall": 0.9}, "pass either"),
+        ({"precision": 1.0}, "precision=1.0: pass a number between 0 and 1"),
+        ({"recall": 0}, "recall=0"),
+        ({"precision": "high"}, "precision='high'"),
+        ({"precision": 0.9, "confidence": 95}, "confidence=95"),
+        ({"precision": float("nan")}, "precision=nan"),
+    ],
+)
+def test_targets_lie_between_0_and_1(asked, message):
+    p = torch.linspace(0, 1, 50)
+    with pytest.raises(InputError, match=message):
+        threshold_for(p, p > 0.5, **asked)
+
+
+@pytest.mark.parametrize("correct", [torch.ones(60) > 0, torch.ones(50, 1) > 0, torch.ones(0) > 0])
+def test_one_hit_a_probability(correct):
+    with pytest.raises(InputError, match=r"probability and correct have shapes \(50,\)"):
+        threshold_for(torch.linspace(0, 1, 50), correct, precision=0.5)
+    with pytest.raises(InputError, match="shapes"):
+        threshold_for(torch.zeros(0), torch.zeros(0), recall=0.5)
+
+
+def test_a_threshold_reads_as_a_sentence():
+    p = torch.linspace(0, 1, 2000)
+    found = threshold_for(p, p > 0.25, precision=0.9, confidence=0.995)
+    assert str(found) == (
+        f"match if probability >= {found.value:.4f}: precision {found.estimate:.1%}, at least "
+        f"{found.lower:.1%} with 99.5% confidence; accepts {found.accepted:.1%} of 2000 held-out "
+        "queries"
+    )

@@ -1,0 +1,113 @@
+"""The exact engine against brute force in float64: with FAISS, without, block by block."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.errors import InputError, MissingPackageError
+from laplace_metric.neighbours import proposers
+from laplace_metric.neighbours.proposers import block_proposer, rounding_slack
+from laplace_metric.search import Flat
+from laplace_metric.search.engines.flat import FlatEngine
+
+KINDS = {"faiss": Flat(faiss=True), "torch": Flat(faiss=False), "auto": Flat()}
+
+
+def galleries() -> dict[str, tuple[Tensor, Tensor, int]]:
+    """Queries, gallery and k of each case."""
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(300, 7, generator=g)
+    grid = torch.randint(0, 3, (200, 3), generator=g).float()
+    return {
+        "plain": (x[:20] + 0.1, x, 10),
+        "the items themselves": (x[:20], x, 5),
+        "everything": (x[:5], x[:40], 40),
+        "far from zero": (x[:10] + 1000, x + 1000, 10),
+        "duplicates": (x[:10], x[:30].repeat(5, 1), 12),
+        "ties": (grid[:12], grid, 30),
+        "huge": (x[:5] * 1e18, x * 1e18, 5),
+        "overflowing squares": (x[:5] * 1e25, x * 1e25, 5),
+        "tiny": (x[:5] * 1e-18, x * 1e-18, 5),
+        "mixed norms": (x[:9], x * torch.logspace(-6, 6, 300)[:, None], 20),
+        "one item": (x[:3], x[:1], 1),
+    }
+
+
+def brute(queries: Tensor, gallery: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Positions and distances by differences in float64; ties in order of position."""
+    gaps = (queries.double()[:, None] - gallery.double()).square().sum(-1).sqrt()
+    ordered, positions = gaps.sort(dim=1, stable=True)
+    return positions[:, :k], ordered[:, :k]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", galleries())
+def test_it_is_brute_force(case, kind):
+    queries, gallery, k = galleries()[case]
+    found = FlatEngine(gallery, KINDS[kind]).search(queries, k)
+    positions, distances = brute(queries, gallery, k)
+    assert torch.equal(found.positions, positions)
+    if case != "overflowing squares":
+        torch.testing.assert_close(found.squared.double().sqrt(), distances, rtol=1e-6, atol=1e-30)
+
+
+@pytest.mark.parametrize("case", galleries())
+def test_every_way_gives_the_same_numbers(case, monkeypatch):
+    queries, gallery, k = galleries()[case]
+    first = FlatEngine(gallery, Flat(faiss=True)).search(queries, k)
+    monkeypatch.setattr(proposers, "BLOCK_BYTES", 200)
+    for other in (FlatEngine(gallery, Flat(faiss=False)), FlatEngine(gallery, Flat(), mapped=True)):
+        found = other.search(queries, k)
+        assert torch.equal(found.positions, first.positions)
+        assert torch.equal(found.squared, first.squared)
+
+
+def test_float64_needs_no_faiss_and_float64_queries_may_ask_a_float32_index():
+    queries, gallery, k = galleries()["plain"]
+    double = FlatEngine(gallery.double(), Flat()).search(queries.double(), k)
+    assert double.squared.dtype == torch.float64
+    assert torch.equal(double.positions, brute(queries, gallery, k)[0])
+    fine = queries.double() + 1e-9
+    for kind in KINDS.values():
+        mixed = FlatEngine(gallery, kind).search(fine, k)
+        assert torch.equal(mixed.positions, brute(fine, gallery, k)[0])
+
+
+@pytest.mark.parametrize("size", [1, 60, 1 << 23])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_blocks_of_any_size_propose_the_nearest(size, dtype, monkeypatch):
+    queries, gallery, k = galleries()["plain"]
+    monkeypatch.setattr(proposers, "BLOCK_BYTES", size)
+    propose = block_proposer(gallery, dtype)
+    short = propose(queries, k, None)
+    positions, distances = brute(queries, gallery, k)
+    assert torch.equal(short.indices, positions)
+    assert bool(((short.squared - distances.square()).abs() <= short.slack[:, None]).all())
+    assert not short.complete
+    centre = gallery.double().mean(0).to(dtype)
+    reach = (gallery.to(dtype) - centre).norm(dim=1).max().double()
+    bound = rounding_slack(queries.to(dtype) - centre, reach)
+    torch.testing.assert_close(short.slack, bound, rtol=1e-5, atol=0)
+    assert propose(queries, len(gallery), None).complete
+    without = propose(queries, k, positions[:, 0])
+    assert torch.equal(without.indices[:, : k - 1], positions[:, 1:])
+
+
+def test_what_faiss_cannot_hold_is_refused_by_the_name_that_was_given(points, monkeypatch):
+    x, y = points
+    double = LaplaceEmbedder(torch.nn.Linear(6, 3).double()).fit([(x.double(), y)], progress=False)
+    with pytest.raises(InputError, match=r"Flat\(faiss=True\).*float32.*torch.float64"):
+        double.index(x.double(), engine=Flat(faiss=True), progress=False)
+    assert len(double.index(x.double(), progress=False).search(x[:2].double(), k=3)) == 2
+    hide(monkeypatch)
+    with pytest.raises(MissingPackageError, match="pip install faiss-cpu"):
+        FlatEngine(x, Flat(faiss=True))
+    assert FlatEngine(x, Flat()).search(x[:1], 1).positions.tolist() == [[0]]
+
+
+def hide(monkeypatch) -> None:
+    """No FAISS is found."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -1,0 +1,129 @@
+"""Pairs out of words against ``LaplaceEmbedder.distance`` row by row, and against joint draws."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.distances import Distance
+from laplace_metric.matching import Hits
+from laplace_metric.search import pair_distances
+from laplace_metric.search.encoding import Encoder
+from laplace_metric.search.pair_distances import PairDistances
+
+Q, N, K = 7, 9, 4
+
+
+def fitted(head: str, structure: str, distance: str) -> LaplaceEmbedder:
+    """In float64, with a linear head (with or without bias) or two layers and what is between."""
+    torch.manual_seed(0)
+    heads = {
+        "linear": nn.Linear(5, 3),
+        "no bias": nn.Linear(5, 3, bias=False),
+        "layered": nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)),
+    }
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), heads[head]).double()
+    x = torch.randn(60, 4, dtype=torch.float64)
+    embedder = LaplaceEmbedder(
+        model, head=model[2], structure=structure, distance=distance, hessian="positives"
+    )
+    return embedder.fit([(x, torch.arange(60) % 4)], progress=False)
+
+
+def encoded(embedder: LaplaceEmbedder):
+    """Pairs, a batch of inputs as a query and one as items, and both encoded."""
+    pairs = PairDistances(embedder.fitted_, spherical=embedder.spherical)
+    g = torch.Generator().manual_seed(1)
+    x, y = (torch.randn(n, 4, generator=g, dtype=torch.float64) for n in (Q, N))
+    encode = Encoder(embedder, pairs.words)
+    return pairs, x, y, encode(x), encode(y)
+
+
+def some_positions() -> torch.Tensor:
+    positions = torch.randint(0, N, (Q, K), generator=torch.Generator().manual_seed(2))
+    positions[1, 2:], positions[4] = -1, -1
+    return positions
+
+
+@pytest.mark.parametrize("distance", ["arccos", "euclidean"])
+@pytest.mark.parametrize("structure", ["diag", "kron", "full"])
+@pytest.mark.parametrize("head", ["linear", "no bias", "layered"])
+def test_they_are_the_distances_of_the_embedder(head, structure, distance):
+    embedder = fitted(head, structure, distance)
+    pairs, x, y, queries, items = encoded(embedder)
+    positions = some_positions()
+    found = pairs(queries, items, positions)
+    there = positions >= 0
+    row, rank = there.nonzero(as_tuple=True)
+    one = embedder.distance(x[row], y[positions[row, rank]])
+    torch.testing.assert_close(found.mean[there], one.mean, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(found.variance[there], one.variance, rtol=1e-9, atol=1e-9)
+    assert bool((found.mean[~there] == torch.inf).all())
+    assert bool((found.variance[~there] == torch.inf).all())
+    embedding = embedder(y)
+    torch.testing.assert_close(items.mean, embedding.mean)
+    torch.testing.assert_close(items.trace, embedding.uncertainty)
+
+
+@pytest.mark.parametrize("structure", ["kron", "full"])
+def test_blocks_change_nothing(structure, monkeypatch):
+    pairs, _, _, queries, items = encoded(fitted("linear", structure, "arccos"))
+    whole = pairs(queries, items, some_positions())
+    monkeypatch.setattr(pair_distances, "BLOCK_BYTES", 1)
+    parts = pairs(queries, items, some_positions())
+    torch.testing.assert_close(parts.mean, whole.mean)
+    torch.testing.assert_close(parts.variance, whole.variance)
+
+
+def test_an_item_that_is_the_query_is_at_no_distance():
+    embedder = fitted("linear", "kron", "arccos")
+    pairs, _, _, queries, _ = encoded(embedder)
+    found = pairs(queries, queries, torch.arange(Q)[:, None])
+    assert float(found.mean.abs().max()) < 1e-12
+    assert float(found.variance.abs().max()) < 1e-12
+
+
+@pytest.mark.parametrize("distance", ["arccos", "euclidean"])
+def test_the_spread_of_a_distance_is_that_of_joint_draws(distance):
+    embedder = fitted("linear", "kron", distance)
+    precision = 2e4 if distance == "arccos" else 2e3
+    embedder._fitted = embedder.fitted_.with_precision(precision, 60.0)
+    pairs, x, y, queries, items = encoded(embedder)
+    positions = torch.arange(N).expand(Q, N)
+    squared = pairs(queries, items, positions)
+    gaps = torch.cdist(queries.mean, items.mean)
+    hits = Hits(positions, gaps, squared, queries.trace)
+    draw = embedder.draw(20_000, torch.Generator().manual_seed(3))
+    sampled = _joint(draw, x, y).norm(dim=-1).std(0)
+    far = gaps > 6 * hits.distance_sd
+    assert int(far.sum()) > 20
+    torch.testing.assert_close(hits.distance_sd[far], sampled[far], rtol=0.06, atol=0)
+
+
+def _joint(draw, x, y):
+    """Differences [n, Q, N, Z] under weights that both share: one call, so one set of draws."""
+    z = draw(torch.cat([x, y]))
+    return z[:, : len(x), None] - z[:, None, len(x) :]
+
+
+@pytest.mark.parametrize("size", [1, 2, 8, 64])
+def test_where_all_is_error_the_spread_is_too_large_by_one_in_eight_dimensions(size):
+    """|d| for d ~ N(0, I): its exact deviation from the chi distribution."""
+    from scipy.stats import chi
+
+    squared = Distance(torch.tensor([[float(size)]]), torch.tensor([[2.0 * size]]))
+    hits = Hits(torch.zeros(1, 1).long(), torch.zeros(1, 1), squared, torch.zeros(1))
+    ratio = float(hits.distance_sd) / chi(size).std()
+    assert ratio == pytest.approx(1 + 1 / (8 * size), rel=0.05 / size)
+
+
+def test_no_neighbour_has_no_finite_spread_and_no_error_none():
+    squared = Distance(torch.tensor([[0.0, torch.inf]]), torch.tensor([[0.0, torch.inf]]))
+    hits = Hits(torch.tensor([[0, -1]]), torch.zeros(1, 2), squared, torch.zeros(1))
+    assert hits.distance_sd.tolist() == [[0.0, torch.inf]]
+    kept = replace(hits, trace=torch.ones(1)).nearest(1)
+    assert kept.distance_sd.tolist() == [[0.0]]

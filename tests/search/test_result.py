@@ -1,0 +1,189 @@
+"""What a search hands out: rows of a table, sets, and a warning when it has gone stale."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from laplace_metric.errors import (
+    InputError,
+    LabelError,
+    MissingPackageError,
+    NotFittedError,
+    StaleCalibrationWarning,
+)
+from laplace_metric.matching import credible_radius
+from laplace_metric.matching.evidence import Evidence
+from laplace_metric.search import IVF
+
+KNOWN = 8
+"""Classes of which the index has items; the others are strangers."""
+
+
+@pytest.fixture
+def index(points, embedder):
+    """Two hundred items, named, of the first eight classes."""
+    x, y = points
+    rows = (y[:300] < KNOWN).nonzero().flatten()
+    names = [f"i{row}" for row in rows.tolist()]
+    return embedder.index(x[rows], y[rows], names, progress=False)
+
+
+@pytest.fixture
+def calibrated(index, points):
+    x, y = points
+    index.calibrate(x[300:], y[300:], k=6, depth=30)
+    return index
+
+
+def test_a_table_says_what_the_tensors_say(calibrated, points):
+    pandas = pytest.importorskip("pandas")
+    x, _ = points
+    result = calibrated.search(x[300:304], k=3, alpha=0.1)
+    table = result.to_pandas()
+    assert isinstance(table, pandas.DataFrame)
+    names = ["query", "rank", "id", "label", "distance", "distance_sd", "match_probability"]
+    assert list(table) == [*names, "uncertainty", "p_value", "unknown"]
+    assert len(table) == 12
+    assert len(result) == 4
+    for q in range(4):
+        for r in range(3):
+            row, at = table.iloc[3 * q + r], int(result.positions[q, r])
+            assert (row["query"], row["rank"]) == (q, r + 1)
+            assert (row["id"], row["label"]) == (calibrated.ids[at], calibrated.labels[at])
+            assert row["distance"] == float(result.distance[q, r])
+            assert row["distance_sd"] == float(result.distance_sd[q, r])
+            assert row["match_probability"] == float(result.match_probability[q, r])
+            assert row["uncertainty"] == float(result.uncertainty[q])
+            assert row["p_value"] == float(result.p_value[q])
+            assert row["unknown"] == (row["p_value"] <= 0.1)
+
+
+def test_what_is_not_known_is_left_out(embedder, points, monkeypatch):
+    x, _ = points
+    result = embedder.index(x[:20], progress=False).search(x[:2], k=2)
+    assert list(result.columns()) == [
+        "query", "rank", "id", "distance", "distance_sd", "uncertainty",
+    ]  # fmt: skip
+    assert result.unknown is None
+    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    with pytest.raises(MissingPackageError, match=r"to_pandas\(\).*pip install pandas"):
+        result.to_pandas()
+
+
+def test_a_warning_once_a_tenth_has_changed(calibrated, points):
+    x, y = points
+    n = len(calibrated)
+    names = [f"new {i}" for i in range(n // 10 + 1)]
+    calibrated.add(x[: n // 10], y[: n // 10], names[1:])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        calibrated.search(x[:2], k=2)
+    calibrated.add(x[-1:], y[-1:], names[:1])
+    for ask in (lambda: calibrated.search(x[:2], k=2), lambda: calibrated.retrieval_sets(x[:2])):
+        with pytest.warns(
+            StaleCalibrationWarning, match=f"with {n} items and has {len(calibrated)}"
+        ):
+            ask()
+    calibrated.remove(calibrated.ids[: len(calibrated) - n * 9 // 10 + 3])
+    with pytest.warns(StaleCalibrationWarning, match="Calibrate again"):
+        calibrated.search(x[:2], k=2)
+
+
+@pytest.mark.parametrize("rank_by", ["mean", "shared"])
+def test_who_is_unknown_does_not_depend_on_how_many_neighbours_are_asked_for(
+    rank_by, points, embedder
+):
+    x, y = points
+    index = embedder.index(x[:300], y[:300], rank_by=rank_by, progress=False)
+    index.calibrate(x[300:], y[300:], k=6, depth=30)
+    one, six, many = (index.search(x[300:400], k=k) for k in (1, 6, 25))
+    assert index._depth(1) == (30 if rank_by == "shared" else 6)
+    assert torch.equal(one.p_value, six.p_value)
+    assert torch.equal(index.search(x[300:400], alpha=0.5).unknown, six.p_value <= 0.5)
+    assert torch.equal(many.p_value, six.p_value)
+    assert one.match_probability.shape == one.distance.shape == one.ids.shape == (100, 1)
+    assert torch.equal(one.match_probability, six.match_probability[:, :1])
+    torch.testing.assert_close(one.distance_sd, many.distance_sd[:, :1])
+
+
+def test_judging_compares_labels(index, points):
+    x, y = points
+    judged = index.judge(x[300:340], y[300:340], k=4)
+    theirs = index.labels[judged.hits.positions.numpy()]
+    assert np.array_equal(judged.match.numpy(), theirs == y[300:340, None].numpy())
+    assert torch.equal(judged.known, y[300:340] < KNOWN)
+    assert len(judged) == 40
+    assert index.judge(x[:3], y[:3], k=10_000).match.shape == (3, len(index))
+
+
+def test_nobody_matches_where_nobody_is_found(points, embedder):
+    x, y = points
+    index = embedder.index(x[:200], y[:200] * 0, engine=IVF(lists=20, probes=1), progress=False)
+    judged = index.judge(x[200:220], y[200:220] * 0, k=60)
+    assert torch.equal(judged.match, judged.hits.positions >= 0)
+    assert not bool(judged.match.all())
+
+
+def test_a_calibration_refuses(index, points, embedder):
+    x, y = points
+    x, y = x[300:], y[300:]
+    for how, message in (
+        ({"k": 0}, "k=0"),
+        ({"k": 2.5}, "k=2.5"),
+        ({"depth": 0}, "depth=0"),
+    ):
+        with pytest.raises(InputError, match=message):
+            index.calibrate(x, y, **how)
+    with pytest.raises(LabelError, match="queries have no labels"):
+        index.calibrate(x)
+    with pytest.raises(InputError, match="labels are numbers in the index and strings here"):
+        index.calibrate(x, [str(label) for label in y.tolist()])
+    with pytest.raises(InputError, match="at least 20 are needed"):
+        index.calibrate(x[:30], y[:30])
+    with pytest.raises(InputError, match="at least 20 are needed"):
+        index.calibrate(x, y + 100)
+    with pytest.raises(LabelError, match="the index has no labels"):
+        embedder.index(x[:20], progress=False).calibrate(x, y)
+    with pytest.raises(NotFittedError, match="not calibrated"):
+        index.retrieval_sets(x)
+    assert index.calibration is None
+
+
+def test_sets_hold_what_scores_as_true_matches_do(calibrated, points):
+    x, _ = points
+    sets = calibrated.retrieval_sets(x[300:360], alpha=0.2)
+    calibration = calibrated.calibration
+    result = calibrated.search(x[300:360], k=30)
+    assert torch.equal(sets.positions, result.positions)
+    logit = calibration.matcher.logit(Evidence.of(result.hits))
+    assert torch.equal(sets.members, logit >= calibration.least_score(0.2))
+    assert 0 < float(sets.members.double().mean()) < 1
+    assert sets.sizes.tolist() == [len(sets[q]) for q in range(len(sets))]
+    for q in range(5):
+        assert list(sets[q]) == [
+            i for i, m in zip(result.ids[q], sets.members[q], strict=True) if m
+        ]
+    assert torch.equal(sets.complete, ~sets.members[:, -1])
+    larger = calibrated.retrieval_sets(x[300:360], alpha=0.1)
+    assert bool((larger.members | ~sets.members).all())
+
+
+def test_credible_sets_are_the_items_in_the_cap(index, points, embedder):
+    x, y = points
+    sets = index.credible_sets(x[300:320], 0.9, depth=40)
+    seen = embedder(x[300:320])
+    radius = credible_radius(seen.uncertainty, 6, 0.9)
+    gaps = torch.cdist(seen.mean, index.items.encoded.mean)
+    assert sets.sizes.tolist() == (gaps <= radius[:, None]).sum(1).clamp(max=40).tolist()
+    assert index.credible_sets(x[:4], 1.0, depth=10**6).sizes.tolist() == [len(index)] * 4
+    with pytest.raises(InputError, match="depth=0"):
+        index.credible_sets(x[:4], depth=0)
+    with pytest.raises(InputError, match="probability"):
+        index.credible_sets(x[:4], 1.5)
+    flat = type(embedder).from_embeddings(x, y, distance="euclidean", hessian="positives")
+    with pytest.raises(InputError, match="credible_sets needs embeddings on the sphere"):
+        flat.index(x[:9], progress=False).credible_sets(x[:2])

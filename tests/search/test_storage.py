@@ -1,0 +1,250 @@
+"""What is saved is what is loaded, to the bit; and every way a folder can be wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.errors import FileFormatError, InputError
+from laplace_metric.search import HNSW, IVF, Flat, Index
+
+KINDS = {"flat": Flat(), "ivf": IVF(lists=7, probes=3), "hnsw": HNSW(links=12, ef=40)}
+
+
+@pytest.fixture(params=KINDS)
+def index(request, points, embedder) -> Index:
+    """Of 293 items, some of which came and went."""
+    x, y = points
+    names = [f"class {label}" for label in y.tolist()]
+    made = embedder.index(x[:290], names[:290], engine=KINDS[request.param], progress=False)
+    made.remove([3, 289])
+    made.add(x[290:295], names[290:295], ids=range(900, 905))
+    return made
+
+
+def same(index: Index, other: Index, queries: torch.Tensor) -> None:
+    """Every number and every id of a search."""
+    ours, theirs = (i.search(queries, k=9).columns() for i in (index, other))
+    assert list(ours) == list(theirs)
+    for name, values in ours.items():
+        assert np.array_equal(values, theirs[name]), name
+    assert other.kind == index.kind
+    assert np.array_equal(other.ids, index.ids)
+
+
+def edit(folder, **changes):
+    path = folder / "index.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def damage(folder, ending):
+    """One byte in the middle of a file: a number of some embedding."""
+    (path,) = folder.glob(f"index-*.{ending}")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 255
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_round_trip(index, calibrated, mmap, points, embedder, tmp_path):
+    x, y = points
+    if calibrated:
+        index.calibrate(x[300:], [f"class {label}" for label in y[300:].tolist()], k=5)
+    index.save(tmp_path / "deep" / "index")
+    loaded = Index.load(tmp_path / "deep" / "index", embedder, mmap=mmap)
+    same(index, loaded, x[300:400])
+    assert (loaded.calibration is None) == (not calibrated)
+    if calibrated:
+        ours, theirs = (i.retrieval_sets(x[300:330], 0.2) for i in (index, loaded))
+        assert torch.equal(ours.members, theirs.members)
+        assert loaded.search(x[:1], k=2).match_probability is not None
+
+
+@pytest.mark.parametrize("rank_by", ["mean", "expected", "shared"])
+@pytest.mark.parametrize("mmap", [False, True])
+def test_the_ranking_is_kept(rank_by, mmap, points, embedder, tmp_path):
+    x, _ = points
+    made = embedder.index(x[:200], rank_by=rank_by, progress=False)
+    made.save(tmp_path)
+    loaded = Index.load(tmp_path, embedder, mmap=mmap)
+    assert loaded.rank_by == rank_by
+    assert loaded.labels is None
+    same(made, loaded, x[300:400])
+
+
+def test_a_loaded_index_grows_as_the_other_does(index, points, embedder, tmp_path):
+    x, y = points
+    index.save(tmp_path)
+    loaded = Index.load(tmp_path, embedder)
+    for one in (index, loaded):
+        one.remove([900, 17])
+        one.add(x[400:420], [f"class {label}" for label in y[400:420].tolist()])
+    same(index, loaded, x[300:400])
+
+
+def test_a_mapped_index_is_read_only_and_stays_on_disk(index, points, embedder, tmp_path):
+    x, _ = points
+    index.save(tmp_path)
+    loaded = Index.load(tmp_path, embedder, mmap=True)
+    for change in (lambda: loaded.add(x[:1], ["a"], ids=[7777]), lambda: loaded.remove([900])):
+        with pytest.raises(InputError, match="loaded with mmap=True: load it without"):
+            change()
+    assert len(loaded) == 293
+    (path,) = tmp_path.glob("index-*.safetensors")
+    for tensor in (loaded.items.encoded.mean, loaded.items.encoded.words):
+        assert pages_of(path, tensor.data_ptr())
+
+
+def pages_of(path: Path, address: int) -> bool:
+    """Whether the address lies in a mapping of the file."""
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        pytest.skip("only Linux says what is mapped")
+    lines = [line.split()[0] for line in maps.read_text().splitlines() if str(path) in line]
+    spans = [[int(end, 16) for end in line.split("-")] for line in lines]
+    return any(low <= address < high for low, high in spans)
+
+
+def test_mapping_does_not_hash_what_loading_does(index, points, embedder, tmp_path):
+    index.save(tmp_path)
+    damage(tmp_path, "safetensors")
+    with pytest.raises(FileFormatError, match="is damaged: its sha256"):
+        Index.load(tmp_path, embedder)
+    assert len(Index.load(tmp_path, embedder, mmap=True)) == 293
+
+
+def test_a_damaged_engine_is_refused(points, embedder, tmp_path):
+    made = embedder.index(points[0][:100], engine=IVF(lists=2), progress=False)
+    made.save(tmp_path)
+    damage(tmp_path, "own")
+    with pytest.raises(FileFormatError, match="is damaged: its sha256"):
+        Index.load(tmp_path, embedder)
+    (path,) = tmp_path.glob("index-*.own")
+    path.write_bytes(b"no engine")
+    for mmap in (True, False):
+        with pytest.raises(FileFormatError):
+            Index.load(tmp_path, embedder, mmap=mmap)
+    path.unlink()
+    with pytest.raises(FileFormatError, match="cannot be read"):
+        Index.load(tmp_path, embedder, mmap=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": "somebody.else"}, "was not written by laplace_metric"),
+        ({"version": 99}, "version 99"),
+        ({"n_items": 12}, "12 items, but columns of"),
+        ({"rank_by": "luck"}, "damaged.*luck"),
+        ({"engine": {"name": "annoy"}}, "engine 'annoy' is not known"),
+        ({"engine": {"name": "ivf", "lists": 0}}, "damaged.*lists=0"),
+        ({"engine": {"name": "flat", "speed": 3}}, "damaged.*speed"),
+        ({"tensors": "../elsewhere"}, "is not a file name"),
+        ({"calibration": {"evidence": "luck", "map": "beta"}}, "damaged.*luck"),
+        ({"calibration": {}}, "damaged.*evidence"),
+    ],
+)
+def test_a_foreign_or_damaged_json_is_refused(changes, message, points, embedder, tmp_path):
+    embedder.index(points[0][:50], progress=False).save(tmp_path)
+    edit(tmp_path, **changes)
+    with pytest.raises(FileFormatError, match=message):
+        Index.load(tmp_path, embedder)
+
+
+def test_a_folder_without_an_index_is_refused(embedder, tmp_path):
+    with pytest.raises(FileFormatError, match=r"holds no index\.json, so it is not a saved index"):
+        Index.load(tmp_path, embedder)
+    embedder.save(tmp_path)
+    with pytest.raises(FileFormatError, match="not a saved index"):
+        Index.load(tmp_path, embedder)
+
+
+def test_another_embedder_is_refused(points, embedder, tmp_path):
+    x, y = points
+    embedder.index(x[:50], progress=False).save(tmp_path)
+    Index.load(tmp_path, embedder)
+    fit = LaplaceEmbedder.from_embeddings
+    others = [
+        fit(x[:200], y[:200], prior_precision=21.0),
+        fit(x[:200], y[:200], prior_precision=20.0, structure="diag"),
+        fit(x[:100], y[:100], prior_precision=20.0),
+        fit(2 * x[:200], y[:200], prior_precision=20.0, distance="euclidean", margin=1.0),
+    ]
+    for other in others:
+        with pytest.raises(FileFormatError, match="another embedder"):
+            Index.load(tmp_path, other)
+    again = fit(x[:200], y[:200], prior_precision=20.0)
+    assert len(Index.load(tmp_path, again)) == 50
+
+
+def test_other_weights_are_another_embedder(points, tmp_path):
+    x, y = points
+    torch.manual_seed(0)
+    models = [torch.nn.Linear(6, 3) for _ in range(2)]
+    how = {"distance": "euclidean", "hessian": "positives"}  # a curvature without weights in it
+    first, second = (LaplaceEmbedder(m, **how).fit([(x, y)], progress=False) for m in models)
+    assert torch.equal(first.posterior_.spectrum, second.posterior_.spectrum)
+    first.index(x[:9], progress=False).save(tmp_path)
+    with pytest.raises(FileFormatError, match="another embedder"):
+        Index.load(tmp_path, second)
+
+
+def test_an_index_belongs_to_the_posterior_that_it_was_built_with(points, tmp_path):
+    x, y = points
+    embedder = LaplaceEmbedder.from_embeddings(x[:200], y[:200])
+    index = embedder.index(x[:50], progress=False)
+    before = index.search(x[:5], k=3)
+    embedder.optimize_prior_precision()
+    assert torch.equal(index.search(x[:5], k=3).distance_sd, before.distance_sd)
+    index.save(tmp_path)
+    with pytest.raises(FileFormatError, match="another prior precision"):
+        Index.load(tmp_path, embedder)
+
+
+@pytest.mark.parametrize("crash_at", [1, 2, 3])
+def test_a_crash_while_saving_keeps_the_old_index(
+    crash_at, points, embedder, tmp_path, monkeypatch
+):
+    x, _ = points
+    old = embedder.index(x[:100], engine=IVF(lists=2), progress=False)
+    old.save(tmp_path)
+    new = embedder.index(x[:120], engine=IVF(lists=2), progress=False)
+    replace, calls = os.replace, []
+
+    def fails(source, target):
+        calls.append(target)
+        if len(calls) == crash_at:
+            raise OSError("disk full")
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", fails)
+        with pytest.raises(OSError, match="disk full"):
+            new.save(tmp_path)
+    assert len(calls) == crash_at, "tensors, engine, JSON: the JSON last"
+    same(old, Index.load(tmp_path, embedder), x[200:300])
+    assert not list(tmp_path.glob(".*")), "no temporary file is left"
+    new.save(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3, "nor a file of the save that failed"
+    same(new, Index.load(tmp_path, embedder), x[200:300])
+
+
+def test_saving_again_leaves_no_stale_file(points, embedder, tmp_path):
+    x, _ = points
+    embedder.save(tmp_path)
+    beside = {path.name for path in tmp_path.iterdir()}
+    embedder.index(x[:50], engine="hnsw", progress=False).save(tmp_path)
+    assert len(list(tmp_path.iterdir())) == len(beside) + 3
+    flat = embedder.index(x[:60], progress=False)
+    flat.save(tmp_path)
+    assert len(list(tmp_path.iterdir())) == len(beside) + 2
+    assert beside < {path.name for path in tmp_path.iterdir()}
+    same(flat, Index.load(tmp_path, embedder), x[200:300])
+    LaplaceEmbedder.load(tmp_path)
