@@ -4,7 +4,8 @@
 
 Evidence that speaks for a match the larger it is (w > 0) counts up to its median on held-out pairs,
 so that nothing looks like a match by being farther, or less certain, than anything seen before;
-evidence against counts without end. ``low`` keeps a certainty of zero finite.
+evidence against counts without end. (Evidence that was capped stays so if its weight changes sign
+when the others are capped, too.) ``low`` keeps a certainty of zero finite.
 """
 
 from __future__ import annotations

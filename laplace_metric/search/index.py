@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from laplace_metric.contract import check_count
 from laplace_metric.errors import (
@@ -21,13 +20,9 @@ from laplace_metric.matching import Calibration, credible_radius
 from laplace_metric.matching.calibration import Judged, calibrated
 from laplace_metric.matching.conformal import check_alpha
 from laplace_metric.matching.evidence import Evidence
-from laplace_metric.matching.hits import Hits
 from laplace_metric.search import storage
-from laplace_metric.search.encoding import Encoded, Encoder
-from laplace_metric.search.engines import Engine, Kind, build, kind_of
+from laplace_metric.search.gallery import Gallery
 from laplace_metric.search.items import Items
-from laplace_metric.search.pair_distances import PairDistances
-from laplace_metric.search.ranking import check_ranking, nearest, vectors_of
 from laplace_metric.search.result import SearchResult
 from laplace_metric.search.sets import RetrievalSets
 
@@ -38,7 +33,7 @@ GROWTH = 0.1
 """A calibration is stale once the index has changed by more than this share of its items."""
 
 
-class Index:
+class Index(Gallery):
     """Items to search among; made by ``LaplaceEmbedder.index``.
 
     Parameters
@@ -68,52 +63,9 @@ class Index:
     (torch.Size([3, 5]), torch.Size([3]))
     """
 
-    def __init__(
-        self,
-        embedder: LaplaceEmbedder,
-        items: Items,
-        kind: Kind,
-        rank_by: str,
-        engine: Engine | None = None,
-        calibration: Calibration | None = None,
-    ) -> None:
-        self.embedder, self.items, self.kind = embedder, items, kind
-        self.rank_by, self.calibration = check_ranking(rank_by), calibration
-        self.identity = storage.identity(embedder)
-        self._pairs = PairDistances(embedder.fitted_, spherical=embedder.spherical)
-        self._encoder = Encoder(embedder, self._pairs.words)
-        self.engine = build(self._vectors(items), kind) if engine is None else engine
-
-    @classmethod
-    def build(
-        cls,
-        embedder: LaplaceEmbedder,
-        gallery: Any,
-        labels: Any = None,
-        ids: Any = None,
-        *,
-        engine: str | Kind = "flat",
-        rank_by: str = "mean",
-        progress: bool = True,
-    ) -> Index:
-        """See ``LaplaceEmbedder.index``."""
-        kind, rank_by = kind_of(engine), check_ranking(rank_by)
-        words = PairDistances(embedder.fitted_, spherical=embedder.spherical).words
-        encoded, found = Encoder(embedder, words).all("gallery", gallery, progress=progress)
-        return cls(embedder, Items.of(encoded, found, labels, ids), kind, rank_by)
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    @property
-    def ids(self) -> np.ndarray[Any, Any]:
-        """Of all items [N], in the order in which they were added."""
-        return self.items.ids.values
-
-    @property
-    def labels(self) -> np.ndarray[Any, Any] | None:
-        """Of all items [N], if they have any."""
-        return None if self.items.labels is None else self.items.labels.values
+    def __init__(self, *parts: Any, calibration: Calibration | None = None, **more: Any) -> None:
+        super().__init__(*parts, **more)
+        self.calibration = calibration
 
     def search(
         self, queries: Any, k: int = 10, *, alpha: float = 0.05, progress: bool = False
@@ -254,36 +206,6 @@ class Index:
         members = found.distance <= radius[:, None]
         return RetrievalSets(found.positions, members, self.items.ids)
 
-    def add(
-        self, gallery: Any, labels: Any = None, ids: Any = None, *, progress: bool = False
-    ) -> None:
-        """Add items behind the others; O(N) a call, so add many at once.
-
-        Raises
-        ------
-        InputError, LabelError
-            For ids that are there already, labels of another kind; nothing is added then.
-        """
-        encoded, found = self._encoder.all("gallery", gallery, progress=progress)
-        numbers = self.items.ids
-        first = 0 if numbers.words else int(numbers.values.max()) + 1
-        self._change(self.items.joined(Items.of(encoded, found, labels, ids, first)), None)
-
-    def remove(self, ids: Any) -> None:
-        """Remove items by their ids; O(N) a call.
-
-        Raises
-        ------
-        InputError
-            For ids that are not there, or if nothing would be left; nothing is removed then.
-        """
-        kept = torch.ones(len(self), dtype=torch.bool)
-        kept[self.items.rows_of(ids)] = False
-        if not bool(kept.any()):
-            raise InputError("ids name every item: an index cannot be empty.")
-        rows = kept.nonzero().flatten()
-        self._change(self.items.take(rows), rows)
-
     def save(self, path: str | Path) -> None:
         """Write everything but the embedder to folder ``path``: safetensors, JSON, atomic."""
         storage.save(Path(path), self)
@@ -305,11 +227,6 @@ class Index:
         """
         return storage.load(cls, Path(path), embedder, mmap=mmap)
 
-    def _check_depth(self, name: str, k: int) -> None:
-        check_count(name, k)
-        if k > len(self):
-            raise InputError(f"{name}={k}: the index has {len(self)} items.")
-
     def _depth(self, k: int) -> int:
         """Neighbours to look at, so that a calibration sees what it saw on held-out queries.
 
@@ -320,18 +237,6 @@ class Index:
         shared = self.rank_by == "shared"
         needed = self.calibration.depth if shared else self.calibration.k
         return min(max(k, needed), len(self))
-
-    def _hits(self, queries: Encoded, k: int) -> Hits:
-        return nearest(self.engine, queries, self.items.encoded, self._pairs, k, self.rank_by)
-
-    def _vectors(self, items: Items) -> Tensor:
-        return vectors_of(items.encoded, self.rank_by, spherical=self.embedder.spherical)
-
-    def _change(self, items: Items, kept: Tensor | None) -> None:
-        if self.engine.mapped:
-            raise InputError("this index was loaded with mmap=True: load it without to change it.")
-        self.engine = self.engine.changed(self._vectors(items), kept)
-        self.items = items
 
     def _fresh(self, calibration: Calibration) -> Calibration:
         if abs(len(self) - calibration.n_items) > GROWTH * calibration.n_items:

@@ -19,6 +19,9 @@ from laplace_metric.search.moments import gallery_vectors, query_vectors
 from laplace_metric.search.pair_distances import PairDistances
 
 RANKINGS = ("mean", "expected", "shared")
+EXACT = "donot_use_mm_for_euclid_dist"
+BLOCK_BYTES = 2**24
+"""Of the means of the items that are gathered at once."""
 SHORTLIST = 4
 """Times k: neighbours that "shared" ranks again."""
 
@@ -61,9 +64,11 @@ def _ranked_again(positions: Tensor, squared: Distance, k: int) -> tuple[Tensor,
 
 def _distances(queries: Encoded, items: Encoded, positions: Tensor) -> Tensor:
     """Between the means [Q, k], from their differences; infinite where there is no item."""
-    means = items.mean[positions.clamp(min=0).to(items.mean.device)].to(queries.mean)
-    found = torch.cdist(queries.mean[:, None], means, compute_mode=EXACT).squeeze(1)
+    found = torch.full_like(positions, torch.inf, dtype=queries.mean.dtype)
+    step = max(1, BLOCK_BYTES // (positions.shape[1] * items.mean[:1].nbytes))
+    for start in range(0, len(positions), step):
+        part = slice(start, start + step)
+        rows = positions[part].clamp(min=0).to(items.mean.device)
+        means = items.mean[rows].to(queries.mean)
+        found[part] = torch.cdist(queries.mean[part, None], means, compute_mode=EXACT)[:, 0]
     return found.masked_fill(positions < 0, torch.inf)
-
-
-EXACT = "donot_use_mm_for_euclid_dist"

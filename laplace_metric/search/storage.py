@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from laplace_metric.search.encoding import Encoded
 from laplace_metric.search.engines import Engine
 from laplace_metric.search.engines.faiss_index import FaissEngine
 from laplace_metric.search.engines.flat import FlatEngine
+from laplace_metric.search.identity import identity
 from laplace_metric.search.items import Items
 
 if TYPE_CHECKING:
@@ -62,18 +62,9 @@ def load(kind: type[Index], folder: Path, embedder: LaplaceEmbedder, *, mmap: bo
         if "calibration" in content:
             calibration = matching.read(content["calibration"], tensors)
         of = engines.from_json(content["engine"])
-        return kind(embedder, items, of, content["rank_by"], engine, calibration)
-    except (KeyError, TypeError, ValueError) as error:
+        return kind(embedder, items, of, content["rank_by"], engine, calibration=calibration)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
-
-
-def identity(embedder: LaplaceEmbedder) -> str:
-    """sha256 of what decides uncertainties and distances, the backbone left out."""
-    posterior, digest = embedder.posterior_, hashlib.sha256()
-    for tensor in (posterior.mean, posterior.spectrum):
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    digest.update(f"{embedder.spherical} {embedder.settings.structure}".encode())
-    return digest.hexdigest()
 
 
 def _items(content: dict[str, Any], tensors: dict[str, Tensor]) -> Items:

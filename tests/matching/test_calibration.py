@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 import torch
@@ -78,11 +79,27 @@ def test_known_queries_are_called_unknown_at_most_as_often_as_promised(judged, q
 def test_sets_hold_a_match_as_often_as_promised(alpha, judged, quick):
     covered, sizes = [], []
     for found, left in splits(judged):
-        members = found.matcher.logit(Evidence.of(left.hits)) >= found.least_score(alpha)
+        members = found.members(found.matcher.logit(Evidence.of(left.hits)), alpha)
         hit = (members & left.match).any(1)[left.known]
         covered.append(float(hit.double().mean()))
         sizes.append(int(found.known.sum()))
     within(covered, 1 - alpha, 1 - alpha + 1 / (min(sizes) + 1))
+
+
+def first_matches(logit, match):
+    """log P(the first match is this one), by the definition, one pair after the other."""
+    found = []
+    for scores, matches in zip(logit.tolist(), match.tolist(), strict=True):
+        missed = 1.0
+        for score, right in zip(scores, matches, strict=True):
+            p = 1 / (1 + math.exp(-score))
+            if right:
+                found.append(math.log(missed * p))
+                break
+            missed *= 1 - p
+        else:
+            found.append(-math.inf)
+    return found
 
 
 def test_a_calibration_keeps_what_the_second_half_says(judged):
@@ -93,17 +110,18 @@ def test_a_calibration_keeps_what_the_second_half_says(judged):
     assert torch.equal(found.logit, logit[:, :K])
     assert torch.equal(found.match, second.match[:, :K])
     assert torch.equal(found.known, second.known)
-    best = [max((s for s, m in zip(r, t, strict=True) if m), default=-torch.inf)
-            for r, t in zip(logit.tolist(), second.match.tolist(), strict=True)]  # fmt: skip
-    assert found.nearest_match.tolist() == best
+    assert found.first_match.tolist() == pytest.approx(first_matches(logit, second.match))
     own = found.matcher.logit(Evidence.of(first.hits))[:, :K]
     reference = Typical.of(watched(first.hits, own)[first.known])
     assert torch.equal(found.typical.reference, reference.reference)
     assert (found.k, found.depth, found.n_items) == (K, 40, 150)
     p = found.probability[:, 0]
     assert found.threshold_for(recall=0.5) == threshold_for(p, found.match[:, 0], recall=0.5)
-    ours = found.reliability(7)
-    assert ours.ece == expected_calibration_error(p, found.match[:, 0], 7).ece < 0.15
+    ours = found.quality(10)
+    assert ours.reliability.ece == expected_calibration_error(p, found.match[:, 0]).ece < 0.15
+    gap = (p - found.match[:, 0].double()).square()
+    assert ours.brier.estimate == pytest.approx(float(gap.mean()))
+    assert ours.brier.low <= ours.brier.estimate <= ours.brier.high
     held_out = found.typicality[found.known]
     wider = found.p_value(second.hits, logit)
     torch.testing.assert_close(wider, p_values(held_out, found.typicality))
@@ -120,16 +138,17 @@ def test_another_seed_is_another_split(judged):
 def test_sets_that_cannot_be_promised(judged, quick):
     found = calibrated(judged, K, 150, torch.Generator().manual_seed(0))
     n = int(found.known.sum())
+    logit = found.matcher.logit(Evidence.of(judged.hits))
     with pytest.raises(InputError, match=rf"alpha=0.001 needs at least 999 .* of {n}, 0.0% have"):
-        found.least_score(0.001)
+        found.members(logit, 0.001)
     near = Judged(judged.hits, judged.match.clone(), judged.known)
     near.match[::3] = False
     found = calibrated(near, K, 150, torch.Generator().manual_seed(0))
-    missed = float((found.nearest_match[found.known] == -torch.inf).double().mean())
+    missed = float((found.first_match[found.known] == -torch.inf).double().mean())
     assert missed > 0.2
     with pytest.raises(InputError, match=f"alpha=0.2 .*40 nearest items.*{missed:.1%} have none"):
-        found.least_score(0.2)
-    assert found.least_score(0.9) > -torch.inf
+        found.members(logit, 0.2)
+    assert bool(found.members(logit, 0.9).any())
 
 
 def test_too_few_queries_that_have_a_match(judged):
@@ -175,7 +194,8 @@ def test_a_calibration_survives_json_and_tensors(judged):
     logit = found.matcher.logit(Evidence.of(judged.hits))
     assert torch.equal(again.matcher.logit(Evidence.of(judged.hits)), logit)
     assert torch.equal(again.p_value(judged.hits, logit), found.p_value(judged.hits, logit))
-    assert again.least_score(0.2) == found.least_score(0.2)
+    logit = found.matcher.logit(Evidence.of(judged.hits))
+    assert torch.equal(again.members(logit, 0.2), found.members(logit, 0.2))
     assert again.threshold_for(recall=0.5) == found.threshold_for(recall=0.5)
 
 

@@ -153,14 +153,25 @@ def test_a_calibration_refuses(index, points, embedder):
     assert index.calibration is None
 
 
-def test_sets_hold_what_scores_as_true_matches_do(calibrated, points):
+def test_sets_hold_what_scores_as_first_matches_do(calibrated, points):
     x, _ = points
     sets = calibrated.retrieval_sets(x[300:360], alpha=0.2)
     calibration = calibrated.calibration
     result = calibrated.search(x[300:360], k=30)
     assert torch.equal(sets.positions, result.positions)
     logit = calibration.matcher.logit(Evidence.of(result.hits))
-    assert torch.equal(sets.members, logit >= calibration.least_score(0.2))
+    assert torch.equal(sets.members, calibration.members(logit, 0.2))
+    assert torch.equal(
+        calibrated.search(x[300:310], k=3).accepted(0.5),
+        calibrated.search(x[300:310], k=1).match_probability[:, 0] >= 0.5,
+    )
+    threshold = calibration.threshold_for(recall=0.5)
+    assert torch.equal(
+        result.accepted(threshold), result.match_probability[:, 0] >= threshold.value
+    )
+    assert set(result.signals) == {"uncertainty", "match probability"}
+    best = result.match_probability.amax(1)
+    assert torch.equal(result.signals["match probability"], best)
     assert 0 < float(sets.members.double().mean()) < 1
     assert sets.sizes.tolist() == [len(sets[q]) for q in range(len(sets))]
     for q in range(5):
