@@ -4,7 +4,7 @@ A promise is a hypothesis test on held-out queries (Angelopoulos et al. 2021, Le
 
     precision   of n accepted hits s are right; reject "precision <= target" if
                 P(Bin(n, target) >= s) <= delta / J. J = 10 sequences of thresholds, from those that
-                accept a tenth, two tenths, ..., all towards lower ones, until the first that is
+                accept a tenth of all hits, two tenths, ..., all towards lower ones, until the first that is
                 not rejected.
     recall      of n right hits s are accepted; the highest threshold at which
                 P(Bin(n, target) >= s) <= delta. Acceptance only falls: one sequence.
@@ -39,7 +39,8 @@ class Threshold:
     target, confidence : float
         The promise, and the probability with which it holds.
     estimate, lower : float
-        What held-out queries gave, and its lower confidence bound, at least the target.
+        What held-out queries gave, and the lower bound of the test of this threshold. It was
+        chosen for the target, so only the target holds with ``confidence``.
     accepted : float
         Share of held-out queries whose nearest neighbour is accepted.
     n : int
@@ -58,7 +59,7 @@ class Threshold:
     def __str__(self) -> str:
         return (
             f"match if probability >= {self.value:.4f}: {self.quantity} {self.estimate:.1%}, at "
-            f"least {self.lower:.1%} with {100 * self.confidence:g}% confidence; accepts "
+            f"least {100 * self.target:g}% with {100 * self.confidence:g}% confidence; accepts "
             f"{self.accepted:.1%} of {self.n} held-out queries"
         )
 
@@ -91,7 +92,7 @@ def threshold_for(
     >>> import torch
     >>> p = torch.linspace(0, 1, 1000)
     >>> print(threshold_for(p, p > 0.5, recall=0.9))
-    match if probability >= 0.5385: recall 92.4%, at least 90.2% with 95% confidence; accepts \
+    match if probability >= 0.5385: recall 92.4%, at least 90% with 95% confidence; accepts \
 46.2% of 1000 held-out queries
     """
     if (precision is None) == (recall is None):
@@ -127,7 +128,8 @@ Chosen = tuple[float, int, int, float]
 def _precise(p: Array, right: npt.NDArray[np.bool_], target: float, delta: float) -> Chosen:
     values, accepted, good = _accepted(p, right)
     kept = _rejected(good, accepted, target, delta / STARTS)
-    starts = np.unique((len(values) * np.arange(1, STARTS + 1) - 1) // STARTS)
+    shares = -(-len(p) * np.arange(1, STARTS + 1) // STARTS)
+    starts = np.unique(np.searchsorted(accepted, shares))
     if not kept[starts].any():
         first = good[starts], accepted[starts]
         raise InputError(_unreachable("precision", target, *first, delta / STARTS))

@@ -131,7 +131,7 @@ def test_the_page_says_what_the_record_says():
         assert rows[name]["unknown of known"]["mean"] == pytest.approx(0.05, abs=0.01)
     front = (PAGE.parents[2] / "README.md").read_text()
     for score in ("cosine", "match probability"):
-        assert f"({tables.thousandths(rows['omniglot'][f'auroc {score}']['mean'])})" in front
+        assert f"(AUROC {tables.thousandths(rows['omniglot'][f'auroc {score}']['mean'])})" in front
     assert np.ceil(np.log(0.05 / STARTS) / np.log(0.99)) == 528
     assert "528 accepted" in PAGE.read_text()
     assert set(tables.TABLES) <= set(re.findall(r"<!-- table:([\w-]+) -->", PAGE.read_text()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from fractions import Fraction
 
@@ -30,7 +29,9 @@ def test_the_bound_is_clopper_and_pearson_s(n, delta):
 def precise(p, right, target, delta):
     """Lowest threshold of ten sequences, one after the other; None if no sequence rejects."""
     values, best = np.unique(p)[::-1], None
-    starts = {math.ceil(Fraction(i * len(values), STARTS)) - 1 for i in range(1, STARTS + 1)}
+    accepts = [int((p >= value).sum()) for value in values]
+    shares = [Fraction(i * len(p), STARTS) for i in range(1, STARTS + 1)]
+    starts = {next(i for i, n in enumerate(accepts) if n >= share) for share in shares}
     for start in starts:
         for value in values[start:]:
             good, n = int(right[p >= value].sum()), int((p >= value).sum())
