@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -163,7 +163,9 @@ def _hashed(
 ) -> tuple[str, str]:
     """Write a file whose name holds its hash; the name and the hash."""
     with _temporary(folder, kind.name) as temporary:
+        mode = temporary.stat().st_mode
         write_to(temporary)
+        temporary.chmod(mode)  # safetensors makes files that only their owner may read
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         digest = _sha256(temporary)
@@ -192,9 +194,9 @@ def _replace(path: Path, data: bytes) -> None:
 @contextmanager
 def _temporary(folder: Path, name: str) -> Iterator[Path]:
     """A new file beside the one that it is going to be, removed if that does not happen."""
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{name}.")
-    os.close(handle)
+    temporary = folder / f".{name}.{os.getpid()}.{secrets.token_hex(4)}"
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL, 0o666))  # readable as the umask says
     try:
-        yield Path(temporary)
+        yield temporary
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

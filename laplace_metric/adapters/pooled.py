@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.heads.returned import shown
-from laplace_metric.wrapped import check_module
+from laplace_metric.wrapped import check_module, unwrapped
 
 POOLINGS = ("mean", "cls", "last")
 
@@ -70,7 +70,7 @@ class Pooled(nn.Module):
 
     def _mask(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
         """``attention_mask``, by name or by its place among the model's arguments."""
-        bound = signature(self.model.forward).bind_partial(*args, **kwargs).arguments
+        bound = signature(unwrapped(self.model).forward).bind_partial(*args, **kwargs).arguments
         found: Tensor | None = kwargs.get("attention_mask", bound.get("attention_mask"))
         return found
 

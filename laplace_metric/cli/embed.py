@@ -60,6 +60,7 @@ def _embedded(
     size = options.batch_size * PART_BATCHES
     posterior = files.read(options.posterior)[0]["sha256"]
     tell = {"posterior": posterior, "data": source.fingerprint, "size": size}
+    tell |= {"model": opened.recipe.model, "reading": source.options}
     found = []
     with tqdm(total=len(source), desc="Embedding", disable=not voice.progress) as bar:
         for start in range(0, len(source), size):
@@ -87,7 +88,7 @@ def _read(place: Path, tell: dict[str, Any]) -> dict[str, Tensor]:
     content, tensors = files.read(place, PART)
     if content.get("of") != tell:
         raise FileFormatError(
-            f"{place.parent} belongs to another run (other data, posterior or --batch-size): "
+            f"{place.parent} belongs to another run (other data, model, posterior or options): "
             "delete it."
         )
     return tensors

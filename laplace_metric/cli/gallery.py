@@ -8,8 +8,9 @@ posterior/          a copy of the posterior, so that the folder is all that a se
 from __future__ import annotations
 
 from argparse import Namespace
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -38,12 +39,18 @@ class Origin:
         Share of them that is not in the index: half of it calibrates, half is for evaluation.
     seed : int
         Of the split.
+    calibrated_with : str or None
+        Fingerprint of the data of --calibrate.
+    told : dict
+        How the options said that the data are to be read.
     """
 
     data: str
     fingerprint: str
     holdout: float | None
     seed: int
+    calibrated_with: str | None = None
+    told: dict[str, Any] = field(default_factory=dict)
 
     def split(self, n: int) -> tuple[list[int], list[int], list[int]]:
         """Rows of the items to index, to calibrate with and to evaluate with.
@@ -84,10 +91,20 @@ class Gallery:
         Raises
         ------
         InputError
-            If these are the items of the index themselves.
+            If these are the items of the index themselves, or what calibrated it.
         """
         source = self.opened.source(path, options, voice)
+        if source.fingerprint == self.origin.calibrated_with:
+            raise InputError(
+                f"{path} calibrated the index, which would look better on it than it is. Give "
+                "other data."
+            )
         if source.fingerprint != self.origin.fingerprint:
+            if str(path.resolve()) == self.origin.data:
+                raise InputError(
+                    f"{path} has changed since the index was built from it, so that its items "
+                    "would find themselves. Build the index again, or give other data."
+                )
             return source
         rows = self.origin.split(len(source))[2]
         if not rows:

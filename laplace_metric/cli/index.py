@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from laplace_metric.cli.gallery import POSTERIOR, Gallery, Origin
 from laplace_metric.cli.measures import TARGETS, threshold
-from laplace_metric.cli.opened import open_posterior
+from laplace_metric.cli.opened import open_posterior, told
 from laplace_metric.cli.output import Voice, require_folder, require_new, voice_of
 from laplace_metric.errors import InputError
 from laplace_metric.search.storage import INDEX
@@ -24,11 +25,13 @@ def index(options: Namespace) -> None:
         raise InputError("--calibrate and --holdout: give one of them.")
     opened = open_posterior(options.posterior, options, voice)
     source = opened.source(options.data, options, voice)
-    origin = Origin(str(options.data.resolve()), source.fingerprint, options.holdout, options.seed)
+    where = str(options.data.resolve()), source.fingerprint
+    origin = Origin(*where, options.holdout, options.seed, told=_columns(options))
     items, held, _ = (source.take(rows) for rows in origin.split(len(source)))
     if options.calibrate is not None:
         held = opened.source(options.calibrate, options, voice)
         _refuse_same(held, source, options)
+        origin = replace(origin, calibrated_with=held.fingerprint)
     if len(held):
         source.require_classes("calibration")
         held.require_classes("calibration")
@@ -42,6 +45,11 @@ def index(options: Namespace) -> None:
             built.calibrate(queries, held.classes)
     _save(gallery, folder)
     _tell(gallery, held, options, voice)
+
+
+def _columns(options: Namespace) -> dict[str, Any]:
+    """How the data are read, without the file of labels, which only an array needs."""
+    return {name: value for name, value in told(options).items() if name != "labels"}
 
 
 def _refuse_same(held: Source, source: Source, options: Namespace) -> None:

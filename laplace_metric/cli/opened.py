@@ -35,8 +35,7 @@ class Opened:
         InputError
             If they are of another kind, or the model does not take them.
         """
-        told = {name: value for name, value in _told(options).items() if value}
-        reading = Reading(**{**self.recipe.reading, **told})
+        reading = Reading(**{**self.recipe.reading, **told(options)})
         source = _opened(path, reading, self.named, voice)
         if source.kind != self.recipe.kind:
             raise InputError(
@@ -75,7 +74,7 @@ def model_and_data(options: Namespace, voice: Voice) -> tuple[nn.Module, str | N
         If either is missing, or the model does not take the data.
     """
     named = None if options.model is None else load_model(options.model, options.device)
-    source = _opened(options.data, Reading(**_told(options)), named, voice)
+    source = _opened(options.data, Reading(**told(options)), named, voice)
     if named is not None:
         check_takes(options.model, named.model, source.read([0]))
         return named.model, _head(options, named, voice), source
@@ -92,9 +91,10 @@ def _head(options: Namespace, named: Named, voice: Voice) -> str | None:
     return options.head or named.head
 
 
-def _told(options: Namespace) -> dict[str, Any]:
+def told(options: Namespace) -> dict[str, Any]:
+    """What options say of how to read the data."""
     names = {field.name for field in fields(Reading)} - {"transform"}
-    return {name: getattr(options, name) for name in names}
+    return {name: value for name in sorted(names) if (value := getattr(options, name))}
 
 
 def _opened(path: Path, reading: Reading, named: Named | None, voice: Voice) -> Source:

@@ -82,7 +82,9 @@ def warnings_as_notes(console: Console) -> Iterator[None]:
         warnings.simplefilter("always")
         yield
     for text in dict.fromkeys(str(warning.message) for warning in caught):
-        console.print(f"note: {text}", style="yellow", soft_wrap=True, highlight=False)
+        console.print(
+            f"note: {text}", style="yellow", soft_wrap=True, highlight=False, markup=False
+        )
 
 
 def voice_of(options: Any, *files: Path | None) -> Voice:

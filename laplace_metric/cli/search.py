@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.markup import escape
 from rich.table import Table
 
 from laplace_metric.cli.gallery import Gallery, open_gallery
@@ -63,10 +64,10 @@ def table(columns: Columns, k: int) -> Table:
     for row in rows_of(columns)[: SHOWN * k]:
         match = row.get("match_probability")
         shown.add_row(
-            row["query"] if row["rank"] == 1 else "",
+            escape(str(row["query"])) if row["rank"] == 1 else "",
             str(row["rank"]),
-            str(row["id"]),
-            str(row.get("label", "")),
+            escape(str(row["id"])),
+            escape(str(row.get("label", ""))),
             f"{row['distance']:.3f} ± {row['distance_sd']:.3f}",
             "" if match is None else f"{match:.1%}",
             "unknown" if row["rank"] == 1 and row.get("unknown") else "",
@@ -80,9 +81,11 @@ def _columns(result: SearchResult, queries: Source) -> dict[str, list[Any]]:
 
 
 def _picture(result: SearchResult, gallery: Gallery, queries: Source) -> bytes:
-    reading = Reading(**gallery.opened.recipe.reading)
+    reading = Reading(**{**gallery.opened.recipe.reading, **gallery.origin.told})
     items = _shown(Path(gallery.origin.data), gallery.index.ids.tolist(), queries.kind, reading)
-    asked = _shown(queries.path, queries.ids, queries.kind, reading)
+    asked: Sequence[Any] = _Pictures(queries.path, queries.ids)
+    if queries.kind != IMAGES:
+        asked = list(queries.read(range(len(queries))))
     file = io.BytesIO()
     result.picture(asked, items).savefig(file, format="png", dpi=110, facecolor="white")
     return file.getvalue()

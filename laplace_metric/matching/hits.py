@@ -36,8 +36,8 @@ class Hits:
         """Standard deviation of the distance [Q, k]: ``sd(d^2) / (2 sqrt(E d^2))``.
 
         The delta method about ``sqrt(E d^2)``: exact to first order where the distance is large
-        against its error; for a distance that is all error 1 / (8 Z) too large
-        (a factor 1.17 too large at Z = 1). Infinite where there is no neighbour.
+        against its error; for a distance that is all error, in r equal directions, 1 / (8 r) too
+        large (a factor 1.17 at r = 1). Infinite where there is no neighbour.
         """
         spread = self.squared.standard_deviation / (2 * self.squared.mean.sqrt())
         return spread.nan_to_num(posinf=torch.inf).masked_fill(self.positions < 0, torch.inf)

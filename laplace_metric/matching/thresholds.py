@@ -4,8 +4,8 @@ A promise is a hypothesis test on held-out queries (Angelopoulos et al. 2021, Le
 
     precision   of n accepted hits s are right; reject "precision <= target" if
                 P(Bin(n, target) >= s) <= delta / J. J = 10 sequences of thresholds, from those that
-                accept a tenth of all hits, two tenths, ..., all towards lower ones, until the first that is
-                not rejected.
+                accept a tenth of all hits, two tenths, ..., all towards lower ones, until the first
+                that is not rejected.
     recall      of n right hits s are accepted; the highest threshold at which
                 P(Bin(n, target) >= s) <= delta. Acceptance only falls: one sequence.
 

@@ -36,5 +36,6 @@ class Typical:
 
 def watched(hits: Hits, logit: Tensor) -> Tensor:
     """What is watched of each query [Q, 3], from its scores [Q, k]."""
-    columns = [-logit.amax(1), hits.trace, hits.distance[:, 0]]
+    nearest = hits.distance[:, : logit.shape[1]].amin(1)
+    columns = [-logit.amax(1), hits.trace, nearest]
     return torch.stack([column.double() for column in columns], 1)

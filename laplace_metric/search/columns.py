@@ -66,7 +66,7 @@ class Column:
 
     def duplicates(self) -> list[Any]:
         """Entries that stand more than once."""
-        unique, counts = np.unique(self.values.astype(str), return_counts=True)
+        unique, counts = np.unique(self.sortable, return_counts=True)
         return unique[counts > 1].tolist()
 
     def codes_of(self, values: Any) -> npt.NDArray[np.int64]:

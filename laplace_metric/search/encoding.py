@@ -89,7 +89,7 @@ class Encoder:
 def batches(name: str, inputs: Any) -> Iterator[tuple[Any, Any]]:
     """``(inputs, labels or None)`` from an array, a list of texts, a mapping or a loader."""
     if isinstance(inputs, np.ndarray):
-        inputs = torch.as_tensor(inputs)
+        inputs = inputs.tolist() if inputs.dtype.kind in "UO" else torch.as_tensor(inputs)
     if isinstance(inputs, Tensor) or _texts(inputs):
         yield from ((inputs[i : i + BATCH], None) for i in range(0, len(inputs), BATCH))
     elif isinstance(inputs, Mapping):

@@ -40,6 +40,10 @@ class Gallery:
     ----------
     identity : str
         Of the posterior that embedded the items.
+    changes : int
+        Items added and removed so far.
+    next_id : int
+        Number of the next item without an id; never given twice.
     """
 
     def __init__(
@@ -56,6 +60,8 @@ class Gallery:
         self._pairs = PairDistances(embedder.fitted_, spherical=embedder.spherical)
         self._encoder = Encoder(embedder, self._pairs.words)
         self.engine = build(self._vectors(items), kind) if engine is None else engine
+        self.changes = 0
+        self.next_id = 0 if items.ids.words else int(items.ids.values.max()) + 1
 
     @classmethod
     def build(
@@ -99,9 +105,10 @@ class Gallery:
             For ids that are there already, labels of another kind; nothing is added then.
         """
         encoded, found = self._encoder.all("gallery", gallery, progress=progress)
-        numbers = self.items.ids
-        first = 0 if numbers.words else int(numbers.values.max()) + 1
-        self._change(self.items.joined(Items.of(encoded, found, labels, ids, first)), None)
+        new = Items.of(encoded, found, labels, ids, self.next_id)
+        self._change(self.items.joined(new), None, len(new))
+        if not new.ids.words:
+            self.next_id = max(self.next_id, int(new.ids.values.max()) + 1)
 
     def remove(self, ids: Any) -> None:
         """Remove items by their ids; O(N) a call.
@@ -116,7 +123,7 @@ class Gallery:
         if not bool(kept.any()):
             raise InputError("ids name every item: an index cannot be empty.")
         rows = kept.nonzero().flatten()
-        self._change(self.items.take(rows), rows)
+        self._change(self.items.take(rows), rows, len(kept) - len(rows))
 
     def _check_depth(self, name: str, k: int) -> None:
         check_count(name, k)
@@ -129,8 +136,8 @@ class Gallery:
     def _vectors(self, items: Items) -> Tensor:
         return vectors_of(items.encoded, self.rank_by, spherical=self.embedder.spherical)
 
-    def _change(self, items: Items, kept: Tensor | None) -> None:
+    def _change(self, items: Items, kept: Tensor | None, n: int) -> None:
         if self.engine.mapped:
             raise InputError("this index was loaded with mmap=True: load it without to change it.")
         self.engine = self.engine.changed(self._vectors(items), kept)
-        self.items = items
+        self.items, self.changes = items, self.changes + n

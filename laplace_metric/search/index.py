@@ -139,6 +139,7 @@ class Index(Gallery):
         judged = self.judge(queries, labels, max(k, depth), progress=progress)
         source = torch.Generator().manual_seed(0) if generator is None else generator
         self.calibration = calibrated(judged, min(k, len(self)), len(self), source)
+        self.changes = 0
         return self.calibration
 
     def judge(
@@ -212,7 +213,7 @@ class Index(Gallery):
 
     @classmethod
     def load(cls, path: str | Path, embedder: LaplaceEmbedder, *, mmap: bool = False) -> Index:
-        """Read what ``save`` wrote, for the embedder that it was built with.
+        """Read what ``save`` wrote, for the posterior that it was built with.
 
         Parameters
         ----------
@@ -223,7 +224,8 @@ class Index(Gallery):
         Raises
         ------
         FileFormatError
-            If the folder is not ours, damaged, or of another embedder.
+            If the folder is not ours, damaged, or of another posterior. What stands before the
+            head of the model is not checked.
         """
         return storage.load(cls, Path(path), embedder, mmap=mmap)
 
@@ -239,10 +241,10 @@ class Index(Gallery):
         return min(max(k, needed), len(self))
 
     def _fresh(self, calibration: Calibration) -> Calibration:
-        if abs(len(self) - calibration.n_items) > GROWTH * calibration.n_items:
+        if self.changes > GROWTH * calibration.n_items:
             warnings.warn(
-                f"the index was calibrated with {calibration.n_items} items and has {len(self)}: "
-                "probabilities and sets may be off. Calibrate again.",
+                f"{self.changes} items were added or removed since the index was calibrated with "
+                f"{calibration.n_items}: probabilities and sets may be off. Calibrate again.",
                 StaleCalibrationWarning,
                 stacklevel=3,
             )

@@ -35,7 +35,8 @@ class PairDistances:
     """Moments of the squared distance of (query, item) pairs, from what is kept of each.
 
     A linear head with a diagonal or Kronecker posterior needs one product [pairs, D] x [D, Z];
-    any other head the covariances of each pair, [Z, Z].
+    any other head the covariances of each pair, [Z, Z]. In float32, squared distances on the sphere
+    below some 1e-6 (near duplicates) are rounding.
 
     Parameters
     ----------

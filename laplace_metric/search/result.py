@@ -100,10 +100,13 @@ class SearchResult:
 
     @property
     def signals(self) -> dict[str, Tensor]:
-        """What ``monitor.Monitor`` watches of each query [Q]: uncertainty, match probability."""
+        """What ``monitor.Monitor`` watches of each query [Q]: uncertainty, match probability.
+
+        That of the nearest neighbour, so that it does not depend on k.
+        """
         found = {"uncertainty": self.uncertainty}
         if self.match_probability is not None:
-            found["match probability"] = self.match_probability.amax(1)
+            found["match probability"] = self.match_probability[:, 0]
         return found
 
     def __len__(self) -> int:

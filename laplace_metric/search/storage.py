@@ -35,6 +35,7 @@ def save(folder: Path, index: Index) -> None:
     tensors |= index.items.ids.tensors("ids")
     tensors |= {} if labels is None else labels.tensors("labels")
     content: dict[str, Any] = {"n_items": len(index), "rank_by": index.rank_by}
+    content |= {"changes": index.changes, "next_id": index.next_id}
     content |= {"engine": engines.to_json(index.kind), "embedder": index.identity}
     if isinstance(index.engine, FaissEngine):
         tensors["keys"] = torch.from_numpy(index.engine.keys)
@@ -62,7 +63,9 @@ def load(kind: type[Index], folder: Path, embedder: LaplaceEmbedder, *, mmap: bo
         if "calibration" in content:
             calibration = matching.read(content["calibration"], tensors)
         of = engines.from_json(content["engine"])
-        return kind(embedder, items, of, content["rank_by"], engine, calibration=calibration)
+        index = kind(embedder, items, of, content["rank_by"], engine, calibration=calibration)
+        index.changes, index.next_id = int(content["changes"]), int(content["next_id"])
+        return index
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
 

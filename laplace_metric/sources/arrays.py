@@ -19,7 +19,7 @@ from laplace_metric.sources.reading import Reading, Say
 from laplace_metric.sources.source import ARRAYS, Source, require_items
 
 HASHED = 1000
-"""Rows that the fingerprint is taken of, evenly spaced."""
+"""Rows that are hashed at once."""
 
 
 def npy_source(path: Path, reading: Reading, say: Say) -> Source:
@@ -158,6 +158,8 @@ def _tensor(values: Any, rows: Sequence[int]) -> Tensor:
 
 
 def _fingerprint(values: Any) -> str:
-    rows = np.linspace(0, len(values) - 1, min(HASHED, len(values))).astype(int).tolist()
-    data = _tensor(values, rows).numpy().tobytes()
-    return hashlib.sha256(f"{tuple(values.shape)} ".encode() + data).hexdigest()
+    digest = hashlib.sha256(f"{tuple(values.shape)} ".encode())
+    for start in range(0, len(values), HASHED):
+        rows = range(start, min(start + HASHED, len(values)))
+        digest.update(_tensor(values, list(rows)).contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -141,3 +141,11 @@ def test_the_error_of_a_bare_model_names_the_adapter(model, words):
         LaplaceEmbedder(model, head="append").fit(
             [(TOKENS, torch.tensor([0, 1, 1]))], progress=False
         )
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, torch.compile])
+def test_a_mask_by_its_place_is_found_behind_a_wrapper(wrap):
+    """No call is made: what a wrapper's own signature hides is the place of the mask."""
+    model = Pooled(wrap(Tokens()), "mean")
+    found = model._mask((TOKENS, MASKS["left"]), {})
+    assert found is MASKS["left"]

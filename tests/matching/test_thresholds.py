@@ -237,6 +237,6 @@ def test_a_threshold_reads_as_a_sentence():
     found = threshold_for(p, p > 0.25, precision=0.9, confidence=0.995)
     assert str(found) == (
         f"match if probability >= {found.value:.4f}: precision {found.estimate:.1%}, at least "
-        f"{found.lower:.1%} with 99.5% confidence; accepts {found.accepted:.1%} of 2000 held-out "
+        f"90% with 99.5% confidence; accepts {found.accepted:.1%} of 2000 held-out "
         "queries"
     )

@@ -67,7 +67,7 @@ def test_anything_else_is_refused(values, message):
 
 
 def test_duplicates_are_named_plainly():
-    assert Column.of("ids", [3, 1, 3]).duplicates() == ["3"]
+    assert Column.of("ids", [3, 1, 3]).duplicates() == [3]
     assert Column.of("ids", ["b", "a", "b"]).duplicates() == ["b"]
     with pytest.raises(InputError, match="ids has 1 entries for 2 items"):
         Column.of("ids", [1], 2)

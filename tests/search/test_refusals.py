@@ -25,7 +25,7 @@ def index_of(embedder, gallery, *args, **how):
 @pytest.mark.parametrize(
     ("how", "error", "message"),
     [
-        ({"ids": [1, 2, 2, *range(3, 20)]}, InputError, r"ids stand more than once, \['2'\]"),
+        ({"ids": [1, 2, 2, *range(3, 20)]}, InputError, r"ids stand more than once, \[2\]"),
         ({"ids": [1, 2]}, InputError, "ids has 2 entries for 20 items"),
         ({"labels": [1, 2]}, InputError, "labels has 2 entries for 20 items"),
         ({"labels": [0.5] * 20}, InputError, "labels are float64"),
@@ -92,7 +92,7 @@ def test_a_search_refuses(k, alpha, message, points, embedder):
 REFUSED = {
     "ids that are there": (
         lambda i, x: i.add(x[:1], [1], ids=[3]),
-        r"in the index already: \['3'\]",
+        r"in the index already: \[3\]",
     ),
     "ids of another kind": (
         lambda i, x: i.add(x[:1], [1], ids=["a"]),

@@ -248,3 +248,45 @@ def test_saving_again_leaves_no_stale_file(points, embedder, tmp_path):
     assert beside < {path.name for path in tmp_path.iterdir()}
     same(flat, Index.load(tmp_path, embedder), x[200:300])
     LaplaceEmbedder.load(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["ivf", "hnsw"])
+def test_a_mapped_index_is_saved_whole(kind, points, embedder, tmp_path):
+    """Over itself, and elsewhere, when the first folder is gone."""
+    x, y = points
+    made = embedder.index(x[:290], y[:290], engine=KINDS[kind], progress=False)
+    made.save(tmp_path / "one")
+    mapped = Index.load(tmp_path / "one", embedder, mmap=True)
+    mapped.calibrate(x[300:], y[300:])
+    mapped.save(tmp_path / "one")
+    mapped.save(tmp_path / "two")
+    expected = mapped.search(x[:20], k=9).columns()
+    for old in (tmp_path / "one").iterdir():
+        old.unlink()
+    found = Index.load(tmp_path / "two", embedder).search(x[:20], k=9).columns()
+    assert all(np.array_equal(values, found[name]) for name, values in expected.items())
+
+
+def test_ids_and_changes_go_on_after_a_restart(points, embedder, tmp_path):
+    x, y = points
+    index = embedder.index(x[:100], y[:100], progress=False)
+    index.remove([98, 99])
+    index.add(x[100:101], y[100:101])
+    assert index.ids[-1] == 100, "no id is given twice"
+    index.remove([100])
+    index.save(tmp_path)
+    again = Index.load(tmp_path, embedder)
+    again.add(x[101:103], y[101:103])
+    assert again.ids[-2:].tolist() == [101, 102]
+    assert (index.changes, again.changes) == (4, 6)
+
+
+def test_files_may_be_read_by_whom_the_umask_lets(points, embedder, tmp_path):
+    x, y = points
+    before = os.umask(0o022)
+    try:
+        embedder.index(x[:50], y[:50], progress=False).save(tmp_path / "index")
+    finally:
+        os.umask(before)
+    modes = {file.stat().st_mode & 0o777 for file in (tmp_path / "index").iterdir()}
+    assert modes == {0o644}

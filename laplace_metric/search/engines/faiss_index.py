@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +24,35 @@ class FaissEngine(Engine):
     """A FAISS index over vectors [N, d] in float32.
 
     Positions are rows of the vectors; ``keys`` [N], ascending, are what FAISS calls them, so that
-    removing items leaves the others where they are in its lists.
+    removing items leaves the others where they are in its lists. The index itself stays in main
+    memory, where it can be changed; its copy on the GPUs searches.
+
+    Parameters
+    ----------
+    source : Path or None
+        The file that holds the lists, where they were left on disk.
     """
 
-    def __init__(self, index: Any, keys: npt.NDArray[np.int64], kind: IVF | HNSW) -> None:
-        self.index, self.keys, self.kind = index, keys, kind
+    def __init__(
+        self,
+        index: Any,
+        keys: npt.NDArray[np.int64],
+        kind: IVF | HNSW,
+        source: Path | None = None,
+    ) -> None:
+        self.index, self.keys, self.kind, self.source = index, keys, kind, source
+        self.mapped = source is not None
+        self._copy: Any = None
 
     @classmethod
     def build(cls, vectors: Tensor, kind: IVF | HNSW) -> FaissEngine:
         """Train and fill one."""
         faiss, data = require_faiss(), _floats(vectors)
         index = _ivf(faiss, data, kind) if isinstance(kind, IVF) else _hnsw(faiss, data, kind)
-        return cls(_on_gpus(faiss, index, kind), np.arange(len(data)), kind)
+        return cls(index, np.arange(len(data)), kind)
 
     def search(self, queries: Tensor, k: int) -> Found:
-        squared, keys = self.index.search(_floats(queries), k)
+        squared, keys = self._searcher.search(_floats(queries), k)
         positions = np.where(keys < 0, -1, np.searchsorted(self.keys, keys))
         squared = np.where(keys < 0, np.inf, squared)
         return Found(
@@ -45,7 +60,18 @@ class FaissEngine(Engine):
             torch.as_tensor(squared, dtype=queries.dtype, device=queries.device),
         )
 
+    @property
+    def _searcher(self) -> Any:
+        """The index, or its copy on all GPUs that FAISS can use for its kind."""
+        faiss = require_faiss()
+        if self.mapped or isinstance(self.kind, HNSW) or faiss.get_num_gpus() == 0:
+            return self.index
+        if self._copy is None:
+            self._copy = faiss.index_cpu_to_all_gpus(self.index)
+        return self._copy
+
     def changed(self, vectors: Tensor, kept: Tensor | None) -> FaissEngine:
+        self._copy = None
         if kept is None:
             new = _floats(vectors[len(self.keys) :])
             keys = np.arange(len(new)) + (int(self.keys[-1]) + 1)
@@ -60,9 +86,10 @@ class FaissEngine(Engine):
         return self
 
     def write(self, path: Path) -> None:
-        faiss = require_faiss()
-        index = faiss.index_gpu_to_cpu(self.index) if _n_gpus(faiss, self.kind) else self.index
-        faiss.write_index(index, str(path))
+        if self.source is not None:  # FAISS would write a reference to that file
+            shutil.copyfile(self.source, path)
+        else:
+            require_faiss().write_index(self.index, str(path))
 
     @classmethod
     def read(cls, path: Path, keys: Tensor, kind: IVF | HNSW, *, mapped: bool) -> FaissEngine:
@@ -75,9 +102,7 @@ class FaissEngine(Engine):
             raise FileFormatError(f"{path} is not a FAISS index: {error}.") from error
         if index.ntotal != len(keys):
             raise FileFormatError(f"{path} holds {index.ntotal} vectors, the index {len(keys)}.")
-        index = index if mapped else _on_gpus(faiss, index, kind)
-        engine = cls(index, keys.numpy(), kind)
-        engine.mapped = mapped
+        engine = cls(index, keys.numpy(), kind, path if mapped else None)
         engine._set_effort()
         return engine
 
@@ -133,12 +158,3 @@ def _add(index: Any, data: npt.NDArray[np.float32], keys: npt.NDArray[np.int64])
         index.add(data)
     else:
         index.add_with_ids(data, keys)
-
-
-def _n_gpus(faiss: Any, kind: IVF | HNSW) -> int:
-    """GPUs that FAISS can use for this kind; it has no graph there."""
-    return faiss.get_num_gpus() if isinstance(kind, IVF) else 0
-
-
-def _on_gpus(faiss: Any, index: Any, kind: IVF | HNSW) -> Any:
-    return faiss.index_cpu_to_all_gpus(index) if _n_gpus(faiss, kind) else index

@@ -44,7 +44,8 @@ class FlatEngine(Engine):
             lambda: exact_stage(self.vectors, k),
         )
         row_bytes = 8 * (k + SPARE) * self.vectors.shape[1]
-        positions, distances = run_stages(queries, None, k, row_bytes, stages)
+        asked = queries.to(self.vectors)
+        positions, distances = run_stages(asked, None, k, row_bytes, stages)
         return Found(positions, distances.square().to(queries.dtype))
 
     def changed(self, vectors: Tensor, kept: Tensor | None) -> FlatEngine:

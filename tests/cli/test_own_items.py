@@ -1,0 +1,75 @@
+"""Queries that the index knows already, and other ways to look better than it is."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from laplace_metric.cli import main
+
+
+@pytest.fixture
+def arrays(tmp_path, monkeypatch):
+    """Embeddings of four classes: of the index, to calibrate with, to ask."""
+    monkeypatch.chdir(tmp_path)
+    g = np.random.default_rng(0)
+    for name, n in (("items", 400), ("held", 200), ("asked", 100)):
+        y = np.arange(n) % 4
+        np.savez(name + ".npz", embeddings=np.eye(8)[y] + 0.5 * g.normal(size=(n, 8)), labels=y)
+    assert main(["fit", "items.npz", "--quiet"]) == 0
+    return tmp_path
+
+
+def test_what_calibrated_an_index_does_not_judge_it(arrays, capsys):
+    words = ["index", "items.npz", "--posterior", "posterior", "--calibrate", "held.npz", "--quiet"]
+    assert main(words) == 0
+    assert main(["evaluate", "index", "asked.npz", "--quiet"]) == 0
+    assert main(["evaluate", "index", "held.npz", "--quiet"]) == 2
+    assert "held.npz calibrated the index" in capsys.readouterr().err
+
+
+def test_data_that_changed_since_are_refused(arrays, capsys):
+    words = ["index", "items.npz", "--posterior", "posterior", "--holdout", "0.5", "--quiet"]
+    assert main(words) == 0
+    assert main(["evaluate", "index", "items.npz", "--quiet"]) == 0
+    with np.load("items.npz") as found:
+        x, y = found["embeddings"], found["labels"]
+    x[7] += 1.0
+    np.savez("items.npz", embeddings=x, labels=y)
+    assert main(["evaluate", "index", "items.npz", "--quiet"]) == 2
+    assert "items.npz has changed since the index was built" in capsys.readouterr().err
+
+
+def test_labels_that_look_like_markup_are_shown_as_they_are(arrays, capsys):
+    with np.load("items.npz") as found:
+        names = np.array([f"[/b] class {y}" for y in found["labels"]])
+        np.savez("named.npz", embeddings=found["embeddings"], labels=names)
+    assert main(["index", "named.npz", "--posterior", "posterior", "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["search", "index", "asked.npz", "-k", "1"]) == 0
+    assert "[/b]" in capsys.readouterr().out
+
+
+def test_parts_that_were_read_otherwise_are_refused(workplace, monkeypatch, capsys):
+    """Images of another size are other embeddings, in the same folder of parts."""
+    assert main(["fit", "photos", "--model", "my_model:embedder", "--quiet"]) == 0
+    monkeypatch.setattr("laplace_metric.cli.embed.PART_BATCHES", 1)
+    words = ["embed", "photos", "--posterior", "posterior", "--output", "e.npz", "--quiet"]
+    parts = workplace / ".e.npz.parts"
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("laplace_metric.cli.embed.write_atomically", stop)
+        assert main([*words, "--channels", "1"]) == 130
+    assert any(parts.iterdir())
+    told = next(iter(sorted(parts.iterdir()))) / "part.json"
+    content = json.loads(told.read_text())
+    assert content["of"]["reading"]["channels"] == 1
+    content["of"]["reading"]["channels"] = 3
+    told.write_text(json.dumps(content))
+    assert main(words) == 2
+    assert "belongs to another run" in capsys.readouterr().err
