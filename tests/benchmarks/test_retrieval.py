@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.stats import norm
 
 from benchmarks.records import read_record
 from benchmarks.retrieval import cost, measure, picture, problems, split, tables
@@ -134,4 +135,6 @@ def test_the_page_says_what_the_record_says():
         assert f"(AUROC {tables.thousandths(rows['omniglot'][f'auroc {score}']['mean'])})" in front
     assert np.ceil(np.log(0.05 / STARTS) / np.log(0.99)) == 528
     assert "528 accepted" in PAGE.read_text()
+    assert all(row["precision 0.99 made"]["mean"] == 0 for row in rows.values())
+    assert round(norm.cdf(1.645 / 1.5**0.5), 2) == 0.91, "thresholds of a quarter, asked of a half"
     assert set(tables.TABLES) <= set(re.findall(r"<!-- table:([\w-]+) -->", PAGE.read_text()))
