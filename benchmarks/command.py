@@ -16,6 +16,7 @@ from benchmarks.methods import METHODS
 from benchmarks.protocols import PROTOCOLS
 from benchmarks.recovery import command as recovery
 from benchmarks.report import command as report
+from benchmarks.retrieval import command as retrieval
 from benchmarks.scale import command as scale
 from benchmarks.sizes import SIZES
 from benchmarks.tasks import TASKS, Workspace
@@ -26,6 +27,7 @@ COMMANDS = {
     "recovery": recovery.main,
     "speed": costs.main,
     "scale": scale.main,
+    "retrieval": retrieval.main,
 }
 """Commands that put no question to a fitted method."""
 
@@ -83,7 +85,8 @@ def parser() -> argparse.ArgumentParser:
         description="Run protocols; what is finished is kept and not repeated.",
         epilog="Other commands: `report` (JSON and a page of finished runs), `recovery` (the "
         "controlled experiment), `speed` (what the library costs), `scale` (how that grows with "
-        "the number of points); each has its own --help.",
+        "the number of points), `retrieval` (what a search promises and keeps); each "
+        "has its own --help.",
     )
     names = ", ".join(PROTOCOLS)
     found.add_argument("protocols", nargs="+", choices=PROTOCOLS, metavar="PROTOCOL", help=names)
