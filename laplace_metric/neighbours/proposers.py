@@ -14,6 +14,8 @@ from laplace_metric.errors import InputError
 
 BLOCK_BYTES = 2**23
 """Of the gallery, read at once by ``block_proposer``."""
+WORK_BYTES = 2**26
+"""Of its distances to all queries."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,9 @@ def block_proposer(gallery: Tensor, dtype: torch.dtype) -> Proposer:
         centred = queries.to(dtype) - centre.to(dtype)
         best, found = centred.new_empty(len(queries), 0), centred.new_empty(0).long()
         found, reach = found.expand(len(queries), 0), centred.new_zeros(())
-        for start in range(0, len(gallery), step):
-            points = gallery[start : start + step].to(dtype) - centre.to(dtype)
+        wide = max(256, min(step, WORK_BYTES // (centred.element_size() * len(queries))))
+        for start in range(0, len(gallery), wide):
+            points = gallery[start : start + wide].to(dtype) - centre.to(dtype)
             lengths = points.square().sum(1)
             partial = torch.addmm(lengths, centred, points.T, alpha=-2)
             _leave_out(partial, exclude, start)

@@ -114,6 +114,21 @@ def exact_stage(gallery: Tensor, k: int) -> Stage:
     return stage
 
 
+def in_parts(stage: Stage, rows: int) -> Stage:
+    """The same for ``rows`` queries at a time, for a stage that needs more memory than others."""
+
+    def parts(queries: Tensor, exclude: Tensor | None) -> Answer:
+        cuts = range(0, len(queries), rows)
+        left_out = [None if exclude is None else exclude[i : i + rows] for i in cuts]
+        found = [stage(queries[i : i + rows], e) for i, e in zip(cuts, left_out, strict=True)]
+        columns = (
+            [getattr(a, name) for a in found] for name in ("indices", "distances", "certain")
+        )
+        return Answer(*(torch.cat(column) for column in columns))
+
+    return parts
+
+
 def _from_differences(queries: Tensor, gallery: Tensor) -> Tensor:
     """Euclidean distances in float64, free of cancellation."""
     mode = "donot_use_mm_for_euclid_dist"

@@ -14,9 +14,18 @@ from laplace_metric.neighbours.proposers import (
     faiss_fits,
     faiss_proposer,
 )
-from laplace_metric.neighbours.stages import SPARE, exact_stage, run_stages, shortlist_stage
+from laplace_metric.neighbours.stages import (
+    SPARE,
+    exact_stage,
+    in_parts,
+    run_stages,
+    shortlist_stage,
+)
 from laplace_metric.search.engines.faiss_index import require_faiss
 from laplace_metric.search.engines.protocol import Engine, Flat, Found
+
+MOST = 2**28
+"""Bytes of all distances of the queries that are settled one item after the other."""
 
 
 class FlatEngine(Engine):
@@ -41,9 +50,9 @@ class FlatEngine(Engine):
         stages = (
             lambda: shortlist_stage(self.vectors, k, self._fast),
             lambda: shortlist_stage(self.vectors, k, self._careful),
-            lambda: exact_stage(self.vectors, k),
+            lambda: in_parts(exact_stage(self.vectors, k), max(1, MOST // (8 * len(self.vectors)))),
         )
-        row_bytes = 8 * (k + SPARE) * self.vectors.shape[1]
+        row_bytes = (k + SPARE) * self.vectors.shape[1] // 2
         asked = queries.to(self.vectors)
         positions, distances = run_stages(asked, None, k, row_bytes, stages)
         return Found(positions, distances.square().to(queries.dtype))
