@@ -125,11 +125,15 @@ def test_the_code_of_the_page_runs(capsys):
 def test_the_page_says_what_the_record_says():
     rows = {row["problem"]: row for row in read_record("retrieval")["rows"]}
     assert list(rows) == list(problems.PROBLEMS)
+    missed = []
     for name in list(problems.PROBLEMS)[:-1]:  # texts are few
         for alpha in split.ALPHAS:
             found = rows[name][f"sets {1 - alpha:g} coverage"]
-            assert found["mean"] == pytest.approx(1 - alpha, abs=0.01), (name, alpha)
+            gap = abs(found["mean"] - (1 - alpha))
+            assert gap < max(0.01, 4 * found["sd"] / found["n"] ** 0.5), (name, alpha)
+            missed += [(name, alpha)] if gap > 0.01 else []
         assert rows[name]["unknown of known"]["mean"] == pytest.approx(0.05, abs=0.01)
+    assert missed == [("omniglot", 0.2)], "as the page says"
     front = (PAGE.parents[2] / "README.md").read_text()
     for score in ("cosine", "match probability"):
         assert f"(AUROC {tables.thousandths(rows['omniglot'][f'auroc {score}']['mean'])})" in front
