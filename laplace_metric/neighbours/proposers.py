@@ -98,7 +98,7 @@ def block_proposer(gallery: Tensor, dtype: torch.dtype) -> Proposer:
         centred = queries.to(dtype) - centre.to(dtype)
         best, found = centred.new_empty(len(queries), 0), centred.new_empty(0).long()
         found, reach = found.expand(len(queries), 0), centred.new_zeros(())
-        wide = max(256, min(step, WORK_BYTES // (centred.element_size() * len(queries))))
+        wide = min(step, max(256, WORK_BYTES // (centred.element_size() * len(queries))))
         for start in range(0, len(gallery), wide):
             points = gallery[start : start + wide].to(dtype) - centre.to(dtype)
             lengths = points.square().sum(1)
