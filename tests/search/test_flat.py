@@ -111,3 +111,15 @@ def test_what_faiss_cannot_hold_is_refused_by_the_name_that_was_given(points, mo
 def hide(monkeypatch) -> None:
     """No FAISS is found."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+
+def test_what_only_differences_settle_is_settled_a_few_queries_at_a_time(monkeypatch):
+    """More copies than a shortlist holds; positions in the order of the items."""
+    g = torch.Generator().manual_seed(0)
+    vectors = torch.randn(3, 4, generator=g).repeat_interleave(60, 0)
+    queries = torch.randn(7, 4, generator=g)
+    monkeypatch.setattr("laplace_metric.search.engines.flat.MOST", 2 * 8 * len(vectors))
+    found = FlatEngine(vectors, Flat()).search(queries, 5)
+    exact = torch.cdist(queries.double(), vectors.double())
+    nearest = exact.argmin(1) // 60 * 60
+    assert torch.equal(found.positions, nearest[:, None] + torch.arange(5))
