@@ -18,13 +18,12 @@ from baselines.base import UNSAVED, Sizes, Trained
 from baselines.base.probabilities import check_disagreement, disagreement
 from baselines.cross_entropy import LinearCrossEntropyLoss
 from baselines.dropout_masks import bernoulli_mask, find_dropout, masked
-from laplace_metric.batches import Inputs, device_of, to_device
-from laplace_metric.contract import check_count
+from laplace_metric._utils.precision import at_least_float32
+from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
-from laplace_metric.evaluation_mode import evaluation_mode
-from laplace_metric.heads import Captured, capture
-from laplace_metric.jacobians import at_least_float32
+from laplace_metric.models import Inputs, device_of, evaluation_mode, to_device
+from laplace_metric.models.heads import Captured, capture
 
 
 @dataclass(eq=False, kw_only=True)

@@ -15,15 +15,21 @@ from baselines.base import UNSAVED, Baseline, Sizes, Training
 from baselines.base.appended import with_appended
 from baselines.metric_learning import MetricLearning
 from baselines.procrustes import align
-from laplace_metric.batches import Inputs, call_model, device_of, labelled_batches, to_device
-from laplace_metric.contract import Draw, check_count
+from laplace_metric._utils.precision import at_least_float32
+from laplace_metric._utils.randomness import own_randomness
+from laplace_metric._utils.validation import check_count
 from laplace_metric.distributions import Empirical
-from laplace_metric.embedding import Embedding
+from laplace_metric.embedding import Draw, Embedding
 from laplace_metric.errors import LaplaceMetricWarning
-from laplace_metric.evaluation_mode import evaluation_mode
-from laplace_metric.heads import APPEND
-from laplace_metric.jacobians import at_least_float32
-from laplace_metric.training.randomness import own_randomness
+from laplace_metric.models import (
+    Inputs,
+    call_model,
+    device_of,
+    evaluation_mode,
+    labelled_batches,
+    to_device,
+)
+from laplace_metric.models.heads import APPEND
 
 
 @dataclass(eq=False, kw_only=True)

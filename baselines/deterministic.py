@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from baselines.base import OnePass
-from laplace_metric.batches import Inputs, device_of, labelled_batches
-from laplace_metric.contract import Draw, check_count
-from laplace_metric.embedding import Embedding
+from laplace_metric._utils.validation import check_count
+from laplace_metric.embedding import Draw, Embedding
 from laplace_metric.errors import UnknownNameError
-from laplace_metric.heads import Captured
+from laplace_metric.models import Inputs, device_of, labelled_batches
+from laplace_metric.models.heads import Captured
 
 SCORES = ("norm", "constant")
 

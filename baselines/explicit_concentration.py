@@ -24,10 +24,10 @@ from baselines.base.checks import check_counts, check_positive
 from baselines.base.pairs import check_rows, positive_pairs
 from baselines.base.view_losses import BYOLLoss, SimSiamLoss, SwAVLoss
 from baselines.infonce import InfoNCELoss
-from laplace_metric.batches import Inputs, call_model
 from laplace_metric.errors import UnknownNameError
-from laplace_metric.heads import Captured
-from laplace_metric.training.progress import Progress, Watcher
+from laplace_metric.models import Inputs, call_model
+from laplace_metric.models.heads import Captured
+from laplace_metric.training import Progress, Watcher
 
 BASES = ("simclr", "simsiam", "byol", "swav")
 

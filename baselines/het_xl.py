@@ -21,11 +21,11 @@ from baselines.base.concentration import inverse_softplus
 from baselines.base.low_rank import LowRankCovariance
 from baselines.base.pairs import check_rows
 from baselines.base.softmax_pairs import log_mean_exp
-from laplace_metric.contract import check_count
+from laplace_metric._utils.validation import check_count
 from laplace_metric.distributions import Gaussian, ProjectedNormal
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
-from laplace_metric.heads import Captured
+from laplace_metric.models.heads import Captured
 
 Noise = tuple[Tensor, Tensor]
 

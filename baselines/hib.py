@@ -19,7 +19,7 @@ from baselines.base.concentration import inverse_softplus
 from baselines.base.diagonal_gaussian import DiagonalGaussian
 from baselines.base.matching import matching_loss
 from baselines.base.pairs import check_rows
-from laplace_metric.contract import check_count
+from laplace_metric._utils.validation import check_count
 
 
 class HedgedInstanceLoss(nn.Module):

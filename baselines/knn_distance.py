@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import UNSAVED, Detector, Memory, Sizes
-from laplace_metric.contract import check_count
+from laplace_metric._utils.validation import check_count
 from laplace_metric.errors import InputError
 
 BLOCK = 65_536

@@ -16,7 +16,7 @@ from baselines.base.where import check_place, vectors, width
 from baselines.cross_entropy import LinearCrossEntropyLoss
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
-from laplace_metric.heads import Captured
+from laplace_metric.models.heads import Captured
 
 
 class LossPredictionLoss(LinearCrossEntropyLoss):

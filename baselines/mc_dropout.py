@@ -11,12 +11,18 @@ from torch import Tensor, nn
 
 from baselines.base import UNSAVED, Baseline
 from baselines.dropout_masks import MaskMaker, bernoulli_mask, dropout_layers, masked
-from laplace_metric.batches import Inputs, call_model, device_of, labelled_batches, to_device
-from laplace_metric.contract import Draw, check_count
+from laplace_metric._utils.precision import at_least_float32
+from laplace_metric._utils.validation import check_count
 from laplace_metric.distributions import Empirical
-from laplace_metric.embedding import Embedding
-from laplace_metric.evaluation_mode import evaluation_mode
-from laplace_metric.jacobians import at_least_float32
+from laplace_metric.embedding import Draw, Embedding
+from laplace_metric.models import (
+    Inputs,
+    call_model,
+    device_of,
+    evaluation_mode,
+    labelled_batches,
+    to_device,
+)
 
 
 @dataclass(eq=False, kw_only=True)

@@ -17,10 +17,10 @@ from baselines.base import Sizes, Trained
 from baselines.base.pairs import check_rows
 from baselines.base.probabilities import check_disagreement, disagreement
 from baselines.base.softmax_pairs import log_mean_exp
-from laplace_metric.contract import check_count
+from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import UnknownNameError
-from laplace_metric.heads import Captured
+from laplace_metric.models.heads import Captured
 
 LOSSES = ("mixture", "mean")
 

@@ -23,11 +23,11 @@ from baselines.base.probabilities import entropy, mean_field
 from baselines.base.random_features import RandomFeatureProcess
 from baselines.base.spectral import spectral_normalize
 from baselines.base.where import check_place, vectors, width
-from laplace_metric.batches import labelled_batches
-from laplace_metric.contract import check_count
+from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, UnknownNameError
-from laplace_metric.heads import Captured, Head
+from laplace_metric.models import labelled_batches
+from laplace_metric.models.heads import Captured, Head
 
 SCORES = ("entropy", "variance")
 

@@ -22,17 +22,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from laplace_metric._version import __version__
+from laplace_metric._utils.version import __version__
 
 if TYPE_CHECKING:
-    from laplace_metric.contract import ProbabilisticEmbedder
     from laplace_metric.embedder import LaplaceEmbedder
-    from laplace_metric.embedding import Embedding
+    from laplace_metric.embedding import Embedding, ProbabilisticEmbedder
     from laplace_metric.errors import LaplaceMetricError, LaplaceMetricWarning
     from laplace_metric.monitor import Monitor
     from laplace_metric.online import OnlineLaplace
     from laplace_metric.search import Index
-
 
 __all__ = [
     "Embedding",
@@ -54,7 +52,7 @@ _HOMES = {
     "LaplaceMetricWarning": "errors",
     "Monitor": "monitor",
     "OnlineLaplace": "online",
-    "ProbabilisticEmbedder": "contract",
+    "ProbabilisticEmbedder": "embedding",
 }
 
 

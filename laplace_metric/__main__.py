@@ -1,7 +1,9 @@
 """``python -m laplace_metric`` is ``laplace-metric``."""
 
+from __future__ import annotations
+
 import sys
 
-from laplace_metric.cli import main
+from laplace_metric.cli.__init__ import main
 
 sys.exit(main())

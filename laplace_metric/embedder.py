@@ -10,25 +10,41 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from laplace_metric import predictive, prior, serialization
-from laplace_metric.batches import Inputs, device_of, input_batches, labelled_batches, to_device
-from laplace_metric.contract import Draw, ProbabilisticEmbedder, check_count
-from laplace_metric.curvature import SpectralCurvature
-from laplace_metric.diagnosis import Diagnosis, Uncertainties, diagnose
-from laplace_metric.distances import Distance, Pairs, squared_distance
+from laplace_metric._utils.precision import at_least_float32, full_precision
+from laplace_metric._utils.validation import check_count
+from laplace_metric.curvature.structures import SpectralCurvature
 from laplace_metric.distributions import Gaussian, ProjectedNormal
-from laplace_metric.embedding import Embedding
+from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
 from laplace_metric.errors import InputError, NotFittedError, UnknownNameError
-from laplace_metric.fit_options import FitOptions
-from laplace_metric.fitting import Fitted, fit_posterior
-from laplace_metric.full_precision import full_precision
-from laplace_metric.heads import APPEND, Captured, Head, capture
-from laplace_metric.jacobians import at_least_float32
-from laplace_metric.posterior import Posterior
-from laplace_metric.precomputed import Precomputed
-from laplace_metric.settings import Miner, Settings
-from laplace_metric.traces import traced, traces_of
-from laplace_metric.wrapped import unwrapped
+from laplace_metric.laplace import (
+    Diagnosis,
+    Distance,
+    FitOptions,
+    Fitted,
+    Miner,
+    Pairs,
+    Posterior,
+    Settings,
+    Uncertainties,
+    diagnose,
+    fit_posterior,
+    squared_distance,
+    traced,
+    traces_of,
+)
+from laplace_metric.laplace import _files as serialization
+from laplace_metric.laplace import _predictive as predictive
+from laplace_metric.laplace import _prior as prior
+from laplace_metric.models import (
+    Inputs,
+    Precomputed,
+    device_of,
+    input_batches,
+    labelled_batches,
+    to_device,
+    unwrapped,
+)
+from laplace_metric.models.heads import APPEND, Captured, Head, capture
 
 if TYPE_CHECKING:
     from laplace_metric.search import Index
@@ -44,7 +60,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
     Parameters
     ----------
     model : nn.Module
-        Inputs -> [B, Z]; ``laplace_metric.adapters`` make that of what returns something else.
+        Inputs -> [B, Z]; ``laplace_metric.models`` make that of what returns something else.
         Never changed: weights, modes, hooks and gradients stay as they are. Of a compiled or data
         parallel model the module inside is taken.
     head : module, dotted name, "append" or None

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.distances import Pairs, squared_distance
-from laplace_metric.distances.shared_basis import in_shared_basis
 from laplace_metric.distributions import DenseCovariance, DiagonalCovariance, RotatedCovariance
 from laplace_metric.errors import InputError
+from laplace_metric.laplace import Pairs, squared_distance
+from laplace_metric.laplace._distances import in_shared_basis
 
 B, Z = 6, 4
 
@@ -90,7 +90,7 @@ def test_distances_on_the_sphere_stay_in_range(spread):
 def test_blocks_of_pairs_are_the_pairs(monkeypatch):
     pairs, _ = pair(0.1, shared=True)
     whole = squared_distance(pairs, spherical=True)
-    monkeypatch.setattr("laplace_metric.distances.BLOCK_BYTES", 1)
+    monkeypatch.setattr("laplace_metric.laplace._distances.BLOCK_BYTES", 1)
     torch.testing.assert_close(squared_distance(pairs, spherical=True).mean, whole.mean)
     one = DiagonalCovariance(torch.ones(B, Z, dtype=torch.float64))
     plain = squared_distance(Pairs(pairs.x, pairs.y, one, one, None), spherical=False)

@@ -9,7 +9,7 @@ from torch.nn.utils import parameters_to_vector
 from torch.utils.data import DataLoader, TensorDataset
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.contrastive import Contrast, batch_curvature
+from laplace_metric.curvature import Contrast, batch_curvature
 from laplace_metric.errors import (
     DegenerateCurvatureWarning,
     EmptyLoaderError,
@@ -20,8 +20,8 @@ from laplace_metric.errors import (
     PriorAtEdgeWarning,
     UnknownNameError,
 )
-from laplace_metric.jacobians import LinearJacobian
-from laplace_metric.settings import Settings
+from laplace_metric.laplace import Settings
+from laplace_metric.models.jacobians import LinearJacobian
 from laplace_metric.testing import all_pair_targets, dense_ggn
 
 

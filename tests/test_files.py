@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from laplace_metric import LaplaceEmbedder, files
+from laplace_metric import LaplaceEmbedder
+from laplace_metric._utils import files
 from laplace_metric.errors import FileFormatError, InputError, NotFittedError
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from laplace_metric.errors import DtypeError, HeadError, InputError, NonFiniteError
-from laplace_metric.heads import capture, find_head
+from laplace_metric.models.heads import capture, find_head
 
 
 class FunctionalNormalize(nn.Module):

@@ -10,8 +10,13 @@ from torch import nn
 from torch.func import functional_call, jacrev
 
 from laplace_metric.errors import HeadError, MissingPackageError, UnknownNameError
-from laplace_metric.jacobians import ChainJacobian, HeadJacobian, LinearJacobian, jacobian_of
-from laplace_metric.layout import Layout
+from laplace_metric.models.jacobians import (
+    ChainJacobian,
+    HeadJacobian,
+    Layout,
+    LinearJacobian,
+    jacobian_of,
+)
 
 B, D, Z = 4, 5, 3
 CHAINS = {

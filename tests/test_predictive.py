@@ -8,7 +8,7 @@ from torch import nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.distributions import DenseCovariance, DiagonalCovariance, RotatedCovariance
-from laplace_metric.predictive import covariance
+from laplace_metric.laplace import covariance
 
 D, Z = 5, 3
 HEADS = {

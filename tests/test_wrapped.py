@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 import laplace_metric.embedder as front_door
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError
-from laplace_metric.wrapped import unwrapped
+from laplace_metric.models import unwrapped
 
 
 def compiled(model: nn.Module) -> nn.Module:

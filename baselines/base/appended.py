@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from laplace_metric.batches import Inputs
-from laplace_metric.heads import APPEND, find_head
+from laplace_metric.models import Inputs
+from laplace_metric.models.heads import APPEND, find_head
 
 
 class Appended(nn.Module):

@@ -18,14 +18,13 @@ from torch import Tensor, nn
 
 from baselines.base import files
 from baselines.base.fitted import Fitted, Sizes
-from laplace_metric.batches import Inputs, device_of, to_device
-from laplace_metric.contract import Draw, ProbabilisticEmbedder, check_count
+from laplace_metric._utils.precision import at_least_float32
+from laplace_metric._utils.validation import check_count
 from laplace_metric.distributions import Empirical
-from laplace_metric.embedding import Embedding
+from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
 from laplace_metric.errors import NotFittedError
-from laplace_metric.evaluation_mode import evaluation_mode
-from laplace_metric.heads import Captured, Head, capture, find_head
-from laplace_metric.jacobians import at_least_float32
+from laplace_metric.models import Inputs, device_of, evaluation_mode, to_device
+from laplace_metric.models.heads import Captured, Head, capture, find_head
 
 if TYPE_CHECKING:
     from typing_extensions import Self

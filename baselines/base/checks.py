@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from laplace_metric.contract import check_count
+from laplace_metric._utils.validation import check_count
 from laplace_metric.errors import InputError
 
 

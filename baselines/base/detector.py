@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from baselines.base.baseline import OnePass
 from baselines.base.where import check_place, vectors
-from laplace_metric.batches import device_of, labelled_batches
+from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import NonFiniteError
-from laplace_metric.heads import Captured, capture
-from laplace_metric.jacobians import at_least_float32
+from laplace_metric.models import device_of, labelled_batches
+from laplace_metric.models.heads import Captured, capture
 
 
 class Memory(nn.Module):

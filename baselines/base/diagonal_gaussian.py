@@ -14,7 +14,7 @@ from baselines.base.trained import Trained
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
-from laplace_metric.heads import Captured
+from laplace_metric.models.heads import Captured
 
 
 @dataclass(eq=False, kw_only=True)

@@ -15,7 +15,7 @@ from baselines.base.trained import Trained
 from laplace_metric.distributions import Directions
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, UnknownNameError
-from laplace_metric.heads import Captured
+from laplace_metric.models.heads import Captured
 
 CONCENTRATIONS = ("head", "norm")
 

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from baselines.base.appended import Appended
 from baselines.base.fitted import Fitted, Sizes
 from baselines.base.training import Training
-from laplace_metric import files
-from laplace_metric.batches import device_of
+from laplace_metric._utils import files
+from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.errors import FileFormatError
-from laplace_metric.heads import APPEND, Head, identity_head, named_head
-from laplace_metric.jacobians import at_least_float32
+from laplace_metric.models import device_of
+from laplace_metric.models.heads import APPEND, Head, identity_head, named_head
 
 if TYPE_CHECKING:
     from baselines.base.baseline import Baseline

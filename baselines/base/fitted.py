@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from laplace_metric.heads import Head
+from laplace_metric.models.heads import Head
 
 
 @dataclass(frozen=True)

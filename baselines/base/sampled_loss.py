@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base.pairs import check_rows
-from laplace_metric.contract import check_count
+from laplace_metric._utils.validation import check_count
 from laplace_metric.distributions import VonMisesFisher
 
 

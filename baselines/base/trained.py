@@ -16,12 +16,11 @@ from baselines.base.appended import with_appended
 from baselines.base.baseline import UNSAVED, OnePass
 from baselines.base.fitted import Fitted
 from baselines.base.training import Training
-from laplace_metric.batches import Inputs, device_of, labelled_batches
+from laplace_metric._utils.randomness import own_randomness
 from laplace_metric.errors import InputError, LabelError
-from laplace_metric.heads import APPEND, Captured, capture, run_captured
-from laplace_metric.training.loop import Step, descend, train_epochs, train_mode
-from laplace_metric.training.progress import Watcher
-from laplace_metric.training.randomness import own_randomness
+from laplace_metric.models import Inputs, device_of, labelled_batches
+from laplace_metric.models.heads import APPEND, Captured, capture, run_captured
+from laplace_metric.training import Step, Watcher, descend, train_epochs, train_mode
 
 if TYPE_CHECKING:
     from typing_extensions import Self

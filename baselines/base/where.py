@@ -6,7 +6,7 @@ from torch import Tensor
 
 from baselines.base.fitted import Sizes
 from laplace_metric.errors import UnknownNameError
-from laplace_metric.heads import Captured
+from laplace_metric.models.heads import Captured
 
 PLACES = ("embedding", "features")
 

@@ -23,27 +23,27 @@ import torch
 from torch import Tensor
 
 from benchmarks.costs.embedders import Problem
-from laplace_metric.contrastive import Contrast, all_pairs_curvature
-from laplace_metric.contrastive.blocks import PointBlocks
-from laplace_metric.contrastive.geometry import Points
-from laplace_metric.contrastive.ggn import population_pairs
-from laplace_metric.contrastive.nearest_kronecker import nearest_kronecker
-from laplace_metric.contrastive.passes import ClassSumsPass, run
-from laplace_metric.contrastive.sums import LinearDense, Terms
-from laplace_metric.contrastive.sums.general import weighted_blocks
 from laplace_metric.curvature import (
+    Contrast,
+    PointBlocks,
+    Points,
+    all_pairs_curvature,
+    nearest_kronecker,
+    population_pairs,
+)
+from laplace_metric.curvature.passes import ClassSumsPass, run
+from laplace_metric.curvature.structures import (
     CurvatureSum,
     DenseSum,
     KroneckerFactors,
     KroneckerSum,
     SpectralCurvature,
 )
+from laplace_metric.curvature.terms import LinearDense, Terms, weighted_blocks
 from laplace_metric.errors import PriorAtEdgeWarning
-from laplace_metric.features import FeatureStore
-from laplace_metric.jacobians import LinearJacobian
-from laplace_metric.posterior import Posterior
-from laplace_metric.predictive import covariance
-from laplace_metric.prior import by_marginal_likelihood
+from laplace_metric.laplace import Posterior, by_marginal_likelihood, covariance
+from laplace_metric.models.features import FeatureStore
+from laplace_metric.models.jacobians import LinearJacobian
 
 KINDS = tuple(itertools.product(("arccos", "euclidean"), ("fixed", "positives", "full")))
 

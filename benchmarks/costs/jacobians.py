@@ -27,8 +27,8 @@ from torch import Tensor, nn
 
 from benchmarks.costs.speed import N_CLASSES, in_own_process
 from benchmarks.records import write_record
-from laplace_metric.contrastive import Contrast, batch_curvature
-from laplace_metric.jacobians import ChainJacobian, HeadJacobian, jacobian_of
+from laplace_metric.curvature import Contrast, batch_curvature
+from laplace_metric.models.jacobians import ChainJacobian, HeadJacobian, jacobian_of
 
 N, D, Z = 256, 512, 128
 FEW = 16

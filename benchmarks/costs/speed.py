@@ -22,9 +22,9 @@ import torch
 from benchmarks.networks import lam_network
 from benchmarks.records import write_record
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.contrastive import Contrast, all_pairs_curvature, batch_curvature
-from laplace_metric.features import FeatureStore
-from laplace_metric.jacobians import LinearJacobian
+from laplace_metric.curvature import Contrast, all_pairs_curvature, batch_curvature
+from laplace_metric.models.features import FeatureStore
+from laplace_metric.models.jacobians import LinearJacobian
 
 D, Z, N_CLASSES = 512, 128, 10
 

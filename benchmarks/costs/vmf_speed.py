@@ -19,8 +19,11 @@ from torch import Tensor
 
 from benchmarks.costs.speed import best
 from benchmarks.records import write_record
-from laplace_metric.distributions import VonMisesFisher, pairwise_log_expected_likelihood
-from laplace_metric.distributions.vmf_cosine import sample_angle
+from laplace_metric.distributions import (
+    VonMisesFisher,
+    pairwise_log_expected_likelihood,
+    sample_angle,
+)
 
 SAMPLES, BATCH, THREADS = 512, 512, 2
 

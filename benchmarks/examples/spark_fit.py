@@ -17,8 +17,8 @@ import torch
 from pyspark import RDD, SparkContext, StorageLevel
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.contrastive import Statistics
-from laplace_metric.scale.map_reduce import Plan, collect, merge
+from laplace_metric.curvature import Statistics
+from laplace_metric.scale import Plan, collect, merge
 
 if TYPE_CHECKING:
     from benchmarks.examples.at_scale import Problem

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from laplace_metric import Embedding
-from laplace_metric.evaluation import auroc, nearest_neighbours
+from laplace_metric.evaluation import auroc
+from laplace_metric.evaluation.neighbours import nearest_neighbours
 
 
 @dataclass(frozen=True)

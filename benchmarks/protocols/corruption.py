@@ -13,7 +13,8 @@ from benchmarks.engine.scores import Measured, Score, detection, resampled
 from benchmarks.engine.subject import Subject
 from benchmarks.protocols.probe import failures
 from benchmarks.tasks import Part
-from laplace_metric.evaluation import nearest_neighbours, spearman
+from laplace_metric.evaluation import spearman
+from laplace_metric.evaluation.neighbours import nearest_neighbours
 
 LEVELS = torch.arange(len(SEVERITIES) + 1).double()
 NEIGHBOURS = 5

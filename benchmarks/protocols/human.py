@@ -14,10 +14,10 @@ from benchmarks.engine.subject import Subject
 from benchmarks.protocols.lam import pictured
 from benchmarks.protocols.url import crop_response
 from benchmarks.tasks.human import entropy
+from laplace_metric.cli.pages import Strip, strip
 from laplace_metric.datasets import ImageSet
 from laplace_metric.distributions import cap_cosine
 from laplace_metric.evaluation import spearman
-from laplace_metric.report.pictures import Strip, strip
 
 PROBABILITY = 0.95
 PICTURED = ("mcinfonce", "laplace")

@@ -15,10 +15,9 @@ from benchmarks.engine.scores import (
     mean,
 )
 from benchmarks.engine.subject import Subject
-from laplace_metric.evaluation import Calibration, auprc, fpr_at_tpr, map_at_k
+from laplace_metric.cli.pages import strips
+from laplace_metric.evaluation import DEPTH, Calibration, auprc, fpr_at_tpr, map_at_k
 from laplace_metric.evaluation import retrieval_calibration as calibrate
-from laplace_metric.evaluation_protocol import DEPTH
-from laplace_metric.report.pictures import strips
 
 PICTURED = ("laplace",)
 SHOWN, NEIGHBOURS = 4, 4

@@ -13,7 +13,8 @@ from benchmarks.engine.scores import Measured, Score, detection, error_detection
 from benchmarks.engine.subject import Subject
 from benchmarks.tasks.crops import cropped, kept_shares
 from benchmarks.tasks.task import joined
-from laplace_metric.evaluation import nearest_neighbours, recall_at_k, spearman
+from laplace_metric.evaluation import recall_at_k, spearman
+from laplace_metric.evaluation.neighbours import nearest_neighbours
 
 HALF = 0.5
 

@@ -14,8 +14,8 @@ from benchmarks.methods import METHODS
 from benchmarks.report.lighter import lighter_strips
 from benchmarks.report.metrics import metric
 from benchmarks.report.statistics import Row, difference, leaders
+from laplace_metric._utils.files import write_atomically
 from laplace_metric.errors import InputError
-from laplace_metric.report import write_atomically
 
 REFERENCE = "laplace"
 

@@ -14,9 +14,8 @@ from benchmarks.report.collect import collect, write
 from benchmarks.report.page import render
 from benchmarks.report.reading import Record
 from benchmarks.sizes import SIZES
+from laplace_metric._utils.files import require_writable, write_atomically
 from laplace_metric.errors import InputError
-from laplace_metric.report import write_atomically
-from laplace_metric.report.files import require_writable
 
 RECOVERY = RESULTS / "recovery.json"
 

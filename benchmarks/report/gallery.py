@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.report.reading import Part
-from laplace_metric.report.pictures import Picture, Strip
+from laplace_metric.cli.pages import Picture, Strip
 
 TITLES = {
     "certain": ("Most certain", "nearest first"),

@@ -17,7 +17,7 @@ from benchmarks.report.metrics import METRICS, Metric
 from benchmarks.report.protocol_words import RECOVERY, Words, words
 from benchmarks.report.reading import Part, Record, described, parts
 from benchmarks.report.series import chosen
-from laplace_metric.report.html import templates
+from laplace_metric.cli.pages import templates
 
 TITLE = "Uncertainty in metric learning, measured"
 

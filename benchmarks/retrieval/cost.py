@@ -24,10 +24,8 @@ from torch import Tensor
 from benchmarks.records import RESULTS, write_record
 from benchmarks.scale.common import Points, Problem, peak_bytes, seconds
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.search import HNSW, IVF, Flat, Index
-from laplace_metric.search.encoding import Encoded
-from laplace_metric.search.engines import build
-from laplace_metric.search.ranking import nearest
+from laplace_metric.search import Encoded, Index, nearest
+from laplace_metric.search.engines import HNSW, IVF, Flat, build
 
 ITEMS, QUERIES, FITTED, K, ROUNDS = 1_000_000, 1_000, 20_000, 10, 3
 GRAPH = 100_000

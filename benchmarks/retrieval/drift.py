@@ -25,8 +25,7 @@ from torch import Tensor
 from benchmarks.records import RESULTS, write_record
 from benchmarks.report.figures import FIGURES, save
 from benchmarks.retrieval.queries import CHANGES, NAMES, Numbers, numbers
-from laplace_metric.monitor import Monitor
-from laplace_metric.monitor.windows import p_value
+from laplace_metric.monitor import Monitor, p_value
 
 NAME = "drift"
 Row = dict[str, Any]

@@ -21,11 +21,8 @@ from benchmarks.records import RESULTS, read_record, write_record
 from benchmarks.retrieval.problems import PROBLEMS, Problem, Source
 from benchmarks.retrieval.split import Question, asked
 from laplace_metric.errors import LaplaceMetricWarning
-from laplace_metric.matching import credible_radius
-from laplace_metric.matching.calibration import Judged
-from laplace_metric.matching.hits import Hits
-from laplace_metric.search import Index
-from laplace_metric.search.ranking import RANKINGS
+from laplace_metric.search import RANKINGS, Index
+from laplace_metric.search.match import Hits, Judged, credible_radius
 
 SPLITS, QUERIES, K = 20, 6_000, 10
 CREDIBLE = 0.95

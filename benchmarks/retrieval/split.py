@@ -11,10 +11,7 @@ from torch import Tensor
 
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation import Reliability, auroc
-from laplace_metric.matching import Calibration, quality
-from laplace_metric.matching.calibration import Judged, calibrated
-from laplace_metric.matching.evidence import Evidence
-from laplace_metric.matching.hits import Hits
+from laplace_metric.search.match import Calibration, Evidence, Hits, Judged, calibrated, quality
 
 PROMISES = (0.8, 0.9, 0.95, 0.99)
 ALPHAS = (0.05, 0.1, 0.2)

@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.markdown import markdown, thousandths
 from benchmarks.records import read_record
 from benchmarks.retrieval.split import ALPHAS
-from laplace_metric.search.ranking import RANKINGS
+from laplace_metric.search import RANKINGS
 
 Row = dict[str, Any]
 SHOWN = (0.9, 0.95)

@@ -29,10 +29,8 @@ from benchmarks.scale.common import (
 )
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.distributions import Gaussian, ProjectedNormal
-from laplace_metric.fitting import Fitted
-from laplace_metric.jacobians import LinearJacobian
-from laplace_metric.predictive import covariance
-from laplace_metric.traces import variance_trace
+from laplace_metric.laplace import Fitted, covariance, variance_trace
+from laplace_metric.models.jacobians import LinearJacobian
 
 TARGET = 2.0
 CASES = ((False, False), (True, False), (True, True))

@@ -29,10 +29,10 @@ from benchmarks.scale.common import (
     write_part,
 )
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.contrastive import Contrast, all_pairs_curvature
-from laplace_metric.curvature import DiagonalSum
-from laplace_metric.features import FeatureStore
-from laplace_metric.jacobians import jacobian_of
+from laplace_metric.curvature import Contrast, all_pairs_curvature
+from laplace_metric.curvature.structures import DiagonalSum
+from laplace_metric.models.features import FeatureStore
+from laplace_metric.models.jacobians import jacobian_of
 
 MARGIN, AIM = 1.0, 1_000_000
 

@@ -32,7 +32,7 @@ from benchmarks.scale.common import (
     write_part,
 )
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.features import FeatureStore
+from laplace_metric.models.features import FeatureStore
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from benchmarks.tasks.frozen import FEATURES, STRANGE, features_of
 from benchmarks.tasks.grey import of_classes
 from benchmarks.tasks.task import Part, Task
 from benchmarks.tasks.workspace import Workspace
-from laplace_metric.heads import identity_head
+from laplace_metric.models.heads import identity_head
 
 OMNIGLOT = 5_000
 UNKNOWN = 3

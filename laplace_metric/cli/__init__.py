@@ -9,8 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from laplace_metric.cli.options import parser
-from laplace_metric.cli.parsing import MISUSE
+from laplace_metric.cli._options import MISUSE, parser
 
 INTERRUPTED = 130
 

@@ -1,38 +1,45 @@
-"""Structures of the curvature: how H is summed, decomposed, inverted and sampled."""
+"""The contrastive Gauss-Newton curvature: which pairs, in which geometry, in which structure.
 
-from laplace_metric.curvature.bases import (
-    Basis,
-    DenseBasis,
-    IdentityBasis,
-    KroneckerBasis,
-    KroneckerBlock,
+``contrast`` says what is meant and ``targets`` weigh its pairs; ``sums`` say what is summed,
+``passes`` read the points and end in ``statistics``; ``pairs`` and ``ggn`` make programs of them.
+"""
+
+from laplace_metric._utils.files import digest
+from laplace_metric.curvature._geometry import DISTANCES, Geometry, PointBlocks, Points
+from laplace_metric.curvature._ggn import (
+    all_pairs_curvature,
+    batch_curvature,
+    curvature_program,
+    margin_columns,
+    population_pairs,
 )
-from laplace_metric.curvature.dense import DenseSum
-from laplace_metric.curvature.diagonal import DiagonalSum
-from laplace_metric.curvature.kronecker import KroneckerFactors, KroneckerSum
-from laplace_metric.curvature.spectral import POSITIVITY, SpectralCurvature
-
-CurvatureSum = DiagonalSum | KroneckerSum | DenseSum
-"""H before the positivity step: zeros, ``+``, ``scaled``, ``decompose``."""
-
-STRUCTURES: dict[str, type[CurvatureSum]] = {
-    "diag": DiagonalSum,
-    "kron": KroneckerSum,
-    "full": DenseSum,
-}
+from laplace_metric.curvature._loss import APPROXIMATIONS, Approximation, Contrast
+from laplace_metric.curvature._nearest_kronecker import nearest_kronecker
+from laplace_metric.curvature._statistics import ClassSums, Statistics
+from laplace_metric.curvature.pair_weights._margin import column_groups
+from laplace_metric.curvature.passes._pass import Pass, Program, advance, drive, run
 
 __all__ = [
-    "POSITIVITY",
-    "STRUCTURES",
-    "Basis",
-    "CurvatureSum",
-    "DenseBasis",
-    "DenseSum",
-    "DiagonalSum",
-    "IdentityBasis",
-    "KroneckerBasis",
-    "KroneckerBlock",
-    "KroneckerFactors",
-    "KroneckerSum",
-    "SpectralCurvature",
+    "APPROXIMATIONS",
+    "DISTANCES",
+    "Approximation",
+    "ClassSums",
+    "Contrast",
+    "Geometry",
+    "Pass",
+    "PointBlocks",
+    "Points",
+    "Program",
+    "Statistics",
+    "advance",
+    "all_pairs_curvature",
+    "batch_curvature",
+    "column_groups",
+    "curvature_program",
+    "digest",
+    "drive",
+    "margin_columns",
+    "nearest_kronecker",
+    "population_pairs",
+    "run",
 ]

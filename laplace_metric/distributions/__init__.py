@@ -1,34 +1,32 @@
 """Distributions over embeddings: ``mean``, ``variance``, ``sample``, ``concentration``."""
 
-from laplace_metric.distributions import spherical_divergence as spherical_divergence
-from laplace_metric.distributions.covariance import (
+from laplace_metric.distributions._angles import sample_angle
+from laplace_metric.distributions._covariance import (
     Covariance,
     DenseCovariance,
     DiagonalCovariance,
     RotatedCovariance,
 )
-from laplace_metric.distributions.credible_caps import cap_angle, cap_cosine, in_cap
-from laplace_metric.distributions.directions import Directions
-from laplace_metric.distributions.empirical import Empirical
-from laplace_metric.distributions.expected_likelihood import (
+from laplace_metric.distributions._credible_caps import cap_angle, cap_cosine, in_cap
+from laplace_metric.distributions._empirical import (
+    EmbeddingDistribution,
+    Empirical,
+    vmf_concentration,
+)
+from laplace_metric.distributions._expected_likelihood import (
     log_expected_likelihood,
     pairwise_log_expected_likelihood,
 )
-from laplace_metric.distributions.gaussian import Gaussian
-from laplace_metric.distributions.hyperspherical_uniform import HypersphericalUniform
-from laplace_metric.distributions.non_isotropic_vmf import NonIsotropicVonMisesFisher
-from laplace_metric.distributions.power_spherical import PowerSpherical
-from laplace_metric.distributions.projected_normal import ProjectedNormal
-from laplace_metric.distributions.protocol import EmbeddingDistribution
-from laplace_metric.distributions.spherical_noise import SphericalGaussian, SphericalLaplace
-from laplace_metric.distributions.unnormalized_vmf import unnormalized_vmf_score
-from laplace_metric.distributions.vmf import vmf_concentration
-from laplace_metric.distributions.vmf_inverse import concentration_of
-from laplace_metric.distributions.vmf_normalizer import (
+from laplace_metric.distributions._gaussian import Gaussian, ProjectedNormal
+from laplace_metric.distributions._non_isotropic_vmf import Directions, NonIsotropicVonMisesFisher
+from laplace_metric.distributions._power_spherical import HypersphericalUniform, PowerSpherical
+from laplace_metric.distributions._spherical_noise import SphericalGaussian, SphericalLaplace
+from laplace_metric.distributions._vmf_normalizer import (
+    concentration_of,
     log_vmf_normalizer,
     mean_resultant_length,
 )
-from laplace_metric.distributions.von_mises_fisher import VonMisesFisher
+from laplace_metric.distributions._von_mises_fisher import VonMisesFisher, unnormalized_vmf_score
 
 __all__ = [
     "Covariance",
@@ -54,6 +52,7 @@ __all__ = [
     "log_vmf_normalizer",
     "mean_resultant_length",
     "pairwise_log_expected_likelihood",
+    "sample_angle",
     "unnormalized_vmf_score",
     "vmf_concentration",
 ]

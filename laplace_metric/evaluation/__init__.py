@@ -4,35 +4,57 @@ Pure functions of tensors, numpy arrays or sequences, one definition each; score
 the device of the input.
 """
 
-from __future__ import annotations
-
-from laplace_metric.evaluation.abstention import Abstention, abstention
-from laplace_metric.evaluation.calibration import Reliability, expected_calibration_error
-from laplace_metric.evaluation.failure import r_auroc
-from laplace_metric.evaluation.intervals import (
+from laplace_metric.evaluation._calibration import (
+    Calibration,
+    Reliability,
+    expected_calibration_error,
+    retrieval_calibration,
+)
+from laplace_metric.evaluation._intervals import (
     BootstrapInterval,
     SeedSummary,
     bootstrap_interval,
     bootstrap_replicates,
     mean_and_standard_error,
 )
-from laplace_metric.evaluation.neighbours import Neighbours, nearest_neighbours
-from laplace_metric.evaluation.ood import RocCurve, auprc, auroc, fpr_at_tpr, roc_curve
-from laplace_metric.evaluation.ranks import spearman
-from laplace_metric.evaluation.retrieval import (
+from laplace_metric.evaluation._protocol import (
+    DEPTH,
+    Embedded,
+    MethodResult,
+    evaluate_method,
+    mann_whitney,
+)
+from laplace_metric.evaluation._ranking import (
+    RocCurve,
+    auprc,
+    auroc,
+    fpr_at_tpr,
+    r_auroc,
+    roc_curve,
+    spearman,
+)
+from laplace_metric.evaluation._retrieval import (
     RetrievalScore,
     map_at_k,
     map_at_r,
     recall_at_k,
     retrieval_report,
 )
-from laplace_metric.evaluation.retrieval_calibration import Calibration, retrieval_calibration
-from laplace_metric.evaluation.sparsification import Sparsification, sparsification
+from laplace_metric.evaluation._sparsification import (
+    Abstention,
+    Sparsification,
+    abstention,
+    sparsification,
+)
+from laplace_metric.evaluation.neighbours._search import Neighbours, nearest_neighbours
 
 __all__ = [
+    "DEPTH",
     "Abstention",
     "BootstrapInterval",
     "Calibration",
+    "Embedded",
+    "MethodResult",
     "Neighbours",
     "Reliability",
     "RetrievalScore",
@@ -44,8 +66,10 @@ __all__ = [
     "auroc",
     "bootstrap_interval",
     "bootstrap_replicates",
+    "evaluate_method",
     "expected_calibration_error",
     "fpr_at_tpr",
+    "mann_whitney",
     "map_at_k",
     "map_at_r",
     "mean_and_standard_error",

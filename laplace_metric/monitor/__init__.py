@@ -6,9 +6,8 @@ conformal p-values, ``martingale`` bets against them, ``track`` is all that is k
 what it is given and ``monitor`` the front door.
 """
 
-from laplace_metric.monitor.martingale import Alarm
-from laplace_metric.monitor.monitor import Monitor
-from laplace_metric.monitor.reading import Reading
-from laplace_metric.monitor.windows import Move, Spread
+from laplace_metric.monitor._martingale import Alarm
+from laplace_metric.monitor._monitor import Monitor
+from laplace_metric.monitor._windows import Move, Reading, Spread, p_value
 
-__all__ = ["Alarm", "Monitor", "Move", "Reading", "Spread"]
+__all__ = ["Alarm", "Monitor", "Move", "Reading", "Spread", "p_value"]

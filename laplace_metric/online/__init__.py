@@ -5,6 +5,6 @@ one step, ``randomness`` holds every random state, ``run`` is all that changes, 
 writes and reads it, ``laplace`` is the front door.
 """
 
-from laplace_metric.online.laplace import OnlineLaplace
+from laplace_metric.online._laplace import OnlineLaplace
 
 __all__ = ["OnlineLaplace"]

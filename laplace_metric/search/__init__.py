@@ -1,19 +1,31 @@
 """Nearest neighbours of uncertain embeddings, and whether they are a match."""
 
-from laplace_metric.search.engines import HNSW, IVF, Flat
-from laplace_metric.search.index import Index
-from laplace_metric.search.moments import gallery_vectors, moments, query_vectors
-from laplace_metric.search.result import SearchResult
-from laplace_metric.search.sets import RetrievalSets
+from laplace_metric.search._encoding import Encoded
+from laplace_metric.search._index import Index
+from laplace_metric.search._ranking import (
+    RANKINGS,
+    gallery_vectors,
+    moments,
+    nearest,
+    query_vectors,
+)
+from laplace_metric.search._result import Pictured, RetrievalSets, SearchResult
+from laplace_metric.search._storage import INDEX
+from laplace_metric.search.engines._protocol import HNSW, IVF, Flat
 
 __all__ = [
     "HNSW",
+    "INDEX",
     "IVF",
+    "RANKINGS",
+    "Encoded",
     "Flat",
     "Index",
+    "Pictured",
     "RetrievalSets",
     "SearchResult",
     "gallery_vectors",
     "moments",
+    "nearest",
     "query_vectors",
 ]

@@ -1,5 +1,29 @@
 """One training loop for embedders, plain or with a posterior."""
 
-from laplace_metric.training.plain import train_embedder
+from laplace_metric.training._loop import (
+    Loss,
+    Progress,
+    Step,
+    Watcher,
+    check_epochs,
+    check_loss,
+    default_optimizer,
+    descend,
+    train_epochs,
+    train_mode,
+)
+from laplace_metric.training._plain import train_embedder
 
-__all__ = ["train_embedder"]
+__all__ = [
+    "Loss",
+    "Progress",
+    "Step",
+    "Watcher",
+    "check_epochs",
+    "check_loss",
+    "default_optimizer",
+    "descend",
+    "train_embedder",
+    "train_epochs",
+    "train_mode",
+]

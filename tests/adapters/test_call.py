@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.adapters import Call
 from laplace_metric.errors import InputError
+from laplace_metric.models import Call
 
 
 class Towers(nn.Module):

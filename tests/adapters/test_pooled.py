@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.adapters import Call, Pooled
 from laplace_metric.errors import HeadError, InputError, UnknownNameError
+from laplace_metric.models import Call, Pooled
 
 G = torch.Generator().manual_seed(0)
 TOKENS = torch.randn(3, 4, 5, generator=G)

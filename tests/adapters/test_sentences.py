@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.adapters import Sentences, sentences
 from laplace_metric.errors import HeadError, InputError
+from laplace_metric.models import Sentences
+from laplace_metric.models import _adapters as sentences
 
 TEXTS, Y = ["one", "three", "of", "eleven"], torch.tensor([0, 1, 0, 1])
 

@@ -10,7 +10,7 @@ from torch import nn
 from baselines import ClassDropout
 from baselines.base import Training
 from laplace_metric.errors import InputError, UnknownNameError
-from laplace_metric.heads import Captured
+from laplace_metric.models.heads import Captured
 from tests.baselines.contract import MethodContract
 
 

@@ -252,7 +252,7 @@ def test_pictures_are_shown_and_made_light(record):
 def noisy_png():
     import torch
 
-    from laplace_metric.report.pictures import data_uri
+    from laplace_metric.cli.pages._html import data_uri
 
     return data_uri(torch.rand(3, 64, 64, generator=torch.Generator().manual_seed(0)))
 

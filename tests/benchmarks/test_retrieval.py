@@ -15,7 +15,7 @@ from benchmarks.retrieval import cost, measure, picture, problems, split, tables
 from benchmarks.retrieval.problems import Problem
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.datasets import load
-from laplace_metric.matching.thresholds import STARTS
+from laplace_metric.search.match._thresholds import STARTS
 
 PAGE = Path(problems.__file__).with_name("README.md")
 

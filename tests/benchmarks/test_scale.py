@@ -13,10 +13,10 @@ from benchmarks.scale import command, common
 from benchmarks.scale.billion import Cluster
 from benchmarks.scale.picture import figure_of, main, timed
 from benchmarks.tables import ROOT
-from laplace_metric.contrastive import ClassSums
-from laplace_metric.contrastive.passes import class_chunks
-from laplace_metric.contrastive.sums import LayeredDiagonal
-from laplace_metric.jacobians import jacobian_of
+from laplace_metric.curvature import ClassSums
+from laplace_metric.curvature.passes import class_chunks
+from laplace_metric.curvature.terms import LayeredDiagonal
+from laplace_metric.models.jacobians import jacobian_of
 
 PAGE = ROOT / "benchmarks" / "README.md"
 

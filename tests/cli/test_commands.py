@@ -13,10 +13,10 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 from torch import nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.cli import embed as embed_command
-from laplace_metric.cli import main
+from laplace_metric.cli import _embed as embed_command
+from laplace_metric.cli.__init__ import main
+from laplace_metric.cli.sources import Reading, open_source
 from laplace_metric.search import Index
-from laplace_metric.sources import Reading, open_source
 
 FIT = ["fit", "photos", "--model", "my_model:embedder"]
 
@@ -106,8 +106,8 @@ def test_embed_goes_on_behind_the_last_whole_part(fitted, monkeypatch):
 
 
 def test_an_interrupted_fit_leaves_no_output_and_goes_on(workplace, monkeypatch, capsys):
-    from laplace_metric import collecting
-    from laplace_metric.scale.checkpoint import Checkpoint
+    from laplace_metric.laplace import _collect as collecting
+    from laplace_metric.laplace.runtime import Checkpoint
 
     monkeypatch.setattr(Checkpoint, "due", lambda self: True)
     whole, seen = collecting.features_of, []
@@ -132,7 +132,7 @@ def test_an_interrupted_fit_leaves_no_output_and_goes_on(workplace, monkeypatch,
 
 
 def test_held_out_items_are_in_no_two_parts(indexed):
-    from laplace_metric.cli.gallery import Origin
+    from laplace_metric.cli._gallery import Origin
 
     origin = Origin.read(indexed / "index")
     items, held, rest = origin.split(600)
@@ -169,7 +169,7 @@ def test_evaluate_measures_what_was_kept_apart(indexed, capsys):
     numbers = json.loads(shown.out)
     assert "only the 120 items are queries" in shown.err
     photos = open_source(indexed / "photos")
-    from laplace_metric.cli.gallery import Origin
+    from laplace_metric.cli._gallery import Origin
 
     items, _, rows = Origin.read(indexed / "index").split(600)
     index = Index.load("index", LaplaceEmbedder.load("index/posterior", own_model()))

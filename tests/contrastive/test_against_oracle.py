@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from laplace_metric.contrastive import Contrast, all_pairs_curvature, batch_curvature
-from laplace_metric.features import FeatureStore
-from laplace_metric.jacobians import LinearJacobian
+from laplace_metric.curvature import Contrast, all_pairs_curvature, batch_curvature
+from laplace_metric.models.features import FeatureStore
+from laplace_metric.models.jacobians import LinearJacobian
 from laplace_metric.testing import all_pair_targets, dense_ggn
 
 LABELS = {

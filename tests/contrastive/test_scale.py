@@ -7,12 +7,12 @@ import itertools
 import pytest
 import torch
 
-from laplace_metric.contrastive import ClassSums, Contrast, all_pairs_curvature, batch_curvature
-from laplace_metric.contrastive.passes import classes as classes_module
-from laplace_metric.contrastive.sums import layered as layered_module
+from laplace_metric.curvature import ClassSums, Contrast, all_pairs_curvature, batch_curvature
+from laplace_metric.curvature.passes import _classes as classes_module
+from laplace_metric.curvature.terms import _layered as layered_module
 from laplace_metric.errors import InputError, LabelError, UnknownNameError
-from laplace_metric.features import FeatureStore
-from laplace_metric.jacobians import LinearJacobian
+from laplace_metric.models.features import FeatureStore
+from laplace_metric.models.jacobians import LinearJacobian
 
 KINDS = list(itertools.product(["euclidean", "arccos"], [False, True]))
 HESSIANS = ["full", "positives", "fixed"]
@@ -56,12 +56,12 @@ def test_block_sizes_do_not_matter(distance, normalized, hessian, monkeypatch):
         curvature(h, labels, head(4, 6), distance, hessian, normalized, m).values
         for m in (None, 0.9)
     ]
-    monkeypatch.setattr("laplace_metric.features.block_rows", lambda *_: 37)
+    monkeypatch.setattr("laplace_metric.models.features.block_rows", lambda *_: 37)
     monkeypatch.setattr(classes_module, "block_rows", lambda *_: 3)
     monkeypatch.setattr(classes_module, "CHUNK_BYTES", 1)
     monkeypatch.setattr(layered_module, "SLAB_BYTES", 1)
     monkeypatch.setattr(layered_module, "PAIR_BYTES", 9000)
-    monkeypatch.setattr("laplace_metric.contrastive.targets.margin.block_rows", lambda *_: 40)
+    monkeypatch.setattr("laplace_metric.curvature.pair_weights._margin.block_rows", lambda *_: 40)
     many = [
         curvature(h, labels, head(4, 6), distance, hessian, normalized, m).values
         for m in (None, 0.9)

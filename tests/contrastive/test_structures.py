@@ -9,20 +9,23 @@ import pytest
 import torch
 from torch import nn
 
-from laplace_metric.contrastive import Contrast, all_pairs_curvature, batch_curvature
-from laplace_metric.contrastive.ggn import population_pairs
-from laplace_metric.contrastive.nearest_kronecker import nearest_kronecker
-from laplace_metric.contrastive.passes import ClassSumsPass, run
-from laplace_metric.contrastive.sums import (
+from laplace_metric.curvature import (
+    Contrast,
+    all_pairs_curvature,
+    batch_curvature,
+    nearest_kronecker,
+    population_pairs,
+)
+from laplace_metric.curvature.passes import ClassSumsPass, run
+from laplace_metric.curvature.terms import (
     GeneralDense,
     GeneralDiagonal,
     LeftContraction,
     RightContraction,
 )
 from laplace_metric.errors import HeadError
-from laplace_metric.features import FeatureStore
-from laplace_metric.jacobians import jacobian_of
-from laplace_metric.layout import Layout
+from laplace_metric.models.features import FeatureStore
+from laplace_metric.models.jacobians import Layout, jacobian_of
 from laplace_metric.testing import all_pair_targets, dense_ggn
 
 D, Z = 3, 2
@@ -247,9 +250,9 @@ def test_float32_and_any_block_size(name, structure, hessian, margin, monkeypatc
     single = jacobian_of(single_module, Z)
     ours = all_pairs_curvature(FeatureStore.of(h.float(), labels), single, contrast, structure)
     assert float((as_matrix(ours) - exact).norm() / exact.norm()) <= 1e-3
-    monkeypatch.setattr("laplace_metric.features.block_rows", lambda *_: 37)
-    monkeypatch.setattr("laplace_metric.contrastive.sums.layered.SLAB_BYTES", 1)
-    monkeypatch.setattr("laplace_metric.contrastive.sums.layered.PAIR_BYTES", 2_000)
-    monkeypatch.setattr("laplace_metric.jacobians.protocol.JACOBIAN_BYTES", 5_000)
+    monkeypatch.setattr("laplace_metric.models.features.block_rows", lambda *_: 37)
+    monkeypatch.setattr("laplace_metric.curvature.terms._layered.SLAB_BYTES", 1)
+    monkeypatch.setattr("laplace_metric.curvature.terms._layered.PAIR_BYTES", 2_000)
+    monkeypatch.setattr("laplace_metric.models.jacobians._head_jacobian.JACOBIAN_BYTES", 5_000)
     small = as_matrix(all_pairs_curvature(FeatureStore.of(h, labels), *arguments))
     assert float((small - exact).norm() / exact.norm()) <= 1e-9

@@ -8,17 +8,17 @@ import sys
 import pytest
 import torch
 
-from laplace_metric.curvature import (
+from laplace_metric.curvature.structures import (
     STRUCTURES,
     DenseSum,
     DiagonalSum,
     KroneckerFactors,
     KroneckerSum,
 )
-from laplace_metric.curvature import memory as memory_module
+from laplace_metric.curvature.structures import _memory as memory_module
 from laplace_metric.errors import InputError, MemoryLimitError, NonFiniteError
-from laplace_metric.layout import Layout
-from laplace_metric.posterior import Posterior
+from laplace_metric.laplace import Posterior
+from laplace_metric.models.jacobians import Layout
 
 LAYOUTS = (Layout(3, 2, bias=True), Layout(2, 3, bias=False))
 P = sum(layout.n_parameters for layout in LAYOUTS)

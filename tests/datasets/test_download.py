@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from laplace_metric.datasets import load
-from laplace_metric.datasets.remotes import REMOTES, Remote
+from laplace_metric.datasets._remotes import REMOTES, Remote
 from laplace_metric.errors import FileFormatError, InputError, LaplaceMetricError
 
 KEY = ("kmnist", "test")

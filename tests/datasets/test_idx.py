@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis.extra import numpy as hnp
 
 from laplace_metric.datasets import load
-from laplace_metric.datasets.idx import read_idx
+from laplace_metric.datasets._idx import read_idx
 from laplace_metric.errors import FileFormatError, InputError
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from laplace_metric.datasets.jpeg_folder import read_listed, read_square
-from laplace_metric.datasets.request import Request
+from laplace_metric.datasets._formats import read_listed, read_square
+from laplace_metric.datasets._remotes import Request
 from laplace_metric.errors import FileFormatError, InputError
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from laplace_metric.datasets import NAMES, load
-from laplace_metric.datasets.remotes import BY_HAND
-from laplace_metric.datasets.request import Request
+from laplace_metric.datasets._remotes import BY_HAND, Request
 from laplace_metric.errors import InputError, UnknownNameError
 
 FROM_FILES = [name for name in NAMES if name not in ("digits", "photographs")]

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from laplace_metric.demo.data import read
-from laplace_metric.demo.experiment import Outcome, run
-from laplace_metric.demo.recipes import RECIPES
+from laplace_metric.cli.demo import RECIPES
+from laplace_metric.cli.demo._data import read
+from laplace_metric.cli.demo._experiment import Outcome, run
 
 SMALL = replace(RECIPES["digits"], epochs=2, n_seeds=2, n_train=150, n_queries=60)
 

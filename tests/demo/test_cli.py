@@ -10,9 +10,9 @@ import sys
 import pytest
 import torch
 
-from laplace_metric.cli import main
-from laplace_metric.demo import command
-from laplace_metric.demo.recipes import RECIPES
+from laplace_metric.cli.__init__ import main
+from laplace_metric.cli.demo import RECIPES
+from laplace_metric.cli.demo import _command as command
 
 TINY = ["--limit", "40", "--epochs", "1", "--seeds", "1"]
 
@@ -106,7 +106,7 @@ except SystemExit as stop:
     assert stop.code == 0
 heavy = {"matplotlib", "sklearn", "pytorch_metric_learning", "rich", "jinja2"}
 print(sorted(heavy & set(sys.modules)))
-import laplace_metric.demo.command
+import laplace_metric.cli.demo._command
 print("matplotlib.pyplot" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from laplace_metric import LaplaceEmbedder
+from laplace_metric.cli.demo import RECIPES
+from laplace_metric.cli.demo._data import BalancedBatches, read, thinned
+from laplace_metric.cli.demo._experiment import fitted, run, small_network, trained
 from laplace_metric.datasets import load
-from laplace_metric.demo.data import BalancedBatches, read, thinned
-from laplace_metric.demo.experiment import fitted, run, trained
-from laplace_metric.demo.network import small_network
-from laplace_metric.demo.recipes import RECIPES
 from laplace_metric.evaluation import recall_at_k
 
 

@@ -5,12 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laplace_metric.distributions import (
-    Empirical,
-    Gaussian,
-    ProjectedNormal,
-    vmf_concentration,
-)
+from laplace_metric.distributions import Empirical, Gaussian, ProjectedNormal, vmf_concentration
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import EmptyLoaderError
 

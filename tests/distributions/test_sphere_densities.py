@@ -16,7 +16,7 @@ from laplace_metric.distributions import (
     SphericalLaplace,
     VonMisesFisher,
 )
-from laplace_metric.distributions.spherical_noise import log_radial_integral
+from laplace_metric.distributions._spherical_noise import log_radial_integral
 
 
 def generator(seed: int = 0) -> torch.Generator:

@@ -13,7 +13,7 @@ from laplace_metric.distributions import (
     mean_resultant_length,
     vmf_concentration,
 )
-from laplace_metric.distributions.vmf_normalizer import (
+from laplace_metric.distributions._vmf_normalizer import (
     log_vmf_normalizer_of_square,
     log_vmf_peak,
     mean_resultant_slope,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from laplace_metric.errors import InputError, LabelError, NonFiniteError
 from laplace_metric.evaluation import expected_calibration_error, retrieval_calibration
-from laplace_metric.evaluation.retrieval_calibration import majority
+from laplace_metric.evaluation._calibration import majority
 
 
 def loop(samples, galleries, gallery_labels, exclude):

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from laplace_metric import files
+from laplace_metric._utils import files
 from laplace_metric.errors import FileFormatError, InputError, LabelError
-from laplace_metric.features import FeatureStore, Spool
+from laplace_metric.models.features import FeatureStore, Spool
 
 FILES = ("features.bin", "labels.bin", "commits.jsonl", "spool.json")
 ROWS = torch.randn(3000, 32, generator=torch.Generator().manual_seed(0))

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from laplace_metric.errors import InputError, LabelError, NonFiniteError
-from laplace_metric.features import Block, FeatureSource, FeatureStore, block_rows, checks
-from laplace_metric.features.disk import TemporaryRows
+from laplace_metric.models.features import Block, FeatureSource, FeatureStore, block_rows
+from laplace_metric.models.features import _rows as checks
+from laplace_metric.models.features._disk import TemporaryRows
 
 WIDTH = 512
 STEP = block_rows(WIDTH, 4)

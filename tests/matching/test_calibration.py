@@ -11,12 +11,19 @@ import torch
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation import expected_calibration_error
-from laplace_metric.matching import MatchProbability, calibration, p_values, storage, threshold_for
-from laplace_metric.matching.calibration import Judged, calibrated
-from laplace_metric.matching.evidence import Evidence
-from laplace_metric.matching.hits import Hits
-from laplace_metric.matching.probability import _fitted
-from laplace_metric.matching.typical import Typical, watched
+from laplace_metric.search.match import (
+    Evidence,
+    Hits,
+    Judged,
+    MatchProbability,
+    calibrated,
+    p_values,
+    threshold_for,
+)
+from laplace_metric.search.match import _calibration as calibration
+from laplace_metric.search.match import _storage as storage
+from laplace_metric.search.match._hits import Typical, watched
+from laplace_metric.search.match._probability import _fitted
 
 CLASSES, KNOWN, K, RUNS, TAUGHT = 20, 15, 3, 40, 240
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laplace_metric.errors import InputError
-from laplace_metric.matching import lowest_typical, p_values
+from laplace_metric.search.match import lowest_typical, p_values
 
 SCORES = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=12)
 

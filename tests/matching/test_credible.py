@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from laplace_metric.distributions import VonMisesFisher
-from laplace_metric.distributions.vmf import vmf_concentration
+from laplace_metric.distributions import VonMisesFisher, vmf_concentration
 from laplace_metric.errors import InputError
-from laplace_metric.matching import credible_radius
+from laplace_metric.search.match import credible_radius
 
 DRAWS = 10_000
 

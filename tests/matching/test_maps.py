@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 
-from laplace_metric.matching.maps import MAPS, Map
+from laplace_metric.search.match._calibrators import MAPS, Map
 
 CURVES = {
     "steep": lambda x: 2.5 * x - 1,

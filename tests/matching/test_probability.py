@@ -9,9 +9,9 @@ from sklearn.model_selection import GroupKFold
 
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation import expected_calibration_error
-from laplace_metric.matching import probability
-from laplace_metric.matching.evidence import Evidence
-from laplace_metric.matching.probability import FOLDS, fit_match_probability
+from laplace_metric.search.match import Evidence
+from laplace_metric.search.match import _probability as probability
+from laplace_metric.search.match._probability import FOLDS, fit_match_probability
 
 Q, K = 300, 4
 

@@ -8,9 +8,9 @@ import torch
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from laplace_metric.matching.evidence import KINDS, NAMES, Evidence
-from laplace_metric.matching.maps import WEAK
-from laplace_metric.matching.score import FLOOR, fit_score
+from laplace_metric.search.match import Evidence
+from laplace_metric.search.match._calibrators import FLOOR, WEAK, fit_score
+from laplace_metric.search.match._hits import KINDS, NAMES
 
 ALL = KINDS["all"]
 
@@ -128,8 +128,8 @@ def test_a_certain_posterior_gives_a_finite_score():
 
 
 def test_evidence_is_what_the_names_say():
-    from laplace_metric.distances import Distance
-    from laplace_metric.matching import Hits
+    from laplace_metric.laplace import Distance
+    from laplace_metric.search.match import Hits
 
     squared = Distance(torch.tensor([[4.0, torch.inf]]), torch.tensor([[0.64, torch.inf]]))
     positions, gaps = torch.tensor([[5, -1]]), torch.tensor([[1.9, torch.inf]])

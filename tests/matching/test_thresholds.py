@@ -11,8 +11,8 @@ import torch
 from scipy.stats import binom, binomtest
 
 from laplace_metric.errors import InputError
-from laplace_metric.matching import threshold_for
-from laplace_metric.matching.thresholds import STARTS, lower_bound
+from laplace_metric.search.match import threshold_for
+from laplace_metric.search.match._thresholds import STARTS, lower_bound
 
 
 @pytest.mark.parametrize("n", [1, 7, 200])

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.adapters import Pooled, Sentences
 from laplace_metric.errors import HeadError, InputError
+from laplace_metric.models import Pooled, Sentences
 from tests.models.unchanged import fitted, unit
 
 library = pytest.importorskip("sentence_transformers", reason="the extra 'models' is not installed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from laplace_metric.monitor.martingale import (
+from laplace_metric.monitor._martingale import (
     EDGES,
     KINDS,
     LOG_DENSITIES,

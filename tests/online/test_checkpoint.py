@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
 from laplace_metric.errors import FileFormatError
-from laplace_metric.online.checkpoint import CHECKPOINT
+from laplace_metric.online._checkpoint import CHECKPOINT
 
 EPOCHS, STEPS = 3, 4  # 50 points in batches of 16
 

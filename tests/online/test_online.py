@@ -11,8 +11,8 @@ from pytorch_metric_learning.miners import BatchEasyHardMiner, PairMarginMiner
 from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
-from laplace_metric.contrastive import batch_curvature
-from laplace_metric.curvature import DiagonalSum
+from laplace_metric.curvature import batch_curvature
+from laplace_metric.curvature.structures import DiagonalSum
 from laplace_metric.datasets import load
 from laplace_metric.errors import (
     EmptyLoaderError,
@@ -21,11 +21,11 @@ from laplace_metric.errors import (
     NonFiniteError,
     UnknownNameError,
 )
-from laplace_metric.heads import find_head
-from laplace_metric.jacobians import FunctionalJacobian, LinearJacobian
-from laplace_metric.online import step as step_module
-from laplace_metric.online.average import RunningCurvature
-from laplace_metric.online.perturbed import sampled_pass
+from laplace_metric.models.heads import find_head
+from laplace_metric.models.jacobians import FunctionalJacobian, LinearJacobian
+from laplace_metric.online import _step as step_module
+from laplace_metric.online._average import RunningCurvature
+from laplace_metric.online._perturbed import sampled_pass
 from laplace_metric.training import train_embedder
 
 

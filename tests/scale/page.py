@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-import laplace_metric.scale
+import laplace_metric
 
-PAGE = Path(laplace_metric.scale.__file__).with_name("README.md")
+PAGE = Path(laplace_metric.__file__).parents[1] / "docs" / "scale.md"
 
 
 def blocks(needs: str = "") -> list[str]:

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import LaplaceMetricError
-from laplace_metric.scale.checkpoint import Checkpoint
+from laplace_metric.laplace.runtime import Checkpoint
 from tests.scale.data import N, batches, embedder, network
 
 FITS = {

@@ -14,7 +14,7 @@ import torch
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, InputError
-from laplace_metric.scale import checkpoint as module
+from laplace_metric.laplace.runtime import _checkpoint as module
 from tests.scale.data import batches, embedder, network
 
 SCRIPT = Path(__file__).with_name("killed.py")
@@ -59,7 +59,7 @@ class Stopped(Exception):
 def stop_in_pass(monkeypatch, number: int, blocks: int) -> None:
     """Raise after this many blocks of a pass were noted; checkpoints are written at once."""
     monkeypatch.setattr(module, "SECONDS", 0.0)
-    monkeypatch.setattr("laplace_metric.features.handout.block_rows", lambda *_: 40)
+    monkeypatch.setattr("laplace_metric.models.features._store.block_rows", lambda *_: 40)
     note, seen = module.Checkpoint.note, []
 
     def stopping(self, at, task, statistics):
@@ -75,7 +75,7 @@ def stop_in_pass(monkeypatch, number: int, blocks: int) -> None:
 def test_every_pass_resumes_in_the_middle(tmp_path, monkeypatch, number, blocks):
     loader = batches(dtype=torch.float32)
     with monkeypatch.context() as patch:
-        patch.setattr("laplace_metric.features.handout.block_rows", lambda *_: 40)
+        patch.setattr("laplace_metric.models.features._store.block_rows", lambda *_: 40)
         whole = embedder(torch.float32).fit(loader, progress=False).hessian_
     how = {"progress": False, "checkpoint_dir": tmp_path}
     with monkeypatch.context() as patch:
@@ -83,7 +83,7 @@ def test_every_pass_resumes_in_the_middle(tmp_path, monkeypatch, number, blocks)
         with pytest.raises(Stopped):
             embedder(torch.float32).fit(loader, **how)
     read = []
-    monkeypatch.setattr("laplace_metric.features.handout.block_rows", lambda *_: 40)
+    monkeypatch.setattr("laplace_metric.models.features._store.block_rows", lambda *_: 40)
     with monkeypatch.context() as patch:
         note = module.Checkpoint.note
         patch.setattr(module.Checkpoint, "note", lambda *a: (read.append(a[1]), note(*a)))

@@ -12,9 +12,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from laplace_metric.contrastive import Contrast, Pass, curvature_program, drive
-from laplace_metric.features import FeatureStore
-from laplace_metric.jacobians import jacobian_of
+from laplace_metric.curvature import Contrast, curvature_program
+from laplace_metric.curvature.passes import Pass, drive
+from laplace_metric.models.features import FeatureStore
+from laplace_metric.models.jacobians import jacobian_of
 from tests.scale.data import Z, network, points
 
 aten = torch.ops.aten
@@ -48,7 +49,7 @@ def waits(*_):
 @pytest.mark.parametrize("hessian", ["fixed", "full"])
 @pytest.mark.parametrize("deep", [False, True])
 def test_no_pass_waits_in_its_loop(deep, hessian, structure, monkeypatch):
-    monkeypatch.setattr("laplace_metric.features.handout.block_rows", lambda *_: 40)
+    monkeypatch.setattr("laplace_metric.models.features._store.block_rows", lambda *_: 40)
     module = network(deep=deep)
     head = jacobian_of(module if deep else module[0], Z)
     contrast, source = Contrast.of("arccos", hessian, normalized=False), FeatureStore.of(*points())

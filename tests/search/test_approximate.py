@@ -7,9 +7,16 @@ import pytest
 import torch
 
 from laplace_metric.errors import InputError, MissingPackageError, UnknownNameError
-from laplace_metric.search import HNSW, IVF, Flat
-from laplace_metric.search.engines import build, from_json, kind_of, to_json
-from laplace_metric.search.engines.faiss_index import FaissEngine
+from laplace_metric.search.engines import (
+    HNSW,
+    IVF,
+    FaissEngine,
+    Flat,
+    build,
+    from_json,
+    kind_of,
+    to_json,
+)
 
 KINDS = {"ivf": IVF(), "hnsw": HNSW()}
 ALL = {"ivf": IVF(lists=8, probes=8), "hnsw": HNSW(ef=600), "flat": Flat()}

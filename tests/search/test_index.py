@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.search import encoding
+from laplace_metric.search import _encoding as encoding
 
 
 def index_of(embedder, gallery, *args, **how):

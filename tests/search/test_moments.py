@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laplace_metric.distances import Pairs, squared_distance
 from laplace_metric.distributions import DiagonalCovariance, ProjectedNormal
+from laplace_metric.laplace import Pairs, squared_distance
 from laplace_metric.search import gallery_vectors, moments, query_vectors
 
 N, Z = 40, 5

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.distances import Distance
-from laplace_metric.matching import Hits
-from laplace_metric.search import pair_distances
-from laplace_metric.search.encoding import Encoder
-from laplace_metric.search.pair_distances import PairDistances
+from laplace_metric.laplace import Distance
+from laplace_metric.search import _pair_distances as pair_distances
+from laplace_metric.search._encoding import Encoder
+from laplace_metric.search._pair_distances import PairDistances
+from laplace_metric.search.match import Hits
 
 Q, N, K = 7, 9, 4
 

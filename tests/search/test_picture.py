@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from laplace_metric.errors import InputError, NotFittedError
-from laplace_metric.search.picture import NEUTRAL, SURE, UNSURE
+from laplace_metric.plots._neighbours import NEUTRAL, SURE, UNSURE
 
 IMAGES = torch.rand(600, 1, 4, 4, generator=torch.Generator().manual_seed(0))
 

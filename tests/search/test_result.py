@@ -15,9 +15,8 @@ from laplace_metric.errors import (
     NotFittedError,
     StaleCalibrationWarning,
 )
-from laplace_metric.matching import credible_radius
-from laplace_metric.matching.evidence import Evidence
-from laplace_metric.search import IVF
+from laplace_metric.search.engines import IVF
+from laplace_metric.search.match import Evidence, credible_radius
 
 KNOWN = 8
 """Classes of which the index has items; the others are strangers."""

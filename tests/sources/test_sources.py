@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
+from laplace_metric.cli.sources import Reading, open_source
 from laplace_metric.errors import FileFormatError, InputError, LabelError, MissingPackageError
-from laplace_metric.sources import Reading, open_source
 
 
 @pytest.fixture

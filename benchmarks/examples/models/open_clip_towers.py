@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.examples.models.random_weights import look
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.adapters import Call
+from laplace_metric.models import Call
 
 NAME = "ViT-S-32-alt"
 

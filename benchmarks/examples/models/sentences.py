@@ -13,7 +13,7 @@ from benchmarks.encoders.minilm import folder
 from benchmarks.examples.summary import Summary
 from benchmarks.examples.texts import look
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.adapters import Sentences
+from laplace_metric.models import Sentences
 
 
 def run(limit: int | None = None) -> Summary:

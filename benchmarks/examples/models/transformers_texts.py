@@ -18,7 +18,7 @@ from benchmarks.encoders.minilm import folder
 from benchmarks.examples.summary import Summary
 from benchmarks.examples.texts import look
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.adapters import Pooled
+from laplace_metric.models import Pooled
 
 
 def run(limit: int | None = None) -> Summary:

@@ -10,8 +10,8 @@ import torch
 
 from benchmarks.examples.models import open_clip_towers
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.adapters import Call
 from laplace_metric.errors import HeadError
+from laplace_metric.models import Call
 from tests.models.unchanged import fitted, unit
 
 NAME = "ViT-S-32-alt"

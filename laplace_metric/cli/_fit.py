@@ -1,0 +1,75 @@
+"""``laplace-metric fit``: a posterior on the last layer of a model, from a folder or a file."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from laplace_metric._utils import files
+from laplace_metric.cli._opened import Recipe, model_and_data
+from laplace_metric.cli._output import require_folder, require_new, voice_of
+from laplace_metric.cli.sources import Source
+from laplace_metric.embedder import LaplaceEmbedder
+
+CHECKPOINT = ".checkpoint"
+
+
+def fit(options: Namespace) -> None:
+    """Fit and save; interrupted, the same command goes on from the checkpoint."""
+    voice, folder, began = voice_of(options), options.output, time.monotonic()
+    require_folder(folder)
+    require_new(folder / files.POSTERIOR.index, overwrite=options.overwrite, named=folder)
+    with voice.warnings():
+        model, head, source = model_and_data(options, voice)
+        source.require_classes("fit", least=2)
+        embedder = LaplaceEmbedder(model, head, **_settings(options))
+        checkpoint = options.checkpoint or folder / CHECKPOINT
+        loader = source.batches(options.batch_size)
+        embedder.fit(loader, progress=voice.progress, checkpoint_dir=checkpoint)
+        if options.optimize_prior:
+            embedder.optimize_prior_precision()
+    recipe = Recipe(options.model, head, source.kind, source.options)
+    _save(embedder, recipe, folder)
+    shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
+    numbers = _numbers(embedder, source, recipe)
+    voice.say(_summary(numbers, time.monotonic() - began))
+    voice.say(f"wrote {folder}")
+    voice.numbers({**numbers, "output": str(folder)})
+
+
+def _settings(options: Namespace) -> dict[str, Any]:
+    names = ("structure", "distance", "hessian", "prior_precision")
+    return {name: getattr(options, name) for name in names}
+
+
+def _save(embedder: LaplaceEmbedder, recipe: Recipe, folder: Path) -> None:
+    """The posterior last: a folder that has one has its recipe too."""
+    (folder / files.POSTERIOR.index).unlink(missing_ok=True)
+    recipe.write(folder)
+    embedder.save(folder)
+
+
+def _numbers(embedder: LaplaceEmbedder, source: Source, recipe: Recipe) -> dict[str, Any]:
+    fitted, settings = embedder.fitted_, embedder.settings
+    return {
+        "items": fitted.n_points,
+        "classes": len(set(source.classes or ())),
+        "model": recipe.model,
+        "head": fitted.head.name,
+        "parameters": fitted.jacobian.n_parameters,
+        "structure": settings.structure,
+        "prior_precision": settings.prior_precision,
+        "dimensions": fitted.n_outputs,
+    }
+
+
+def _summary(numbers: dict[str, Any], seconds: float) -> str:
+    return (
+        f"fitted {numbers['items']:,} items of {numbers['classes']:,} classes in {seconds:.1f} s\n"
+        f"head {numbers['head']!r}: {numbers['parameters']:,} uncertain parameters, structure "
+        f"{numbers['structure']}, prior precision {numbers['prior_precision']:.3g}, embeddings of "
+        f"{numbers['dimensions']} dimensions"
+    )

@@ -1,0 +1,134 @@
+"""An index on disk with all that it needs: its posterior, and what it was built from.
+
+index.json          the index itself, see ``search``
+gallery.json        where its items came from, and which of them were held out
+posterior/          a copy of the posterior, so that the folder is all that a search needs
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from laplace_metric._utils import files
+from laplace_metric.cli._opened import Opened, open_posterior
+from laplace_metric.cli._output import Voice
+from laplace_metric.cli.sources import Source
+from laplace_metric.errors import InputError
+from laplace_metric.search import Index
+
+KIND = files.Kind("gallery", "an index of the command line", 1)
+POSTERIOR = "posterior"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What an index was built from.
+
+    Parameters
+    ----------
+    data : str
+        The path, as it was resolved.
+    fingerprint : str
+        Of all of the data.
+    holdout : float or None
+        Share of them that is not in the index: half of it calibrates, half is for evaluation.
+    seed : int
+        Of the split.
+    calibrated_with : str or None
+        Fingerprint of the data of --calibrate.
+    told : dict
+        How the options said that the data are to be read.
+    """
+
+    data: str
+    fingerprint: str
+    holdout: float | None
+    seed: int
+    calibrated_with: str | None = None
+    told: dict[str, Any] = field(default_factory=dict)
+
+    def split(self, n: int) -> tuple[list[int], list[int], list[int]]:
+        """Rows of the items to index, to calibrate with and to evaluate with.
+
+        Examples
+        --------
+        >>> parts = Origin("x", "", 0.5, 0).split(8)
+        >>> [len(rows) for rows in parts], sorted(sum(parts, []))
+        ([4, 2, 2], [0, 1, 2, 3, 4, 5, 6, 7])
+        """
+        order = torch.randperm(n, generator=torch.Generator().manual_seed(self.seed)).tolist()
+        held = round(n * (self.holdout or 0.0))
+        cuts = n - held, n - held // 2
+        return sorted(order[: cuts[0]]), sorted(order[cuts[0] : cuts[1]]), sorted(order[cuts[1] :])
+
+    def write(self, folder: Path) -> None:
+        """Beside the index."""
+        files.write(folder, asdict(self), {}, KIND)
+
+    @classmethod
+    def read(cls, folder: Path) -> Origin:
+        """What ``write`` wrote; ``FileFormatError`` if there is none."""
+        content, _ = files.read(folder, KIND)
+        return cls(**{name: content[name] for name in cls.__dataclass_fields__})
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """An index with its posterior and its origin."""
+
+    index: Index
+    opened: Opened
+    origin: Origin
+
+    def queries(self, path: Path, options: Namespace, voice: Voice) -> Source:
+        """Data to evaluate with: of the data that the index was built from, what it kept apart.
+
+        Raises
+        ------
+        InputError
+            If these are the items of the index themselves, or what calibrated it.
+        """
+        source = self.opened.source(path, options, voice)
+        if source.fingerprint == self.origin.calibrated_with:
+            raise InputError(
+                f"{path} calibrated the index, which would look better on it than it is. Give "
+                "other data."
+            )
+        if source.fingerprint != self.origin.fingerprint:
+            if str(path.resolve()) == self.origin.data:
+                raise InputError(
+                    f"{path} has changed since the index was built from it, so that its items "
+                    "would find themselves. Build the index again, or give other data."
+                )
+            return source
+        rows = self.origin.split(len(source))[2]
+        if not rows:
+            raise InputError(
+                f"{path} holds the items of the index themselves, which would find themselves. "
+                "Give other data, or build the index with --holdout."
+            )
+        voice.note(
+            f"{path} is what the index was built from: only the {len(rows):,} items are queries "
+            "that were neither indexed nor used to calibrate"
+        )
+        return source.take(rows)
+
+
+def open_gallery(folder: Path, options: Namespace, voice: Voice) -> Gallery:
+    """What ``laplace-metric index`` wrote.
+
+    Raises
+    ------
+    InputError, FileFormatError
+        If there is no such folder, or it is damaged.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder: give one that laplace-metric index wrote.")
+    origin = Origin.read(folder)
+    opened = open_posterior(folder / POSTERIOR, options, voice)
+    return Gallery(Index.load(folder, opened.embedder), opened, origin)

@@ -1,0 +1,86 @@
+"""``laplace-metric index``: a gallery to search in, and what a match in it looks like."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from laplace_metric.cli._gallery import POSTERIOR, Gallery, Origin
+from laplace_metric.cli._measures import TARGETS, threshold
+from laplace_metric.cli._opened import open_posterior, told
+from laplace_metric.cli._output import Voice, require_folder, require_new, voice_of
+from laplace_metric.cli.sources import Source
+from laplace_metric.errors import InputError
+from laplace_metric.search import INDEX
+
+
+def index(options: Namespace) -> None:
+    """Build, calibrate if there is something to calibrate with, save."""
+    voice, folder = voice_of(options), options.output
+    require_folder(folder)
+    require_new(folder / INDEX.index, overwrite=options.overwrite, named=folder)
+    if options.calibrate is not None and options.holdout is not None:
+        raise InputError("--calibrate and --holdout: give one of them.")
+    opened = open_posterior(options.posterior, options, voice)
+    source = opened.source(options.data, options, voice)
+    where = str(options.data.resolve()), source.fingerprint
+    origin = Origin(*where, options.holdout, options.seed, told=_columns(options))
+    items, held, _ = (source.take(rows) for rows in origin.split(len(source)))
+    if options.calibrate is not None:
+        held = opened.source(options.calibrate, options, voice)
+        _refuse_same(held, source, options)
+        origin = replace(origin, calibrated_with=held.fingerprint)
+    if len(held):
+        source.require_classes("calibration")
+        held.require_classes("calibration")
+    how = {"engine": options.engine, "rank_by": options.rank_by, "progress": False}
+    loader = voice.watch("Indexing", items.inputs(options.batch_size))
+    with voice.warnings():
+        built = opened.embedder.index(loader, items.classes, list(items.ids), **how)
+        gallery = Gallery(built, opened, origin)
+        if len(held):
+            queries = voice.watch("Calibrating", held.inputs(options.batch_size))
+            built.calibrate(queries, held.classes)
+    _save(gallery, folder)
+    _tell(gallery, held, options, voice)
+
+
+def _columns(options: Namespace) -> dict[str, Any]:
+    """How the data are read, without the file of labels, which only an array needs."""
+    return {name: value for name, value in told(options).items() if name != "labels"}
+
+
+def _refuse_same(held: Source, source: Source, options: Namespace) -> None:
+    if held.fingerprint == source.fingerprint:
+        raise InputError(
+            f"--calibrate {options.calibrate} holds the items of the index themselves, which would "
+            "find themselves. Give other data, or --holdout 0.3."
+        )
+
+
+def _save(gallery: Gallery, folder: Path) -> None:
+    """The index last: a folder that has one has its posterior and origin too."""
+    (folder / INDEX.index).unlink(missing_ok=True)
+    gallery.opened.embedder.save(folder / POSTERIOR)
+    gallery.opened.recipe.write(folder / POSTERIOR)
+    gallery.origin.write(folder)
+    gallery.index.save(folder)
+
+
+def _tell(gallery: Gallery, held: Source, options: Namespace, voice: Voice) -> None:
+    calibration = gallery.index.calibration
+    numbers: dict[str, Any] = {"items": len(gallery.index), "output": str(options.output)}
+    voice.say(f"indexed {len(gallery.index):,} items")
+    if calibration is None:
+        voice.note("not calibrated: no match probabilities. Give --calibrate DATA or --holdout 0.3")
+    else:
+        numbers |= {"calibrated_with": len(held), "thresholds": {}}
+        voice.say(f"calibrated with {len(held):,} held-out items: {calibration.quality()}")
+        for target in TARGETS:
+            found, words = threshold(calibration, target)
+            voice.say(f"  {target:.0%} precise: {words}")
+            numbers["thresholds"][f"{target:g}"] = None if found is None else found.value
+    voice.say(f"wrote {options.output}")
+    voice.numbers(numbers)

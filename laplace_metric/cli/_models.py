@@ -1,0 +1,154 @@
+"""What ``--model`` names: a factory of one's own, a timm model, a sentence transformer."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from laplace_metric.errors import InputError, MissingPackageError
+from laplace_metric.models import Inputs, call_model, evaluation_mode, to_device
+from laplace_metric.models.heads import APPEND
+
+FORMS = (
+    "package.module:factory (a function without arguments, or an nn.Module), timm:NAME, "
+    "sentence-transformers:NAME_OR_FOLDER"
+)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A model, what makes its images (PIL image -> tensor), and the head it wants by itself."""
+
+    model: nn.Module
+    transform: Callable[[Any], Any] | None = None
+    head: str | None = None
+
+
+def load_model(name: str, device: str | None = None) -> Named:
+    """The model that a name stands for, on ``device``.
+
+    Raises
+    ------
+    InputError, MissingPackageError
+        If there is no such model or device, a package is missing, or making it fails.
+    """
+    prefix, _, rest = name.partition(":")
+    if not prefix or not rest:
+        raise InputError(f"--model {name!r}: give {FORMS}.")
+    named = _MAKERS.get(prefix, _own)(name, rest)
+    try:
+        return Named(named.model.to(device or "cpu"), named.transform, named.head)
+    except (RuntimeError, AssertionError) as error:
+        line = str(error).splitlines()[0]
+        raise InputError(f"--device {device}: {line}") from error
+
+
+def check_takes(name: str, model: nn.Module, inputs: Inputs) -> None:
+    """Raise ``InputError`` if the model fails on these inputs; its own error is in the message."""
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    try:
+        with evaluation_mode(model):
+            call_model(model, to_device(inputs, device))
+    except Exception as error:
+        raise InputError(
+            f"--model {name} fails on {_shape(inputs)}: {_last(error)}. For images, --size and "
+            "--channels say how they are made."
+        ) from error
+
+
+class SentenceTransformer(nn.Module):
+    """B strings -> sentence embeddings [B, Z]; no gradient flows through the encoder."""
+
+    def __init__(self, encoder: Any) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, texts: Sequence[str]) -> Tensor:
+        """Embeddings on the encoder's device."""
+        how = {"batch_size": len(texts), "convert_to_tensor": True, "show_progress_bar": False}
+        return self.encoder.encode(list(texts), **how).clone()  # no inference tensor
+
+
+def _own(name: str, attribute: str) -> Named:
+    module, _, _ = name.partition(":")
+    with _current_folder_importable():
+        made: Any = _guarded(f"--model {name}: importing {module}", lambda: import_module(module))
+        for part in attribute.split("."):
+            if not hasattr(made, part):
+                raise InputError(f"--model {name}: {module} has no {attribute!r}.")
+            made = getattr(made, part)
+        if not isinstance(made, nn.Module) and callable(made):
+            made = _guarded(f"--model {name}: {attribute}()", made)
+    model, transform = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"--model {name} gives a {type(model).__name__}: give an nn.Module, or a pair "
+            "(nn.Module, transform)."
+        )
+    return Named(model, transform)
+
+
+def _timm(name: str, rest: str) -> Named:
+    timm = _package("timm", "timm", name)
+    make = lambda: timm.create_model(rest, pretrained=True, num_classes=0)  # noqa: E731
+    model = _guarded(f"--model {name}", make)
+    config = timm.data.resolve_model_data_config(model)
+    return Named(model, timm.data.create_transform(**config, is_training=False), APPEND)
+
+
+def _sentences(name: str, rest: str) -> Named:
+    package = _package("sentence_transformers", "sentence-transformers", name)
+    make = lambda: package.SentenceTransformer(rest, device="cpu")  # noqa: E731
+    return Named(SentenceTransformer(_guarded(f"--model {name}", make)), head=APPEND)
+
+
+_MAKERS: dict[str, Callable[[str, str], Named]] = {
+    "timm": _timm,
+    "sentence-transformers": _sentences,
+}
+
+
+def _package(module: str, package: str, name: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        if getattr(error, "name", None) != module:
+            raise InputError(f"--model {name}: {package} cannot be imported: {error}.") from error
+        raise MissingPackageError(package, f"--model {name}", f"pip install {package}") from error
+
+
+def _guarded(what: str, call: Callable[[], Any]) -> Any:
+    """What ``call`` gives; whatever it raises is somebody else's, and told in one line."""
+    try:
+        return call()
+    except Exception as error:
+        raise InputError(f"{what} fails: {_last(error)}.") from error
+
+
+def _last(error: Exception) -> str:
+    """An error in one line, with the place that raised it."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    lines = str(error).strip().splitlines() or [""]
+    place = "" if frame.filename.startswith("<") else f" ({frame.filename}:{frame.lineno})"
+    return f"{type(error).__name__}: {lines[0]}{place}".rstrip(".")
+
+
+def _shape(inputs: Inputs) -> str:
+    return f"inputs {list(inputs.shape)}" if isinstance(inputs, Tensor) else f"{inputs!r:.60}"
+
+
+@contextmanager
+def _current_folder_importable() -> Iterator[None]:
+    sys.path.insert(0, "")
+    try:
+        yield
+    finally:
+        sys.path.remove("")

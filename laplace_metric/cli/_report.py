@@ -1,0 +1,82 @@
+"""``laplace-metric report``: what ``evaluate`` measures, as one page with figures."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from laplace_metric._utils.files import write_atomically
+from laplace_metric._utils.version import __version__
+from laplace_metric.cli._evaluate import lines, measured
+from laplace_metric.cli._gallery import Gallery, open_gallery
+from laplace_metric.cli._measures import DISTANCE, MATCH, UNCERTAINTY, Measures
+from laplace_metric.cli._output import voice_of
+from laplace_metric.cli.pages import Chart, templates
+from laplace_metric.cli.sources import Source
+from laplace_metric.plots import _curves as plots
+from laplace_metric.plots import inline_svg
+
+
+def report(options: Namespace) -> None:
+    """Measure and write the page."""
+    voice = voice_of(options, options.output)
+    gallery = open_gallery(options.index, options, voice)
+    measures, queries = measured(gallery, options, voice)
+    numbers = measures.numbers()
+    page = (
+        templates(Path(__file__).parent)
+        .get_template("trust.html.j2")
+        .render(
+            lines=lines(numbers),
+            promises=numbers.get("promises", []),
+            charts=charts(measures),
+            facts=_facts(gallery, queries, options),
+            calibrated=measures.calibration is not None,
+        )
+    )
+    write_atomically(options.output, page)
+    voice.say(f"wrote {options.output}")
+    voice.numbers({**numbers, "output": str(options.output)})
+
+
+def charts(measures: Measures) -> dict[str, Chart]:
+    """The figures that there are, by name."""
+    first = MATCH if MATCH in measures.curves else UNCERTAINTY
+    shown = {name: measures.curves[name] for name in (first, DISTANCE)}
+    found = {
+        "answering": _chart("Answering", plots.sparsification_plot(shown, first)),
+        "uncertainty": _chart("Uncertainty", _histogram(measures)),
+    }
+    if measures.reliability is not None:
+        figure = plots.reliability_plot({"nearest neighbour": measures.reliability})
+        found["reliability"] = _chart("Reliability", figure)
+    return found
+
+
+def _chart(title: str, figure: Figure) -> Chart:
+    return Chart(title, inline_svg(figure, title.lower(), title))
+
+
+def _histogram(measures: Measures) -> Figure:
+    trace, others = measures.judged.hits.trace, {}
+    if not bool(measures.right.all()):
+        others["with a wrong answer"] = trace[~measures.right]
+    if measures.strangers is not None:
+        others["strangers"] = measures.strangers.trace
+    return plots.uncertainty_plot(trace, others)
+
+
+def _facts(gallery: Gallery, queries: Source, options: Namespace) -> dict[str, str]:
+    settings = gallery.opened.embedder.settings
+    strangers = {} if options.strangers is None else {"Strangers": str(options.strangers)}
+    return {
+        "Index": f"{options.index}: {len(gallery.index):,} items of {gallery.origin.data}",
+        "Queries": f"{len(queries):,} items of {options.data}",
+        **strangers,
+        "Model": gallery.opened.recipe.model or "none: embeddings",
+        "Posterior": f"structure {settings.structure}, hessian {settings.hessian}, distance "
+        f"{settings.distance}, prior precision {settings.prior_precision:.3g}",
+        "Version": f"laplace-metric {__version__}",
+    }

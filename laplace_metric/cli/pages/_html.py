@@ -1,0 +1,187 @@
+"""Queries with their nearest neighbours, as pictures inside the page.
+
+A report as one HTML page that asks for nothing from outside.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from markupsafe import Markup
+from matplotlib.figure import Figure
+from PIL import Image
+from torch import Tensor
+
+from laplace_metric.cli.pages._rows import Report, Row, Section, table_rows
+from laplace_metric.datasets import ImageSet
+from laplace_metric.evaluation import MethodResult
+from laplace_metric.plots import _curves as plots
+from laplace_metric.plots import inline_svg
+
+SHOWN = 5
+"""Queries shown at each end."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One image as a data URI, its class, and whether it is the query's (None: the query)."""
+
+    uri: str
+    label: str
+    right: bool | None
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A query and its neighbours, nearest first."""
+
+    uncertainty: str
+    pictures: tuple[Picture, ...]
+
+
+def gallery(result: MethodResult, images: ImageSet) -> tuple[list[Strip], list[Strip]]:
+    """The most certain queries and the least certain ones, most extreme first."""
+    return strips(result.queries.uncertainty, result.neighbours.indices, images, SHOWN)
+
+
+def strips(
+    uncertainty: Tensor, neighbours: Tensor, images: ImageSet, shown: int
+) -> tuple[list[Strip], list[Strip]]:
+    """Up to ``shown`` queries from both ends of uncertainty [Q], with neighbours [Q, k] (rows)."""
+    order = uncertainty.argsort(stable=True).cpu()
+    shown = min(shown, len(order) // 2)
+    ends = (order[:shown], order.flip(0)[:shown])
+    certain, unsure = (
+        [strip(f"{float(uncertainty[row]):.3g}", int(row), neighbours[row], images) for row in end]
+        for end in ends
+    )
+    return certain, unsure
+
+
+def strip(caption: str, query: int, neighbours: Tensor, images: ImageSet) -> Strip:
+    """A query (a row) with other rows, and what stands beside it."""
+    own = int(images.labels[query])
+    pictures = [Picture(data_uri(_pixels(images, query)), images.class_names[own], None)]
+    for row in neighbours.cpu().tolist():
+        label = int(images.labels[row])
+        uri = data_uri(_pixels(images, row))
+        pictures.append(Picture(uri, images.class_names[label], label == own))
+    return Strip(caption, tuple(pictures))
+
+
+def _pixels(images: ImageSet, row: int) -> Tensor:
+    return images.pixels(slice(row, row + 1))[0]
+
+
+def data_uri(image: Tensor) -> str:
+    """A PNG of an image [C, H, W] in [0, 1], C = 1 or 3.
+
+    Examples
+    --------
+    >>> data_uri(torch.zeros(1, 2, 2))[:22]
+    'data:image/png;base64,'
+    """
+    pixels = (image.detach().cpu() * 255).round().clamp(0, 255).to(torch.uint8)
+    array = pixels[0].numpy() if len(pixels) == 1 else pixels.permute(1, 2, 0).numpy()
+    buffer = io.BytesIO()
+    Image.fromarray(array).save(buffer, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure with a title and, where figures of a kind stand side by side, its own name."""
+
+    title: str
+    svg: Markup
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A section as the template takes it."""
+
+    title: str
+    intro: str
+    methods: tuple[str, ...]
+    rows: list[Row]
+    roc: list[Chart]
+    sparsification: list[Chart]
+    reliability: list[Chart]
+    uncertainty: list[Chart]
+    certain: list[Strip]
+    unsure: list[Strip]
+
+
+def render(report: Report) -> str:
+    """The whole page as text, under 1.5 MB for a few sections of small images."""
+    panels = [
+        _panel(section, f"s{i}", report.highlight) for i, section in enumerate(report.sections)
+    ]
+    return _template().render(report=report, panels=panels)
+
+
+@cache
+def _template() -> Template:
+    return templates().get_template("report.html.j2")
+
+
+def templates(*folders: Path) -> Environment:
+    """Templates of these folders, and the look and the parts that pages share."""
+    return Environment(
+        loader=FileSystemLoader([*folders, Path(__file__).parent]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _panel(section: Section, prefix: str, highlight: str) -> Panel:
+    results = section.first
+    certain, unsure = gallery(results[highlight], section.images)
+
+    def chart(title: str, figure: Figure, key: str) -> Chart:
+        return Chart(title, inline_svg(figure, f"{prefix}-{key}", title))
+
+    strange = next(iter(results.values())).out
+    detections = {
+        out: {_area(n, r, out): r.out[out].roc for n, r in results.items()} for out in strange
+    }
+    curves = {name: result.sparsification for name, result in results.items()}
+    votes = {name: result.calibration for name, result in results.items()}
+    return Panel(
+        section.title,
+        section.intro,
+        tuple(results),
+        table_rows(section.results),
+        [
+            chart(out, plots.roc_plot(c, legend_below=True), f"roc{i}")
+            for i, (out, c) in enumerate(detections.items())
+        ],
+        [chart("Sparsification", plots.sparsification_plot(curves, highlight), "sparse")],
+        [chart("Reliability", plots.reliability_plot(votes), "reliable")],
+        [
+            chart(
+                name,
+                plots.uncertainty_plot(
+                    result.queries.uncertainty, {k: v.uncertainty for k, v in result.out.items()}
+                ),
+                f"hist{i}",
+            )
+            for i, (name, result) in enumerate(results.items())
+        ],
+        certain,
+        unsure,
+    )
+
+
+def _area(name: str, result: MethodResult, out: str) -> str:
+    """A method with its AUROC and 95 % interval, for a legend."""
+    area = result.out[out].auroc
+    return f"{name} {area.estimate:.2f} [{area.low:.2f}, {area.high:.2f}]"

@@ -1,0 +1,177 @@
+"""A folder of images: ``DIR/<class>/*.png``, or without classes ``DIR/*.png``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from laplace_metric.cli.sources._source import (
+    IMAGES,
+    Reading,
+    Say,
+    Source,
+    digest_of,
+    require_items,
+)
+from laplace_metric.errors import InputError
+
+ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+GREY = ("1", "L", "LA", "La")
+DEEP = ("I", "F")
+THREADS = min(8, os.cpu_count() or 1)
+
+
+def image_source(folder: Path, reading: Reading, say: Say) -> Source:
+    """Ids are paths below ``folder``, classes the folders right below it.
+
+    Raises
+    ------
+    InputError
+        For a folder without images, one with images both in class folders and beside them, and
+        (when it is read) an image that cannot be read; the message names the file.
+    """
+    ids, others = _listed(folder)
+    require_items(folder, len(ids), f"image ({', '.join(ENDINGS)})")
+    if others:
+        say(f"{folder}: {others:,} files that are no images are left out")
+    channels = reading.channels or _guess(folder / ids[0], reading, say)
+    pixels = Pixels(folder, reading.size, channels, reading.transform)
+    if reading.skip_unreadable:
+        ids = _readable(ids, pixels, say)
+    return Source(
+        folder,
+        IMAGES,
+        tuple(ids),
+        _classes(folder, ids),
+        lambda rows: pixels.batch([ids[row] for row in rows]),
+        digest_of(f"{name} {(folder / name).stat().st_size}" for name in ids),
+        {"size": reading.size, "channels": channels},
+    )
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Files below a folder as tensors [C, H, W], in [0, 1] unless a transform makes them."""
+
+    folder: Path
+    size: int | None
+    channels: int
+    transform: Any = None
+
+    def batch(self, names: Sequence[str]) -> Tensor:
+        """[B, C, H, W]; images of different sizes are an error that names two of them."""
+        with ThreadPoolExecutor(THREADS) as pool:
+            images = list(pool.map(self.one, names))
+        for name, image in zip(names, images, strict=True):
+            if image.shape != images[0].shape:
+                raise InputError(
+                    f"{self.folder / name} is {_sides(image)} pixels, {self.folder / names[0]} "
+                    f"{_sides(images[0])}: give --size."
+                )
+        return torch.stack(images)
+
+    def one(self, name: str) -> Tensor:
+        """One image; ``InputError`` names a file that cannot be read."""
+        image = self.opened(name)
+        if self.transform is not None:
+            return _transformed(self.transform, image)
+        if self.size is not None:
+            image = image.resize((self.size, self.size), Image.Resampling.BILINEAR)
+        array = np.array(image)  # a copy: from_numpy wants to own what it may write to
+        planes = array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
+        return torch.from_numpy(np.ascontiguousarray(planes)).float() / 255
+
+    def opened(self, name: str) -> Image.Image:
+        """The picture as it is, grey or RGB."""
+        path = self.folder / name
+        try:
+            with Image.open(path) as file:
+                if file.mode.startswith(DEEP):
+                    raise ValueError(f"{file.mode} pixels have more than 8 bits")
+                return file.convert("L" if self.channels == 1 else "RGB")
+        except Exception as error:  # decoders raise whatever they meet
+            raise InputError(
+                f"{path} cannot be read as an image ({error}): mend or remove it, or leave such "
+                "files out with --skip-unreadable."
+            ) from error
+
+
+def _listed(folder: Path) -> tuple[list[str], int]:
+    """Paths of the images below a folder, sorted, and how many other files there are."""
+    images, others = [], 0
+    for place, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            if name.lower().endswith(ENDINGS) and not name.startswith("."):
+                images.append((Path(place) / name).relative_to(folder).as_posix())
+            else:
+                others += not name.startswith(".")
+    return sorted(images), others
+
+
+def _classes(folder: Path, ids: Sequence[str]) -> tuple[str, ...] | None:
+    beside = [name for name in ids if "/" not in name]
+    if not beside:
+        return tuple(name.split("/", 1)[0] for name in ids)
+    if len(beside) < len(ids):
+        within = next(name for name in ids if "/" in name)
+        raise InputError(
+            f"{folder} holds images in class folders ({within}) and beside them ({beside[0]}): "
+            "move them all into class folders, or none."
+        )
+    return None
+
+
+def _guess(first: Path, reading: Reading, say: Say) -> int:
+    if reading.transform is not None:
+        return 3
+    try:
+        with Image.open(first) as image:
+            channels, mode = (1 if image.mode in GREY else 3), image.mode
+    except Exception:
+        return 3  # which image cannot be read is said when it is read
+    name = "grey" if channels == 1 else "RGB"
+    say(f"images are read as {name}, as {first} is ({mode}); --channels chooses")
+    return channels
+
+
+def _readable(ids: list[str], pixels: Pixels, say: Say) -> list[str]:
+    """The images that can be read, after one reading of all of them."""
+
+    def works(name: str) -> bool:
+        try:
+            pixels.opened(name)
+        except InputError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        good = list(tqdm(pool.map(works, ids), desc="Checking", total=len(ids), leave=False))
+    kept = [name for name, fine in zip(ids, good, strict=True) if fine]
+    require_items(pixels.folder, len(kept), "image that can be read")
+    if len(kept) < len(ids):
+        say(f"skipped {len(ids) - len(kept):,} of {len(ids):,} images, which cannot be read")
+    return kept
+
+
+def _transformed(transform: Any, image: Image.Image) -> Tensor:
+    tensor = transform(image)
+    if not isinstance(tensor, Tensor):
+        raise InputError(
+            f"the model's transform gives a {type(tensor).__name__}: it must give a tensor."
+        )
+    return tensor
+
+
+def _sides(image: Tensor) -> str:
+    return f"{image.shape[-1]} x {image.shape[-2]}"

@@ -1,0 +1,180 @@
+"""How data are read, as one value.
+
+``Source``: items on disk with their ids and classes; inputs are read when they are needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from laplace_metric.errors import InputError, LabelError
+from laplace_metric.models import Inputs
+
+Say = Callable[[str], None]
+"""Where guesses are said aloud."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the reader is told; None leaves the choice to what is found, and it is said aloud.
+
+    Parameters
+    ----------
+    size : int or None
+        Side of the square that images are scaled to, in pixels; None: as they are.
+    channels : 1, 3 or None
+        Grey or RGB; None: as the first image is (with a transform, RGB).
+    skip_unreadable : bool
+        Leave out images that cannot be read; otherwise they are an error.
+    text_column, label_column, id_column : str or None
+        Of tables; None: ``text``, ``label``, ``id``, where there are such columns.
+    labels : Path or None
+        Labels of an .npy file: .npy, or one a line.
+    transform : callable or None
+        PIL image -> tensor [C, H, W]; replaces ``size``.
+    """
+
+    size: int | None = None
+    channels: int | None = None
+    skip_unreadable: bool = False
+    text_column: str | None = None
+    label_column: str | None = None
+    id_column: str | None = None
+    labels: Path | None = None
+    transform: Callable[[Any], Any] | None = None
+
+
+IMAGES, TEXTS, ARRAYS = "images", "texts", "arrays"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Items in a fixed order.
+
+    Parameters
+    ----------
+    path : Path
+        Where they are, for messages.
+    kind : "images" | "texts" | "arrays"
+    ids : tuple of str
+        One an item.
+    classes : tuple of str or None
+        Class of each item.
+    read : callable
+        Rows (whole numbers) -> inputs of a model: [B, C, H, W], B strings, or [B, D].
+    fingerprint : str
+        Differs between data sets, whatever their items are called.
+    options : dict
+        How to read other data in the same way, as fields of ``Reading``.
+
+    Examples
+    --------
+    >>> read = lambda rows: torch.tensor(rows)[:, None]
+    >>> source = Source(Path("x"), ARRAYS, ("a", "b", "c"), ("dog", "cat", "dog"), read, "", {})
+    >>> [(x.shape, y) for x, y in source.batches(2)]
+    [(torch.Size([2, 1]), tensor([1, 0])), (torch.Size([1, 1]), tensor([1]))]
+    """
+
+    path: Path
+    kind: str
+    ids: tuple[str, ...]
+    classes: tuple[str, ...] | None
+    read: Callable[[Sequence[int]], Inputs]
+    fingerprint: str
+    options: dict[str, Any]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, rows: Sequence[int]) -> Source:
+        """The items at these rows, in that order."""
+        classes = None if self.classes is None else tuple(self.classes[row] for row in rows)
+        ids, read = tuple(self.ids[row] for row in rows), self.read
+        digest = digest_of([self.fingerprint, *map(str, rows)])
+
+        def part(of: Sequence[int]) -> Inputs:
+            return read([rows[row] for row in of])
+
+        return replace(self, ids=ids, classes=classes, read=part, fingerprint=digest)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The different classes, sorted."""
+        return tuple(sorted(set(self.classes or ())))
+
+    @property
+    def numbers(self) -> Tensor | None:
+        """Classes as places in ``class_names`` [N]; None without classes."""
+        if self.classes is None:
+            return None
+        place = {name: number for number, name in enumerate(self.class_names)}
+        return torch.tensor([place[name] for name in self.classes])
+
+    def batches(self, size: int) -> Batches:
+        """``(inputs, labels)``, labels as in ``numbers``, or None."""
+        return Batches(self, size, self.numbers)
+
+    def inputs(self, size: int) -> Batches:
+        """The same with None for labels."""
+        return Batches(self, size, None)
+
+    def require_classes(self, needed_for: str, least: int = 1) -> None:
+        """Raise ``LabelError`` unless items have classes, ``least`` different ones."""
+        if self.classes is None:
+            raise LabelError(
+                f"{self.path} has no labels, which {needed_for} needs: {_HOW[self.kind]}."
+            )
+        found = set(self.classes)
+        if len(found) < least:
+            names = ", ".join(sorted(found))
+            raise LabelError(
+                f"{self.path} holds {len(found)} class ({names}); {needed_for} needs at least "
+                f"{least}."
+            )
+
+
+_HOW = {
+    IMAGES: "put the images of each class into a folder of its own, DIR/<class>/*.png",
+    TEXTS: "name their column with --label-column",
+    ARRAYS: "give --labels FILE, or a file that holds an array 'labels'",
+}
+
+
+@dataclass(frozen=True)
+class Batches:
+    """A loader that can be read again and knows its length."""
+
+    source: Source
+    size: int
+    labels: Tensor | None
+
+    def __len__(self) -> int:
+        return math.ceil(len(self.source) / self.size)
+
+    def __iter__(self) -> Iterator[tuple[Inputs, Tensor | None]]:
+        for start in range(0, len(self.source), self.size):
+            rows = range(start, min(start + self.size, len(self.source)))
+            labels = None if self.labels is None else self.labels[rows.start : rows.stop]
+            yield self.source.read(rows), labels
+
+
+def digest_of(parts: Iterable[str]) -> str:
+    """sha256 of strings in order."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(f"{len(part)} {part}\n".encode())
+    return digest.hexdigest()
+
+
+def require_items(path: Path, n: int, what: str) -> None:
+    """Raise ``InputError`` for an empty source."""
+    if n == 0:
+        raise InputError(f"{path} holds no {what}.")

@@ -1,0 +1,163 @@
+"""The curvature after the positivity step: one value for all structures, ``H = Q diag(l) Q^T``.
+
+Q is orthogonal (see ``bases``), so with the posterior precision ``P = n_eff H + tau I`` and
+``p = n_eff l + tau`` everything is elementwise in the coordinates ``c = Q^T v``:
+
+    P^-1 v = Q (c / p)   v^T P^-1 v = sum c^2 / p   log det P = sum log p   N(0, P^-1): Q e/sqrt(p)
+
+One decomposition a fit; every prior precision after that is free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from laplace_metric.curvature.structures._bases import Basis
+from laplace_metric.errors import InputError, NonFiniteError
+
+DENSE_LIMIT_BYTES = 2**30
+
+
+@dataclass(frozen=True)
+class SpectralCurvature:
+    """A positive semi-definite contrastive Gauss-Newton matrix, averaged over pairs.
+
+    Parameters
+    ----------
+    basis : Basis
+        Q; parameters are in the order of ``torch.nn.utils.parameters_to_vector``.
+    eigenvalues : Tensor [P] float64, >= 0
+    negative_fraction : float in [0, 1]
+        Share of the absolute spectrum that was negative before the positivity step; 0 for H = 0.
+    standard_error : Tensor [P] or None
+        Of the diagonal before clipping, where a reference subset estimated it.
+
+    Examples
+    --------
+    >>> from laplace_metric.curvature.structures import IdentityBasis
+    >>> SpectralCurvature.clip(IdentityBasis(), torch.tensor([3.0, -1.0])).negative_fraction
+    0.25
+    """
+
+    basis: Basis
+    eigenvalues: Tensor
+    negative_fraction: float
+    standard_error: Tensor | None = None
+
+    @classmethod
+    def clip(
+        cls, basis: Basis, eigenvalues: Tensor, standard_error: Tensor | None = None
+    ) -> SpectralCurvature:
+        """Positive by projection: negative eigenvalues become 0.
+
+        For the diagonal structure this is the elementwise ReLU of Warburg et al. (2023, eq 98),
+        else the projection on the positive semi-definite cone.
+
+        Raises
+        ------
+        NonFiniteError
+            If the curvature overflowed.
+        """
+        negative = negative_share(eigenvalues)
+        return cls(basis, eigenvalues.double().clamp_min(0), negative, standard_error)
+
+    @classmethod
+    def absolute(
+        cls, basis: Basis, eigenvalues: Tensor, standard_error: Tensor | None = None
+    ) -> SpectralCurvature:
+        """Positive by magnitude, ``|H|`` (Dauphin et al. 2014, section 4).
+
+        Clipped to 0, the few directions in which the loss curves down are as free as the prior
+        lets them, and their variance hides every other; a Gaussian as wide as the loss takes to
+        change by a half, up or down, has 1 / |l| there.
+
+        Raises
+        ------
+        NonFiniteError
+            If the curvature overflowed.
+
+        Examples
+        --------
+        >>> from laplace_metric.curvature.structures import IdentityBasis
+        >>> SpectralCurvature.absolute(IdentityBasis(), torch.tensor([3.0, -1.0])).eigenvalues
+        tensor([3., 1.], dtype=torch.float64)
+        """
+        negative = negative_share(eigenvalues)
+        return cls(basis, eigenvalues.double().abs(), negative, standard_error)
+
+    @property
+    def n_parameters(self) -> int:
+        """P."""
+        return len(self.eigenvalues)
+
+    def diagonal(self) -> Tensor:
+        """diag(H) [P], before n_effective and the prior precision."""
+        return self.basis.diagonal(self.eigenvalues)
+
+    def to_dense(self) -> Tensor:
+        """H [P, P].
+
+        Raises
+        ------
+        InputError
+            If the matrix would need more than 1 GiB.
+        """
+        needed = 8 * self.n_parameters**2
+        if needed > DENSE_LIMIT_BYTES:
+            raise InputError(
+                f"a dense {self.n_parameters} x {self.n_parameters} matrix needs {needed:,} bytes: "
+                "use diagonal()."
+            )
+        q = self.basis.rotate(torch.eye(self.n_parameters).to(self.eigenvalues))  # rows: Q^T e_i
+        return q @ (self.eigenvalues[:, None] * q.mT)
+
+    def precision(self, n_effective: float, prior_precision: float) -> Tensor:
+        """Eigenvalues ``p = n_eff l + prior_precision`` [P] of the posterior precision."""
+        return n_effective * self.eigenvalues + prior_precision
+
+    def solve(self, vectors: Tensor, n_effective: float, prior_precision: float) -> Tensor:
+        """``(n_eff H + prior_precision I)^-1 v`` for v [..., P]."""
+        p = self.precision(n_effective, prior_precision)
+        return self.basis.rotate_back(self.basis.rotate(vectors) / p)
+
+    def quadratic(self, vectors: Tensor, n_effective: float, prior_precision: float) -> Tensor:
+        """``v^T (n_eff H + prior_precision I)^-1 v`` [...] for v [..., P]."""
+        p = self.precision(n_effective, prior_precision)
+        return (self.basis.rotate(vectors).square() / p).sum(-1)
+
+    def variance(self, n_effective: float, prior_precision: float) -> Tensor:
+        """Diagonal of the posterior covariance [P]."""
+        return self.basis.diagonal(self.precision(n_effective, prior_precision).reciprocal())
+
+    def log_determinant(self, n_effective: float, prior_precision: float) -> float:
+        """``log det(n_eff H + prior_precision I)``."""
+        return float(self.precision(n_effective, prior_precision).log().sum())
+
+    def to(self, device: torch.device) -> SpectralCurvature:
+        """On another device."""
+        values = self.eigenvalues.to(device)
+        error = None if self.standard_error is None else self.standard_error.to(device)
+        return replace(self, basis=self.basis.to(values), eigenvalues=values, standard_error=error)
+
+
+def check_finite_curvature(values: Tensor) -> None:
+    """Raise ``NonFiniteError`` if a curvature overflowed."""
+    if not torch.isfinite(values).all():
+        raise NonFiniteError(
+            "the curvature is not finite: features or embedding norms are too large or too "
+            "small for their dtype. Fit in float64 (model.double()) or rescale the features."
+        )
+
+
+def negative_share(eigenvalues: Tensor) -> float:
+    """Of the absolute sum of finite eigenvalues."""
+    check_finite_curvature(eigenvalues)
+    mass = float(eigenvalues.abs().sum())
+    return float(eigenvalues.clamp_max(0).abs().sum()) / mass if mass > 0 else 0.0
+
+
+POSITIVITY = {"absolute": SpectralCurvature.absolute, "clip": SpectralCurvature.clip}
+"""How an indefinite curvature becomes a precision."""

@@ -1,0 +1,201 @@
+"""The diagonal structure: diag(H) as a sum that adds up over batches and shards.
+
+The full structure: H [P, P], for heads small enough.
+
+The Kronecker structure: ``H = S (x) A`` for each linear layer, no coupling between layers.
+
+Sums of Kronecker products are not Kronecker products, so adding two keeps the nearest one:
+rearranged (Van Loan and Pitsianis 1993), ``S_1 (x) A_1 + S_2 (x) A_2`` is
+``s_1 a_1^T + s_2 a_2^T``, a matrix of rank two whose best rank-one part comes from a 2 x 2
+singular value decomposition.
+
+``refined`` betters a product: in the eigenbasis ``Q = Q_S (x) Q_A`` the diagonal of ``Q^T H Q`` is
+the best of all diagonals in Frobenius norm, so it is never worse than the eigenvalues of S (x) A
+(George et al. 2018, EKFAC, section 3).
+
+Structures of the curvature: how H is summed, decomposed, inverted and sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from laplace_metric.curvature.structures._bases import (
+    DenseBasis,
+    IdentityBasis,
+    KroneckerBasis,
+    KroneckerBlock,
+)
+from laplace_metric.curvature.structures._spectral import (
+    POSITIVITY,
+    SpectralCurvature,
+    check_finite_curvature,
+)
+from laplace_metric.models.jacobians import Layout
+
+
+@dataclass(frozen=True)
+class DiagonalSum:
+    """diag(H) [P] float64 of any sign, before the positivity step.
+
+    Examples
+    --------
+    >>> (DiagonalSum(torch.tensor([1.0, 2.0])) + DiagonalSum(torch.ones(2))).values
+    tensor([2., 3.])
+    """
+
+    values: Tensor
+    standard_error: Tensor | None = None
+
+    @classmethod
+    def zeros(cls, layouts: Sequence[Layout], device: torch.device | None = None) -> DiagonalSum:
+        """H = 0 for layers of these layouts."""
+        size = sum(layout.n_parameters for layout in layouts)
+        return cls(torch.zeros(size, dtype=torch.float64, device=device))
+
+    def __add__(self, other: DiagonalSum) -> DiagonalSum:
+        return DiagonalSum(self.values + other.values)
+
+    def scaled(self, factor: float) -> DiagonalSum:
+        """factor * H."""
+        error = None if self.standard_error is None else abs(factor) * self.standard_error
+        return DiagonalSum(factor * self.values, error)
+
+    def decompose(self, positivity: str = "clip") -> SpectralCurvature:
+        """The positivity step: an elementwise ReLU, or the absolute values."""
+        return POSITIVITY[positivity](IdentityBasis(), self.values, self.standard_error)
+
+
+@dataclass(frozen=True)
+class DenseSum:
+    """H [P, P] float64, symmetric, before the positivity step.
+
+    Examples
+    --------
+    >>> DenseSum(torch.tensor([[1.0, 2.0], [2.0, 1.0]])).decompose().negative_fraction
+    0.25
+    """
+
+    matrix: Tensor
+
+    @classmethod
+    def zeros(cls, layouts: Sequence[Layout], device: torch.device | None = None) -> DenseSum:
+        """H = 0 for layers of these layouts."""
+        size = sum(layout.n_parameters for layout in layouts)
+        return cls(torch.zeros(size, size, dtype=torch.float64, device=device))
+
+    def __add__(self, other: DenseSum) -> DenseSum:
+        return DenseSum(self.matrix + other.matrix)
+
+    def scaled(self, factor: float) -> DenseSum:
+        """factor * H."""
+        return DenseSum(factor * self.matrix)
+
+    def decompose(self, positivity: str = "clip") -> SpectralCurvature:
+        """The positivity step on the eigenvalues. O(P^3), once."""
+        check_finite_curvature(self.matrix)
+        eigenvalues, vectors = torch.linalg.eigh(self.matrix)
+        return POSITIVITY[positivity](DenseBasis(vectors.contiguous()), eigenvalues)
+
+
+@dataclass(frozen=True)
+class KroneckerFactors:
+    """``S (x) A`` of one layer, S [O, O] and A [A, A] symmetric float64."""
+
+    left: Tensor
+    right: Tensor
+    layout: Layout
+
+    def __add__(self, other: KroneckerFactors) -> KroneckerFactors:
+        (s, t), (a, b) = (self.left, other.left), (self.right, other.right)
+        q_s, r_s = torch.linalg.qr(torch.stack([s.flatten(), t.flatten()], 1))
+        q_a, r_a = torch.linalg.qr(torch.stack([a.flatten(), b.flatten()], 1))
+        u, sigma, v = torch.linalg.svd(r_s @ r_a.mT)
+        left, right = (q_s @ u[:, 0]).view_as(s), (q_a @ v[0]).view_as(a)
+        return KroneckerFactors(*balanced(sigma[0] * left, right), self.layout)
+
+    def eigenbasis(self) -> tuple[KroneckerBlock, Tensor]:
+        """Q_S (x) Q_A and the eigenvalues of the product [O, A]."""
+        l_s, q_s = torch.linalg.eigh(self.left)
+        l_a, q_a = torch.linalg.eigh(self.right)
+        return KroneckerBlock(q_s.contiguous(), q_a.contiguous(), self.layout), l_s[:, None] * l_a
+
+
+def balanced(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """The same product with factors of equal norm, symmetric, A of positive trace."""
+    norms = left.norm(), right.norm()
+    if not float(norms[0]) * float(norms[1]) > 0:
+        return torch.zeros_like(left), torch.zeros_like(right)
+    scale = (norms[1] / norms[0]).sqrt() * (1 if float(right.trace()) >= 0 else -1)
+    left, right = left * scale, right / scale
+    return (left + left.mT) / 2, (right + right.mT) / 2
+
+
+@dataclass(frozen=True)
+class KroneckerSum:
+    """One Kronecker product a layer, before the positivity step.
+
+    Parameters
+    ----------
+    factors : of each layer
+    refined : (basis Q, diag(Q^T H Q) [P]) or None
+        The exact H seen in the factors' eigenbasis; dropped when sums are added.
+
+    Examples
+    --------
+    >>> layout, one = Layout(1, 2, bias=False), torch.ones(1, 1)
+    >>> h = KroneckerSum((KroneckerFactors(one, torch.eye(2), layout),))
+    >>> (h + h).decompose().eigenvalues
+    tensor([2.0000, 2.0000], dtype=torch.float64)
+    """
+
+    factors: tuple[KroneckerFactors, ...]
+    refined: tuple[KroneckerBasis, Tensor] | None = None
+
+    @classmethod
+    def zeros(cls, layouts: Sequence[Layout], device: torch.device | None = None) -> KroneckerSum:
+        """H = 0 for layers of these layouts."""
+
+        def zero(size: int) -> Tensor:
+            return torch.zeros(size, size, dtype=torch.float64, device=device)
+
+        return cls(
+            tuple(KroneckerFactors(zero(x.n_outputs), zero(x.n_columns), x) for x in layouts)
+        )
+
+    def __add__(self, other: KroneckerSum) -> KroneckerSum:
+        pairs = zip(self.factors, other.factors, strict=True)
+        return KroneckerSum(tuple(mine + its for mine, its in pairs))
+
+    def scaled(self, factor: float) -> KroneckerSum:
+        """factor * H."""
+        factors = tuple(KroneckerFactors(factor * f.left, f.right, f.layout) for f in self.factors)
+        refined = None if self.refined is None else (self.refined[0], factor * self.refined[1])
+        return KroneckerSum(factors, refined)
+
+    def eigenbasis(self) -> tuple[KroneckerBasis, Tensor]:
+        """Q and the eigenvalues of the product [P]. O(O^3 + A^3) a layer."""
+        for f in self.factors:
+            check_finite_curvature(f.left)
+            check_finite_curvature(f.right)
+        parts = [f.eigenbasis() for f in self.factors]
+        values = torch.cat([values.flatten() for _, values in parts])
+        return KroneckerBasis(tuple(block for block, _ in parts)), values
+
+    def decompose(self, positivity: str = "clip") -> SpectralCurvature:
+        """The positivity step on the eigenvalues."""
+        return POSITIVITY[positivity](*(self.refined or self.eigenbasis()))
+
+
+CurvatureSum = DiagonalSum | KroneckerSum | DenseSum
+"""H before the positivity step: zeros, ``+``, ``scaled``, ``decompose``."""
+
+STRUCTURES: dict[str, type[CurvatureSum]] = {
+    "diag": DiagonalSum,
+    "kron": KroneckerSum,
+    "full": DenseSum,
+}

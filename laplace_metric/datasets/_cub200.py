@@ -1,0 +1,61 @@
+"""CUB-200-2011, 200 kinds of birds (Wah et al. 2011), from the unpacked archive."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from laplace_metric.datasets._formats import read_listed
+from laplace_metric.datasets._image_set import ImageSet
+from laplace_metric.datasets._remotes import Request
+from laplace_metric.errors import FileFormatError
+
+FOLDER = "CUB_200_2011"
+CLASSES = {"train": range(1, 101), "test": range(101, 201)}
+
+
+def read(request: Request) -> ImageSet:
+    """One split, uint8 [N, 3, size, size] (`jpeg_folder.read_square`; default size 224).
+
+    The splits are those of zero-shot retrieval: the first 100 classes train, the other 100 test
+    (the authors' own ``train_test_split.txt`` is not read). Labels are 0..199 in both, so the
+    test split has 100..199.
+    """
+    images, names = _table(request, "images.txt"), _table(request, "classes.txt")
+    classes = _table(request, "image_class_labels.txt")
+    folder = request.file(f"{FOLDER}/images.txt").parent
+    if sorted(names) != list(range(1, 201)):
+        raise FileFormatError(f"{folder / 'classes.txt'} has not the classes 1..200.")
+    labels = {number: _class(folder, value) for number, value in classes.items()}
+    if labels.keys() != images.keys():
+        raise FileFormatError(
+            f"{folder / 'images.txt'} and image_class_labels.txt do not list the same images. "
+            "Unpack the archive again."
+        )
+    chosen = CLASSES[request.split]
+    listed = [
+        (folder / "images" / path, labels[number] - 1)
+        for number, path in sorted(images.items())
+        if labels[number] in chosen
+    ]
+    return read_listed(request, listed, [names[number] for number in sorted(names)])
+
+
+def _table(request: Request, name: str) -> dict[int, str]:
+    """Lines of ``number value``."""
+    path = request.file(f"{FOLDER}/{name}")
+    try:
+        pairs = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+        return {int(number): value for number, value in pairs}
+    except ValueError as error:
+        raise FileFormatError(
+            f"{path} is not a list of numbered lines ({error}). Unpack the archive again."
+        ) from error
+
+
+def _class(folder: Path, value: str) -> int:
+    if not value.isdecimal() or not 1 <= int(value) <= 200:
+        raise FileFormatError(
+            f"{folder / 'image_class_labels.txt'} holds the class {value!r}, not one of 1..200. "
+            "Unpack the archive again."
+        )
+    return int(value)

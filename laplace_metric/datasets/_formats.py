@@ -1,0 +1,146 @@
+"""Read npy and npz files of plain arrays, never of pickled objects.
+
+Read MATLAB files of the versions before 7.3.
+
+Folders of photographs of any size, decoded into squares of one size.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from scipy.io import loadmat
+from torch import Tensor
+
+from laplace_metric.datasets._image_set import ImageSet
+from laplace_metric.datasets._remotes import Request
+from laplace_metric.errors import FileFormatError, InputError
+
+Array = npt.NDArray[Any]
+_DAMAGE = (ValueError, EOFError, OSError, TypeError, zipfile.BadZipFile, zlib.error)
+
+
+def read_npz(path: Path, *fields: str) -> dict[str, Array]:
+    """The named arrays of an npz file.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is no npz archive of plain arrays, or lacks a field.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {field: archive[field] for field in fields}
+    except KeyError as error:
+        raise FileFormatError(f"{path} lacks a field: {error.args[0]}.") from error
+    except _DAMAGE as error:
+        raise FileFormatError(f"{path} is not an npz file of arrays ({error}).") from error
+
+
+def read_npy(path: Path) -> Array:
+    """The array of an npy file; raises FileFormatError where it holds none."""
+    try:
+        return np.lib.format.open_memmap(path, mode="r")
+    except _DAMAGE as error:
+        raise FileFormatError(f"{path} is not an npy file of an array ({error}).") from error
+
+
+def read_mat(path: Path, *fields: str) -> dict[str, Array]:
+    """The named variables of a MATLAB file.
+
+    Only whole files are safe to read: bytes changed inside an uncompressed variable can crash
+    SciPy's reader, and the process with it. The published files are compressed, with checksums.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is cut short or no MATLAB file, or lacks a variable.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from scipy.io import savemat
+    >>> path = Path(tempfile.mkdtemp()) / "a.mat"
+    >>> savemat(path, {"y": [10, 1]})
+    >>> read_mat(path, "y")["y"].tolist()
+    [[10, 1]]
+    """
+    try:
+        content = loadmat(path, variable_names=fields)
+    except Exception as error:  # damage shows as anything: zlib, struct, type and even name errors
+        raise FileFormatError(
+            f"{path} is not a whole MATLAB file ({error}). Fetch it again."
+        ) from error
+    for field in fields:
+        if field not in content:
+            raise FileFormatError(f"{path} lacks the variable {field!r}. Fetch the original.")
+    return {field: np.asarray(content[field]) for field in fields}
+
+
+DEFAULT = 224
+_IMAGE_DAMAGE = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError)
+
+
+def read_listed(
+    request: Request, listed: Sequence[tuple[Path, int]], class_names: Sequence[str]
+) -> ImageSet:
+    """The image set of (file, label) pairs; only the rows that the request keeps are decoded.
+
+    Raises
+    ------
+    InputError
+        If ``request.size`` is below 1, or a file is missing.
+    FileFormatError
+        If a file is damaged or no image.
+    """
+    size = DEFAULT if request.size is None else request.size
+    if size < 1:
+        raise InputError(f"size={size} must be at least 1, the side of the images in pixels.")
+    kept = [listed[row] for row in request.rows(len(listed)).tolist()]
+    images = torch.empty(len(kept), 3, size, size, dtype=torch.uint8)
+    for image, (path, _) in zip(images, kept, strict=True):
+        image.copy_(read_square(path, size))
+    labels = torch.tensor([label for _, label in kept], dtype=torch.int64)
+    return ImageSet(images, labels, request.title, tuple(class_names))
+
+
+def read_square(path: Path, size: int) -> Tensor:
+    """One RGB image, uint8 [3, size, size].
+
+    The shorter side is resized to `size` (bilinear, averaging over the pixels it merges, aspect
+    ratio kept), then the centre is cut out of the longer one. Grey images get three equal planes.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "red.png"
+    >>> Image.new("RGB", (30, 20), "red").save(path)
+    >>> read_square(path, 4)[:, 0, 0]
+    tensor([255,   0,   0], dtype=torch.uint8)
+    """
+    if not path.is_file():
+        raise InputError(f"The image {path} is listed but not there. Unpack the archive again.")
+    try:
+        with Image.open(path) as image:
+            square = _centre(image.convert("RGB"), size)
+    except _IMAGE_DAMAGE as error:
+        raise FileFormatError(
+            f"{path} is not a whole image ({error}). Unpack the archive again."
+        ) from error
+    return torch.from_numpy(np.array(square)).permute(2, 0, 1)
+
+
+def _centre(image: Image.Image, size: int) -> Image.Image:
+    scale = size / min(image.size)
+    width, height = (max(size, round(side * scale)) for side in image.size)
+    left, top = (width - size) // 2, (height - size) // 2
+    resized = image.resize((width, height), Image.Resampling.BILINEAR)
+    return resized.crop((left, top, left + size, top + size))

@@ -1,0 +1,268 @@
+"""Where the original files are published, and the hashes that tell them from damaged ones.
+
+The sha256 were computed from the files themselves; the md5 are those which the authors
+(CIFAR-10) or torchvision (KMNIST, Omniglot, SVHN) publish.
+
+What a reader is asked for, and where it looks for files.
+
+Fetch the original files of an image set, when asked to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from laplace_metric.errors import FileFormatError, InputError, LaplaceMetricError
+
+
+@dataclass(frozen=True)
+class Remote:
+    """One published file: its place in the data folder, its address, its ``algorithm:hash``."""
+
+    path: str
+    url: str
+    hash: str
+
+
+def _idx(folder: str, site: str, prefix: str, images: str, labels: str) -> tuple[Remote, ...]:
+    names = (f"{prefix}-images-idx3-ubyte.gz", f"{prefix}-labels-idx1-ubyte.gz")
+    return tuple(
+        Remote(f"{folder}/raw/{name}", f"{site}/{name}", known)
+        for name, known in zip(names, (images, labels), strict=True)
+    )
+
+
+_MNIST = ("MNIST", "https://ossci-datasets.s3.amazonaws.com/mnist")
+_FASHION = ("FashionMNIST", "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com")
+_KMNIST = ("KMNIST", "http://codh.rois.ac.jp/kmnist/dataset/kmnist")
+
+_CIFAR10 = Remote(
+    "CIFAR10/cifar-10-binary.tar.gz",
+    "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    "md5:c32a1d4ab5d03f1284b67883e8d87530",
+)
+_CIFAR10H = Remote(
+    "CIFAR10/cifar10h-counts.npy",
+    "https://raw.githubusercontent.com/jcpeterson/cifar-10h/"
+    "48da312b193b82e6939ec20f23d1f09cbdd849c8/data/cifar10h-counts.npy",
+    "sha256:9b36b4550349af56c79083356312eb4af856cc5fd3caf1f669d40b9d0bbb69ff",
+)
+_OMNIGLOT = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python"
+_SVHN = "http://ufldl.stanford.edu/housenumbers"
+
+# (name, split) -> the files of that split
+REMOTES: dict[tuple[str, str], tuple[Remote, ...]] = {
+    ("mnist", "train"): _idx(
+        *_MNIST,
+        "train",
+        "sha256:440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        "sha256:3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+    ),
+    ("mnist", "test"): _idx(
+        *_MNIST,
+        "t10k",
+        "sha256:8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        "sha256:f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+    ),
+    ("fashion-mnist", "train"): _idx(
+        *_FASHION,
+        "train",
+        "sha256:3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+        "sha256:a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+    ),
+    ("fashion-mnist", "test"): _idx(
+        *_FASHION,
+        "t10k",
+        "sha256:346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+        "sha256:67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+    ),
+    ("kmnist", "train"): _idx(
+        *_KMNIST,
+        "train",
+        "md5:bdb82020997e1d708af4cf47b453dcf7",
+        "md5:e144d726b3acfaa3e44228e80efcd344",
+    ),
+    ("kmnist", "test"): _idx(
+        *_KMNIST,
+        "t10k",
+        "md5:5c965bf0a639b31b8f53240b1b52f4d7",
+        "md5:7320c461ea6c1c855c0b718fb2a4b134",
+    ),
+    ("cifar10", "train"): (_CIFAR10,),
+    ("cifar10", "test"): (_CIFAR10, _CIFAR10H),
+    ("svhn", "train"): (
+        Remote(
+            "SVHN/train_32x32.mat",
+            f"{_SVHN}/train_32x32.mat",
+            "md5:e26dedcc434d2e4c54c9b2d4a06d8373",
+        ),
+    ),
+    ("svhn", "test"): (
+        Remote(
+            "SVHN/test_32x32.mat",
+            f"{_SVHN}/test_32x32.mat",
+            "md5:eb5a983be6a315427106f1b164d9cef3",
+        ),
+    ),
+    ("omniglot", "train"): (
+        Remote(
+            "Omniglot/images_background.zip",
+            f"{_OMNIGLOT}/images_background.zip",
+            "md5:68d2efa1b9178cc56df9314c21c6e718",
+        ),
+    ),
+    ("omniglot", "test"): (
+        Remote(
+            "Omniglot/images_evaluation.zip",
+            f"{_OMNIGLOT}/images_evaluation.zip",
+            "md5:6b91aef0f799c5bb55b94e3f2daec811",
+        ),
+    ),
+}
+
+# Archives of photographs, which are not downloaded here: what to fetch, and from which page.
+BY_HAND = {
+    "cub200": "unpack CUB_200_2011.tgz of https://www.vision.caltech.edu/datasets/cub_200_2011/",
+    "cars196": "cars_annos.mat and the unpacked car_ims.tgz, in the folder cars196, of "
+    "http://ai.stanford.edu/~jkrause/cars/car_dataset.html",
+    "lfw": "unpack lfw.tgz or lfw-deepfunneled.tgz, and put peopleDevTrain.txt and "
+    "peopleDevTest.txt beside it, of http://vis-www.cs.umass.edu/lfw/",
+}
+
+
+VARIABLE = "LAPLACE_METRIC_DATA"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call of `load`, as the readers see it; the fields are the arguments of `load`."""
+
+    name: str
+    split: str
+    data: str | os.PathLike[str] | None = None
+    limit: int | None = None
+    size: int | None = None
+    colour: bool = False
+
+    @property
+    def title(self) -> str:
+        """Name and split, as it stands in `ImageSet.name`."""
+        return f"{self.name}/{self.split}"
+
+    def folder(self, create: bool = False) -> Path:
+        """The data folder: the argument `data`, else the environment variable."""
+        given = self.data if self.data is not None else os.environ.get(VARIABLE)
+        if not given:
+            raise InputError(
+                f"{self.name!r} is read from a data folder: pass data=FOLDER "
+                f"(--data FOLDER on the command line) or set the environment variable {VARIABLE}."
+            )
+        folder = Path(given).expanduser()
+        if create:
+            folder.mkdir(parents=True, exist_ok=True)
+        if not folder.is_dir():
+            raise InputError(f"data={str(given)!r} is not a folder.")
+        return folder
+
+    def file(self, *choices: str) -> Path:
+        """The first of the files `choices` (relative to the data folder) that exists."""
+        return self._first("file", Path.is_file, choices)
+
+    def directory(self, *choices: str) -> Path:
+        """The first of the folders `choices` (relative to the data folder) that exists."""
+        return self._first("folder", Path.is_dir, choices)
+
+    def _first(self, kind: str, exists: Callable[[Path], bool], choices: tuple[str, ...]) -> Path:
+        folder = self.folder()
+        for choice in choices:
+            if exists(folder / choice):
+                return folder / choice
+        looked = " or ".join(str(folder / choice) for choice in choices)
+        raise InputError(
+            f"{self.title} needs the {kind} {looked}, which is not there. {self._advice(choices)}"
+        )
+
+    def _advice(self, choices: tuple[str, ...]) -> str:
+        if self.name in BY_HAND:
+            return f"It is not downloaded; put the originals there by hand: {BY_HAND[self.name]}"
+        remotes = REMOTES.get((self.name, self.split), ())
+        urls = " ".join(remote.url for remote in remotes if remote.path in choices)
+        return "Pass download=True, or put the original there by hand" + (
+            f": {urls}" if urls else "."
+        )
+
+    def rows(self, n: int) -> Tensor:
+        """Rows to keep of `n`: all, or `limit` evenly spaced ones (sorted sets stay mixed)."""
+        kept = n if self.limit is None else min(self.limit, n)
+        return torch.arange(kept) * n // max(kept, 1)
+
+
+def download(request: Request) -> tuple[Path, ...]:
+    """Fetch what the data folder lacks of one split.
+
+    Nothing is fetched for sets that come with a package, or that are unpacked by hand.
+    A file that is there already, gzipped or not, is left alone. A new one is checked against
+    its published hash before it takes its name.
+
+    Returns
+    -------
+    tuple of Path
+        The files that were fetched now.
+
+    Raises
+    ------
+    LaplaceMetricError
+        If pooch is not installed, or an address cannot be reached.
+    FileFormatError
+        If what was fetched has not the known hash.
+
+    Examples
+    --------
+    >>> download(Request("digits", "train"))
+    ()
+    """
+    remotes = REMOTES.get((request.name, request.split), ())
+    if not remotes:
+        return ()
+    folder = request.folder(create=True)
+    missing = [remote for remote in remotes if not _present(folder / remote.path)]
+    return tuple(_fetch(_pooch(), remote, folder) for remote in missing)
+
+
+def _present(path: Path) -> bool:
+    return path.is_file() or (path.suffix == ".gz" and path.with_suffix("").is_file())
+
+
+def _pooch() -> ModuleType:
+    try:
+        return import_module("pooch")
+    except ImportError as error:
+        raise LaplaceMetricError(
+            "download=True needs the package pooch: pip install 'laplace-metric[data]'."
+        ) from error
+
+
+def _fetch(pooch: ModuleType, remote: Remote, folder: Path) -> Path:
+    path = folder / remote.path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        pooch.retrieve(remote.url, remote.hash, fname=path.name, path=path.parent, progressbar=True)
+    except ValueError as error:
+        raise FileFormatError(
+            f"{remote.url} no longer gives the file with {remote.hash} ({error}). Nothing was "
+            f"kept; put a copy that you trust at {path}."
+        ) from error
+    except OSError as error:
+        raise LaplaceMetricError(
+            f"{remote.url} could not be fetched ({error}). Try again, or put the file at {path} "
+            "by hand."
+        ) from error
+    return path

@@ -1,0 +1,156 @@
+"""Gaussian noise by a generator, shared by the Gaussian and the projected normal.
+
+The projected normal: the direction of a Gaussian, which is what a posterior gives on the sphere.
+
+To first order in the spread, with ``u = loc/|loc|`` and ``r = |loc|``, the direction ``z/|z|`` has
+mean u and the tangent covariance
+
+    T = (I - u u^T) C (I - u u^T) / r^2                     C the covariance of z
+
+(delta method). Samples are exact: draw z, divide by its length.
+
+A Gaussian over raw embeddings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from laplace_metric.distributions._covariance import Covariance, as_covariance
+from laplace_metric.distributions._empirical import vmf_concentration
+
+
+def gaussian_draws(
+    loc: Tensor, covariance: Covariance, n: int, generator: torch.Generator | None = None
+) -> Tensor:
+    """n independent draws [n, B, Z] of N(loc, C).
+
+    Examples
+    --------
+    >>> from laplace_metric.distributions import DiagonalCovariance
+    >>> gaussian_draws(torch.ones(1, 2), DiagonalCovariance(torch.zeros(1, 2)), 3).unique()
+    tensor([1.])
+    """
+    shape = (n, *loc.shape)
+    noise = torch.randn(shape, generator=generator, dtype=loc.dtype, device=loc.device)
+    return covariance.color(noise).add_(loc)
+
+
+class ProjectedNormal:
+    """``z / |z|`` for ``z ~ N(loc, C)``, for each of B inputs.
+
+    Parameters
+    ----------
+    loc : Tensor [B, Z]
+    covariance : Covariance, or variances [B, Z]
+        Of the Gaussian before projection.
+
+    Examples
+    --------
+    >>> p = ProjectedNormal(torch.tensor([[2.0, 0.0]]), torch.ones(1, 2))
+    >>> p.mean, p.variance
+    (tensor([[1., 0.]]), tensor([[0.0000, 0.2500]]))
+    """
+
+    def __init__(self, loc: Tensor, covariance: Tensor | Covariance) -> None:
+        self.loc, self.covariance = loc, as_covariance(covariance)
+
+    @property
+    def mean(self) -> Tensor:
+        """The direction of ``loc`` [B, Z], unit length: the network's own embedding."""
+        return nn.functional.normalize(self.loc, dim=-1)
+
+    @property
+    def variance(self) -> Tensor:
+        """diag(T) [B, Z]."""
+        return self.covariance.tangent_diagonal(self.mean) / self._squared_length
+
+    @property
+    def tangent_covariance(self) -> Tensor:
+        """T [B, Z, Z]."""
+        u = self.mean
+        tangent = (
+            torch.eye(u.shape[-1], dtype=u.dtype, device=u.device)
+            - u[..., :, None] * u[..., None, :]
+        )
+        return tangent @ self.covariance.dense() @ tangent / self._squared_length[..., None]
+
+    @property
+    def concentration(self) -> Tensor:
+        """von Mises-Fisher kappa [B] from the resultant length ``R = (1 + tr T)^(-1/2)``.
+
+        Exact to first order in tr T (where ``R = 1 - tr T / 2``), and for an isotropic C in high
+        dimension, where ``R -> r / sqrt(r^2 + tr C)``.
+        """
+        resultant = (1 + self.variance.sum(-1)).rsqrt()
+        return vmf_concentration(resultant, self.loc.shape[-1])
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """Exact draws [n, B, Z] of unit length."""
+        z = gaussian_draws(self.loc, self.covariance, n, generator)
+        return nn.functional.normalize(z, dim=-1)
+
+    def select(self, index: Tensor | slice) -> ProjectedNormal:
+        """The distributions at ``index``."""
+        return ProjectedNormal(self.loc[index], self.covariance.select(index))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[ProjectedNormal]) -> ProjectedNormal:
+        """One batch out of several."""
+        covariance = parts[0].covariance.concatenate([p.covariance for p in parts])
+        return cls(torch.cat([p.loc for p in parts]), covariance)
+
+    @property
+    def _squared_length(self) -> Tensor:
+        """r^2 [B, 1]."""
+        return self.loc.square().sum(-1, keepdim=True)
+
+
+class Gaussian:
+    """``z ~ N(loc, C)`` for each of B inputs.
+
+    Parameters
+    ----------
+    loc : Tensor [B, Z]
+    covariance : Covariance, or variances [B, Z] of independent coordinates
+
+    Examples
+    --------
+    >>> Gaussian(torch.zeros(2, 3), torch.ones(2, 3)).sample(5).shape
+    torch.Size([5, 2, 3])
+    """
+
+    def __init__(self, loc: Tensor, covariance: Tensor | Covariance) -> None:
+        self.loc, self.covariance = loc, as_covariance(covariance)
+
+    @property
+    def mean(self) -> Tensor:
+        """[B, Z]."""
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        """[B, Z]."""
+        return self.covariance.diagonal()
+
+    @property
+    def concentration(self) -> Tensor:
+        """Of the direction z / |z| [B]."""
+        return ProjectedNormal(self.loc, self.covariance).concentration
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """[n, B, Z]."""
+        return gaussian_draws(self.loc, self.covariance, n, generator)
+
+    def select(self, index: Tensor | slice) -> Gaussian:
+        """The distributions at ``index``."""
+        return Gaussian(self.loc[index], self.covariance.select(index))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Gaussian]) -> Gaussian:
+        """One batch out of several."""
+        covariance = parts[0].covariance.concatenate([p.covariance for p in parts])
+        return cls(torch.cat([p.loc for p in parts]), covariance)

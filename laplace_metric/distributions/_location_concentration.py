@@ -1,0 +1,150 @@
+"""What parameters and values on the sphere must satisfy, for ``torch.distributions``.
+
+What distributions with a direction ``loc`` [..., D] and a concentration [...] share.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, constraints
+
+from laplace_metric.errors import DtypeError, InputError
+
+
+class UnitVector(constraints.Constraint):
+    """Vectors along the last axis of length 1, up to the rounding of their dtype.
+
+    Examples
+    --------
+    >>> UnitVector().check(torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
+    tensor([ True, False])
+    """
+
+    event_dim = 1
+
+    def check(self, value: Tensor) -> Tensor:
+        """[...] whether each vector [..., D] is of unit length."""
+        tolerance = 1e3 * torch.finfo(value.dtype).eps
+        return (value.norm(dim=-1) - 1).abs() <= tolerance
+
+
+class FiniteNonNegative(constraints.Constraint):
+    """Numbers in [0, inf).
+
+    Examples
+    --------
+    >>> FiniteNonNegative().check(torch.tensor([0.0, 1.0, -1.0, torch.inf, torch.nan]))
+    tensor([ True,  True, False, False, False])
+    """
+
+    def check(self, value: Tensor) -> Tensor:
+        """[...]"""
+        return (value >= 0) & torch.isfinite(value)
+
+
+class FinitePositive(constraints.Constraint):
+    """Numbers in (0, inf).
+
+    Examples
+    --------
+    >>> FinitePositive().check(torch.tensor([0.0, 1.0]))
+    tensor([False,  True])
+    """
+
+    def check(self, value: Tensor) -> Tensor:
+        """[...]"""
+        return (value > 0) & torch.isfinite(value)
+
+
+unit_vector = UnitVector()
+finite_nonnegative = FiniteNonNegative()
+finite_positive = FinitePositive()
+
+
+class LocationConcentration(Distribution):
+    """Broadcasting, checks and drawing; subclasses add density and ``_draw``.
+
+    Raises
+    ------
+    InputError (a ValueError) for a loc that is not floating [..., D] with D >= 2; DtypeError for a
+    concentration of another dtype; ValueError by ``validate_args``.
+    """
+
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {
+        "loc": unit_vector,
+        "concentration": finite_nonnegative,
+    }
+    support = unit_vector
+    has_rsample = True
+
+    def __init__(
+        self, loc: Tensor, concentration: Tensor | float, validate_args: bool | None = None
+    ) -> None:
+        k = _concentration(loc, concentration)
+        per_vector = self.arg_constraints["concentration"].event_dim == 0
+        shape = k.shape if per_vector else k.shape[:-1]
+        batch = torch.broadcast_shapes(loc.shape[:-1], shape)
+        self.loc = loc.expand(*batch, -1)
+        self.concentration = k.expand(batch) if per_vector else k.expand(*batch, -1)
+        super().__init__(batch, loc.shape[-1:], validate_args=validate_args)
+
+    @property
+    def dimension(self) -> int:
+        """D."""
+        return self.event_shape[0]
+
+    @abstractmethod
+    def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        """Differentiable draws [*sample_shape, ..., D]."""
+
+    def rsample(
+        self,
+        sample_shape: Any = torch.Size(),  # noqa: B008  as in torch
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Draws [*sample_shape, ..., D], differentiable in loc and concentration."""
+        return self._draw(torch.Size(sample_shape), generator)
+
+    def sample(
+        self,
+        sample_shape: Any = torch.Size(),  # noqa: B008  as in torch
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """``rsample`` without gradient."""
+        with torch.no_grad():
+            return self.rsample(sample_shape, generator)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> LocationConcentration:
+        """The same parameters for a larger batch."""
+        shape = torch.Size(batch_shape)
+        tail = self.concentration.shape[len(self.batch_shape) :]
+        loc, k = self.loc.expand(*shape, -1), self.concentration.expand(*shape, *tail)
+        return type(self)(loc, k, validate_args=False)
+
+
+def _concentration(loc: Tensor, concentration: Tensor | float) -> Tensor:
+    """As a tensor like loc."""
+    if not torch.is_tensor(loc) or not loc.is_floating_point() or loc.dim() == 0:
+        raise InputError("loc must be a floating tensor [..., D] of unit vectors.")
+    if loc.shape[-1] < 2:
+        raise InputError(f"loc must have at least 2 coordinates, not {loc.shape[-1]}.")
+    if not torch.is_tensor(concentration):
+        return torch.as_tensor(concentration, dtype=loc.dtype, device=loc.device)
+    if concentration.dtype != loc.dtype:
+        raise DtypeError(f"concentration is {concentration.dtype}, loc is {loc.dtype}.")
+    return concentration
+
+
+def squared_chord(a: Tensor, b: Tensor) -> Tensor:
+    """``|a - b|^2 = 2 (1 - a.b)`` for unit vectors [..., D], exact where they nearly agree.
+
+    Examples
+    --------
+    >>> squared_chord(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]))
+    tensor(2.)
+    """
+    return (a - b).square().sum(-1)

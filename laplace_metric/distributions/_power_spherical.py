@@ -1,0 +1,223 @@
+"""The uniform distribution on the unit sphere.
+
+The power spherical distribution (De Cao & Aziz 2020), the von Mises-Fisher's cheap relative.
+
+    density  N (1 + mu.x)^k         a = (D-1)/2 + k,  b = (D-1)/2
+    log N    = log Gamma(a + b) - log Gamma(a) - b log pi - (a + b) log 2             (eq 6)
+    1 + mu.x = 2 X / (X + Y)        X ~ Gamma(a), Y ~ Gamma(b), exactly: no rejection
+
+With ``(1 + mu.x)/2 = 1 - |x - mu|^2 / 4`` the k log 2 cancels from the density.
+
+Kullback-Leibler divergences on the sphere, for ``torch.distributions.kl_divergence``.
+
+KL(vMF_1 | vMF_2)  = log C(k1) - log C(k2) + A(k1) (k1 - k2 mu1.mu2)
+KL(p | uniform)    = log area - H(p)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution, constraints, register_kl
+
+from laplace_metric.distributions._angles import Angle
+from laplace_metric.distributions._location_concentration import (
+    LocationConcentration,
+    squared_chord,
+    unit_vector,
+)
+from laplace_metric.distributions._tangent import at_angle
+from laplace_metric.distributions._vmf_normalizer import log_vmf_peak
+from laplace_metric.distributions._von_mises_fisher import VonMisesFisher
+from laplace_metric.errors import InputError
+
+
+def log_sphere_area(dimension: int) -> float:
+    """``log(2 pi^(D/2) / Gamma(D/2))``, of the unit sphere in R^D.
+
+    Examples
+    --------
+    >>> round(log_sphere_area(3), 4)  # log 4 pi
+    2.531
+    """
+    half = dimension / 2
+    return math.log(2) + half * math.log(math.pi) - math.lgamma(half)
+
+
+class HypersphericalUniform(Distribution):
+    """Uniform on the unit sphere in R^D; a von Mises-Fisher of concentration 0.
+
+    Parameters
+    ----------
+    dimension : int >= 2
+    batch_shape : tuple of int
+    dtype, device : of the draws
+
+    Raises
+    ------
+    InputError for a dimension below 2.
+
+    Examples
+    --------
+    >>> HypersphericalUniform(3).entropy()
+    tensor(2.5310)
+    """
+
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
+    support = unit_vector
+    has_rsample = True
+
+    def __init__(
+        self,
+        dimension: int,
+        batch_shape: Any = (),
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        if not isinstance(dimension, int) or dimension < 2:
+            raise InputError(f"dimension must be an integer of at least 2, not {dimension!r}.")
+        self.dimension, self._zero = dimension, torch.zeros((), dtype=dtype, device=device)
+        super().__init__(torch.Size(batch_shape), torch.Size([dimension]), validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        """0 [..., D]."""
+        return self._zero.expand(*self.batch_shape, *self.event_shape)
+
+    @property
+    def variance(self) -> Tensor:
+        """1/D of each coordinate [..., D]."""
+        return self.mean + 1 / self.dimension
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """[...] of unit vectors [..., D], by surface measure."""
+        if self._validate_args:
+            self._validate_sample(value)
+        shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
+        return (self._zero - log_sphere_area(self.dimension)).expand(shape)
+
+    def entropy(self) -> Tensor:
+        """``log area`` [...]."""
+        return (self._zero + log_sphere_area(self.dimension)).expand(self.batch_shape)
+
+    def rsample(
+        self,
+        sample_shape: Any = torch.Size(),  # noqa: B008  as in torch
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Normalised standard normal vectors [*sample_shape, ..., D]."""
+        like, shape = self._zero, self._extended_shape(torch.Size(sample_shape))
+        z = torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
+        return nn.functional.normalize(z, dim=-1, eps=torch.finfo(like.dtype).tiny)
+
+    sample = rsample
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> HypersphericalUniform:
+        """The same for another batch."""
+        like = self._zero
+        return HypersphericalUniform(self.dimension, batch_shape, like.dtype, like.device)
+
+
+class PowerSpherical(LocationConcentration):
+    """Power spherical with mean direction ``loc`` and concentration k; uniform at k = 0.
+
+    Parameters
+    ----------
+    loc : Tensor [..., D] of unit length
+    concentration : Tensor [...] in [0, inf)
+        k, broadcast with loc's batch. Near the von Mises-Fisher of the same k for k << D only.
+    validate_args : bool, optional
+
+    Raises
+    ------
+    InputError, DtypeError, ValueError as ``VonMisesFisher``.
+
+    Examples
+    --------
+    >>> p = PowerSpherical(torch.tensor([1.0, 0.0, 0.0]), 2.0)
+    >>> p.mean, p.log_prob(torch.tensor([1.0, 0.0, 0.0])).exp()  # 3 / (4 pi)
+    (tensor([0.5000, 0.0000, 0.0000]), tensor(0.2387))
+    """
+
+    @property
+    def mean(self) -> Tensor:
+        """``k / (D - 1 + k) mu`` [..., D]."""
+        resultant = self.concentration / (self.dimension - 1 + self.concentration)
+        return resultant[..., None] * self.loc
+
+    @property
+    def mode(self) -> Tensor:
+        """mu [..., D]."""
+        return self.loc
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """[...] for unit vectors [..., D], by surface measure."""
+        if self._validate_args:
+            self._validate_sample(value)
+        chord = squared_chord(value, self.loc)
+        return self._log_peak().to(chord.dtype) + torch.special.xlog1py(
+            self.concentration, -chord.clamp_max(4) / 4
+        )
+
+    def entropy(self) -> Tensor:
+        """``-log peak - k (psi(a) - psi(a + b))`` [...]."""
+        a, b = self._gammas()
+        k = self.concentration.double()
+        spread = k * (torch.digamma(a + b) - torch.digamma(a))
+        return (spread - self._log_peak()).to(self.loc.dtype)
+
+    def _gammas(self) -> tuple[Tensor, Tensor]:
+        """a and b [...] in float64."""
+        b = torch.full_like(self.concentration, (self.dimension - 1) / 2, dtype=torch.float64)
+        return b + self.concentration, b
+
+    def _log_peak(self) -> Tensor:
+        """``log N + k log 2``, at the mode, in float64."""
+        a, b = self._gammas()
+        flat = b * math.log(math.pi) + 2 * b * math.log(2)
+        return torch.lgamma(a + b) - torch.lgamma(a) - flat
+
+    def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        a, b = (x.expand(*sample_shape, *self.batch_shape) for x in self._gammas())
+        x = torch._standard_gamma(a, generator=generator)
+        y = torch._standard_gamma(b.contiguous(), generator=generator)
+        angle = Angle((x - y) / (x + y), 2 * x.sqrt() * y.sqrt() / (x + y))
+        return at_angle(self.loc, Angle(*(v.to(self.loc.dtype) for v in angle)), generator)
+
+
+def kl_vmf_vmf(p: VonMisesFisher, q: VonMisesFisher) -> Tensor:
+    """``-H(p) - E_p log q`` with ``E_p |x - mu_q|^2 / 2 = (1 - A) + A |mu_p - mu_q|^2 / 2``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> p = VonMisesFisher(torch.tensor([1.0, 0.0]), 3.0)
+    >>> bool(kl_vmf_vmf(p, p).abs() < 1e-6)
+    True
+    """
+    a, k = p.resultant.double(), q.concentration.double()
+    apart = (1 - a) + a * squared_chord(p.loc.double(), q.loc.double()) / 2
+    cross = k * apart - log_vmf_peak(k, q.dimension)
+    return (cross - p.entropy()).to(p.loc.dtype)
+
+
+def kl_uniform(p: VonMisesFisher | PowerSpherical, q: HypersphericalUniform) -> Tensor:
+    """0 at concentration 0.
+
+    Examples
+    --------
+    >>> import torch
+    >>> p = VonMisesFisher(torch.tensor([1.0, 0.0]), 3.0)
+    >>> kl_uniform(p, HypersphericalUniform(2))
+    tensor(0.8446)
+    """
+    return log_sphere_area(q.dimension) - p.entropy()
+
+
+register_kl(VonMisesFisher, VonMisesFisher)(kl_vmf_vmf)
+register_kl(VonMisesFisher, HypersphericalUniform)(kl_uniform)
+register_kl(PowerSpherical, HypersphericalUniform)(kl_uniform)

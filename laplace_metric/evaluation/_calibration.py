@@ -1,0 +1,264 @@
+"""Expected calibration error: does a confidence of 80 % mean right in 80 % of the cases?
+
+Retrieval calibration: confidence from the agreement of nearest neighbours over samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from laplace_metric._utils.validation import (
+    ArrayLike,
+    as_labels,
+    as_points,
+    as_rates,
+    as_tensor,
+    as_vector,
+    require_count,
+)
+from laplace_metric.errors import InputError
+from laplace_metric.evaluation._sparsification import average_ties
+from laplace_metric.evaluation.neighbours import excluded_rows, nearest_index
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Calibration errors and the reliability curve that they summarise.
+
+    Attributes
+    ----------
+    ece : float
+        Expected calibration error over equally wide bins, in [0, 1].
+    adaptive_ece : float
+        The same over bins of equally many queries.
+    edges : Tensor [B + 1]
+        Of the equally wide bins: ``[e_b, e_{b+1})``, the last one closed.
+    bin_confidence, bin_accuracy : Tensor [B]
+        Means in each bin; NaN where it is empty.
+    bin_count : Tensor [B]
+        Queries in each bin, int64.
+    """
+
+    ece: float
+    adaptive_ece: float
+    edges: Tensor
+    bin_confidence: Tensor
+    bin_accuracy: Tensor
+    bin_count: Tensor
+
+
+def expected_calibration_error(
+    confidence: ArrayLike, correct: ArrayLike, bins: int = 10
+) -> Reliability:
+    """Gap between confidence and accuracy, averaged over the queries of each bin.
+
+    ``ECE = sum_b n_b / N |acc_b - conf_b|`` (Naeini et al. 2015; Guo et al. 2017). The adaptive
+    error (Nixon et al. 2019) has bins of equal size along the sorted confidences, sizes differing
+    by one at most; queries of the same confidence share their mean accuracy, so that the order of
+    the rows does not matter.
+
+    Parameters
+    ----------
+    confidence : [N]
+        In [0, 1]. Confidence 1 belongs to the last bin.
+    correct : [N]
+        Whether the prediction is right: booleans, 0 and 1, or rates in [0, 1].
+    bins : int
+
+    Returns
+    -------
+    Reliability
+
+    Raises
+    ------
+    InputError, NonFiniteError
+        Mismatched lengths, values outside of [0, 1], NaN or infinite values.
+
+    Examples
+    --------
+    >>> result = expected_calibration_error([0.95, 1.0, 0.35, 0.35], [1, 1, 1, 0])
+    >>> round(result.ece, 4), result.bin_count.tolist()
+    (0.0875, [0, 0, 0, 2, 0, 0, 0, 0, 0, 2])
+    """
+    bins = require_count("bins", bins)
+    own = as_vector("confidence", confidence)
+    if bool((own < 0).any()) or bool((own > 1).any()):
+        given = f"[{float(own.min()):g}, {float(own.max()):g}]"
+        raise InputError(f"confidence lies in {given}. Give values in [0, 1].")
+    values = as_rates("correct", correct, own, "confidence")
+    edges = torch.arange(bins + 1, dtype=torch.float64, device=own.device) / bins
+    bin_of = torch.bucketize(own.contiguous(), edges[1:-1].to(own.dtype), right=True)
+    count, conf, acc, ece = _binned(bin_of, own.double(), values, bins)
+    adaptive = _adaptive_error(own.double(), values, bins)
+    return Reliability(ece, adaptive, edges, conf, acc, count)
+
+
+def _binned(
+    bin_of: Tensor, confidence: Tensor, correct: Tensor, bins: int
+) -> tuple[Tensor, Tensor, Tensor, float]:
+    """Count, mean confidence and mean accuracy of each bin [B], and their weighted gap."""
+    count = torch.bincount(bin_of, minlength=bins)
+    conf = torch.zeros(bins, dtype=torch.float64, device=count.device)
+    acc = conf.index_add(0, bin_of, correct) / count
+    conf = conf.index_add(0, bin_of, confidence) / count
+    gap = (count * (acc - conf).abs().nan_to_num()).sum() / len(bin_of)
+    return count, conf, acc, float(gap)
+
+
+def _adaptive_error(confidence: Tensor, correct: Tensor, bins: int) -> float:
+    """ECE over bins of equal mass; the first ``N mod bins`` hold one more, as in array_split."""
+    size, larger = divmod(len(confidence), bins)
+    sizes = torch.full((bins,), size, device=confidence.device)
+    sizes[:larger] += 1
+    bin_of = torch.arange(bins, device=confidence.device).repeat_interleave(sizes)
+    order = confidence.argsort()
+    shared = average_ties(confidence, correct)
+    return _binned(bin_of, confidence[order], shared[order], bins)[3]
+
+
+@dataclass(frozen=True)
+class Calibration(Reliability):
+    """Calibration of sampled retrieval: a `Reliability`, and what each query was answered.
+
+    Attributes
+    ----------
+    prediction : Tensor [Q]
+        The label most often nearest; among equally frequent ones the smallest.
+    confidence : Tensor [Q]
+        Share of the samples that voted for it, float64.
+    correct : Tensor [Q]
+        Whether it is the query's label, bool.
+    n_queries, n_unanswerable : int
+        Queries, and those among them whose label the gallery lacks. These are kept: they are
+        always wrong, and an honest confidence in them is low.
+    """
+
+    prediction: Tensor
+    confidence: Tensor
+    correct: Tensor
+    n_queries: int
+    n_unanswerable: int
+
+
+def retrieval_calibration(
+    samples: ArrayLike,
+    labels: ArrayLike,
+    *,
+    gallery: ArrayLike | None = None,
+    gallery_labels: ArrayLike | None = None,
+    exclude: ArrayLike | None = None,
+    bins: int = 10,
+) -> Calibration:
+    """Calibration error of the vote of nearest neighbours over sampled embeddings.
+
+    For each draw s the nearest gallery item votes with its label; the prediction of a query is
+    the mode of its S votes, its confidence the share of the mode.
+
+    Parameters
+    ----------
+    samples : [S, Q, Z]
+        S draws of each query's embedding.
+    labels : [Q]
+        Integer labels of the queries.
+    gallery : [S, G, Z] or [G, Z], optional
+        [S, G, Z]: joint draws, the s-th of the queries against the s-th of the gallery, as when
+        one draw of the weights embeds both. [G, Z]: query-only draws against a fixed gallery,
+        such as the mean embeddings. None: joint draws among the queries, each without itself.
+    gallery_labels : [G], with ``gallery``
+    exclude : [Q], with ``gallery``
+        Gallery row that each query leaves out; ``arange(Q)`` where the gallery is the queries.
+    bins : int
+        Of the reliability curve.
+
+    Returns
+    -------
+    Calibration
+
+    Raises
+    ------
+    InputError, LabelError, NonFiniteError
+        Naming the argument at fault.
+
+    Notes
+    -----
+    Nearest items whose squared distances agree to rounding of the samples' type may swap.
+
+    Examples
+    --------
+    >>> draws = [[[0.0], [3.0]], [[1.0], [1.2]], [[0.5], [2.5]]]
+    >>> result = retrieval_calibration(draws, [0, 1], gallery=[[0.0], [2.0]], gallery_labels=[0, 1])
+    >>> result.prediction.tolist(), result.confidence.tolist()
+    ([0, 1], [1.0, 1.0])
+    """
+    draws = as_points("samples", samples, "[S, Q, Z]")
+    own = as_labels("labels", labels, draws, "samples")
+    others, voters, excluded = _gallery(draws, own, gallery, gallery_labels, exclude)
+    votes = torch.stack(
+        [voters[nearest_index(q, g, excluded)] for q, g in zip(draws, others, strict=True)]
+    )
+    prediction, confidence = majority(votes)
+    correct = prediction == own
+    missing = int((~torch.isin(own, voters)).sum()) if gallery is not None else _lone(own)
+    curve = expected_calibration_error(confidence, correct, bins)
+    return Calibration(
+        **vars(curve),
+        prediction=prediction,
+        confidence=confidence,
+        correct=correct,
+        n_queries=len(own),
+        n_unanswerable=missing,
+    )
+
+
+def majority(votes: Tensor) -> tuple[Tensor, Tensor]:
+    """Mode [Q] of votes [S, Q] over the samples, the smallest among equals, and its share [Q].
+
+    Sorted votes form runs; the first longest run is the smallest of the most frequent labels.
+    """
+    ordered = votes.sort(dim=0).values
+    places = torch.arange(len(votes), device=votes.device)[:, None].expand_as(votes)
+    starts = torch.ones_like(votes, dtype=torch.bool)
+    starts[1:] = ordered[1:] != ordered[:-1]
+    run_start = torch.where(starts, places, 0).cummax(0).values
+    longest = (places - run_start + 1).max(0).values
+    end = (places - run_start + 1 == longest).int().argmax(0)
+    return ordered.gather(0, end[None])[0], longest.double() / len(votes)
+
+
+def _gallery(
+    draws: Tensor,
+    labels: Tensor,
+    gallery: ArrayLike | None,
+    gallery_labels: ArrayLike | None,
+    exclude: ArrayLike | None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Gallery [S, G, Z] (expanded when fixed), its labels [G] and the excluded rows [Q]."""
+    if gallery is None:
+        if gallery_labels is not None or exclude is not None:
+            raise InputError(
+                "gallery_labels or exclude was given without gallery. Give gallery too."
+            )
+        if draws.shape[1] < 2:
+            raise InputError("samples has a single query, which has no neighbour. Give a gallery.")
+        return draws, labels, torch.arange(draws.shape[1], device=draws.device)
+    joint = as_tensor("gallery", gallery).ndim == 3
+    items = as_points("gallery", gallery, "[S, G, Z]" if joint else "[G, Z]").to(draws)
+    voters = as_labels("gallery_labels", gallery_labels, items, "gallery")
+    if items.shape[-1] != draws.shape[2] or (joint and len(items) != len(draws)):
+        raise InputError(
+            f"gallery has shape {tuple(items.shape)} but samples {tuple(draws.shape)}. "
+            "Give [G, Z], or [S, G, Z] with as many draws."
+        )
+    excluded = excluded_rows(exclude, draws.shape[1], items)
+    if excluded is not None and items.shape[-2] < 2:
+        raise InputError("exclude leaves nothing of a gallery of one item.")
+    fixed = items if joint else items.expand(len(draws), *items.shape)
+    return fixed, voters, excluded
+
+
+def _lone(labels: Tensor) -> int:
+    """Queries that are the only one of their label."""
+    return int((torch.unique(labels, return_counts=True)[1] == 1).sum())

@@ -1,0 +1,202 @@
+"""How sure a reported number is: bootstrap intervals, and the spread over seeds."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from laplace_metric._utils.validation import ArrayLike, as_scores, require_count, require_share
+from laplace_metric.errors import InputError, UndefinedMetricWarning
+
+
+@dataclass(frozen=True)
+class BootstrapInterval:
+    """A metric with its percentile interval.
+
+    Attributes
+    ----------
+    estimate : float
+        The metric of the data themselves.
+    low, high : float
+        Ends of the interval; NaN (with a warning) when no resample defines the metric.
+    level : float
+        Its coverage, such as 0.95.
+    n, n_undefined : int
+        Resamples drawn, and those left out because the metric was NaN on them.
+    """
+
+    estimate: float
+    low: float
+    high: float
+    level: float
+    n: int
+    n_undefined: int
+
+
+@dataclass(frozen=True)
+class SeedSummary:
+    """Mean over seeds and its standard error (NaN for a single seed); n seeds."""
+
+    mean: float
+    standard_error: float
+    n: int
+
+
+def bootstrap_interval(
+    metric: Callable[..., float],
+    *arrays: ArrayLike,
+    n: int = 1000,
+    level: float = 0.95,
+    paired: bool = True,
+    generator: torch.Generator | None = None,
+) -> BootstrapInterval:
+    """Percentile bootstrap interval (Efron & Tibshirani 1993, ch. 13) of a metric.
+
+    Parameters
+    ----------
+    metric : callable
+        Takes the arrays, resampled along their first axis, in their own type; returns a float.
+    arrays : [N, ...] each
+        Tensors stay tensors, anything else becomes a numpy array.
+    n : int
+        Resamples.
+    level : float
+        Coverage, between 0 and 1.
+    paired : bool
+        True draws the same rows of every array (an uncertainty and whether its query is right).
+        False draws each array on its own, keeping its size (scores in and out of distribution).
+    generator : torch.Generator, optional
+        None draws from a fresh one with a fixed seed: the same data give the same interval.
+
+    Returns
+    -------
+    BootstrapInterval
+
+    Raises
+    ------
+    InputError
+        No array, empty arrays, or lengths that differ although paired.
+
+    Examples
+    --------
+    >>> interval = bootstrap_interval(lambda x: x.mean(), [0.0, 1.0, 1.0, 1.0], n=200)
+    >>> interval.estimate, interval.low >= 0.0, interval.high
+    (0.75, True, 1.0)
+    """
+    count, share = require_count("n", n), require_share("level", level)
+    drawn = bootstrap_replicates(
+        metric, *arrays, n=count, paired=paired, generator=generator
+    ).numpy()
+    defined = drawn[~np.isnan(drawn)]
+    low, high = _ends(defined, share)
+    data = [_rows(f"arrays[{i}]", array) for i, array in enumerate(arrays)]
+    return BootstrapInterval(float(metric(*data)), low, high, share, count, count - len(defined))
+
+
+def bootstrap_replicates(
+    metric: Callable[..., float],
+    *arrays: ArrayLike,
+    n: int = 1000,
+    paired: bool = True,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """The metric [n] of each resample, float64; NaN where it is undefined.
+
+    Arguments and errors as for `bootstrap_interval`, which is their percentiles. Arrays of equal
+    lengths are resampled alike whenever the generator starts alike (without one, always): the
+    replicates of two methods on the same queries can be subtracted one by one.
+
+    Examples
+    --------
+    >>> bootstrap_replicates(lambda x: x.mean(), [0.0, 1.0, 1.0, 1.0], n=3).shape
+    torch.Size([3])
+    """
+    count = require_count("n", n)
+    data = [_rows(f"arrays[{i}]", array) for i, array in enumerate(arrays)]
+    _require_resampling(data, paired)
+    source = torch.Generator() if generator is None else generator
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndefinedMetricWarning)
+        drawn = [float(metric(*_resample(data, paired, source))) for _ in range(count)]
+    return torch.tensor(drawn, dtype=torch.float64)
+
+
+def mean_and_standard_error(values: ArrayLike) -> SeedSummary:
+    """Mean over seeds and its standard error, ``std(values, ddof=1) / sqrt(n)``.
+
+    Parameters
+    ----------
+    values : [n]
+        The metric of each seed.
+
+    Returns
+    -------
+    SeedSummary
+        A single seed has no spread: its standard error is NaN, with a warning.
+
+    Raises
+    ------
+    InputError, NonFiniteError
+        Empty, not 1-D, or NaN/infinite values.
+
+    Examples
+    --------
+    >>> summary = mean_and_standard_error([0.8, 0.9, 1.0])
+    >>> round(summary.mean, 3), round(summary.standard_error, 4), summary.n
+    (0.9, 0.0577, 3)
+    """
+    scores = as_scores("values", values)
+    if len(scores) == 1:
+        message = "one seed has no spread: the standard error is NaN. Run more seeds."
+        warnings.warn(message, UndefinedMetricWarning, stacklevel=2)
+        return SeedSummary(float(scores[0]), math.nan, 1)
+    error = scores.std() / len(scores) ** 0.5
+    return SeedSummary(float(scores.mean()), float(error), len(scores))
+
+
+def _rows(name: str, array: ArrayLike) -> Any:
+    rows: Any = array if isinstance(array, Tensor) else np.asarray(array)
+    if rows.ndim == 0 or rows.shape[0] == 0:
+        raise InputError(f"{name} is empty, shape {tuple(rows.shape)}. Give at least one row.")
+    return rows
+
+
+def _require_resampling(data: Sequence[Any], paired: bool) -> None:
+    if not data:
+        raise InputError("arrays is empty. Give the metric's arrays after the metric.")
+    lengths = [len(rows) for rows in data]
+    if paired and len(set(lengths)) > 1:
+        raise InputError(
+            f"arrays have lengths {lengths}. Give equal lengths, or paired=False for samples "
+            "that are independent."
+        )
+
+
+def _resample(data: Sequence[Any], paired: bool, generator: torch.Generator) -> list[Any]:
+    """Each array's rows drawn with replacement."""
+    chosen = _draw(len(data[0]), generator)
+    return [_take(rows, chosen if paired else _draw(len(rows), generator)) for rows in data]
+
+
+def _draw(size: int, generator: torch.Generator) -> Tensor:
+    return torch.randint(size, (size,), generator=generator, device=generator.device)
+
+
+def _take(rows: Any, chosen: Tensor) -> Any:
+    return rows[chosen.to(rows.device)] if isinstance(rows, Tensor) else rows[chosen.cpu().numpy()]
+
+
+def _ends(defined: Any, level: float) -> tuple[float, float]:
+    if len(defined) == 0:
+        message = "the metric is NaN on every resample: the interval is NaN."
+        warnings.warn(message, UndefinedMetricWarning, stacklevel=3)
+        return math.nan, math.nan
+    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)

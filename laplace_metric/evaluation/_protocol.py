@@ -1,0 +1,271 @@
+"""One protocol for every uncertainty method: the same queries, strange inputs and metrics.
+
+Queries search among themselves, each without itself. Batches are streamed; what stays in memory
+are the mean embeddings, one uncertainty an input, and the draws [S, Q, Z] of the calibration.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from laplace_metric._utils.validation import check_count
+from laplace_metric.embedding import Draw, ProbabilisticEmbedder
+from laplace_metric.errors import InputError
+from laplace_metric.evaluation._calibration import Calibration, retrieval_calibration
+from laplace_metric.evaluation._intervals import BootstrapInterval, bootstrap_interval
+from laplace_metric.evaluation._ranking import RocCurve, auprc, fpr_at_tpr, r_auroc, roc_curve
+from laplace_metric.evaluation._retrieval import RetrievalScore, map_at_k, recall_at_k
+from laplace_metric.evaluation._sparsification import Sparsification, sparsification
+from laplace_metric.evaluation.neighbours import Neighbours, nearest_neighbours
+from laplace_metric.models import device_of, labelled_batches
+
+DEPTH = 5
+"""Neighbours kept for each query, and the k of mAP@k."""
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Mean embeddings [N, Z], uncertainties [N] and labels [N] of a loader."""
+
+    mean: Tensor
+    uncertainty: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class Detection:
+    """How well the uncertainty sets one strange set apart from the queries.
+
+    Attributes
+    ----------
+    uncertainty : Tensor [M]
+        Of the strange inputs.
+    auroc : BootstrapInterval
+        With its 95 % interval, resampling queries and strange inputs.
+    auprc, fpr95 : float
+        Average precision; share of queries flagged when 95 % of the strange inputs are.
+    roc : RocCurve
+    """
+
+    uncertainty: Tensor
+    auroc: BootstrapInterval
+    auprc: float
+    fpr95: float
+    roc: RocCurve
+
+    def numbers(self) -> dict[str, float | int]:
+        """The numbers alone, for JSON."""
+        return {
+            "auroc": self.auroc.estimate,
+            "auroc_low": self.auroc.low,
+            "auroc_high": self.auroc.high,
+            "auprc": self.auprc,
+            "fpr95": self.fpr95,
+            "n_out": len(self.uncertainty),
+        }
+
+
+@dataclass(frozen=True)
+class MethodResult:
+    """Everything measured about one method on one set of queries.
+
+    Attributes
+    ----------
+    queries : Embedded
+    neighbours : Neighbours [Q, k]
+        The nearest other queries (k = 5 where there are as many).
+    recall, mean_ap : RetrievalScore
+        recall@1 and mAP@5.
+    sparsification : Sparsification
+        Of recall@1 over the counted queries (those with another image of their class).
+    calibration : Calibration
+        Of the votes of S joint draws.
+    r_auroc : float
+        NaN where every query is right, or every one wrong.
+    out : dict of Detection
+        One for each strange set.
+    n_draws : int
+    seconds : float
+        Wall time of embedding the queries (mean and uncertainty, without the joint draws).
+    """
+
+    queries: Embedded
+    neighbours: Neighbours
+    recall: RetrievalScore
+    mean_ap: RetrievalScore
+    sparsification: Sparsification
+    calibration: Calibration
+    r_auroc: float
+    out: dict[str, Detection]
+    n_draws: int
+    seconds: float
+
+    def numbers(self) -> dict[str, Any]:
+        """The numbers alone, for JSON; NaN where a metric is undefined."""
+        return {
+            "recall@1": self.recall.value,
+            "map@5": self.mean_ap.value,
+            "ausc": self.sparsification.ausc,
+            "ausc_random": self.sparsification.ausc_random,
+            "ausc_oracle": self.sparsification.ausc_oracle,
+            "ause": self.sparsification.ause,
+            "retrieval_ece": self.calibration.ece,
+            "retrieval_adaptive_ece": self.calibration.adaptive_ece,
+            "vote_accuracy": float(self.calibration.correct.double().mean()),
+            "r_auroc": self.r_auroc,
+            "n_queries": self.recall.n_queries,
+            "n_excluded": self.recall.n_excluded,
+            "n_draws": self.n_draws,
+            "seconds": self.seconds,
+            "out": {name: detection.numbers() for name, detection in self.out.items()},
+        }
+
+
+def evaluate_method(
+    method: ProbabilisticEmbedder,
+    queries: Iterable[Any],
+    out: Mapping[str, Iterable[Any]],
+    *,
+    n_draws: int = 100,
+    generator: torch.Generator | None = None,
+    n_bootstrap: int = 1000,
+    progress: bool = False,
+) -> MethodResult:
+    """Measure a fitted method: retrieval, calibration, sparsification, strange inputs.
+
+    Parameters
+    ----------
+    method : ProbabilisticEmbedder
+        Fitted.
+    queries : loader of (inputs, labels)
+        Run through once; each query searches among the others.
+    out : mapping of name to loader of (inputs, labels)
+        Out-of-distribution sets; their labels are not used.
+    n_draws : int
+        Joint draws S: one ``method.draw(S)`` serves all batches, so that draw s embeds every
+        query with the same sampled model. Memory: S * Q * Z numbers.
+    generator : torch.Generator, optional
+        Makes the draws reproducible.
+    n_bootstrap : int
+        Resamples of each AUROC; the same ones for every method on the same sets.
+    progress : bool
+        Show a bar for each loader.
+
+    Returns
+    -------
+    MethodResult
+
+    Raises
+    ------
+    InputError
+        If a count is below 1 or there are fewer than two queries.
+    EmptyLoaderError, LabelError, NonFiniteError
+        From reading the loaders and from the metrics.
+
+    Examples
+    --------
+    >>> from laplace_metric import LaplaceEmbedder
+    >>> x, y = torch.randn(12, 4), torch.arange(12) % 3
+    >>> method = LaplaceEmbedder(torch.nn.Linear(4, 2)).fit([(x, y)], progress=False)
+    >>> result = evaluate_method(method, [(x, y)], {"far": [(x + 9, y)]}, n_bootstrap=20)
+    >>> result.queries.mean.shape, sorted(result.out)
+    (torch.Size([12, 2]), ['far'])
+    """
+    check_count("n_draws", n_draws)
+    check_count("n_bootstrap", n_bootstrap)
+    draw = method.draw(n_draws, generator)
+    known, samples, seconds = _embed(method, queries, draw, progress)
+    if len(known.labels) < 2:
+        raise InputError("queries holds a single input, which has no neighbour. Give more.")
+    detections = {
+        name: _detect(known, _embed(method, loader, None, progress)[0], n_bootstrap)
+        for name, loader in out.items()
+    }
+    return _result(known, samples, detections, seconds)
+
+
+def _result(
+    known: Embedded, samples: Tensor, out: dict[str, Detection], seconds: float
+) -> MethodResult:
+    depth = min(DEPTH, len(known.labels) - 1)
+    near = nearest_neighbours(known.mean, k=depth)
+    recall = recall_at_k(known.mean, known.labels, 1, neighbours=near)
+    unsure, right = known.uncertainty[recall.counted], recall.per_query[recall.counted]
+    return MethodResult(
+        queries=known,
+        neighbours=near,
+        recall=recall,
+        mean_ap=map_at_k(known.mean, known.labels, depth, neighbours=near),
+        sparsification=sparsification(unsure, right),
+        calibration=retrieval_calibration(samples, known.labels),
+        r_auroc=r_auroc(unsure, right),
+        out=out,
+        n_draws=len(samples),
+        seconds=seconds,
+    )
+
+
+def _embed(
+    method: ProbabilisticEmbedder, loader: Iterable[Any], draw: Draw | None, progress: bool
+) -> tuple[Embedded, Tensor, float]:
+    """Everything a loader yields, its joint draws [S, N, Z] if asked for, and the seconds."""
+    parts: list[tuple[Tensor, Tensor, Tensor]] = []
+    drawn: deque[Tensor] = deque()
+    seconds = 0.0
+    batches = labelled_batches(
+        loader, device_of(method.model), progress=progress, description="Evaluating"
+    )
+    for inputs, labels in batches:
+        start = time.perf_counter()
+        embedding = method(inputs)
+        parts.append((embedding.mean, embedding.uncertainty, labels))
+        seconds += time.perf_counter() - start
+        if draw is not None:
+            drawn.append(draw(inputs))
+    mean, uncertainty, labels = (torch.cat(column) for column in zip(*parts, strict=True))
+    return Embedded(mean, uncertainty, labels), _joined(drawn), seconds
+
+
+def _joined(parts: deque[Tensor]) -> Tensor:
+    """``torch.cat(parts, dim=1)``, letting go of each part as it is copied: half the memory."""
+    if not parts:
+        return torch.empty(0)
+    n, _, z = parts[0].shape
+    whole = parts[0].new_empty(n, sum(part.shape[1] for part in parts), z)
+    start = 0
+    while parts:
+        part = parts.popleft()
+        whole[:, start : start + part.shape[1]] = part
+        start += part.shape[1]
+    return whole
+
+
+def mann_whitney(known: Tensor, strange: Tensor) -> float:
+    """`evaluation.auroc` of checked scores as ``U / (N M)``: the many resamples need its speed.
+
+    ``U = sum_j #{i : known_i < strange_j} + #{i : known_i = strange_j} / 2`` (Mann & Whitney 1947)
+    """
+    ordered = known.sort().values
+    below = torch.searchsorted(ordered, strange, right=False)
+    not_above = torch.searchsorted(ordered, strange, right=True)
+    return float((below + not_above).double().mean()) / (2 * len(ordered))
+
+
+def _detect(known: Embedded, strange: Embedded, n_bootstrap: int) -> Detection:
+    inside, outside = known.uncertainty, strange.uncertainty
+    return Detection(
+        uncertainty=outside,
+        auroc=bootstrap_interval(
+            mann_whitney, inside.double(), outside.double(), n=n_bootstrap, paired=False
+        ),
+        auprc=auprc(inside, outside),
+        fpr95=fpr_at_tpr(inside, outside),
+        roc=roc_curve(inside, outside),
+    )

@@ -1,0 +1,252 @@
+"""Retrieval quality: recall@k, mAP@k and MAP@R, one definition each."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from laplace_metric._utils.validation import ArrayLike, as_labels, require_count
+from laplace_metric.errors import InputError, UndefinedMetricWarning
+from laplace_metric.evaluation.neighbours import Neighbours, nearest_neighbours, search_problem
+
+
+@dataclass(frozen=True)
+class RetrievalScore:
+    """A retrieval metric and what it is the mean of.
+
+    Attributes
+    ----------
+    value : float
+        Mean over the counted queries, in [0, 1]; NaN (with a warning) when none is counted.
+    per_query : Tensor [Q]
+        float64; NaN for the excluded queries, those without a relevant item in the gallery.
+    n_queries, n_excluded : int
+        Queries counted and queries excluded.
+    """
+
+    value: float
+    per_query: Tensor
+    n_queries: int
+    n_excluded: int
+
+    @property
+    def counted(self) -> Tensor:
+        """Which queries are counted, bool [Q]: the mask that keeps other scores aligned."""
+        return ~self.per_query.isnan()
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What the metrics see: relevance of the neighbours [Q, k] and relevant items [Q]."""
+
+    hits: Tensor
+    n_relevant: Tensor
+
+
+def recall_at_k(
+    query: ArrayLike,
+    labels: ArrayLike,
+    k: int = 1,
+    *,
+    gallery: ArrayLike | None = None,
+    gallery_labels: ArrayLike | None = None,
+    exclude: ArrayLike | None = None,
+    neighbours: Neighbours | None = None,
+) -> RetrievalScore:
+    """Share of the queries that have their own label among their k nearest.
+
+    Parameters
+    ----------
+    query : [Q, Z]
+        Embeddings.
+    labels : [Q]
+        Integer labels.
+    k : int
+    gallery, gallery_labels : [G, Z], [G], optional
+        None searches among the queries, each without itself (by index).
+    exclude : [Q], optional
+        Gallery row that each query leaves out, when the gallery holds the queries too.
+    neighbours : Neighbours, optional
+        A search already made on the same data with at least k neighbours.
+
+    Returns
+    -------
+    RetrievalScore
+        Queries whose label the gallery lacks are excluded and counted.
+
+    Raises
+    ------
+    InputError, LabelError, NonFiniteError
+        Naming the argument at fault.
+
+    Examples
+    --------
+    >>> score = recall_at_k([[0.0], [1.0], [5.0], [9.0]], [0, 0, 1, 2])
+    >>> score.value, score.n_queries, score.n_excluded
+    (1.0, 2, 2)
+    """
+    k = require_count("k", k)
+    return _recall(_rank(query, labels, gallery, gallery_labels, exclude, neighbours, k), k)
+
+
+def map_at_k(
+    query: ArrayLike,
+    labels: ArrayLike,
+    k: int = 5,
+    *,
+    gallery: ArrayLike | None = None,
+    gallery_labels: ArrayLike | None = None,
+    exclude: ArrayLike | None = None,
+    neighbours: Neighbours | None = None,
+) -> RetrievalScore:
+    """Mean average precision of the first k: rewards relevant items that come early.
+
+    ``AP@k = sum_{i<=k} P@i rel_i / min(#relevant, k)``, averaged over the queries. Parameters,
+    exclusion and errors are those of `recall_at_k`.
+
+    Examples
+    --------
+    >>> map_at_k([[0.0], [1.0], [1.5], [4.0]], [0, 1, 0, 1], k=3).per_query.tolist()
+    [0.5, 0.3333333333333333, 0.5, 0.5]
+    """
+    k = require_count("k", k)
+    return _map(_rank(query, labels, gallery, gallery_labels, exclude, neighbours, k), k)
+
+
+def map_at_r(
+    query: ArrayLike,
+    labels: ArrayLike,
+    *,
+    gallery: ArrayLike | None = None,
+    gallery_labels: ArrayLike | None = None,
+    exclude: ArrayLike | None = None,
+    neighbours: Neighbours | None = None,
+) -> RetrievalScore:
+    """MAP@R: average precision of the first R, where R is the query's number of relevant items.
+
+    ``MAP@R = 1/R sum_{i<=R} P@i rel_i`` (Musgrave, Belongie & Lim 2020, "A Metric Learning
+    Reality Check", eq. 1-2), averaged over the queries. Parameters, exclusion and errors are
+    those of `recall_at_k`; ``neighbours`` must reach the largest R.
+
+    Examples
+    --------
+    >>> map_at_r([[0.0], [1.0], [1.5], [4.0]], [0, 1, 0, 1]).value
+    0.0
+    """
+    return _map_r(_rank(query, labels, gallery, gallery_labels, exclude, neighbours, None))
+
+
+def retrieval_report(
+    query: ArrayLike,
+    labels: ArrayLike,
+    *,
+    recall_ks: Sequence[int] = (1,),
+    map_ks: Sequence[int] = (5,),
+    with_map_at_r: bool = True,
+    gallery: ArrayLike | None = None,
+    gallery_labels: ArrayLike | None = None,
+    exclude: ArrayLike | None = None,
+) -> dict[str, RetrievalScore]:
+    """Several retrieval metrics from one neighbour search.
+
+    Returns
+    -------
+    dict
+        Keys "recall@k", "map@k" and "map@r", values as `recall_at_k` and its companions give.
+
+    Examples
+    --------
+    >>> report = retrieval_report([[0.0], [1.0], [5.0], [6.0]], [0, 0, 1, 1], map_ks=(2,))
+    >>> {name: score.value for name, score in report.items()}
+    {'recall@1': 1.0, 'map@2': 1.0, 'map@r': 1.0}
+    """
+    recalls = [require_count("recall_ks", k) for k in recall_ks]
+    maps = [require_count("map_ks", k) for k in map_ks]
+    least = max([*recalls, *maps, 1])
+    reach_r = None if with_map_at_r else least
+    ranking = _rank(query, labels, gallery, gallery_labels, exclude, None, reach_r, least)
+    report = {f"recall@{k}": _recall(ranking, k) for k in recalls}
+    report |= {f"map@{k}": _map(ranking, k) for k in maps}
+    if with_map_at_r:
+        report["map@r"] = _map_r(ranking)
+    return report
+
+
+def _rank(
+    query: ArrayLike,
+    labels: ArrayLike,
+    gallery: ArrayLike | None,
+    gallery_labels: ArrayLike | None,
+    exclude: ArrayLike | None,
+    neighbours: Neighbours | None,
+    k: int | None,
+    least: int = 1,
+) -> Ranking:
+    """Relevance of the k nearest; k None reaches the largest number of relevant items."""
+    points, items, excluded = search_problem(query, gallery, exclude)
+    own = as_labels("labels", labels, points, "query")
+    if gallery is None and gallery_labels is not None:
+        raise InputError("gallery_labels was given without gallery. Give both or neither.")
+    others = (
+        own if gallery is None else as_labels("gallery_labels", gallery_labels, items, "gallery")
+    )
+    n_relevant = _count_relevant(own, others, excluded)
+    reach = max(int(n_relevant.max()), least) if k is None else k
+    if neighbours is None:
+        loo = gallery is None
+        neighbours = nearest_neighbours(
+            points, None if loo else items, reach, exclude=None if loo else excluded
+        )
+    elif neighbours.indices.shape[0] != len(points) or neighbours.indices.shape[1] < reach:
+        raise InputError(
+            f"neighbours has shape {tuple(neighbours.indices.shape)}. "
+            f"Give [{len(points)}, {reach}] or more columns, searched on the same data."
+        )
+    nearest = neighbours.indices[:, :reach].to(others.device)
+    return Ranking(others[nearest] == own[:, None], n_relevant)
+
+
+def _count_relevant(labels: Tensor, gallery_labels: Tensor, exclude: Tensor | None) -> Tensor:
+    """Items [Q] of the gallery with the query's label, the excluded one not counted."""
+    classes, counts = torch.unique(gallery_labels, return_counts=True)
+    place = torch.searchsorted(classes, labels).clamp(max=classes.shape[0] - 1)
+    found = torch.where(classes[place] == labels, counts[place], 0)
+    if exclude is None:
+        return found
+    return found - (gallery_labels[exclude] == labels).to(found.dtype)
+
+
+def _recall(ranking: Ranking, k: int) -> RetrievalScore:
+    return _score(ranking.hits[:, :k].any(1).double(), ranking.n_relevant)
+
+
+def _map(ranking: Ranking, k: int) -> RetrievalScore:
+    gains = _gains(ranking.hits[:, :k])
+    return _score(gains.sum(1) / ranking.n_relevant.clamp(max=k), ranking.n_relevant)
+
+
+def _map_r(ranking: Ranking) -> RetrievalScore:
+    ranks = torch.arange(ranking.hits.shape[1], device=ranking.hits.device)
+    gains = _gains(ranking.hits).masked_fill(ranks >= ranking.n_relevant[:, None], 0.0)
+    return _score(gains.sum(1) / ranking.n_relevant, ranking.n_relevant)
+
+
+def _gains(hits: Tensor) -> Tensor:
+    """``P@i rel_i`` [Q, k]: the precision of the first i, at the relevant ones."""
+    ranks = torch.arange(1, hits.shape[1] + 1, dtype=torch.float64, device=hits.device)
+    return hits.cumsum(1) / ranks * hits
+
+
+def _score(per_query: Tensor, n_relevant: Tensor) -> RetrievalScore:
+    counted = n_relevant > 0
+    per_query = per_query.masked_fill(~counted, torch.nan)
+    n_queries = int(counted.sum())
+    if n_queries == 0:
+        message = "no query has a relevant item in the gallery: the retrieval metric is NaN."
+        warnings.warn(message, UndefinedMetricWarning, stacklevel=4)
+    value = float(per_query[counted].mean())
+    return RetrievalScore(value, per_query, n_queries, len(per_query) - n_queries)

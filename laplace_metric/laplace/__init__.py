@@ -1,0 +1,44 @@
+"""The Laplace posterior of a head: settings, fit, posterior, predictive, distances, files."""
+
+from laplace_metric.laplace._collect import features_of
+from laplace_metric.laplace._diagnosis import Diagnosis, Uncertainties, diagnose
+from laplace_metric.laplace._distances import (
+    SpectralPairs,
+    squared_distance,
+    squared_distance_in_basis,
+)
+from laplace_metric.laplace._fit import Fitted, fit_posterior, fitted_to, warn_if_degenerate
+from laplace_metric.laplace._pair_moments import Distance, Pairs
+from laplace_metric.laplace._posterior import Posterior
+from laplace_metric.laplace._predictive import covariance
+from laplace_metric.laplace._prior import by_marginal_likelihood
+from laplace_metric.laplace._settings import AUTO, FitOptions, Miner, Settings, resolved
+from laplace_metric.laplace._traces import Traces, traced, traces_of, variance_trace
+
+__all__ = [
+    "AUTO",
+    "Diagnosis",
+    "Distance",
+    "FitOptions",
+    "Fitted",
+    "Miner",
+    "Pairs",
+    "Posterior",
+    "Settings",
+    "SpectralPairs",
+    "Traces",
+    "Uncertainties",
+    "by_marginal_likelihood",
+    "covariance",
+    "diagnose",
+    "features_of",
+    "fit_posterior",
+    "fitted_to",
+    "resolved",
+    "squared_distance",
+    "squared_distance_in_basis",
+    "traced",
+    "traces_of",
+    "variance_trace",
+    "warn_if_degenerate",
+]

@@ -1,0 +1,173 @@
+"""Why an uncertainty is what it is: numbers of the posterior, and what they mean in words."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, field
+
+from scipy.stats import spearmanr
+from torch import Tensor
+
+from laplace_metric.errors import PriorAtEdgeWarning
+from laplace_metric.laplace import _prior as prior
+from laplace_metric.laplace._posterior import Posterior
+
+NEARLY_CONSTANT = 0.05
+PRIOR_DOMINATED = 0.01
+MOSTLY_NEGATIVE = 0.5
+
+
+@dataclass(frozen=True)
+class Uncertainties:
+    """How the uncertainty of some inputs varies.
+
+    Parameters
+    ----------
+    mean : float
+    variation : float >= 0
+        Standard deviation over mean; below 0.05 it is nearly constant.
+    length_correlation : float in [-1, 1]
+        Spearman correlation with ``1 / |z|^2``; near 1 the length of the raw embedding explains it.
+    """
+
+    mean: float
+    variation: float
+    length_correlation: float
+
+    @classmethod
+    def of(cls, uncertainty: Tensor, raw: Tensor) -> Uncertainties:
+        """From uncertainties [B] and raw embeddings [B, Z]."""
+        mean = float(uncertainty.mean())
+        spread = float(uncertainty.std(correction=0)) / mean if mean > 0 else 0.0
+        lengths = raw.double().square().sum(1).reciprocal()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a constant input has no correlation: NaN
+            rho = float(spearmanr(uncertainty.cpu(), lengths.cpu()).statistic)
+        return cls(mean, spread, rho)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Numbers of a posterior, and ``findings`` in words; ``print`` it.
+
+    Parameters
+    ----------
+    n_parameters : int
+    n_effective_parameters : float in [0, P]
+        ``sum n l / (n l + tau)``: directions that the data determine rather than the prior.
+    prior_dominated : float in [0, 1]
+        Share of directions with ``n l < tau``.
+    negative_fraction : float in [0, 1]
+        Share of the curvature that was negative before the positivity step.
+    largest, median : float
+        Of ``n l``, the data's precision in each eigendirection.
+    prior_precision, evidence_prior_precision : float
+        tau as it is, and where the log marginal likelihood is highest.
+    uncertainties : Uncertainties or None
+        Of the inputs that were given.
+    """
+
+    n_parameters: int
+    n_effective_parameters: float
+    prior_dominated: float
+    negative_fraction: float
+    largest: float
+    median: float
+    prior_precision: float
+    evidence_prior_precision: float
+    uncertainties: Uncertainties | None = None
+    findings: tuple[str, ...] = field(default=())
+
+    def __str__(self) -> str:
+        share = self.n_effective_parameters / self.n_parameters
+        lines = [
+            f"parameters              {self.n_parameters:,}",
+            f"determined by the data  {self.n_effective_parameters:,.1f} ({share:.1%})",
+            f"prior-dominated         {self.prior_dominated:.1%} of the directions",
+            f"curvature negative      {self.negative_fraction:.1%}",
+            f"data precision n*l      median {self.median:.3g}, largest {self.largest:.3g}",
+            f"prior precision         {self.prior_precision:.3g} "
+            f"(log marginal likelihood prefers {self.evidence_prior_precision:.3g})",
+        ]
+        if self.uncertainties is not None:
+            u = self.uncertainties
+            lines.append(f"uncertainty             mean {u.mean:.3g}, variation {u.variation:.1%}")
+            lines.append(f"  rank correlation with 1/|z|^2: {u.length_correlation:.2f}")
+        return "\n".join([*lines, *(f"- {finding}" for finding in self.findings)])
+
+
+def diagnose(
+    posterior: Posterior, *, vanishes: bool, uncertainties: Uncertainties | None = None
+) -> Diagnosis:
+    """Look at a posterior, and at the uncertainties of some inputs if there are any.
+
+    Parameters
+    ----------
+    vanishes : bool
+        Whether this curvature is zero for balanced classes (``Contrast.vanishes``).
+    """
+    gained = posterior.n_effective * posterior.curvature.eigenvalues
+    tau = posterior.prior_precision
+    numbers = Diagnosis(
+        n_parameters=len(gained),
+        n_effective_parameters=posterior.n_effective_parameters,
+        prior_dominated=float((gained < tau).double().mean()),
+        negative_fraction=posterior.curvature.negative_fraction,
+        largest=float(gained.max()),
+        median=float(gained.median()),
+        prior_precision=tau,
+        evidence_prior_precision=_evidence(posterior),
+        uncertainties=uncertainties,
+    )
+    return Diagnosis(**{**vars(numbers), "findings": tuple(_findings(numbers, vanishes))})
+
+
+def _evidence(posterior: Posterior) -> float:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PriorAtEdgeWarning)
+        return prior.by_marginal_likelihood(posterior)
+
+
+def _findings(d: Diagnosis, vanishes: bool) -> list[str]:
+    found = []
+    share = d.n_effective_parameters / d.n_parameters
+    if vanishes:
+        found.append(
+            "degenerate: hessian='fixed' with distance='euclidean' and no margin is zero for "
+            "balanced classes. Use distance='arccos', hessian='positives' or a finite margin."
+        )
+    if d.negative_fraction > MOSTLY_NEGATIVE:
+        found.append(
+            f"{d.negative_fraction:.0%} of the curvature was negative: pairs that repel outweigh "
+            "those that attract. Use hessian='positives' or distance='arccos'."
+        )
+    if share < PRIOR_DOMINATED:
+        found.append(
+            f"prior-dominated: the data determine {share:.2%} of the parameters, so the covariance "
+            "is nearly 1/prior_precision in every direction. Lower prior_precision, raise "
+            "n_effective, or call optimize_prior_precision()."
+        )
+    if abs(math.log10(d.evidence_prior_precision / d.prior_precision)) > 2:
+        found.append(
+            f"prior_precision={d.prior_precision:.3g} is far from where the log marginal "
+            f"likelihood is highest, {d.evidence_prior_precision:.3g}."
+        )
+    return found + _about_uncertainties(d.uncertainties) or ["nothing unusual."]
+
+
+def _about_uncertainties(u: Uncertainties | None) -> list[str]:
+    if u is None:
+        return []
+    found = []
+    if u.variation < NEARLY_CONSTANT:
+        found.append(
+            f"nearly constant: the uncertainty of these inputs varies by {u.variation:.1%} of its "
+            "mean, so it cannot rank them."
+        )
+    if u.length_correlation > 0.95:
+        found.append(
+            "the uncertainty ranks these inputs as 1/|z|^2 does: on the sphere the length of the "
+            "raw embedding explains it."
+        )
+    return found

@@ -1,0 +1,111 @@
+"""A fitted posterior as JSON and tensors, and back onto a model with the same head."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from laplace_metric._utils import files
+from laplace_metric.curvature.structures import (
+    Basis,
+    DenseBasis,
+    IdentityBasis,
+    KroneckerBasis,
+    KroneckerBlock,
+    SpectralCurvature,
+)
+from laplace_metric.errors import FileFormatError
+from laplace_metric.laplace._fit import Fitted
+from laplace_metric.laplace._posterior import Posterior
+from laplace_metric.laplace._settings import Settings
+from laplace_metric.models import Precomputed
+from laplace_metric.models.heads import APPEND, describe, described_head
+from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
+
+
+def save(folder: Path, settings: Settings, fitted: Fitted) -> None:
+    """Write everything but the model; the head is kept as a fingerprint of its weights."""
+    posterior = fitted.posterior
+    content = {
+        "settings": settings.to_json(),
+        "n_points": fitted.n_points,
+        "n_effective": posterior.n_effective,
+        "clipped_fraction": posterior.curvature.negative_fraction,
+        "head": describe(fitted.head, fitted.n_outputs),
+    }
+    tensors = {"eigenvalues": posterior.curvature.eigenvalues, **_basis_tensors(posterior)}
+    if posterior.curvature.standard_error is not None:
+        tensors["standard_error"] = posterior.curvature.standard_error
+    files.write(folder, content, tensors)
+
+
+def load(folder: Path, model: nn.Module) -> tuple[Settings, Fitted]:
+    """Read what ``save`` wrote and check that it belongs to the head of ``model``.
+
+    Raises
+    ------
+    FileFormatError
+        If the file or the head does not fit.
+    """
+    content, tensors = files.read(folder)
+    try:
+        settings = Settings.from_json(content["settings"])
+        _check_from_embeddings(content["head"]["name"], model)
+        head, n_outputs = described_head(content["head"], model), content["head"]["n_outputs"]
+        jacobian = jacobian_of(head.module, n_outputs, settings.backend)
+        curvature = _curvature(content, tensors, settings.structure, jacobian)
+        curvature = curvature.to(jacobian.parameters.device)
+        tau, n_effective = settings.prior_precision, content["n_effective"]
+        posterior = Posterior(jacobian.parameters, curvature, n_effective, tau)
+        how = settings.structure, settings.backend
+        return settings, Fitted(head, posterior, content["n_points"], n_outputs, *how)
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
+
+
+def _check_from_embeddings(name: str, model: nn.Module) -> None:
+    if isinstance(model, Precomputed) and name != APPEND:
+        raise FileFormatError("this posterior was not saved from embeddings: pass the model.")
+
+
+def _basis_tensors(posterior: Posterior) -> dict[str, Tensor]:
+    basis = posterior.curvature.basis
+    if isinstance(basis, DenseBasis):
+        return {"vectors": basis.vectors}
+    if isinstance(basis, KroneckerBasis):
+        sides = {"left": [b.left for b in basis.blocks], "right": [b.right for b in basis.blocks]}
+        return {f"{s}.{i}": t for s, matrices in sides.items() for i, t in enumerate(matrices)}
+    return {}
+
+
+def _basis(tensors: dict[str, Tensor], structure: str, jacobian: HeadJacobian) -> Basis:
+    if structure == "diag":
+        return IdentityBasis()
+    n_parameters = jacobian.n_parameters
+    if structure == "full":
+        _check_shape(tensors["vectors"], (n_parameters, n_parameters), "vectors")
+        return DenseBasis(tensors["vectors"])
+    blocks = []
+    for i, layout in enumerate(jacobian.layouts):
+        left, right = tensors[f"left.{i}"], tensors[f"right.{i}"]
+        _check_shape(left, (layout.n_outputs,) * 2, f"left.{i}")
+        _check_shape(right, (layout.n_columns,) * 2, f"right.{i}")
+        blocks.append(KroneckerBlock(left, right, layout))
+    return KroneckerBasis(tuple(blocks))
+
+
+def _check_shape(tensor: Tensor, shape: tuple[int, ...], name: str) -> None:
+    if tensor.shape != shape:
+        raise ValueError(f"{name} is {tuple(tensor.shape)}, not {shape}")
+
+
+def _curvature(
+    content: dict[str, Any], tensors: dict[str, Tensor], structure: str, jacobian: HeadJacobian
+) -> SpectralCurvature:
+    values = tensors["eigenvalues"]
+    _check_shape(values, (jacobian.n_parameters,), "eigenvalues")
+    basis = _basis(tensors, structure, jacobian)
+    error = tensors.get("standard_error")
+    return SpectralCurvature(basis, values, content["clipped_fraction"], error)

@@ -1,0 +1,142 @@
+"""Traces of a linear head, in blocks that stay in a CPU's cache.
+
+``C = Q_S diag(V x^2) Q_S^T`` for the input x seen in Q_A, V [Z, A] the posterior's variances. With
+the diagonal structure ``Q_S = Q_A = I``. With K = N D Z multiplications, of one product
+``[N, D] x [D, Z]``:
+
+    raw, diagonal        tr C = x^2 . s                 s the column sums of V      K / Z
+    raw, Kronecker       tr C = |L^T a|^2               L L^T = Q_A diag(s) Q_A^T   0.6 K D / Z
+    sphere, diagonal     z^T C z = z^2 . V x^2          two products                2 K
+    sphere, Kronecker    the same, with Q_S^T z and x = Q_A^T a                     (2 + D / Z) K
+
+L is triangular, so of its columns only the part below the diagonal is multiplied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from laplace_metric.curvature.structures import KroneckerBasis, KroneckerBlock
+from laplace_metric.laplace._posterior import Posterior
+from laplace_metric.models.features import block_rows
+from laplace_metric.models.jacobians import LinearJacobian
+
+CACHED_BYTES, OTHER_BYTES = 2**20, 2**26
+"""Size of a block of features: a core's own cache on the CPU, long enough to fill a GPU."""
+STRIP = 128
+"""Columns of L that are multiplied at once."""
+
+
+@dataclass(frozen=True)
+class Affine:
+    """``x -> x M + c`` [n, K], so that no column of ones is joined to x for a bias."""
+
+    matrix: Tensor
+    offset: Tensor | None
+
+    @classmethod
+    def of(cls, matrix: Tensor, n_features: int) -> Affine:
+        """From ``[M; c]`` [A, K], whose last row is there if A > n_features."""
+        offset = matrix[n_features].contiguous() if len(matrix) > n_features else None
+        return cls(matrix[:n_features].contiguous(), offset)
+
+    def into(self, x: Tensor, buffer: Tensor) -> Tensor:
+        """Written to the first n rows of ``buffer``."""
+        out = buffer[: len(x)]
+        if self.offset is None:
+            return torch.mm(x, self.matrix, out=out)
+        return torch.addmm(self.offset, x, self.matrix, out=out)
+
+
+class DiagonalTraces:
+    """``tr C`` and ``z^T C z`` of a block of at most ``rows`` features h [n, D].
+
+    Parameters
+    ----------
+    head : LinearJacobian
+    variances : Tensor [Z, A]
+        V, of the entries of [W, b].
+    """
+
+    def __init__(self, head: LinearJacobian, variances: Tensor) -> None:
+        layout = head.layout
+        budget = CACHED_BYTES if variances.device.type == "cpu" else OTHER_BYTES
+        self.rows = block_rows(layout.n_features, variances.element_size(), budget)
+        self.outputs = Affine.of(layout.fold(head.parameters).mT, layout.n_features)
+        self.variances = Affine.of(variances.mT, layout.n_features)
+        self.sums = Affine.of(variances.sum(0)[:, None], layout.n_features)
+        self._x = variances.new_empty(self.rows, layout.n_features)
+        self._z, self._v = variances.new_empty(2, self.rows, layout.n_outputs)
+
+    def trace(self, h: Tensor) -> Tensor:
+        """``tr C`` [n]."""
+        return self.sums.into(self.squared_inputs(h), self._v.view(-1, 1))[:, 0]
+
+    def forms(self, h: Tensor, z: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """``tr C``, ``z^T C z`` and ``z^T z`` [n]; of the head's own z if it is not given."""
+        v = self.variances.into(self.squared_inputs(h), self._v)
+        square = self.outputs.into(h, self._z) if z is None else self.seen(z)
+        torch.mul(square, square, out=self._z[: len(h)])
+        square = self._z[: len(h)]
+        return v.sum(1), v.mul(square).sum(1), square.sum(1)
+
+    def squared_inputs(self, h: Tensor) -> Tensor:
+        """x^2 [n, D]."""
+        return torch.mul(h, h, out=self._x[: len(h)])
+
+    def seen(self, z: Tensor) -> Tensor:
+        """Q_S^T z [n, Z]."""
+        return z
+
+
+class KroneckerTraces(DiagonalTraces):
+    """The same with inputs seen in Q_A and outputs in Q_S."""
+
+    def __init__(self, head: LinearJacobian, block: KroneckerBlock, variances: Tensor) -> None:
+        super().__init__(head, variances)
+        size, width = head.layout.n_features, head.layout.n_columns
+        self._left, self.inputs = block.left, Affine.of(block.right, size)
+        self.outputs = Affine.of(head.layout.fold(head.parameters).mT @ block.left, size)
+        self.variances = Affine.of(variances.mT, width)
+        self._right, self._sums = block.right, variances.sum(0)
+        self._x = variances.new_empty(self.rows, width)
+        self._y = variances.new_empty(self.rows, STRIP)
+
+    @cached_property
+    def _strips(self) -> list[tuple[int, Affine]]:
+        """Only the raw geometry needs them."""
+        return _strips(self._right, self._sums, len(self.inputs.matrix))
+
+    def trace(self, h: Tensor) -> Tensor:
+        total = h.new_zeros(len(h))
+        for start, strip in self._strips:
+            y = strip.into(h[:, start:], self._y[:, : strip.matrix.shape[1]])
+            total += y.square_().sum(1)
+        return total
+
+    def squared_inputs(self, h: Tensor) -> Tensor:
+        return self.inputs.into(h, self._x).square_()
+
+    def seen(self, z: Tensor) -> Tensor:
+        return torch.mm(z, self._left, out=self._z[: len(z)])
+
+
+def linear_traces(head: LinearJacobian, posterior: Posterior) -> DiagonalTraces:
+    """For the diagonal or the Kronecker structure."""
+    if isinstance(posterior.basis, KroneckerBasis):
+        (block,) = posterior.basis.blocks
+        return KroneckerTraces(head, block, block.fold(posterior.spectrum))
+    return DiagonalTraces(head, head.layout.fold(posterior.spectrum))
+
+
+def _strips(right: Tensor, sums: Tensor, n_features: int) -> list[tuple[int, Affine]]:
+    """(first row, rows from there on) of every ``STRIP`` columns of L."""
+    half = right.double() * sums.double().sqrt()  # any root of Q diag(s) Q^T, made triangular
+    root = torch.linalg.qr(half.mT, mode="r").R.mT.to(right)
+    starts = range(0, len(root), STRIP)
+    strips = [root[start:, start : start + STRIP] for start in starts]
+    return [(s, Affine.of(part, n_features - s)) for s, part in zip(starts, strips, strict=True)]

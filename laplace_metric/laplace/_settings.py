@@ -1,0 +1,170 @@
+"""How to fit, as one checked value.
+
+Which structure ``"auto"`` stands for, head by head.
+
+In the benchmarks the Kronecker structure ranks strange inputs better than the diagonal, and errors
+better on all tasks but one (``benchmarks/README.md``); its price are two decompositions, cubic in
+the width of the features and of the embedding.
+
+The settings of a Laplace posterior as one checked value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from laplace_metric._utils.validation import check_positive
+from laplace_metric.curvature import Contrast
+from laplace_metric.curvature.structures import POSITIVITY, STRUCTURES
+from laplace_metric.errors import InputError, UnknownNameError
+from laplace_metric.models.jacobians import HeadJacobian, check_backend
+
+PRECISIONS = (None, torch.float32, torch.float64)
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """See ``LaplaceEmbedder.fit``.
+
+    Raises
+    ------
+    InputError
+        For values of other types.
+
+    Examples
+    --------
+    >>> FitOptions(distributed=True).dtype
+    torch.float64
+    """
+
+    reference: int | None = None
+    generator: torch.Generator | None = None
+    memory_bytes: int = 512 * 2**20
+    progress: bool = True
+    precision: torch.dtype | None = None
+    distributed: bool = False
+    checkpoint_dir: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise InputError(
+                f"precision={self.precision!r}: pass torch.float32, torch.float64 or None."
+            )
+        if self.reference is not None and not isinstance(self.reference, int):
+            raise InputError(f"reference={self.reference!r}: pass a whole number of points.")
+        if self.generator is not None and not isinstance(self.generator, torch.Generator):
+            raise InputError(f"generator={self.generator!r}: pass a torch.Generator.")
+        if not isinstance(self.memory_bytes, int) or self.memory_bytes < 0:
+            raise InputError(f"memory_bytes={self.memory_bytes!r}: pass a whole number >= 0.")
+        if self.checkpoint_dir is not None and self.checkpoint_dir.is_file():
+            raise InputError(f"checkpoint_dir={str(self.checkpoint_dir)!r} is a file.")
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """Of the sums over points: what ranks add must not depend on how points are split."""
+        return torch.float64 if self.distributed and self.precision is None else self.precision
+
+
+AUTO = "auto"
+WIDEST = 2_048
+"""Inputs or outputs of a linear layer, the largest whose decomposition takes seconds."""
+
+
+def resolved(structure: str, head: HeadJacobian) -> str:
+    """``"kron"`` for linear layers of up to 2,048 inputs and outputs, else ``"diag"``.
+
+    A structure other than ``"auto"`` stays as it is.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> from laplace_metric.models.jacobians import jacobian_of
+    >>> [resolved("auto", jacobian_of(nn.Linear(d, 8), 8)) for d in (2048, 2049)]
+    ['kron', 'diag']
+    """
+    if structure != AUTO:
+        return structure
+    narrow = all(max(x.n_outputs, x.n_features) <= WIDEST for x in head.layouts)
+    return "kron" if head.layered and narrow else "diag"
+
+
+Miner = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
+"""A pytorch-metric-learning miner: (embeddings [B, Z], labels [B]) -> index tuple."""
+
+PAIRS = ("all", "batch")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What ``LaplaceEmbedder`` is told, apart from the model (see there for the meanings).
+
+    Raises
+    ------
+    UnknownNameError, InputError
+        For names that do not exist and numbers out of range.
+
+    Examples
+    --------
+    >>> Settings(distance="euclidean").contrast(normalized=True).geometry.name
+    'euclidean on the sphere'
+    """
+
+    distance: str = "arccos"
+    hessian: str = "fixed"
+    structure: str = AUTO
+    margin: float | None = None
+    prior_precision: float = 1.0
+    n_effective: float | None = None
+    pairs: str | Miner = "all"
+    backend: str = "auto"
+    positivity: str = "absolute"
+
+    def __post_init__(self) -> None:
+        self.contrast(normalized=False)
+        if self.structure not in (AUTO, *STRUCTURES):
+            raise UnknownNameError("structure", self.structure, (AUTO, *STRUCTURES))
+        if not callable(self.pairs) and self.pairs not in PAIRS:
+            raise UnknownNameError("pairs", self.pairs, (*PAIRS, "a miner (callable)"))
+        check_backend(self.backend)
+        if self.positivity not in POSITIVITY:
+            raise UnknownNameError("positivity", self.positivity, tuple(POSITIVITY))
+        check_positive("prior_precision", self.prior_precision)
+        if self.n_effective is not None:
+            check_positive("n_effective", self.n_effective)
+
+    def contrast(self, *, normalized: bool) -> Contrast:
+        """Geometry, approximation and margin on a network that does or does not normalise."""
+        return Contrast.of(self.distance, self.hessian, normalized=normalized, margin=self.margin)
+
+    def resolved(self, structure: str) -> Settings:
+        """The same with the structure that "auto" stands for."""
+        return replace(self, structure=structure)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; a miner is kept by name only."""
+        pairs = self.pairs if isinstance(self.pairs, str) else f"miner {type(self.pairs).__name__}"
+        return {**asdict(self), "pairs": pairs}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Settings:
+        """Back from ``to_json``; using a miner that was not kept raises ``InputError``."""
+        pairs = content["pairs"]
+        kept = pairs if pairs in PAIRS else _LostMiner(pairs)
+        return cls(**{"positivity": "clip", **content, "pairs": kept})
+
+
+@dataclass(frozen=True)
+class _LostMiner:
+    name: str
+
+    def __call__(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+        raise InputError(
+            f"this posterior was fitted with {self.name}, which its file does not hold: make a new "
+            "LaplaceEmbedder with pairs=<the miner> to fit again."
+        )

@@ -1,0 +1,158 @@
+"""The uncertainty of many embeddings without their distributions: traces, a block at a time.
+
+    raw         tr C                            C = J S J^T
+    sphere      (tr C - u^T C u) / |z|^2        u = z / |z|: the trace of the tangent covariance
+
+C is never written out:
+
+    linear head, diagonal or Kronecker     ``linear_traces``
+    layered head, either                   sum over layers of v . diag(M^T M), v . (M^T u)^2
+    any other                              |F|^2, |F^T u|^2 with F F^T = C
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from laplace_metric.curvature.structures import KroneckerBasis
+from laplace_metric.laplace._linear_traces import linear_traces
+from laplace_metric.laplace._posterior import Posterior
+from laplace_metric.laplace._predictive import factored, jacobian_rows, root
+from laplace_metric.models.features import block_rows
+from laplace_metric.models.jacobians import Factor, HeadJacobian, LinearJacobian
+
+Forms = tuple[Tensor, Tensor, Tensor]
+"""``tr C``, ``z^T C z`` and ``z^T z`` [n]."""
+
+
+class Traces(Protocol):
+    """Of blocks of at most ``rows`` features h [n, D]."""
+
+    rows: int
+
+    def trace(self, h: Tensor) -> Tensor:
+        """``tr C`` [n]."""
+
+    def forms(self, h: Tensor, z: Tensor | None) -> Forms:
+        """On the sphere; of the head's own z if it is not given."""
+
+
+def variance_trace(
+    head: HeadJacobian,
+    posterior: Posterior,
+    features: Tensor,
+    raw: Tensor | None = None,
+    *,
+    spherical: bool,
+) -> Tensor:
+    """Trace of the covariance of each (projected) embedding, as ``Embedding.uncertainty`` has it.
+
+    Parameters
+    ----------
+    features : Tensor [n, D]
+        What enters the head.
+    raw : Tensor [n, Z] or None
+        z, where it is known: on the sphere it saves the head's own product.
+    spherical : bool
+        Whether embeddings are directions.
+
+    Returns
+    -------
+    Tensor [n]
+
+    Examples
+    --------
+    >>> from laplace_metric import LaplaceEmbedder
+    >>> x = torch.randn(20, 8)
+    >>> fit = LaplaceEmbedder.from_embeddings(x, torch.arange(20) % 4).fitted_
+    >>> variance_trace(fit.jacobian, fit.posterior, x, spherical=True).shape
+    torch.Size([20])
+    """
+    return traced(traces_of(head, posterior), features, raw, spherical=spherical)
+
+
+@torch.no_grad()
+def traced(
+    traces: Traces, features: Tensor, raw: Tensor | None = None, *, spherical: bool
+) -> Tensor:
+    """The same for one batch after the other, with what does not depend on the batch given."""
+    found = features.new_empty(len(features))
+    for start in range(0, len(features), traces.rows):
+        part = slice(start, start + traces.rows)
+        if spherical:
+            z = None if raw is None else raw[part]
+            found[part] = _tangent(*traces.forms(features[part], z))
+        else:
+            found[part] = traces.trace(features[part])
+    return found
+
+
+def _tangent(trace: Tensor, along: Tensor, square: Tensor) -> Tensor:
+    """``(tr C - u^T C u) / |z|^2``, >= 0; infinite at z = 0."""
+    along = along / square.clamp_min(1e-24)
+    return (trace - along).clamp_min_(0).div_(square)
+
+
+def traces_of(head: HeadJacobian, posterior: Posterior) -> Traces:
+    """The cheapest form for this head and structure; of a Kronecker basis, O(A^2 Z) once."""
+    if not factored(head, posterior):
+        return _RootTraces(head, posterior)
+    if isinstance(head, LinearJacobian):
+        return linear_traces(head, posterior)
+    return _LayerTraces(head, posterior)
+
+
+class _RootTraces:
+    """From ``F = J Q S^(1/2)`` [n, Z, P]."""
+
+    def __init__(self, head: HeadJacobian, posterior: Posterior) -> None:
+        self.head, self.posterior, self.rows = head, posterior, jacobian_rows(head)
+
+    def trace(self, h: Tensor) -> Tensor:
+        return root(self.head, self.posterior, h).square_().sum((1, 2))
+
+    def forms(self, h: Tensor, z: Tensor | None) -> Forms:
+        z = self.head.raw(h) if z is None else z
+        f = root(self.head, self.posterior, h)
+        along = (z[:, None, :] @ f).square_().sum((1, 2))
+        return f.square_().sum((1, 2)), along, z.square().sum(1)
+
+
+class _LayerTraces:
+    """From the layers of a chain, ``J_l = M_l (x) a_l^T``."""
+
+    def __init__(self, head: HeadJacobian, posterior: Posterior) -> None:
+        self.head, self.posterior = head, posterior
+        widest = head.n_outputs * max(layout.n_outputs for layout in head.layouts)
+        self.rows = block_rows(widest, posterior.mean.element_size())
+
+    def trace(self, h: Tensor) -> Tensor:
+        return torch.stack([_sum(f, v) for f, v in self._terms(h)]).sum(0)
+
+    def forms(self, h: Tensor, z: Tensor | None) -> Forms:
+        z = self.head.raw(h) if z is None else z
+        terms = self._terms(h)
+        trace = torch.stack([_sum(f, v) for f, v in terms]).sum(0)
+        along = torch.stack([(v * f.pull_back(z).square()).sum(1) for f, v in terms]).sum(0)
+        return trace, along, z.square().sum(1)
+
+    def _terms(self, h: Tensor) -> list[tuple[Factor, Tensor]]:
+        """M [Z, O] and the variances v [n, O] between its columns, of every layer."""
+        layers, basis = self.head.layers(h) or [], self.posterior.basis
+        parts = self.posterior.spectrum.split([x.n_parameters for x in self.head.layouts])
+        if isinstance(basis, KroneckerBasis):
+            blocks = basis.blocks
+            layers = [x.rotated(b.left, b.right) for x, b in zip(layers, blocks, strict=True)]
+            folded = [b.fold(part) for b, part in zip(blocks, parts, strict=True)]
+        else:
+            folded = [x.layout.fold(part) for x, part in zip(layers, parts, strict=True)]
+        pairs = zip(layers, folded, strict=True)
+        return [(x.factor, x.inputs.square() @ variances.mT) for x, variances in pairs]
+
+
+def _sum(factor: Factor, variances: Tensor) -> Tensor:
+    """``tr M diag(v) M^T`` [n]."""
+    return (variances * factor.gram_diagonal()).sum(1)

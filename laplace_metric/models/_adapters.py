@@ -1,0 +1,251 @@
+"""Embeddings that are there already, as a model: arrays in, the same arrays out.
+
+A method of a model as a module.
+
+One vector per input out of a model that returns one vector per token, or several things.
+
+A model of sentence-transformers as a module: strings in, one tensor out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from inspect import signature
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from laplace_metric.errors import InputError, NonFiniteError, UnknownNameError
+from laplace_metric.models._batches import device_of, to_device
+from laplace_metric.models._modules import check_module, unwrapped
+from laplace_metric.models.heads import shown
+
+
+class Precomputed(nn.Module):
+    """Arrays [N, D] (NumPy, lists, tensors) as a float tensor; the size is fixed at first use.
+
+    Parameters
+    ----------
+    size : int or None
+        D; None accepts any.
+
+    Examples
+    --------
+    >>> Precomputed()(np.ones((2, 3))).dtype
+    torch.float64
+    """
+
+    def __init__(self, size: int | None = None) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, embeddings: Any) -> Tensor:
+        """[N, D] as float32 or float64.
+
+        Raises
+        ------
+        InputError, NonFiniteError
+            For another shape, another size, NaN or infinity.
+        """
+        try:
+            array = embeddings if isinstance(embeddings, Tensor) else np.asarray(embeddings)
+            tensor = torch.as_tensor(array)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"embeddings cannot be read as numbers: {error}.") from error
+        if tensor.ndim != 2 or (self.size is not None and tensor.shape[1] != self.size):
+            wanted = "D" if self.size is None else self.size
+            raise InputError(f"embeddings have shape {tuple(tensor.shape)}: pass [N, {wanted}].")
+        values = tensor if tensor.dtype == torch.float64 else tensor.float()
+        if not bool(torch.isfinite(values).all()):
+            bad = int((~torch.isfinite(values)).any(1).sum())
+            raise NonFiniteError(f"embeddings hold NaN or infinity in {bad} of {len(values)} rows.")
+        return values
+
+
+class Call(nn.Module):
+    """``model.method(*inputs, **options)``, such as one tower of a CLIP.
+
+    Parameters
+    ----------
+    model : nn.Module
+    method : str
+        Name of a method, such as "encode_image".
+    **options
+        Given to every call, such as ``normalize=True``.
+
+    Raises
+    ------
+    InputError
+        If the model has no such method.
+
+    Examples
+    --------
+    >>> import torch
+    >>> class TwoTowers(nn.Module):
+    ...     def encode_image(self, image, normalize=False):
+    ...         f = image.flatten(1)
+    ...         return nn.functional.normalize(f, dim=-1) if normalize else f
+    >>> Call(TwoTowers(), "encode_image", normalize=True)(torch.ones(2, 1, 2, 2))
+    tensor([[0.5000, 0.5000, 0.5000, 0.5000],
+            [0.5000, 0.5000, 0.5000, 0.5000]])
+    """
+
+    def __init__(self, model: nn.Module, method: str, **options: Any) -> None:
+        super().__init__()
+        self.model = check_module(model)
+        if not callable(getattr(model, method, None)):
+            raise InputError(f"method={method!r}: {type(model).__name__} has no such method.")
+        self.method, self.options = method, options
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Whatever the method returns."""
+        return getattr(self.model, self.method)(*args, **kwargs, **self.options)
+
+    def extra_repr(self) -> str:
+        """The call."""
+        return ", ".join([self.method, *(f"{k}={v!r}" for k, v in self.options.items())])
+
+
+POOLINGS = ("mean", "cls", "last")
+
+
+class Pooled(nn.Module):
+    """One field of a model's output as a tensor [B, Z], as Hugging Face's transformers need it.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Returns a ``ModelOutput``, a dict, a tuple or a tensor.
+    pooling : "mean" | "cls" | "last" | None
+        How the vectors of tokens [B, T, Z] become one: their mean, the first or the last of them.
+        Padding, which ``attention_mask`` tells, counts neither for "mean" nor for "last".
+        None: the field is one vector per input already.
+    field : name, place in a tuple, or None
+        None: "last_hidden_state" with a pooling, "pooler_output" without.
+
+    Raises
+    ------
+    InputError
+        When called, if the output lacks the field, or the field cannot be pooled.
+
+    Examples
+    --------
+    >>> class Tokens(nn.Module):
+    ...     def forward(self, input_ids, attention_mask):
+    ...         return {"last_hidden_state": input_ids[..., None].float()}
+    >>> ids, mask = torch.tensor([[1, 3, 0], [2, 4, 6]]), torch.tensor([[1, 1, 0], [1, 1, 1]])
+    >>> Pooled(Tokens(), "mean")(input_ids=ids, attention_mask=mask)
+    tensor([[2.],
+            [4.]])
+    """
+
+    def __init__(
+        self, model: nn.Module, pooling: str | None = "mean", field: str | int | None = None
+    ) -> None:
+        super().__init__()
+        self.model = check_module(model)
+        if pooling is not None and pooling not in POOLINGS:
+            raise UnknownNameError("pooling", pooling, POOLINGS)
+        self.pooling = pooling
+        self.field = _default(pooling) if field is None else field
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """[B, Z]."""
+        found = _read(self.model(*args, **kwargs), self.field)
+        if self.pooling is None:
+            return found
+        if found.ndim != 3:
+            raise InputError(
+                f"pooling={self.pooling!r} needs vectors of tokens [B, T, Z]; {self.field!r} is "
+                f"{shown(found)}: pass pooling=None for a field [B, Z]."
+            )
+        return pooled(found, self._mask(args, kwargs), self.pooling)
+
+    def _mask(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+        """``attention_mask``, by name or by its place among the model's arguments."""
+        bound = signature(unwrapped(self.model).forward).bind_partial(*args, **kwargs).arguments
+        found: Tensor | None = kwargs.get("attention_mask", bound.get("attention_mask"))
+        return found
+
+    def extra_repr(self) -> str:
+        """What is read."""
+        return f"pooling={self.pooling!r}, field={self.field!r}"
+
+
+def pooled(tokens: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
+    """[B, T, Z] -> [B, Z]; ``mask`` [B, T] is zero at padding, on either side; None: no padding."""
+    if pooling == "cls":
+        return tokens[:, 0]
+    if mask is None:
+        return tokens.mean(1) if pooling == "mean" else tokens[:, -1]
+    if mask.shape != tokens.shape[:2]:
+        raise InputError(
+            f"attention_mask is {shown(mask)} for tokens {shown(tokens)}: pass one number a token."
+        )
+    padding = mask.eq(0)
+    if pooling == "mean":  # padding may hold anything, NaN too
+        return tokens.masked_fill(padding[..., None], 0).sum(1) / (~padding).sum(1, keepdim=True)
+    last = mask.shape[1] - 1 - (~padding).flip(1).int().argmax(1)
+    return tokens[torch.arange(len(tokens), device=tokens.device), last]
+
+
+def _default(pooling: str | None) -> str:
+    return "pooler_output" if pooling is None else "last_hidden_state"
+
+
+def _read(output: Any, field: str | int) -> Tensor:
+    if isinstance(output, Tensor):
+        return output
+    try:
+        if isinstance(output, (Mapping, tuple, list)):
+            found = output[field]  # type: ignore[index]
+        else:
+            found = getattr(output, str(field))
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise InputError(f"field={field!r}: the model returned {shown(output)}.") from error
+    if not isinstance(found, Tensor):
+        raise InputError(f"field={field!r} is no tensor: the model returned {shown(output)}.")
+    return found
+
+
+class Sentences(nn.Module):
+    """A list of B strings -> what ``model.encode`` gives for them [B, Z], as one batch.
+
+    Unlike ``encode``, it neither switches the model to evaluation mode nor stops gradients, and
+    what it returns can be differentiated: what calls it decides.
+
+    Parameters
+    ----------
+    model : SentenceTransformer
+    prompt : str or None
+        Stands before every text; None: the model's default prompt, if it has one.
+
+    Raises
+    ------
+    InputError
+        If the model is none of sentence-transformers, or its inputs are no strings.
+    """
+
+    model: Any
+
+    def __init__(self, model: nn.Module, prompt: str | None = None) -> None:
+        super().__init__()
+        self.model = check_module(model)
+        if not callable(getattr(model, "preprocess", None)):
+            raise InputError(
+                f"model is a {type(model).__name__}: pass a SentenceTransformer of "
+                "sentence-transformers 5.4 or newer (it needs model.preprocess)."
+            )
+        default = self.model.prompts.get(self.model.default_prompt_name)
+        self.prompt: str | None = default if prompt is None else prompt
+
+    def forward(self, texts: Sequence[str]) -> Tensor:
+        """B strings -> [B, Z]."""
+        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+            raise InputError(f"texts is a {type(texts).__name__}: pass a list of strings.")
+        tokens = self.model.preprocess(list(texts), prompt=self.prompt)
+        output = self.model(to_device(tokens, device_of(self.model)))
+        embeddings: Tensor = output["sentence_embedding"]
+        return embeddings[:, : self.model.truncate_dim]

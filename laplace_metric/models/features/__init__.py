@@ -1,0 +1,30 @@
+"""Features of the fitting data: in memory while small, on disk beyond, durable where asked.
+
+The model runs once; its features are kept and read back in blocks, several times. Memory held is
+at most ``memory_bytes`` (twice that for the moment in which the batches are joined) plus one block.
+"""
+
+from laplace_metric.models.features._rows import (
+    BLOCK_BYTES,
+    Block,
+    FeatureSource,
+    MemoryRows,
+    block_rows,
+    check_finite,
+    check_shapes,
+)
+from laplace_metric.models.features._spool import SPOOL, Spool
+from laplace_metric.models.features._store import FeatureStore
+
+__all__ = [
+    "BLOCK_BYTES",
+    "SPOOL",
+    "Block",
+    "FeatureSource",
+    "FeatureStore",
+    "MemoryRows",
+    "Spool",
+    "block_rows",
+    "check_finite",
+    "check_shapes",
+]

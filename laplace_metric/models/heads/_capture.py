@@ -1,0 +1,156 @@
+"""One forward pass with its head recorded: hooks that are gone afterwards, errors that explain.
+
+A head inside a model, and one forward pass seen at it.
+
+A model is read as ``x -> h -> z = g(h; theta) -> f``: ``h`` [B, D] enters the head, ``z`` [B, Z] is
+the raw embedding, and the model's output ``f`` is either ``z`` itself or ``z / |z|`` (see
+``normalization``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from laplace_metric._utils.precision import full_precision
+from laplace_metric.errors import HeadError
+from laplace_metric.models._batches import Inputs, call_model
+from laplace_metric.models._modules import evaluation_mode
+from laplace_metric.models.heads._call_errors import check_returned, explain
+
+
+@dataclass(frozen=True)
+class Call:
+    """One run of a head: what entered it and what left it."""
+
+    name: str
+    features: Tensor
+    raw: Tensor
+
+
+def run_recorded(
+    model: nn.Module, inputs: Inputs, heads: Mapping[str, tuple[nn.Module, nn.Module]]
+) -> tuple[Tensor, list[Call]]:
+    """The model's output, and every run of ``heads``: name -> (where h enters, where z leaves)."""
+    entered: dict[str, Tensor] = {}
+    calls: list[Call] = []
+    with _hooks(heads, entered, calls):
+        output = _forward(model, inputs)
+    return output, calls
+
+
+@contextmanager
+def _hooks(
+    heads: Mapping[str, tuple[nn.Module, nn.Module]],
+    entered: dict[str, Tensor],
+    calls: list[Call],
+) -> Iterator[None]:
+    def enter(name: str) -> Any:
+        def record(module: nn.Module, args: tuple[Any, ...]) -> None:
+            # a linear layer leaves its input alone; a chain may start with an in-place activation
+            entered[name] = args[0] if isinstance(module, nn.Linear) else args[0].clone()
+
+        return record
+
+    def leave(name: str) -> Any:
+        def record(_module: nn.Module, _args: tuple[Any, ...], output: Tensor) -> None:
+            calls.append(Call(name, entered[name], output.clone()))  # later steps may be in place
+
+        return record
+
+    handles = []
+    for name, (first, last) in heads.items():
+        handles.append(first.register_forward_pre_hook(enter(name)))
+        handles.append(last.register_forward_hook(leave(name)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _forward(model: nn.Module, inputs: Inputs) -> Tensor:
+    try:
+        output = call_model(model, inputs)
+    except Exception as error:
+        explain(model, inputs, error)
+        raise
+    return check_returned(output)
+
+
+@dataclass(frozen=True)
+class Captured:
+    """One forward pass seen at the head: ``features`` h [B, D], ``raw`` z [B, Z], ``output`` f."""
+
+    features: Tensor
+    raw: Tensor
+    output: Tensor
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Captured]) -> Captured:
+        """One pass out of several."""
+        names = ("features", "raw", "output")
+        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
+
+
+@dataclass(frozen=True)
+class Head:
+    """A head inside a model, and whether the model l2-normalises after it.
+
+    Parameters
+    ----------
+    name : str
+        Dotted name; "first..last" of modules in a row; "append" for a new one.
+    module : nn.Module
+        g, whose parameters get the posterior.
+    parts : (module, module) or None
+        Where h enters and z leaves inside the model; None for an appended head.
+    """
+
+    name: str
+    module: nn.Module
+    normalized: bool
+    parts: tuple[nn.Module, nn.Module] | None
+
+
+def capture(model: nn.Module, head: Head, inputs: Inputs) -> Captured:
+    """One forward pass in eval mode; hooks and modes are put back before it returns."""
+    with evaluation_mode(model):
+        return run_captured(model, head, inputs)
+
+
+def run_captured(model: nn.Module, head: Head, inputs: Inputs) -> Captured:
+    """One forward pass in the model's present modes, with gradients where they are enabled."""
+    if head.parts is None:
+        h = run_recorded(model, inputs, {})[0].to(next(head.module.parameters()))
+        with full_precision():
+            z = head.module(h)
+        return Captured(h, z, z)
+    output, calls = run_recorded(model, inputs, {head.name: head.parts})
+    return captured(calls, output, head.name)
+
+
+def captured(calls: Sequence[Call], output: Tensor, name: str) -> Captured:
+    """The one run of a head [B, D] -> [B, Z], checked.
+
+    Raises
+    ------
+    HeadError
+        If it did not run once, or does not give the model's [B, Z].
+    """
+    if len(calls) != 1:
+        raise HeadError(f"head {name!r} ran {len(calls)} times in one forward pass, not once.")
+    features, raw = calls[0].features, calls[0].raw
+    if features.ndim != 2 or raw.shape != output.shape:
+        raise HeadError(
+            f"head {name!r} maps {tuple(features.shape)} to {tuple(raw.shape)} and the model "
+            f"returns {tuple(output.shape)}: the head must map [B, D] to the returned [B, Z]. "
+            "Name another layer with head=..., or pass head='append' for a new linear layer after "
+            "the model."
+        )
+    return Captured(features, raw, output)

@@ -1,0 +1,203 @@
+"""What a model does after its head: nothing, or l2 normalisation. Found out by comparing numbers,
+so a normalisation layer and a functional ``F.normalize`` inside ``forward`` are seen alike.
+
+Find the head of an embedder: one sub-module, several in a row, or a new identity at the end.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from laplace_metric.errors import HeadError, NonFiniteError
+from laplace_metric.models._batches import Inputs
+from laplace_metric.models._modules import check_module, evaluation_mode
+from laplace_metric.models.heads._capture import Captured, Head, captured, run_recorded
+
+
+def is_normalized(raw: Tensor, output: Tensor, name: str) -> bool:
+    """Whether the output f [B, Z] is ``z / |z|`` (True) or the raw embedding z itself (False).
+
+    Parameters
+    ----------
+    name : str
+        Of the head, for the error.
+
+    Raises
+    ------
+    HeadError
+        If it is neither; the message says what was seen.
+    NonFiniteError
+        If the output holds NaN or infinity.
+
+    Examples
+    --------
+    >>> z = torch.tensor([[3.0, 4.0]])
+    >>> is_normalized(z, z / 5, "fc"), is_normalized(z, z, "fc")
+    (True, False)
+    """
+    z, f = raw, output
+    if not bool(f.isfinite().all()):
+        raise NonFiniteError(
+            "the model gives NaN or infinite embeddings on the first batch: check its inputs and "
+            "its weights."
+        )
+    unit = nn.functional.normalize(z.double(), dim=-1)
+    eps = max(torch.finfo(z.dtype).eps, torch.finfo(f.dtype).eps)
+    tolerance = min(50 * eps, max(4 * eps, 1e-5))  # half precision has no room for 50
+    gaps = [_relative_gap(f, z), _relative_gap(f, unit)]
+    if gaps[0] <= tolerance:
+        return False
+    if gaps[1] <= tolerance:
+        return True
+    raise HeadError(
+        f"the model's output is neither the output z of head {name!r} nor z / |z|: relative "
+        f"differences {gaps[0]:.2g} and {gaps[1]:.2g} on the first batch{_likely_cause(z, f)}. "
+        "Name the layer that produces the embedding with head=..., drop what follows it, or pass "
+        "head='append' for a new linear layer after the model."
+    )
+
+
+def _relative_gap(seen: Tensor, expected: Tensor) -> float:
+    scale = expected.double().abs().max().clamp_min(torch.finfo(torch.float64).tiny)
+    return float((seen.double() - expected.double()).abs().max() / scale)
+
+
+def _likely_cause(z: Tensor, f: Tensor) -> str:
+    z, f = z.double(), f.double()
+    if torch.equal(f, z.clamp_min(0)):
+        return " (it looks like relu(z))"
+    for expected, words in ((z, "z"), (nn.functional.normalize(z, dim=-1), "z / |z|")):
+        factor = (f * expected).sum() / (expected * expected).sum()
+        if torch.allclose(f, factor * expected, rtol=1e-3, atol=1e-6):
+            return f" (it looks like {float(factor):.4g} times {words})"
+    return ""
+
+
+APPEND = "append"
+
+
+def find_head(model: nn.Module, inputs: Inputs, head: nn.Module | str | None = None) -> Head:
+    """Find the head and what follows it, by one forward pass on ``inputs``.
+
+    Parameters
+    ----------
+    head : module, dotted name, "append" or None
+        A sub-module [B, D] -> [B, Z]; an ``nn.Sequential`` of sub-modules that run one after the
+        other, such as ``model[-3:]``; "append" adds an identity-initialised linear layer; None
+        takes the last ``nn.Linear`` that runs.
+
+    Raises
+    ------
+    HeadError
+        If there is no such layer, or the output is neither ``z`` nor ``z / |z|``.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> find_head(model, torch.ones(3, 4)).name
+    '2'
+    """
+    check_module(model)
+    if head == APPEND and APPEND not in dict(model.named_modules()):
+        return _appended(model, inputs)
+    candidates = _candidates(model, head)
+    ends = {name: parts for name, (_, parts) in candidates.items()}
+    with evaluation_mode(model):
+        output, calls = run_recorded(model, inputs, ends)
+    if not calls:
+        raise HeadError(
+            f"none of the layers {sorted(candidates)} ran as a module in the forward pass: pass "
+            f"head={APPEND!r} for an identity-initialised linear layer after the model."
+        )
+    name = calls[-1].name
+    seen = captured([call for call in calls if call.name == name], output, name)
+    module, parts = candidates[name]
+    _check_is_whole(module, seen, name)
+    return Head(name, module, is_normalized(seen.raw, seen.output, name), parts)
+
+
+def named_head(model: nn.Module, name: str) -> tuple[nn.Module, tuple[nn.Module, nn.Module]] | None:
+    """(module, its ends) of a name that ``find_head`` gave; None if the model has no such head."""
+    modules = dict(model.named_modules())
+    names = name.split("..")
+    if len(names) == 1:
+        return (modules[name], (modules[name],) * 2) if name in modules else None
+    order = [n for n, m in modules.items() if not any(m.children())]
+    if not set(names) <= set(order):
+        return None
+    row = order[order.index(names[0]) : order.index(names[1]) + 1]
+    chain = nn.Sequential(*(modules[n] for n in row))
+    return chain, (modules[row[0]], modules[row[-1]])
+
+
+Ends = tuple[nn.Module, tuple[nn.Module, nn.Module]]
+
+
+def _candidates(model: nn.Module, head: nn.Module | str | None) -> dict[str, Ends]:
+    modules = dict(model.named_modules())
+    if head is None:
+        linears = {name: m for name, m in modules.items() if isinstance(m, nn.Linear)}
+        if not linears:
+            raise HeadError(
+                f"{type(model).__name__} has no nn.Linear, so there is no head to put a posterior "
+                "on: pass head='append' for an identity-initialised linear layer after it."
+            )
+        return {name: (m, (m, m)) for name, m in linears.items()}
+    for name, module in modules.items():
+        if head == name or head is module:
+            _check_trainable(name, module)
+            return {name: (module, (module, module))}
+    return _row_of_modules(modules, head)
+
+
+def _row_of_modules(modules: dict[str, nn.Module], head: nn.Module | str) -> dict[str, Ends]:
+    """A sequential whose children are modules of the model, such as ``model[-3:]``."""
+    names = {id(module): name for name, module in modules.items()}
+    children = list(head) if isinstance(head, nn.Sequential) else []
+    if not children or any(id(child) not in names for child in children):
+        shown = head if isinstance(head, str) else type(head).__name__
+        raise HeadError(
+            f"head={shown!r} is not a layer of the model: {sorted(filter(None, modules))}."
+        )
+    name = f"{names[id(children[0])]}..{names[id(children[-1])]}"
+    assert isinstance(head, nn.Module)
+    _check_trainable(name, head)
+    return {name: (head, (children[0], children[-1]))}
+
+
+def _check_trainable(name: str, module: nn.Module) -> None:
+    if next(module.parameters(), None) is None:
+        raise HeadError(
+            f"head {name!r} ({type(module).__name__}) has no parameters to be unsure of."
+        )
+
+
+def _appended(model: nn.Module, inputs: Inputs) -> Head:
+    """A new identity-initialised linear layer after the model's output."""
+    with evaluation_mode(model):
+        output = run_recorded(model, inputs, {})[0]
+    return Head(APPEND, identity_head(output.shape[1], output), normalized=False, parts=None)
+
+
+def identity_head(size: int, like: Tensor) -> nn.Linear:
+    """``z = I h`` without bias, in the dtype (float32 at least) and on the device of ``like``."""
+    dtype = like.dtype if like.dtype == torch.float64 else torch.float32
+    layer = nn.utils.skip_init(nn.Linear, size, size, bias=False, dtype=dtype, device=like.device)
+    with torch.no_grad():
+        layer.weight.copy_(torch.eye(size))
+    return layer
+
+
+def _check_is_whole(module: nn.Module, seen: Captured, name: str) -> None:
+    """The head alone, on what enters it, must give what leaves it."""
+    with evaluation_mode(module):
+        alone = module(seen.features)
+    scale = seen.raw.abs().max().clamp_min(torch.finfo(seen.raw.dtype).tiny)
+    tolerance = max(1e-4, 4 * torch.finfo(seen.raw.dtype).eps)
+    same = alone.shape == seen.raw.shape
+    if not same or bool(((alone - seen.raw).abs().max() / scale) > tolerance):
+        raise HeadError(
+            f"head {name!r} run by itself does not give what leaves it inside the model: something "
+            "else happens between its modules. Name one sub-module that holds all of it."
+        )

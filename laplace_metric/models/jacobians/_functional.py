@@ -1,0 +1,88 @@
+"""The Jacobian of any head by ``torch.func``: the general path, and the slow one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, jacrev, vjp, vmap
+
+from laplace_metric._utils.precision import at_least_float32
+from laplace_metric.models._modules import evaluation_mode
+from laplace_metric.models.jacobians._head_jacobian import HeadJacobian
+from laplace_metric.models.jacobians._layers import Layout
+
+Parameters = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class FunctionalJacobian(HeadJacobian):
+    """A module [B, D] -> [B, Z] that treats its inputs one by one in eval mode.
+
+    Examples
+    --------
+    >>> head = FunctionalJacobian(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)), 3)
+    >>> head.jacobian(torch.ones(5, 4)).shape
+    torch.Size([5, 3, 21])
+    """
+
+    module: nn.Module
+    n_outputs: int
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        return (Layout(1, len(self.parameters), bias=False),)
+
+    @property
+    def parameters(self) -> Tensor:
+        parts = [at_least_float32(p.detach()).flatten() for p in self.module.parameters()]
+        return torch.cat(parts)
+
+    @property
+    def words(self) -> str:
+        return f"{type(self).__name__} {self.module}"
+
+    @property
+    def constants(self) -> list[Tensor]:
+        return list(self.module.buffers())
+
+    def _named(self) -> Parameters:
+        return {n: at_least_float32(p.detach()) for n, p in self.module.named_parameters()}
+
+    def _unflatten(self, vector: Tensor) -> Parameters:
+        """[P] -> named parameters."""
+        named = self._named()
+        parts = vector.split([p.numel() for p in named.values()])
+        pairs = zip(named.items(), parts, strict=True)
+        return {name: part.view_as(p) for (name, p), part in pairs}
+
+    def _call(self, parameters: Parameters, features: Tensor) -> Tensor:
+        buffers = {
+            name: at_least_float32(b) if b.is_floating_point() else b
+            for name, b in self.module.named_buffers()
+        }
+        return functional_call(self.module, (parameters, buffers), (features,))
+
+    def raw(self, features: Tensor) -> Tensor:
+        with evaluation_mode(self.module):
+            return self._call(self._named(), features)
+
+    def jacobian(self, features: Tensor) -> Tensor:
+        def one(parameters: Parameters, h: Tensor) -> Tensor:
+            return self._call(parameters, h[None])[0]
+
+        with evaluation_mode(self.module):
+            parts = vmap(jacrev(one), in_dims=(None, 0))(self._named(), features)
+        return torch.cat([part.flatten(2) for part in parts.values()], dim=-1)
+
+    def pull_back(self, features: Tensor, cotangents: Tensor) -> Tensor:
+        """One backward pass a row of V, all points at once: no [B, Z, P] array."""
+        with evaluation_mode(self.module):
+            pull = vjp(lambda parameters: self._call(parameters, features), self._named())[1]
+            rows = [pull(v)[0].values() for v in cotangents.unbind(1)]
+        return torch.stack([torch.cat([g.flatten() for g in row]) for row in rows]).double()
+
+    def perturbed(self, features: Tensor, parameters: Tensor) -> Tensor:
+        with evaluation_mode(self.module):
+            return torch.stack([self._call(self._unflatten(p), features) for p in parameters])

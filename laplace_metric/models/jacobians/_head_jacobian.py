@@ -1,0 +1,169 @@
+"""What every Jacobian backend provides, and what follows from the Jacobian alone.
+
+The analytic Jacobian of a linear head, with and without bias.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from laplace_metric._utils.precision import at_least_float32
+from laplace_metric.models.jacobians._factors import OrthogonalFactor
+from laplace_metric.models.jacobians._layers import Layer, Layout
+
+JACOBIAN_BYTES = 64 * 2**20
+"""Largest [b, Z, P] array that is materialised at once."""
+
+
+class HeadJacobian(ABC):
+    """A head ``z = g(h; theta)`` seen through its Jacobian ``J_i = dz_i/dtheta`` [Z, P].
+
+    ``theta`` has the order of ``torch.nn.utils.parameters_to_vector(head.parameters())``.
+    """
+
+    @property
+    @abstractmethod
+    def layouts(self) -> tuple[Layout, ...]:
+        """Of each linear layer in parameter order; one ``Layout(1, P)`` for other heads."""
+
+    n_outputs: int
+    """Z."""
+
+    @property
+    @abstractmethod
+    def parameters(self) -> Tensor:
+        """theta [P], a copy."""
+
+    @abstractmethod
+    def raw(self, features: Tensor) -> Tensor:
+        """z [B, Z] of the features h [B, D]."""
+
+    @abstractmethod
+    def jacobian(self, features: Tensor) -> Tensor:
+        """J [B, Z, P], materialised."""
+
+    @abstractmethod
+    def perturbed(self, features: Tensor, parameters: Tensor) -> Tensor:
+        """z [n, B, Z] under n parameter vectors [n, P], each shared by all inputs."""
+
+    @property
+    def words(self) -> str:
+        """What the head computes, apart from its tensors."""
+        return type(self).__name__
+
+    @property
+    def constants(self) -> list[Tensor]:
+        """Tensors beside the parameters that it depends on."""
+        return []
+
+    def layers(self, features: Tensor) -> list[Layer] | None:
+        """J as Kronecker products, one a linear layer; None for heads without that structure."""
+        return None
+
+    @property
+    def layered(self) -> bool:
+        """Whether ``layers`` gives an answer."""
+        return False
+
+    @property
+    def n_parameters(self) -> int:
+        """P."""
+        return sum(layout.n_parameters for layout in self.layouts)
+
+    def jacobians(self, features: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """(rows, J of those rows) within ``JACOBIAN_BYTES``."""
+        size = 8 * self.n_outputs * self.n_parameters
+        step = max(1, JACOBIAN_BYTES // size)
+        for start in range(0, len(features), step):
+            part = slice(start, min(start + step, len(features)))
+            yield part, self.jacobian(features[part])
+
+    def diagonal(self, features: Tensor, blocks: Tensor) -> Tensor:
+        """``diag(sum_i J_i^T B_i J_i)`` [P] float64 for symmetric B [B, Z, Z] of any sign."""
+        if (layers := self.layers(features)) is not None:
+            return torch.cat([layer.diagonal(blocks) for layer in layers]).double()
+        total = torch.zeros(self.n_parameters, dtype=torch.float64, device=features.device)
+        for part, j in self.jacobians(features):
+            total += (j * (blocks[part] @ j)).sum((0, 1)).double()
+        return total
+
+    def pull_back(self, features: Tensor, cotangents: Tensor) -> Tensor:
+        """``sum_i V_i J_i`` [R, P] float64 for V [B, R, Z]."""
+        if (layers := self.layers(features)) is not None:
+            return torch.cat([layer.pull_back(cotangents) for layer in layers], dim=1).double()
+        size = (cotangents.shape[1], self.n_parameters)
+        total = torch.zeros(size, dtype=torch.float64, device=features.device)
+        for part, j in self.jacobians(features):
+            total += torch.einsum("brz,bzp->rp", cotangents[part], j).double()
+        return total
+
+
+@dataclass(frozen=True)
+class LinearJacobian(HeadJacobian):
+    """``z = W h + b``: ``J_i = I_Z (x) [h_i; 1]^T``, with theta = (W row-major, b).
+
+    Parameters
+    ----------
+    weight : Tensor [Z, D]
+    bias : Tensor [Z] or None
+
+    Examples
+    --------
+    >>> head = LinearJacobian.of(nn.Linear(3, 2))
+    >>> head.jacobian(torch.ones(5, 3)).shape
+    torch.Size([5, 2, 8])
+    """
+
+    weight: Tensor
+    bias: Tensor | None = None
+
+    @classmethod
+    def of(cls, module: nn.Linear) -> LinearJacobian:
+        """Read an ``nn.Linear``; tensors are shared (half precision becomes a float32 copy)."""
+        bias = None if module.bias is None else at_least_float32(module.bias.detach())
+        return cls(at_least_float32(module.weight.detach()), bias)
+
+    @property
+    def layout(self) -> Layout:
+        """Of [W, b]."""
+        n_outputs, n_features = self.weight.shape
+        return Layout(n_outputs, n_features, bias=self.bias is not None)
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        return (self.layout,)
+
+    @property
+    def n_outputs(self) -> int:  # type: ignore[override]
+        return len(self.weight)
+
+    @property
+    def parameters(self) -> Tensor:
+        parts = [self.weight.flatten()] + ([] if self.bias is None else [self.bias])
+        return torch.cat(parts)
+
+    def raw(self, features: Tensor) -> Tensor:
+        return nn.functional.linear(features, self.weight, self.bias)
+
+    def layers(self, features: Tensor) -> list[Layer]:
+        return [Layer(self.layout.augment(features), OrthogonalFactor(), self.layout)]
+
+    @property
+    def layered(self) -> bool:
+        return True
+
+    def jacobian(self, features: Tensor) -> Tensor:
+        return self.layers(features)[0].jacobian(self.n_outputs)
+
+    def perturbed(self, features: Tensor, parameters: Tensor) -> Tensor:
+        """One product [B, D] x [D, n Z]."""
+        size = self.weight.numel()
+        weight = parameters[:, :size].unflatten(-1, self.weight.shape)
+        z = features @ weight.flatten(0, 1).mT  # [B, n Z]
+        z = z.unflatten(1, weight.shape[:2]).transpose(0, 1)  # [n, B, Z]
+        return z if self.bias is None else z + parameters[:, None, size:]

@@ -1,0 +1,185 @@
+"""One window against the reference: a two-sample test that sees the tails.
+
+A p-value is three times the smallest of three: Kolmogorov-Smirnov, which sees that the bulk has
+moved, and the number of the window's values among the largest, and among the smallest, 5 % of both
+samples together, which is hypergeometric. A few strange queries change the tail alone, which
+Kolmogorov-Smirnov sees late (compared in ``benchmarks/retrieval``). Ties make each test more
+careful, never less.
+
+``Reading``: what a full window says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from laplace_metric.monitor._martingale import Alarm, Array
+
+TAIL = 0.05
+
+
+@dataclass(frozen=True)
+class Spread:
+    """5 %, 50 % and 95 % quantiles of a sample."""
+
+    low: float
+    median: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Array) -> Spread:
+        return cls(*(float(x) for x in np.quantile(values, (TAIL, 0.5, 1 - TAIL))))
+
+
+@dataclass(frozen=True)
+class Move:
+    """How one quantity of a window lies against the reference.
+
+    Parameters
+    ----------
+    now, then : Spread
+        Of the window and of the reference.
+    above, below : float
+        Share of the window beyond the reference's 95 % and 5 % quantile.
+    larger : float
+        Probability that a value of the window is larger than one of the reference, ties half.
+    p_value : float
+        After Holm's correction for the number of quantities.
+    """
+
+    now: Spread
+    then: Spread
+    above: float
+    below: float
+    larger: float
+    p_value: float
+
+    @property
+    def direction(self) -> str:
+        """In one word."""
+        if abs(self.larger - 0.5) < 0.01:
+            return "differently spread"
+        return "larger" if self.larger > 0.5 else "smaller"
+
+
+def compare(reference: Array, window: Array) -> Move:
+    """One quantity, before any correction for several.
+
+    Examples
+    --------
+    >>> reference = np.arange(1000.0)
+    >>> compare(reference, reference[::10]).p_value
+    1.0
+    >>> compare(reference, reference[450:550]).direction
+    'differently spread'
+    """
+    then = Spread.of(reference)
+    ordered = np.sort(reference)
+    places = sum(np.searchsorted(ordered, window, side) for side in ("left", "right"))
+    return Move(
+        Spread.of(window),
+        then,
+        float((window > then.high).mean()),
+        float((window < then.low).mean()),
+        float(np.mean(places) / 2 / len(reference)),
+        p_value(reference, window),
+    )
+
+
+def p_value(reference: Array, window: Array) -> float:
+    """Of "both are draws from one distribution"."""
+    found = stats.ks_2samp(reference, window, method="asymp").pvalue
+    tails = (tail_p_value(sign * reference, sign * window) for sign in (1, -1))
+    return float(min(1.0, 3 * min(found, *tails)))
+
+
+def tail_p_value(reference: Array, window: Array) -> float:
+    """Two-sided, exact: the window's share of the largest 5 % of both samples (more with ties).
+
+    The bound depends on the two samples together and not on which is which, so without drift the
+    count is hypergeometric.
+    """
+    both = np.concatenate([reference, window])
+    bound = np.quantile(both, 1 - TAIL, method="higher")
+    beyond, own = int((both >= bound).sum()), int((window >= bound).sum())
+    law, how = (len(both), beyond, len(window)), stats.hypergeom
+    return float(min(1.0, 2 * min(how.cdf(own, *law), how.sf(own - 1, *law))))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values (Holm 1979), in the order given.
+
+    Examples
+    --------
+    >>> holm([0.04, 0.01, 0.03])
+    [0.06, 0.03, 0.06]
+    """
+    order = np.argsort(p_values, kind="stable")
+    factors = len(p_values) - np.arange(len(p_values))
+    stepped = np.minimum(1.0, np.maximum.accumulate(np.asarray(p_values)[order] * factors))
+    adjusted = np.empty(len(order))
+    adjusted[order] = stepped
+    return [float(x) for x in adjusted]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One window of the stream against the reference.
+
+    Parameters
+    ----------
+    first, last : int
+        Its queries, counted from 1.
+    level : float
+        Of the window's test.
+    moves : dict of name to Move
+    evidence : dict of name to float
+        log10 of the martingale after the window: 2 are odds of 100 to 1 against "no drift since
+        the beginning".
+    alarms : tuple of Alarm
+        All so far, the earliest first.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from laplace_metric.monitor import Monitor
+    >>> monitor = Monitor({"uncertainty": torch.arange(1000.0)}, window=100)
+    >>> print(*monitor.update({"uncertainty": torch.arange(900.0, 1000.0)}))
+    queries 1 to 100: MOVED
+      uncertainty: larger, median 949.5 (reference 499.5), 50.0% above the reference's 95% \
+quantile, p = 6e-91
+      ALARM at query 10: too many large values of uncertainty since about query 1
+    """
+
+    first: int
+    last: int
+    level: float
+    moves: dict[str, Move]
+    evidence: dict[str, float]
+    alarms: tuple[Alarm, ...]
+
+    @property
+    def moved(self) -> tuple[str, ...]:
+        """The quantities in which this window differs from the reference."""
+        return tuple(name for name, move in self.moves.items() if move.p_value <= self.level)
+
+    def __str__(self) -> str:
+        title = "MOVED" if self.moved else "no difference seen"
+        lines = [f"queries {self.first:,} to {self.last:,}: {title}"]
+        lines += [f"  {name}: {self._words(name)}" for name in self.moves]
+        return "\n".join([*lines, *(f"  {alarm}" for alarm in self.alarms)])
+
+    def _words(self, name: str) -> str:
+        move = self.moves[name]
+        upper = move.above - move.below >= 0
+        share, side = (move.above, "above") if upper else (move.below, "below")
+        quantile = "95%" if upper else "5%"
+        return (
+            f"{move.direction if name in self.moved else 'as before'}, median "
+            f"{move.now.median:.4g} (reference {move.then.median:.4g}), {share:.1%} {side} the "
+            f"reference's {quantile} quantile, p = {move.p_value:.1g}"
+        )

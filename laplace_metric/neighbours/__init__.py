@@ -1,1 +1,0 @@
-"""Exact nearest neighbours: fast shortlists, then stages that leave nothing to rounding."""

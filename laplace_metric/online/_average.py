@@ -1,0 +1,130 @@
+"""The running curvature of a training: an average over batches that forgets.
+
+    H_t = (1 - a_t) H_(t-1) + a_t h_t,     a_t = (1 - m) / (1 - m^t)
+
+is the mean of h_1 ... h_t with weights ``m^(t-k)`` (the bias correction of Kingma and Ba 2015,
+Adam, section 3, as one recursion). It is an average over pairs after one step as after many, so
+``n_effective`` means what it means after a post-hoc fit.
+
+Warburg et al. (2023, LAM, eq 70) print ``H_t = (1 - alpha) H_(t-1) + h_t`` with ``H_0 = tau I``.
+Its stationary value is ``h / alpha``: that is ours with ``m = 1 - alpha`` and ``n_effective = 1 /
+alpha``, so there the scale of the posterior hangs on the memory. The paper's prior is forgotten
+like ``m^t tau``; here it stays, as in ``N(theta, (n_effective H + tau I)^-1)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from laplace_metric.curvature.structures import (
+    STRUCTURES,
+    CurvatureSum,
+    DenseSum,
+    DiagonalSum,
+    IdentityBasis,
+    KroneckerFactors,
+    KroneckerSum,
+    SpectralCurvature,
+)
+from laplace_metric.models.jacobians import Layout
+
+
+@dataclass
+class RunningCurvature:
+    """H over the batches so far, and the decomposition that draws are made from.
+
+    Parameters
+    ----------
+    memory : float in [0, 1]
+        m; an average over the last ``1 / (1 - m)`` steps. 0: the last batch, 1: every batch alike.
+    refresh : int
+        H is decomposed anew each so many updates (1 for a diagonal, where that costs nothing).
+    value : CurvatureSum or None
+        H before the positivity step, of any sign; None before the first update.
+
+    Examples
+    --------
+    >>> h = RunningCurvature(memory=0.5)
+    >>> h.update(DiagonalSum(torch.tensor([3.0])))
+    >>> h.update(DiagonalSum(torch.tensor([0.0])))  # weights 1/3 and 2/3
+    >>> h.value.values
+    tensor([1.])
+    """
+
+    memory: float
+    refresh: int = 1
+    n_updates: int = 0
+    value: CurvatureSum | None = None
+    decomposed: CurvatureSum | None = None
+    _spectral: SpectralCurvature | None = None
+
+    @property
+    def weight(self) -> float:
+        """a_t of the last update."""
+        t = self.n_updates
+        return 1 / t if self.memory == 1 else (1 - self.memory) / (1 - self.memory**t)
+
+    def update(self, batch: CurvatureSum) -> None:
+        """Take in the curvature of one batch."""
+        self.n_updates += 1
+        if self.value is None:
+            self.value = _plain(batch)
+        else:
+            old, new = self.value.scaled(1 - self.weight), batch.scaled(self.weight)
+            self.value = old + new  # type: ignore[operator]
+        if (self.n_updates - 1) % self.refresh == 0:
+            self.decomposed, self._spectral = self.value, None
+
+    def set(self, value: CurvatureSum | None, decomposed: CurvatureSum | None) -> None:
+        """Put back an H, and the one of the last refresh."""
+        self.value, self.decomposed, self._spectral = value, decomposed, None
+
+    def spectral(self, like: Tensor) -> SpectralCurvature:
+        """H after the positivity step as of the last refresh, its basis in the dtype of ``like``
+        [P]; zero before the first update."""
+        if self.decomposed is None:
+            zeros = torch.zeros(len(like), dtype=torch.float64, device=like.device)
+            return SpectralCurvature(IdentityBasis(), zeros, 0.0)
+        if self._spectral is None:
+            found = self.decomposed.decompose()
+            self._spectral = replace(found, basis=found.basis.to(like))
+        return self._spectral
+
+    def final(
+        self, structure: str, layouts: Sequence[Layout], device: torch.device
+    ) -> CurvatureSum:
+        """H; zeros if no batch had two classes."""
+        zeros = STRUCTURES[structure].zeros(layouts, device)
+        return zeros if self.value is None else self.value
+
+
+def _plain(batch: CurvatureSum) -> CurvatureSum:
+    """Without what is dropped when sums are added: a refined spectrum, a standard error."""
+    if isinstance(batch, KroneckerSum):
+        return KroneckerSum(batch.factors)
+    return DiagonalSum(batch.values) if isinstance(batch, DiagonalSum) else batch
+
+
+def curvature_tensors(value: CurvatureSum) -> list[Tensor]:
+    """The tensors of a running sum, in order."""
+    if isinstance(value, DiagonalSum):
+        return [value.values]
+    if isinstance(value, DenseSum):
+        return [value.matrix]
+    return [side for f in value.factors for side in (f.left, f.right)]
+
+
+def curvature_of(
+    tensors: Sequence[Tensor], structure: str, layouts: Sequence[Layout]
+) -> CurvatureSum:
+    """Back from ``curvature_tensors``."""
+    if structure == "diag":
+        return DiagonalSum(tensors[0])
+    if structure == "full":
+        return DenseSum(tensors[0])
+    sides = zip(tensors[::2], tensors[1::2], layouts, strict=True)
+    return KroneckerSum(tuple(KroneckerFactors(*part) for part in sides))

@@ -1,0 +1,242 @@
+"""``OnlineLaplace``: train an embedder and its posterior together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sized
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from laplace_metric._utils.randomness import own_randomness
+from laplace_metric._utils.validation import check_count
+from laplace_metric.curvature.structures import STRUCTURES
+from laplace_metric.embedder import LaplaceEmbedder
+from laplace_metric.errors import InputError, UnknownNameError
+from laplace_metric.laplace import AUTO, Fitted, Miner, Posterior, Settings, warn_if_degenerate
+from laplace_metric.models import device_of
+from laplace_metric.online._average import RunningCurvature
+from laplace_metric.online._checkpoint import Keeper
+from laplace_metric.online._run import Run
+from laplace_metric.online._step import OnlineStep
+from laplace_metric.training import (
+    Loss,
+    Progress,
+    check_epochs,
+    default_optimizer,
+    train_epochs,
+    train_mode,
+)
+
+
+class OnlineLaplace:
+    """Online Laplace (Warburg et al. 2023, LAM): training that averages over its own posterior.
+
+    Each step draws ``samples`` heads ``theta + eps`` from the present posterior
+    ``N(theta, (n_effective H + prior_precision I)^-1)``, descends the mean loss of the drawn heads
+    on ``theta`` and on the backbone (which runs once), and takes the mean curvature of the batch at
+    the drawn heads into H, a running average (see ``online.average``, also for what differs from
+    the paper's recursion). The model's own weights are the mean ``theta``, before and after.
+
+    Parameters
+    ----------
+    model, head, distance, hessian, structure, margin, prior_precision, backend
+        As in ``LaplaceEmbedder``, but that the structure is "diag" unless another is named (there
+        is no "auto"), and that negative curvature is clipped, as in the method's paper.
+        ``head="append"`` is not possible: it would not be trained. A
+        prior precision that is too low drowns the head in noise: on FashionMNIST 1 cost 18 to 22
+        points of recall@1 and 100 cost 4 (``benchmarks/README.md``).
+    n_effective : float > 0 or None
+        None: the points of an epoch (in the first one as the loader's length says; points so far
+        for a loader without a length).
+    memory : float in [0, 1]
+        H is an average over the last ``1 / (1 - memory)`` steps: many enough to average out the
+        batches, few enough to forget the weights of long ago.
+    samples : int
+        Heads drawn a step.
+    pairs : "batch" | miner
+        Every pair of a batch; or the tuples of a miner of pytorch-metric-learning, for the
+        curvature and as third argument of the loss alike.
+    refresh : int
+        With structure "kron" or "full" the draws come from a decomposition that is this many
+        steps old at most; with "diag" always from the present H.
+
+    Attributes
+    ----------
+    losses_, variances_ : list of float
+        Of each epoch: mean loss of the drawn heads, and at its end the mean posterior variance of
+        the head's parameters.
+
+    Raises
+    ------
+    UnknownNameError, InputError
+        For names that do not exist and numbers out of range.
+
+    Examples
+    --------
+    >>> from pytorch_metric_learning.losses import ContrastiveLoss
+    >>> model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
+    >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+    >>> online = OnlineLaplace(model, memory=0.9)
+    >>> embedder = online.fit([(x, y)], ContrastiveLoss(), epochs=2, progress=False)
+    >>> embedder(x).variance.shape, len(online.losses_)
+    (torch.Size([20, 2]), 2)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        head: nn.Module | str | None = None,
+        distance: str = "arccos",
+        hessian: str = "fixed",
+        structure: str = "diag",
+        margin: float | None = None,
+        prior_precision: float = 1.0,
+        n_effective: float | None = None,
+        memory: float = 0.999,
+        samples: int = 1,
+        pairs: str | Miner = "batch",
+        backend: str = "auto",
+        refresh: int = 10,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise InputError(f"model is a {type(model).__name__}: pass a torch.nn.Module.")
+        if pairs == "all":
+            raise UnknownNameError("pairs", pairs, ("batch", "a miner (callable)"))
+        if structure == AUTO:
+            raise UnknownNameError("structure", structure, tuple(STRUCTURES))
+        if not isinstance(memory, (int, float)) or not 0 <= memory <= 1:
+            raise InputError(f"memory={memory!r}: pass a number in [0, 1].")
+        check_count("samples", samples)
+        check_count("refresh", refresh)
+        self.model, self.head = model, head
+        self.memory, self.samples, self.refresh = memory, samples, refresh
+        self.settings = Settings(
+            distance,
+            hessian,
+            structure,
+            margin,
+            prior_precision,
+            n_effective,
+            pairs,
+            backend,
+            positivity="clip",
+        )
+        self.losses_: list[float] = []
+        self.variances_: list[float] = []
+
+    def fit(
+        self,
+        loader: Iterable[Any],
+        loss: Loss,
+        *,
+        epochs: int,
+        optimizer: torch.optim.Optimizer | None = None,
+        scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
+        generator: torch.Generator | None = None,
+        progress: bool = True,
+        checkpoint: str | Path | None = None,
+        checkpoint_every: int | None = None,
+    ) -> LaplaceEmbedder:
+        """Train the model in place and return it with its posterior.
+
+        Modes are put back at the end, and no global random state is touched: dropout and all
+        else draws from states that are seeded from ``generator``.
+
+        Parameters
+        ----------
+        loader, loss, epochs, optimizer, scheduler
+            As in ``train_embedder``.
+        generator : torch.Generator or None
+            Of the CPU. None: as ``torch.manual_seed`` has it, without moving that state on.
+        checkpoint : path or None
+            A folder. The run is written there before the first step, after each epoch and every
+            ``checkpoint_every`` steps. If it holds a run, that one goes on, to the same bits on a
+            CPU with as many threads, with the weights and the learning rate of the checkpoint; if
+            that run is finished, its result is returned. The loader must give the same batches
+            from the same random state.
+
+        Raises
+        ------
+        FileFormatError
+            If the checkpoint is damaged, or of another model, loss, optimizer, loader or settings.
+        NonFiniteError
+            If the loss becomes NaN or infinite; the step is not taken.
+        InputError, EmptyLoaderError, LabelError, HeadError
+            As in ``train_embedder`` and ``LaplaceEmbedder.fit``.
+        """
+        check_epochs(epochs)
+        folder = _checked_folder(checkpoint, checkpoint_every)
+        modules = [module for module in (self.model, loss) if isinstance(module, nn.Module)]
+        if scheduler is not None and optimizer is None:
+            raise InputError("scheduler= is given without its optimizer: pass optimizer= too.")
+        optimizer, device = optimizer or default_optimizer(modules), device_of(self.model)
+        with own_randomness(generator, device) as own, train_mode(modules):
+            run = Run(self._step(loader, loss, optimizer, own), scheduler, loader, device)
+            keeper = Keeper(run, own, folder, checkpoint_every)
+            keeper.begin(epochs)
+            train_epochs(
+                run.step,
+                loader,
+                device,
+                epochs=epochs,
+                scheduler=scheduler,
+                show=progress,
+                progress=run.step.progress,
+                watcher=keeper,
+            )
+        self.losses_, self.variances_ = run.step.progress.losses, run.variances
+        return self._result(run)
+
+    def _step(
+        self,
+        loader: Iterable[Any],
+        loss: Loss,
+        optimizer: torch.optim.Optimizer,
+        own: torch.Generator,
+    ) -> OnlineStep:
+        refresh = 1 if self.settings.structure == "diag" else self.refresh
+        return OnlineStep(
+            self.model,
+            self.head,
+            loss,
+            optimizer,
+            self.settings,
+            self.samples,
+            RunningCurvature(self.memory, refresh),
+            own,
+            Progress(),
+            _length(loader),
+        )
+
+    def _result(self, run: Run) -> LaplaceEmbedder:
+        """The mean weights, the running curvature and the settings as a fitted embedder."""
+        place, settings = run.step.place, self.settings
+        assert place is not None
+        jacobian = place.jacobian(settings.backend)
+        curvature = run.step.curvature.final(settings.structure, jacobian.layouts, run.device)
+        n_effective, tau = run.step.n_effective(), settings.prior_precision
+        mean = jacobian.parameters.clone()
+        posterior = Posterior(mean, curvature.decompose(), n_effective, tau)
+        warn_if_degenerate(settings.contrast(normalized=place.head.normalized), posterior)
+        n_points = run.step.progress.n_points
+        how = settings.structure, settings.backend
+        fitted = Fitted(place.head, posterior, n_points, place.n_outputs, *how)
+        return LaplaceEmbedder.from_fitted(self.model, settings, fitted)
+
+
+def _length(loader: Iterable[Any]) -> int | None:
+    """Batches of an epoch, where the loader says."""
+    try:
+        return len(loader) if isinstance(loader, Sized) else None
+    except TypeError:  # a DataLoader of a data set without length
+        return None
+
+
+def _checked_folder(checkpoint: str | Path | None, every: int | None) -> Path | None:
+    if every is not None:
+        check_count("checkpoint_every", every)
+        if checkpoint is None:
+            raise InputError("checkpoint_every= is given without checkpoint=<folder>.")
+    return None if checkpoint is None else Path(checkpoint)

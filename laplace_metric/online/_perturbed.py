@@ -1,0 +1,115 @@
+"""A model at sampled weights of its head: one pass through the backbone, one head pass a sample.
+
+The sampled weights are ``theta + eps_s`` with the module's own ``theta``, so the gradient of a loss
+of these embeddings arrives at ``theta`` and at the backbone: it is the gradient of
+``E_q[L(theta + eps)]`` estimated from the samples (Warburg et al. 2023, LAM, eq 69, where the sign
+of the step is a misprint).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from laplace_metric._utils.precision import at_least_float32
+from laplace_metric.models import Inputs
+from laplace_metric.models.heads import Head, run_captured
+from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
+
+Parameters = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class SampledPass:
+    """h [B, D] with gradient, and for each sample the head's parameters and f [B, Z]."""
+
+    features: Tensor
+    parameters: list[Parameters]
+    embeddings: list[Tensor]
+
+
+def sampled_pass(model: nn.Module, head: Head, inputs: Inputs, offsets: Tensor) -> SampledPass:
+    """Run the model once, and its head once for each row of ``offsets`` [S, P] added to theta.
+
+    The first sample is the pass through the whole model, so that with one sample nothing (a
+    dropout mask, a batch-norm statistic) happens more often than in plain training.
+
+    Examples
+    --------
+    >>> from laplace_metric.models.heads import find_head
+    >>> model, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), torch.ones(3, 4)
+    >>> seen = sampled_pass(model, find_head(model, x), x, torch.zeros(5, 18))
+    >>> len(seen.embeddings), seen.embeddings[0].shape
+    (5, torch.Size([3, 2]))
+    """
+    parameters = [_shifted(head.module, offset) for offset in offsets]
+    first = run_captured(_Replaced(model, head.module, parameters[0]), head, inputs)
+    later = [_head_pass(head, theta, first.features) for theta in parameters[1:]]
+    return SampledPass(first.features, parameters, [first.output, *later])
+
+
+def _shifted(module: nn.Module, offset: Tensor) -> Parameters:
+    """theta + eps by name, eps [P] in ``parameters_to_vector`` order."""
+    named = dict(module.named_parameters())
+    parts = offset.split([p.numel() for p in named.values()])
+    pairs = zip(named.items(), parts, strict=True)
+    return {name: p + part.view_as(p).to(p.dtype) for (name, p), part in pairs}
+
+
+class _Replaced(nn.Module):
+    """The model with other parameters in its head, for one pass."""
+
+    def __init__(self, model: nn.Module, head: nn.Module, parameters: Parameters) -> None:
+        super().__init__()
+        self.model = model
+        homes = {id(module): name for name, module in model.named_modules()}
+        self._replaced = {
+            _joined(homes[id(part)], own): parameters[_joined(name, own)]
+            for name, part in head.named_modules()
+            if id(part) in homes  # a row of modules, such as model[-3:], is none of the model's own
+            for own, _ in part.named_parameters(recurse=False)
+            if _joined(name, own) in parameters
+        }
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return functional_call(self.model, self._replaced, args, kwargs, tie_weights=False)
+
+
+def _joined(module: str, own: str) -> str:
+    """The dotted name of a module's own parameter."""
+    return f"{module}.{own}" if module else own
+
+
+def _head_pass(head: Head, parameters: Parameters, features: Tensor) -> Tensor:
+    """f [B, Z] at other parameters; statistics of the head's buffers are left alone."""
+    buffers = {name: b.clone() for name, b in head.module.named_buffers()}
+    h = features if isinstance(head.module, nn.Linear) else features.clone()
+    z = functional_call(head.module, (parameters, buffers), (h,))
+    return nn.functional.normalize(z, dim=-1) if head.normalized else z
+
+
+def sampled_jacobians(
+    head: Head, seen: SampledPass, n_outputs: int, backend: str
+) -> Sequence[HeadJacobian]:
+    """The head as its Jacobian backend sees it at each sample."""
+    return [jacobian_of(_twin(head.module, theta), n_outputs, backend) for theta in seen.parameters]
+
+
+@torch.no_grad()
+def _twin(module: nn.Module, parameters: Parameters) -> nn.Module:
+    """A copy of the module that holds these parameters."""
+    twin = copy.deepcopy(module)
+    for name, parameter in twin.named_parameters():
+        parameter.copy_(parameters[name])
+    return twin
+
+
+def detached(features: Tensor) -> Tensor:
+    """h [B, D] for the curvature: float32 at least, without gradient."""
+    return at_least_float32(features.detach())

@@ -1,0 +1,189 @@
+"""A fit as tasks for any framework that maps and merges: Ray, Spark, a queue, a folder of files.
+
+    plan = Plan(embedder, one_batch)
+    while plan.task is not None:
+        plan.send(merge(collect(plan.task, h, y) for h, y in shards))
+    fitted = plan.result()
+
+A task is small (the head, and results of earlier tasks) and can be pickled; so can statistics,
+which add up in any order and can be saved, and ``plan.features``, which runs the model. Each task
+reads every shard once, so keep the features where the workers can read them: the model runs once.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from laplace_metric.curvature import Statistics, curvature_program
+from laplace_metric.curvature.passes import Pass, advance
+from laplace_metric.curvature.structures import CurvatureSum
+from laplace_metric.embedder import LaplaceEmbedder
+from laplace_metric.errors import InputError
+from laplace_metric.laplace import features_of, fitted_to, resolved
+from laplace_metric.laplace.runtime import Ranks, agreed_head
+from laplace_metric.models import Inputs, check_labels, device_of, to_device
+from laplace_metric.models.features import FeatureSource, FeatureStore
+from laplace_metric.models.heads import Head
+from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """The model up to its head; pickled as one, so that the head stays a part of the model."""
+
+    model: nn.Module
+    head: Head
+
+    def __call__(self, inputs: Inputs) -> Tensor:
+        """h [B, D] of a batch."""
+        return features_of(self.model, self.head, to_device(inputs, device_of(self.model)))
+
+
+class Plan:
+    """The tasks of a fit, one after the other.
+
+    Parameters
+    ----------
+    embedder : LaplaceEmbedder
+        Model and settings; it stays as it is. With ``pairs="all"``.
+    inputs : one batch of the model's inputs, to find the head
+    reference : (features [R, D], labels [R]) or None
+        With a finite margin: R random points of all shards, which in-margin negatives are looked
+        for among.
+    precision : torch.dtype
+        Of the sums. In float64 the result does not depend on how points are split.
+
+    Raises
+    ------
+    InputError
+        For other pairs, or a finite margin without ``reference``.
+
+    Examples
+    --------
+    >>> model = torch.nn.Linear(4, 2)
+    >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+    >>> plan = Plan(LaplaceEmbedder(model, structure="diag"), x[:1])
+    >>> while plan.task is not None:
+    ...     shards = [(plan.features(x[i::3]), y[i::3]) for i in range(3)]
+    ...     plan.send(merge(collect(plan.task, h, labels) for h, labels in shards))
+    >>> plan.result()(x).variance.shape
+    torch.Size([20, 2])
+    """
+
+    def __init__(
+        self,
+        embedder: LaplaceEmbedder,
+        inputs: Inputs,
+        *,
+        reference: tuple[Any, Any] | None = None,
+        precision: torch.dtype = torch.float64,
+    ) -> None:
+        self.model, settings = embedder.model, embedder.settings
+        if settings.pairs != "all":
+            raise InputError("a plan needs pairs='all': pairs of batches do not add up.")
+        first = to_device(inputs, device_of(self.model)), torch.empty(0)
+        self.head, self.n_outputs = agreed_head(self.model, embedder.head, first, Ranks())
+        exact = deepcopy(self.head.module).to(precision)
+        jacobian = jacobian_of(exact, self.n_outputs, settings.backend)
+        self.settings = settings.resolved(resolved(settings.structure, jacobian))
+        contrast = self.settings.contrast(normalized=self.head.normalized)
+        columns: list[FeatureSource] = []
+        if contrast.negatives_by_pair:
+            if reference is None:
+                raise InputError(
+                    f"margin={contrast.margin}: pass reference=(features, labels) of random points."
+                )
+            columns = [as_source(*reference, jacobian)]
+            if not len(columns[0]):
+                raise InputError("reference is empty: pass some random points.")
+        self._program = curvature_program(jacobian, contrast, self.settings.structure, columns)
+        self._curvature: CurvatureSum | None = None
+        self._n_points = 0
+        self.task: Pass | None = next(self._program)
+        """What to collect from every shard; None when all is done."""
+        self.features = Encoder(self.model, self.head)
+        """``features(inputs)``: h [B, D] of a batch, what tasks read. It can be pickled."""
+
+    def send(self, statistics: Statistics) -> None:
+        """Hand over the merged statistics of the present task, of all shards; go to the next.
+
+        Raises
+        ------
+        InputError, LabelError
+            If they are of another task or of other points than the first one's, or if all points
+            have one label.
+        """
+        if self.task is None:
+            raise InputError("the plan is done: ask for result().")
+        if statistics.task != self.task.task:
+            raise InputError("these statistics are not of the plan's present task: collect again.")
+        whole = self.task.finish(statistics.to(self.task.head.parameters.device))
+        self._n_points = self._n_points or whole.n_points
+        self.task = None  # an error ends the plan
+        self.task, self._curvature = advance(self._program, whole)
+
+    def result(self) -> LaplaceEmbedder:
+        """The fitted embedder, when there is no task left."""
+        if self._curvature is None:
+            raise InputError(
+                "the plan is not done: collect plan.task and send it until it is None."
+            )
+        found = self.head, self.n_outputs, self._curvature, self._n_points
+        return LaplaceEmbedder.from_fitted(
+            self.model, self.settings, fitted_to(*found, self.settings)
+        )
+
+
+def collect(task: Pass, features: Any, labels: Any) -> Statistics:
+    """The statistics of one shard: features [n, D] and whole-number labels [n], also no rows.
+
+    Arrays or tensors; they are read in blocks, in the precision of the plan.
+    """
+    return task.collect(as_source(features, labels, task.head))
+
+
+def merge(parts: Iterable[Statistics]) -> Statistics:
+    """The sum, in any order; of an iterator, two are held at a time.
+
+    Raises
+    ------
+    InputError
+        If there are none, or of several tasks.
+    """
+    total: Statistics | None = None
+    for part in parts:
+        total = part if total is None else total + part
+    if total is None:
+        raise InputError("there are no statistics to merge: collect at least one shard.")
+    return total
+
+
+def as_source(features: Any, labels: Any, head: HeadJacobian) -> FeatureStore:
+    """Arrays as points, handed out in the dtype of the head and on its device.
+
+    Raises
+    ------
+    InputError, LabelError, NonFiniteError
+        For arrays that do not fit the head or one another.
+    """
+    like = head.parameters
+    if not len(features):
+        return FeatureStore(dtype=like.dtype, device=like.device)
+    with warnings.catch_warnings():  # arrays of Ray's object store, say: they are only read
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        h = features if isinstance(features, Tensor) else torch.from_numpy(np.asarray(features))
+        y = check_labels(labels, name="labels")
+    if head.layered and (h.ndim != 2 or h.shape[1] != head.layouts[0].n_features):
+        raise InputError(
+            f"features are {tuple(h.shape)}: the head takes [n, {head.layouts[0].n_features}], as "
+            "plan.features gives them."
+        )
+    return FeatureStore.of(h.to(like.device), y.to(like.device), dtype=like.dtype)

@@ -1,1 +1,0 @@
-"""Fits that outgrow one process: several ranks, checkpoints, and map-then-merge frameworks."""

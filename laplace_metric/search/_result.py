@@ -1,0 +1,209 @@
+"""Sets of items instead of a ranking: as many as it takes to hold a match, or as are credible.
+
+What a search answers: the neighbours of each query, and how sure each of them is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from laplace_metric.errors import MissingPackageError, NotFittedError
+from laplace_metric.search._items import Column
+from laplace_metric.search.match import Hits, Threshold
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class RetrievalSets:
+    """A set of items for each of Q queries.
+
+    Parameters
+    ----------
+    positions : Tensor [Q, depth]
+        The nearest items, nearest first.
+    members : Tensor [Q, depth]
+        Which of them are in the set.
+    ids : Column
+        Of all items of the index.
+    """
+
+    positions: Tensor
+    members: Tensor
+    ids: Column
+
+    @property
+    def sizes(self) -> Tensor:
+        """[Q]; an empty set says that nothing in the index is near enough."""
+        return self.members.sum(1)
+
+    @property
+    def complete(self) -> Tensor:
+        """Whether a set [Q] ends before the items that were looked at do."""
+        return ~self.members[:, -1]
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __getitem__(self, query: int) -> np.ndarray[Any, Any]:
+        """Ids of the set of one query, nearest first."""
+        chosen = self.positions[query][self.members[query]]
+        return self.ids.values[chosen.cpu().numpy()]
+
+
+Pictured = Tensor | Sequence[Any]
+"""Images or texts, one an entry."""
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The neighbours of Q queries, nearest first.
+
+    Parameters
+    ----------
+    hits : Hits
+    ids : array [Q, k]
+        Whole numbers or strings; -1 or "" where nothing was found.
+    labels : array [Q, k] or None
+    match_probability : Tensor [Q, k] or None
+        That query and neighbour share their label; None before ``Index.calibrate``.
+    p_value : Tensor [Q] or None
+        Of the hypothesis that the query has a match in the index; small for strangers.
+    alpha : float
+        Share of known queries that may be called unknown.
+    """
+
+    hits: Hits
+    ids: np.ndarray[Any, Any]
+    labels: np.ndarray[Any, Any] | None
+    match_probability: Tensor | None
+    p_value: Tensor | None
+    alpha: float
+
+    @classmethod
+    def of(cls, hits: Hits, ids: Column, labels: Column | None, **judged: Any) -> SearchResult:
+        """With the ids and labels at the positions of the hits."""
+        at = hits.positions.cpu().numpy()
+        named = [None if c is None else _at(c, at) for c in (ids, labels)]
+        return cls(hits, named[0], named[1], **judged)  # type: ignore[arg-type]
+
+    @property
+    def positions(self) -> Tensor:
+        """Rows of the index [Q, k]."""
+        return self.hits.positions
+
+    @property
+    def distance(self) -> Tensor:
+        """Between mean embeddings [Q, k]; on the sphere ``2 - 2 cos`` is its square."""
+        return self.hits.distance
+
+    @property
+    def distance_sd(self) -> Tensor:
+        """Its standard deviation [Q, k] under the weights that both share."""
+        return self.hits.distance_sd
+
+    @property
+    def uncertainty(self) -> Tensor:
+        """Of each query [Q]: the trace of its covariance."""
+        return self.hits.trace
+
+    @property
+    def unknown(self) -> Tensor | None:
+        """Whether each query [Q] has no match in the index, ``p_value <= alpha``; else None."""
+        return None if self.p_value is None else self.p_value <= self.alpha
+
+    def accepted(self, threshold: Threshold | float) -> Tensor:
+        """Whether to answer each query [Q] with its nearest neighbour, or to abstain.
+
+        Parameters
+        ----------
+        threshold : Threshold or float
+            Of ``Calibration.threshold_for``, or a probability.
+
+        Raises
+        ------
+        NotFittedError
+            If the index was not calibrated.
+        """
+        if self.match_probability is None:
+            raise NotFittedError("the index was not calibrated: call index.calibrate(...) first.")
+        value = threshold.value if isinstance(threshold, Threshold) else threshold
+        return self.match_probability[:, 0] >= value
+
+    @property
+    def signals(self) -> dict[str, Tensor]:
+        """What ``monitor.Monitor`` watches of each query [Q]: uncertainty, match probability.
+
+        That of the nearest neighbour, so that it does not depend on k.
+        """
+        found = {"uncertainty": self.uncertainty}
+        if self.match_probability is not None:
+            found["match probability"] = self.match_probability[:, 0]
+        return found
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row a neighbour: query, rank, id, label, distance, distance_sd, and so on.
+
+        Raises
+        ------
+        MissingPackageError
+            Without pandas.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            install = "pip install pandas"
+            raise MissingPackageError("pandas", "to_pandas()", install) from error
+        return pandas.DataFrame(self.columns())
+
+    def picture(
+        self, queries: Pictured, items: Pictured, *, rows: int = 8, columns: int = 6
+    ) -> Figure:
+        """Queries with their neighbours, match probabilities and what is unknown.
+
+        Parameters
+        ----------
+        queries, items : images [H, W], [C, H, W] or [H, W, C] with values in [0, 1] or bytes, or
+            texts, of all Q queries and all N items of the index
+        rows, columns : int
+            Most queries, and most neighbours of each.
+
+        Returns
+        -------
+        Figure
+            Of matplotlib: ``result.picture(images, gallery).savefig("found.png")``.
+        """
+        from laplace_metric.plots import picture
+
+        return picture(self, queries, items, rows, columns)
+
+    def columns(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The same as arrays [Q k]; what is not known is left out."""
+        q, k = self.ids.shape
+        per_query = {"uncertainty": self.uncertainty, "p_value": self.p_value}
+        per_query["unknown"] = self.unknown
+        each = {"id": self.ids, "label": self.labels, "distance": self.distance}
+        each |= {"distance_sd": self.distance_sd, "match_probability": self.match_probability}
+        wide = {n: None if v is None else np.repeat(_np(v), k) for n, v in per_query.items()}
+        flat = {n: None if v is None else _np(v).reshape(-1) for n, v in each.items()}
+        rows = {"query": np.repeat(np.arange(q), k), "rank": np.tile(np.arange(1, k + 1), q)}
+        return rows | {n: v for n, v in {**flat, **wide}.items() if v is not None}
+
+
+def _np(values: Any) -> np.ndarray[Any, Any]:
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+
+
+def _at(column: Column, positions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    nothing: Any = "" if column.words else -1
+    return np.where(positions < 0, nothing, column.values[positions.clip(min=0)])

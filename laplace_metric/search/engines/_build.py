@@ -1,0 +1,52 @@
+"""Engines that find the nearest vectors: one file a kind, built from a value that names it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from torch import Tensor
+
+from laplace_metric.errors import FileFormatError, UnknownNameError
+from laplace_metric.search.engines._faiss import FaissEngine
+from laplace_metric.search.engines._flat import FlatEngine
+from laplace_metric.search.engines._protocol import HNSW, IVF, Engine, Flat, Kind
+
+KINDS: dict[str, type[Kind]] = {"flat": Flat, "ivf": IVF, "hnsw": HNSW}
+
+
+def kind_of(engine: str | Kind) -> Kind:
+    """``"flat"``, ``"ivf"`` and ``"hnsw"`` are the kinds with their defaults.
+
+    Examples
+    --------
+    >>> kind_of("ivf"), kind_of(HNSW(links=16))
+    (IVF(lists=None, probes=None), HNSW(links=16, ef=128))
+    """
+    if isinstance(engine, (Flat, IVF, HNSW)):
+        return engine
+    if not isinstance(engine, str) or engine not in KINDS:
+        raise UnknownNameError("engine", engine, (*KINDS, "Flat()", "IVF()", "HNSW()"))
+    return KINDS[engine]()
+
+
+def build(vectors: Tensor, kind: Kind, *, mapped: bool = False) -> Engine:
+    """An engine over vectors [N, d]."""
+    if isinstance(kind, Flat):
+        return FlatEngine(vectors, kind, mapped=mapped)
+    return FaissEngine.build(vectors, kind)
+
+
+def to_json(kind: Kind) -> dict[str, Any]:
+    """Its name and its numbers."""
+    name = next(name for name, of in KINDS.items() if isinstance(kind, of))
+    return {"name": name, **asdict(kind)}
+
+
+def from_json(content: dict[str, Any]) -> Kind:
+    """What ``to_json`` wrote."""
+    numbers = dict(content)
+    name = numbers.pop("name", None)
+    if name not in KINDS:
+        raise FileFormatError(f"engine {name!r} is not known: {', '.join(KINDS)} are.")
+    return KINDS[name](**numbers)

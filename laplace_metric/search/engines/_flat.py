@@ -1,0 +1,70 @@
+"""Exact search over vectors that are only read: fast shortlists, near ties settled in float64."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from laplace_metric.errors import InputError
+from laplace_metric.evaluation.neighbours import (
+    SPARE,
+    Proposer,
+    block_proposer,
+    exact_stage,
+    faiss_fits,
+    faiss_proposer,
+    in_parts,
+    run_stages,
+    shortlist_stage,
+)
+from laplace_metric.search.engines._faiss import require_faiss
+from laplace_metric.search.engines._protocol import Engine, Flat, Found
+
+MOST = 2**28
+"""Bytes of all distances of the queries that are settled one item after the other."""
+
+
+class FlatEngine(Engine):
+    """Over vectors [N, d], which may be a memory map.
+
+    Parameters
+    ----------
+    mapped : bool
+        Read the vectors block by block, so that no second copy is made.
+    """
+
+    def __init__(self, vectors: Tensor, kind: Flat, *, mapped: bool = False) -> None:
+        if kind.faiss and not faiss_fits(vectors):
+            require_faiss()
+            raise InputError(
+                f"Flat(faiss=True): FAISS holds float32 on the CPU, the embeddings are "
+                f"{vectors.dtype} on {vectors.device}. Pass Flat(), which needs no FAISS."
+            )
+        self.vectors, self.kind, self.mapped = vectors, kind, mapped
+
+    def search(self, queries: Tensor, k: int) -> Found:
+        stages = (
+            lambda: shortlist_stage(self.vectors, k, self._fast),
+            lambda: shortlist_stage(self.vectors, k, self._careful),
+            lambda: in_parts(exact_stage(self.vectors, k), max(1, MOST // (8 * len(self.vectors)))),
+        )
+        row_bytes = (k + SPARE) * self.vectors.shape[1] // 2
+        asked = queries.to(self.vectors)
+        positions, distances = run_stages(asked, None, k, row_bytes, stages)
+        return Found(positions, distances.square().to(queries.dtype))
+
+    def changed(self, vectors: Tensor, kept: Tensor | None) -> FlatEngine:
+        return FlatEngine(vectors, self.kind)
+
+    @cached_property
+    def _fast(self) -> Proposer:
+        wanted = self.kind.faiss is not False and not self.mapped
+        if wanted and faiss_fits(self.vectors):
+            return faiss_proposer(self.vectors)
+        return block_proposer(self.vectors, self.vectors.dtype)
+
+    @cached_property
+    def _careful(self) -> Proposer:
+        return block_proposer(self.vectors, torch.float64)

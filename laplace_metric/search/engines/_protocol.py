@@ -1,0 +1,108 @@
+"""What an engine is: positions of the nearest vectors, and nothing about uncertainty."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from laplace_metric._utils.validation import check_count
+from laplace_metric.errors import InputError
+
+
+@dataclass(frozen=True)
+class Found:
+    """The k nearest of each query, nearest first.
+
+    Parameters
+    ----------
+    positions : Tensor [Q, k]
+        Rows of the vectors; -1 where an approximate engine found fewer than k.
+    squared : Tensor [Q, k]
+        Squared Euclidean distances; infinite at -1.
+    """
+
+    positions: Tensor
+    squared: Tensor
+
+
+class Engine(ABC):
+    """Finds the nearest of the vectors [N, d] that it was given."""
+
+    mapped: bool = False
+    """Whether it reads its vectors from disk."""
+
+    @abstractmethod
+    def search(self, queries: Tensor, k: int) -> Found:
+        """Of queries [Q, d]; 1 <= k <= N."""
+
+    @abstractmethod
+    def changed(self, vectors: Tensor, kept: Tensor | None) -> Engine:
+        """With other vectors: some rows of the old ones ``kept`` [n], or new ones at the end."""
+
+    def write(self, path: Path) -> None:
+        """Its own file, for engines that have one."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Flat:
+    """Exact search, through FAISS where it is installed; the same answer without it.
+
+    Time O(N) a query. Near ties are settled in float64; equal distances in order of position.
+
+    Parameters
+    ----------
+    faiss : bool or None
+        None: where FAISS is installed and the vectors are float32 in main memory.
+    """
+
+    faiss: bool | None = None
+
+
+@dataclass(frozen=True)
+class IVF:
+    """FAISS's inverted file: only the lists nearest to a query are looked through.
+
+    Parameters
+    ----------
+    lists : int or None
+        None: 4 sqrt(N), at most N / 39 (FAISS wants 39 training vectors a list).
+    probes : int or None
+        Lists looked through; None: an eighth of them, at least 8.
+    """
+
+    lists: int | None = None
+    probes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("lists", "probes"):
+            if getattr(self, name) is not None:
+                check_count(f"IVF: {name}", getattr(self, name))
+
+
+@dataclass(frozen=True)
+class HNSW:
+    """FAISS's navigable small-world graph. Removing items builds it again.
+
+    Parameters
+    ----------
+    links : int
+        Of each item, at least 2.
+    ef : int
+        Candidates kept while searching, at least k; more find more.
+    """
+
+    links: int = 32
+    ef: int = 128
+
+    def __post_init__(self) -> None:
+        for name in ("links", "ef"):
+            check_count(f"HNSW: {name}", getattr(self, name))
+        if self.links < 2:  # FAISS ends the process
+            raise InputError(f"HNSW: links={self.links}: pass at least 2.")
+
+
+Kind = Flat | IVF | HNSW

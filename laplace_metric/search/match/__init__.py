@@ -1,0 +1,35 @@
+"""Is it a match? Probabilities, thresholds with a promise, conformal sets and tests."""
+
+from laplace_metric.search.match._calibration import (
+    Calibration,
+    Judged,
+    Quality,
+    calibrated,
+    quality,
+)
+from laplace_metric.search.match._conformal import (
+    check_alpha,
+    credible_radius,
+    lowest_typical,
+    p_values,
+)
+from laplace_metric.search.match._hits import Evidence, Hits
+from laplace_metric.search.match._probability import MatchProbability
+from laplace_metric.search.match._thresholds import Threshold, threshold_for
+
+__all__ = [
+    "Calibration",
+    "Evidence",
+    "Hits",
+    "Judged",
+    "MatchProbability",
+    "Quality",
+    "Threshold",
+    "calibrated",
+    "check_alpha",
+    "credible_radius",
+    "lowest_typical",
+    "p_values",
+    "quality",
+    "threshold_for",
+]

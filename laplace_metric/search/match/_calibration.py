@@ -1,0 +1,236 @@
+"""How honest a match probability is, with intervals.
+
+What held-out labelled queries teach an index: probabilities, thresholds, who is unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from laplace_metric.errors import InputError
+from laplace_metric.evaluation import (
+    BootstrapInterval,
+    Reliability,
+    bootstrap_interval,
+    expected_calibration_error,
+)
+from laplace_metric.search.match._conformal import (
+    log_first_match,
+    lowest_typical,
+    of_first_match,
+    p_values,
+)
+from laplace_metric.search.match._hits import Evidence, Hits, Typical, watched
+from laplace_metric.search.match._probability import MatchProbability, fit_match_probability
+from laplace_metric.search.match._thresholds import Threshold, threshold_for
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Of the nearest neighbours of n held-out queries.
+
+    Parameters
+    ----------
+    brier : BootstrapInterval
+        Mean squared gap between probability and match, in [0, 1]; 95 % interval over queries.
+    ece : BootstrapInterval
+        Expected calibration error over ten bins. Resampling adds noise to its bins, so that the
+        interval lies too high where the error is small.
+    reliability : Reliability
+        For ``plots.reliability_plot``.
+    """
+
+    brier: BootstrapInterval
+    ece: BootstrapInterval
+    reliability: Reliability
+
+    def __str__(self) -> str:
+        ends = [f"{x.estimate:.3f} [{x.low:.3f}, {x.high:.3f}]" for x in (self.brier, self.ece)]
+        return f"Brier score {ends[0]}, ECE {ends[1]}"
+
+
+def quality(probability: Tensor, match: Tensor, *, n: int = 500) -> Quality:
+    """From probabilities [Q] and whether they were matches [Q]; ``n`` bootstrap resamples.
+
+    Examples
+    --------
+    >>> import torch
+    >>> p = torch.linspace(0, 1, 200)
+    >>> found = quality(p, p > 0.5, n=100)
+    >>> round(found.brier.estimate, 4), round(found.ece.estimate, 3)
+    (0.0829, 0.249)
+    """
+    p, y = probability.double().contiguous(), match.double().contiguous()
+
+    def ece(p: Tensor, y: Tensor) -> float:
+        return expected_calibration_error(p, y).ece
+
+    return Quality(
+        bootstrap_interval(_brier, p, y, n=n),
+        bootstrap_interval(ece, p, y, n=n),
+        expected_calibration_error(p, y),
+    )
+
+
+def _brier(p: Tensor, y: Tensor) -> float:
+    return float((p - y).square().mean())
+
+
+KNOWN = 20
+"""Held-out queries with a match in the index that a conformal test needs at the very least."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Queries whose neighbours' labels are known.
+
+    Parameters
+    ----------
+    hits : Hits
+        Of [Q, depth] neighbours.
+    match : Tensor [Q, depth]
+        Whether their labels agree with the query's.
+    known : Tensor [Q]
+        Whether any item of the index has the query's label.
+    """
+
+    hits: Hits
+    match: Tensor
+    known: Tensor
+
+    def __len__(self) -> int:
+        return len(self.match)
+
+    def take(self, rows: Tensor) -> Judged:
+        """Some queries."""
+        return Judged(self.hits.take(rows), self.match[rows], self.known[rows])
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Match probability of one half of the held-out queries; the other half keeps it honest.
+
+    Parameters
+    ----------
+    matcher : MatchProbability
+    k : int
+        Neighbours whose pairs it learnt from, and among which the best decides on "unknown".
+    depth : int
+        Neighbours that retrieval sets choose from.
+    n_items : int
+        Of the index when it was calibrated.
+    logit : Tensor [n, k]
+        Scores of the pairs of the second half, and whether they are a ``match`` [n, k].
+    known : Tensor [n]
+        Whether the index has the label of each of those queries.
+    typical : Typical
+        The known queries of the first half, and ``typicality`` [n] of the second half among them.
+    first_match : Tensor [n]
+        The score of the first true match of each, ``log_first_match``; -inf where none is among
+        ``depth``.
+    """
+
+    matcher: MatchProbability
+    k: int
+    depth: int
+    n_items: int
+    logit: Tensor
+    match: Tensor
+    known: Tensor
+    typicality: Tensor
+    first_match: Tensor
+    typical: Typical
+
+    @property
+    def probability(self) -> Tensor:
+        """Of the pairs [n, k] of the second half."""
+        return self.matcher(self.logit)
+
+    def threshold_for(
+        self,
+        *,
+        precision: float | None = None,
+        recall: float | None = None,
+        confidence: float = 0.95,
+    ) -> Threshold:
+        """Which probability of the nearest neighbour to accept; see ``matching.threshold_for``.
+
+        Queries without a match in the index count as errors once they are accepted, in the share
+        in which they were among the held-out queries.
+        """
+        p, correct = self.probability[:, 0], self.match[:, 0]
+        return threshold_for(p, correct, precision=precision, recall=recall, confidence=confidence)
+
+    def quality(self, n: int = 500) -> Quality:
+        """Brier score, calibration error and reliability of the nearest neighbour's probability.
+
+        On the second half, which the probability has not seen; n bootstrap resamples.
+        """
+        return quality(self.probability[:, 0], self.match[:, 0], n=n)
+
+    def p_value(self, hits: Hits, logit: Tensor) -> Tensor:
+        """Of "the query has a match in the index" [Q], from its hits and their scores [Q, >= k]."""
+        seen = self.typical(watched(hits, logit[:, : self.k]))
+        return p_values(self.typicality[self.known], seen.to(self.typicality))
+
+    def members(self, logit: Tensor, alpha: float) -> Tensor:
+        """Which neighbours [Q, depth] are in the set that holds a match, from their scores.
+
+        Raises
+        ------
+        InputError
+            If there are fewer than ``1 / alpha - 1`` held-out queries, or if more than a share
+            ``alpha`` of them has no match among ``depth``.
+        """
+        held_out = self.first_match[self.known]
+        least = lowest_typical(held_out, alpha)
+        if least == -torch.inf:
+            missed = float((held_out == -torch.inf).double().mean())
+            raise InputError(
+                f"alpha={alpha:g} needs at least {math.ceil(1 / alpha - 1)} held-out queries and "
+                f"a match among the {self.depth} nearest items for all but a share of {alpha:g} "
+                f"of them: of {len(held_out)}, {missed:.1%} have none. Ask for a larger alpha, or "
+                "calibrate with a larger depth or more queries."
+            )
+        return log_first_match(logit) >= least
+
+
+def calibrated(judged: Judged, k: int, n_items: int, generator: torch.Generator) -> Calibration:
+    """Split the queries in two and learn from each half.
+
+    Raises
+    ------
+    InputError
+        For too few queries, all pairs matching or none.
+    """
+    order = torch.randperm(len(judged), generator=generator, device=generator.device)
+    first, second = (judged.take(rows) for rows in order.to(judged.match.device).tensor_split(2))
+    _check(first, second)
+    everything = Evidence.of(first.hits)
+    matcher = fit_match_probability(everything.take(k), first.match[:, :k])
+    logit = matcher.logit(everything)[first.known, :k]
+    typical = Typical.of(watched(first.hits.take(first.known), logit))
+    return _conformal(matcher, typical, second, k, n_items)
+
+
+def _conformal(
+    matcher: MatchProbability, typical: Typical, held_out: Judged, k: int, n_items: int
+) -> Calibration:
+    logit, match = matcher.logit(Evidence.of(held_out.hits)), held_out.match
+    first = of_first_match(logit, match)
+    typicality = typical(watched(held_out.hits, logit[:, :k]))
+    scores = logit[:, :k], match[:, :k], held_out.known, typicality, first
+    return Calibration(matcher, k, match.shape[1], n_items, *scores, typical)
+
+
+def _check(*halves: Judged) -> None:
+    n_known = min(int(half.known.sum()) for half in halves)
+    if n_known < KNOWN:
+        raise InputError(
+            f"{n_known} queries of one half have a match in the index: at least {KNOWN} are "
+            "needed. Pass more queries of labels that it holds."
+        )

@@ -1,0 +1,120 @@
+"""Split conformal prediction: ranks among held-out scores, valid for any model.
+
+If a new score is exchangeable with n held-out ones (the queries come from the same source, in no
+particular order, and the gallery is the same), then
+
+    P(p <= alpha) <= alpha    for p = (1 + #{i : s_i <= s}) / (n + 1)
+    1 - alpha <= P(s >= q) <= 1 - alpha + 1 / (n + 1)
+                              for the k-th smallest score q, k = floor(alpha (n + 1))
+
+the last without ties (Vovk et al. 2005; Lei et al. 2018). On average over held-out sets and
+queries: neither for one class nor for one held-out set. Drift, another gallery, repeated or
+neighbouring frames of one video break it.
+
+Credible sets of a query (Kirchhof et al. 2023, MCInfoNCE, section 5.3 and C.5).
+
+The items whose mean direction lies in the smallest cap that holds the query's latent direction
+with probability p under a von Mises-Fisher of the query's concentration:
+
+    {j : mu_q . mu_j >= t},    P(mu_q . z >= t) = p
+
+(printed with <=, which is the complement). A property of the query's posterior alone: it says where
+the query may lie, and promises nothing about labels; ``Index.retrieval_sets`` does.
+
+Which neighbour is the first match: the score of retrieval sets.
+
+    log pi_j = log s_j + sum_{i < j} log(1 - s_i),   s = sigmoid(l)
+
+is the probability that neighbour j is a match and none before it is, were matches independent. A
+set of all neighbours with ``pi_j >= q`` is one of the smallest that hold the first match as often
+(Sadinle, Lei & Wasserman 2019, for classes; here the classes are ranks): one item where the nearest
+is sure, some where it is not, none where nothing looks like a match. That independence does not
+hold costs size; the coverage comes from held-out queries.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from laplace_metric.distributions import cap_angle, vmf_concentration
+from laplace_metric.errors import InputError
+
+
+def p_values(held_out: Tensor, scores: Tensor) -> Tensor:
+    """p [Q] of scores [Q], small where they are low among ``held_out`` [n].
+
+    Examples
+    --------
+    >>> p_values(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.0, 2.5, 9.0]))
+    tensor([0.2500, 0.7500, 1.0000], dtype=torch.float64)
+    """
+    below = torch.searchsorted(held_out.sort().values, scores.contiguous(), right=True)
+    return (1 + below).double() / (len(held_out) + 1)
+
+
+def lowest_typical(held_out: Tensor, alpha: float) -> float:
+    """q, so that a new score is at least q with probability 1 - alpha or more; -inf for few scores.
+
+    Examples
+    --------
+    >>> lowest_typical(torch.arange(1.0, 20.0), 0.1)
+    2.0
+    """
+    check_alpha(alpha)
+    n = len(held_out)
+    k = min(n, math.floor(alpha * (n + 1) * (1 + 1e-12)))  # 0.1 * 20 is 2 also in floats
+    return -math.inf if k == 0 else float(held_out.sort().values[k - 1])
+
+
+def check_alpha(alpha: float) -> None:
+    """``InputError`` unless it lies between 0 and 1."""
+    if not isinstance(alpha, (int, float)) or not 0 < alpha < 1:
+        raise InputError(f"alpha={alpha!r}: pass a number between 0 and 1.")
+
+
+def credible_radius(trace: Tensor, dimension: int, probability: float) -> Tensor:
+    """Euclidean radius [Q] about the unit mean, in [0, 2].
+
+    Parameters
+    ----------
+    trace : Tensor [Q]
+        Of the tangent covariance, whose resultant length ``(1 + t)^(-1/2)`` gives the
+        concentration, as in ``Embedding.concentration``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> credible_radius(torch.tensor([1e-4, 0.1, 10.0]), 64, 0.95)
+    tensor([0.0114, 0.3490, 1.3297])
+    """
+    concentration = vmf_concentration((1 + trace).rsqrt(), dimension)
+    return 2 * (cap_angle(concentration, dimension, probability) / 2).sin()
+
+
+def log_first_match(logit: Tensor) -> Tensor:
+    """log pi [Q, k] of scores l [Q, k], nearest neighbour first; -inf where there is none.
+
+    Examples
+    --------
+    >>> log_first_match(torch.tensor([[0.0, 0.0, 0.0]])).exp()
+    tensor([[0.5000, 0.2500, 0.1250]])
+    """
+    missed = logsigmoid(-logit)
+    return logsigmoid(logit) + missed.cumsum(1) - missed
+
+
+def of_first_match(logit: Tensor, match: Tensor) -> Tensor:
+    """log pi [Q] of the first neighbour that is a match [Q, k]; -inf where none is.
+
+    Examples
+    --------
+    >>> of_first_match(torch.zeros(1, 3), torch.tensor([[False, True, True]])).exp()
+    tensor([0.2500])
+    """
+    first = match.to(torch.uint8).argmax(1, keepdim=True)
+    score = log_first_match(logit).gather(1, first)[:, 0]
+    return score.masked_fill(~match.any(1), -torch.inf)

@@ -1,0 +1,115 @@
+"""The probability that a query and its neighbour share a label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from laplace_metric.errors import InputError
+from laplace_metric.search.match._calibrators import MAPS, Array, Map, Score, fit_score
+from laplace_metric.search.match._hits import KINDS, Evidence
+
+FOLDS = 5
+
+
+@dataclass(frozen=True)
+class MatchProbability:
+    """``p = map(score(evidence))``.
+
+    Parameters
+    ----------
+    kind : "distance" | "all"
+        The evidence that it looks at.
+    score : Score
+    map : Map
+    losses : dict of "evidence, map" to (log loss, standard error)
+        Cross-validated, of every candidate; the smallest was chosen.
+    """
+
+    kind: str
+    score: Score
+    map: Map
+    losses: dict[str, tuple[float, float]]
+
+    def logit(self, evidence: Evidence) -> Tensor:
+        """The score of each pair [Q, k], larger for a match; -inf where there is no neighbour."""
+        return self.score(evidence.values).masked_fill(~evidence.there, -torch.inf)
+
+    def __call__(self, logit: Tensor) -> Tensor:
+        """[Q, k] in [0, 1] of such scores; 0 where there is no neighbour."""
+        return self.map(logit).masked_fill(logit == -torch.inf, 0.0)
+
+    @property
+    def chosen(self) -> str:
+        """Name of the candidate with the smallest loss."""
+        return f"{self.kind}, {self.map.kind}"
+
+
+def fit_match_probability(evidence: Evidence, match: Tensor) -> MatchProbability:
+    """Choose evidence and map by cross-validated log loss, then fit them to everything.
+
+    Pairs of one query stay in one fold.
+
+    Parameters
+    ----------
+    evidence : Evidence of [Q, k] pairs
+    match : Tensor [Q, k]
+        Whether their labels agree.
+
+    Raises
+    ------
+    InputError
+        For fewer than ten queries, or if all pairs match, or none.
+    """
+    there = evidence.there
+    y = match[there].double().cpu().numpy()
+    _check(len(match), y)
+    groups = torch.arange(len(match))[:, None].expand_as(match)[there.cpu()].numpy()
+    x = evidence.values[there].cpu().numpy()
+    losses = {
+        f"{kind}, {name}": _cross_validated(x, y, groups, kind, name)
+        for kind, name in product(KINDS, MAPS)
+    }
+    kind, name = min(losses, key=lambda key: losses[key][0]).split(", ")
+    return MatchProbability(kind, *_fitted(x, y, kind, name), losses)
+
+
+def _fitted(x: Array, y: Array, kind: str, name: str) -> tuple[Score, Map]:
+    score = fit_score(x, y, KINDS[kind])
+    return score, MAPS[name](score(torch.from_numpy(x)).numpy(), y)
+
+
+def _check(n_queries: int, match: Array) -> None:
+    if n_queries < 2 * FOLDS:
+        raise InputError(f"{n_queries} queries to calibrate on: pass at least {2 * FOLDS}.")
+    _check_both(match)
+
+
+def _check_both(match: Array) -> None:
+    if match.min() == match.max():
+        which = "all" if match[0] else "none"
+        raise InputError(
+            f"{which} of {len(match)} pairs match: a probability needs both kinds, from many "
+            "queries. Pass more queries, or a larger k."
+        )
+
+
+def _cross_validated(
+    x: Array, y: Array, groups: npt.NDArray[np.int64], kind: str, name: str
+) -> tuple[float, float]:
+    """Mean log loss of held-out pairs and its standard error over queries."""
+    from sklearn.model_selection import GroupKFold
+
+    loss = np.empty(len(y))
+    for train, test in GroupKFold(FOLDS).split(x, y, groups):
+        _check_both(y[train])
+        score, fitted = _fitted(x[train], y[train], kind, name)
+        p = fitted(score(torch.from_numpy(x[test]))).numpy()
+        loss[test] = -np.log(np.where(y[test] == 1, p, 1 - p).clip(min=1e-12))
+    per_query = np.bincount(groups, loss) / np.bincount(groups).clip(min=1)
+    return float(loss.mean()), float(per_query.std(ddof=1) / len(per_query) ** 0.5)

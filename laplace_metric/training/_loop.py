@@ -1,0 +1,208 @@
+"""Where a training stands, and who is told of it.
+
+The loop of every training: epochs, steps, scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from laplace_metric.errors import InputError, NonFiniteError
+from laplace_metric.models import Inputs, labelled_batches
+
+
+@dataclass
+class Progress:
+    """Where a training stands; plain numbers, so that it can be written down.
+
+    Parameters
+    ----------
+    epoch, step, steps : int
+        Finished epochs, finished steps of the epoch that runs now, and of all.
+    total : float
+        Loss of the running epoch, summed over its ``seen`` points.
+    n_points : int
+        Points of the last whole epoch; 0 or an estimate before that.
+    losses : list of float
+        Mean loss of each finished epoch, weighted by batch size.
+
+    Examples
+    --------
+    >>> progress = Progress()
+    >>> progress.add(2.0, 3)
+    >>> progress.finish_epoch()
+    >>> progress.losses, progress.n_points, progress.step
+    ([2.0], 3, 0)
+    """
+
+    epoch: int = 0
+    step: int = 0
+    steps: int = 0
+    total: float = 0.0
+    seen: int = 0
+    n_points: int = 0
+    losses: list[float] = field(default_factory=list)
+
+    @property
+    def mean_loss(self) -> float:
+        """Of the running epoch so far; NaN before its first step."""
+        return self.total / self.seen if self.seen else float("nan")
+
+    def add(self, loss: float, n_points: int) -> None:
+        """A step is done."""
+        self.total += loss * n_points
+        self.seen += n_points
+        self.step += 1
+        self.steps += 1
+
+    def finish_epoch(self) -> None:
+        """An epoch is done."""
+        self.losses.append(self.mean_loss)
+        self.n_points = self.seen
+        self.epoch, self.step, self.total, self.seen = self.epoch + 1, 0, 0.0, 0
+
+
+class Watcher:
+    """Is told what happens in a training; this one does nothing."""
+
+    def epoch_begins(self, progress: Progress) -> None:
+        """Before the loader is asked for the first batch of an epoch."""
+
+    def caught_up(self, progress: Progress) -> None:
+        """A resumed epoch has skipped the batches of its finished steps."""
+
+    def step_done(self, progress: Progress) -> None:
+        """After every step."""
+
+    def epoch_done(self, progress: Progress) -> None:
+        """After the scheduler's step."""
+
+    def status(self, progress: Progress) -> str:
+        """Shown beside the bar."""
+        return ""
+
+
+Loss = Callable[..., Tensor]
+"""``loss(embeddings, labels)`` or ``loss(embeddings, labels, indices)`` -> scalar."""
+
+Step = Callable[[Inputs, Tensor], float]
+"""One optimisation step on (inputs, labels [B]); returns its loss."""
+
+
+def train_epochs(
+    step: Step,
+    loader: Iterable[Any],
+    device: torch.device,
+    *,
+    epochs: int,
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
+    show: bool = True,
+    progress: Progress | None = None,
+    watcher: Watcher | None = None,
+) -> Progress:
+    """Take steps until ``epochs`` are finished, from where ``progress`` says that the run stands.
+
+    Raises
+    ------
+    EmptyLoaderError, LabelError
+        For a loader without batches or labels.
+
+    Examples
+    --------
+    >>> batches = [(torch.ones(2, 1), torch.tensor([0, 1]))]
+    >>> train_epochs(lambda x, y: 0.5, batches, torch.device("cpu"), epochs=2, show=False).losses
+    [0.5, 0.5]
+    """
+    progress, watcher = progress or Progress(), watcher or Watcher()
+    while progress.epoch < epochs:
+        watcher.epoch_begins(progress)
+        title = f"epoch {progress.epoch + 1}/{epochs}"
+        title += f", loss {progress.losses[-1]:.4g}" if progress.losses else ""
+
+        def status(watcher: Watcher = watcher, progress: Progress = progress) -> str:
+            return watcher.status(progress)
+
+        batches = labelled_batches(loader, device, progress=show, description=title, status=status)
+        _train_epoch(step, batches, progress, watcher)
+        if scheduler is not None:
+            scheduler.step()
+        progress.finish_epoch()
+        watcher.epoch_done(progress)
+    return progress
+
+
+def _train_epoch(
+    step: Step, batches: Iterable[tuple[Inputs, Tensor]], progress: Progress, watcher: Watcher
+) -> None:
+    """Go through the batches once, past those of steps that are finished already."""
+    finished, number = progress.step, 0
+    for number, (inputs, labels) in enumerate(batches, start=1):
+        if number > finished:
+            progress.add(step(inputs, labels), len(labels))
+            watcher.step_done(progress)
+        elif number == finished:
+            watcher.caught_up(progress)
+    if number < finished:
+        raise InputError(f"loader yielded {number} batches, the resumed epoch had {finished}.")
+
+
+def descend(value: Tensor, optimizer: torch.optim.Optimizer) -> float:
+    """One step of the optimiser down the gradient of a loss; returns the loss.
+
+    Raises
+    ------
+    NonFiniteError
+        If the loss is NaN or infinite; the step is not taken.
+    """
+    number = check_loss(value)
+    optimizer.zero_grad()
+    torch.autograd.backward(value)
+    optimizer.step()
+    return number
+
+
+def check_loss(value: Tensor) -> float:
+    """The loss as a number, or ``NonFiniteError``."""
+    number = float(value.detach())
+    if not isfinite(number):
+        raise NonFiniteError(
+            f"loss became {number} in training. Lower the learning rate, or check the "
+            "inputs for NaN."
+        )
+    return number
+
+
+@contextmanager
+def train_mode(modules: list[nn.Module]) -> Iterator[None]:
+    """Train mode inside; outside, every submodule has the mode that it had."""
+    before = [(part, part.training) for module in modules for part in module.modules()]
+    try:
+        for module in modules:
+            module.train()
+        yield
+    finally:
+        for part, mode in before:
+            part.training = mode
+
+
+def default_optimizer(modules: list[nn.Module]) -> torch.optim.Optimizer:
+    """Adam with learning rate 1e-3 over every trainable parameter; without one ``InputError``."""
+    parameters = chain.from_iterable(module.parameters() for module in modules)
+    trainable = [parameter for parameter in parameters if parameter.requires_grad]
+    if not trainable:
+        raise InputError("model has no parameter with requires_grad=True: nothing to train.")
+    return torch.optim.Adam(trainable, lr=1e-3)
+
+
+def check_epochs(epochs: int) -> None:
+    """Raise ``InputError`` below one epoch."""
+    if epochs < 1:
+        raise InputError(f"epochs={epochs} must be at least 1.")
