@@ -23,7 +23,7 @@ from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
 from laplace_metric.models import Inputs, device_of, evaluation_mode, to_device
-from laplace_metric.models.heads import Captured, capture
+from laplace_metric.models.heads import HeadActivations, capture
 
 
 @dataclass(eq=False, kw_only=True)
@@ -74,10 +74,10 @@ class ClassDropout(Trained):
         loss = LinearCrossEntropyLoss(sizes.embedding, sizes.classes)
         return {"dropout": nn.Dropout(self.rate), "loss": loss}
 
-    def objective(self, seen: Captured, labels: Tensor) -> Tensor:
+    def objective(self, seen: HeadActivations, labels: Tensor) -> Tensor:
         return self.parts["loss"](self.parts["dropout"](seen.raw), labels)
 
-    def embedding(self, seen: Captured) -> Embedding:
+    def embedding(self, seen: HeadActivations) -> Embedding:
         """For one pass: as if the model had no dropout layers."""
         return self._uncertain(seen, seen.raw.expand(self.n_samples, -1, -1), self._generator())
 
@@ -96,12 +96,14 @@ class ClassDropout(Trained):
             raw = torch.stack([self._pass(inputs).raw for _ in range(self.n_samples)])
         return self._uncertain(seen, raw, generator)
 
-    def _pass(self, inputs: Inputs) -> Captured:
+    def _pass(self, inputs: Inputs) -> HeadActivations:
         inputs = to_device(inputs, device_of(self.model))
         seen = capture(self.model, self.fitted_.head, inputs)
-        return Captured(*map(at_least_float32, vars(seen).values()))
+        return HeadActivations(*map(at_least_float32, vars(seen).values()))
 
-    def _uncertain(self, seen: Captured, raw: Tensor, generator: torch.Generator) -> Embedding:
+    def _uncertain(
+        self, seen: HeadActivations, raw: Tensor, generator: torch.Generator
+    ) -> Embedding:
         """From raw embeddings [S, B, Z] of the thinned networks."""
         mask = bernoulli_mask(tuple(raw.shape), self.rate, raw, generator)
         loss = self.parts["loss"]

@@ -15,7 +15,7 @@ from baselines.base import Sizes, Trained
 from baselines.base.pairs import check_rows
 from baselines.base.probabilities import entropy
 from laplace_metric.embedding import Embedding
-from laplace_metric.models.heads import Captured
+from laplace_metric.models.heads import HeadActivations
 
 
 class LinearCrossEntropyLoss(nn.Module):
@@ -69,10 +69,10 @@ class CrossEntropy(Trained):
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
         return {"loss": LinearCrossEntropyLoss(sizes.embedding, sizes.classes)}
 
-    def objective(self, seen: Captured, labels: Tensor) -> Tensor:
+    def objective(self, seen: HeadActivations, labels: Tensor) -> Tensor:
         return self.parts["loss"](seen.raw, labels)
 
-    def embedding(self, seen: Captured) -> Embedding:
+    def embedding(self, seen: HeadActivations) -> Embedding:
         return self.points(seen, entropy(self.classifier(seen.raw)))
 
     @property

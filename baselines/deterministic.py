@@ -14,7 +14,7 @@ from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Draw, Embedding
 from laplace_metric.errors import UnknownNameError
 from laplace_metric.models import Inputs, device_of, labelled_batches
-from laplace_metric.models.heads import Captured
+from laplace_metric.models.heads import HeadActivations
 
 SCORES = ("norm", "constant")
 
@@ -53,7 +53,7 @@ class Deterministic(OnePass):
         self._fitted = self.locate(next(batches)[0], torch.empty(0, dtype=torch.long))
         return self
 
-    def embedding(self, seen: Captured) -> Embedding:
+    def embedding(self, seen: HeadActivations) -> Embedding:
         """Point masses at the model's embeddings."""
         norm = torch.linalg.vector_norm(seen.raw, dim=-1)
         score = norm.reciprocal() if self.score == "norm" else torch.zeros_like(norm)

@@ -26,8 +26,8 @@ from baselines.base.view_losses import BYOLLoss, SimSiamLoss, SwAVLoss
 from baselines.infonce import InfoNCELoss
 from laplace_metric.errors import UnknownNameError
 from laplace_metric.models import Inputs, call_model
-from laplace_metric.models.heads import Captured
-from laplace_metric.training import Progress, Watcher
+from laplace_metric.models.heads import HeadActivations
+from laplace_metric.training import Callback, Progress
 
 BASES = ("simclr", "simsiam", "byol", "swav")
 
@@ -67,7 +67,7 @@ class ExplicitConcentrationLoss(nn.Module):
         return (squared - aligned).mean() + self.base(embeddings, labels, **base)
 
 
-class MovingTarget(Watcher):
+class MovingTarget(Callback):
     """BYOL's target: an exponential moving average of the network, one update a step."""
 
     def __init__(self, model: nn.Module, momentum: float) -> None:
@@ -147,16 +147,16 @@ class ExplicitConcentration(Directional):
             self._target = None
         return self
 
-    def watcher(self) -> Watcher:
+    def watcher(self) -> Callback:
         if self.base != "byol":
-            return Watcher()
+            return Callback()
         self._target = MovingTarget(self.model, self.momentum)
         return self._target
 
-    def look(self, inputs: Inputs) -> Captured:
+    def look(self, inputs: Inputs) -> HeadActivations:
         self._target_output = None if self._target is None else self._target(inputs)
         return super().look(inputs)
 
-    def objective(self, seen: Captured, labels: Tensor) -> Tensor:
+    def objective(self, seen: HeadActivations, labels: Tensor) -> Tensor:
         target = {} if self._target is None else {"target": self._target_output}
         return self.parts["loss"](self.means(seen), labels, self.kappa(seen), **target)

@@ -25,7 +25,7 @@ from laplace_metric._utils.validation import check_count
 from laplace_metric.distributions import Gaussian, ProjectedNormal
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
-from laplace_metric.models.heads import Captured
+from laplace_metric.models.heads import HeadActivations
 
 Noise = tuple[Tensor, Tensor]
 
@@ -146,13 +146,13 @@ class HETXL(Trained):
         loss = HETXLLoss(sizes.embedding, sizes.classes, self.n_samples)
         return {"covariance": LowRankHead(sizes, self.rank, self.variance), "loss": loss}
 
-    def objective(self, seen: Captured, labels: Tensor) -> Tensor:
+    def objective(self, seen: HeadActivations, labels: Tensor) -> Tensor:
         covariance = self._covariance(seen)
         return self.parts["loss"](seen.raw, labels, covariance.factor, covariance.diagonal_part)
 
-    def embedding(self, seen: Captured) -> Embedding:
+    def embedding(self, seen: HeadActivations) -> Embedding:
         kind, covariance = ProjectedNormal if self.spherical else Gaussian, self._covariance(seen)
         return Embedding(kind(seen.raw, covariance), covariance.logdet())
 
-    def _covariance(self, seen: Captured) -> LowRankCovariance:
+    def _covariance(self, seen: HeadActivations) -> LowRankCovariance:
         return self.parts["covariance"](seen.features)

@@ -16,7 +16,7 @@ from baselines.base.where import check_place, vectors, width
 from baselines.cross_entropy import LinearCrossEntropyLoss
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
-from laplace_metric.models.heads import Captured
+from laplace_metric.models.heads import HeadActivations
 
 
 class LossPredictionLoss(LinearCrossEntropyLoss):
@@ -102,11 +102,11 @@ class LossPrediction(Trained):
             "predictor": perceptron(width(sizes, self.on), self.hidden, 1),
         }
 
-    def objective(self, seen: Captured, labels: Tensor) -> Tensor:
+    def objective(self, seen: HeadActivations, labels: Tensor) -> Tensor:
         return self.parts["loss"](seen.raw, labels, self._predicted(seen))
 
-    def embedding(self, seen: Captured) -> Embedding:
+    def embedding(self, seen: HeadActivations) -> Embedding:
         return self.points(seen, self._predicted(seen))
 
-    def _predicted(self, seen: Captured) -> Tensor:
+    def _predicted(self, seen: HeadActivations) -> Tensor:
         return self.parts["predictor"](vectors(seen, self.on))[:, 0]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from baselines.base import UNSAVED, Sizes, Trained
 from laplace_metric.embedding import Embedding
-from laplace_metric.models.heads import Captured
+from laplace_metric.models.heads import HeadActivations
 
 
 class NormCertain(Trained):
@@ -19,10 +19,10 @@ class NormCertain(Trained):
 
     contrasts = True
 
-    def objective(self, seen: Captured, labels: Tensor) -> Tensor:
+    def objective(self, seen: HeadActivations, labels: Tensor) -> Tensor:
         return self.parts["loss"](self.means(seen), labels)
 
-    def embedding(self, seen: Captured) -> Embedding:
+    def embedding(self, seen: HeadActivations) -> Embedding:
         return self.points(seen, torch.linalg.vector_norm(seen.raw, dim=-1).reciprocal())
 
 

@@ -20,7 +20,7 @@ from baselines.base.softmax_pairs import log_mean_exp
 from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import UnknownNameError
-from laplace_metric.models.heads import Captured
+from laplace_metric.models.heads import HeadActivations
 
 LOSSES = ("mixture", "mean")
 
@@ -107,10 +107,10 @@ class SharedBackboneEnsemble(Trained):
         loss = EnsembleLoss(sizes.embedding, sizes.classes, self.n_members, self.loss)
         return {"loss": loss}
 
-    def objective(self, seen: Captured, labels: Tensor) -> Tensor:
+    def objective(self, seen: HeadActivations, labels: Tensor) -> Tensor:
         return self.parts["loss"](seen.raw, labels)
 
-    def embedding(self, seen: Captured) -> Embedding:
+    def embedding(self, seen: HeadActivations) -> Embedding:
         loss = self.parts["loss"]
         assert isinstance(loss, EnsembleLoss)
         return self.points(seen, disagreement(loss.logits(seen.raw), self.score))

@@ -27,7 +27,7 @@ from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.models import labelled_batches
-from laplace_metric.models.heads import Captured, Head
+from laplace_metric.models.heads import HeadActivations, LocatedHead
 
 SCORES = ("entropy", "variance")
 
@@ -98,7 +98,7 @@ class SNGP(Trained):
         if not 0 <= self.mean_field_factor < math.inf:
             raise InputError(f"mean_field_factor={self.mean_field_factor!r}: pass a number >= 0.")
 
-    def prepare(self, head: Head) -> None:
+    def prepare(self, head: LocatedHead) -> None:
         if self.spectral:
             spectral_normalize(self.model, head.module)
 
@@ -108,7 +108,7 @@ class SNGP(Trained):
         process = RandomFeatureProcess(w, sizes.classes, self.n_features, lengthscale, self.ridge)
         return {"process": process}
 
-    def objective(self, seen: Captured, labels: Tensor) -> Tensor:
+    def objective(self, seen: HeadActivations, labels: Tensor) -> Tensor:
         return nn.functional.cross_entropy(self._process(self.read(seen)), labels)
 
     def finish(self, loader: Iterable[Any], device: torch.device, progress: bool) -> None:
@@ -116,14 +116,14 @@ class SNGP(Trained):
         batches = labelled_batches(loader, device, progress=progress, description="Covariance")
         self._process.observe(self.read(self.see(x)) for x, _ in batches)
 
-    def embedding(self, seen: Captured) -> Embedding:
+    def embedding(self, seen: HeadActivations) -> Embedding:
         x, process = self.read(seen), self._process
         variance = process.variance(x)
         if self.score == "variance":
             return self.points(seen, variance)
         return self.points(seen, entropy(mean_field(process(x), variance, self.mean_field_factor)))
 
-    def read(self, seen: Captured) -> Tensor:
+    def read(self, seen: HeadActivations) -> Tensor:
         """What phi is a function of [B, W]."""
         x = vectors(seen, self.on)
         return nn.functional.layer_norm(x, x.shape[-1:]) if self.layer_norm else x

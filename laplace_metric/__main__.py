@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from laplace_metric.cli.__init__ import main
+from laplace_metric.cli import main
 
 sys.exit(main())

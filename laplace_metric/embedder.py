@@ -19,10 +19,10 @@ from laplace_metric.errors import InputError, NotFittedError, UnknownNameError
 from laplace_metric.laplace import (
     Diagnosis,
     Distance,
+    EmbeddingPairs,
     FitOptions,
     Fitted,
     Miner,
-    Pairs,
     Posterior,
     Settings,
     Uncertainties,
@@ -44,11 +44,11 @@ from laplace_metric.models import (
     to_device,
     unwrapped,
 )
-from laplace_metric.models.heads import APPEND, Captured, Head, capture
+from laplace_metric.models.heads import APPEND, HeadActivations, LocatedHead, capture
 
 if TYPE_CHECKING:
     from laplace_metric.search import Index
-    from laplace_metric.search.engines import Kind
+    from laplace_metric.search.engines import EngineKind
 
 Metric = Callable[[Embedding, Tensor], float]
 """(embeddings of N inputs, labels [N]) -> score, higher is better."""
@@ -235,7 +235,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         return self.posterior_.curvature
 
     @property
-    def head_(self) -> Head:
+    def head_(self) -> LocatedHead:
         """The head that was found."""
         return self.fitted_.head
 
@@ -279,7 +279,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         labels: Any = None,
         ids: Any = None,
         *,
-        engine: str | Kind = "flat",
+        engine: str | EngineKind = "flat",
         rank_by: str = "mean",
         progress: bool = True,
     ) -> Index:
@@ -330,7 +330,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
     @property
     def spherical(self) -> bool:
         """Whether embeddings are directions: arccos, or a model that l2-normalises."""
-        return self.settings.contrast(normalized=self.head_.normalized).geometry.spherical
+        return self.settings.loss(normalized=self.head_.normalized).geometry.spherical
 
     def distance(self, x: Inputs, y: Inputs, *, shared_weights: bool = True) -> Distance:
         """Mean and variance [B] of the squared distance between the rows of two batches.
@@ -354,12 +354,12 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         return self._distance(a, b, shared_weights)
 
     @full_precision()
-    def _distance(self, a: Captured, b: Captured, shared_weights: bool) -> Distance:
+    def _distance(self, a: HeadActivations, b: HeadActivations, shared_weights: bool) -> Distance:
         head, posterior = self.fitted_.jacobian, self.posterior_
         xx, yy = (predictive.covariance(head, posterior, s.features) for s in (a, b))
         both = (a.features, b.features)
         xy = predictive.covariance(head, posterior, *both) if shared_weights else None
-        return squared_distance(Pairs(a.raw, b.raw, xx, yy, xy), spherical=self.spherical)
+        return squared_distance(EmbeddingPairs(a.raw, b.raw, xx, yy, xy), spherical=self.spherical)
 
     def diagnose(self, inputs: Inputs | None = None) -> Diagnosis:
         """Why the uncertainty is what it is, in numbers and words; with ``inputs``, of theirs too.
@@ -370,20 +370,22 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         >>> embedder.diagnose().n_parameters
         64
         """
-        vanishes = self.settings.contrast(normalized=self.head_.normalized).vanishes
+        vanishes = self.settings.loss(normalized=self.head_.normalized).vanishes
         if inputs is None:
             return diagnose(self.posterior_, vanishes=vanishes)
         seen = self.captured(inputs)
         seen_as = Uncertainties.of(self._embedding(seen, self.posterior_).uncertainty, seen.raw)
         return diagnose(self.posterior_, vanishes=vanishes, uncertainties=seen_as)
 
-    def captured(self, inputs: Inputs) -> Captured:
+    def captured(self, inputs: Inputs) -> HeadActivations:
         """One forward pass seen at the head: what enters it [B, D] and what leaves it [B, Z]."""
         seen = capture(self.model, self.head_, to_device(inputs, device_of(self.model)))
-        return Captured(at_least_float32(seen.features), at_least_float32(seen.raw), seen.output)
+        return HeadActivations(
+            at_least_float32(seen.features), at_least_float32(seen.raw), seen.output
+        )
 
     @full_precision()
-    def _embedding(self, seen: Captured, posterior: Posterior) -> Embedding:
+    def _embedding(self, seen: HeadActivations, posterior: Posterior) -> Embedding:
         kind = ProjectedNormal if self.spherical else Gaussian
         spread = predictive.covariance(self.fitted_.jacobian, posterior, seen.features)
         return Embedding(kind(seen.raw, spread))
@@ -438,7 +440,10 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         device = device_of(self.model)
         batches = labelled_batches(loader, device, progress=progress, description="Validating")
         pairs = [(self.captured(inputs), labels) for inputs, labels in batches]
-        seen, target = Captured.concatenate([s for s, _ in pairs]), torch.cat([y for _, y in pairs])
+        seen, target = (
+            HeadActivations.concatenate([s for s, _ in pairs]),
+            torch.cat([y for _, y in pairs]),
+        )
 
         def score(tau: float, n_effective: float) -> float:
             posterior = self.posterior_.with_precision(tau, n_effective)

@@ -22,25 +22,25 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from laplace_metric.curvature import Statistics, curvature_program
+from laplace_metric.curvature import Statistics, curvature_passes
 from laplace_metric.curvature.passes import Pass, advance
-from laplace_metric.curvature.structures import CurvatureSum
+from laplace_metric.curvature.structures import Curvature
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.laplace import features_of, fitted_to, resolved
-from laplace_metric.laplace.runtime import Ranks, agreed_head
+from laplace_metric.laplace.runtime import ProcessGroup, agreed_head
 from laplace_metric.models import Inputs, check_labels, device_of, to_device
 from laplace_metric.models.features import FeatureSource, FeatureStore
-from laplace_metric.models.heads import Head
+from laplace_metric.models.heads import LocatedHead
 from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
 
 
 @dataclass(frozen=True)
-class Encoder:
+class HeadInputEncoder:
     """The model up to its head; pickled as one, so that the head stays a part of the model."""
 
     model: nn.Module
-    head: Head
+    head: LocatedHead
 
     def __call__(self, inputs: Inputs) -> Tensor:
         """h [B, D] of a batch."""
@@ -90,26 +90,26 @@ class Plan:
         if settings.pairs != "all":
             raise InputError("a plan needs pairs='all': pairs of batches do not add up.")
         first = to_device(inputs, device_of(self.model)), torch.empty(0)
-        self.head, self.n_outputs = agreed_head(self.model, embedder.head, first, Ranks())
+        self.head, self.n_outputs = agreed_head(self.model, embedder.head, first, ProcessGroup())
         exact = deepcopy(self.head.module).to(precision)
         jacobian = jacobian_of(exact, self.n_outputs, settings.backend)
         self.settings = settings.resolved(resolved(settings.structure, jacobian))
-        contrast = self.settings.contrast(normalized=self.head.normalized)
+        loss = self.settings.loss(normalized=self.head.normalized)
         columns: list[FeatureSource] = []
-        if contrast.negatives_by_pair:
+        if loss.negatives_by_pair:
             if reference is None:
                 raise InputError(
-                    f"margin={contrast.margin}: pass reference=(features, labels) of random points."
+                    f"margin={loss.margin}: pass reference=(features, labels) of random points."
                 )
             columns = [as_source(*reference, jacobian)]
             if not len(columns[0]):
                 raise InputError("reference is empty: pass some random points.")
-        self._program = curvature_program(jacobian, contrast, self.settings.structure, columns)
-        self._curvature: CurvatureSum | None = None
+        self._program = curvature_passes(jacobian, loss, self.settings.structure, columns)
+        self._curvature: Curvature | None = None
         self._n_points = 0
         self.task: Pass | None = next(self._program)
         """What to collect from every shard; None when all is done."""
-        self.features = Encoder(self.model, self.head)
+        self.features = HeadInputEncoder(self.model, self.head)
         """``features(inputs)``: h [B, D] of a batch, what tasks read. It can be pickled."""
 
     def send(self, statistics: Statistics) -> None:

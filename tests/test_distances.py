@@ -9,13 +9,13 @@ from torch import nn
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.distributions import DenseCovariance, DiagonalCovariance, RotatedCovariance
 from laplace_metric.errors import InputError
-from laplace_metric.laplace import Pairs, squared_distance
+from laplace_metric.laplace import EmbeddingPairs, squared_distance
 from laplace_metric.laplace._distances import in_shared_basis
 
 B, Z = 6, 4
 
 
-def pair(spread: float, *, shared: bool) -> tuple[Pairs, torch.Tensor]:
+def pair(spread: float, *, shared: bool) -> tuple[EmbeddingPairs, torch.Tensor]:
     """Random pairs and the joint covariance [B, 2Z, 2Z] of (z_x, z_y)."""
     g = torch.Generator().manual_seed(0)
     root = torch.randn(B, 2 * Z, 2 * Z, generator=g, dtype=torch.float64)
@@ -26,7 +26,7 @@ def pair(spread: float, *, shared: bool) -> tuple[Pairs, torch.Tensor]:
     x, y = torch.randn(2, B, Z, generator=g, dtype=torch.float64)
     blocks = joint[:, :Z, :Z], joint[:, Z:, Z:], joint[:, :Z, Z:]
     xx, yy, xy = (DenseCovariance(block) for block in blocks)
-    return Pairs(x, y, xx, yy, xy if shared else None), joint
+    return EmbeddingPairs(x, y, xx, yy, xy if shared else None), joint
 
 
 def f(spherical: bool):
@@ -37,7 +37,7 @@ def f(spherical: bool):
     return squared
 
 
-def delta(pairs: Pairs, joint: torch.Tensor, spherical: bool):
+def delta(pairs: EmbeddingPairs, joint: torch.Tensor, spherical: bool):
     """f, ``1/2 tr(H C)``, ``g^T C g`` and ``1/2 tr(H C H C)`` of each pair by autograd."""
     z = torch.cat([pairs.x, pairs.y], 1)
     value = torch.stack([f(spherical)(row) for row in z])
@@ -69,7 +69,7 @@ def test_on_the_sphere_it_is_the_delta_method_to_second_order(shared):
 
 def test_the_same_point_seen_independently_has_the_second_order_variance():
     pairs, joint = pair(1e-6, shared=False)
-    same = Pairs(pairs.x, pairs.x, pairs.xx, pairs.xx, None)
+    same = EmbeddingPairs(pairs.x, pairs.x, pairs.xx, pairs.xx, None)
     joint = joint.clone()
     joint[:, Z:, Z:] = joint[:, :Z, :Z]
     _, second, first_variance, second_variance = delta(same, joint, True)
@@ -93,7 +93,7 @@ def test_blocks_of_pairs_are_the_pairs(monkeypatch):
     monkeypatch.setattr("laplace_metric.laplace._distances.BLOCK_BYTES", 1)
     torch.testing.assert_close(squared_distance(pairs, spherical=True).mean, whole.mean)
     one = DiagonalCovariance(torch.ones(B, Z, dtype=torch.float64))
-    plain = squared_distance(Pairs(pairs.x, pairs.y, one, one, None), spherical=False)
+    plain = squared_distance(EmbeddingPairs(pairs.x, pairs.y, one, one, None), spherical=False)
     gap = (pairs.x - pairs.y).square().sum(1)
     torch.testing.assert_close(plain.mean, gap + 2 * Z)
     torch.testing.assert_close(plain.variance, 8 * gap + 8 * Z)
@@ -111,12 +111,12 @@ def test_a_shared_basis_gives_what_dense_matrices_give(spherical, shared, rotate
     basis = torch.linalg.qr(torch.randn(Z, Z, generator=g, dtype=torch.float64)).Q
     of = (lambda v: RotatedCovariance(basis, v)) if rotated else DiagonalCovariance
     xy = of(cross) if shared else None
-    pairs = Pairs(x, y, of(left), of(right), xy)
+    pairs = EmbeddingPairs(x, y, of(left), of(right), xy)
     assert in_shared_basis(pairs) is not None
     dense = [None if c is None else DenseCovariance(c.dense()) for c in (pairs.xx, pairs.yy, xy)]
-    assert in_shared_basis(Pairs(x, y, *dense)) is None
+    assert in_shared_basis(EmbeddingPairs(x, y, *dense)) is None
     ours = squared_distance(pairs, spherical=spherical)
-    theirs = squared_distance(Pairs(x, y, *dense), spherical=spherical)
+    theirs = squared_distance(EmbeddingPairs(x, y, *dense), spherical=spherical)
     torch.testing.assert_close(ours.mean, theirs.mean, rtol=1e-11, atol=1e-12)
     torch.testing.assert_close(ours.variance, theirs.variance, rtol=1e-9, atol=1e-13)
 

@@ -9,7 +9,7 @@ from torch.nn.utils import parameters_to_vector
 from torch.utils.data import DataLoader, TensorDataset
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.curvature import Contrast, batch_curvature
+from laplace_metric.curvature import ContrastiveLoss, batch_curvature
 from laplace_metric.errors import (
     DegenerateCurvatureWarning,
     EmptyLoaderError,
@@ -106,7 +106,7 @@ def test_batch_pairs_average_over_batches_by_their_size(model, data):
     embedder = fit(model, [(x[:40], y[:40]), (x[40:], y[40:])], pairs="batch", hessian="positives")
     head, contrast = (
         LinearJacobian.of(model[2]),
-        Contrast.of("arccos", "positives", normalized=False),
+        ContrastiveLoss.of("arccos", "positives", normalized=False),
     )
     with torch.no_grad():
         a, b = (
@@ -125,7 +125,7 @@ def test_pytorch_metric_learning_miners(model, data):
         embedder = fit(model, [(x, y)], pairs=miner, hessian="full")
         with torch.no_grad():
             indices = miner(model(x), y)
-            contrast = Contrast.of("arccos", "full", normalized=False)
+            contrast = ContrastiveLoss.of("arccos", "full", normalized=False)
             head = LinearJacobian.of(model[2])
             value = batch_curvature(model[:2](x), head, contrast, indices_tuple=indices).values
         expected = value.clamp_min(0)

@@ -79,7 +79,7 @@ def test_every_product_is_that_of_autograd(name, backend):
     expected = torch.einsum("bzp,bzy,byp->p", j, b, j)
     torch.testing.assert_close(head.diagonal(h, b), expected, **tight)
     v = torch.randn(B, 2, Z, generator=g, dtype=torch.float64)
-    torch.testing.assert_close(head.pull_back(h, v), torch.einsum("brz,bzp->rp", v, j), **tight)
+    torch.testing.assert_close(head.vjp(h, v), torch.einsum("brz,bzp->rp", v, j), **tight)
     assert head.n_parameters == j.shape[-1] == len(head.parameters)
     assert torch.equal(head.parameters, nn.utils.parameters_to_vector(module.parameters()))
     assert module.training
@@ -127,7 +127,7 @@ def test_layers_are_the_jacobian(name):
         basis = torch.linalg.qr(torch.randn(o, o, generator=g, dtype=torch.float64))[0]
         for factor, array in ((m, dense), (m.rotated(basis), dense @ basis)):
             gram = array.mT @ array
-            torch.testing.assert_close(factor.pull_back(v), torch.einsum("bzo,bz->bo", array, v))
+            torch.testing.assert_close(factor.vjp(v), torch.einsum("bzo,bz->bo", array, v))
             ours = factor.gram_diagonal().to(v).expand(B, o)
             torch.testing.assert_close(ours, gram.diagonal(dim1=1, dim2=2))
             ours = factor.gram_sum(q, o)

@@ -60,7 +60,7 @@ def check_products(head: HeadJacobian, name: str) -> None:
     expected = torch.einsum("bzp,bzy,byp->p", j, b, j)
     torch.testing.assert_close(head.diagonal(h, b), expected, **TIGHT)
     v = torch.randn(B, 2, Z, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    torch.testing.assert_close(head.pull_back(h, v), torch.einsum("brz,bzp->rp", v, j), **TIGHT)
+    torch.testing.assert_close(head.vjp(h, v), torch.einsum("brz,bzp->rp", v, j), **TIGHT)
 
 
 @pytest.mark.parametrize("backend", ["nnj", "auto"])
@@ -113,7 +113,7 @@ def test_the_users_head_is_left_alone():
         head = jacobian_of(module, Z)
         h = inputs() if module is model else torch.ones(B, 7, dtype=torch.float64)
         head.jacobian(h), head.diagonal(h, symmetric(B)), head.raw(h)
-        head.perturbed(h, head.parameters[None]), head.pull_back(h, symmetric(B))
+        head.perturbed(h, head.parameters[None]), head.vjp(h, symmetric(B))
         assert len(model.feature_maps) == len(maps)
         assert all(a is b for a, b in zip(model.feature_maps, maps, strict=True))
     assert all(part.training for part in model.modules())

@@ -24,7 +24,7 @@ from laplace_metric.distributions import Empirical
 from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
 from laplace_metric.errors import NotFittedError
 from laplace_metric.models import Inputs, device_of, evaluation_mode, to_device
-from laplace_metric.models.heads import Captured, Head, capture, find_head
+from laplace_metric.models.heads import HeadActivations, LocatedHead, capture, find_head
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -107,16 +107,16 @@ class Baseline(ProbabilisticEmbedder):
         """Whether ``learnt`` holds the whole network, so that any weights may be passed to load."""
         return any(name == "model" for name, _ in self.learnt())
 
-    def see(self, inputs: Inputs, run: Callable[..., Captured] = capture) -> Captured:
+    def see(self, inputs: Inputs, run: Callable[..., HeadActivations] = capture) -> HeadActivations:
         """One pass through the model, seen at its head in float32 at least."""
         seen = run(self.model, self.fitted_.head, inputs)
-        return Captured(*map(at_least_float32, vars(seen).values()))
+        return HeadActivations(*map(at_least_float32, vars(seen).values()))
 
     def adopt(self, model: nn.Module) -> nn.Module:
         """The network that is used, made of the one that was passed."""
         return model
 
-    def prepare(self, head: Head) -> None:
+    def prepare(self, head: LocatedHead) -> None:
         """Change layers of the network, now that its head is known, before anything is learnt."""
 
     def locate(self, inputs: Inputs, classes: Tensor) -> Fitted:
@@ -138,14 +138,14 @@ class OnePass(Baseline):
     """A method whose distributions follow from one pass through the model."""
 
     @abstractmethod
-    def embedding(self, seen: Captured) -> Embedding:
+    def embedding(self, seen: HeadActivations) -> Embedding:
         """Distributions from one pass, in eval mode and without gradients."""
 
-    def means(self, seen: Captured) -> Tensor:
+    def means(self, seen: HeadActivations) -> Tensor:
         """What is searched with [B, Z]: the model's output, of unit length if spherical."""
         return nn.functional.normalize(seen.output, dim=-1) if self.spherical else seen.output
 
-    def points(self, seen: Captured, score: Tensor) -> Embedding:
+    def points(self, seen: HeadActivations, score: Tensor) -> Embedding:
         """Point masses with a score [B]."""
         return Embedding(Empirical(self.means(seen)[None], self.spherical), score)
 

@@ -16,7 +16,7 @@ from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import NonFiniteError
 from laplace_metric.models import device_of, labelled_batches
-from laplace_metric.models.heads import Captured, capture
+from laplace_metric.models.heads import HeadActivations, capture
 
 
 class Memory(nn.Module):
@@ -95,7 +95,7 @@ class Detector(OnePass):
             raise
         return self
 
-    def embedding(self, seen: Captured) -> Embedding:
+    def embedding(self, seen: HeadActivations) -> Embedding:
         """Point masses with the detector's score."""
         return self.points(seen, self.score(vectors(seen, self.on)))
 

@@ -14,7 +14,7 @@ from baselines.base.trained import Trained
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
-from laplace_metric.models.heads import Captured
+from laplace_metric.models.heads import HeadActivations
 
 
 @dataclass(eq=False, kw_only=True)
@@ -48,15 +48,15 @@ class DiagonalGaussian(Trained):
         head = LogVarianceHead(sizes.features, self.hidden, sizes.embedding, self.log_variance)
         return {"log_variance": head, "loss": self.make_loss()}
 
-    def objective(self, seen: Captured, labels: Tensor) -> Tensor:
+    def objective(self, seen: HeadActivations, labels: Tensor) -> Tensor:
         if len(labels) < 2:
             raise InputError(
                 "a batch of one input has no batch norm: drop a small last batch (drop_last=True)."
             )
         return self.parts["loss"](self.means(seen), labels, self._variance(seen))
 
-    def embedding(self, seen: Captured) -> Embedding:
+    def embedding(self, seen: HeadActivations) -> Embedding:
         return Embedding(Gaussian(self.means(seen), self._variance(seen)))
 
-    def _variance(self, seen: Captured) -> Tensor:
+    def _variance(self, seen: HeadActivations) -> Tensor:
         return self.parts["log_variance"](seen.features).exp()

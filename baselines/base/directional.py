@@ -15,7 +15,7 @@ from baselines.base.trained import Trained
 from laplace_metric.distributions import Directions
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, UnknownNameError
-from laplace_metric.models.heads import Captured
+from laplace_metric.models.heads import HeadActivations
 
 CONCENTRATIONS = ("head", "norm")
 
@@ -89,14 +89,14 @@ class Directional(Trained):
             head = ConcentrationHead(sizes.features, initial=initial, hidden=self.hidden)
         return {"concentration": head, "loss": self.make_loss(sizes)}
 
-    def kappa(self, seen: Captured) -> Tensor:
+    def kappa(self, seen: HeadActivations) -> Tensor:
         """[B]."""
         source = seen.raw if self.concentration == "norm" else seen.features
         return self.parts["concentration"](source)
 
-    def objective(self, seen: Captured, labels: Tensor) -> Tensor:
+    def objective(self, seen: HeadActivations, labels: Tensor) -> Tensor:
         return self.parts["loss"](self.means(seen), labels, self.kappa(seen))
 
-    def embedding(self, seen: Captured) -> Embedding:
+    def embedding(self, seen: HeadActivations) -> Embedding:
         kappa = self.kappa(seen)
         return Embedding(Directions(self.means(seen), kappa), kappa.reciprocal())

@@ -17,12 +17,12 @@ from laplace_metric._utils import files
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.errors import FileFormatError
 from laplace_metric.models import device_of
-from laplace_metric.models.heads import APPEND, Head, identity_head, named_head
+from laplace_metric.models.heads import APPEND, LocatedHead, identity_head, named_head
 
 if TYPE_CHECKING:
     from baselines.base.baseline import Baseline
 
-KIND = files.Kind("method", "a saved method", 1)
+KIND = files.FileKind("method", "a saved method", 1)
 
 Method = TypeVar("Method", bound="Baseline")
 
@@ -109,12 +109,12 @@ def _restore(
     return method
 
 
-def _head(model: nn.Module, described: dict[str, Any], sizes: Sizes) -> Head:
+def _head(model: nn.Module, described: dict[str, Any], sizes: Sizes) -> LocatedHead:
     name = described["name"]
     found = named_head(model, name)
     if found is not None:
-        return Head(name, found[0], described["normalized"], found[1])
+        return LocatedHead(name, found[0], described["normalized"], found[1])
     if name != APPEND:
         raise ValueError(f"it has no layer {name!r}")
     like = next(model.parameters(), torch.empty(0))
-    return Head(name, identity_head(sizes.embedding, like), normalized=False, parts=None)
+    return LocatedHead(name, identity_head(sizes.embedding, like), normalized=False, parts=None)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from laplace_metric.models.heads import Head
+from laplace_metric.models.heads import LocatedHead
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Sizes:
 class Fitted:
     """What fitting found: the head, the sizes, the class labels [C] in order, what was learnt."""
 
-    head: Head
+    head: LocatedHead
     sizes: Sizes
     classes: Tensor
     parts: nn.ModuleDict

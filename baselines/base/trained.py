@@ -19,8 +19,8 @@ from baselines.base.training import Training
 from laplace_metric._utils.randomness import own_randomness
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.models import Inputs, device_of, labelled_batches
-from laplace_metric.models.heads import APPEND, Captured, capture, run_captured
-from laplace_metric.training import Step, Watcher, descend, train_epochs, train_mode
+from laplace_metric.models.heads import APPEND, HeadActivations, capture, run_captured
+from laplace_metric.training import Callback, Step, descend, train_epochs, train_mode
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -61,7 +61,7 @@ class Trained(OnePass):
     """Whether the objective is about pairs of the batch, so that labels only say which are one."""
 
     @abstractmethod
-    def objective(self, seen: Captured, labels: Tensor) -> Tensor:
+    def objective(self, seen: HeadActivations, labels: Tensor) -> Tensor:
         """The loss of a batch; ``labels`` [B] are class numbers 0..C-1."""
 
     def views(self, inputs: Inputs, labels: Tensor) -> tuple[Inputs, Tensor]:
@@ -75,7 +75,7 @@ class Trained(OnePass):
             raise InputError(f"augment gave a {type(views[0]).__name__}: two views need tensors.")
         return torch.cat(views), torch.arange(len(labels), device=labels.device).repeat(2)
 
-    def look(self, inputs: Inputs) -> Captured:
+    def look(self, inputs: Inputs) -> HeadActivations:
         """One pass in training."""
         return self.see(inputs, capture if self.frozen else run_captured)
 
@@ -89,9 +89,9 @@ class Trained(OnePass):
     def finish(self, loader: Iterable[Any], device: torch.device, progress: bool) -> None:
         """Learn what takes one more pass, with the final weights in eval mode."""
 
-    def watcher(self) -> Watcher:
+    def watcher(self) -> Callback:
         """Told of epochs and steps."""
-        return Watcher()
+        return Callback()
 
     def learnt(self) -> Iterator[tuple[str, nn.Module]]:
         if not self.frozen:

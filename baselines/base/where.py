@@ -6,7 +6,7 @@ from torch import Tensor
 
 from baselines.base.fitted import Sizes
 from laplace_metric.errors import UnknownNameError
-from laplace_metric.models.heads import Captured
+from laplace_metric.models.heads import HeadActivations
 
 PLACES = ("embedding", "features")
 
@@ -17,7 +17,7 @@ def check_place(on: str) -> None:
         raise UnknownNameError("on", on, PLACES)
 
 
-def vectors(seen: Captured, on: str) -> Tensor:
+def vectors(seen: HeadActivations, on: str) -> Tensor:
     """The raw embeddings z [B, Z], or the features h [B, D]."""
     return seen.raw if on == "embedding" else seen.features
 

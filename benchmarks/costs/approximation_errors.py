@@ -24,7 +24,7 @@ from torch import Tensor
 
 from benchmarks.costs.embedders import Problem
 from laplace_metric.curvature import (
-    Contrast,
+    ContrastiveLoss,
     PointBlocks,
     Points,
     all_pairs_curvature,
@@ -33,10 +33,10 @@ from laplace_metric.curvature import (
 )
 from laplace_metric.curvature.passes import ClassSumsPass, run
 from laplace_metric.curvature.structures import (
-    CurvatureSum,
-    DenseSum,
+    Curvature,
+    FullCurvature,
+    KronCurvature,
     KroneckerFactors,
-    KroneckerSum,
     SpectralCurvature,
 )
 from laplace_metric.curvature.terms import LinearDense, Terms, weighted_blocks
@@ -60,10 +60,10 @@ class KfacFactors(LinearDense):
         b = weighted_blocks(points, blocks, self.head.n_outputs)
         return [b.sum(0).double(), (h.mT @ h).double(), torch.tensor(float(len(h))).double()]
 
-    def product(self, totals: Sequence[Tensor]) -> KroneckerSum:
+    def product(self, totals: Sequence[Tensor]) -> KronCurvature:
         """``sum_i B_i (x) mean h h^T``."""
         left, right, n = totals
-        return KroneckerSum((KroneckerFactors(left, right / n, self.head.layout),))
+        return KronCurvature((KroneckerFactors(left, right / n, self.head.layout),))
 
 
 def approximation_errors(given: Problem) -> list[dict[str, Any]]:
@@ -72,29 +72,29 @@ def approximation_errors(given: Problem) -> list[dict[str, Any]]:
     store = FeatureStore.of(given.features, given.labels)
     rows = []
     for distance, hessian in KINDS:
-        contrast = Contrast.of(distance, hessian, normalized=True)
-        if contrast.vanishes:
+        loss = ContrastiveLoss.of(distance, hessian, normalized=True)
+        if loss.vanishes:
             continue
-        for name, row in _one_kind(given, head, store, contrast).items():
+        for name, row in _one_kind(given, head, store, loss).items():
             rows.append({"distance": distance, "hessian": hessian, "approximation": name, **row})
             print(rows[-1], flush=True)
     return rows
 
 
 def _one_kind(
-    given: Problem, head: LinearJacobian, store: FeatureStore, contrast: Contrast
+    given: Problem, head: LinearJacobian, store: FeatureStore, loss: ContrastiveLoss
 ) -> dict[str, dict[str, float]]:
-    full = all_pairs_curvature(store, head, contrast, "full")
-    sums = ClassSumsPass(head, contrast.geometry).collect(store).by_class
-    pairs = population_pairs(head, contrast, sums)
-    n_rows = contrast.geometry.n_rows(head.n_outputs)
+    full = all_pairs_curvature(store, head, loss, "full")
+    sums = ClassSumsPass(head, loss.geometry).collect(store).by_class
+    pairs = population_pairs(head, loss, sums)
+    n_rows = loss.geometry.n_rows(head.n_outputs)
     product = run(nearest_kronecker(pairs, head, n_rows, refine=False), store)
-    candidates: dict[str, CurvatureSum] = {
-        "diagonal": all_pairs_curvature(store, head, contrast, "diag"),
+    candidates: dict[str, Curvature] = {
+        "diagonal": all_pairs_curvature(store, head, loss, "diag"),
         "nearest": product,
-        "nearest, refined": all_pairs_curvature(store, head, contrast, "kron"),
+        "nearest, refined": all_pairs_curvature(store, head, loss, "kron"),
     }
-    if not contrast.approximation.cross:
+    if not loss.approximation.cross:
         kfac = KfacFactors(head, n_rows)
         candidates["kfac"] = kfac.product(run(pairs.totals(kfac), store))
     exact = full.decompose()
@@ -123,7 +123,7 @@ def low_rank(exact: SpectralCurvature, head: LinearJacobian) -> SpectralCurvatur
     values, vectors = torch.linalg.eigh(h)
     leading = vectors[:, -rank:] @ (values[-rank:, None] * vectors[:, -rank:].mT)
     rest = (h - leading).diagonal().diag()
-    return DenseSum(leading + rest).decompose()
+    return FullCurvature(leading + rest).decompose()
 
 
 def _variance(

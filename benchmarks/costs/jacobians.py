@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from benchmarks.costs.speed import N_CLASSES, in_own_process
 from benchmarks.records import write_record
-from laplace_metric.curvature import Contrast, batch_curvature
+from laplace_metric.curvature import ContrastiveLoss, batch_curvature
 from laplace_metric.models.jacobians import ChainJacobian, HeadJacobian, jacobian_of
 
 N, D, Z = 256, 512, 128
@@ -118,10 +118,13 @@ def structured_cost(name: str) -> dict[str, Any]:
     """The fixed/arccos curvature of the batch, as ``fit`` computes it."""
     torch.set_num_threads(1)
     h, head = problem()[0], jacobian_of(head_of(name, "analytic"), Z, "analytic")
-    contrast, labels = Contrast.of("arccos", "fixed", normalized=False), torch.arange(N) % N_CLASSES
+    loss, labels = (
+        ContrastiveLoss.of("arccos", "fixed", normalized=False),
+        torch.arange(N) % N_CLASSES,
+    )
     few = slice(2 * N_CLASSES)
-    batch_curvature(h[few], head, contrast, labels=labels[few])
-    cost = measured(lambda: batch_curvature(h, head, contrast, labels=labels), 10)
+    batch_curvature(h[few], head, loss, labels=labels[few])
+    cost = measured(lambda: batch_curvature(h, head, loss, labels=labels), 10)
     return {"head": name, "measured_points": N, **cost}
 
 

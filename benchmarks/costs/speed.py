@@ -22,7 +22,7 @@ import torch
 from benchmarks.networks import lam_network
 from benchmarks.records import write_record
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.curvature import Contrast, all_pairs_curvature, batch_curvature
+from laplace_metric.curvature import ContrastiveLoss, all_pairs_curvature, batch_curvature
 from laplace_metric.models.features import FeatureStore
 from laplace_metric.models.jacobians import LinearJacobian
 
@@ -61,10 +61,10 @@ def points(n: int, n_features: int) -> tuple[torch.Tensor, torch.Tensor]:
 def fit_cost(n: int) -> dict[str, Any]:
     """Peak extra memory and time of one fit, and the time of the two products."""
     (h, labels), head = points(n, D), linear_head(D, Z)
-    contrast = Contrast.of("arccos", "fixed", normalized=False)
-    fit = lambda: all_pairs_curvature(FeatureStore.of(h, labels), head, contrast)  # noqa: E731
+    loss = ContrastiveLoss.of("arccos", "fixed", normalized=False)
+    fit = lambda: all_pairs_curvature(FeatureStore.of(h, labels), head, loss)  # noqa: E731
     few = points(2_000, D)
-    all_pairs_curvature(FeatureStore.of(*few), head, contrast)  # libraries load their workspaces
+    all_pairs_curvature(FeatureStore.of(*few), head, loss)  # libraries load their workspaces
     before = peak_bytes()
     fit()
     extra = peak_bytes() - before
@@ -84,9 +84,9 @@ def fit_cost(n: int) -> dict[str, Any]:
 def batch_cost(hessian: str) -> dict[str, Any]:
     """Every ordered pair of a batch of 256."""
     (h, labels), head = points(256, 512), linear_head(512, 64)
-    contrast = Contrast.of("arccos", hessian, normalized=False)
+    loss = ContrastiveLoss.of("arccos", hessian, normalized=False)
     before = peak_bytes()
-    call = lambda: batch_curvature(h, head, contrast, labels=labels)  # noqa: E731
+    call = lambda: batch_curvature(h, head, loss, labels=labels)  # noqa: E731
     call()
     return {
         "hessian": hessian,

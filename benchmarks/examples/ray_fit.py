@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from benchmarks.examples.at_scale import Problem
 
 Arrays = dict[str, Any]
-Encoder = Callable[[Any], Tensor]
+HeadInputEncoder = Callable[[Any], Tensor]
 remote: Callable[[Callable[..., Any]], Any] = ray.remote
 
 
@@ -47,7 +47,7 @@ def fit_dataset(
     return plan.result()
 
 
-def _encode(encoder: Encoder, batch: Arrays) -> Arrays:
+def _encode(encoder: HeadInputEncoder, batch: Arrays) -> Arrays:
     features = encoder(torch.tensor(batch["inputs"]))
     return {"features": features.cpu().numpy(), "labels": batch["labels"]}
 
@@ -72,7 +72,7 @@ def fit_shards(embedder: LaplaceEmbedder, shards: Sequence[Any], inputs: Tensor)
 
 
 @remote
-def _encode_shard(encoder: Encoder, shard: tuple[Any, Any]) -> tuple[Any, Any]:
+def _encode_shard(encoder: HeadInputEncoder, shard: tuple[Any, Any]) -> tuple[Any, Any]:
     inputs, labels = shard
     return encoder(torch.as_tensor(inputs)).cpu().numpy(), labels
 

@@ -16,7 +16,7 @@ from benchmarks.engine.scores import (
 )
 from benchmarks.engine.subject import Subject
 from laplace_metric.cli.pages import strips
-from laplace_metric.evaluation import DEPTH, Calibration, auprc, fpr_at_tpr, map_at_k
+from laplace_metric.evaluation import DEPTH, RetrievalCalibration, auprc, fpr_at_tpr, map_at_k
 from laplace_metric.evaluation import retrieval_calibration as calibrate
 
 PICTURED = ("laplace",)
@@ -47,7 +47,7 @@ def measure(subject: Subject) -> Measured:
     return Measured(scores, plotted(subject, votes), pictured(subject))
 
 
-def plotted(subject: Subject, votes: Calibration | None) -> dict[str, Any]:
+def plotted(subject: Subject, votes: RetrievalCalibration | None) -> dict[str, Any]:
     """The curves of the first seed."""
     unsure, right = subject.answered
     known = subject.known.uncertainty

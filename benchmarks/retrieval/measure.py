@@ -22,7 +22,7 @@ from benchmarks.retrieval.problems import PROBLEMS, Problem, Source
 from benchmarks.retrieval.split import Question, asked
 from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.search import RANKINGS, Index
-from laplace_metric.search.match import Hits, Judged, credible_radius
+from laplace_metric.search.match import LabelledHits, SearchHits, credible_radius
 
 SPLITS, QUERIES, K = 20, 6_000, 10
 CREDIBLE = 0.95
@@ -68,12 +68,12 @@ def recall(problem: Problem, rank_by: str, pool: tuple[Tensor, Tensor]) -> float
     return float(judged.match[judged.known, 0].double().mean())
 
 
-def hits(index: Index, inputs: Tensor) -> Hits:
+def hits(index: Index, inputs: Tensor) -> SearchHits:
     """What strangers find."""
     return index.search(inputs, K).hits
 
 
-def credible(judged: Judged, dimension: int) -> dict[str, float]:
+def credible(judged: LabelledHits, dimension: int) -> dict[str, float]:
     """Credible sets: their size, and how often they hold a match."""
     radius = credible_radius(judged.hits.trace, dimension, CREDIBLE)
     members = judged.hits.distance <= radius[:, None]

@@ -11,7 +11,14 @@ from torch import Tensor
 
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation import Reliability, auroc
-from laplace_metric.search.match import Calibration, Evidence, Hits, Judged, calibrated, quality
+from laplace_metric.search.match import (
+    Calibration,
+    LabelledHits,
+    PairFeatures,
+    SearchHits,
+    calibrated,
+    quality,
+)
 
 PROMISES = (0.8, 0.9, 0.95, 0.99)
 ALPHAS = (0.05, 0.1, 0.2)
@@ -24,10 +31,10 @@ FALSE_ALARMS = 0.05
 class Question:
     """What all splits share: judged queries, their labels and norms, and what strangers find."""
 
-    judged: Judged
+    judged: LabelledHits
     labels: Tensor
     norm: Tensor
-    strangers: dict[str, Hits]
+    strangers: dict[str, SearchHits]
     n_items: int
     k: int
 
@@ -39,7 +46,7 @@ def asked(question: Question, seed: int) -> dict[str, Any]:
     ours, theirs = order.tensor_split(2)
     known, test = question.judged.take(ours), question.judged.take(theirs)
     calibration = calibrated(known, question.k, question.n_items, generator)
-    logit = calibration.matcher.logit(Evidence.of(test.hits))
+    logit = calibration.matcher.logit(PairFeatures.of(test.hits))
     p, right = calibration.matcher(logit)[:, 0], test.match[:, 0]
     found = quality(p, right, n=1)
     scores = {
@@ -64,7 +71,7 @@ def asked(question: Question, seed: int) -> dict[str, Any]:
 
 
 def promises(
-    calibration: Calibration, known: Judged, p: Tensor, right: Tensor, cosine: Tensor
+    calibration: Calibration, known: LabelledHits, p: Tensor, right: Tensor, cosine: Tensor
 ) -> dict[str, float | None]:
     """Precision and recall promised against obtained, and a threshold on the cosine as it is set
     by hand: the lowest whose precision on all of the calibration queries is the target."""
@@ -107,7 +114,7 @@ def _naive(score: Tensor, right: Tensor, target: float) -> float | None:
 
 
 def coverage(
-    calibration: Calibration, test: Judged, logit: Tensor, labels: Tensor
+    calibration: Calibration, test: LabelledHits, logit: Tensor, labels: Tensor
 ) -> dict[str, float | None]:
     """Share of known queries whose set holds a match, sizes, and the same class by class."""
     found: dict[str, float | None] = {}
@@ -138,7 +145,7 @@ def _by_class(held: Tensor, labels: Tensor) -> Tensor:
 
 
 def alarms(
-    calibration: Calibration, test: Judged, logit: Tensor, strangers: dict[str, Hits]
+    calibration: Calibration, test: LabelledHits, logit: Tensor, strangers: dict[str, SearchHits]
 ) -> dict[str, float]:
     """Share of queries called unknown: with a match, of a label that is not there, strangers."""
     p = calibration.p_value(test.hits, logit)
@@ -148,7 +155,7 @@ def alarms(
         found["unknown of missing"] = float(flagged[~test.known].mean())
         found["auroc missing"] = auroc(-p[test.known], -p[~test.known])
     for name, hits in strangers.items():
-        score = calibration.matcher.logit(Evidence.of(hits))
+        score = calibration.matcher.logit(PairFeatures.of(hits))
         theirs = calibration.p_value(hits, score)
         found[f"unknown of {name}"] = float((theirs <= FALSE_ALARMS).double().mean())
         found[f"auroc {name}"] = auroc(-p[test.known], -theirs)

@@ -29,8 +29,8 @@ from benchmarks.scale.common import (
     write_part,
 )
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.curvature import Contrast, all_pairs_curvature
-from laplace_metric.curvature.structures import DiagonalSum
+from laplace_metric.curvature import ContrastiveLoss, all_pairs_curvature
+from laplace_metric.curvature.structures import DiagCurvature
 from laplace_metric.models.features import FeatureStore
 from laplace_metric.models.jacobians import jacobian_of
 
@@ -101,22 +101,22 @@ def errors(n: int, references: Sequence[int], budget: Budget) -> list[Row]:
     return rows
 
 
-def deviation(found: DiagonalSum, exact: Tensor) -> float:
+def deviation(found: DiagCurvature, exact: Tensor) -> float:
     """Root mean square over the parameters of one draw."""
     assert found.standard_error is not None
     kept = found.standard_error > 0
     return rms(((found.values - exact) / found.standard_error)[kept])
 
 
-def curvature(n: int, reference: int | None, budget: Budget, seed: int = 0) -> DiagonalSum:
+def curvature(n: int, reference: int | None, budget: Budget, seed: int = 0) -> DiagCurvature:
     """Before any positivity, with signs."""
     model = budget.problem.model()
     head = jacobian_of(model, budget.problem.n_outputs)
-    contrast = Contrast.of("arccos", "fixed", normalized=False, margin=MARGIN)
+    contrast = ContrastiveLoss.of("arccos", "fixed", normalized=False, margin=MARGIN)
     store, generator = FeatureStore.of(*Points(n, budget.problem).together()), torch.Generator()
     sums = all_pairs_curvature(store, head, contrast, "diag", reference=reference,
                                generator=generator.manual_seed(seed))  # fmt: skip
-    assert isinstance(sums, DiagonalSum)
+    assert isinstance(sums, DiagCurvature)
     return sums
 
 

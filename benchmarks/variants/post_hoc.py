@@ -3,7 +3,7 @@
     python -m benchmarks.variants.post_hoc --data DIR --cache DIR
 
 Takes the networks of ``variants.train`` (embedding sizes 3 and 64, three seeds), puts every
-method on them, and measures with ``laplace_metric.evaluation.evaluate_method``: queries are FashionMNIST
+method on them, and measures with ``evaluation.evaluate_method``: queries are FashionMNIST
 test images that search among themselves, MNIST and KMNIST test images are out of distribution.
 Laplace is fitted on ``--fit`` training images, on the head's inputs (the backbone runs once), with
 the default prior precision 1 and with the one that maximises the marginal likelihood. MC dropout

@@ -32,12 +32,12 @@ INDEX = "posterior.json"
 
 
 @dataclass(frozen=True)
-class Kind:
+class FileKind:
     """What a folder holds: its name in file names and in messages, and the version of its format.
 
     Examples
     --------
-    >>> Kind("checkpoint", "a training checkpoint", 1).index
+    >>> FileKind("checkpoint", "a training checkpoint", 1).index
     'checkpoint.json'
     """
 
@@ -56,14 +56,14 @@ class Kind:
         return f"{self.name}.json"
 
 
-POSTERIOR = Kind("posterior", "a saved posterior", VERSION)
+POSTERIOR = FileKind("posterior", "a saved posterior", VERSION)
 
 
 def write(
     folder: Path,
     content: dict[str, Any],
     tensors: dict[str, Tensor],
-    kind: Kind = POSTERIOR,
+    kind: FileKind = POSTERIOR,
     own: Callable[[Path], None] | None = None,
 ) -> None:
     """Make ``content`` (JSON) and ``tensors`` the current value of ``folder``.
@@ -85,7 +85,7 @@ def write(
 
 
 def read(
-    folder: Path, kind: Kind = POSTERIOR, *, mapped: bool = False
+    folder: Path, kind: FileKind = POSTERIOR, *, mapped: bool = False
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The JSON content and the tensors of what ``write`` wrote.
 
@@ -108,13 +108,13 @@ def read(
     return content, {name: t.clone() for name, t in tensors.items()}
 
 
-def own_file(folder: Path, content: dict[str, Any], kind: Kind, *, hashed: bool = True) -> Path:
+def own_file(folder: Path, content: dict[str, Any], kind: FileKind, *, hashed: bool = True) -> Path:
     """Where the file of another format lies, checked as ``read`` checks the tensors."""
     return _checked(folder, kind, content, "own", "own_sha256", hashed=hashed)
 
 
 def _checked(
-    folder: Path, kind: Kind, content: dict[str, Any], key: str, digest: str, *, hashed: bool
+    folder: Path, kind: FileKind, content: dict[str, Any], key: str, digest: str, *, hashed: bool
 ) -> Path:
     name = str(content.get(key))
     if Path(name).name != name:
@@ -141,7 +141,7 @@ def fingerprint(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _index(folder: Path, kind: Kind) -> dict[str, Any]:
+def _index(folder: Path, kind: FileKind) -> dict[str, Any]:
     path = folder / kind.index
     try:
         content = json.loads(path.read_text())
@@ -162,7 +162,7 @@ def _index(folder: Path, kind: Kind) -> dict[str, Any]:
 
 
 def _hashed(
-    folder: Path, kind: Kind, ending: str, write_to: Callable[[Path], None]
+    folder: Path, kind: FileKind, ending: str, write_to: Callable[[Path], None]
 ) -> tuple[str, str]:
     """Write a file whose name holds its hash; the name and the hash."""
     with _temporary(folder, kind.name) as temporary:

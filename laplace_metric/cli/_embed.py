@@ -18,12 +18,12 @@ from tqdm.auto import tqdm
 
 from laplace_metric._utils import files
 from laplace_metric._utils.files import write_atomically
-from laplace_metric.cli._opened import Opened, open_posterior
-from laplace_metric.cli._output import Voice, voice_of
+from laplace_metric.cli._opened import LoadedPosterior, open_posterior
+from laplace_metric.cli._output import Reporter, reporter_of
 from laplace_metric.cli.sources import EMBEDDING, Batches, Source, pyarrow
 from laplace_metric.errors import FileFormatError, InputError
 
-PART = files.Kind("part", "a part of embeddings", 1)
+PART = files.FileKind("part", "a part of embeddings", 1)
 PART_BATCHES = 50
 """Batches in a part: what an interrupted run does again at most."""
 
@@ -33,7 +33,7 @@ def embed(options: Namespace) -> None:
     output = options.output
     if output.suffix not in _WRITERS:
         raise InputError(f"--output {output}: end it in {', '.join(_WRITERS)}.")
-    voice = voice_of(options, output)
+    voice = reporter_of(options, output)
     if output.suffix == ".parquet":
         pyarrow("parquet")  # a missing package is said before the work
     opened = open_posterior(options.posterior, options, voice)
@@ -53,7 +53,7 @@ def embed(options: Namespace) -> None:
 
 
 def _embedded(
-    opened: Opened, source: Source, folder: Path, options: Namespace, voice: Voice
+    opened: LoadedPosterior, source: Source, folder: Path, options: Namespace, voice: Reporter
 ) -> tuple[Tensor, Tensor]:
     """Means [N, Z] and uncertainties [N], part by part; parts that are there are read."""
     size = options.batch_size * PART_BATCHES
@@ -73,7 +73,9 @@ def _embedded(
     return torch.cat([p["mean"] for p in found]), torch.cat([p["uncertainty"] for p in found])
 
 
-def _part(opened: Opened, batches: Batches, done: Callable[[int], Any]) -> dict[str, Tensor]:
+def _part(
+    opened: LoadedPosterior, batches: Batches, done: Callable[[int], Any]
+) -> dict[str, Tensor]:
     means, uncertainties = [], []
     for inputs, _ in batches:
         embedding = opened.embedder(inputs)

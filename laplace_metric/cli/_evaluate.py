@@ -5,9 +5,9 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from laplace_metric.cli._gallery import Gallery, open_gallery
+from laplace_metric.cli._gallery import LoadedIndex, open_gallery
 from laplace_metric.cli._measures import ALPHA_UNKNOWN, Measures
-from laplace_metric.cli._output import Voice, voice_of
+from laplace_metric.cli._output import Reporter, reporter_of
 from laplace_metric.cli.sources import Source
 
 DEPTH = 50
@@ -16,13 +16,13 @@ DEPTH = 50
 
 def evaluate(options: Namespace) -> None:
     """Measure and print."""
-    voice = voice_of(options)
+    voice = reporter_of(options)
     numbers = measured(open_gallery(options.index, options, voice), options, voice)[0].numbers()
     voice.say("\n".join(f"{name:<52}{value}" for name, value in lines(numbers)))
     voice.numbers(numbers)
 
 
-def measured(gallery: Gallery, options: Namespace, voice: Voice) -> tuple[Measures, Source]:
+def measured(gallery: LoadedIndex, options: Namespace, voice: Reporter) -> tuple[Measures, Source]:
     """Measures of the data that options name, and the queries that they are of."""
     queries = gallery.queries(options.data, options, voice)
     queries.require_classes("evaluation")

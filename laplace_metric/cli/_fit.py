@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from laplace_metric._utils import files
-from laplace_metric.cli._opened import Recipe, model_and_data
-from laplace_metric.cli._output import require_folder, require_new, voice_of
+from laplace_metric.cli._opened import ModelRecipe, model_and_data
+from laplace_metric.cli._output import reporter_of, require_folder, require_new
 from laplace_metric.cli.sources import Source
 from laplace_metric.embedder import LaplaceEmbedder
 
@@ -19,7 +19,7 @@ CHECKPOINT = ".checkpoint"
 
 def fit(options: Namespace) -> None:
     """Fit and save; interrupted, the same command goes on from the checkpoint."""
-    voice, folder, began = voice_of(options), options.output, time.monotonic()
+    voice, folder, began = reporter_of(options), options.output, time.monotonic()
     require_folder(folder)
     require_new(folder / files.POSTERIOR.index, overwrite=options.overwrite, named=folder)
     with voice.warnings():
@@ -31,7 +31,7 @@ def fit(options: Namespace) -> None:
         embedder.fit(loader, progress=voice.progress, checkpoint_dir=checkpoint)
         if options.optimize_prior:
             embedder.optimize_prior_precision()
-    recipe = Recipe(options.model, head, source.kind, source.options)
+    recipe = ModelRecipe(options.model, head, source.kind, source.options)
     _save(embedder, recipe, folder)
     shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
     numbers = _numbers(embedder, source, recipe)
@@ -45,14 +45,14 @@ def _settings(options: Namespace) -> dict[str, Any]:
     return {name: getattr(options, name) for name in names}
 
 
-def _save(embedder: LaplaceEmbedder, recipe: Recipe, folder: Path) -> None:
+def _save(embedder: LaplaceEmbedder, recipe: ModelRecipe, folder: Path) -> None:
     """The posterior last: a folder that has one has its recipe too."""
     (folder / files.POSTERIOR.index).unlink(missing_ok=True)
     recipe.write(folder)
     embedder.save(folder)
 
 
-def _numbers(embedder: LaplaceEmbedder, source: Source, recipe: Recipe) -> dict[str, Any]:
+def _numbers(embedder: LaplaceEmbedder, source: Source, recipe: ModelRecipe) -> dict[str, Any]:
     fitted, settings = embedder.fitted_, embedder.settings
     return {
         "items": fitted.n_points,

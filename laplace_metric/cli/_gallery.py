@@ -15,13 +15,13 @@ from typing import Any
 import torch
 
 from laplace_metric._utils import files
-from laplace_metric.cli._opened import Opened, open_posterior
-from laplace_metric.cli._output import Voice
+from laplace_metric.cli._opened import LoadedPosterior, open_posterior
+from laplace_metric.cli._output import Reporter
 from laplace_metric.cli.sources import Source
 from laplace_metric.errors import InputError
 from laplace_metric.search import Index
 
-KIND = files.Kind("gallery", "an index of the command line", 1)
+KIND = files.FileKind("gallery", "an index of the command line", 1)
 POSTERIOR = "posterior"
 
 
@@ -78,14 +78,14 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Gallery:
+class LoadedIndex:
     """An index with its posterior and its origin."""
 
     index: Index
-    opened: Opened
+    opened: LoadedPosterior
     origin: Origin
 
-    def queries(self, path: Path, options: Namespace, voice: Voice) -> Source:
+    def queries(self, path: Path, options: Namespace, voice: Reporter) -> Source:
         """Data to evaluate with: of the data that the index was built from, what it kept apart.
 
         Raises
@@ -119,7 +119,7 @@ class Gallery:
         return source.take(rows)
 
 
-def open_gallery(folder: Path, options: Namespace, voice: Voice) -> Gallery:
+def open_gallery(folder: Path, options: Namespace, voice: Reporter) -> LoadedIndex:
     """What ``laplace-metric index`` wrote.
 
     Raises
@@ -131,4 +131,4 @@ def open_gallery(folder: Path, options: Namespace, voice: Voice) -> Gallery:
         raise InputError(f"{folder} is not a folder: give one that laplace-metric index wrote.")
     origin = Origin.read(folder)
     opened = open_posterior(folder / POSTERIOR, options, voice)
-    return Gallery(Index.load(folder, opened.embedder), opened, origin)
+    return LoadedIndex(Index.load(folder, opened.embedder), opened, origin)

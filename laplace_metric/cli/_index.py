@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from laplace_metric.cli._gallery import POSTERIOR, Gallery, Origin
+from laplace_metric.cli._gallery import POSTERIOR, LoadedIndex, Origin
 from laplace_metric.cli._measures import TARGETS, threshold
 from laplace_metric.cli._opened import open_posterior, told
-from laplace_metric.cli._output import Voice, require_folder, require_new, voice_of
+from laplace_metric.cli._output import Reporter, reporter_of, require_folder, require_new
 from laplace_metric.cli.sources import Source
 from laplace_metric.errors import InputError
 from laplace_metric.search import INDEX
@@ -18,7 +18,7 @@ from laplace_metric.search import INDEX
 
 def index(options: Namespace) -> None:
     """Build, calibrate if there is something to calibrate with, save."""
-    voice, folder = voice_of(options), options.output
+    voice, folder = reporter_of(options), options.output
     require_folder(folder)
     require_new(folder / INDEX.index, overwrite=options.overwrite, named=folder)
     if options.calibrate is not None and options.holdout is not None:
@@ -39,7 +39,7 @@ def index(options: Namespace) -> None:
     loader = voice.watch("Indexing", items.inputs(options.batch_size))
     with voice.warnings():
         built = opened.embedder.index(loader, items.classes, list(items.ids), **how)
-        gallery = Gallery(built, opened, origin)
+        gallery = LoadedIndex(built, opened, origin)
         if len(held):
             queries = voice.watch("Calibrating", held.inputs(options.batch_size))
             built.calibrate(queries, held.classes)
@@ -60,7 +60,7 @@ def _refuse_same(held: Source, source: Source, options: Namespace) -> None:
         )
 
 
-def _save(gallery: Gallery, folder: Path) -> None:
+def _save(gallery: LoadedIndex, folder: Path) -> None:
     """The index last: a folder that has one has its posterior and origin too."""
     (folder / INDEX.index).unlink(missing_ok=True)
     gallery.opened.embedder.save(folder / POSTERIOR)
@@ -69,7 +69,7 @@ def _save(gallery: Gallery, folder: Path) -> None:
     gallery.index.save(folder)
 
 
-def _tell(gallery: Gallery, held: Source, options: Namespace, voice: Voice) -> None:
+def _tell(gallery: LoadedIndex, held: Source, options: Namespace, voice: Reporter) -> None:
     calibration = gallery.index.calibration
     numbers: dict[str, Any] = {"items": len(gallery.index), "output": str(options.output)}
     voice.say(f"indexed {len(gallery.index):,} items")

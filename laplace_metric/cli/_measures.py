@@ -20,7 +20,13 @@ from laplace_metric.evaluation import (
     r_auroc,
     sparsification,
 )
-from laplace_metric.search.match import Calibration, Evidence, Hits, Judged, Threshold
+from laplace_metric.search.match import (
+    Calibration,
+    LabelledHits,
+    PairFeatures,
+    SearchHits,
+    Threshold,
+)
 
 TARGETS = (0.9, 0.95, 0.99)
 ALPHA_SETS, ALPHA_UNKNOWN = 0.1, 0.05
@@ -37,10 +43,10 @@ def threshold(calibration: Calibration, precision: float) -> tuple[Threshold | N
 
 
 @dataclass(frozen=True)
-class Doubt:
+class UncertaintyScores:
     """Scores of queries [Q], higher is less sure, by what they are made of."""
 
-    hits: Hits
+    hits: SearchHits
     calibration: Calibration | None
 
     @cached_property
@@ -48,7 +54,7 @@ class Doubt:
         """Of each pair [Q, depth]."""
         if self.calibration is None:
             return None
-        return self.calibration.matcher.logit(Evidence.of(self.hits))
+        return self.calibration.matcher.logit(PairFeatures.of(self.hits))
 
     @cached_property
     def probability(self) -> Tensor | None:
@@ -74,14 +80,14 @@ class Doubt:
 class Measures:
     """Of queries that were judged by their labels, and of strangers if there are any."""
 
-    judged: Judged
+    judged: LabelledHits
     calibration: Calibration | None
-    strangers: Hits | None = None
+    strangers: SearchHits | None = None
 
     @cached_property
-    def doubt(self) -> Doubt:
+    def doubt(self) -> UncertaintyScores:
         """About the queries."""
-        return Doubt(self.judged.hits, self.calibration)
+        return UncertaintyScores(self.judged.hits, self.calibration)
 
     @property
     def right(self) -> Tensor:
@@ -158,8 +164,8 @@ class Measures:
         known = self.judged.known
         return told | {"coverage": _mean(covered[known]), "mean_size": _mean(members.sum(1))}
 
-    def _strangers(self, hits: Hits) -> dict[str, Any]:
-        theirs = Doubt(hits, self.calibration)
+    def _strangers(self, hits: SearchHits) -> dict[str, Any]:
+        theirs = UncertaintyScores(hits, self.calibration)
         own, other = self.doubt.scores(), theirs.scores()
         found: dict[str, Any] = {
             "items": len(hits.trace),

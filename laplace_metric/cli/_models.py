@@ -24,7 +24,7 @@ FORMS = (
 
 
 @dataclass(frozen=True)
-class Named:
+class LoadedModel:
     """A model, what makes its images (PIL image -> tensor), and the head it wants by itself."""
 
     model: nn.Module
@@ -32,7 +32,7 @@ class Named:
     head: str | None = None
 
 
-def load_model(name: str, device: str | None = None) -> Named:
+def load_model(name: str, device: str | None = None) -> LoadedModel:
     """The model that a name stands for, on ``device``.
 
     Raises
@@ -45,7 +45,7 @@ def load_model(name: str, device: str | None = None) -> Named:
         raise InputError(f"--model {name!r}: give {FORMS}.")
     named = _MAKERS.get(prefix, _own)(name, rest)
     try:
-        return Named(named.model.to(device or "cpu"), named.transform, named.head)
+        return LoadedModel(named.model.to(device or "cpu"), named.transform, named.head)
     except (RuntimeError, AssertionError) as error:
         line = str(error).splitlines()[0]
         raise InputError(f"--device {device}: {line}") from error
@@ -77,7 +77,7 @@ class SentenceTransformer(nn.Module):
         return self.encoder.encode(list(texts), **how).clone()  # no inference tensor
 
 
-def _own(name: str, attribute: str) -> Named:
+def _own(name: str, attribute: str) -> LoadedModel:
     module, _, _ = name.partition(":")
     with _current_folder_importable():
         made: Any = _guarded(f"--model {name}: importing {module}", lambda: import_module(module))
@@ -93,24 +93,24 @@ def _own(name: str, attribute: str) -> Named:
             f"--model {name} gives a {type(model).__name__}: give an nn.Module, or a pair "
             "(nn.Module, transform)."
         )
-    return Named(model, transform)
+    return LoadedModel(model, transform)
 
 
-def _timm(name: str, rest: str) -> Named:
+def _timm(name: str, rest: str) -> LoadedModel:
     timm = _package("timm", "timm", name)
     make = lambda: timm.create_model(rest, pretrained=True, num_classes=0)  # noqa: E731
     model = _guarded(f"--model {name}", make)
     config = timm.data.resolve_model_data_config(model)
-    return Named(model, timm.data.create_transform(**config, is_training=False), APPEND)
+    return LoadedModel(model, timm.data.create_transform(**config, is_training=False), APPEND)
 
 
-def _sentences(name: str, rest: str) -> Named:
+def _sentences(name: str, rest: str) -> LoadedModel:
     package = _package("sentence_transformers", "sentence-transformers", name)
     make = lambda: package.SentenceTransformer(rest, device="cpu")  # noqa: E731
-    return Named(SentenceTransformer(_guarded(f"--model {name}", make)), head=APPEND)
+    return LoadedModel(SentenceTransformer(_guarded(f"--model {name}", make)), head=APPEND)
 
 
-_MAKERS: dict[str, Callable[[str, str], Named]] = {
+_MAKERS: dict[str, Callable[[str, str], LoadedModel]] = {
     "timm": _timm,
     "sentence-transformers": _sentences,
 }

@@ -13,19 +13,19 @@ from typing import Any
 from torch import nn
 
 from laplace_metric._utils import files
-from laplace_metric.cli._models import FORMS, Named, check_takes, load_model
-from laplace_metric.cli._output import Voice
-from laplace_metric.cli.sources import ARRAYS, Reading, Source, open_source
+from laplace_metric.cli._models import FORMS, LoadedModel, check_takes, load_model
+from laplace_metric.cli._output import Reporter
+from laplace_metric.cli.sources import ARRAYS, ReadOptions, Source, open_source
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.models import Precomputed
 from laplace_metric.models.heads import APPEND
 
-KIND = files.Kind("recipe", "a posterior of the command line", 1)
+KIND = files.FileKind("recipe", "a posterior of the command line", 1)
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ModelRecipe:
     """Kept beside a posterior.
 
     Parameters
@@ -36,7 +36,7 @@ class Recipe:
     kind : str
         Of the inputs: images, texts, arrays.
     reading : dict
-        Fields of ``Reading`` that decide what an input looks like.
+        Fields of ``ReadOptions`` that decide what an input looks like.
     """
 
     model: str | None
@@ -49,7 +49,7 @@ class Recipe:
         files.write(folder, asdict(self), {}, KIND)
 
     @classmethod
-    def read(cls, folder: Path) -> Recipe:
+    def read(cls, folder: Path) -> ModelRecipe:
         """What ``write`` wrote.
 
         Raises
@@ -65,14 +65,14 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Opened:
+class LoadedPosterior:
     """A posterior on its model."""
 
     embedder: LaplaceEmbedder
-    recipe: Recipe
-    named: Named | None
+    recipe: ModelRecipe
+    named: LoadedModel | None
 
-    def source(self, path: Path, options: Namespace, voice: Voice) -> Source:
+    def source(self, path: Path, options: Namespace, voice: Reporter) -> Source:
         """Data that are read as those of the fit were, unless options say otherwise.
 
         Raises
@@ -80,7 +80,7 @@ class Opened:
         InputError
             If they are of another kind, or the model does not take them.
         """
-        reading = Reading(**{**self.recipe.reading, **told(options)})
+        reading = ReadOptions(**{**self.recipe.reading, **told(options)})
         source = _opened(path, reading, self.named, voice)
         if source.kind != self.recipe.kind:
             raise InputError(
@@ -91,7 +91,7 @@ class Opened:
         return source
 
 
-def open_posterior(folder: Path, options: Namespace, voice: Voice) -> Opened:
+def open_posterior(folder: Path, options: Namespace, voice: Reporter) -> LoadedPosterior:
     """A posterior that ``fit`` wrote, on the model of its recipe (or of --model).
 
     Raises
@@ -101,16 +101,18 @@ def open_posterior(folder: Path, options: Namespace, voice: Voice) -> Opened:
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: give one that laplace-metric fit wrote.")
-    recipe = Recipe.read(folder)
+    recipe = ModelRecipe.read(folder)
     name = options.model or recipe.model
     if name is None:
-        return Opened(LaplaceEmbedder.load(folder), recipe, None)
+        return LoadedPosterior(LaplaceEmbedder.load(folder), recipe, None)
     voice.note(f"model {name}, as {'told' if options.model else f'{folder} says'}")
     named = load_model(name, options.device)
-    return Opened(LaplaceEmbedder.load(folder, named.model), replace(recipe, model=name), named)
+    return LoadedPosterior(
+        LaplaceEmbedder.load(folder, named.model), replace(recipe, model=name), named
+    )
 
 
-def model_and_data(options: Namespace, voice: Voice) -> tuple[nn.Module, str | None, Source]:
+def model_and_data(options: Namespace, voice: Reporter) -> tuple[nn.Module, str | None, Source]:
     """The model to fit, its head, and the data to fit it to.
 
     Raises
@@ -119,7 +121,7 @@ def model_and_data(options: Namespace, voice: Voice) -> tuple[nn.Module, str | N
         If either is missing, or the model does not take the data.
     """
     named = None if options.model is None else load_model(options.model, options.device)
-    source = _opened(options.data, Reading(**told(options)), named, voice)
+    source = _opened(options.data, ReadOptions(**told(options)), named, voice)
     if named is not None:
         check_takes(options.model, named.model, source.read([0]))
         return named.model, _head(options, named, voice), source
@@ -130,7 +132,7 @@ def model_and_data(options: Namespace, voice: Voice) -> tuple[nn.Module, str | N
     return Precomputed(source.read([0]).shape[1]), APPEND, source
 
 
-def _head(options: Namespace, named: Named, voice: Voice) -> str | None:
+def _head(options: Namespace, named: LoadedModel, voice: Reporter) -> str | None:
     if options.head is None and named.head is not None:
         voice.note(f"head {named.head!r}: a new linear layer behind {options.model}")
     return options.head or named.head
@@ -138,11 +140,11 @@ def _head(options: Namespace, named: Named, voice: Voice) -> str | None:
 
 def told(options: Namespace) -> dict[str, Any]:
     """What options say of how to read the data."""
-    names = {field.name for field in fields(Reading)} - {"transform"}
+    names = {field.name for field in fields(ReadOptions)} - {"transform"}
     return {name: value for name in sorted(names) if (value := getattr(options, name))}
 
 
-def _opened(path: Path, reading: Reading, named: Named | None, voice: Voice) -> Source:
+def _opened(path: Path, reading: ReadOptions, named: LoadedModel | None, voice: Reporter) -> Source:
     transform = None if named is None else named.transform
     if transform is not None and reading.size is not None:
         raise InputError("--size: this model comes with a transform, which sets the size.")

@@ -23,7 +23,7 @@ STDOUT = "-"
 
 
 @dataclass(frozen=True)
-class Voice:
+class Reporter:
     """Where a command speaks: results on stdout, notes on stderr, numbers where ``json`` says.
 
     Parameters
@@ -87,7 +87,7 @@ def warnings_as_notes(console: Console) -> Iterator[None]:
         )
 
 
-def voice_of(options: Any, *files: Path | None) -> Voice:
+def reporter_of(options: Any, *files: Path | None) -> Reporter:
     """The voice that options ask for; ``files`` and the JSON are checked before the work.
 
     Raises
@@ -102,7 +102,7 @@ def voice_of(options: Any, *files: Path | None) -> Voice:
     for path in wanted:
         require_writable(path)
         require_new(path, overwrite=options.overwrite)
-    return Voice(options.quiet, options.json)
+    return Reporter(options.quiet, options.json)
 
 
 def require_new(path: Path, *, overwrite: bool, named: Path | None = None) -> None:

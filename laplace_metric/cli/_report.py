@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from laplace_metric._utils.files import write_atomically
 from laplace_metric._utils.version import __version__
 from laplace_metric.cli._evaluate import lines, measured
-from laplace_metric.cli._gallery import Gallery, open_gallery
+from laplace_metric.cli._gallery import LoadedIndex, open_gallery
 from laplace_metric.cli._measures import DISTANCE, MATCH, UNCERTAINTY, Measures
-from laplace_metric.cli._output import voice_of
+from laplace_metric.cli._output import reporter_of
 from laplace_metric.cli.pages import Chart, templates
 from laplace_metric.cli.sources import Source
 from laplace_metric.plots import _curves as plots
@@ -21,7 +21,7 @@ from laplace_metric.plots import inline_svg
 
 def report(options: Namespace) -> None:
     """Measure and write the page."""
-    voice = voice_of(options, options.output)
+    voice = reporter_of(options, options.output)
     gallery = open_gallery(options.index, options, voice)
     measures, queries = measured(gallery, options, voice)
     numbers = measures.numbers()
@@ -68,7 +68,7 @@ def _histogram(measures: Measures) -> Figure:
     return plots.uncertainty_plot(trace, others)
 
 
-def _facts(gallery: Gallery, queries: Source, options: Namespace) -> dict[str, str]:
+def _facts(gallery: LoadedIndex, queries: Source, options: Namespace) -> dict[str, str]:
     settings = gallery.opened.embedder.settings
     strangers = {} if options.strangers is None else {"Strangers": str(options.strangers)}
     return {

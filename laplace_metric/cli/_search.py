@@ -14,10 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from laplace_metric._utils.files import write_atomically
-from laplace_metric.cli._gallery import Gallery, open_gallery
-from laplace_metric.cli._output import voice_of
+from laplace_metric.cli._gallery import LoadedIndex, open_gallery
+from laplace_metric.cli._output import reporter_of
 from laplace_metric.cli._tables import WRITERS, Columns, rows_of, write_table
-from laplace_metric.cli.sources import ARRAYS, IMAGES, Pixels, Reading, Source, open_source
+from laplace_metric.cli.sources import ARRAYS, IMAGES, Pixels, ReadOptions, Source, open_source
 from laplace_metric.errors import InputError
 from laplace_metric.search import SearchResult
 
@@ -32,7 +32,7 @@ def search(options: Namespace) -> None:
         raise InputError(f"--output {output}: end it in {', '.join(WRITERS)}.")
     if picture is not None and picture.suffix != ".png":
         raise InputError(f"--picture {picture}: end it in .png.")
-    voice = voice_of(options, output, picture)
+    voice = reporter_of(options, output, picture)
     gallery = open_gallery(options.index, options, voice)
     queries = gallery.opened.source(options.queries, options, voice)
     if picture is not None and queries.kind == ARRAYS:
@@ -79,8 +79,8 @@ def _columns(result: SearchResult, queries: Source) -> dict[str, list[Any]]:
     return {**found, "query": [queries.ids[row] for row in found["query"]]}
 
 
-def _picture(result: SearchResult, gallery: Gallery, queries: Source) -> bytes:
-    reading = Reading(**{**gallery.opened.recipe.reading, **gallery.origin.told})
+def _picture(result: SearchResult, gallery: LoadedIndex, queries: Source) -> bytes:
+    reading = ReadOptions(**{**gallery.opened.recipe.reading, **gallery.origin.told})
     items = _shown(Path(gallery.origin.data), gallery.index.ids.tolist(), queries.kind, reading)
     asked: Sequence[Any] = _Pictures(queries.path, queries.ids)
     if queries.kind != IMAGES:
@@ -90,7 +90,7 @@ def _picture(result: SearchResult, gallery: Gallery, queries: Source) -> bytes:
     return file.getvalue()
 
 
-def _shown(path: Path, ids: Sequence[str], kind: str, reading: Reading) -> Sequence[Any]:
+def _shown(path: Path, ids: Sequence[str], kind: str, reading: ReadOptions) -> Sequence[Any]:
     """What to show of items: pictures that are read when they are shown, or texts."""
     if not path.exists():
         raise InputError(f"--picture needs {path}, which the index was built from: it is gone.")

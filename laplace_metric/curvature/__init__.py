@@ -1,6 +1,6 @@
 """The contrastive Gauss-Newton curvature: which pairs, in which geometry, in which structure.
 
-``contrast`` says what is meant and ``targets`` weigh its pairs; ``sums`` say what is summed,
+``loss`` says what is meant and ``targets`` weigh its pairs; ``sums`` say what is summed,
 ``passes`` read the points and end in ``statistics``; ``pairs`` and ``ggn`` make programs of them.
 """
 
@@ -9,33 +9,33 @@ from laplace_metric.curvature._geometry import DISTANCES, Geometry, PointBlocks,
 from laplace_metric.curvature._ggn import (
     all_pairs_curvature,
     batch_curvature,
-    curvature_program,
+    curvature_passes,
     margin_columns,
     population_pairs,
 )
-from laplace_metric.curvature._loss import APPROXIMATIONS, Approximation, Contrast
+from laplace_metric.curvature._loss import APPROXIMATIONS, ContrastiveLoss, GGNApproximation
 from laplace_metric.curvature._nearest_kronecker import nearest_kronecker
 from laplace_metric.curvature._statistics import ClassSums, Statistics
 from laplace_metric.curvature.pair_weights._margin import column_groups
-from laplace_metric.curvature.passes._pass import Pass, Program, advance, drive, run
+from laplace_metric.curvature.passes._pass import Pass, PassSchedule, advance, drive, run
 
 __all__ = [
     "APPROXIMATIONS",
     "DISTANCES",
-    "Approximation",
     "ClassSums",
-    "Contrast",
+    "ContrastiveLoss",
+    "GGNApproximation",
     "Geometry",
     "Pass",
+    "PassSchedule",
     "PointBlocks",
     "Points",
-    "Program",
     "Statistics",
     "advance",
     "all_pairs_curvature",
     "batch_curvature",
     "column_groups",
-    "curvature_program",
+    "curvature_passes",
     "digest",
     "drive",
     "margin_columns",

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from laplace_metric.curvature._loss import Contrast
+from laplace_metric.curvature._loss import ContrastiveLoss
 from laplace_metric.curvature._nearest_kronecker import nearest_kronecker
-from laplace_metric.curvature._pairs import Pairs, PopulationPairs, TuplePairs
+from laplace_metric.curvature._pairs import AllPairs, MinedPairs, PairSet
 from laplace_metric.curvature._statistics import ClassSums
 from laplace_metric.curvature.pair_weights import (
-    ClassTargets,
-    MarginTargets,
+    ClassPairWeights,
+    MarginPairWeights,
     column_groups,
-    tuple_targets,
+    mined_pair_weights,
 )
-from laplace_metric.curvature.passes import ClassSumsPass, Program, check_two_classes, run
-from laplace_metric.curvature.structures import CurvatureSum, DiagonalSum, check_memory
+from laplace_metric.curvature.passes import ClassSumsPass, PassSchedule, check_two_classes, run
+from laplace_metric.curvature.structures import Curvature, DiagCurvature, check_memory
 from laplace_metric.curvature.terms import (
     GeneralDense,
     GeneralDiagonal,
@@ -33,12 +33,12 @@ from laplace_metric.models.jacobians import HeadJacobian, LinearJacobian
 def all_pairs_curvature(
     source: FeatureSource,
     head: HeadJacobian,
-    contrast: Contrast,
+    loss: ContrastiveLoss,
     structure: str = "diag",
     *,
     reference: int | None = None,
     generator: torch.Generator | None = None,
-) -> CurvatureSum:
+) -> Curvature:
     """Curvature of every ordered pair of the points, before the positivity step.
 
     Parameters
@@ -59,24 +59,24 @@ def all_pairs_curvature(
     --------
     >>> store = FeatureStore.of(torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 2, 2]))
     >>> head = LinearJacobian(torch.randn(3, 4), torch.zeros(3))
-    >>> contrast = Contrast.of("arccos", "full", normalized=False)
-    >>> all_pairs_curvature(store, head, contrast).values.shape
+    >>> loss = ContrastiveLoss.of("arccos", "full", normalized=False)
+    >>> all_pairs_curvature(store, head, loss).values.shape
     torch.Size([15])
     """
     check_memory(structure, head.layouts, source.device)
-    columns = margin_columns(source, contrast, structure, reference, generator)
-    return run(curvature_program(head, contrast, structure, columns), source)
+    columns = margin_columns(source, loss, structure, reference, generator)
+    return run(curvature_passes(head, loss, structure, columns), source)
 
 
 def margin_columns(
     source: FeatureSource,
-    contrast: Contrast,
+    loss: ContrastiveLoss,
     structure: str,
     reference: int | None = None,
     generator: torch.Generator | None = None,
 ) -> list[FeatureSource]:
     """What in-margin negatives are looked for among: nothing, all points, or some of them."""
-    if not contrast.negatives_by_pair:
+    if not loss.negatives_by_pair:
         return []
     if reference is None:
         return [source]
@@ -85,12 +85,12 @@ def margin_columns(
     return [FeatureStore.of(source.rows(g), labels[g.to(labels.device)]) for g in groups]
 
 
-def curvature_program(
+def curvature_passes(
     head: HeadJacobian,
-    contrast: Contrast,
+    loss: ContrastiveLoss,
     structure: str,
     columns: Sequence[FeatureSource] = (),
-) -> Program[CurvatureSum]:
+) -> PassSchedule[Curvature]:
     """The passes of a fit: class sums, then those of the structure.
 
     The diagonal takes two passes; the Kronecker structure one more for each half step of its power
@@ -101,67 +101,67 @@ def curvature_program(
     ----------
     columns : for a finite margin, groups of points that stand for all
     """
-    sums = (yield ClassSumsPass(head, contrast.geometry)).by_class
+    sums = (yield ClassSumsPass(head, loss.geometry)).by_class
     check_two_classes(sums)
-    pairs = population_pairs(head, contrast, sums, columns)
+    pairs = population_pairs(head, loss, sums, columns)
     if len(pairs.margins) > 1:
         return (yield from _with_standard_error(pairs))
-    return (yield from measure(pairs, head, contrast, structure))
+    return (yield from curvature_of_pairs(pairs, head, loss, structure))
 
 
 def population_pairs(
     head: HeadJacobian,
-    contrast: Contrast,
+    loss: ContrastiveLoss,
     sums: ClassSums,
     columns: Sequence[FeatureSource] = (),
-) -> PopulationPairs:
+) -> AllPairs:
     """The pairs that a contrast means, of points with these class sums."""
-    space, cross = contrast.geometry, contrast.approximation.cross
-    margin = float(contrast.margin or 0)
-    margins = [MarginTargets(head, space, part, sums, margin, cross) for part in columns]
-    by_class = ClassTargets(sums, contrast.negatives_by_class)
-    return PopulationPairs(head, space, sums, by_class, margins, cross)
+    space, cross = loss.geometry, loss.approximation.cross
+    margin = float(loss.margin or 0)
+    margins = [MarginPairWeights(head, space, part, sums, margin, cross) for part in columns]
+    by_class = ClassPairWeights(sums, loss.negatives_by_class)
+    return AllPairs(head, space, sums, by_class, margins, cross)
 
 
-def _with_standard_error(pairs: PopulationPairs) -> Program[DiagonalSum]:
+def _with_standard_error(pairs: AllPairs) -> PassSchedule[DiagCurvature]:
     """The mean over disjoint groups of columns, with the finite-population factor in its error."""
     n_rows = pairs.geometry.n_rows(pairs.head.n_outputs)
-    summand = _diagonal_of(pairs.head, n_rows)
-    parts = yield from pairs.apart(summand)
-    known, *estimates = (summand.result(totals).values for totals in parts)
+    term = _diagonal_of(pairs.head, n_rows)
+    parts = yield from pairs.apart(term)
+    known, *estimates = (term.result(totals).values for totals in parts)
     stacked = torch.stack(estimates)
     spread = stacked.std(0) / len(stacked) ** 0.5
     share = sum(len(group.columns) for group in pairs.margins) / pairs.whole.n_points
-    return DiagonalSum(known + stacked.mean(0), spread * max(0.0, 1 - share) ** 0.5)
+    return DiagCurvature(known + stacked.mean(0), spread * max(0.0, 1 - share) ** 0.5)
 
 
 def _diagonal_of(head: HeadJacobian, n_rows: int) -> LayeredDiagonal | GeneralDiagonal:
     return (LayeredDiagonal if head.layered else GeneralDiagonal)(head, n_rows)
 
 
-def measure(
-    pairs: Pairs, head: HeadJacobian, contrast: Contrast, structure: str
-) -> Program[CurvatureSum]:
+def curvature_of_pairs(
+    pairs: PairSet, head: HeadJacobian, loss: ContrastiveLoss, structure: str
+) -> PassSchedule[Curvature]:
     """The curvature of these pairs in the given structure."""
-    n_rows = contrast.geometry.n_rows(head.n_outputs)
+    n_rows = loss.geometry.n_rows(head.n_outputs)
     if structure == "diag":
         diagonal = _diagonal_of(head, n_rows)
         return diagonal.result((yield from pairs.totals(diagonal)))
     if structure == "kron":
         return (yield from nearest_kronecker(pairs, head, n_rows))
-    summand = (LinearDense if isinstance(head, LinearJacobian) else GeneralDense)(head, n_rows)
-    return summand.result((yield from pairs.totals(summand)))
+    term = (LinearDense if isinstance(head, LinearJacobian) else GeneralDense)(head, n_rows)
+    return term.result((yield from pairs.totals(term)))
 
 
 def batch_curvature(
     features: Tensor,
     head: HeadJacobian,
-    contrast: Contrast,
+    loss: ContrastiveLoss,
     structure: str = "diag",
     *,
     labels: Tensor | None = None,
     indices_tuple: tuple[Tensor, ...] | None = None,
-) -> CurvatureSum:
+) -> Curvature:
     """Curvature of one minibatch, from all its pairs or from a miner's tuples.
 
     Positive and negative pairs are scaled separately, ``1/|B_pos|`` and ``-1/|B_neg|``, which is
@@ -183,16 +183,16 @@ def batch_curvature(
         raise InputError("pass exactly one of labels and indices_tuple.")
     store = FeatureStore.of(features, labels if labels is not None else _no_labels(features))
     if labels is not None:
-        return all_pairs_curvature(store, head, contrast, structure)
+        return all_pairs_curvature(store, head, loss, structure)
     assert indices_tuple is not None
     check_memory(structure, head.layouts, features.device)
-    points = contrast.geometry.points(features, head.raw(features))
-    kind = contrast.approximation
-    targets = tuple_targets(
-        indices_tuple, points.coordinates, contrast.margin, negatives=kind.negatives
+    points = loss.geometry.points(features, head.raw(features))
+    kind = loss.approximation
+    targets = mined_pair_weights(
+        indices_tuple, points.coordinates, loss.margin, negatives=kind.negatives
     )
-    pairs = TuplePairs(points, contrast.geometry, targets, cross=kind.cross)
-    return run(measure(pairs, head, contrast, structure), store)
+    pairs = MinedPairs(points, loss.geometry, targets, cross=kind.cross)
+    return run(curvature_of_pairs(pairs, head, loss, structure), store)
 
 
 def _no_labels(features: Tensor) -> Tensor:

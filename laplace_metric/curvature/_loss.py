@@ -12,7 +12,7 @@ from laplace_metric.errors import InputError, UnknownNameError
 
 
 @dataclass(frozen=True)
-class Approximation:
+class GGNApproximation:
     """Which part of the Gauss-Newton matrix over pairs is kept (Warburg et al. 2023, F.3).
 
     Parameters
@@ -28,14 +28,14 @@ class Approximation:
     cross: bool
 
 
-FULL = Approximation("full", negatives=True, cross=True)  # eq 98
-POSITIVES = Approximation("positives", negatives=False, cross=True)  # eq 99
-FIXED = Approximation("fixed", negatives=True, cross=False)  # eqs 101-102
+FULL = GGNApproximation("full", negatives=True, cross=True)  # eq 98
+POSITIVES = GGNApproximation("positives", negatives=False, cross=True)  # eq 99
+FIXED = GGNApproximation("fixed", negatives=True, cross=False)  # eqs 101-102
 
 APPROXIMATIONS = {value.name: value for value in (FULL, POSITIVES, FIXED)}
 
 
-def approximation(name: str) -> Approximation:
+def approximation(name: str) -> GGNApproximation:
     """Look one up by its public name.
 
     Examples
@@ -52,24 +52,24 @@ SPHERE_DIAMETER = 2.0
 
 
 @dataclass(frozen=True)
-class Contrast:
+class ContrastiveLoss:
     """Which contrastive Hessian is meant: geometry x approximation x margin.
 
     Examples
     --------
-    >>> contrast = Contrast.of("arccos", "fixed", normalized=False)
-    >>> contrast.negatives_by_class
+    >>> loss = ContrastiveLoss.of("arccos", "fixed", normalized=False)
+    >>> loss.negatives_by_class
     True
     """
 
     geometry: Geometry
-    approximation: Approximation
+    approximation: GGNApproximation
     margin: float | None = None
 
     @classmethod
     def of(
         cls, distance: str, hessian: str, *, normalized: bool, margin: float | None = None
-    ) -> Contrast:
+    ) -> ContrastiveLoss:
         """From the public names; a margin that every pair of directions is inside becomes None."""
         space = geometry(distance, normalized=normalized)
         check_margin(margin)

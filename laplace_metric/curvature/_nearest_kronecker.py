@@ -18,9 +18,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from laplace_metric.curvature._pairs import Pairs
-from laplace_metric.curvature.passes import Program
-from laplace_metric.curvature.structures import KroneckerFactors, KroneckerSum, balanced
+from laplace_metric.curvature._pairs import PairSet
+from laplace_metric.curvature.passes import PassSchedule
+from laplace_metric.curvature.structures import KronCurvature, KroneckerFactors, balanced
 from laplace_metric.curvature.terms import LayeredDiagonal, LeftContraction, RightContraction
 from laplace_metric.models.jacobians import HeadJacobian, Layout
 
@@ -30,8 +30,8 @@ TOLERANCE = 1e-3
 
 
 def nearest_kronecker(
-    pairs: Pairs, head: HeadJacobian, n_rows: int, *, refine: bool = True
-) -> Program[KroneckerSum]:
+    pairs: PairSet, head: HeadJacobian, n_rows: int, *, refine: bool = True
+) -> PassSchedule[KronCurvature]:
     """``S (x) A`` of each layer, refined by the exact diagonal in its eigenbasis.
 
     Two or three steps on trained heads, each two passes of O(N (A^2 + O^2)); with cross blocks
@@ -53,7 +53,7 @@ def nearest_kronecker(
             break
         norms = grown
     factors = [_factors(s, a, x) for s, a, x in zip(left, right, layouts, strict=True)]
-    product = KroneckerSum(tuple(factors))
+    product = KronCurvature(tuple(factors))
     return (yield from _refined(product, pairs, head, n_rows)) if refine else product
 
 
@@ -69,9 +69,9 @@ def _factors(left: Tensor, right: Tensor, layout: Layout) -> KroneckerFactors:
 
 
 def _refined(
-    product: KroneckerSum, pairs: Pairs, head: HeadJacobian, n_rows: int
-) -> Program[KroneckerSum]:
+    product: KronCurvature, pairs: PairSet, head: HeadJacobian, n_rows: int
+) -> PassSchedule[KronCurvature]:
     basis, _ = product.eigenbasis()
-    summand = LayeredDiagonal(head, n_rows, basis)
-    spectrum = summand.result((yield from pairs.totals(summand))).values
-    return KroneckerSum(product.factors, (basis, spectrum))
+    term = LayeredDiagonal(head, n_rows, basis)
+    spectrum = term.result((yield from pairs.totals(term))).values
+    return KronCurvature(product.factors, (basis, spectrum))

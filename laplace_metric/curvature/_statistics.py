@@ -126,7 +126,7 @@ class ClassSums:
 
 UNNAMED = ""
 """The task of statistics that stay in their process."""
-KIND = files.Kind("statistics", "saved statistics", 1)
+KIND = files.FileKind("statistics", "saved statistics", 1)
 
 
 @dataclass(frozen=True)

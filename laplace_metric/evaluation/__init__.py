@@ -5,8 +5,8 @@ the device of the input.
 """
 
 from laplace_metric.evaluation._calibration import (
-    Calibration,
     Reliability,
+    RetrievalCalibration,
     expected_calibration_error,
     retrieval_calibration,
 )
@@ -52,11 +52,11 @@ __all__ = [
     "DEPTH",
     "Abstention",
     "BootstrapInterval",
-    "Calibration",
     "Embedded",
     "MethodResult",
     "Neighbours",
     "Reliability",
+    "RetrievalCalibration",
     "RetrievalScore",
     "RocCurve",
     "SeedSummary",

@@ -120,7 +120,7 @@ def _adaptive_error(confidence: Tensor, correct: Tensor, bins: int) -> float:
 
 
 @dataclass(frozen=True)
-class Calibration(Reliability):
+class RetrievalCalibration(Reliability):
     """Calibration of sampled retrieval: a `Reliability`, and what each query was answered.
 
     Attributes
@@ -151,7 +151,7 @@ def retrieval_calibration(
     gallery_labels: ArrayLike | None = None,
     exclude: ArrayLike | None = None,
     bins: int = 10,
-) -> Calibration:
+) -> RetrievalCalibration:
     """Calibration error of the vote of nearest neighbours over sampled embeddings.
 
     For each draw s the nearest gallery item votes with its label; the prediction of a query is
@@ -203,7 +203,7 @@ def retrieval_calibration(
     correct = prediction == own
     missing = int((~torch.isin(own, voters)).sum()) if gallery is not None else _lone(own)
     curve = expected_calibration_error(confidence, correct, bins)
-    return Calibration(
+    return RetrievalCalibration(
         **vars(curve),
         prediction=prediction,
         confidence=confidence,

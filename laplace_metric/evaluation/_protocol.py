@@ -18,7 +18,7 @@ from torch import Tensor
 from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Draw, ProbabilisticEmbedder
 from laplace_metric.errors import InputError
-from laplace_metric.evaluation._calibration import Calibration, retrieval_calibration
+from laplace_metric.evaluation._calibration import RetrievalCalibration, retrieval_calibration
 from laplace_metric.evaluation._intervals import BootstrapInterval, bootstrap_interval
 from laplace_metric.evaluation._ranking import RocCurve, auprc, fpr_at_tpr, r_auroc, roc_curve
 from laplace_metric.evaluation._retrieval import RetrievalScore, map_at_k, recall_at_k
@@ -101,7 +101,7 @@ class MethodResult:
     recall: RetrievalScore
     mean_ap: RetrievalScore
     sparsification: Sparsification
-    calibration: Calibration
+    calibration: RetrievalCalibration
     r_auroc: float
     out: dict[str, Detection]
     n_draws: int

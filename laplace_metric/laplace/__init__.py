@@ -8,7 +8,7 @@ from laplace_metric.laplace._distances import (
     squared_distance_in_basis,
 )
 from laplace_metric.laplace._fit import Fitted, fit_posterior, fitted_to, warn_if_degenerate
-from laplace_metric.laplace._pair_moments import Distance, Pairs
+from laplace_metric.laplace._pair_moments import Distance, EmbeddingPairs
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._predictive import covariance
 from laplace_metric.laplace._prior import by_marginal_likelihood
@@ -19,10 +19,10 @@ __all__ = [
     "AUTO",
     "Diagnosis",
     "Distance",
+    "EmbeddingPairs",
     "FitOptions",
     "Fitted",
     "Miner",
-    "Pairs",
     "Posterior",
     "Settings",
     "SpectralPairs",

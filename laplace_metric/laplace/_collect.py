@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.errors import InputError
 from laplace_metric.models.features import FeatureStore
-from laplace_metric.models.heads import Head, capture
+from laplace_metric.models.heads import LocatedHead, capture
 
 Batches = Iterator[tuple[Any, Tensor]]
 SAME = 1e-2
 """Relative difference of features that only rounding explains, on any device."""
 
 
-def features_of(model: nn.Module, head: Head, inputs: Any) -> Tensor:
+def features_of(model: nn.Module, head: LocatedHead, inputs: Any) -> Tensor:
     """h [B, D] of a batch, float32 at least."""
     return at_least_float32(capture(model, head, inputs).features)
 
@@ -34,7 +34,7 @@ def where(number: int) -> str:
 
 def collect_features(
     model: nn.Module,
-    head: Head,
+    head: LocatedHead,
     batches: Batches,
     store: FeatureStore,
     due: Callable[[], bool] = lambda: False,
@@ -60,7 +60,9 @@ def collect_features(
     store.complete()
 
 
-def _check_first(store: FeatureStore, model: nn.Module, head: Head, batches: Batches) -> None:
+def _check_first(
+    store: FeatureStore, model: nn.Module, head: LocatedHead, batches: Batches
+) -> None:
     """Of a loader that was read to its end, the first batch is compared; the rest is not read."""
     first = next(batches, None)
     n = 0 if first is None else len(first[1])
@@ -73,7 +75,7 @@ def _check_first(store: FeatureStore, model: nn.Module, head: Head, batches: Bat
         raise InputError(_other_batches(n))
 
 
-def _after(store: FeatureStore, model: nn.Module, head: Head, batches: Batches) -> Batches:
+def _after(store: FeatureStore, model: nn.Module, head: LocatedHead, batches: Batches) -> Batches:
     """The batches behind those that the store holds."""
     known, seen = store.labels.cpu() if len(store) else torch.empty(0), 0
     for inputs, labels in batches:

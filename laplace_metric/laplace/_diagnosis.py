@@ -105,7 +105,7 @@ def diagnose(
     Parameters
     ----------
     vanishes : bool
-        Whether this curvature is zero for balanced classes (``Contrast.vanishes``).
+        Whether this curvature is zero for balanced classes (``ContrastiveLoss.vanishes``).
     """
     gained = posterior.n_effective * posterior.curvature.eigenvalues
     tau = posterior.prior_precision

@@ -46,7 +46,7 @@ import torch
 from torch import Tensor
 
 from laplace_metric.distributions import Covariance, DiagonalCovariance, RotatedCovariance
-from laplace_metric.laplace._pair_moments import Distance, Pairs, dense_moments
+from laplace_metric.laplace._pair_moments import Distance, EmbeddingPairs, dense_moments
 
 SWAPPED = [1, 0, 3, 2]
 
@@ -65,7 +65,7 @@ class SpectralPairs:
         return SpectralPairs(*(t[part] for t in (self.x, self.y, self.a, self.b, self.w)))
 
 
-def in_shared_basis(pairs: Pairs) -> SpectralPairs | None:
+def in_shared_basis(pairs: EmbeddingPairs) -> SpectralPairs | None:
     """The pairs in the basis that all their covariances share, if there is one."""
     given = [c for c in (pairs.xx, pairs.yy, pairs.xy) if c is not None]
     if all(isinstance(c, DiagonalCovariance) for c in given):
@@ -149,7 +149,7 @@ SPECTRAL_ARRAYS = 16
 """Of one block where the covariances share a basis."""
 
 
-def squared_distance(pairs: Pairs, *, spherical: bool) -> Distance:
+def squared_distance(pairs: EmbeddingPairs, *, spherical: bool) -> Distance:
     """Moments of the squared distance, block by block.
 
     Examples
@@ -157,7 +157,7 @@ def squared_distance(pairs: Pairs, *, spherical: bool) -> Distance:
     >>> from laplace_metric.distributions import DiagonalCovariance
     >>> one = DiagonalCovariance(torch.ones(1, 2))
     >>> x, y = torch.tensor([[3.0, 0.0]]), torch.tensor([[0.0, 0.0]])
-    >>> squared_distance(Pairs(x, y, one, one, None), spherical=False).mean
+    >>> squared_distance(EmbeddingPairs(x, y, one, one, None), spherical=False).mean
     tensor([13.])
     """
     spectral = in_shared_basis(pairs)
@@ -173,7 +173,7 @@ def squared_distance_in_basis(pairs: SpectralPairs, *, spherical: bool) -> Dista
 
 def _by_blocks(
     moments: Callable[..., tuple[Tensor, Tensor]],
-    pairs: Pairs | SpectralPairs,
+    pairs: EmbeddingPairs | SpectralPairs,
     arrays: int,
     spherical: bool,
 ) -> Distance:

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from laplace_metric._utils import files
 from laplace_metric.curvature.structures import (
-    Basis,
-    DenseBasis,
-    IdentityBasis,
-    KroneckerBasis,
-    KroneckerBlock,
+    DenseEigenbasis,
+    Eigenbasis,
+    IdentityEigenbasis,
+    KroneckerEigenbasis,
+    KroneckerEigenblock,
     SpectralCurvature,
 )
 from laplace_metric.errors import FileFormatError
@@ -72,28 +72,28 @@ def _check_from_embeddings(name: str, model: nn.Module) -> None:
 
 def _basis_tensors(posterior: Posterior) -> dict[str, Tensor]:
     basis = posterior.curvature.basis
-    if isinstance(basis, DenseBasis):
+    if isinstance(basis, DenseEigenbasis):
         return {"vectors": basis.vectors}
-    if isinstance(basis, KroneckerBasis):
+    if isinstance(basis, KroneckerEigenbasis):
         sides = {"left": [b.left for b in basis.blocks], "right": [b.right for b in basis.blocks]}
         return {f"{s}.{i}": t for s, matrices in sides.items() for i, t in enumerate(matrices)}
     return {}
 
 
-def _basis(tensors: dict[str, Tensor], structure: str, jacobian: HeadJacobian) -> Basis:
+def _basis(tensors: dict[str, Tensor], structure: str, jacobian: HeadJacobian) -> Eigenbasis:
     if structure == "diag":
-        return IdentityBasis()
+        return IdentityEigenbasis()
     n_parameters = jacobian.n_parameters
     if structure == "full":
         _check_shape(tensors["vectors"], (n_parameters, n_parameters), "vectors")
-        return DenseBasis(tensors["vectors"])
+        return DenseEigenbasis(tensors["vectors"])
     blocks = []
     for i, layout in enumerate(jacobian.layouts):
         left, right = tensors[f"left.{i}"], tensors[f"right.{i}"]
         _check_shape(left, (layout.n_outputs,) * 2, f"left.{i}")
         _check_shape(right, (layout.n_columns,) * 2, f"right.{i}")
-        blocks.append(KroneckerBlock(left, right, layout))
-    return KroneckerBasis(tuple(blocks))
+        blocks.append(KroneckerEigenblock(left, right, layout))
+    return KroneckerEigenbasis(tuple(blocks))
 
 
 def _check_shape(tensor: Tensor, shape: tuple[int, ...], name: str) -> None:

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from laplace_metric._utils.files import digest
 from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.version import __version__
-from laplace_metric.curvature import Contrast, batch_curvature, curvature_program
+from laplace_metric.curvature import ContrastiveLoss, batch_curvature, curvature_passes
 from laplace_metric.curvature.passes import drive
-from laplace_metric.curvature.structures import CurvatureSum, check_memory
+from laplace_metric.curvature.structures import Curvature, check_memory
 from laplace_metric.errors import (
     DegenerateCurvatureWarning,
     EmptyLoaderError,
@@ -29,10 +29,16 @@ from laplace_metric.errors import (
 from laplace_metric.laplace._collect import Batches, collect_features, features_of, where
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import FitOptions, Settings, resolved
-from laplace_metric.laplace.runtime import Checkpoint, Ranks, Site, agreed_head, open_checkpoint
+from laplace_metric.laplace.runtime import (
+    Checkpoint,
+    PassExecutor,
+    ProcessGroup,
+    agreed_head,
+    open_checkpoint,
+)
 from laplace_metric.models import device_of, labelled_batches
 from laplace_metric.models.features import FeatureStore, check_finite, check_shapes
-from laplace_metric.models.heads import Head, describe
+from laplace_metric.models.heads import LocatedHead, describe
 from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
 
 
@@ -40,7 +46,7 @@ from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
 class Fitted:
     """What ``fit`` finds: the head, its posterior, how many points were seen, the structure."""
 
-    head: Head
+    head: LocatedHead
     posterior: Posterior
     n_points: int
     n_outputs: int
@@ -68,7 +74,7 @@ def fit_posterior(
 
     (The first batch runs three times: to find the head, its size, and for its features.)
     """
-    ranks = Ranks.of(distributed=options.distributed)
+    ranks = ProcessGroup.of(distributed=options.distributed)
     if ranks.n > 1:
         ranks.agree(ranks.attempt(lambda: _told(model, settings, options)))
     progress = options.progress and ranks.index == 0
@@ -78,25 +84,25 @@ def fit_posterior(
     module, backend = head_found.module, settings.backend
     jacobian = ranks.attempt(lambda: jacobian_of(module, n_outputs, backend))
     settings = settings.resolved(resolved(settings.structure, jacobian))
-    contrast = settings.contrast(normalized=head_found.normalized)
+    loss = settings.loss(normalized=head_found.normalized)
     data = Data(model, head_found, n_outputs, batches if first is None else chain([first], batches))
     if settings.pairs == "all":
-        curvature, n_points = _all_pairs(data, contrast, settings, options, ranks)
+        curvature, n_points = _all_pairs(data, loss, settings, options, ranks)
     else:
         _check_pairs(options)
-        curvature, n_points = _batch_pairs(data, jacobian, contrast, settings)
+        curvature, n_points = _batch_pairs(data, jacobian, loss, settings)
     return fitted_to(head_found, n_outputs, curvature, n_points, settings)
 
 
 def fitted_to(
-    head: Head, n_outputs: int, curvature: CurvatureSum, n_points: int, settings: Settings
+    head: LocatedHead, n_outputs: int, curvature: Curvature, n_points: int, settings: Settings
 ) -> Fitted:
     """The posterior of a curvature, with a warning if that says nothing."""
     jacobian = jacobian_of(head.module, n_outputs, settings.backend)
     n_effective = float(n_points) if settings.n_effective is None else settings.n_effective
     spectral = curvature.decompose(settings.positivity)
     posterior = Posterior(jacobian.parameters, spectral, n_effective, settings.prior_precision)
-    warn_if_degenerate(settings.contrast(normalized=head.normalized), posterior)
+    warn_if_degenerate(settings.loss(normalized=head.normalized), posterior)
     return Fitted(head, posterior, n_points, n_outputs, settings.structure, settings.backend)
 
 
@@ -105,7 +111,7 @@ class Data:
     """A model, its head, and the batches of this rank."""
 
     model: nn.Module
-    head: Head
+    head: LocatedHead
     n_outputs: int
     batches: Batches
 
@@ -126,8 +132,8 @@ def _check_pairs(options: FitOptions) -> None:
 
 
 def _all_pairs(
-    data: Data, contrast: Contrast, settings: Settings, options: FitOptions, ranks: Ranks
-) -> tuple[CurvatureSum, int]:
+    data: Data, loss: ContrastiveLoss, settings: Settings, options: FitOptions, ranks: ProcessGroup
+) -> tuple[Curvature, int]:
     """Every ordered pair of the data set; features are kept, or spilled to a file."""
     head = ranks.attempt(lambda: _head_in(options.dtype, data, settings))
     with ExitStack() as closing:
@@ -140,11 +146,11 @@ def _all_pairs(
         ranks.attempt(lambda: collect_features(data.model, data.head, data.batches, store, due))
         closing.enter_context(full_precision())  # the model may run under autocast, the sums not
         ranks.attempt(lambda: check_memory(settings.structure, head.layouts, store.device))
-        site = Site(store, ranks, checkpoint, options.progress and ranks.index == 0)
+        site = PassExecutor(store, ranks, checkpoint, options.progress and ranks.index == 0)
         how = options.reference, options.generator
-        columns = site.columns(contrast, settings.structure, *how)
-        program = curvature_program(head, contrast, settings.structure, columns)
-        return drive(program, site.collect, ranks.attempt), site.n_points
+        columns = site.columns(loss, settings.structure, *how)
+        schedule = curvature_passes(head, loss, settings.structure, columns)
+        return drive(schedule, site.collect, ranks.attempt), site.n_points
 
 
 def _head_in(dtype: torch.dtype | None, data: Data, settings: Settings) -> HeadJacobian:
@@ -180,8 +186,8 @@ def _identity(data: Data, settings: Settings, options: FitOptions) -> dict[str, 
 
 
 def _batch_pairs(
-    data: Data, head: HeadJacobian, contrast: Contrast, settings: Settings
-) -> tuple[CurvatureSum, int]:
+    data: Data, head: HeadJacobian, loss: ContrastiveLoss, settings: Settings
+) -> tuple[Curvature, int]:
     """The mean over batches, weighted by their points, of each batch's own pair curvature."""
     n_points, total = 0, None
     for number, (inputs, labels) in enumerate(data.batches):
@@ -189,7 +195,7 @@ def _batch_pairs(
         check_shapes(h, labels, where=where(number))
         check_finite(h, where=where(number))
         try:
-            value = _one_batch(h, labels, head, contrast, settings).scaled(len(labels))
+            value = _one_batch(h, labels, head, loss, settings).scaled(len(labels))
         except LabelError as error:
             raise LabelError(f"loader batch {number}: {error}") from error
         n_points, total = n_points + len(labels), value if total is None else total + value
@@ -199,20 +205,20 @@ def _batch_pairs(
 
 @full_precision()
 def _one_batch(
-    h: Tensor, labels: Tensor, head: HeadJacobian, contrast: Contrast, settings: Settings
+    h: Tensor, labels: Tensor, head: HeadJacobian, loss: ContrastiveLoss, settings: Settings
 ) -> Any:
     structure = settings.structure
     if not callable(settings.pairs):
-        return batch_curvature(h, head, contrast, structure, labels=labels)
+        return batch_curvature(h, head, loss, structure, labels=labels)
     indices = tuple(index.to(h.device) for index in settings.pairs(head.raw(h), labels))
-    return batch_curvature(h, head, contrast, structure, indices_tuple=indices)
+    return batch_curvature(h, head, loss, structure, indices_tuple=indices)
 
 
-def warn_if_degenerate(contrast: Contrast, posterior: Posterior) -> None:
+def warn_if_degenerate(loss: ContrastiveLoss, posterior: Posterior) -> None:
     """Warn when the curvature says nothing, so that the posterior is nearly the prior."""
     curvature = posterior.curvature
     gained = posterior.n_effective * float(curvature.eigenvalues.max())
-    if contrast.vanishes:
+    if loss.vanishes:
         reason = (
             "hessian='fixed' with distance='euclidean' and no finite margin sums to zero for "
             "balanced classes, whatever the data"

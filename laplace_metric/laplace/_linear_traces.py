@@ -20,7 +20,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from laplace_metric.curvature.structures import KroneckerBasis, KroneckerBlock
+from laplace_metric.curvature.structures import KroneckerEigenbasis, KroneckerEigenblock
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.models.features import block_rows
 from laplace_metric.models.jacobians import LinearJacobian
@@ -96,7 +96,7 @@ class DiagonalTraces:
 class KroneckerTraces(DiagonalTraces):
     """The same with inputs seen in Q_A and outputs in Q_S."""
 
-    def __init__(self, head: LinearJacobian, block: KroneckerBlock, variances: Tensor) -> None:
+    def __init__(self, head: LinearJacobian, block: KroneckerEigenblock, variances: Tensor) -> None:
         super().__init__(head, variances)
         size, width = head.layout.n_features, head.layout.n_columns
         self._left, self.inputs = block.left, Affine.of(block.right, size)
@@ -127,7 +127,7 @@ class KroneckerTraces(DiagonalTraces):
 
 def linear_traces(head: LinearJacobian, posterior: Posterior) -> DiagonalTraces:
     """For the diagonal or the Kronecker structure."""
-    if isinstance(posterior.basis, KroneckerBasis):
+    if isinstance(posterior.basis, KroneckerEigenbasis):
         (block,) = posterior.basis.blocks
         return KroneckerTraces(head, block, block.fold(posterior.spectrum))
     return DiagonalTraces(head, head.layout.fold(posterior.spectrum))

@@ -34,7 +34,7 @@ class Distance:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class EmbeddingPairs:
     """B pairs of Gaussian raw embeddings.
 
     Parameters
@@ -51,10 +51,10 @@ class Pairs:
     yy: Covariance
     xy: Covariance | None
 
-    def __getitem__(self, part: slice) -> Pairs:
+    def __getitem__(self, part: slice) -> EmbeddingPairs:
         xy = None if self.xy is None else self.xy.select(part)
         covariances = self.xx.select(part), self.yy.select(part), xy
-        return Pairs(self.x[part], self.y[part], *covariances)
+        return EmbeddingPairs(self.x[part], self.y[part], *covariances)
 
     def dense(self) -> tuple[Tensor, Tensor, Tensor]:
         """C_xx, C_yy, C_xy [B, Z, Z]."""
@@ -62,18 +62,18 @@ class Pairs:
         return xx, yy, torch.zeros_like(xx) if self.xy is None else self.xy.dense()
 
 
-def dense_moments(pairs: Pairs, *, spherical: bool) -> tuple[Tensor, Tensor]:
+def dense_moments(pairs: EmbeddingPairs, *, spherical: bool) -> tuple[Tensor, Tensor]:
     """Mean and variance [B]."""
     return _on_the_sphere(pairs) if spherical else _raw(pairs)
 
 
-def _raw(pairs: Pairs) -> tuple[Tensor, Tensor]:
+def _raw(pairs: EmbeddingPairs) -> tuple[Tensor, Tensor]:
     xx, yy, xy = pairs.dense()
     m, c = pairs.x - pairs.y, xx + yy - xy - xy.mT
     return m.square().sum(1) + _trace(c), _quadratic_variance(m, c)
 
 
-def _on_the_sphere(pairs: Pairs) -> tuple[Tensor, Tensor]:
+def _on_the_sphere(pairs: EmbeddingPairs) -> tuple[Tensor, Tensor]:
     xx, yy, xy = pairs.dense()
     (u, r), (v, q) = _direction(pairs.x), _direction(pairs.y)
     p, s = _tangent(u, r), _tangent(v, q)

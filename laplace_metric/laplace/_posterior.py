@@ -10,7 +10,7 @@ from torch import Tensor
 
 from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.validation import check_positive
-from laplace_metric.curvature.structures import Basis, SpectralCurvature
+from laplace_metric.curvature.structures import Eigenbasis, SpectralCurvature
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Posterior:
 
     Examples
     --------
-    >>> from laplace_metric.curvature.structures import DiagonalSum
-    >>> curvature = DiagonalSum(torch.tensor([1.0, 0.0])).decompose()
+    >>> from laplace_metric.curvature.structures import DiagCurvature
+    >>> curvature = DiagCurvature(torch.tensor([1.0, 0.0])).decompose()
     >>> Posterior(torch.zeros(2), curvature, n_effective=3, prior_precision=1).variance
     tensor([0.2500, 1.0000])
     """
@@ -46,7 +46,7 @@ class Posterior:
         check_positive("n_effective", self.n_effective)
 
     @cached_property
-    def basis(self) -> Basis:
+    def basis(self) -> Eigenbasis:
         """Q, the eigenvectors of the covariance, in the dtype of the weights."""
         return self.curvature.basis.to(self.mean)
 
@@ -82,7 +82,7 @@ class Posterior:
         noise = torch.randn(
             n, len(self.mean), generator=generator, dtype=self.mean.dtype, device=self.mean.device
         )
-        return self.basis.rotate_back(noise.mul_(self.spectrum.sqrt())).add(self.mean)
+        return self.basis.from_eigenbasis(noise.mul_(self.spectrum.sqrt())).add(self.mean)
 
     def log_prior_and_determinant(self, prior_precision: float) -> float:
         """The part of the log marginal likelihood that depends on the prior precision tau:

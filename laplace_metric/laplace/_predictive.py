@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from laplace_metric.curvature.structures import (
-    DenseBasis,
-    IdentityBasis,
-    KroneckerBasis,
-    KroneckerBlock,
+    DenseEigenbasis,
+    IdentityEigenbasis,
+    KroneckerEigenbasis,
+    KroneckerEigenblock,
 )
 from laplace_metric.distributions import (
     Covariance,
@@ -54,7 +54,7 @@ def covariance(
 
 def factored(head: HeadJacobian, posterior: Posterior) -> bool:
     """Whether J and S have a structure to use, so that J is not written out."""
-    return head.layered and isinstance(posterior.basis, (IdentityBasis, KroneckerBasis))
+    return head.layered and isinstance(posterior.basis, (IdentityEigenbasis, KroneckerEigenbasis))
 
 
 def jacobian_rows(head: HeadJacobian) -> int:
@@ -66,7 +66,7 @@ def _layered(head: HeadJacobian, posterior: Posterior, x: Tensor, y: Tensor | No
     left = head.layers(x) or []
     right = left if y is None else head.layers(y) or []
     variances = posterior.spectrum.split([layout.n_parameters for layout in head.layouts])
-    if isinstance(posterior.basis, KroneckerBasis):
+    if isinstance(posterior.basis, KroneckerEigenbasis):
         parts = zip(left, right, variances, posterior.basis.blocks, strict=True)
         terms = [_kronecker_term(*part) for part in parts]
     else:
@@ -84,7 +84,9 @@ def _diagonal_term(x: Layer, y: Layer, variances: Tensor) -> Covariance:
     return DenseCovariance((x.factor.dense(0) * v[:, None, :]) @ y.factor.dense(0).mT)
 
 
-def _kronecker_term(x: Layer, y: Layer, variances: Tensor, block: KroneckerBlock) -> Covariance:
+def _kronecker_term(
+    x: Layer, y: Layer, variances: Tensor, block: KroneckerEigenblock
+) -> Covariance:
     """``M_x Q_S diag(v) Q_S^T M_y^T`` with the inputs seen in Q_A."""
     v = ((x.inputs @ block.right) * (y.inputs @ block.right)) @ block.fold(variances).mT
     if isinstance(x.factor, OrthogonalFactor):
@@ -95,9 +97,9 @@ def _kronecker_term(x: Layer, y: Layer, variances: Tensor, block: KroneckerBlock
 
 def root(head: HeadJacobian, posterior: Posterior, h: Tensor) -> Tensor:
     """``F = J Q S^(1/2)`` [b, Z, P]; a linear head needs one product [b, A] x [A, P] a row."""
-    if isinstance(head, LinearJacobian) and isinstance(posterior.basis, DenseBasis):
+    if isinstance(head, LinearJacobian) and isinstance(posterior.basis, DenseEigenbasis):
         rows = head.layout.fold(posterior.basis.vectors.mT).permute(1, 2, 0)  # Q as [Z, A, P]
         rotated = (head.layout.augment(h) @ rows).transpose(0, 1)
     else:
-        rotated = posterior.basis.rotate(head.jacobian(h))
+        rotated = posterior.basis.to_eigenbasis(head.jacobian(h))
     return rotated * posterior.spectrum.sqrt()

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from laplace_metric._utils.validation import check_positive
-from laplace_metric.curvature import Contrast
+from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature.structures import POSITIVITY, STRUCTURES
 from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.models.jacobians import HeadJacobian, check_backend
@@ -111,7 +111,7 @@ class Settings:
 
     Examples
     --------
-    >>> Settings(distance="euclidean").contrast(normalized=True).geometry.name
+    >>> Settings(distance="euclidean").loss(normalized=True).geometry.name
     'euclidean on the sphere'
     """
 
@@ -126,7 +126,7 @@ class Settings:
     positivity: str = "absolute"
 
     def __post_init__(self) -> None:
-        self.contrast(normalized=False)
+        self.loss(normalized=False)
         if self.structure not in (AUTO, *STRUCTURES):
             raise UnknownNameError("structure", self.structure, (AUTO, *STRUCTURES))
         if not callable(self.pairs) and self.pairs not in PAIRS:
@@ -138,9 +138,11 @@ class Settings:
         if self.n_effective is not None:
             check_positive("n_effective", self.n_effective)
 
-    def contrast(self, *, normalized: bool) -> Contrast:
+    def loss(self, *, normalized: bool) -> ContrastiveLoss:
         """Geometry, approximation and margin on a network that does or does not normalise."""
-        return Contrast.of(self.distance, self.hessian, normalized=normalized, margin=self.margin)
+        return ContrastiveLoss.of(
+            self.distance, self.hessian, normalized=normalized, margin=self.margin
+        )
 
     def resolved(self, structure: str) -> Settings:
         """The same with the structure that "auto" stands for."""

@@ -17,7 +17,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from laplace_metric.curvature.structures import KroneckerBasis
+from laplace_metric.curvature.structures import KroneckerEigenbasis
 from laplace_metric.laplace._linear_traces import linear_traces
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._predictive import factored, jacobian_rows, root
@@ -136,14 +136,14 @@ class _LayerTraces:
         z = self.head.raw(h) if z is None else z
         terms = self._terms(h)
         trace = torch.stack([_sum(f, v) for f, v in terms]).sum(0)
-        along = torch.stack([(v * f.pull_back(z).square()).sum(1) for f, v in terms]).sum(0)
+        along = torch.stack([(v * f.vjp(z).square()).sum(1) for f, v in terms]).sum(0)
         return trace, along, z.square().sum(1)
 
     def _terms(self, h: Tensor) -> list[tuple[Factor, Tensor]]:
         """M [Z, O] and the variances v [n, O] between its columns, of every layer."""
         layers, basis = self.head.layers(h) or [], self.posterior.basis
         parts = self.posterior.spectrum.split([x.n_parameters for x in self.head.layouts])
-        if isinstance(basis, KroneckerBasis):
+        if isinstance(basis, KroneckerEigenbasis):
             blocks = basis.blocks
             layers = [x.rotated(b.left, b.right) for x, b in zip(layers, blocks, strict=True)]
             folded = [b.fold(part) for b, part in zip(blocks, parts, strict=True)]

@@ -8,6 +8,6 @@ what it is given and ``monitor`` the front door.
 
 from laplace_metric.monitor._martingale import Alarm
 from laplace_metric.monitor._monitor import Monitor
-from laplace_metric.monitor._windows import Move, Reading, Spread, p_value
+from laplace_metric.monitor._windows import Quantiles, ShiftTest, WindowReport, p_value
 
-__all__ = ["Alarm", "Monitor", "Move", "Reading", "Spread", "p_value"]
+__all__ = ["Alarm", "Monitor", "Quantiles", "ShiftTest", "WindowReport", "p_value"]

@@ -13,10 +13,10 @@ from torch import Tensor
 from laplace_metric._utils import files
 from laplace_metric.errors import FileFormatError
 from laplace_metric.monitor._martingale import Alarm, RunningRanks
-from laplace_metric.monitor._monitor import Monitor, Track
-from laplace_metric.monitor._windows import Move, Reading, Spread
+from laplace_metric.monitor._monitor import Monitor, StreamState
+from laplace_metric.monitor._windows import Quantiles, ShiftTest, WindowReport
 
-MONITOR = files.Kind("monitor", "a saved monitor", 1)
+MONITOR = files.FileKind("monitor", "a saved monitor", 1)
 
 
 def save(monitor: Monitor, folder: Path) -> None:
@@ -45,7 +45,7 @@ def load(folder: Path) -> Monitor:
         raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
 
 
-def _tensors(track: Track) -> dict[str, Tensor]:
+def _tensors(track: StreamState) -> dict[str, Tensor]:
     bets = track.martingale
     arrays = {
         "reference": track.reference,
@@ -74,11 +74,13 @@ def _monitor(content: dict[str, Any], tensors: dict[str, Tensor]) -> Monitor:
     return monitor
 
 
-def _reading(content: dict[str, Any]) -> Reading:
+def _reading(content: dict[str, Any]) -> WindowReport:
     alarms = tuple(Alarm(**alarm) for alarm in content["alarms"])
     moves = {name: _move(move) for name, move in content["moves"].items()}
-    return Reading(**{**content, "moves": moves, "alarms": alarms})
+    return WindowReport(**{**content, "moves": moves, "alarms": alarms})
 
 
-def _move(content: dict[str, Any]) -> Move:
-    return Move(**{**content, **{when: Spread(**content[when]) for when in ("now", "then")}})
+def _move(content: dict[str, Any]) -> ShiftTest:
+    return ShiftTest(
+        **{**content, **{when: Quantiles(**content[when]) for when in ("now", "then")}}
+    )

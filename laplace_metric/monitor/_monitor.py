@@ -23,7 +23,7 @@ from laplace_metric.monitor._martingale import (
     checked_reference,
     checked_values,
 )
-from laplace_metric.monitor._windows import Reading, compare, holm
+from laplace_metric.monitor._windows import WindowReport, compare, holm
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from laplace_metric.embedder import LaplaceEmbedder
 
 
-class Track:
+class StreamState:
     """Reference, ranks, bets and the unfinished window of one quantity.
 
     Parameters
@@ -120,10 +120,10 @@ class Monitor:
         self.window = require_count("window", window, LEAST)
         self.false_alarms = require_share("false_alarms", false_alarms)
         self.generator = torch.Generator() if generator is None else generator
-        self.readings: list[Reading] = []
+        self.readings: list[WindowReport] = []
         values = checked_reference(reference)
         threshold = float(np.log(len(values) / self.false_alarms))
-        self.tracks = {name: Track(name, x, threshold) for name, x in values.items()}
+        self.tracks = {name: StreamState(name, x, threshold) for name, x in values.items()}
 
     @classmethod
     def of(
@@ -168,7 +168,7 @@ class Monitor:
         found = [track.martingale.alarm for track in self.tracks.values()]
         return tuple(sorted((a for a in found if a is not None), key=lambda alarm: alarm.at))
 
-    def update(self, values: Mapping[str, ArrayLike]) -> list[Reading]:
+    def update(self, values: Mapping[str, ArrayLike]) -> list[WindowReport]:
         """Take the next queries in; their number is free and changes no result.
 
         Parameters
@@ -231,7 +231,7 @@ class Monitor:
 
         return load(Path(path))
 
-    def _read(self) -> Reading:
+    def _read(self) -> WindowReport:
         found = [compare(track.reference, track.window) for track in self.tracks.values()]
         adjusted = holm([move.p_value for move in found])
         pairs = zip(self.tracks, found, adjusted, strict=True)
@@ -243,4 +243,4 @@ class Monitor:
         for track in self.tracks.values():
             track.window = np.empty(0)
         first = self.n - self.window + 1
-        return Reading(first, self.n, self.false_alarms, moves, evidence, self.alarms)
+        return WindowReport(first, self.n, self.false_alarms, moves, evidence, self.alarms)

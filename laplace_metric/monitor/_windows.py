@@ -6,7 +6,7 @@ samples together, which is hypergeometric. A few strange queries change the tail
 Kolmogorov-Smirnov sees late (compared in ``benchmarks/retrieval``). Ties make each test more
 careful, never less.
 
-``Reading``: what a full window says.
+``WindowReport``: what a full window says.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TAIL = 0.05
 
 
 @dataclass(frozen=True)
-class Spread:
+class Quantiles:
     """5 %, 50 % and 95 % quantiles of a sample."""
 
     low: float
@@ -31,12 +31,12 @@ class Spread:
     high: float
 
     @classmethod
-    def of(cls, values: Array) -> Spread:
+    def of(cls, values: Array) -> Quantiles:
         return cls(*(float(x) for x in np.quantile(values, (TAIL, 0.5, 1 - TAIL))))
 
 
 @dataclass(frozen=True)
-class Move:
+class ShiftTest:
     """How one quantity of a window lies against the reference.
 
     Parameters
@@ -51,8 +51,8 @@ class Move:
         After Holm's correction for the number of quantities.
     """
 
-    now: Spread
-    then: Spread
+    now: Quantiles
+    then: Quantiles
     above: float
     below: float
     larger: float
@@ -66,7 +66,7 @@ class Move:
         return "larger" if self.larger > 0.5 else "smaller"
 
 
-def compare(reference: Array, window: Array) -> Move:
+def compare(reference: Array, window: Array) -> ShiftTest:
     """One quantity, before any correction for several.
 
     Examples
@@ -77,11 +77,11 @@ def compare(reference: Array, window: Array) -> Move:
     >>> compare(reference, reference[450:550]).direction
     'differently spread'
     """
-    then = Spread.of(reference)
+    then = Quantiles.of(reference)
     ordered = np.sort(reference)
     places = sum(np.searchsorted(ordered, window, side) for side in ("left", "right"))
-    return Move(
-        Spread.of(window),
+    return ShiftTest(
+        Quantiles.of(window),
         then,
         float((window > then.high).mean()),
         float((window < then.low).mean()),
@@ -127,7 +127,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 @dataclass(frozen=True)
-class Reading:
+class WindowReport:
     """One window of the stream against the reference.
 
     Parameters
@@ -158,7 +158,7 @@ quantile, p = 6e-91
     first: int
     last: int
     level: float
-    moves: dict[str, Move]
+    moves: dict[str, ShiftTest]
     evidence: dict[str, float]
     alarms: tuple[Alarm, ...]
 

@@ -22,12 +22,12 @@ from torch import Tensor
 
 from laplace_metric.curvature.structures import (
     STRUCTURES,
-    CurvatureSum,
-    DenseSum,
-    DiagonalSum,
-    IdentityBasis,
+    Curvature,
+    DiagCurvature,
+    FullCurvature,
+    IdentityEigenbasis,
+    KronCurvature,
     KroneckerFactors,
-    KroneckerSum,
     SpectralCurvature,
 )
 from laplace_metric.models.jacobians import Layout
@@ -43,14 +43,14 @@ class RunningCurvature:
         m; an average over the last ``1 / (1 - m)`` steps. 0: the last batch, 1: every batch alike.
     refresh : int
         H is decomposed anew each so many updates (1 for a diagonal, where that costs nothing).
-    value : CurvatureSum or None
+    value : Curvature or None
         H before the positivity step, of any sign; None before the first update.
 
     Examples
     --------
     >>> h = RunningCurvature(memory=0.5)
-    >>> h.update(DiagonalSum(torch.tensor([3.0])))
-    >>> h.update(DiagonalSum(torch.tensor([0.0])))  # weights 1/3 and 2/3
+    >>> h.update(DiagCurvature(torch.tensor([3.0])))
+    >>> h.update(DiagCurvature(torch.tensor([0.0])))  # weights 1/3 and 2/3
     >>> h.value.values
     tensor([1.])
     """
@@ -58,8 +58,8 @@ class RunningCurvature:
     memory: float
     refresh: int = 1
     n_updates: int = 0
-    value: CurvatureSum | None = None
-    decomposed: CurvatureSum | None = None
+    value: Curvature | None = None
+    decomposed: Curvature | None = None
     _spectral: SpectralCurvature | None = None
 
     @property
@@ -68,7 +68,7 @@ class RunningCurvature:
         t = self.n_updates
         return 1 / t if self.memory == 1 else (1 - self.memory) / (1 - self.memory**t)
 
-    def update(self, batch: CurvatureSum) -> None:
+    def update(self, batch: Curvature) -> None:
         """Take in the curvature of one batch."""
         self.n_updates += 1
         if self.value is None:
@@ -79,7 +79,7 @@ class RunningCurvature:
         if (self.n_updates - 1) % self.refresh == 0:
             self.decomposed, self._spectral = self.value, None
 
-    def set(self, value: CurvatureSum | None, decomposed: CurvatureSum | None) -> None:
+    def set(self, value: Curvature | None, decomposed: Curvature | None) -> None:
         """Put back an H, and the one of the last refresh."""
         self.value, self.decomposed, self._spectral = value, decomposed, None
 
@@ -88,43 +88,39 @@ class RunningCurvature:
         [P]; zero before the first update."""
         if self.decomposed is None:
             zeros = torch.zeros(len(like), dtype=torch.float64, device=like.device)
-            return SpectralCurvature(IdentityBasis(), zeros, 0.0)
+            return SpectralCurvature(IdentityEigenbasis(), zeros, 0.0)
         if self._spectral is None:
             found = self.decomposed.decompose()
             self._spectral = replace(found, basis=found.basis.to(like))
         return self._spectral
 
-    def final(
-        self, structure: str, layouts: Sequence[Layout], device: torch.device
-    ) -> CurvatureSum:
+    def final(self, structure: str, layouts: Sequence[Layout], device: torch.device) -> Curvature:
         """H; zeros if no batch had two classes."""
         zeros = STRUCTURES[structure].zeros(layouts, device)
         return zeros if self.value is None else self.value
 
 
-def _plain(batch: CurvatureSum) -> CurvatureSum:
+def _plain(batch: Curvature) -> Curvature:
     """Without what is dropped when sums are added: a refined spectrum, a standard error."""
-    if isinstance(batch, KroneckerSum):
-        return KroneckerSum(batch.factors)
-    return DiagonalSum(batch.values) if isinstance(batch, DiagonalSum) else batch
+    if isinstance(batch, KronCurvature):
+        return KronCurvature(batch.factors)
+    return DiagCurvature(batch.values) if isinstance(batch, DiagCurvature) else batch
 
 
-def curvature_tensors(value: CurvatureSum) -> list[Tensor]:
+def curvature_tensors(value: Curvature) -> list[Tensor]:
     """The tensors of a running sum, in order."""
-    if isinstance(value, DiagonalSum):
+    if isinstance(value, DiagCurvature):
         return [value.values]
-    if isinstance(value, DenseSum):
+    if isinstance(value, FullCurvature):
         return [value.matrix]
     return [side for f in value.factors for side in (f.left, f.right)]
 
 
-def curvature_of(
-    tensors: Sequence[Tensor], structure: str, layouts: Sequence[Layout]
-) -> CurvatureSum:
+def curvature_of(tensors: Sequence[Tensor], structure: str, layouts: Sequence[Layout]) -> Curvature:
     """Back from ``curvature_tensors``."""
     if structure == "diag":
-        return DiagonalSum(tensors[0])
+        return DiagCurvature(tensors[0])
     if structure == "full":
-        return DenseSum(tensors[0])
+        return FullCurvature(tensors[0])
     sides = zip(tensors[::2], tensors[1::2], layouts, strict=True)
-    return KroneckerSum(tuple(KroneckerFactors(*part) for part in sides))
+    return KronCurvature(tuple(KroneckerFactors(*part) for part in sides))

@@ -26,8 +26,8 @@ import torch
 
 from laplace_metric._utils import files
 from laplace_metric.errors import FileFormatError
-from laplace_metric.online._run import Run, Tree, flatten, unflatten
-from laplace_metric.training import Progress, Watcher
+from laplace_metric.online._run import TrainingRun, Tree, flatten, unflatten
+from laplace_metric.training import Callback, Progress
 
 DEPTH = 8
 """Samplers inside samplers that are looked for."""
@@ -108,10 +108,10 @@ def restore_states(
     random.setstate(states["python"])
 
 
-CHECKPOINT = files.Kind("checkpoint", "a training checkpoint", 1)
+CHECKPOINT = files.FileKind("checkpoint", "a training checkpoint", 1)
 
 
-class Keeper(Watcher):
+class Checkpointer(Callback):
     """Keeps the history of a run and, with a folder, its checkpoint.
 
     Parameters
@@ -125,7 +125,7 @@ class Keeper(Watcher):
     """
 
     def __init__(
-        self, run: Run, own: torch.Generator, folder: Path | None, every: int | None
+        self, run: TrainingRun, own: torch.Generator, folder: Path | None, every: int | None
     ) -> None:
         self.run, self.own, self.folder, self.every = run, own, folder, every
         self._began: Tree | None = None

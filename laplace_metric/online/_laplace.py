@@ -17,8 +17,8 @@ from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.laplace import AUTO, Fitted, Miner, Posterior, Settings, warn_if_degenerate
 from laplace_metric.models import device_of
 from laplace_metric.online._average import RunningCurvature
-from laplace_metric.online._checkpoint import Keeper
-from laplace_metric.online._run import Run
+from laplace_metric.online._checkpoint import Checkpointer
+from laplace_metric.online._run import TrainingRun
 from laplace_metric.online._step import OnlineStep
 from laplace_metric.training import (
     Loss,
@@ -173,8 +173,8 @@ class OnlineLaplace:
             raise InputError("scheduler= is given without its optimizer: pass optimizer= too.")
         optimizer, device = optimizer or default_optimizer(modules), device_of(self.model)
         with own_randomness(generator, device) as own, train_mode(modules):
-            run = Run(self._step(loader, loss, optimizer, own), scheduler, loader, device)
-            keeper = Keeper(run, own, folder, checkpoint_every)
+            run = TrainingRun(self._step(loader, loss, optimizer, own), scheduler, loader, device)
+            keeper = Checkpointer(run, own, folder, checkpoint_every)
             keeper.begin(epochs)
             train_epochs(
                 run.step,
@@ -210,7 +210,7 @@ class OnlineLaplace:
             _length(loader),
         )
 
-    def _result(self, run: Run) -> LaplaceEmbedder:
+    def _result(self, run: TrainingRun) -> LaplaceEmbedder:
         """The mean weights, the running curvature and the settings as a fitted embedder."""
         place, settings = run.step.place, self.settings
         assert place is not None
@@ -219,7 +219,7 @@ class OnlineLaplace:
         n_effective, tau = run.step.n_effective(), settings.prior_precision
         mean = jacobian.parameters.clone()
         posterior = Posterior(mean, curvature.decompose(), n_effective, tau)
-        warn_if_degenerate(settings.contrast(normalized=place.head.normalized), posterior)
+        warn_if_degenerate(settings.loss(normalized=place.head.normalized), posterior)
         n_points = run.step.progress.n_points
         how = settings.structure, settings.backend
         fitted = Fitted(place.head, posterior, n_points, place.n_outputs, *how)

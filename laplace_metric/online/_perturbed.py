@@ -19,7 +19,7 @@ from torch.func import functional_call
 
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.models import Inputs
-from laplace_metric.models.heads import Head, run_captured
+from laplace_metric.models.heads import LocatedHead, run_captured
 from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
 
 Parameters = dict[str, Tensor]
@@ -34,7 +34,9 @@ class SampledPass:
     embeddings: list[Tensor]
 
 
-def sampled_pass(model: nn.Module, head: Head, inputs: Inputs, offsets: Tensor) -> SampledPass:
+def sampled_pass(
+    model: nn.Module, head: LocatedHead, inputs: Inputs, offsets: Tensor
+) -> SampledPass:
     """Run the model once, and its head once for each row of ``offsets`` [S, P] added to theta.
 
     The first sample is the pass through the whole model, so that with one sample nothing (a
@@ -86,7 +88,7 @@ def _joined(module: str, own: str) -> str:
     return f"{module}.{own}" if module else own
 
 
-def _head_pass(head: Head, parameters: Parameters, features: Tensor) -> Tensor:
+def _head_pass(head: LocatedHead, parameters: Parameters, features: Tensor) -> Tensor:
     """f [B, Z] at other parameters; statistics of the head's buffers are left alone."""
     buffers = {name: b.clone() for name, b in head.module.named_buffers()}
     h = features if isinstance(head.module, nn.Linear) else features.clone()
@@ -95,7 +97,7 @@ def _head_pass(head: Head, parameters: Parameters, features: Tensor) -> Tensor:
 
 
 def sampled_jacobians(
-    head: Head, seen: SampledPass, n_outputs: int, backend: str
+    head: LocatedHead, seen: SampledPass, n_outputs: int, backend: str
 ) -> Sequence[HeadJacobian]:
     """The head as its Jacobian backend sees it at each sample."""
     return [jacobian_of(_twin(head.module, theta), n_outputs, backend) for theta in seen.parameters]

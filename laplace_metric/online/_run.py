@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from laplace_metric.curvature.structures import CurvatureSum
+from laplace_metric.curvature.structures import Curvature
 from laplace_metric.errors import FileFormatError, InputError
-from laplace_metric.models.heads import Head, named_head
+from laplace_metric.models.heads import LocatedHead, named_head
 from laplace_metric.online._average import curvature_of, curvature_tensors
-from laplace_metric.online._step import OnlineStep, Place
+from laplace_metric.online._step import HeadPlace, OnlineStep
 
 PLAIN = (str, int, float, bool, type(None))
 
@@ -97,7 +97,7 @@ Tree = dict[str, Any]
 
 
 @dataclass
-class Run:
+class TrainingRun:
     """A training in progress.
 
     Parameters
@@ -169,7 +169,7 @@ class Run:
         stale = self._sum(state["decomposed"])
         step.curvature.set(value, value if stale is None else stale)
 
-    def _sum(self, tensors: Sequence[Tensor] | None) -> CurvatureSum | None:
+    def _sum(self, tensors: Sequence[Tensor] | None) -> Curvature | None:
         step = self.step
         if tensors is None or step.place is None:
             return None
@@ -178,20 +178,20 @@ class Run:
         return curvature_of(moved, step.settings.structure, layouts)
 
 
-def _tensors(value: CurvatureSum | None) -> list[Tensor] | None:
+def _tensors(value: Curvature | None) -> list[Tensor] | None:
     return None if value is None else curvature_tensors(value)
 
 
-def _place(place: Place) -> Tree:
+def _place(place: HeadPlace) -> Tree:
     head = place.head
     return {"name": head.name, "normalized": head.normalized, "n_outputs": place.n_outputs}
 
 
-def _found(model: nn.Module, name: str, normalized: bool, n_outputs: int) -> Place:
+def _found(model: nn.Module, name: str, normalized: bool, n_outputs: int) -> HeadPlace:
     found = named_head(model, name)
     if found is None:
         raise FileFormatError(f"the checkpoint is for a head {name!r}, which model lacks.")
-    return Place(Head(name, found[0], normalized, found[1]), n_outputs)
+    return HeadPlace(LocatedHead(name, found[0], normalized, found[1]), n_outputs)
 
 
 def _described(model: nn.Module, head: nn.Module | str | None) -> Any:

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import full_precision
-from laplace_metric.curvature import Contrast, batch_curvature
-from laplace_metric.curvature.structures import CurvatureSum
+from laplace_metric.curvature import ContrastiveLoss, batch_curvature
+from laplace_metric.curvature.structures import Curvature
 from laplace_metric.errors import HeadError
 from laplace_metric.laplace import Posterior, Settings
 from laplace_metric.models import Inputs
-from laplace_metric.models.heads import APPEND, Head, capture, find_head
+from laplace_metric.models.heads import APPEND, LocatedHead, capture, find_head
 from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
 from laplace_metric.online._average import RunningCurvature
 from laplace_metric.online._perturbed import SampledPass, detached, sampled_jacobians, sampled_pass
@@ -22,14 +22,14 @@ from laplace_metric.training import Loss, Progress, check_loss, descend
 
 
 @dataclass(frozen=True)
-class Place:
+class HeadPlace:
     """The head and the number of its outputs, found on the first batch."""
 
-    head: Head
+    head: LocatedHead
     n_outputs: int
 
     @classmethod
-    def find(cls, model: nn.Module, inputs: Inputs, head: nn.Module | str | None) -> Place:
+    def find(cls, model: nn.Module, inputs: Inputs, head: nn.Module | str | None) -> HeadPlace:
         """See ``find_head``.
 
         Raises
@@ -73,12 +73,12 @@ class OnlineStep:
     generator: torch.Generator
     progress: Progress
     n_batches: int | None = None
-    place: Place | None = None
+    place: HeadPlace | None = None
     variance: float = float("nan")
 
     def __call__(self, inputs: Inputs, labels: Tensor) -> float:
         """Descend E_q[L] and update H with E_q[h], both at the same sampled heads."""
-        self.place = self.place or Place.find(self.model, inputs, self.head)
+        self.place = self.place or HeadPlace.find(self.model, inputs, self.head)
         if not self.progress.n_points and self.n_batches is not None:
             self.progress.n_points = self.n_batches * len(labels)  # until the first epoch is over
         seen = sampled_pass(self.model, self.place.head, inputs, self._offsets(len(labels)))
@@ -116,21 +116,21 @@ class OnlineStep:
         mean = posterior.mean
         shape = (self.samples, len(mean))
         noise = torch.randn(shape, generator=self.generator, dtype=mean.dtype).to(mean.device)
-        return posterior.basis.rotate_back(noise * posterior.spectrum.sqrt())
+        return posterior.basis.from_eigenbasis(noise * posterior.spectrum.sqrt())
 
     def _mine(self, embeddings: Tensor, labels: Tensor) -> tuple[Any, ...]:
         """(index tuple,) of the miner, or () for every pair of the batch."""
         miner = self.settings.pairs
         return (miner(embeddings, labels),) if callable(miner) else ()
 
-    def _contrast(self) -> Contrast:
+    def _contrast(self) -> ContrastiveLoss:
         assert self.place is not None
-        return self.settings.contrast(normalized=self.place.head.normalized)
+        return self.settings.loss(normalized=self.place.head.normalized)
 
     @full_precision()
     def _measure(
         self, seen: SampledPass, labels: Tensor, mined: list[tuple[Any, ...]]
-    ) -> CurvatureSum | None:
+    ) -> Curvature | None:
         """E_q[h]; None for a batch of one class, which contrasts nothing."""
         if not mined[0] and len(labels.unique()) < 2:
             return None
@@ -147,9 +147,9 @@ class OnlineStep:
 
     def _measure_one(
         self, h: Tensor, head: HeadJacobian, labels: Tensor, pairs: tuple[Any, ...]
-    ) -> CurvatureSum:
-        contrast, structure = self._contrast(), self.settings.structure
+    ) -> Curvature:
+        loss, structure = self._contrast(), self.settings.structure
         if not pairs:
-            return batch_curvature(h, head, contrast, structure, labels=labels)
+            return batch_curvature(h, head, loss, structure, labels=labels)
         indices = tuple(index.to(h.device) for index in pairs[0])
-        return batch_curvature(h, head, contrast, structure, indices_tuple=indices)
+        return batch_curvature(h, head, loss, structure, indices_tuple=indices)

@@ -14,8 +14,8 @@ from laplace_metric.search._encoding import Encoded, Encoder, identity
 from laplace_metric.search._items import Items
 from laplace_metric.search._pair_distances import PairDistances
 from laplace_metric.search._ranking import check_ranking, nearest, vectors_of
-from laplace_metric.search.engines import Engine, Kind, build, kind_of
-from laplace_metric.search.match import Hits
+from laplace_metric.search.engines import Engine, EngineKind, build, kind_of
+from laplace_metric.search.match import SearchHits
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -49,7 +49,7 @@ class Gallery:
         self,
         embedder: LaplaceEmbedder,
         items: Items,
-        kind: Kind,
+        kind: EngineKind,
         rank_by: str,
         engine: Engine | None = None,
     ) -> None:
@@ -70,7 +70,7 @@ class Gallery:
         labels: Any = None,
         ids: Any = None,
         *,
-        engine: str | Kind = "flat",
+        engine: str | EngineKind = "flat",
         rank_by: str = "mean",
         progress: bool = True,
     ) -> Self:
@@ -129,7 +129,7 @@ class Gallery:
         if k > len(self):
             raise InputError(f"{name}={k}: the index has {len(self)} items.")
 
-    def _hits(self, queries: Encoded, k: int) -> Hits:
+    def _hits(self, queries: Encoded, k: int) -> SearchHits:
         return nearest(self.engine, queries, self.items.encoded, self._pairs, k, self.rank_by)
 
     def _vectors(self, items: Items) -> Tensor:

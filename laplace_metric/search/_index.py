@@ -17,8 +17,8 @@ from laplace_metric.search._items import Items
 from laplace_metric.search._result import RetrievalSets, SearchResult
 from laplace_metric.search.match import (
     Calibration,
-    Evidence,
-    Judged,
+    LabelledHits,
+    PairFeatures,
     calibrated,
     check_alpha,
     credible_radius,
@@ -93,7 +93,7 @@ class Index(Gallery):
         hits = self._hits(encoded, self._depth(k))
         judged: dict[str, Any] = {"match_probability": None, "p_value": None}
         if self.calibration is not None:
-            logit = self._fresh(self.calibration).matcher.logit(Evidence.of(hits))
+            logit = self._fresh(self.calibration).matcher.logit(PairFeatures.of(hits))
             judged["match_probability"] = self.calibration.matcher(logit[:, :k])
             judged["p_value"] = self.calibration.p_value(hits, logit)
         columns = self.items.ids, self.items.labels
@@ -142,7 +142,7 @@ class Index(Gallery):
 
     def judge(
         self, queries: Any, labels: Any = None, k: int = 10, *, progress: bool = False
-    ) -> Judged:
+    ) -> LabelledHits:
         """Search for labelled queries and compare their labels with those of what is found."""
         if self.items.labels is None:
             raise LabelError("the index has no labels: pass labels= to embedder.index.")
@@ -157,7 +157,7 @@ class Index(Gallery):
         match = torch.from_numpy(np.asarray(own.values[:, None] == theirs, dtype=bool))
         match = match.to(hits.positions.device) & (hits.positions >= 0)
         known = torch.from_numpy(self.items.labels.codes_of(own.values) >= 0)
-        return Judged(hits, match, known.to(match.device))
+        return LabelledHits(hits, match, known.to(match.device))
 
     def retrieval_sets(
         self, queries: Any, alpha: float = 0.1, *, progress: bool = False
@@ -180,7 +180,7 @@ class Index(Gallery):
         calibration = self._fresh(self.calibration)
         encoded, _ = self._encoder.all("queries", queries, progress=progress)
         hits = self._hits(encoded, min(calibration.depth, len(self)))
-        members = calibration.members(calibration.matcher.logit(Evidence.of(hits)), alpha)
+        members = calibration.members(calibration.matcher.logit(PairFeatures.of(hits)), alpha)
         return RetrievalSets(hits.positions, members, self.items.ids)
 
     def credible_sets(

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from laplace_metric._utils.precision import full_precision
-from laplace_metric.curvature.structures import IdentityBasis, KroneckerBasis
+from laplace_metric.curvature.structures import IdentityEigenbasis, KroneckerEigenbasis
 from laplace_metric.laplace import (
     Distance,
+    EmbeddingPairs,
     Fitted,
-    Pairs,
     Posterior,
     SpectralPairs,
     squared_distance,
@@ -48,7 +48,9 @@ class PairDistances:
     def __init__(self, fitted: Fitted, *, spherical: bool) -> None:
         basis, head = fitted.posterior.basis, fitted.jacobian
         self.spherical = spherical
-        if isinstance(head, LinearJacobian) and isinstance(basis, (IdentityBasis, KroneckerBasis)):
+        if isinstance(head, LinearJacobian) and isinstance(
+            basis, (IdentityEigenbasis, KroneckerEigenbasis)
+        ):
             self.words, self._of = _spectral(head, fitted.posterior, spherical)
         else:
             self.words, self._of = _dense(fitted, spherical)
@@ -83,7 +85,9 @@ def _dense(fitted: Fitted, spherical: bool) -> tuple[Map, OfPairs]:
         a, b = x[i], y[j]
         sides = [(a, None), (b, None), (a, b)]
         covariances = [predictive.covariance(head, posterior, *side) for side in sides]
-        return squared_distance(Pairs(head.raw(a), head.raw(b), *covariances), spherical=spherical)
+        return squared_distance(
+            EmbeddingPairs(head.raw(a), head.raw(b), *covariances), spherical=spherical
+        )
 
     return lambda h: h, of
 
@@ -94,7 +98,7 @@ def _spectral(head: LinearJacobian, posterior: Posterior, spherical: bool) -> tu
     weights = layout.fold(head.parameters)
     words: Map = layout.augment
     variances = layout.fold(posterior.spectrum)
-    if isinstance(basis, KroneckerBasis):
+    if isinstance(basis, KroneckerEigenbasis):
         (block,) = basis.blocks
         weights = block.left.mT @ weights @ block.right
         words, variances = lambda h: layout.augment(h) @ block.right, block.fold(posterior.spectrum)

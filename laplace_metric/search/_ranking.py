@@ -29,7 +29,7 @@ from laplace_metric.laplace import Distance
 from laplace_metric.search._encoding import Encoded
 from laplace_metric.search._pair_distances import PairDistances
 from laplace_metric.search.engines import Engine
-from laplace_metric.search.match import Hits
+from laplace_metric.search.match import SearchHits
 
 
 def moments(mean: Tensor, trace: Tensor, *, spherical: bool) -> tuple[Tensor, Tensor]:
@@ -95,7 +95,7 @@ def vectors_of(items: Encoded, rank_by: str, *, spherical: bool) -> Tensor:
 
 def nearest(
     engine: Engine, queries: Encoded, items: Encoded, pairs: PairDistances, k: int, rank_by: str
-) -> Hits:
+) -> SearchHits:
     """The k nearest items of each query, and their distances."""
     if rank_by == "expected":
         asked = query_vectors(queries.mean, queries.trace, spherical=pairs.spherical)
@@ -106,7 +106,7 @@ def nearest(
     squared = pairs(queries, items, positions)
     if rank_by == "shared":
         positions, squared = _ranked_again(positions, squared, k)
-    return Hits(positions, _distances(queries, items, positions), squared, queries.trace)
+    return SearchHits(positions, _distances(queries, items, positions), squared, queries.trace)
 
 
 def _ranked_again(positions: Tensor, squared: Distance, k: int) -> tuple[Tensor, Distance]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from laplace_metric.errors import MissingPackageError, NotFittedError
 from laplace_metric.search._items import Column
-from laplace_metric.search.match import Hits, Threshold
+from laplace_metric.search.match import SearchHits, Threshold
 
 if TYPE_CHECKING:
     import pandas
@@ -68,7 +68,7 @@ class SearchResult:
 
     Parameters
     ----------
-    hits : Hits
+    hits : SearchHits
     ids : array [Q, k]
         Whole numbers or strings; -1 or "" where nothing was found.
     labels : array [Q, k] or None
@@ -80,7 +80,7 @@ class SearchResult:
         Share of known queries that may be called unknown.
     """
 
-    hits: Hits
+    hits: SearchHits
     ids: np.ndarray[Any, Any]
     labels: np.ndarray[Any, Any] | None
     match_probability: Tensor | None
@@ -88,7 +88,9 @@ class SearchResult:
     alpha: float
 
     @classmethod
-    def of(cls, hits: Hits, ids: Column, labels: Column | None, **judged: Any) -> SearchResult:
+    def of(
+        cls, hits: SearchHits, ids: Column, labels: Column | None, **judged: Any
+    ) -> SearchResult:
         """With the ids and labels at the positions of the hits."""
         at = hits.positions.cpu().numpy()
         named = [None if c is None else _at(c, at) for c in (ids, labels)]

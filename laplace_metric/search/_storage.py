@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from laplace_metric._utils import files
-from laplace_metric._utils.files import Kind
+from laplace_metric._utils.files import FileKind
 from laplace_metric.errors import FileFormatError
 from laplace_metric.search._encoding import Encoded, identity
 from laplace_metric.search._items import Column, Items
-from laplace_metric.search.engines import Engine, FaissEngine, FlatEngine
+from laplace_metric.search.engines import Engine, FaissEngine, Flat, FlatEngine
 from laplace_metric.search.engines import _build as engines
 from laplace_metric.search.match import _storage as matching
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from laplace_metric.embedder import LaplaceEmbedder
     from laplace_metric.search._index import Index
 
-INDEX = Kind("index", "a saved index", 1)
+INDEX = FileKind("index", "a saved index", 1)
 
 
 def save(folder: Path, index: Index) -> None:
@@ -82,7 +82,7 @@ def _engine(
     folder: Path, content: dict[str, Any], tensors: dict[str, Tensor], mapped: bool
 ) -> Engine:
     kind = engines.from_json(content["engine"])
-    if isinstance(kind, engines.Flat):
+    if isinstance(kind, Flat):
         return engines.build(tensors.get("vectors", tensors["mean"]), kind, mapped=mapped)
     path = files.own_file(folder, content, INDEX, hashed=not mapped)
     return FaissEngine.read(path, tensors["keys"], kind, mapped=mapped)

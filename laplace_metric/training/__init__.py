@@ -1,10 +1,10 @@
 """One training loop for embedders, plain or with a posterior."""
 
 from laplace_metric.training._loop import (
+    Callback,
     Loss,
     Progress,
     Step,
-    Watcher,
     check_epochs,
     check_loss,
     default_optimizer,
@@ -15,10 +15,10 @@ from laplace_metric.training._loop import (
 from laplace_metric.training._plain import train_embedder
 
 __all__ = [
+    "Callback",
     "Loss",
     "Progress",
     "Step",
-    "Watcher",
     "check_epochs",
     "check_loss",
     "default_optimizer",

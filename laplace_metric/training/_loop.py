@@ -70,7 +70,7 @@ class Progress:
         self.epoch, self.step, self.total, self.seen = self.epoch + 1, 0, 0.0, 0
 
 
-class Watcher:
+class Callback:
     """Is told what happens in a training; this one does nothing."""
 
     def epoch_begins(self, progress: Progress) -> None:
@@ -106,7 +106,7 @@ def train_epochs(
     scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
     show: bool = True,
     progress: Progress | None = None,
-    watcher: Watcher | None = None,
+    watcher: Callback | None = None,
 ) -> Progress:
     """Take steps until ``epochs`` are finished, from where ``progress`` says that the run stands.
 
@@ -121,13 +121,13 @@ def train_epochs(
     >>> train_epochs(lambda x, y: 0.5, batches, torch.device("cpu"), epochs=2, show=False).losses
     [0.5, 0.5]
     """
-    progress, watcher = progress or Progress(), watcher or Watcher()
+    progress, watcher = progress or Progress(), watcher or Callback()
     while progress.epoch < epochs:
         watcher.epoch_begins(progress)
         title = f"epoch {progress.epoch + 1}/{epochs}"
         title += f", loss {progress.losses[-1]:.4g}" if progress.losses else ""
 
-        def status(watcher: Watcher = watcher, progress: Progress = progress) -> str:
+        def status(watcher: Callback = watcher, progress: Progress = progress) -> str:
             return watcher.status(progress)
 
         batches = labelled_batches(loader, device, progress=show, description=title, status=status)
@@ -140,7 +140,7 @@ def train_epochs(
 
 
 def _train_epoch(
-    step: Step, batches: Iterable[tuple[Inputs, Tensor]], progress: Progress, watcher: Watcher
+    step: Step, batches: Iterable[tuple[Inputs, Tensor]], progress: Progress, watcher: Callback
 ) -> None:
     """Go through the batches once, past those of steps that are finished already."""
     finished, number = progress.step, 0

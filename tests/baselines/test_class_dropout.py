@@ -10,7 +10,7 @@ from torch import nn
 from baselines import ClassDropout
 from baselines.base import Training
 from laplace_metric.errors import InputError, UnknownNameError
-from laplace_metric.models.heads import Captured
+from laplace_metric.models.heads import HeadActivations
 from tests.baselines.contract import MethodContract
 
 
@@ -75,7 +75,7 @@ def test_the_loss_drops(model, data):
     )
     method.parts.train()
     z = method.model(x)
-    method.objective(Captured(x, z, z), torch.tensor([0, 1, 2, 0, 1]))
+    method.objective(HeadActivations(x, z, z), torch.tensor([0, 1, 2, 0, 1]))
     handle.remove()
     ratio = (seen[0] / z).detach()
     assert set(ratio.round(decimals=4).flatten().tolist()) == {0.0, 2.0}

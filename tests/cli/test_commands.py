@@ -14,8 +14,8 @@ from torch import nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.cli import _embed as embed_command
-from laplace_metric.cli.__init__ import main
-from laplace_metric.cli.sources import Reading, open_source
+from laplace_metric.cli import main
+from laplace_metric.cli.sources import ReadOptions, open_source
 from laplace_metric.search import Index
 
 FIT = ["fit", "photos", "--model", "my_model:embedder"]
@@ -292,7 +292,7 @@ def test_texts_with_an_object_as_model(tmp_path, monkeypatch, capsys):
     found = json.loads((tmp_path / "r.json").read_text())
     assert [row["label"] for row in found] == ["x", "x"]
     assert (tmp_path / "p.png").stat().st_size > 1000
-    assert open_source(tmp_path / "q.csv", Reading(text_column="body")).classes is None
+    assert open_source(tmp_path / "q.csv", ReadOptions(text_column="body")).classes is None
 
 
 def test_queries_of_other_classes_count_against_the_answers_alone(fitted, capsys):

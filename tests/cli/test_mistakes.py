@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from laplace_metric.cli.__init__ import main
+from laplace_metric.cli import main
 from laplace_metric.cli._models import load_model
 from laplace_metric.errors import MissingPackageError
 

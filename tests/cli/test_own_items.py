@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from laplace_metric.cli.__init__ import main
+from laplace_metric.cli import main
 
 
 @pytest.fixture

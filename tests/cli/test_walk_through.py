@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from laplace_metric.cli.__init__ import main
+from laplace_metric.cli import main
 from laplace_metric.datasets import load
 from tests.cli.workshop import write_images, write_model
 

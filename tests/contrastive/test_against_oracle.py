@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from laplace_metric.curvature import Contrast, all_pairs_curvature, batch_curvature
+from laplace_metric.curvature import ContrastiveLoss, all_pairs_curvature, batch_curvature
 from laplace_metric.models.features import FeatureStore
 from laplace_metric.models.jacobians import LinearJacobian
 from laplace_metric.testing import all_pair_targets, dense_ggn
@@ -54,8 +54,8 @@ def relative_error(ours: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def assert_matches(h, labels, head, distance, normalized, hessian, margin, tolerance=1e-8):
-    contrast = Contrast.of(distance, hessian, normalized=normalized, margin=margin)
-    ours = all_pairs_curvature(FeatureStore.of(h, labels), LinearJacobian.of(head), contrast).values
+    loss = ContrastiveLoss.of(distance, hessian, normalized=normalized, margin=margin)
+    ours = all_pairs_curvature(FeatureStore.of(h, labels), LinearJacobian.of(head), loss).values
     targets = all_pair_targets(labels, coordinates(h, head, distance, normalized), margin)
     expected = oracle(h, head, targets, distance, hessian, normalized).diagonal()
     if float(expected.abs().max()) < 1e-12:  # fixed + euclidean on balanced classes is exactly zero
@@ -124,6 +124,6 @@ def test_miner_pairs_and_triplets(distance, normalized, hessian, margin):
         expected = oracle(h, head, targets, distance, "full", normalized).diagonal()
         if hessian == "fixed":
             expected = oracle(h, head, targets, distance, "fixed", normalized).diagonal()
-        contrast = Contrast.of(distance, hessian, normalized=normalized, margin=margin)
-        ours = batch_curvature(h, LinearJacobian.of(head), contrast, indices_tuple=indices).values
+        loss = ContrastiveLoss.of(distance, hessian, normalized=normalized, margin=margin)
+        ours = batch_curvature(h, LinearJacobian.of(head), loss, indices_tuple=indices).values
         assert relative_error(ours, expected) < 1e-10

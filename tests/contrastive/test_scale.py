@@ -7,7 +7,12 @@ import itertools
 import pytest
 import torch
 
-from laplace_metric.curvature import ClassSums, Contrast, all_pairs_curvature, batch_curvature
+from laplace_metric.curvature import (
+    ClassSums,
+    ContrastiveLoss,
+    all_pairs_curvature,
+    batch_curvature,
+)
 from laplace_metric.curvature.passes import _classes as classes_module
 from laplace_metric.curvature.terms import _layered as layered_module
 from laplace_metric.errors import InputError, LabelError, UnknownNameError
@@ -32,8 +37,8 @@ def head(z: int, d: int, dtype=torch.float64) -> LinearJacobian:
 
 
 def curvature(h, labels, the_head, distance, hessian, normalized, margin=None, **options):
-    contrast = Contrast.of(distance, hessian, normalized=normalized, margin=margin)
-    return all_pairs_curvature(FeatureStore.of(h, labels), the_head, contrast, **options)
+    loss = ContrastiveLoss.of(distance, hessian, normalized=normalized, margin=margin)
+    return all_pairs_curvature(FeatureStore.of(h, labels), the_head, loss, **options)
 
 
 @pytest.mark.parametrize("margin", [None, 1.0])
@@ -59,7 +64,7 @@ def test_block_sizes_do_not_matter(distance, normalized, hessian, monkeypatch):
     monkeypatch.setattr("laplace_metric.models.features.block_rows", lambda *_: 37)
     monkeypatch.setattr(classes_module, "block_rows", lambda *_: 3)
     monkeypatch.setattr(classes_module, "CHUNK_BYTES", 1)
-    monkeypatch.setattr(layered_module, "SLAB_BYTES", 1)
+    monkeypatch.setattr(layered_module, "TILE_BYTES", 1)
     monkeypatch.setattr(layered_module, "PAIR_BYTES", 9000)
     monkeypatch.setattr("laplace_metric.curvature.pair_weights._margin.block_rows", lambda *_: 40)
     many = [
@@ -74,8 +79,8 @@ def test_block_sizes_do_not_matter(distance, normalized, hessian, monkeypatch):
 @pytest.mark.parametrize(("distance", "normalized"), KINDS)
 def test_one_batch_is_the_data_set(distance, normalized, hessian):
     h, labels = clusters(40, 5, 3)
-    contrast = Contrast.of(distance, hessian, normalized=normalized, margin=1.3)
-    batch = batch_curvature(h, head(3, 5), contrast, labels=labels).values
+    loss = ContrastiveLoss.of(distance, hessian, normalized=normalized, margin=1.3)
+    batch = batch_curvature(h, head(3, 5), loss, labels=labels).values
     whole = curvature(h, labels, head(3, 5), distance, hessian, normalized, 1.3).values
     assert torch.equal(batch, whole)
 
@@ -122,9 +127,9 @@ def test_reference_is_reproducible_and_checked():
 
 
 def test_a_margin_that_holds_the_whole_sphere_is_no_margin():
-    assert Contrast.of("arccos", "fixed", normalized=False, margin=2.0).margin is None
-    assert Contrast.of("euclidean", "fixed", normalized=True, margin=2.5).margin is None
-    assert Contrast.of("euclidean", "fixed", normalized=False, margin=2.5).margin == 2.5
+    assert ContrastiveLoss.of("arccos", "fixed", normalized=False, margin=2.0).margin is None
+    assert ContrastiveLoss.of("euclidean", "fixed", normalized=True, margin=2.5).margin is None
+    assert ContrastiveLoss.of("euclidean", "fixed", normalized=False, margin=2.5).margin == 2.5
 
 
 def test_equality_is_inside_the_margin():
@@ -156,12 +161,12 @@ def test_unknown_class_and_bad_settings():
     with pytest.raises(LabelError, match=r"\[2, 9\]"):
         sums.index(torch.tensor([1, 2, 9]))
     with pytest.raises(UnknownNameError, match="'euclidean', 'arccos'"):
-        Contrast.of("cosine", "full", normalized=False)
+        ContrastiveLoss.of("cosine", "full", normalized=False)
     with pytest.raises(UnknownNameError, match="'full', 'positives', 'fixed'"):
-        Contrast.of("arccos", "half", normalized=False)
+        ContrastiveLoss.of("arccos", "half", normalized=False)
     for margin in (0, -1.0, float("nan"), float("inf"), "1"):
         with pytest.raises(InputError, match="margin="):
-            Contrast.of("arccos", "full", normalized=False, margin=margin)
+            ContrastiveLoss.of("arccos", "full", normalized=False, margin=margin)
 
 
 def test_a_single_class_has_no_negatives():
@@ -178,8 +183,8 @@ def test_a_zero_embedding_has_no_direction():
 
 def test_tuples_or_labels_not_both():
     h, labels = clusters(5, 3, 2)
-    contrast = Contrast.of("arccos", "fixed", normalized=False)
+    loss = ContrastiveLoss.of("arccos", "fixed", normalized=False)
     with pytest.raises(InputError, match="exactly one"):
-        batch_curvature(h, head(2, 3), contrast)
+        batch_curvature(h, head(2, 3), loss)
     with pytest.raises(InputError, match="2 index vectors"):
-        batch_curvature(h, head(2, 3), contrast, indices_tuple=(labels, labels))
+        batch_curvature(h, head(2, 3), loss, indices_tuple=(labels, labels))

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from laplace_metric.curvature import (
-    Contrast,
+    ContrastiveLoss,
     all_pairs_curvature,
     batch_curvature,
     nearest_kronecker,
@@ -80,9 +80,9 @@ def close(ours: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor) -> No
 
 def measured(name, distance, normalized, hessian, margin, structure, backend="auto"):
     head = jacobian_of(make_head(name), Z, backend)
-    contrast = Contrast.of(distance, hessian, normalized=normalized, margin=margin)
+    loss = ContrastiveLoss.of(distance, hessian, normalized=normalized, margin=margin)
     store = FeatureStore.of(features(), LABELS)
-    return all_pairs_curvature(store, head, contrast, structure)
+    return all_pairs_curvature(store, head, loss, structure)
 
 
 @pytest.mark.parametrize("margin", [None, 0.9])
@@ -124,11 +124,11 @@ def blocks_of(matrix: torch.Tensor, layouts: tuple[Layout, ...]) -> list[torch.T
 def pairs_of(name, distance, normalized, hessian):
     """The pairs, the head, K, and what runs a program on them."""
     head = jacobian_of(make_head(name), Z)
-    contrast = Contrast.of(distance, hessian, normalized=normalized)
-    store, space = FeatureStore.of(features(), LABELS), contrast.geometry
+    loss = ContrastiveLoss.of(distance, hessian, normalized=normalized)
+    store, space = FeatureStore.of(features(), LABELS), loss.geometry
     sums = ClassSumsPass(head, space).collect(store).by_class
-    pairs = population_pairs(head, contrast, sums)
-    return pairs, head, space.n_rows(Z), lambda program: run(program, store)
+    pairs = population_pairs(head, loss, sums)
+    return pairs, head, space.n_rows(Z), lambda schedule: run(schedule, store)
 
 
 @pytest.mark.parametrize("hessian", HESSIANS)
@@ -157,7 +157,7 @@ def test_kronecker_is_the_nearest_product_with_the_best_diagonal(
         best = sigma[1:].norm()
         assert float(gap) <= 1.02 * float(best) + 1e-9 * float(sigma[0])
     basis, spectrum = result.refined
-    q = basis.rotate(torch.eye(len(expected), dtype=torch.float64))
+    q = basis.to_eigenbasis(torch.eye(len(expected), dtype=torch.float64))
     close(spectrum, (q.mT @ expected @ q).diagonal(), expected)
 
 
@@ -194,15 +194,15 @@ def test_miner_tuples_in_every_structure(name, hessian, structure):
     expected = dense_ggn(
         h, make_head(name), targets, distance="arccos", normalized=False, cross=hessian != "fixed"
     )
-    contrast = Contrast.of("arccos", hessian, normalized=False)
-    ours = batch_curvature(h, head, contrast, structure, indices_tuple=indices)
+    loss = ContrastiveLoss.of("arccos", hessian, normalized=False)
+    ours = batch_curvature(h, head, loss, structure, indices_tuple=indices)
     if structure == "diag":
         close(ours.values, expected.diagonal(), expected)
     elif structure == "full":
         close(ours.matrix, expected, expected)
     else:
         basis, spectrum = ours.refined
-        q = basis.rotate(torch.eye(len(expected), dtype=torch.float64))
+        q = basis.to_eigenbasis(torch.eye(len(expected), dtype=torch.float64))
         close(spectrum, (q.mT @ expected @ q).diagonal(), expected)
 
 
@@ -241,17 +241,17 @@ def test_float32_and_any_block_size(name, structure, hessian, margin, monkeypatc
     h, labels = clusters(60, D)
     before = h.clone()
     module = make_head(name)
-    contrast = Contrast.of("arccos", hessian, normalized=False, margin=margin)
-    arguments = (jacobian_of(module, Z), contrast, structure)
+    loss = ContrastiveLoss.of("arccos", hessian, normalized=False, margin=margin)
+    arguments = (jacobian_of(module, Z), loss, structure)
     exact = as_matrix(all_pairs_curvature(FeatureStore.of(h, labels), *arguments))
     assert torch.equal(h, before)
     single_module = HEADS[name]()
     single_module.load_state_dict(module.state_dict())
     single = jacobian_of(single_module, Z)
-    ours = all_pairs_curvature(FeatureStore.of(h.float(), labels), single, contrast, structure)
+    ours = all_pairs_curvature(FeatureStore.of(h.float(), labels), single, loss, structure)
     assert float((as_matrix(ours) - exact).norm() / exact.norm()) <= 1e-3
     monkeypatch.setattr("laplace_metric.models.features.block_rows", lambda *_: 37)
-    monkeypatch.setattr("laplace_metric.curvature.terms._layered.SLAB_BYTES", 1)
+    monkeypatch.setattr("laplace_metric.curvature.terms._layered.TILE_BYTES", 1)
     monkeypatch.setattr("laplace_metric.curvature.terms._layered.PAIR_BYTES", 2_000)
     monkeypatch.setattr("laplace_metric.models.jacobians._head_jacobian.JACOBIAN_BYTES", 5_000)
     small = as_matrix(all_pairs_curvature(FeatureStore.of(h, labels), *arguments))

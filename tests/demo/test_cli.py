@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 
-from laplace_metric.cli.__init__ import main
+from laplace_metric.cli import main
 from laplace_metric.cli.demo import RECIPES
 from laplace_metric.cli.demo import _command as command
 

@@ -12,24 +12,24 @@ from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation import expected_calibration_error
 from laplace_metric.search.match import (
-    Evidence,
-    Hits,
-    Judged,
+    LabelledHits,
     MatchProbability,
+    PairFeatures,
+    SearchHits,
     calibrated,
     p_values,
     threshold_for,
 )
 from laplace_metric.search.match import _calibration as calibration
 from laplace_metric.search.match import _storage as storage
-from laplace_metric.search.match._hits import Typical, watched
+from laplace_metric.search.match._hits import Nonconformity, watched
 from laplace_metric.search.match._probability import _fitted
 
 CLASSES, KNOWN, K, RUNS, TAUGHT = 20, 15, 3, 40, 240
 
 
 @pytest.fixture(scope="module")
-def judged() -> Judged:
+def judged() -> LabelledHits:
     """800 queries of 20 Gaussian classes, three quarters of which the index has."""
     g = torch.Generator().manual_seed(0)
     centres = torch.randn(CLASSES, 8, generator=g)
@@ -54,7 +54,7 @@ def quick(monkeypatch) -> None:
     monkeypatch.setattr(calibration, "fit_match_probability", fit)
 
 
-def splits(judged: Judged):
+def splits(judged: LabelledHits):
     """A calibration and the queries left over, from orders of the same queries."""
     for seed in range(RUNS):
         g = torch.Generator().manual_seed(seed)
@@ -73,7 +73,7 @@ def within(rates: list[float], low: float, high: float) -> None:
 def test_known_queries_are_called_unknown_at_most_as_often_as_promised(judged, quick):
     alpha, alarms, strangers, sizes = 0.1, [], [], []
     for found, left in splits(judged):
-        logit = found.matcher.logit(Evidence.of(left.hits))
+        logit = found.matcher.logit(PairFeatures.of(left.hits))
         unknown = found.p_value(left.hits, logit) <= alpha
         alarms.append(float(unknown[left.known].double().mean()))
         strangers.append(float(unknown[~left.known].double().mean()))
@@ -86,7 +86,7 @@ def test_known_queries_are_called_unknown_at_most_as_often_as_promised(judged, q
 def test_sets_hold_a_match_as_often_as_promised(alpha, judged, quick):
     covered, sizes = [], []
     for found, left in splits(judged):
-        members = found.members(found.matcher.logit(Evidence.of(left.hits)), alpha)
+        members = found.members(found.matcher.logit(PairFeatures.of(left.hits)), alpha)
         hit = (members & left.match).any(1)[left.known]
         covered.append(float(hit.double().mean()))
         sizes.append(int(found.known.sum()))
@@ -113,13 +113,13 @@ def test_a_calibration_keeps_what_the_second_half_says(judged):
     found = calibrated(judged.take(torch.arange(400)), K, 150, torch.Generator().manual_seed(0))
     order = torch.randperm(400, generator=torch.Generator().manual_seed(0))
     first, second = judged.take(order[:200]), judged.take(order[200:])
-    logit = found.matcher.logit(Evidence.of(second.hits))
+    logit = found.matcher.logit(PairFeatures.of(second.hits))
     assert torch.equal(found.logit, logit[:, :K])
     assert torch.equal(found.match, second.match[:, :K])
     assert torch.equal(found.known, second.known)
     assert found.first_match.tolist() == pytest.approx(first_matches(logit, second.match))
-    own = found.matcher.logit(Evidence.of(first.hits))[:, :K]
-    reference = Typical.of(watched(first.hits, own)[first.known])
+    own = found.matcher.logit(PairFeatures.of(first.hits))[:, :K]
+    reference = Nonconformity.of(watched(first.hits, own)[first.known])
     assert torch.equal(found.typical.reference, reference.reference)
     assert (found.k, found.depth, found.n_items) == (K, 40, 150)
     p = found.probability[:, 0]
@@ -145,10 +145,10 @@ def test_another_seed_is_another_split(judged):
 def test_sets_that_cannot_be_promised(judged, quick):
     found = calibrated(judged, K, 150, torch.Generator().manual_seed(0))
     n = int(found.known.sum())
-    logit = found.matcher.logit(Evidence.of(judged.hits))
+    logit = found.matcher.logit(PairFeatures.of(judged.hits))
     with pytest.raises(InputError, match=rf"alpha=0.001 needs at least 999 .* of {n}, 0.0% have"):
         found.members(logit, 0.001)
-    near = Judged(judged.hits, judged.match.clone(), judged.known)
+    near = LabelledHits(judged.hits, judged.match.clone(), judged.known)
     near.match[::3] = False
     found = calibrated(near, K, 150, torch.Generator().manual_seed(0))
     missed = float((found.first_match[found.known] == -torch.inf).double().mean())
@@ -168,7 +168,7 @@ def test_too_few_queries_that_have_a_match(judged):
 
 def test_typical_is_the_least_common_of_what_is_watched():
     reference = torch.tensor([[0.0, 5.0, 1.0], [1.0, 6.0, 1.0], [2.0, 7.0, 1.0], [3.0, 8.0, 2.0]])
-    typical = Typical.of(reference)
+    typical = Nonconformity.of(reference)
     asked = torch.tensor(
         [[0.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 7.5, 0.0], [0.0, 0.0, 3.0], [0.0, 5.0, 1.0]]
     )
@@ -181,7 +181,7 @@ def test_typical_is_the_least_common_of_what_is_watched():
 
 
 def test_watched_are_the_best_score_the_uncertainty_and_the_nearest(judged):
-    hits: Hits = judged.hits.take(torch.arange(2))
+    hits: SearchHits = judged.hits.take(torch.arange(2))
     logit = torch.tensor([[1.0, 3.0], [-2.0, -5.0]])
     wanted = [[-3.0, float(hits.trace[0]), float(hits.distance[0, 0])],
               [2.0, float(hits.trace[1]), float(hits.distance[1, 0])]]  # fmt: skip
@@ -198,10 +198,10 @@ def test_a_calibration_survives_json_and_tensors(judged):
     assert again.matcher.chosen == found.matcher.chosen
     assert again.matcher.score.offset == found.matcher.score.offset
     assert (again.k, again.depth, again.n_items) == (found.k, found.depth, found.n_items)
-    logit = found.matcher.logit(Evidence.of(judged.hits))
-    assert torch.equal(again.matcher.logit(Evidence.of(judged.hits)), logit)
+    logit = found.matcher.logit(PairFeatures.of(judged.hits))
+    assert torch.equal(again.matcher.logit(PairFeatures.of(judged.hits)), logit)
     assert torch.equal(again.p_value(judged.hits, logit), found.p_value(judged.hits, logit))
-    logit = found.matcher.logit(Evidence.of(judged.hits))
+    logit = found.matcher.logit(PairFeatures.of(judged.hits))
     assert torch.equal(again.members(logit, 0.2), found.members(logit, 0.2))
     assert again.threshold_for(recall=0.5) == found.threshold_for(recall=0.5)
 

@@ -9,7 +9,7 @@ from sklearn.model_selection import GroupKFold
 
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation import expected_calibration_error
-from laplace_metric.search.match import Evidence
+from laplace_metric.search.match import PairFeatures
 from laplace_metric.search.match import _probability as probability
 from laplace_metric.search.match._probability import FOLDS, fit_match_probability
 
@@ -26,7 +26,7 @@ def simulated(slopes=(-4.0, 0.0, -1.5, -0.5), seed: int = 0, n: int = Q, bend: b
     eta = values @ torch.tensor(slopes, dtype=torch.float64) + 6.5
     true = torch.where(eta < 0, 0.15, 0.8).double() if bend else eta.sigmoid()
     match = torch.rand(n, K, generator=g, dtype=torch.float64) < true
-    return Evidence(values, torch.ones(n, K, dtype=torch.bool)), true, match
+    return PairFeatures(values, torch.ones(n, K, dtype=torch.bool)), true, match
 
 
 def test_it_is_calibrated_and_near_the_truth():
@@ -98,7 +98,7 @@ def test_pairs_of_one_query_stay_together(monkeypatch):
         return fitted(x, y, kind, name)
 
     monkeypatch.setattr(probability, "_fitted", spy)
-    fit_match_probability(Evidence(evidence.values, there), match)
+    fit_match_probability(PairFeatures(evidence.values, there), match)
     sizes = dict(zip(range(40), there.sum(1).tolist(), strict=True))
     assert len(seen) == 6 * FOLDS + 1
     for queries in seen:
@@ -115,7 +115,7 @@ def test_nobody_is_no_match():
         matcher = fit_match_probability(evidence, match)
         there = evidence.there.clone()
         there[0, 1:] = False
-        logit = matcher.logit(Evidence(evidence.values, there))
+        logit = matcher.logit(PairFeatures(evidence.values, there))
         p = matcher(logit)
         assert logit[0, 1:].tolist() == [-torch.inf] * 3
         assert p[0].tolist()[1:] == [0, 0, 0], chosen

@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from laplace_metric.search.match import Evidence
+from laplace_metric.search.match import PairFeatures
 from laplace_metric.search.match._calibrators import FLOOR, WEAK, fit_score
 from laplace_metric.search.match._hits import KINDS, NAMES
 
@@ -129,15 +129,15 @@ def test_a_certain_posterior_gives_a_finite_score():
 
 def test_evidence_is_what_the_names_say():
     from laplace_metric.laplace import Distance
-    from laplace_metric.search.match import Hits
+    from laplace_metric.search.match import SearchHits
 
     squared = Distance(torch.tensor([[4.0, torch.inf]]), torch.tensor([[0.64, torch.inf]]))
     positions, gaps = torch.tensor([[5, -1]]), torch.tensor([[1.9, torch.inf]])
-    evidence = Evidence.of(Hits(positions, gaps, squared, torch.tensor([0.3])))
+    evidence = PairFeatures.of(SearchHits(positions, gaps, squared, torch.tensor([0.3])))
     assert evidence.there.tolist() == [[True, False]]
     wanted = [1.9, np.log(0.8 / 4), np.log(0.3), 0.0]
     assert evidence.values[0, 0].tolist() == pytest.approx(wanted, rel=1e-6)
     assert evidence.values[0, 1].tolist() == [0.0] * 4
-    both = Evidence.of(Hits(positions * 0, gaps, squared, torch.tensor([0.3])))
+    both = PairFeatures.of(SearchHits(positions * 0, gaps, squared, torch.tensor([0.3])))
     assert float(both.values[0, 1, 3]) == pytest.approx(np.log(2))
     assert both.take(1).values.shape == (1, 1, 4)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
 from laplace_metric.curvature import batch_curvature
-from laplace_metric.curvature.structures import DiagonalSum
+from laplace_metric.curvature.structures import DiagCurvature
 from laplace_metric.datasets import load
 from laplace_metric.errors import (
     EmptyLoaderError,
@@ -244,7 +244,7 @@ def test_draws_of_kron_and_full_are_refreshed():
     like, seen = torch.zeros(1), []
     for k in range(7):
         seen.append(float(running.spectral(like).eigenvalues))
-        running.update(DiagonalSum(torch.tensor([float(2**k)], dtype=torch.float64)))
+        running.update(DiagCurvature(torch.tensor([float(2**k)], dtype=torch.float64)))
     assert seen[0] == 0.0
     assert seen[1] == seen[2] == seen[3] == 1.0
     assert seen[4] == seen[5] == seen[6] > 1.0

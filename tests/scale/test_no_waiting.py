@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from laplace_metric.curvature import Contrast, curvature_program
+from laplace_metric.curvature import ContrastiveLoss, curvature_passes
 from laplace_metric.curvature.passes import Pass, drive
 from laplace_metric.models.features import FeatureStore
 from laplace_metric.models.jacobians import jacobian_of
@@ -52,7 +52,10 @@ def test_no_pass_waits_in_its_loop(deep, hessian, structure, monkeypatch):
     monkeypatch.setattr("laplace_metric.models.features._store.block_rows", lambda *_: 40)
     module = network(deep=deep)
     head = jacobian_of(module if deep else module[0], Z)
-    contrast, source = Contrast.of("arccos", hessian, normalized=False), FeatureStore.of(*points())
+    loss, source = (
+        ContrastiveLoss.of("arccos", hessian, normalized=False),
+        FeatureStore.of(*points()),
+    )
     blocks = []
 
     def collect(task: Pass):
@@ -67,7 +70,7 @@ def test_no_pass_waits_in_its_loop(deep, hessian, structure, monkeypatch):
                 task.add(so_far, block)
         return task.finish(so_far)
 
-    drive(curvature_program(head, contrast, structure), collect)
+    drive(curvature_passes(head, loss, structure), collect)
     assert len(blocks) >= 12
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laplace_metric.distributions import DiagonalCovariance, ProjectedNormal
-from laplace_metric.laplace import Pairs, squared_distance
+from laplace_metric.laplace import EmbeddingPairs, squared_distance
 from laplace_metric.search import gallery_vectors, moments, query_vectors
 
 N, Z = 40, 5
@@ -49,7 +49,7 @@ def test_raw_moments_are_those_of_independent_gaussians():
     g = torch.Generator().manual_seed(1)
     left, right = torch.rand(2, N, Z, generator=g, dtype=torch.float64)
     of = DiagonalCovariance
-    exact = squared_distance(Pairs(*mean, of(left), of(right), None), spherical=False).mean
+    exact = squared_distance(EmbeddingPairs(*mean, of(left), of(right), None), spherical=False).mean
     asked = query_vectors(mean[0], left.sum(1), spherical=False)
     stored = gallery_vectors(mean[1], right.sum(1), spherical=False)
     torch.testing.assert_close((asked - stored).square().sum(1) + left.sum(1), exact)

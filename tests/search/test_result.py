@@ -16,7 +16,7 @@ from laplace_metric.errors import (
     StaleCalibrationWarning,
 )
 from laplace_metric.search.engines import IVF
-from laplace_metric.search.match import Evidence, credible_radius
+from laplace_metric.search.match import PairFeatures, credible_radius
 
 KNOWN = 8
 """Classes of which the index has items; the others are strangers."""
@@ -169,7 +169,7 @@ def test_sets_hold_what_scores_as_first_matches_do(calibrated, points):
     calibration = calibrated.calibration
     result = calibrated.search(x[300:360], k=30)
     assert torch.equal(sets.positions, result.positions)
-    logit = calibration.matcher.logit(Evidence.of(result.hits))
+    logit = calibration.matcher.logit(PairFeatures.of(result.hits))
     assert torch.equal(sets.members, calibration.members(logit, 0.2))
     assert torch.equal(
         calibrated.search(x[300:310], k=3).accepted(0.5),

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from laplace_metric.cli.sources import Reading, open_source
+from laplace_metric.cli.sources import ReadOptions, open_source
 from laplace_metric.errors import FileFormatError, InputError, LabelError, MissingPackageError
 
 
@@ -60,7 +60,7 @@ def test_part_of_a_source_is_read_in_its_order(images):
 
 def test_size_and_channels_are_those_of_pillow(images):
     folder, arrays = images
-    source = open_source(folder, Reading(size=3, channels=3))
+    source = open_source(folder, ReadOptions(size=3, channels=3))
     own = Image.fromarray(arrays["a/0.png"]).convert("RGB").resize((3, 3), Image.BILINEAR)
     expected = torch.from_numpy(np.array(own)).permute(2, 0, 1) / 255
     torch.testing.assert_close(source.read([0])[0], expected)
@@ -73,9 +73,9 @@ def test_a_transform_gets_rgb_pictures(images):
         seen.append(picture.mode)
         return torch.ones(2)
 
-    assert open_source(images[0], Reading(transform=transform)).read([0, 1]).shape == (2, 2)
+    assert open_source(images[0], ReadOptions(transform=transform)).read([0, 1]).shape == (2, 2)
     assert seen == ["RGB", "RGB"]
-    bad = open_source(images[0], Reading(transform=lambda picture: picture))
+    bad = open_source(images[0], ReadOptions(transform=lambda picture: picture))
     with pytest.raises(InputError, match="transform gives a Image"):
         bad.read([0])
 
@@ -95,7 +95,7 @@ def test_unreadable_images_are_named_or_skipped(images, said):
     (folder / "b" / "1.png").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InputError, match=r"b/1.png cannot be read.*--skip-unreadable"):
         list(open_source(folder).batches(10))
-    source = open_source(folder, Reading(skip_unreadable=True), said.append)
+    source = open_source(folder, ReadOptions(skip_unreadable=True), said.append)
     assert len(source) == 5
     assert "b/1.png" not in source.ids
     assert source.read(range(5)).shape == (5, 1, 6, 4)
@@ -144,7 +144,7 @@ def test_csv(tmp_path, said):
     assert said == [
         f"{path}: texts from column 'text', labels from column 'label', ids from column 'id'"
     ]
-    told = open_source(path, Reading(text_column="label", label_column="id"))
+    told = open_source(path, ReadOptions(text_column="label", label_column="id"))
     assert told.read([0]) == ["x"]
     assert told.classes == ("7", "8")
 
@@ -182,11 +182,11 @@ def test_npy_with_labels(tmp_path):
     np.save(tmp_path / "x.npy", X.astype(np.float16))
     np.save(tmp_path / "y.npy", np.array([10, 9, 10, 9]))
     (tmp_path / "y.txt").write_text("a\nb\na\nc\n")
-    source = open_source(tmp_path / "x.npy", Reading(labels=tmp_path / "y.npy"))
+    source = open_source(tmp_path / "x.npy", ReadOptions(labels=tmp_path / "y.npy"))
     assert source.classes == ("10", "9", "10", "9")
     assert source.read([2, 0]).dtype == torch.float32
     assert source.read([2, 0]).tolist() == X[[2, 0]].tolist()
-    named = open_source(tmp_path / "x.npy", Reading(labels=tmp_path / "y.txt"))
+    named = open_source(tmp_path / "x.npy", ReadOptions(labels=tmp_path / "y.txt"))
     assert named.classes == NAMES
     assert open_source(tmp_path / "x.npy").classes is None
 
@@ -205,7 +205,7 @@ def test_npz_safetensors_and_parquet_hold_the_same(tmp_path):
         source = open_source(tmp_path / name)
         assert (source.ids, source.classes) == (ids, NAMES), name
         assert source.read([3, 1]).tolist() == X[[3, 1]].tolist()
-    texts = open_source(tmp_path / "x.parquet", Reading(text_column="text"))
+    texts = open_source(tmp_path / "x.parquet", ReadOptions(text_column="text"))
     assert (texts.kind, texts.read([1])) == ("texts", ["q"])
 
 

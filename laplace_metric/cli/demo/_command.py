@@ -21,7 +21,7 @@ from laplace_metric._utils.files import require_writable, to_json, write_atomica
 from laplace_metric.cli._output import warnings_as_notes
 from laplace_metric.cli.demo._data import read
 from laplace_metric.cli.demo._experiment import Outcome, Watch, run
-from laplace_metric.cli.demo._recipes import RECIPES, Recipe
+from laplace_metric.cli.demo._recipes import RECIPES, DemoRecipe
 from laplace_metric.cli.demo._summary import numbers_of, overview, report_of
 from laplace_metric.cli.pages import Report, render, terminal_table
 from laplace_metric.errors import InputError
@@ -92,7 +92,7 @@ def _outputs(options: argparse.Namespace) -> list[Path]:
     return paths
 
 
-def _recipe(options: argparse.Namespace) -> Recipe:
+def _recipe(options: argparse.Namespace) -> DemoRecipe:
     """The data set's recipe with what the options change."""
     recipe = RECIPES[options.dataset]
     if options.epochs is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from laplace_metric.cli.demo._recipes import Recipe
+from laplace_metric.cli.demo._recipes import DemoRecipe
 from laplace_metric.datasets import ImageSet, load, split_classes
 
 DRAWERS_TRAINED = 15  # of the 20 people who drew each Omniglot character
@@ -27,7 +27,7 @@ class DemoData:
     out: dict[str, ImageSet]
 
 
-def read(recipe: Recipe, data: str | os.PathLike[str] | None = None) -> DemoData:
+def read(recipe: DemoRecipe, data: str | os.PathLike[str] | None = None) -> DemoData:
     """Load what a recipe asks for; missing folders and files raise ``InputError``."""
     sets = _by_class(recipe, data) if recipe.n_seen else _by_drawer(recipe, data)
     train, seen, unseen = sets
@@ -42,7 +42,7 @@ def read(recipe: Recipe, data: str | os.PathLike[str] | None = None) -> DemoData
 
 
 def _by_class(
-    recipe: Recipe, data: str | os.PathLike[str] | None
+    recipe: DemoRecipe, data: str | os.PathLike[str] | None
 ) -> tuple[ImageSet, ImageSet, ImageSet]:
     """The first classes of the train split, the same of the test split, and all other classes."""
     classes = range(recipe.n_seen or 0)
@@ -52,7 +52,7 @@ def _by_class(
 
 
 def _by_drawer(
-    recipe: Recipe, data: str | os.PathLike[str] | None
+    recipe: DemoRecipe, data: str | os.PathLike[str] | None
 ) -> tuple[ImageSet, ImageSet, ImageSet]:
     """Some drawers of the background characters, the other drawers, the evaluation characters."""
     background = load(recipe.dataset, "train", data)

@@ -15,7 +15,7 @@ from torch import nn
 
 from baselines import Deterministic, MCDropout
 from laplace_metric.cli.demo._data import BalancedBatches, DemoData
-from laplace_metric.cli.demo._recipes import Recipe
+from laplace_metric.cli.demo._recipes import DemoRecipe
 from laplace_metric.datasets import ImageSet
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.embedding import ProbabilisticEmbedder
@@ -93,7 +93,7 @@ def unwatched(description: str, loader: Iterable[Any], passes: int = 1) -> Itera
 
 
 @dataclass(frozen=True)
-class Run:
+class MethodRun:
     """One trained network: results on both query sets, by method."""
 
     seed: int
@@ -107,9 +107,9 @@ class Run:
 class Outcome:
     """Everything the report shows."""
 
-    recipe: Recipe
+    recipe: DemoRecipe
     data: DemoData
-    runs: tuple[Run, ...]
+    runs: tuple[MethodRun, ...]
 
     def results(self, which: str) -> dict[str, tuple[MethodResult, ...]]:
         """By method, one result for each run, on the "seen" or "unseen" classes."""
@@ -117,7 +117,7 @@ class Outcome:
         return {name: tuple(side[name] for side in sides) for name in sides[0]}
 
 
-def run(recipe: Recipe, sets: DemoData, *, seed: int = 0, watch: Watch = unwatched) -> Outcome:
+def run(recipe: DemoRecipe, sets: DemoData, *, seed: int = 0, watch: Watch = unwatched) -> Outcome:
     """Train, fit and evaluate ``recipe.n_seeds`` networks, the first with ``seed``.
 
     The same seed gives the same numbers on the same machine.
@@ -126,12 +126,12 @@ def run(recipe: Recipe, sets: DemoData, *, seed: int = 0, watch: Watch = unwatch
     return Outcome(recipe, sets, tuple(_run(recipe, sets, one, watch) for one in seeds))
 
 
-def _run(recipe: Recipe, sets: DemoData, seed: int, watch: Watch) -> Run:
+def _run(recipe: DemoRecipe, sets: DemoData, seed: int, watch: Watch) -> MethodRun:
     model, losses = trained(recipe, sets, seed, watch)
     methods = fitted(model, sets, seed, watch)
     laplace = methods[HIGHLIGHT]
     assert isinstance(laplace, LaplaceEmbedder)
-    return Run(
+    return MethodRun(
         seed,
         losses,
         laplace.settings.prior_precision,
@@ -141,7 +141,7 @@ def _run(recipe: Recipe, sets: DemoData, seed: int, watch: Watch) -> Run:
 
 
 def trained(
-    recipe: Recipe, sets: DemoData, seed: int, watch: Watch = unwatched
+    recipe: DemoRecipe, sets: DemoData, seed: int, watch: Watch = unwatched
 ) -> tuple[nn.Module, list[float]]:
     """The network in eval mode and its losses; global random state is left as it was."""
     batches = BalancedBatches(

@@ -15,7 +15,7 @@ class Partner:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class DemoRecipe:
     """One demonstration.
 
     Parameters
@@ -54,14 +54,14 @@ FASHION = Partner("fashion-mnist", "clothes (FashionMNIST)")
 GREY = Partner("photographs", "patches of photographs")
 COLOUR = Partner("photographs", "patches of photographs", {"size": 32, "colour": True})
 
-RECIPES: dict[str, Recipe] = {
+RECIPES: dict[str, DemoRecipe] = {
     recipe.dataset: recipe
     for recipe in (
-        Recipe("digits", "handwritten digits", (GREY,), n_seeds=3, n_queries=500),
-        Recipe("fashion-mnist", "clothes", (MNIST, KMNIST)),
-        Recipe("mnist", "handwritten digits", (FASHION, KMNIST)),
-        Recipe("cifar10", "photographs of animals and vehicles", (COLOUR,)),
-        Recipe(
+        DemoRecipe("digits", "handwritten digits", (GREY,), n_seeds=3, n_queries=500),
+        DemoRecipe("fashion-mnist", "clothes", (MNIST, KMNIST)),
+        DemoRecipe("mnist", "handwritten digits", (FASHION, KMNIST)),
+        DemoRecipe("cifar10", "photographs of animals and vehicles", (COLOUR,)),
+        DemoRecipe(
             "omniglot",
             "handwritten characters",
             (KMNIST, MNIST),

@@ -9,7 +9,14 @@ from typing import Any
 import torch
 from matplotlib.figure import Figure
 
-from laplace_metric.cli.demo._experiment import HIGHLIGHT, N_BOOTSTRAP, N_DRAWS, NEW, Outcome, Run
+from laplace_metric.cli.demo._experiment import (
+    HIGHLIGHT,
+    N_BOOTSTRAP,
+    N_DRAWS,
+    NEW,
+    MethodRun,
+    Outcome,
+)
 from laplace_metric.cli.pages import Report, Section
 from laplace_metric.evaluation import MethodResult
 from laplace_metric.plots import _curves as plots
@@ -87,7 +94,7 @@ def _new(outcome: Outcome) -> Section:
     )
 
 
-def _run_numbers(run: Run) -> dict[str, Any]:
+def _run_numbers(run: MethodRun) -> dict[str, Any]:
     return {
         "seed": run.seed,
         "losses": run.losses,

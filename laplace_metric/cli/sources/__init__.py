@@ -2,7 +2,7 @@
 
 from laplace_metric.cli.sources._images import Pixels
 from laplace_metric.cli.sources._opening import open_source
-from laplace_metric.cli.sources._source import ARRAYS, IMAGES, TEXTS, Batches, Reading, Source
+from laplace_metric.cli.sources._source import ARRAYS, IMAGES, TEXTS, Batches, ReadOptions, Source
 from laplace_metric.cli.sources._texts import EMBEDDING, pyarrow
 
 __all__ = [
@@ -12,7 +12,7 @@ __all__ = [
     "TEXTS",
     "Batches",
     "Pixels",
-    "Reading",
+    "ReadOptions",
     "Source",
     "open_source",
     "pyarrow",

@@ -14,20 +14,20 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from laplace_metric.cli.sources._source import ARRAYS, Reading, Say, Source, require_items
+from laplace_metric.cli.sources._source import ARRAYS, Notify, ReadOptions, Source, require_items
 from laplace_metric.errors import FileFormatError, InputError, LabelError
 
 HASHED = 1000
 """Rows that are hashed at once."""
 
 
-def npy_source(path: Path, reading: Reading, say: Say) -> Source:
+def npy_source(path: Path, reading: ReadOptions, say: Notify) -> Source:
     """An array [N, D], mapped rather than read; labels from ``reading.labels``."""
     labels = None if reading.labels is None else _labels_in(reading.labels)
     return array_source(path, _loaded(path, mmap_mode="r"), labels, None)
 
 
-def npz_source(path: Path, reading: Reading, say: Say) -> Source:
+def npz_source(path: Path, reading: ReadOptions, say: Notify) -> Source:
     """Arrays ``embeddings``, and if there are any ``labels`` and ``ids``."""
     with _loaded(path) as file:
         names = file.files
@@ -35,7 +35,7 @@ def npz_source(path: Path, reading: Reading, say: Say) -> Source:
     return array_source(path, _embeddings(path, arrays, names), *_rest(arrays, reading))
 
 
-def safetensors_source(path: Path, reading: Reading, say: Say) -> Source:
+def safetensors_source(path: Path, reading: ReadOptions, say: Notify) -> Source:
     """Tensors ``embeddings`` and ``labels``; ids and names of classes from JSON in its header."""
     try:
         with safe_open(path, framework="pt") as file:
@@ -80,7 +80,7 @@ def array_source(path: Path, embeddings: Any, labels: Any, ids: Any) -> Source:
 _NAMES = ("embeddings", "labels", "ids")
 
 
-def _rest(arrays: dict[str, Any], reading: Reading) -> tuple[Any, Any]:
+def _rest(arrays: dict[str, Any], reading: ReadOptions) -> tuple[Any, Any]:
     labels = arrays.get("labels") if reading.labels is None else _labels_in(reading.labels)
     return labels, arrays.get("ids")
 

@@ -17,8 +17,8 @@ from tqdm.auto import tqdm
 
 from laplace_metric.cli.sources._source import (
     IMAGES,
-    Reading,
-    Say,
+    Notify,
+    ReadOptions,
     Source,
     digest_of,
     require_items,
@@ -31,7 +31,7 @@ DEEP = ("I", "F")
 THREADS = min(8, os.cpu_count() or 1)
 
 
-def image_source(folder: Path, reading: Reading, say: Say) -> Source:
+def image_source(folder: Path, reading: ReadOptions, say: Notify) -> Source:
     """Ids are paths below ``folder``, classes the folders right below it.
 
     Raises
@@ -132,7 +132,7 @@ def _classes(folder: Path, ids: Sequence[str]) -> tuple[str, ...] | None:
     return None
 
 
-def _guess(first: Path, reading: Reading, say: Say) -> int:
+def _guess(first: Path, reading: ReadOptions, say: Notify) -> int:
     if reading.transform is not None:
         return 3
     try:
@@ -145,7 +145,7 @@ def _guess(first: Path, reading: Reading, say: Say) -> int:
     return channels
 
 
-def _readable(ids: list[str], pixels: Pixels, say: Say) -> list[str]:
+def _readable(ids: list[str], pixels: Pixels, say: Notify) -> list[str]:
     """The images that can be read, after one reading of all of them."""
 
     def works(name: str) -> bool:

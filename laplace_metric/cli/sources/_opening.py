@@ -7,11 +7,11 @@ from pathlib import Path
 
 from laplace_metric.cli.sources._arrays import npy_source, npz_source, safetensors_source
 from laplace_metric.cli.sources._images import image_source
-from laplace_metric.cli.sources._source import Reading, Say, Source
+from laplace_metric.cli.sources._source import Notify, ReadOptions, Source
 from laplace_metric.cli.sources._texts import csv_source, parquet_source
 from laplace_metric.errors import InputError
 
-READERS: dict[str, Callable[[Path, Reading, Say], Source]] = {
+READERS: dict[str, Callable[[Path, ReadOptions, Notify], Source]] = {
     ".csv": csv_source,
     ".tsv": csv_source,
     ".parquet": parquet_source,
@@ -21,7 +21,9 @@ READERS: dict[str, Callable[[Path, Reading, Say], Source]] = {
 }
 
 
-def open_source(path: Path, reading: Reading | None = None, say: Say = lambda _: None) -> Source:
+def open_source(
+    path: Path, reading: ReadOptions | None = None, say: Notify = lambda _: None
+) -> Source:
     """A folder of images, or a file that its name's end tells.
 
     Parameters
@@ -37,7 +39,7 @@ def open_source(path: Path, reading: Reading | None = None, say: Say = lambda _:
     InputError
         If there is no such path, it is of another kind, or cannot be read.
     """
-    how = Reading() if reading is None else reading
+    how = ReadOptions() if reading is None else reading
     if path.is_dir():
         return image_source(path, how, say)
     if not path.exists():

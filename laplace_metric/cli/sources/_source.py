@@ -18,12 +18,12 @@ from torch import Tensor
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.models import Inputs
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 """Where guesses are said aloud."""
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadOptions:
     """What the reader is told; None leaves the choice to what is found, and it is said aloud.
 
     Parameters
@@ -73,7 +73,7 @@ class Source:
     fingerprint : str
         Differs between data sets, whatever their items are called.
     options : dict
-        How to read other data in the same way, as fields of ``Reading``.
+        How to read other data in the same way, as fields of ``ReadOptions``.
 
     Examples
     --------

@@ -14,14 +14,21 @@ from typing import Any
 import numpy as np
 
 from laplace_metric.cli.sources._arrays import array_source
-from laplace_metric.cli.sources._source import TEXTS, Reading, Say, Source, digest_of, require_items
+from laplace_metric.cli.sources._source import (
+    TEXTS,
+    Notify,
+    ReadOptions,
+    Source,
+    digest_of,
+    require_items,
+)
 from laplace_metric.errors import FileFormatError, InputError, LabelError, MissingPackageError
 
 COLUMNS = {"text": "text_column", "label": "label_column", "id": "id_column"}
 """What a column holds, which is also the name that is guessed, and where it is told."""
 
 
-def csv_source(path: Path, reading: Reading, say: Say) -> Source:
+def csv_source(path: Path, reading: ReadOptions, say: Notify) -> Source:
     """UTF-8 with a line of column names; commas, or tabs in a .tsv.
 
     Raises
@@ -36,7 +43,7 @@ def csv_source(path: Path, reading: Reading, say: Say) -> Source:
 
 
 def chosen_columns(
-    path: Path, header: Sequence[str], reading: Reading, say: Say, needed: str = "text"
+    path: Path, header: Sequence[str], reading: ReadOptions, say: Notify, needed: str = "text"
 ) -> dict[str, str]:
     """Names of the columns that hold text, label and id; those that were not told are guessed."""
     told = {what: getattr(reading, option) for what, option in COLUMNS.items()}
@@ -115,7 +122,7 @@ def pyarrow(module: str) -> Any:
         raise MissingPackageError("pyarrow", "Parquet", "pip install pyarrow") from error
 
 
-def parquet_source(path: Path, reading: Reading, say: Say) -> Source:
+def parquet_source(path: Path, reading: ReadOptions, say: Notify) -> Source:
     """Embeddings where there is a column ``embedding`` and no --text-column is told, else texts.
 
     Raises

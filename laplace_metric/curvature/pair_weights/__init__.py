@@ -1,20 +1,20 @@
 """The weights y_ij of the contrastive loss: by class, inside a margin, or of mined tuples."""
 
 from laplace_metric.curvature.pair_weights._by_class import (
-    ClassTargets,
+    ClassPairWeights,
     PairCounts,
-    Targets,
+    PairWeights,
     class_weights,
 )
-from laplace_metric.curvature.pair_weights._margin import MarginTargets, column_groups
-from laplace_metric.curvature.pair_weights._mined import tuple_targets
+from laplace_metric.curvature.pair_weights._margin import MarginPairWeights, column_groups
+from laplace_metric.curvature.pair_weights._mined import mined_pair_weights
 
 __all__ = [
-    "ClassTargets",
-    "MarginTargets",
+    "ClassPairWeights",
+    "MarginPairWeights",
     "PairCounts",
-    "Targets",
+    "PairWeights",
     "class_weights",
     "column_groups",
-    "tuple_targets",
+    "mined_pair_weights",
 ]

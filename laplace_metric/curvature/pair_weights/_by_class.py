@@ -1,4 +1,4 @@
-"""Targets y_ij of one kind of pairs, as seen by the points of a block.
+"""PairWeights y_ij of one kind of pairs, as seen by the points of a block.
 
 Pair targets y_ij: +1/P for a positive pair, -1/M for a negative one inside the margin, else 0.
 
@@ -6,7 +6,7 @@ Ordered pairs are counted, each point with itself included (Warburg et al. 2023,
 so with class counts n_c: P = sum_c n_c^2 and M = N^2 - P. In a minibatch P and M are those of the
 batch: the paper's y^B times its factor |D^2|/|B| is exactly that.
 
-Targets of ALL pairs from class sums: never a pair list, linear in the number of points.
+PairWeights of ALL pairs from class sums: never a pair list, linear in the number of points.
 
 Every target is one of two numbers, ``y_ij = 1/P`` inside a class and ``-b`` between classes
 (``b = 1/M``, or 0 where negatives do not count here), so sums over pairs are sums over classes:
@@ -31,7 +31,7 @@ from laplace_metric.curvature._geometry import Points
 from laplace_metric.curvature._statistics import ClassSums
 
 
-class Targets(Protocol):
+class PairWeights(Protocol):
     """``w_i = sum_j y_ij`` and ``m_i = sum_j y_ij u_j``, and pairs for cross blocks, if any."""
 
     def prepare(self) -> None:
@@ -99,7 +99,7 @@ def class_weights(class_counts: Tensor, *, negatives: bool) -> Tensor:
 
 
 @dataclass(frozen=True)
-class ClassTargets:
+class ClassPairWeights:
     """Every positive pair, and every negative one if ``negatives``."""
 
     whole: ClassSums

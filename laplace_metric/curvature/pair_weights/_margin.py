@@ -1,4 +1,4 @@
-"""Targets of negative pairs inside a finite margin: blocked products, exact or estimated.
+"""PairWeights of negative pairs inside a finite margin: blocked products, exact or estimated.
 
 No class-sum form exists for "closer than the margin", so every pair has to be looked at once:
 O(N R Z) for R columns, O(N R Z D) with the cross blocks, in products of blocks; no [N, R] array is
@@ -51,7 +51,7 @@ def column_groups(
 
 
 @dataclass(frozen=True)
-class MarginTargets:
+class MarginPairWeights:
     """In-margin negatives between all points and some columns.
 
     Parameters

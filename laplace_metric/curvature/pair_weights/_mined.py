@@ -1,4 +1,4 @@
-"""Targets of a miner's tuples: a dense symmetric Y [B, B] of one batch."""
+"""PairWeights of a miner's tuples: a dense symmetric Y [B, B] of one batch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from laplace_metric.errors import InputError
 
 
-def tuple_targets(
+def mined_pair_weights(
     indices: tuple[Tensor, ...],
     coordinates: Tensor,
     margin: float | None = None,
@@ -29,7 +29,7 @@ def tuple_targets(
     Examples
     --------
     >>> triplet = tuple(torch.tensor([i]) for i in (0, 1, 2))
-    >>> tuple_targets(triplet, torch.eye(3))
+    >>> mined_pair_weights(triplet, torch.eye(3))
     tensor([[ 0.0000,  0.5000, -0.5000],
             [ 0.5000,  0.0000,  0.0000],
             [-0.5000,  0.0000,  0.0000]])

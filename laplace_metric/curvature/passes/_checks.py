@@ -21,7 +21,7 @@ def check_two_classes(sums: ClassSums) -> None:
         )
 
 
-def probe(like: Tensor) -> Tensor:
+def probe_direction(like: Tensor) -> Tensor:
     """A fixed unit vector r of as many entries as ``like`` [n, K] has columns."""
     places = torch.arange(1, like.shape[1] + 1, dtype=torch.float64, device=like.device)
     r = places.mul_(2.4).cos_()
@@ -34,7 +34,7 @@ def check_same_directions(read: ClassSums, expected: ClassSums, eps: float) -> N
     Other points with the same labels are found here: another shard in the place of one, or a loader
     that yields something else.
     """
-    gap = (read.sums[:, 0] - expected.sums @ probe(expected.sums)).abs()
+    gap = (read.sums[:, 0] - expected.sums @ probe_direction(expected.sums)).abs()
     off = gap > SAME * eps * expected.counts
     if bool(off.any()):
         raise InputError(

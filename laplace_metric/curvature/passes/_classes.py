@@ -20,7 +20,7 @@ from torch import Tensor
 from laplace_metric.curvature._statistics import UNNAMED, ClassSums, Statistics
 from laplace_metric.curvature.passes._checks import check_finite_sums, check_same_points
 from laplace_metric.curvature.passes._pass import Pass
-from laplace_metric.curvature.terms import Slab, Summand, add_terms
+from laplace_metric.curvature.terms import CurvatureTerm, Tile, add_terms
 from laplace_metric.models.features import BLOCK_BYTES, Block, FeatureSource, block_rows
 
 
@@ -57,33 +57,33 @@ CHUNK_BYTES = 16 * 2**20
 class ClassesPass(Pass):
     """A slab of G_c for the classes ``whole`` [c], which are some of all."""
 
-    summand: Summand
-    slab: Slab
+    term: CurvatureTerm
+    tile: Tile
     whole: ClassSums
 
     name = "classes"
 
     def given(self) -> list[Tensor]:
-        return [*self.whole.tensors, *self.summand.given]
+        return [*self.whole.tensors, *self.term.given]
 
     def shared(self) -> list[Tensor]:
-        return self.summand.given
+        return self.term.given
 
     @property
     def classes(self) -> Tensor:
         return self.whole.classes
 
     def settings(self) -> dict[str, Any]:
-        return {"summand": type(self.summand).__name__, "slab": self.slab}
+        return {"summand": type(self.term).__name__, "slab": self.tile}
 
     def start(self, source: FeatureSource) -> Statistics:
-        shape = (len(self.whole.classes), *self.slab.shape)
+        shape = (len(self.whole.classes), *self.tile.shape)
         sums = torch.zeros(shape, dtype=torch.float64, device=source.device)
         return Statistics(UNNAMED, ClassSums.zeros(self.whole.classes, 0), (sums,))
 
     def blocks(self, source: FeatureSource, start: int) -> Iterator[Block]:
         """The points class by class; ``start`` counts them in this order."""
-        n_rows, n_columns = self.slab.n_bytes // (8 * self.slab.shape[-1]), self.slab.shape[-1]
+        n_rows, n_columns = self.tile.n_bytes // (8 * self.tile.shape[-1]), self.tile.shape[-1]
         rows = block_rows(max(n_rows, n_columns), 8, BLOCK_BYTES)
         stop = 0
         for label in self.whole.classes.tolist():
@@ -96,23 +96,23 @@ class ClassesPass(Pass):
     def add(self, so_far: Statistics, block: Block) -> None:
         so_far.by_class.add_(block.labels)
         position = so_far.by_class.position(block.labels[:1])
-        term = self.summand.class_sum(self.slab, self.points(block))
-        so_far.totals[0].index_add_(0, position, term[None])
+        tile_sum = self.term.class_sum(self.tile, self.points(block))
+        so_far.totals[0].index_add_(0, position, tile_sum[None])
 
     def finish(self, whole: Statistics) -> Statistics:
         """Totals: the products of these G_c, one for each total of the summand, then their sum."""
         check_same_points(whole.by_class, self.whole)
         (sums,) = whole.totals
-        products = self.summand.zeros()
-        add_terms(products, self.summand.classes(self.slab, sums))
+        products = self.term.zeros()
+        add_terms(products, self.term.classes(self.tile, sums))
         done = Statistics(whole.task, whole.by_class, (*products, sums.sum(0)))
         check_finite_sums(done)
         return done
 
 
-def class_chunks(sums: ClassSums, slab: Slab) -> Iterator[ClassSums]:
+def class_chunks(sums: ClassSums, tile: Tile) -> Iterator[ClassSums]:
     """All classes in pieces whose slabs fit ``CHUNK_BYTES``."""
-    step = max(1, CHUNK_BYTES // slab.n_bytes)
+    step = max(1, CHUNK_BYTES // tile.n_bytes)
     for start in range(0, len(sums.classes), step):
         part = slice(start, start + step)
         yield ClassSums(sums.classes[part], sums.counts[part], sums.sums[part, :0])

@@ -98,11 +98,11 @@ class Pass(ABC):
 
         Examples
         --------
-        >>> from laplace_metric.curvature import Contrast, curvature_program
+        >>> from laplace_metric.curvature import ContrastiveLoss, curvature_passes
         >>> from laplace_metric.models.features import FeatureStore
         >>> from laplace_metric.models.jacobians import LinearJacobian
-        >>> contrast = Contrast.of("arccos", "fixed", normalized=False)
-        >>> first = next(curvature_program(LinearJacobian(torch.eye(2)), contrast, "diag"))
+        >>> loss = ContrastiveLoss.of("arccos", "fixed", normalized=False)
+        >>> first = next(curvature_passes(LinearJacobian(torch.eye(2)), loss, "diag"))
         >>> first.collect(FeatureStore.of(torch.eye(2), torch.tensor([0, 1]))).by_class.counts
         tensor([1, 1])
         """
@@ -118,12 +118,12 @@ class Pass(ABC):
         return self.geometry.points(h, self.head.raw(h), checked=False)
 
 
-Program = Generator[Pass, Statistics, T]
+PassSchedule = Generator[Pass, Statistics, T]
 
 
-def run(program: Program[T], source: FeatureSource) -> T:
+def run(schedule: PassSchedule[T], source: FeatureSource) -> T:
     """Run a program on one source in this process."""
-    return drive(program, lambda task: task.finish(task.read(source)))
+    return drive(schedule, lambda task: task.finish(task.read(source)))
 
 
 Attempt = Callable[[Callable[[], Any]], Any]
@@ -131,21 +131,23 @@ Attempt = Callable[[Callable[[], Any]], Any]
 
 
 def drive(
-    program: Program[T],
+    schedule: PassSchedule[T],
     collect: Callable[[Pass], Statistics],
     attempt: Attempt = lambda work: work(),
 ) -> T:
     """Run a program; ``collect`` gives the finished statistics of a pass over all points."""
-    task, result = attempt(lambda: advance(program, None))
+    task, result = attempt(lambda: advance(schedule, None))
     while task is not None:
         statistics = collect(task)
-        task, result = attempt(partial(advance, program, statistics))
+        task, result = attempt(partial(advance, schedule, statistics))
     return result
 
 
-def advance(program: Program[T], statistics: Statistics | None) -> tuple[Pass | None, T | None]:
+def advance(
+    schedule: PassSchedule[T], statistics: Statistics | None
+) -> tuple[Pass | None, T | None]:
     """The next pass, or None and what the program returns."""
     try:
-        return program.send(statistics), None  # type: ignore[arg-type]
+        return schedule.send(statistics), None  # type: ignore[arg-type]
     except StopIteration as stop:
         return None, stop.value

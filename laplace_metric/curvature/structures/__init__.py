@@ -1,37 +1,37 @@
 """Structures of the curvature: how H is summed, decomposed, inverted and sampled."""
 
 from laplace_metric.curvature.structures._bases import (
-    Basis,
-    DenseBasis,
-    IdentityBasis,
-    KroneckerBasis,
-    KroneckerBlock,
+    DenseEigenbasis,
+    Eigenbasis,
+    IdentityEigenbasis,
+    KroneckerEigenbasis,
+    KroneckerEigenblock,
 )
 from laplace_metric.curvature.structures._memory import check_memory
 from laplace_metric.curvature.structures._spectral import POSITIVITY, SpectralCurvature
 from laplace_metric.curvature.structures._sums import (
     STRUCTURES,
-    CurvatureSum,
-    DenseSum,
-    DiagonalSum,
+    Curvature,
+    DiagCurvature,
+    FullCurvature,
+    KronCurvature,
     KroneckerFactors,
-    KroneckerSum,
     balanced,
 )
 
 __all__ = [
     "POSITIVITY",
     "STRUCTURES",
-    "Basis",
-    "CurvatureSum",
-    "DenseBasis",
-    "DenseSum",
-    "DiagonalSum",
-    "IdentityBasis",
-    "KroneckerBasis",
-    "KroneckerBlock",
+    "Curvature",
+    "DenseEigenbasis",
+    "DiagCurvature",
+    "Eigenbasis",
+    "FullCurvature",
+    "IdentityEigenbasis",
+    "KronCurvature",
+    "KroneckerEigenbasis",
+    "KroneckerEigenblock",
     "KroneckerFactors",
-    "KroneckerSum",
     "SpectralCurvature",
     "balanced",
     "check_memory",

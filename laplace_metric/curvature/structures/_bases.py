@@ -11,70 +11,70 @@ from torch import Tensor
 from laplace_metric.models.jacobians import Layout
 
 
-class Basis(Protocol):
+class Eigenbasis(Protocol):
     """Q [P, P] with orthonormal columns, never written out unless it is dense."""
 
-    def rotate(self, vectors: Tensor) -> Tensor:
+    def to_eigenbasis(self, vectors: Tensor) -> Tensor:
         """``Q^T v`` [..., P]."""
 
-    def rotate_back(self, coordinates: Tensor) -> Tensor:
+    def from_eigenbasis(self, coordinates: Tensor) -> Tensor:
         """``Q c`` [..., P]."""
 
     def diagonal(self, values: Tensor) -> Tensor:
         """diag(Q diag(values) Q^T) [P]."""
 
-    def to(self, like: Tensor) -> Basis:
+    def to(self, like: Tensor) -> Eigenbasis:
         """In the dtype and on the device of ``like``."""
 
 
 @dataclass(frozen=True)
-class IdentityBasis:
+class IdentityEigenbasis:
     """Q = I: the diagonal structure."""
 
-    def rotate(self, vectors: Tensor) -> Tensor:
+    def to_eigenbasis(self, vectors: Tensor) -> Tensor:
         return vectors
 
-    def rotate_back(self, coordinates: Tensor) -> Tensor:
+    def from_eigenbasis(self, coordinates: Tensor) -> Tensor:
         return coordinates
 
     def diagonal(self, values: Tensor) -> Tensor:
         return values
 
-    def to(self, like: Tensor) -> IdentityBasis:
+    def to(self, like: Tensor) -> IdentityEigenbasis:
         return self
 
 
 @dataclass(frozen=True)
-class DenseBasis:
+class DenseEigenbasis:
     """Q itself [P, P]: the full structure."""
 
     vectors: Tensor
 
-    def rotate(self, vectors: Tensor) -> Tensor:
+    def to_eigenbasis(self, vectors: Tensor) -> Tensor:
         return vectors @ self.vectors
 
-    def rotate_back(self, coordinates: Tensor) -> Tensor:
+    def from_eigenbasis(self, coordinates: Tensor) -> Tensor:
         return coordinates @ self.vectors.mT
 
     def diagonal(self, values: Tensor) -> Tensor:
         return self.vectors.square() @ values
 
-    def to(self, like: Tensor) -> DenseBasis:
-        return DenseBasis(self.vectors.to(like))
+    def to(self, like: Tensor) -> DenseEigenbasis:
+        return DenseEigenbasis(self.vectors.to(like))
 
 
 @dataclass(frozen=True)
-class KroneckerBlock:
+class KroneckerEigenblock:
     """``Q_S (x) Q_A`` of one linear layer: left [O, O] over outputs, right [A, A] over inputs."""
 
     left: Tensor
     right: Tensor
     layout: Layout
 
-    def rotate(self, vectors: Tensor) -> Tensor:
+    def to_eigenbasis(self, vectors: Tensor) -> Tensor:
         return (self.left.mT @ self.layout.fold(vectors) @ self.right).flatten(-2)
 
-    def rotate_back(self, coordinates: Tensor) -> Tensor:
+    def from_eigenbasis(self, coordinates: Tensor) -> Tensor:
         return self.layout.flatten(self.left @ self.fold(coordinates) @ self.right.mT)
 
     def diagonal(self, values: Tensor) -> Tensor:
@@ -86,31 +86,36 @@ class KroneckerBlock:
 
 
 @dataclass(frozen=True)
-class KroneckerBasis:
+class KroneckerEigenbasis:
     """One ``Q_S (x) Q_A`` a layer, no coupling between layers: the kron structure."""
 
-    blocks: tuple[KroneckerBlock, ...]
+    blocks: tuple[KroneckerEigenblock, ...]
 
     @property
     def sizes(self) -> list[int]:
         """Parameters of each layer."""
         return [block.layout.n_parameters for block in self.blocks]
 
-    def rotate(self, vectors: Tensor) -> Tensor:
+    def to_eigenbasis(self, vectors: Tensor) -> Tensor:
         parts = vectors.split(self.sizes, dim=-1)
-        return torch.cat([b.rotate(v) for b, v in zip(self.blocks, parts, strict=True)], dim=-1)
+        return torch.cat(
+            [b.to_eigenbasis(v) for b, v in zip(self.blocks, parts, strict=True)], dim=-1
+        )
 
-    def rotate_back(self, coordinates: Tensor) -> Tensor:
+    def from_eigenbasis(self, coordinates: Tensor) -> Tensor:
         parts = coordinates.split(self.sizes, dim=-1)
         return torch.cat(
-            [b.rotate_back(c) for b, c in zip(self.blocks, parts, strict=True)], dim=-1
+            [b.from_eigenbasis(c) for b, c in zip(self.blocks, parts, strict=True)], dim=-1
         )
 
     def diagonal(self, values: Tensor) -> Tensor:
         parts = values.split(self.sizes)
         return torch.cat([b.diagonal(v) for b, v in zip(self.blocks, parts, strict=True)])
 
-    def to(self, like: Tensor) -> KroneckerBasis:
-        return KroneckerBasis(
-            tuple(KroneckerBlock(b.left.to(like), b.right.to(like), b.layout) for b in self.blocks)
+    def to(self, like: Tensor) -> KroneckerEigenbasis:
+        return KroneckerEigenbasis(
+            tuple(
+                KroneckerEigenblock(b.left.to(like), b.right.to(like), b.layout)
+                for b in self.blocks
+            )
         )

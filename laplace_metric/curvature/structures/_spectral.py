@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from laplace_metric.curvature.structures._bases import Basis
+from laplace_metric.curvature.structures._bases import Eigenbasis
 from laplace_metric.errors import InputError, NonFiniteError
 
 DENSE_LIMIT_BYTES = 2**30
@@ -27,7 +27,7 @@ class SpectralCurvature:
 
     Parameters
     ----------
-    basis : Basis
+    basis : Eigenbasis
         Q; parameters are in the order of ``torch.nn.utils.parameters_to_vector``.
     eigenvalues : Tensor [P] float64, >= 0
     negative_fraction : float in [0, 1]
@@ -37,19 +37,19 @@ class SpectralCurvature:
 
     Examples
     --------
-    >>> from laplace_metric.curvature.structures import IdentityBasis
-    >>> SpectralCurvature.clip(IdentityBasis(), torch.tensor([3.0, -1.0])).negative_fraction
+    >>> from laplace_metric.curvature.structures import IdentityEigenbasis
+    >>> SpectralCurvature.clip(IdentityEigenbasis(), torch.tensor([3.0, -1.0])).negative_fraction
     0.25
     """
 
-    basis: Basis
+    basis: Eigenbasis
     eigenvalues: Tensor
     negative_fraction: float
     standard_error: Tensor | None = None
 
     @classmethod
     def clip(
-        cls, basis: Basis, eigenvalues: Tensor, standard_error: Tensor | None = None
+        cls, basis: Eigenbasis, eigenvalues: Tensor, standard_error: Tensor | None = None
     ) -> SpectralCurvature:
         """Positive by projection: negative eigenvalues become 0.
 
@@ -66,7 +66,7 @@ class SpectralCurvature:
 
     @classmethod
     def absolute(
-        cls, basis: Basis, eigenvalues: Tensor, standard_error: Tensor | None = None
+        cls, basis: Eigenbasis, eigenvalues: Tensor, standard_error: Tensor | None = None
     ) -> SpectralCurvature:
         """Positive by magnitude, ``|H|`` (Dauphin et al. 2014, section 4).
 
@@ -81,8 +81,8 @@ class SpectralCurvature:
 
         Examples
         --------
-        >>> from laplace_metric.curvature.structures import IdentityBasis
-        >>> SpectralCurvature.absolute(IdentityBasis(), torch.tensor([3.0, -1.0])).eigenvalues
+        >>> from laplace_metric.curvature.structures import IdentityEigenbasis
+        >>> SpectralCurvature.absolute(IdentityEigenbasis(), torch.tensor([3.0, -1.0])).eigenvalues
         tensor([3., 1.], dtype=torch.float64)
         """
         negative = negative_share(eigenvalues)
@@ -111,7 +111,9 @@ class SpectralCurvature:
                 f"a dense {self.n_parameters} x {self.n_parameters} matrix needs {needed:,} bytes: "
                 "use diagonal()."
             )
-        q = self.basis.rotate(torch.eye(self.n_parameters).to(self.eigenvalues))  # rows: Q^T e_i
+        q = self.basis.to_eigenbasis(
+            torch.eye(self.n_parameters).to(self.eigenvalues)
+        )  # rows: Q^T e_i
         return q @ (self.eigenvalues[:, None] * q.mT)
 
     def precision(self, n_effective: float, prior_precision: float) -> Tensor:
@@ -121,12 +123,12 @@ class SpectralCurvature:
     def solve(self, vectors: Tensor, n_effective: float, prior_precision: float) -> Tensor:
         """``(n_eff H + prior_precision I)^-1 v`` for v [..., P]."""
         p = self.precision(n_effective, prior_precision)
-        return self.basis.rotate_back(self.basis.rotate(vectors) / p)
+        return self.basis.from_eigenbasis(self.basis.to_eigenbasis(vectors) / p)
 
     def quadratic(self, vectors: Tensor, n_effective: float, prior_precision: float) -> Tensor:
         """``v^T (n_eff H + prior_precision I)^-1 v`` [...] for v [..., P]."""
         p = self.precision(n_effective, prior_precision)
-        return (self.basis.rotate(vectors).square() / p).sum(-1)
+        return (self.basis.to_eigenbasis(vectors).square() / p).sum(-1)
 
     def variance(self, n_effective: float, prior_precision: float) -> Tensor:
         """Diagonal of the posterior covariance [P]."""

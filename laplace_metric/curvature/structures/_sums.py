@@ -25,10 +25,10 @@ import torch
 from torch import Tensor
 
 from laplace_metric.curvature.structures._bases import (
-    DenseBasis,
-    IdentityBasis,
-    KroneckerBasis,
-    KroneckerBlock,
+    DenseEigenbasis,
+    IdentityEigenbasis,
+    KroneckerEigenbasis,
+    KroneckerEigenblock,
 )
 from laplace_metric.curvature.structures._spectral import (
     POSITIVITY,
@@ -39,12 +39,12 @@ from laplace_metric.models.jacobians import Layout
 
 
 @dataclass(frozen=True)
-class DiagonalSum:
+class DiagCurvature:
     """diag(H) [P] float64 of any sign, before the positivity step.
 
     Examples
     --------
-    >>> (DiagonalSum(torch.tensor([1.0, 2.0])) + DiagonalSum(torch.ones(2))).values
+    >>> (DiagCurvature(torch.tensor([1.0, 2.0])) + DiagCurvature(torch.ones(2))).values
     tensor([2., 3.])
     """
 
@@ -52,54 +52,54 @@ class DiagonalSum:
     standard_error: Tensor | None = None
 
     @classmethod
-    def zeros(cls, layouts: Sequence[Layout], device: torch.device | None = None) -> DiagonalSum:
+    def zeros(cls, layouts: Sequence[Layout], device: torch.device | None = None) -> DiagCurvature:
         """H = 0 for layers of these layouts."""
         size = sum(layout.n_parameters for layout in layouts)
         return cls(torch.zeros(size, dtype=torch.float64, device=device))
 
-    def __add__(self, other: DiagonalSum) -> DiagonalSum:
-        return DiagonalSum(self.values + other.values)
+    def __add__(self, other: DiagCurvature) -> DiagCurvature:
+        return DiagCurvature(self.values + other.values)
 
-    def scaled(self, factor: float) -> DiagonalSum:
+    def scaled(self, factor: float) -> DiagCurvature:
         """factor * H."""
         error = None if self.standard_error is None else abs(factor) * self.standard_error
-        return DiagonalSum(factor * self.values, error)
+        return DiagCurvature(factor * self.values, error)
 
     def decompose(self, positivity: str = "clip") -> SpectralCurvature:
         """The positivity step: an elementwise ReLU, or the absolute values."""
-        return POSITIVITY[positivity](IdentityBasis(), self.values, self.standard_error)
+        return POSITIVITY[positivity](IdentityEigenbasis(), self.values, self.standard_error)
 
 
 @dataclass(frozen=True)
-class DenseSum:
+class FullCurvature:
     """H [P, P] float64, symmetric, before the positivity step.
 
     Examples
     --------
-    >>> DenseSum(torch.tensor([[1.0, 2.0], [2.0, 1.0]])).decompose().negative_fraction
+    >>> FullCurvature(torch.tensor([[1.0, 2.0], [2.0, 1.0]])).decompose().negative_fraction
     0.25
     """
 
     matrix: Tensor
 
     @classmethod
-    def zeros(cls, layouts: Sequence[Layout], device: torch.device | None = None) -> DenseSum:
+    def zeros(cls, layouts: Sequence[Layout], device: torch.device | None = None) -> FullCurvature:
         """H = 0 for layers of these layouts."""
         size = sum(layout.n_parameters for layout in layouts)
         return cls(torch.zeros(size, size, dtype=torch.float64, device=device))
 
-    def __add__(self, other: DenseSum) -> DenseSum:
-        return DenseSum(self.matrix + other.matrix)
+    def __add__(self, other: FullCurvature) -> FullCurvature:
+        return FullCurvature(self.matrix + other.matrix)
 
-    def scaled(self, factor: float) -> DenseSum:
+    def scaled(self, factor: float) -> FullCurvature:
         """factor * H."""
-        return DenseSum(factor * self.matrix)
+        return FullCurvature(factor * self.matrix)
 
     def decompose(self, positivity: str = "clip") -> SpectralCurvature:
         """The positivity step on the eigenvalues. O(P^3), once."""
         check_finite_curvature(self.matrix)
         eigenvalues, vectors = torch.linalg.eigh(self.matrix)
-        return POSITIVITY[positivity](DenseBasis(vectors.contiguous()), eigenvalues)
+        return POSITIVITY[positivity](DenseEigenbasis(vectors.contiguous()), eigenvalues)
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,13 @@ class KroneckerFactors:
         left, right = (q_s @ u[:, 0]).view_as(s), (q_a @ v[0]).view_as(a)
         return KroneckerFactors(*balanced(sigma[0] * left, right), self.layout)
 
-    def eigenbasis(self) -> tuple[KroneckerBlock, Tensor]:
+    def eigenbasis(self) -> tuple[KroneckerEigenblock, Tensor]:
         """Q_S (x) Q_A and the eigenvalues of the product [O, A]."""
         l_s, q_s = torch.linalg.eigh(self.left)
         l_a, q_a = torch.linalg.eigh(self.right)
-        return KroneckerBlock(q_s.contiguous(), q_a.contiguous(), self.layout), l_s[:, None] * l_a
+        return KroneckerEigenblock(q_s.contiguous(), q_a.contiguous(), self.layout), l_s[
+            :, None
+        ] * l_a
 
 
 def balanced(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
@@ -136,7 +138,7 @@ def balanced(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
-class KroneckerSum:
+class KronCurvature:
     """One Kronecker product a layer, before the positivity step.
 
     Parameters
@@ -148,16 +150,16 @@ class KroneckerSum:
     Examples
     --------
     >>> layout, one = Layout(1, 2, bias=False), torch.ones(1, 1)
-    >>> h = KroneckerSum((KroneckerFactors(one, torch.eye(2), layout),))
+    >>> h = KronCurvature((KroneckerFactors(one, torch.eye(2), layout),))
     >>> (h + h).decompose().eigenvalues
     tensor([2.0000, 2.0000], dtype=torch.float64)
     """
 
     factors: tuple[KroneckerFactors, ...]
-    refined: tuple[KroneckerBasis, Tensor] | None = None
+    refined: tuple[KroneckerEigenbasis, Tensor] | None = None
 
     @classmethod
-    def zeros(cls, layouts: Sequence[Layout], device: torch.device | None = None) -> KroneckerSum:
+    def zeros(cls, layouts: Sequence[Layout], device: torch.device | None = None) -> KronCurvature:
         """H = 0 for layers of these layouts."""
 
         def zero(size: int) -> Tensor:
@@ -167,35 +169,35 @@ class KroneckerSum:
             tuple(KroneckerFactors(zero(x.n_outputs), zero(x.n_columns), x) for x in layouts)
         )
 
-    def __add__(self, other: KroneckerSum) -> KroneckerSum:
+    def __add__(self, other: KronCurvature) -> KronCurvature:
         pairs = zip(self.factors, other.factors, strict=True)
-        return KroneckerSum(tuple(mine + its for mine, its in pairs))
+        return KronCurvature(tuple(mine + its for mine, its in pairs))
 
-    def scaled(self, factor: float) -> KroneckerSum:
+    def scaled(self, factor: float) -> KronCurvature:
         """factor * H."""
         factors = tuple(KroneckerFactors(factor * f.left, f.right, f.layout) for f in self.factors)
         refined = None if self.refined is None else (self.refined[0], factor * self.refined[1])
-        return KroneckerSum(factors, refined)
+        return KronCurvature(factors, refined)
 
-    def eigenbasis(self) -> tuple[KroneckerBasis, Tensor]:
+    def eigenbasis(self) -> tuple[KroneckerEigenbasis, Tensor]:
         """Q and the eigenvalues of the product [P]. O(O^3 + A^3) a layer."""
         for f in self.factors:
             check_finite_curvature(f.left)
             check_finite_curvature(f.right)
         parts = [f.eigenbasis() for f in self.factors]
         values = torch.cat([values.flatten() for _, values in parts])
-        return KroneckerBasis(tuple(block for block, _ in parts)), values
+        return KroneckerEigenbasis(tuple(block for block, _ in parts)), values
 
     def decompose(self, positivity: str = "clip") -> SpectralCurvature:
         """The positivity step on the eigenvalues."""
         return POSITIVITY[positivity](*(self.refined or self.eigenbasis()))
 
 
-CurvatureSum = DiagonalSum | KroneckerSum | DenseSum
+Curvature = DiagCurvature | KronCurvature | FullCurvature
 """H before the positivity step: zeros, ``+``, ``scaled``, ``decompose``."""
 
-STRUCTURES: dict[str, type[CurvatureSum]] = {
-    "diag": DiagonalSum,
-    "kron": KroneckerSum,
-    "full": DenseSum,
+STRUCTURES: dict[str, type[Curvature]] = {
+    "diag": DiagCurvature,
+    "kron": KronCurvature,
+    "full": FullCurvature,
 }

@@ -8,18 +8,18 @@ from laplace_metric.curvature.terms._general import (
     weighted_blocks,
 )
 from laplace_metric.curvature.terms._kronecker import LeftContraction, RightContraction
-from laplace_metric.curvature.terms._protocol import Slab, Summand, Terms, add_terms
+from laplace_metric.curvature.terms._protocol import CurvatureTerm, Terms, Tile, add_terms
 
 __all__ = [
+    "CurvatureTerm",
     "GeneralDense",
     "GeneralDiagonal",
     "LayeredDiagonal",
     "LeftContraction",
     "LinearDense",
     "RightContraction",
-    "Slab",
-    "Summand",
     "Terms",
+    "Tile",
     "add_terms",
     "weighted_blocks",
 ]

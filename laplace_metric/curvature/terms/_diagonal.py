@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from laplace_metric.curvature._geometry import PointBlocks, Points
-from laplace_metric.curvature.structures import DiagonalSum
-from laplace_metric.curvature.terms._layered import LayeredSummand
-from laplace_metric.curvature.terms._protocol import Slab, Terms
+from laplace_metric.curvature.structures import DiagCurvature
+from laplace_metric.curvature.terms._layered import LayeredTerm
+from laplace_metric.curvature.terms._protocol import Terms, Tile
 
 
-class LayeredDiagonal(LayeredSummand):
+class LayeredDiagonal(LayeredTerm):
     """``diag(H)``, or ``diag(Q^T H Q)`` with a Kronecker basis: the same sums of rotated layers."""
 
     upper = True
@@ -33,20 +33,20 @@ class LayeredDiagonal(LayeredSummand):
         for layer in self.layers(points):
             m = layer.factor
             gram = blocks.alpha[:, None] * m.gram_diagonal()
-            rows = torch.addcmul(gram, m.pull_back(blocks.u), m.pull_back(blocks.v), value=2)
+            rows = torch.addcmul(gram, m.vjp(blocks.u), m.vjp(blocks.v), value=2)
             terms.append(2 * (rows.mT @ layer.inputs.square()).double())
         return terms
 
-    def classes(self, slab: Slab, sums: Tensor) -> Terms:
+    def classes(self, tile: Tile, sums: Tensor) -> Terms:
         """``sum_c sum_z G_c[z, o, a]^2``."""
         squares = sums[0].square()
         for g in sums[1:]:  # class by class: a slab fits the cache
             squares.addcmul_(g, g)
-        term = torch.zeros(self.shapes[slab.number][1:], dtype=squares.dtype, device=squares.device)
-        term[slab.columns] = squares.sum(0)
-        if slab.number == len(self.shapes) - 1:  # the entries left of the slab's columns
-            term[slab.rows] += squares[:, slab.shape[0] :].sum(1)  # by symmetry
-        return self.terms(slab.number, term)
+        term = torch.zeros(self.shapes[tile.number][1:], dtype=squares.dtype, device=squares.device)
+        term[tile.columns] = squares.sum(0)
+        if tile.number == len(self.shapes) - 1:  # the entries left of the slab's columns
+            term[tile.rows] += squares[:, tile.shape[0] :].sum(1)  # by symmetry
+        return self.terms(tile.number, term)
 
     def pair_block(self, rows: Points, columns: Points, targets: Tensor) -> Terms:
         """``sum_ij y_ij <L_i[:, o], L_j[:, o]> a_i a_j`` for each o, O(n^2 O (Z + A))."""
@@ -62,10 +62,10 @@ class LayeredDiagonal(LayeredSummand):
             terms.append(torch.stack(by_output).double())
         return terms
 
-    def result(self, totals: Sequence[Tensor]) -> DiagonalSum:
+    def result(self, totals: Sequence[Tensor]) -> DiagCurvature:
         """diag(H) [P], in parameter order (in the order of the basis, if there is one)."""
         parts = []
         for total, layout in zip(totals, self.head.layouts, strict=True):
             wide = total.expand(layout.n_outputs, -1)
             parts.append(layout.flatten(wide) if self.basis is None else wide.flatten())
-        return DiagonalSum(torch.cat(parts))
+        return DiagCurvature(torch.cat(parts))

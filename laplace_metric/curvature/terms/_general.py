@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from laplace_metric.curvature._geometry import PointBlocks, Points
-from laplace_metric.curvature.structures import DenseSum, DiagonalSum
-from laplace_metric.curvature.terms._protocol import Slab, Summand, Terms
+from laplace_metric.curvature.structures import DiagCurvature, FullCurvature
+from laplace_metric.curvature.terms._protocol import CurvatureTerm, Terms, Tile
 from laplace_metric.models.jacobians import HeadJacobian, LinearJacobian
 
 
@@ -22,33 +22,33 @@ def weighted_blocks(points: Points, blocks: PointBlocks, n_outputs: int) -> Tens
     return 2 * blocks.dense(n_outputs) / points.lengths[:, :, None].square()
 
 
-def hat(points: Points, n_outputs: int) -> Tensor:
+def normalized_projection(points: Points, n_outputs: int) -> Tensor:
     """``(I - u_i u_i^T) / r_i`` [n, Z, Z], which turns J_i into J^_i."""
     u = points.directions.expand(-1, n_outputs)
     identity = torch.eye(n_outputs, dtype=u.dtype, device=u.device)
     return (identity - u[:, :, None] * u[:, None, :]) / points.lengths[:, :, None]
 
 
-class GeneralSummand(Summand):
+class JacobianTerm(CurvatureTerm):
     """A summand that knows the head by its Jacobian alone."""
 
     def __init__(self, head: HeadJacobian, n_rows: int) -> None:
         self.head, self.n_rows = head, n_rows
 
-    def slabs(self) -> list[Slab]:
+    def tiles(self) -> list[Tile]:
         """All of G [Z, P] at once: a backend gives whole rows."""
         z, everything = self.head.n_outputs, slice(None)
-        return [Slab(0, everything, everything, (z, self.head.n_parameters))]
+        return [Tile(0, everything, everything, (z, self.head.n_parameters))]
 
-    def class_sum(self, slab: Slab, points: Points) -> Tensor:
-        return self.head.pull_back(points.features, hat(points, self.head.n_outputs))
+    def class_sum(self, tile: Tile, points: Points) -> Tensor:
+        return self.head.vjp(points.features, normalized_projection(points, self.head.n_outputs))
 
     def pairs(self, rows: Points, columns: Points, targets: Tensor) -> Terms:
         z, (total,) = self.head.n_outputs, self.zeros()
         for j, right in self.head.jacobians(columns.features):
-            right = hat(columns[j], z) @ right  # [m, Z, P]
+            right = normalized_projection(columns[j], z) @ right  # [m, Z, P]
             for i, left in self.head.jacobians(rows.features):
-                left = hat(rows[i], z) @ left
+                left = normalized_projection(rows[i], z) @ left
                 pulled = torch.einsum("ij,jzp->izp", targets[i, j], right)
                 total.add_(self._product(left, pulled).double(), alpha=-2)
         return [total]
@@ -63,7 +63,7 @@ class GeneralSummand(Summand):
         return [torch.zeros(shape, dtype=torch.float64, device=device)]
 
 
-class GeneralDiagonal(GeneralSummand):
+class GeneralDiagonal(JacobianTerm):
     """``diag(sum J^T B J)`` by the backend's own products."""
 
     def zeros(self) -> list[Tensor]:
@@ -73,18 +73,18 @@ class GeneralDiagonal(GeneralSummand):
         b = weighted_blocks(points, blocks, self.head.n_outputs)
         return [self.head.diagonal(points.features, b)]
 
-    def classes(self, slab: Slab, sums: Tensor) -> Terms:
+    def classes(self, tile: Tile, sums: Tensor) -> Terms:
         return [sums.square().sum((0, 1))]
 
     def _product(self, left: Tensor, right: Tensor) -> Tensor:
         return (left * right).sum((0, 1))
 
-    def result(self, totals: Sequence[Tensor]) -> DiagonalSum:
+    def result(self, totals: Sequence[Tensor]) -> DiagCurvature:
         """diag(H) [P] in parameter order."""
-        return DiagonalSum(totals[0])
+        return DiagCurvature(totals[0])
 
 
-class GeneralDense(GeneralSummand):
+class GeneralDense(JacobianTerm):
     """``sum J^T B J`` with J [n, Z, P] materialised block by block, O(N Z P^2)."""
 
     def zeros(self) -> list[Tensor]:
@@ -97,16 +97,16 @@ class GeneralDense(GeneralSummand):
             total += self._product(j, b[part] @ j).double()
         return [total]
 
-    def classes(self, slab: Slab, sums: Tensor) -> Terms:
+    def classes(self, tile: Tile, sums: Tensor) -> Terms:
         rows = sums.flatten(0, 1)
         return [rows.mT @ rows]
 
     def _product(self, left: Tensor, right: Tensor) -> Tensor:
         return left.flatten(0, 1).mT @ right.flatten(0, 1)
 
-    def result(self, totals: Sequence[Tensor]) -> DenseSum:
+    def result(self, totals: Sequence[Tensor]) -> FullCurvature:
         """H, symmetric, in parameter order."""
-        return DenseSum((totals[0] + totals[0].mT) / 2)
+        return FullCurvature((totals[0] + totals[0].mT) / 2)
 
 
 class LinearDense(GeneralDense):

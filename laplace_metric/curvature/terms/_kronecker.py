@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from laplace_metric.curvature._geometry import PointBlocks, Points
-from laplace_metric.curvature.terms._layered import LayeredSummand
-from laplace_metric.curvature.terms._protocol import Slab, Terms
+from laplace_metric.curvature.terms._layered import LayeredTerm
+from laplace_metric.curvature.terms._protocol import Terms, Tile
 from laplace_metric.models.jacobians import HeadJacobian, Layer
 
 
-class _Contraction(LayeredSummand):
+class _Contraction(LayeredTerm):
     """H contracted with ``others``, one matrix a layer."""
 
     def __init__(self, head: HeadJacobian, n_rows: int, others: Sequence[Tensor]) -> None:
@@ -41,8 +41,8 @@ class _Contraction(LayeredSummand):
             for layer, other in pairs
         ]
 
-    def classes(self, slab: Slab, sums: Tensor) -> Terms:
-        return self.terms(slab.number, self._class_term(sums.flatten(0, 1), slab))
+    def classes(self, tile: Tile, sums: Tensor) -> Terms:
+        return self.terms(tile.number, self._class_term(sums.flatten(0, 1), tile))
 
     def pair_block(self, rows: Points, columns: Points, targets: Tensor) -> Terms:
         terms: Terms = []
@@ -56,7 +56,7 @@ class _Contraction(LayeredSummand):
     def _point_term(self, layer: Layer, blocks: PointBlocks, other: Tensor) -> Tensor: ...
 
     @abstractmethod
-    def _class_term(self, g: Tensor, slab: Slab) -> Tensor:
+    def _class_term(self, g: Tensor, tile: Tile) -> Tensor:
         """Of rows g [c s, O, A]."""
 
     @abstractmethod
@@ -74,13 +74,13 @@ class LeftContraction(_Contraction):
     def _point_term(self, layer: Layer, blocks: PointBlocks, other: Tensor) -> Tensor:
         a, m = layer.inputs, layer.factor
         q = ((a @ other) * a).sum(1)
-        u, v = m.pull_back(blocks.u), m.pull_back(blocks.v)
+        u, v = m.vjp(blocks.u), m.vjp(blocks.v)
         outer = u.mT @ (q[:, None] * v)
         return m.gram_sum(q * blocks.alpha, outer.shape[0]) + outer + outer.mT
 
-    def _class_term(self, g: Tensor, slab: Slab) -> Tensor:
+    def _class_term(self, g: Tensor, tile: Tile) -> Tensor:
         flat = g.transpose(0, 1).flatten(1)  # [O, c s A]
-        return flat @ (g @ self.others[slab.number]).transpose(0, 1).flatten(1).mT
+        return flat @ (g @ self.others[tile.number]).transpose(0, 1).flatten(1).mT
 
     def _pair_term(
         self, row: tuple[Tensor, Tensor], column: tuple[Tensor, Tensor], y: Tensor, other: Tensor
@@ -98,12 +98,12 @@ class RightContraction(_Contraction):
 
     def _point_term(self, layer: Layer, blocks: PointBlocks, other: Tensor) -> Tensor:
         a, m = layer.inputs, layer.factor
-        u, v = m.pull_back(blocks.u), m.pull_back(blocks.v)
+        u, v = m.vjp(blocks.u), m.vjp(blocks.v)
         q = blocks.alpha * m.gram_inner(other) + 2 * ((u @ other) * v).sum(1)
         return a.mT @ (q[:, None] * a)
 
-    def _class_term(self, g: Tensor, slab: Slab) -> Tensor:
-        return g.flatten(0, 1).mT @ (self.others[slab.number] @ g).flatten(0, 1)
+    def _class_term(self, g: Tensor, tile: Tile) -> Tensor:
+        return g.flatten(0, 1).mT @ (self.others[tile.number] @ g).flatten(0, 1)
 
     def _pair_term(
         self, row: tuple[Tensor, Tensor], column: tuple[Tensor, Tensor], y: Tensor, other: Tensor

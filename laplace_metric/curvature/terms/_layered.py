@@ -17,18 +17,18 @@ import torch
 from torch import Tensor
 
 from laplace_metric.curvature._geometry import Points
-from laplace_metric.curvature.structures import KroneckerBasis
-from laplace_metric.curvature.terms._protocol import Slab, Summand, Terms, add_terms
+from laplace_metric.curvature.structures import KroneckerEigenbasis
+from laplace_metric.curvature.terms._protocol import CurvatureTerm, Terms, Tile, add_terms
 from laplace_metric.errors import HeadError
 from laplace_metric.models.jacobians import HeadJacobian, Layer
 
-SLAB_BYTES = 4 * 2**20
+TILE_BYTES = 4 * 2**20
 """Memory of one slab of one G_c; a larger head takes more passes, not more memory."""
 PAIR_BYTES = 32 * 2**20
 """Memory of the arrays L [n, Z, O] of a block of pairs."""
 
 
-class LayeredSummand(Summand):
+class LayeredTerm(CurvatureTerm):
     """A summand that sees the head as linear layers, as they are or as ``J_i (Q_S (x) Q_A)``.
 
     Parameters
@@ -47,7 +47,7 @@ class LayeredSummand(Summand):
     """
 
     def __init__(
-        self, head: HeadJacobian, n_rows: int, basis: KroneckerBasis | None = None
+        self, head: HeadJacobian, n_rows: int, basis: KroneckerEigenbasis | None = None
     ) -> None:
         if not head.layered:
             raise HeadError(
@@ -77,22 +77,22 @@ class LayeredSummand(Summand):
         device = self.head.parameters.device
         return [torch.zeros(shape, dtype=torch.float64, device=device) for shape in shapes]
 
-    def slabs(self) -> list[Slab]:
-        return [slab for number in range(len(self.shapes)) for slab in self._layer_slabs(number)]
+    def tiles(self) -> list[Tile]:
+        return [tile for number in range(len(self.shapes)) for tile in self._layer_tiles(number)]
 
-    def _layer_slabs(self, number: int) -> Iterator[Slab]:
+    def _layer_tiles(self, number: int) -> Iterator[Tile]:
         z, o, a = self.shapes[number]
-        step = max(1, SLAB_BYTES // (8 * o * a))
+        step = max(1, TILE_BYTES // (8 * o * a))
         for start in range(0, z, step):
             rows = slice(start, min(start + step, z))
             first = start if self.upper and number == len(self.shapes) - 1 else 0
             shape = (rows.stop - start, o - first, a)
-            yield Slab(number, rows, slice(first, o), shape)
+            yield Tile(number, rows, slice(first, o), shape)
 
-    def class_sum(self, slab: Slab, points: Points) -> Tensor:
-        layer = self.layers(points)[slab.number]
-        left = layer.factor.projected(points.directions, slab.rows, slab.columns).flatten(1)
-        return (left.mT @ layer.inputs).double().view(slab.shape)
+    def class_sum(self, tile: Tile, points: Points) -> Tensor:
+        layer = self.layers(points)[tile.number]
+        left = layer.factor.projected(points.directions, tile.rows, tile.columns).flatten(1)
+        return (left.mT @ layer.inputs).double().view(tile.shape)
 
     def terms(self, number: int, term: Tensor) -> list[Tensor | None]:
         """A term of one layer, nothing of the others."""

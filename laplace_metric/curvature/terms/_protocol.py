@@ -23,7 +23,7 @@ Terms = list["Tensor | None"]
 
 
 @dataclass(frozen=True)
-class Slab:
+class Tile:
     """Some entries of every G_c: rows z and columns o of layer ``number``, and their shape."""
 
     number: int
@@ -40,7 +40,7 @@ class Slab:
         return size
 
 
-class Summand(ABC):
+class CurvatureTerm(ABC):
     """A sum over points and pairs, described by its terms; it holds no sum itself."""
 
     @property
@@ -61,15 +61,15 @@ class Summand(ABC):
         """``-2 sum_ij y_ij J^_i^T J^_j`` for the block Y [n, m]."""
 
     @abstractmethod
-    def slabs(self) -> list[Slab]:
+    def tiles(self) -> list[Tile]:
         """The pieces in which G_c is collected."""
 
     @abstractmethod
-    def class_sum(self, slab: Slab, points: Points) -> Tensor:
+    def class_sum(self, tile: Tile, points: Points) -> Tensor:
         """The slab of ``sum_i J^_i`` over these points, float64."""
 
     @abstractmethod
-    def classes(self, slab: Slab, sums: Tensor) -> Terms:
+    def classes(self, tile: Tile, sums: Tensor) -> Terms:
         """What ``sum_c G_c^T G_c`` contributes, for slabs of G_c [c, *slab.shape]."""
 
 

@@ -27,7 +27,7 @@ from laplace_metric.curvature import Statistics
 from laplace_metric.curvature.passes import Pass
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.laplace._settings import FitOptions
-from laplace_metric.laplace.runtime._group import Ranks
+from laplace_metric.laplace.runtime._group import ProcessGroup
 from laplace_metric.models.features import SPOOL, FeatureStore
 
 try:
@@ -35,8 +35,8 @@ try:
 except ImportError:  # not a POSIX system: two processes on one folder are not noticed
     fcntl = None  # type: ignore[assignment]
 
-KIND = files.Kind("checkpoint", "a checkpoint of a fit", 1)
-COLUMNS = files.Kind("columns", "reference points of a checkpoint", 1)
+KIND = files.FileKind("checkpoint", "a checkpoint of a fit", 1)
+COLUMNS = files.FileKind("columns", "reference points of a checkpoint", 1)
 SECONDS = 10.0
 """Between two commits: what a killed process loses."""
 
@@ -154,7 +154,7 @@ class Checkpoint:
 
 
 def open_checkpoint(
-    identity: Callable[[], dict[str, Any]], options: FitOptions, ranks: Ranks
+    identity: Callable[[], dict[str, Any]], options: FitOptions, ranks: ProcessGroup
 ) -> Checkpoint | None:
     """The checkpoint that ``options`` ask for; of several ranks, each has a folder in it.
 

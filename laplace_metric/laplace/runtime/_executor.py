@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from laplace_metric.curvature import Contrast, Statistics
+from laplace_metric.curvature import ContrastiveLoss, Statistics
 from laplace_metric.curvature.pair_weights import column_groups
 from laplace_metric.curvature.passes import Pass
 from laplace_metric.laplace.runtime._checkpoint import Checkpoint
-from laplace_metric.laplace.runtime._group import Ranks
+from laplace_metric.laplace.runtime._group import ProcessGroup
 from laplace_metric.models.features import FeatureSource, FeatureStore
 
 Both = tuple[torch.Tensor, torch.Tensor]
@@ -23,7 +23,7 @@ Draw = Callable[[], list[torch.Tensor]]
 
 
 @dataclass(frozen=True)
-class Site:
+class PassExecutor:
     """Collects the statistics of one pass after the other.
 
     Parameters
@@ -37,7 +37,7 @@ class Site:
     """
 
     source: FeatureSource
-    ranks: Ranks = field(default_factory=Ranks)
+    ranks: ProcessGroup = field(default_factory=ProcessGroup)
     checkpoint: Checkpoint | None = None
     progress: bool = False
     _numbers: Any = field(default_factory=count)
@@ -86,13 +86,13 @@ class Site:
 
     def columns(
         self,
-        contrast: Contrast,
+        loss: ContrastiveLoss,
         structure: str,
         reference: int | None,
         generator: torch.Generator | None,
     ) -> list[FeatureSource]:
         """The columns of a finite margin: points of all ranks, held by each."""
-        if not contrast.negatives_by_pair:
+        if not loss.negatives_by_pair:
             return []
         if reference is None and self.ranks.n == 1:
             return [self.source]

@@ -19,17 +19,17 @@ from torch import Tensor, nn
 
 from laplace_metric.curvature import ClassSums, Statistics
 from laplace_metric.errors import EmptyLoaderError, InputError, ShardError
-from laplace_metric.models.heads import Head, capture, describe, described_head, find_head
+from laplace_metric.models.heads import LocatedHead, capture, describe, described_head, find_head
 
 T = TypeVar("T")
 
 
-class Ranks:
+class ProcessGroup:
     """One process: nothing is exchanged.
 
     Examples
     --------
-    >>> Ranks().gather(3), Ranks().attempt(lambda: 4)
+    >>> ProcessGroup().gather(3), ProcessGroup().attempt(lambda: 4)
     ([3], 4)
     """
 
@@ -37,7 +37,7 @@ class Ranks:
     n = 1
 
     @staticmethod
-    def of(*, distributed: bool) -> Ranks:
+    def of(*, distributed: bool) -> ProcessGroup:
         """This process alone, or the initialised process group.
 
         Without a launcher (plain ``python``) there is one process, so the same script runs.
@@ -48,15 +48,15 @@ class Ranks:
             If a launcher started several processes that have no group yet.
         """
         if not distributed:
-            return Ranks()
+            return ProcessGroup()
         if dist.is_available() and dist.is_initialized():
-            return GroupRanks()
+            return TorchProcessGroup()
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise InputError(
                 "distributed=True but no process group: call "
                 "torch.distributed.init_process_group('gloo') (or 'nccl') before fit."
             )
-        return Ranks()
+        return ProcessGroup()
 
     def attempt(self, work: Callable[[], T]) -> T:
         """Do this rank's share; if any rank fails, ``ShardError`` on all.
@@ -88,7 +88,7 @@ class Ranks:
         return statistics
 
 
-class GroupRanks(Ranks):
+class TorchProcessGroup(ProcessGroup):
     """The default process group: gloo on CPUs, nccl on GPUs."""
 
     def __init__(self) -> None:
@@ -150,8 +150,8 @@ def agreed_head(
     model: nn.Module,
     head: nn.Module | str | None,
     first: tuple[Any, Tensor] | None,
-    ranks: Ranks,
-) -> tuple[Head, int]:
+    ranks: ProcessGroup,
+) -> tuple[LocatedHead, int]:
     """The head and Z, found by the first batch; a rank without one takes another's word.
 
     Raises
@@ -172,6 +172,6 @@ def agreed_head(
     return ranks.attempt(lambda: mine or (described_head(expected, model), expected["n_outputs"]))
 
 
-def _found(model: nn.Module, head: nn.Module | str | None, inputs: Any) -> tuple[Head, int]:
+def _found(model: nn.Module, head: nn.Module | str | None, inputs: Any) -> tuple[LocatedHead, int]:
     found = find_head(model, inputs, head)
     return found, capture(model, found, inputs).raw.shape[1]

@@ -39,7 +39,7 @@ from laplace_metric.models.features._disk import (
 )
 from laplace_metric.models.features._rows import BLOCK_BYTES, Like, check_like, check_shapes
 
-SPOOL = files.Kind("spool", "a spool of features", 1)
+SPOOL = files.FileKind("spool", "a spool of features", 1)
 LOG = "commits.jsonl"
 REMEDY = "Nothing was changed: restore the folder from a copy, or delete it and fit again."
 

@@ -29,7 +29,7 @@ from laplace_metric.models.features._spool import Spool
 
 
 @dataclass(frozen=True)
-class HandOut:
+class BlockReader:
     """Where to, and in which type (None: as stored).
 
     Examples
@@ -37,7 +37,7 @@ class HandOut:
     >>> from laplace_metric.models.features import MemoryRows
     >>> rows = MemoryRows()
     >>> rows.append(torch.ones(100, 2**16), torch.arange(100))
-    >>> out = HandOut(torch.device("cpu"), torch.float64)
+    >>> out = BlockReader(torch.device("cpu"), torch.float64)
     >>> [(b.start, b.stop, b.features.dtype) for b in out.blocks(rows, 64)]
     [(64, 100, torch.float64)]
     """
@@ -267,8 +267,8 @@ class FeatureStore:
         return self._rows
 
     @property
-    def _out(self) -> HandOut:
-        return HandOut(self.device, self._dtype)
+    def _out(self) -> BlockReader:
+        return BlockReader(self.device, self._dtype)
 
     def _spill(self) -> None:
         assert isinstance(self._rows, MemoryRows)

@@ -1,15 +1,15 @@
 """The head of an embedder: find it, see what follows it, capture its input and output."""
 
 from laplace_metric.models.heads._call_errors import shown
-from laplace_metric.models.heads._capture import Captured, Head, capture, run_captured
+from laplace_metric.models.heads._capture import HeadActivations, LocatedHead, capture, run_captured
 from laplace_metric.models.heads._locate import APPEND, find_head, identity_head, named_head
 from laplace_metric.models.heads._spec import Description, describe, described_head
 
 __all__ = [
     "APPEND",
-    "Captured",
     "Description",
-    "Head",
+    "HeadActivations",
+    "LocatedHead",
     "capture",
     "describe",
     "described_head",

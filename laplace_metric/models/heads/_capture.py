@@ -25,7 +25,7 @@ from laplace_metric.models.heads._call_errors import check_returned, explain
 
 
 @dataclass(frozen=True)
-class Call:
+class HeadCall:
     """One run of a head: what entered it and what left it."""
 
     name: str
@@ -35,10 +35,10 @@ class Call:
 
 def run_recorded(
     model: nn.Module, inputs: Inputs, heads: Mapping[str, tuple[nn.Module, nn.Module]]
-) -> tuple[Tensor, list[Call]]:
+) -> tuple[Tensor, list[HeadCall]]:
     """The model's output, and every run of ``heads``: name -> (where h enters, where z leaves)."""
     entered: dict[str, Tensor] = {}
-    calls: list[Call] = []
+    calls: list[HeadCall] = []
     with _hooks(heads, entered, calls):
         output = _forward(model, inputs)
     return output, calls
@@ -48,7 +48,7 @@ def run_recorded(
 def _hooks(
     heads: Mapping[str, tuple[nn.Module, nn.Module]],
     entered: dict[str, Tensor],
-    calls: list[Call],
+    calls: list[HeadCall],
 ) -> Iterator[None]:
     def enter(name: str) -> Any:
         def record(module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -59,7 +59,9 @@ def _hooks(
 
     def leave(name: str) -> Any:
         def record(_module: nn.Module, _args: tuple[Any, ...], output: Tensor) -> None:
-            calls.append(Call(name, entered[name], output.clone()))  # later steps may be in place
+            calls.append(
+                HeadCall(name, entered[name], output.clone())
+            )  # later steps may be in place
 
         return record
 
@@ -84,7 +86,7 @@ def _forward(model: nn.Module, inputs: Inputs) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Captured:
+class HeadActivations:
     """One forward pass seen at the head: ``features`` h [B, D], ``raw`` z [B, Z], ``output`` f."""
 
     features: Tensor
@@ -92,14 +94,14 @@ class Captured:
     output: Tensor
 
     @classmethod
-    def concatenate(cls, parts: Sequence[Captured]) -> Captured:
+    def concatenate(cls, parts: Sequence[HeadActivations]) -> HeadActivations:
         """One pass out of several."""
         names = ("features", "raw", "output")
         return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
 
 
 @dataclass(frozen=True)
-class Head:
+class LocatedHead:
     """A head inside a model, and whether the model l2-normalises after it.
 
     Parameters
@@ -118,24 +120,24 @@ class Head:
     parts: tuple[nn.Module, nn.Module] | None
 
 
-def capture(model: nn.Module, head: Head, inputs: Inputs) -> Captured:
+def capture(model: nn.Module, head: LocatedHead, inputs: Inputs) -> HeadActivations:
     """One forward pass in eval mode; hooks and modes are put back before it returns."""
     with evaluation_mode(model):
         return run_captured(model, head, inputs)
 
 
-def run_captured(model: nn.Module, head: Head, inputs: Inputs) -> Captured:
+def run_captured(model: nn.Module, head: LocatedHead, inputs: Inputs) -> HeadActivations:
     """One forward pass in the model's present modes, with gradients where they are enabled."""
     if head.parts is None:
         h = run_recorded(model, inputs, {})[0].to(next(head.module.parameters()))
         with full_precision():
             z = head.module(h)
-        return Captured(h, z, z)
+        return HeadActivations(h, z, z)
     output, calls = run_recorded(model, inputs, {head.name: head.parts})
     return captured(calls, output, head.name)
 
 
-def captured(calls: Sequence[Call], output: Tensor, name: str) -> Captured:
+def captured(calls: Sequence[HeadCall], output: Tensor, name: str) -> HeadActivations:
     """The one run of a head [B, D] -> [B, Z], checked.
 
     Raises
@@ -153,4 +155,4 @@ def captured(calls: Sequence[Call], output: Tensor, name: str) -> Captured:
             "Name another layer with head=..., or pass head='append' for a new linear layer after "
             "the model."
         )
-    return Captured(features, raw, output)
+    return HeadActivations(features, raw, output)

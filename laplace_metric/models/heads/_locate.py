@@ -12,7 +12,12 @@ from torch import Tensor, nn
 from laplace_metric.errors import HeadError, NonFiniteError
 from laplace_metric.models._batches import Inputs
 from laplace_metric.models._modules import check_module, evaluation_mode
-from laplace_metric.models.heads._capture import Captured, Head, captured, run_recorded
+from laplace_metric.models.heads._capture import (
+    HeadActivations,
+    LocatedHead,
+    captured,
+    run_recorded,
+)
 
 
 def is_normalized(raw: Tensor, output: Tensor, name: str) -> bool:
@@ -77,7 +82,7 @@ def _likely_cause(z: Tensor, f: Tensor) -> str:
 APPEND = "append"
 
 
-def find_head(model: nn.Module, inputs: Inputs, head: nn.Module | str | None = None) -> Head:
+def find_head(model: nn.Module, inputs: Inputs, head: nn.Module | str | None = None) -> LocatedHead:
     """Find the head and what follows it, by one forward pass on ``inputs``.
 
     Parameters
@@ -114,7 +119,7 @@ def find_head(model: nn.Module, inputs: Inputs, head: nn.Module | str | None = N
     seen = captured([call for call in calls if call.name == name], output, name)
     module, parts = candidates[name]
     _check_is_whole(module, seen, name)
-    return Head(name, module, is_normalized(seen.raw, seen.output, name), parts)
+    return LocatedHead(name, module, is_normalized(seen.raw, seen.output, name), parts)
 
 
 def named_head(model: nn.Module, name: str) -> tuple[nn.Module, tuple[nn.Module, nn.Module]] | None:
@@ -173,11 +178,11 @@ def _check_trainable(name: str, module: nn.Module) -> None:
         )
 
 
-def _appended(model: nn.Module, inputs: Inputs) -> Head:
+def _appended(model: nn.Module, inputs: Inputs) -> LocatedHead:
     """A new identity-initialised linear layer after the model's output."""
     with evaluation_mode(model):
         output = run_recorded(model, inputs, {})[0]
-    return Head(APPEND, identity_head(output.shape[1], output), normalized=False, parts=None)
+    return LocatedHead(APPEND, identity_head(output.shape[1], output), normalized=False, parts=None)
 
 
 def identity_head(size: int, like: Tensor) -> nn.Linear:
@@ -189,7 +194,7 @@ def identity_head(size: int, like: Tensor) -> nn.Linear:
     return layer
 
 
-def _check_is_whole(module: nn.Module, seen: Captured, name: str) -> None:
+def _check_is_whole(module: nn.Module, seen: HeadActivations, name: str) -> None:
     """The head alone, on what enters it, must give what leaves it."""
     with evaluation_mode(module):
         alone = module(seen.features)

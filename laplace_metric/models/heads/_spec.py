@@ -9,14 +9,14 @@ from torch import nn
 
 from laplace_metric._utils.files import fingerprint
 from laplace_metric.errors import FileFormatError
-from laplace_metric.models.heads._capture import Head
+from laplace_metric.models.heads._capture import LocatedHead
 from laplace_metric.models.heads._locate import APPEND, identity_head, named_head
 
 Description = dict[str, Any]
 """JSON values."""
 
 
-def describe(head: Head, n_outputs: int) -> Description:
+def describe(head: LocatedHead, n_outputs: int) -> Description:
     """Name, shapes and a fingerprint of the weights."""
     parameters = list(head.module.parameters())
     return {
@@ -29,7 +29,7 @@ def describe(head: Head, n_outputs: int) -> Description:
     }
 
 
-def described_head(expected: Description, model: nn.Module) -> Head:
+def described_head(expected: Description, model: nn.Module) -> LocatedHead:
     """The head of ``model`` that ``describe`` described.
 
     Raises
@@ -41,7 +41,7 @@ def described_head(expected: Description, model: nn.Module) -> Head:
     found = _find(name, expected, model)
     if found is None:
         raise FileFormatError(f"the posterior is for a head {name!r}, which model lacks.")
-    head = Head(name, found[0], expected["normalized"], found[1])
+    head = LocatedHead(name, found[0], expected["normalized"], found[1])
     described = describe(head, expected["n_outputs"])
     for key, value in expected.items():
         if described[key] != value:

@@ -53,7 +53,7 @@ class Factor(ABC):
     """M_i of n points."""
 
     @abstractmethod
-    def pull_back(self, v: Tensor) -> Tensor:
+    def vjp(self, v: Tensor) -> Tensor:
         """``M_i^T v_i`` [n, O] for v [n, K]."""
 
     @abstractmethod
@@ -87,7 +87,7 @@ class Factor(ABC):
     def projected(self, u: Tensor, rows: slice = ALL, columns: slice = ALL) -> Tensor:
         """``(I - u_i u_i^T) M_i`` [n, s, o], a part of it, up to a rotation from the left."""
         wide = u.expand(-1, self.dense(0).shape[1])
-        along = wide[:, rows, None] * self.pull_back(u)[:, None, columns]
+        along = wide[:, rows, None] * self.vjp(u)[:, None, columns]
         return self.dense(0)[:, rows, columns] - along
 
 
@@ -97,7 +97,7 @@ class OrthogonalFactor(Factor):
 
     basis: Tensor | None = None
 
-    def pull_back(self, v: Tensor) -> Tensor:
+    def vjp(self, v: Tensor) -> Tensor:
         return v if self.basis is None or v.shape[1] == 1 else v @ self.basis
 
     def after(self, v: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ class OrthogonalFactor(Factor):
 
     def projected(self, u: Tensor, rows: slice = ALL, columns: slice = ALL) -> Tensor:
         """``Q^T (I - u u^T) Q``: rotated from the left as well, so it is symmetric."""
-        w = self.pull_back(u)
+        w = self.vjp(u)
         identity = torch.eye(w.shape[1], dtype=w.dtype, device=w.device)
         return identity[rows, columns] - w[:, rows, None] * w[:, None, columns]
 
@@ -137,7 +137,7 @@ class GatedFactor(Factor):
     weight: Tensor
     gate: Tensor
 
-    def pull_back(self, v: Tensor) -> Tensor:
+    def vjp(self, v: Tensor) -> Tensor:
         return (v.expand(-1, len(self.weight)) @ self.weight) * self.gate
 
     def after(self, v: Tensor) -> Tensor:
@@ -168,7 +168,7 @@ class DenseFactor(Factor):
 
     values: Tensor
 
-    def pull_back(self, v: Tensor) -> Tensor:
+    def vjp(self, v: Tensor) -> Tensor:
         wide = v.expand(-1, self.values.shape[1])
         return (wide[:, None, :] @ self.values)[:, 0]
 

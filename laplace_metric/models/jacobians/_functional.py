@@ -76,7 +76,7 @@ class FunctionalJacobian(HeadJacobian):
             parts = vmap(jacrev(one), in_dims=(None, 0))(self._named(), features)
         return torch.cat([part.flatten(2) for part in parts.values()], dim=-1)
 
-    def pull_back(self, features: Tensor, cotangents: Tensor) -> Tensor:
+    def vjp(self, features: Tensor, cotangents: Tensor) -> Tensor:
         """One backward pass a row of V, all points at once: no [B, Z, P] array."""
         with evaluation_mode(self.module):
             pull = vjp(lambda parameters: self._call(parameters, features), self._named())[1]

@@ -92,10 +92,10 @@ class HeadJacobian(ABC):
             total += (j * (blocks[part] @ j)).sum((0, 1)).double()
         return total
 
-    def pull_back(self, features: Tensor, cotangents: Tensor) -> Tensor:
+    def vjp(self, features: Tensor, cotangents: Tensor) -> Tensor:
         """``sum_i V_i J_i`` [R, P] float64 for V [B, R, Z]."""
         if (layers := self.layers(features)) is not None:
-            return torch.cat([layer.pull_back(cotangents) for layer in layers], dim=1).double()
+            return torch.cat([layer.vjp(cotangents) for layer in layers], dim=1).double()
         size = (cotangents.shape[1], self.n_parameters)
         total = torch.zeros(size, dtype=torch.float64, device=features.device)
         for part, j in self.jacobians(features):

@@ -85,7 +85,7 @@ class Layer:
         """``J_i (Q_S (x) Q_A)``."""
         return Layer(self.inputs @ right, self.factor.rotated(left), self.layout)
 
-    def pull_back(self, cotangents: Tensor) -> Tensor:
+    def vjp(self, cotangents: Tensor) -> Tensor:
         """``sum_i V_i J_i`` [R, P] for V [n, R, Z]: one product [R O, n] x [n, A]."""
         rows = self.factor.after(cotangents)  # [n, R, O]
         return self.layout.flatten((rows.flatten(1).mT @ self.inputs).unflatten(0, rows.shape[1:]))

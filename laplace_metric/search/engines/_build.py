@@ -10,12 +10,12 @@ from torch import Tensor
 from laplace_metric.errors import FileFormatError, UnknownNameError
 from laplace_metric.search.engines._faiss import FaissEngine
 from laplace_metric.search.engines._flat import FlatEngine
-from laplace_metric.search.engines._protocol import HNSW, IVF, Engine, Flat, Kind
+from laplace_metric.search.engines._protocol import HNSW, IVF, Engine, EngineKind, Flat
 
-KINDS: dict[str, type[Kind]] = {"flat": Flat, "ivf": IVF, "hnsw": HNSW}
+KINDS: dict[str, type[EngineKind]] = {"flat": Flat, "ivf": IVF, "hnsw": HNSW}
 
 
-def kind_of(engine: str | Kind) -> Kind:
+def kind_of(engine: str | EngineKind) -> EngineKind:
     """``"flat"``, ``"ivf"`` and ``"hnsw"`` are the kinds with their defaults.
 
     Examples
@@ -30,20 +30,20 @@ def kind_of(engine: str | Kind) -> Kind:
     return KINDS[engine]()
 
 
-def build(vectors: Tensor, kind: Kind, *, mapped: bool = False) -> Engine:
+def build(vectors: Tensor, kind: EngineKind, *, mapped: bool = False) -> Engine:
     """An engine over vectors [N, d]."""
     if isinstance(kind, Flat):
         return FlatEngine(vectors, kind, mapped=mapped)
     return FaissEngine.build(vectors, kind)
 
 
-def to_json(kind: Kind) -> dict[str, Any]:
+def to_json(kind: EngineKind) -> dict[str, Any]:
     """Its name and its numbers."""
     name = next(name for name, of in KINDS.items() if isinstance(kind, of))
     return {"name": name, **asdict(kind)}
 
 
-def from_json(content: dict[str, Any]) -> Kind:
+def from_json(content: dict[str, Any]) -> EngineKind:
     """What ``to_json`` wrote."""
     numbers = dict(content)
     name = numbers.pop("name", None)

@@ -105,4 +105,4 @@ class HNSW:
             raise InputError(f"HNSW: links={self.links}: pass at least 2.")
 
 
-Kind = Flat | IVF | HNSW
+EngineKind = Flat | IVF | HNSW

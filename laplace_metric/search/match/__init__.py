@@ -2,7 +2,7 @@
 
 from laplace_metric.search.match._calibration import (
     Calibration,
-    Judged,
+    LabelledHits,
     Quality,
     calibrated,
     quality,
@@ -13,17 +13,17 @@ from laplace_metric.search.match._conformal import (
     lowest_typical,
     p_values,
 )
-from laplace_metric.search.match._hits import Evidence, Hits
+from laplace_metric.search.match._hits import PairFeatures, SearchHits
 from laplace_metric.search.match._probability import MatchProbability
 from laplace_metric.search.match._thresholds import Threshold, threshold_for
 
 __all__ = [
     "Calibration",
-    "Evidence",
-    "Hits",
-    "Judged",
+    "LabelledHits",
     "MatchProbability",
+    "PairFeatures",
     "Quality",
+    "SearchHits",
     "Threshold",
     "calibrated",
     "check_alpha",

@@ -24,7 +24,7 @@ from laplace_metric.search.match._conformal import (
     of_first_match,
     p_values,
 )
-from laplace_metric.search.match._hits import Evidence, Hits, Typical, watched
+from laplace_metric.search.match._hits import Nonconformity, PairFeatures, SearchHits, watched
 from laplace_metric.search.match._probability import MatchProbability, fit_match_probability
 from laplace_metric.search.match._thresholds import Threshold, threshold_for
 
@@ -85,12 +85,12 @@ KNOWN = 20
 
 
 @dataclass(frozen=True)
-class Judged:
+class LabelledHits:
     """Queries whose neighbours' labels are known.
 
     Parameters
     ----------
-    hits : Hits
+    hits : SearchHits
         Of [Q, depth] neighbours.
     match : Tensor [Q, depth]
         Whether their labels agree with the query's.
@@ -98,16 +98,16 @@ class Judged:
         Whether any item of the index has the query's label.
     """
 
-    hits: Hits
+    hits: SearchHits
     match: Tensor
     known: Tensor
 
     def __len__(self) -> int:
         return len(self.match)
 
-    def take(self, rows: Tensor) -> Judged:
+    def take(self, rows: Tensor) -> LabelledHits:
         """Some queries."""
-        return Judged(self.hits.take(rows), self.match[rows], self.known[rows])
+        return LabelledHits(self.hits.take(rows), self.match[rows], self.known[rows])
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Calibration:
     known: Tensor
     typicality: Tensor
     first_match: Tensor
-    typical: Typical
+    typical: Nonconformity
 
     @property
     def probability(self) -> Tensor:
@@ -172,7 +172,7 @@ class Calibration:
         """
         return quality(self.probability[:, 0], self.match[:, 0], n=n)
 
-    def p_value(self, hits: Hits, logit: Tensor) -> Tensor:
+    def p_value(self, hits: SearchHits, logit: Tensor) -> Tensor:
         """Of "the query has a match in the index" [Q], from its hits and their scores [Q, >= k]."""
         seen = self.typical(watched(hits, logit[:, : self.k]))
         return p_values(self.typicality[self.known], seen.to(self.typicality))
@@ -199,7 +199,9 @@ class Calibration:
         return log_first_match(logit) >= least
 
 
-def calibrated(judged: Judged, k: int, n_items: int, generator: torch.Generator) -> Calibration:
+def calibrated(
+    judged: LabelledHits, k: int, n_items: int, generator: torch.Generator
+) -> Calibration:
     """Split the queries in two and learn from each half.
 
     Raises
@@ -210,24 +212,24 @@ def calibrated(judged: Judged, k: int, n_items: int, generator: torch.Generator)
     order = torch.randperm(len(judged), generator=generator, device=generator.device)
     first, second = (judged.take(rows) for rows in order.to(judged.match.device).tensor_split(2))
     _check(first, second)
-    everything = Evidence.of(first.hits)
+    everything = PairFeatures.of(first.hits)
     matcher = fit_match_probability(everything.take(k), first.match[:, :k])
     logit = matcher.logit(everything)[first.known, :k]
-    typical = Typical.of(watched(first.hits.take(first.known), logit))
+    typical = Nonconformity.of(watched(first.hits.take(first.known), logit))
     return _conformal(matcher, typical, second, k, n_items)
 
 
 def _conformal(
-    matcher: MatchProbability, typical: Typical, held_out: Judged, k: int, n_items: int
+    matcher: MatchProbability, typical: Nonconformity, held_out: LabelledHits, k: int, n_items: int
 ) -> Calibration:
-    logit, match = matcher.logit(Evidence.of(held_out.hits)), held_out.match
+    logit, match = matcher.logit(PairFeatures.of(held_out.hits)), held_out.match
     first = of_first_match(logit, match)
     typicality = typical(watched(held_out.hits, logit[:, :k]))
     scores = logit[:, :k], match[:, :k], held_out.known, typicality, first
     return Calibration(matcher, k, match.shape[1], n_items, *scores, typical)
 
 
-def _check(*halves: Judged) -> None:
+def _check(*halves: LabelledHits) -> None:
     n_known = min(int(half.known.sum()) for half in halves)
     if n_known < KNOWN:
         raise InputError(

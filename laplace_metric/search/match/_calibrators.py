@@ -36,7 +36,7 @@ WEAK = 1e4
 
 
 @dataclass(frozen=True)
-class Map:
+class Calibrator:
     """A fitted map: its ``kind`` and its numbers.
 
     Parameters
@@ -54,12 +54,12 @@ class Map:
         return _APPLY[self.kind](logit.double(), self.numbers.to(logit.device))
 
 
-def logistic(logit: Array, match: Array) -> Map:
+def logistic(logit: Array, match: Array) -> Calibrator:
     """Nothing is left to fit."""
-    return Map("logistic", torch.zeros(2, 0, dtype=torch.float64))
+    return Calibrator("logistic", torch.zeros(2, 0, dtype=torch.float64))
 
 
-def beta(logit: Array, match: Array) -> Map:
+def beta(logit: Array, match: Array) -> Calibrator:
     """Kull et al. 2017, algorithm 1: where a or b would be negative, it is left out."""
     columns = [0, 1]
     terms = _log_odds(torch.from_numpy(logit)).numpy()
@@ -72,20 +72,20 @@ def beta(logit: Array, match: Array) -> Map:
     numbers = torch.zeros(2, 3, dtype=torch.float64)
     numbers[0, columns] = torch.from_numpy(slopes)
     numbers[0, 2] = offset
-    return Map("beta", numbers)
+    return Calibrator("beta", numbers)
 
 
-def isotonic(logit: Array, match: Array) -> Map:
+def isotonic(logit: Array, match: Array) -> Calibrator:
     """Kept off 0 and 1 by as much as one more observation of either kind would."""
     from sklearn.isotonic import IsotonicRegression
 
     edge = 1 / (len(match) + 2)
     fit = IsotonicRegression(y_min=edge, y_max=1 - edge, out_of_bounds="clip").fit(logit, match)
     knots = np.stack([fit.X_thresholds_, fit.y_thresholds_])
-    return Map("isotonic", torch.from_numpy(knots.astype(np.float64)))
+    return Calibrator("isotonic", torch.from_numpy(knots.astype(np.float64)))
 
 
-MAPS: dict[str, Callable[[Array, Array], Map]] = {
+CALIBRATORS: dict[str, Callable[[Array, Array], Calibrator]] = {
     "logistic": logistic,
     "beta": beta,
     "isotonic": isotonic,

@@ -21,7 +21,7 @@ from laplace_metric.laplace import Distance
 
 
 @dataclass(frozen=True)
-class Hits:
+class SearchHits:
     """k neighbours of Q queries, as an engine and the posterior know them.
 
     Parameters
@@ -52,15 +52,15 @@ class Hits:
         spread = self.squared.standard_deviation / (2 * self.squared.mean.sqrt())
         return spread.nan_to_num(posinf=torch.inf).masked_fill(self.positions < 0, torch.inf)
 
-    def nearest(self, k: int) -> Hits:
+    def nearest(self, k: int) -> SearchHits:
         """The first k of each query."""
         squared = Distance(self.squared.mean[:, :k], self.squared.variance[:, :k])
-        return Hits(self.positions[:, :k], self.distance[:, :k], squared, self.trace)
+        return SearchHits(self.positions[:, :k], self.distance[:, :k], squared, self.trace)
 
-    def take(self, rows: Tensor) -> Hits:
+    def take(self, rows: Tensor) -> SearchHits:
         """Those of some queries."""
         squared = Distance(self.squared.mean[rows], self.squared.variance[rows])
-        return Hits(self.positions[rows], self.distance[rows], squared, self.trace[rows])
+        return SearchHits(self.positions[rows], self.distance[rows], squared, self.trace[rows])
 
 
 NAMES = ("distance", "spread", "uncertainty", "rank")
@@ -69,7 +69,7 @@ KINDS: dict[str, list[int]] = {"distance": [0, 3], "all": [0, 1, 2, 3]}
 
 
 @dataclass(frozen=True)
-class Evidence:
+class PairFeatures:
     """Of (query, neighbour) pairs.
 
     Parameters
@@ -85,7 +85,7 @@ class Evidence:
     there: Tensor
 
     @classmethod
-    def of(cls, hits: Hits) -> Evidence:
+    def of(cls, hits: SearchHits) -> PairFeatures:
         """Of everything that was found."""
         wide = hits.trace[:, None].expand_as(hits.distance)
         rank = torch.arange(1, hits.distance.shape[1] + 1, device=wide.device).expand_as(wide)
@@ -94,19 +94,19 @@ class Evidence:
         there = hits.positions >= 0
         return cls(torch.where(there[..., None], values, 0.0), there)
 
-    def take(self, k: int) -> Evidence:
+    def take(self, k: int) -> PairFeatures:
         """Of the k nearest neighbours."""
-        return Evidence(self.values[:, :k], self.there[:, :k])
+        return PairFeatures(self.values[:, :k], self.there[:, :k])
 
 
 @dataclass(frozen=True)
-class Typical:
+class Nonconformity:
     """Reference values [3, n], ascending, of queries with a match."""
 
     reference: Tensor
 
     @classmethod
-    def of(cls, watched: Tensor) -> Typical:
+    def of(cls, watched: Tensor) -> Nonconformity:
         """From what is watched [Q, 3]."""
         return cls(watched.mT.sort(1).values.contiguous())
 
@@ -117,7 +117,7 @@ class Typical:
         return (1 - below.double() / reference.shape[1]).amin(0)
 
 
-def watched(hits: Hits, logit: Tensor) -> Tensor:
+def watched(hits: SearchHits, logit: Tensor) -> Tensor:
     """What is watched of each query [Q, 3], from its scores [Q, k]."""
     nearest = hits.distance[:, : logit.shape[1]].amin(1)
     columns = [-logit.amax(1), hits.trace, nearest]

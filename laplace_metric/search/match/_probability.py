@@ -11,8 +11,14 @@ import torch
 from torch import Tensor
 
 from laplace_metric.errors import InputError
-from laplace_metric.search.match._calibrators import MAPS, Array, Map, Score, fit_score
-from laplace_metric.search.match._hits import KINDS, Evidence
+from laplace_metric.search.match._calibrators import (
+    CALIBRATORS,
+    Array,
+    Calibrator,
+    Score,
+    fit_score,
+)
+from laplace_metric.search.match._hits import KINDS, PairFeatures
 
 FOLDS = 5
 
@@ -33,10 +39,10 @@ class MatchProbability:
 
     kind: str
     score: Score
-    map: Map
+    map: Calibrator
     losses: dict[str, tuple[float, float]]
 
-    def logit(self, evidence: Evidence) -> Tensor:
+    def logit(self, evidence: PairFeatures) -> Tensor:
         """The score of each pair [Q, k], larger for a match; -inf where there is no neighbour."""
         return self.score(evidence.values).masked_fill(~evidence.there, -torch.inf)
 
@@ -50,7 +56,7 @@ class MatchProbability:
         return f"{self.kind}, {self.map.kind}"
 
 
-def fit_match_probability(evidence: Evidence, match: Tensor) -> MatchProbability:
+def fit_match_probability(evidence: PairFeatures, match: Tensor) -> MatchProbability:
     """Choose evidence and map by cross-validated log loss, then fit them to everything.
 
     Pairs of one query stay in one fold.
@@ -73,15 +79,15 @@ def fit_match_probability(evidence: Evidence, match: Tensor) -> MatchProbability
     x = evidence.values[there].cpu().numpy()
     losses = {
         f"{kind}, {name}": _cross_validated(x, y, groups, kind, name)
-        for kind, name in product(KINDS, MAPS)
+        for kind, name in product(KINDS, CALIBRATORS)
     }
     kind, name = min(losses, key=lambda key: losses[key][0]).split(", ")
     return MatchProbability(kind, *_fitted(x, y, kind, name), losses)
 
 
-def _fitted(x: Array, y: Array, kind: str, name: str) -> tuple[Score, Map]:
+def _fitted(x: Array, y: Array, kind: str, name: str) -> tuple[Score, Calibrator]:
     score = fit_score(x, y, KINDS[kind])
-    return score, MAPS[name](score(torch.from_numpy(x)).numpy(), y)
+    return score, CALIBRATORS[name](score(torch.from_numpy(x)).numpy(), y)
 
 
 def _check(n_queries: int, match: Array) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from laplace_metric.search.match._calibration import Calibration
-from laplace_metric.search.match._calibrators import MAPS, Map, Score
-from laplace_metric.search.match._hits import KINDS, Typical
+from laplace_metric.search.match._calibrators import CALIBRATORS, Calibrator, Score
+from laplace_metric.search.match._hits import KINDS, Nonconformity
 from laplace_metric.search.match._probability import MatchProbability
 
 COUNTS = ("k", "depth", "n_items")
@@ -32,13 +32,13 @@ def written(calibration: Calibration) -> tuple[dict[str, Any], dict[str, Tensor]
 def read(content: dict[str, Any], tensors: dict[str, Tensor]) -> Calibration:
     """What ``written`` gave; ``KeyError`` or ``ValueError`` if it is damaged."""
     kind, name = content["evidence"], content["map"]
-    if kind not in KINDS or name not in MAPS:
+    if kind not in KINDS or name not in CALIBRATORS:
         raise ValueError(f"calibration by {kind!r}, {name!r}")
     own = {k.removeprefix(PREFIX): t for k, t in tensors.items() if k.startswith(PREFIX)}
     losses = {key: (float(a), float(b)) for key, (a, b) in content["losses"].items()}
     numbers = {key: own[key] for key in NUMBERS}
     score = Score(**numbers, offset=float(content["offset"]))
-    matcher = MatchProbability(kind, score, Map(name, own["map"]), losses)
+    matcher = MatchProbability(kind, score, Calibrator(name, own["map"]), losses)
     fields: dict[str, Any] = {key: content[key] for key in COUNTS}
     fields |= {key: own[key] for key in SCORES}
-    return Calibration(matcher, **fields, typical=Typical(own["typical"]))
+    return Calibration(matcher, **fields, typical=Nonconformity(own["typical"]))
