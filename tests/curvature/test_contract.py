@@ -247,7 +247,7 @@ def test_the_memory_estimate_of_the_full_structure_holds():
     """What eigh really takes, measured in a process of its own."""
     code = (
         "import re, torch\n"
-        "from laplace_metric.curvature import FullCurvature\n"
+        "from laplace_metric.curvature.structures import FullCurvature\n"
         "status = lambda: open('/proc/self/status').read()\n"
         "peak = lambda: 1024 * int(re.search(r'VmHWM:\\s+(\\d+)', status())[1])\n"
         "def run(n):\n"
