@@ -26,6 +26,7 @@ from laplace_metric.laplace import (
     Posterior,
     Settings,
     Uncertainties,
+    covariance,
     diagnose,
     fit_posterior,
     squared_distance,
@@ -33,7 +34,6 @@ from laplace_metric.laplace import (
     traces_of,
 )
 from laplace_metric.laplace import _files as serialization
-from laplace_metric.laplace import _predictive as predictive
 from laplace_metric.laplace import _prior as prior
 from laplace_metric.models import (
     Inputs,
@@ -241,7 +241,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
 
     def __call__(self, inputs: Inputs) -> Embedding:
         """Distributions over the embeddings of a batch, in closed form: one forward pass."""
-        return self._embedding(self.captured(inputs), self.posterior_)
+        return self._embedding(self.activations(inputs), self.posterior_)
 
     def uncertainties(self, loader: Iterable[Any], *, progress: bool = True) -> Tensor:
         """``uncertainty`` [N] of everything a loader yields, without its distributions.
@@ -268,7 +268,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         device, title = device_of(self.model), "Uncertainties"
         found = []
         for inputs in input_batches(loader, device, progress=progress, description=title):
-            seen = self.captured(inputs)
+            seen = self.activations(inputs)
             with full_precision():
                 found.append(traced(traces, seen.features, seen.raw, spherical=spherical))
         return torch.cat(found)
@@ -320,7 +320,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         jacobian = self.fitted_.jacobian
 
         def embed(inputs: Inputs) -> Tensor:
-            h = self.captured(inputs).features
+            h = self.activations(inputs).features
             with full_precision():
                 z = jacobian.perturbed(h, weights)
                 return nn.functional.normalize(z, dim=-1) if self.spherical else z
@@ -330,7 +330,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
     @property
     def spherical(self) -> bool:
         """Whether embeddings are directions: arccos, or a model that l2-normalises."""
-        return self.settings.loss(normalized=self.head_.normalized).geometry.spherical
+        return self.fitted_.spherical
 
     def distance(self, x: Inputs, y: Inputs, *, shared_weights: bool = True) -> Distance:
         """Mean and variance [B] of the squared distance between the rows of two batches.
@@ -348,7 +348,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         InputError
             If the batches have different lengths.
         """
-        a, b = self.captured(x), self.captured(y)
+        a, b = self.activations(x), self.activations(y)
         if len(a.raw) != len(b.raw):
             raise InputError(f"x has {len(a.raw)} rows and y {len(b.raw)}: pass pairs, row by row.")
         return self._distance(a, b, shared_weights)
@@ -356,9 +356,9 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
     @full_precision()
     def _distance(self, a: HeadActivations, b: HeadActivations, shared_weights: bool) -> Distance:
         head, posterior = self.fitted_.jacobian, self.posterior_
-        xx, yy = (predictive.covariance(head, posterior, s.features) for s in (a, b))
+        xx, yy = (covariance(head, posterior, s.features) for s in (a, b))
         both = (a.features, b.features)
-        xy = predictive.covariance(head, posterior, *both) if shared_weights else None
+        xy = covariance(head, posterior, *both) if shared_weights else None
         return squared_distance(EmbeddingPairs(a.raw, b.raw, xx, yy, xy), spherical=self.spherical)
 
     def diagnose(self, inputs: Inputs | None = None) -> Diagnosis:
@@ -370,14 +370,14 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         >>> embedder.diagnose().n_parameters
         64
         """
-        vanishes = self.settings.loss(normalized=self.head_.normalized).vanishes
+        vanishes = self.fitted_.loss.vanishes
         if inputs is None:
             return diagnose(self.posterior_, vanishes=vanishes)
-        seen = self.captured(inputs)
+        seen = self.activations(inputs)
         seen_as = Uncertainties.of(self._embedding(seen, self.posterior_).uncertainty, seen.raw)
         return diagnose(self.posterior_, vanishes=vanishes, uncertainties=seen_as)
 
-    def captured(self, inputs: Inputs) -> HeadActivations:
+    def activations(self, inputs: Inputs) -> HeadActivations:
         """One forward pass seen at the head: what enters it [B, D] and what leaves it [B, Z]."""
         seen = capture(self.model, self.head_, to_device(inputs, device_of(self.model)))
         return HeadActivations(
@@ -387,7 +387,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
     @full_precision()
     def _embedding(self, seen: HeadActivations, posterior: Posterior) -> Embedding:
         kind = ProjectedNormal if self.spherical else Gaussian
-        spread = predictive.covariance(self.fitted_.jacobian, posterior, seen.features)
+        spread = covariance(self.fitted_.jacobian, posterior, seen.features)
         return Embedding(kind(seen.raw, spread))
 
     def optimize_prior_precision(
@@ -439,7 +439,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
             raise InputError("method='validation' needs loader= and metric=.")
         device = device_of(self.model)
         batches = labelled_batches(loader, device, progress=progress, description="Validating")
-        pairs = [(self.captured(inputs), labels) for inputs, labels in batches]
+        pairs = [(self.activations(inputs), labels) for inputs, labels in batches]
         seen, target = (
             HeadActivations.concatenate([s for s, _ in pairs]),
             torch.cat([y for _, y in pairs]),
@@ -469,7 +469,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         network = Precomputed() if model is None else unwrapped(model)
         settings, fitted = serialization.load(Path(path), network)
         if isinstance(network, Precomputed):
-            network.size = fitted.n_outputs
+            network.size = fitted.head.n_outputs
         return cls.from_fitted(network, settings, fitted)
 
     @classmethod

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,17 +21,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from laplace_metric.curvature import Statistics, curvature_passes
-from laplace_metric.curvature.passes import Pass, advance
+from laplace_metric._utils.precision import at_least_float32
+from laplace_metric.curvature import Pass, Statistics, curvature_passes, next_pass
 from laplace_metric.curvature.structures import Curvature
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError
-from laplace_metric.laplace import features_of, fitted_to, resolved
-from laplace_metric.laplace.runtime import ProcessGroup, agreed_head
+from laplace_metric.laplace import in_dtype, posterior_of
 from laplace_metric.models import Inputs, check_labels, device_of, to_device
 from laplace_metric.models.features import FeatureSource, FeatureStore
-from laplace_metric.models.heads import LocatedHead
-from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
+from laplace_metric.models.heads import LocatedHead, capture, locate_head
+from laplace_metric.models.jacobians import HeadJacobian
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,8 @@ class HeadInputEncoder:
 
     def __call__(self, inputs: Inputs) -> Tensor:
         """h [B, D] of a batch."""
-        return features_of(self.model, self.head, to_device(inputs, device_of(self.model)))
+        on_device = to_device(inputs, device_of(self.model))
+        return at_least_float32(capture(self.model, self.head, on_device).features)
 
 
 class Plan:
@@ -89,12 +88,11 @@ class Plan:
         self.model, settings = embedder.model, embedder.settings
         if settings.pairs != "all":
             raise InputError("a plan needs pairs='all': pairs of batches do not add up.")
-        first = to_device(inputs, device_of(self.model)), torch.empty(0)
-        self.head, self.n_outputs = agreed_head(self.model, embedder.head, first, ProcessGroup())
-        exact = deepcopy(self.head.module).to(precision)
-        jacobian = jacobian_of(exact, self.n_outputs, settings.backend)
-        self.settings = settings.resolved(resolved(settings.structure, jacobian))
-        loss = self.settings.loss(normalized=self.head.normalized)
+        on_device = to_device(inputs, device_of(self.model))
+        self.head, _ = locate_head(self.model, on_device, embedder.head)
+        jacobian = in_dtype(precision, self.head, settings)
+        self.settings = settings.for_head(jacobian)
+        self.loss = loss = settings.loss(normalized=self.head.normalized)
         columns: list[FeatureSource] = []
         if loss.negatives_by_pair:
             if reference is None:
@@ -104,10 +102,10 @@ class Plan:
             columns = [as_source(*reference, jacobian)]
             if not len(columns[0]):
                 raise InputError("reference is empty: pass some random points.")
-        self._program = curvature_passes(jacobian, loss, self.settings.structure, columns)
+        self._schedule = curvature_passes(jacobian, loss, self.settings.structure, columns)
         self._curvature: Curvature | None = None
         self._n_points = 0
-        self.task: Pass | None = next(self._program)
+        self.task: Pass | None = next(self._schedule)
         """What to collect from every shard; None when all is done."""
         self.features = HeadInputEncoder(self.model, self.head)
         """``features(inputs)``: h [B, D] of a batch, what tasks read. It can be pickled."""
@@ -125,10 +123,12 @@ class Plan:
             raise InputError("the plan is done: ask for result().")
         if statistics.task != self.task.task:
             raise InputError("these statistics are not of the plan's present task: collect again.")
-        whole = self.task.finish(statistics.to(self.task.head.parameters.device))
+        merged = statistics.to(self.task.head.parameters.device)
+        self.task.audit(merged)
+        whole = self.task.finish(merged)
         self._n_points = self._n_points or whole.n_points
         self.task = None  # an error ends the plan
-        self.task, self._curvature = advance(self._program, whole)
+        self.task, self._curvature = next_pass(self._schedule, whole)
 
     def result(self) -> LaplaceEmbedder:
         """The fitted embedder, when there is no task left."""
@@ -136,10 +136,10 @@ class Plan:
             raise InputError(
                 "the plan is not done: collect plan.task and send it until it is None."
             )
-        found = self.head, self.n_outputs, self._curvature, self._n_points
-        return LaplaceEmbedder.from_fitted(
-            self.model, self.settings, fitted_to(*found, self.settings)
-        )
+        jacobian = in_dtype(None, self.head, self.settings)
+        phases = self.head, jacobian, self._curvature, self._n_points, self.loss
+        fitted = posterior_of(*phases, self.settings)
+        return LaplaceEmbedder.from_fitted(self.model, self.settings, fitted)
 
 
 def collect(task: Pass, features: Any, labels: Any) -> Statistics:

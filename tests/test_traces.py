@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import EmptyLoaderError, InputError, NotFittedError
 from laplace_metric.laplace import _linear_traces as linear_traces
-from laplace_metric.laplace import _predictive as predictive
+from laplace_metric.laplace import _posterior as predictive
 from laplace_metric.laplace import _traces as traces
 from laplace_metric.laplace import variance_trace
 

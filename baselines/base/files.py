@@ -113,8 +113,8 @@ def _head(model: nn.Module, described: dict[str, Any], sizes: Sizes) -> LocatedH
     name = described["name"]
     found = named_head(model, name)
     if found is not None:
-        return LocatedHead(name, found[0], described["normalized"], found[1])
+        return LocatedHead(name, found[0], described["normalized"], found[1], sizes.embedding)
     if name != APPEND:
         raise ValueError(f"it has no layer {name!r}")
     like = next(model.parameters(), torch.empty(0))
-    return LocatedHead(name, identity_head(sizes.embedding, like), normalized=False, parts=None)
+    return LocatedHead(name, identity_head(sizes.embedding, like), False, None, sizes.embedding)

@@ -24,14 +24,13 @@ from torch import Tensor
 
 from benchmarks.costs.embedders import Problem
 from laplace_metric.curvature import (
+    AllPairs,
     ContrastiveLoss,
-    PointBlocks,
-    Points,
     all_pairs_curvature,
     nearest_kronecker,
-    population_pairs,
 )
-from laplace_metric.curvature.passes import ClassSumsPass, run
+from laplace_metric.curvature.by_class import PointBlocks, Points
+from laplace_metric.curvature.passes import ClassSumsPass, execute
 from laplace_metric.curvature.structures import (
     Curvature,
     FullCurvature,
@@ -39,7 +38,7 @@ from laplace_metric.curvature.structures import (
     KroneckerFactors,
     SpectralCurvature,
 )
-from laplace_metric.curvature.terms import LinearDense, Terms, weighted_blocks
+from laplace_metric.curvature.terms import LinearDense, Terms
 from laplace_metric.errors import PriorAtEdgeWarning
 from laplace_metric.laplace import Posterior, by_marginal_likelihood, covariance
 from laplace_metric.models.features import FeatureStore
@@ -57,7 +56,7 @@ class KfacFactors(LinearDense):
 
     def points(self, points: Points, blocks: PointBlocks) -> Terms:
         h = self.head.layout.augment(points.features)
-        b = weighted_blocks(points, blocks, self.head.n_outputs)
+        b = 2 * blocks.dense(self.head.n_outputs) / points.lengths[:, :, None].square()
         return [b.sum(0).double(), (h.mT @ h).double(), torch.tensor(float(len(h))).double()]
 
     def product(self, totals: Sequence[Tensor]) -> KronCurvature:
@@ -86,9 +85,9 @@ def _one_kind(
 ) -> dict[str, dict[str, float]]:
     full = all_pairs_curvature(store, head, loss, "full")
     sums = ClassSumsPass(head, loss.geometry).collect(store).by_class
-    pairs = population_pairs(head, loss, sums)
+    pairs = AllPairs.of(head, loss, sums)
     n_rows = loss.geometry.n_rows(head.n_outputs)
-    product = run(nearest_kronecker(pairs, head, n_rows, refine=False), store)
+    product = execute(nearest_kronecker(pairs.totals, head, n_rows, refine=False), store)
     candidates: dict[str, Curvature] = {
         "diagonal": all_pairs_curvature(store, head, loss, "diag"),
         "nearest": product,
@@ -96,7 +95,7 @@ def _one_kind(
     }
     if not loss.approximation.cross:
         kfac = KfacFactors(head, n_rows)
-        candidates["kfac"] = kfac.product(run(pairs.totals(kfac), store))
+        candidates["kfac"] = kfac.product(execute(pairs.totals(kfac), store))
     exact = full.decompose()
     curvatures = {name: value.decompose() for name, value in candidates.items()}
     curvatures["low rank"] = low_rank(exact, head)

@@ -62,7 +62,7 @@ def _numbers(embedder: LaplaceEmbedder, source: Source, recipe: ModelRecipe) -> 
         "parameters": fitted.jacobian.n_parameters,
         "structure": settings.structure,
         "prior_precision": settings.prior_precision,
-        "dimensions": fitted.n_outputs,
+        "dimensions": fitted.head.n_outputs,
     }
 
 

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplace_metric.curvature._loss import ContrastiveLoss
+from laplace_metric.curvature._loss import ContrastiveLoss, Geometry
 from laplace_metric.curvature._nearest_kronecker import nearest_kronecker
-from laplace_metric.curvature._pairs import AllPairs, MinedPairs, PairSet
 from laplace_metric.curvature._statistics import ClassSums
+from laplace_metric.curvature.by_class import ClassPairWeights, Points
 from laplace_metric.curvature.pair_weights import (
-    ClassPairWeights,
     MarginPairWeights,
+    PairWeights,
     column_groups,
     mined_pair_weights,
 )
-from laplace_metric.curvature.passes import ClassSumsPass, PassSchedule, check_two_classes, run
+from laplace_metric.curvature.passes import (
+    ClassesPass,
+    ClassSumsPass,
+    PassSchedule,
+    PointsPass,
+    class_chunks,
+    execute,
+)
 from laplace_metric.curvature.structures import Curvature, DiagCurvature, check_memory
 from laplace_metric.curvature.terms import (
+    CurvatureTerm,
     GeneralDense,
     GeneralDiagonal,
     LayeredDiagonal,
     LinearDense,
+    Tile,
+    add_terms,
 )
-from laplace_metric.errors import InputError
+from laplace_metric.errors import InputError, LabelError
 from laplace_metric.models.features import FeatureSource, FeatureStore
 from laplace_metric.models.jacobians import HeadJacobian, LinearJacobian
 
@@ -38,8 +50,9 @@ def all_pairs_curvature(
     *,
     reference: int | None = None,
     generator: torch.Generator | None = None,
+    progress: bool = False,
 ) -> Curvature:
-    """Curvature of every ordered pair of the points, before the positivity step.
+    """H of every ordered pair of the points, before the positivity step.
 
     Parameters
     ----------
@@ -65,7 +78,8 @@ def all_pairs_curvature(
     """
     check_memory(structure, head.layouts, source.device)
     columns = margin_columns(source, loss, structure, reference, generator)
-    return run(curvature_passes(head, loss, structure, columns), source)
+    schedule = curvature_passes(head, loss, structure, columns)
+    return execute(schedule, source, progress=progress)
 
 
 def margin_columns(
@@ -95,84 +109,147 @@ def curvature_passes(
 
     The diagonal takes two passes; the Kronecker structure one more for each half step of its power
     iteration (two or three steps) and one to refine; cross blocks one more for each of these and
-    each slab of G_c.
+    each tile of G_c.
 
     Parameters
     ----------
     columns : for a finite margin, groups of points that stand for all
+
+    Raises
+    ------
+    LabelError
+        If all points have one class.
     """
     sums = (yield ClassSumsPass(head, loss.geometry)).by_class
-    check_two_classes(sums)
-    pairs = population_pairs(head, loss, sums, columns)
+    if len(sums.classes) < 2:
+        raise LabelError(
+            f"all {sums.n_points} points have label {sums.classes.tolist()}: a contrastive "
+            "curvature needs at least two classes."
+        )
+    pairs = AllPairs.of(head, loss, sums, columns)
     if len(pairs.margins) > 1:
         return (yield from _with_standard_error(pairs))
-    return (yield from curvature_of_pairs(pairs, head, loss, structure))
+    return (yield from _in_structure(pairs.totals, head, loss, structure))
 
 
-def population_pairs(
+@dataclass(frozen=True)
+class AllPairs:
+    """Every pair of the points that is by class or inside the margin; cross blocks if ``cross``.
+
+    Parameters
+    ----------
+    whole : ClassSums
+        Of all points.
+    margins : of each group of columns
+    """
+
+    head: HeadJacobian
+    geometry: Geometry
+    whole: ClassSums
+    by_class: ClassPairWeights
+    margins: Sequence[MarginPairWeights]
+    cross: bool
+
+    @classmethod
+    def of(
+        cls,
+        head: HeadJacobian,
+        loss: ContrastiveLoss,
+        sums: ClassSums,
+        columns: Sequence[FeatureSource] = (),
+    ) -> AllPairs:
+        """The pairs that a loss means, of points with these class sums."""
+        space, cross = loss.geometry, loss.approximation.cross
+        margin = float(loss.margin or 0)
+        margins = [MarginPairWeights(head, space, part, sums, margin, cross) for part in columns]
+        by_class = ClassPairWeights(sums, loss.negatives_by_class)
+        return cls(head, space, sums, by_class, margins, cross)
+
+    def totals(self, term: CurvatureTerm) -> PassSchedule[list[Tensor]]:
+        """One pass over the points; for cross blocks by class, one a tile and chunk of classes."""
+        (totals,) = yield from self._passes(term, ((self.by_class, *self.margins),))
+        return totals
+
+    def totals_by_group(self, term: CurvatureTerm) -> PassSchedule[list[list[Tensor]]]:
+        """The same pass; totals of the pairs by class, then of each group of columns."""
+        groups = tuple((margin,) for margin in self.margins)
+        return (yield from self._passes(term, ((self.by_class,), *groups)))
+
+    def _passes(
+        self, term: CurvatureTerm, pair_weights: tuple[tuple[PairWeights, ...], ...]
+    ) -> PassSchedule[list[list[Tensor]]]:
+        over_points = PointsPass(self.head, self.geometry, term, pair_weights, self.whole)
+        finished = yield over_points
+        totals = [list(part) for part in over_points.split(finished.totals)]
+        if self.cross:
+            for tile in term.tiles():
+                yield from self._cross(term, tile, totals[0])
+        return totals
+
+    def _cross(self, term: CurvatureTerm, tile: Tile, totals: list[Tensor]) -> PassSchedule[None]:
+        """``-2 ((1/P + b) sum_c G_c^T G_c - b G^T G)`` of a tile, in place."""
+        within, between, overall = self.by_class.within, self.by_class.between, None
+        for classes in class_chunks(self.whole, tile):
+            finished = yield ClassesPass(self.head, self.geometry, term, tile, classes)
+            *products, g = finished.totals
+            add_terms(totals, list(products), -2 * within)
+            overall = g if overall is None else overall + g
+        if overall is not None and between:
+            add_terms(totals, term.classes(tile, overall[None]), 2 * between)
+
+
+def _in_structure(
+    totals: Callable[[CurvatureTerm], PassSchedule[list[Tensor]]],
     head: HeadJacobian,
     loss: ContrastiveLoss,
-    sums: ClassSums,
-    columns: Sequence[FeatureSource] = (),
-) -> AllPairs:
-    """The pairs that a contrast means, of points with these class sums."""
-    space, cross = loss.geometry, loss.approximation.cross
-    margin = float(loss.margin or 0)
-    margins = [MarginPairWeights(head, space, part, sums, margin, cross) for part in columns]
-    by_class = ClassPairWeights(sums, loss.negatives_by_class)
-    return AllPairs(head, space, sums, by_class, margins, cross)
-
-
-def _with_standard_error(pairs: AllPairs) -> PassSchedule[DiagCurvature]:
-    """The mean over disjoint groups of columns, with the finite-population factor in its error."""
-    n_rows = pairs.geometry.n_rows(pairs.head.n_outputs)
-    term = _diagonal_of(pairs.head, n_rows)
-    parts = yield from pairs.apart(term)
-    known, *estimates = (term.result(totals).values for totals in parts)
-    stacked = torch.stack(estimates)
-    spread = stacked.std(0) / len(stacked) ** 0.5
-    share = sum(len(group.columns) for group in pairs.margins) / pairs.whole.n_points
-    return DiagCurvature(known + stacked.mean(0), spread * max(0.0, 1 - share) ** 0.5)
+    structure: str,
+) -> PassSchedule[Curvature]:
+    """H of some pairs, whose totals of any term are known."""
+    n_rows = loss.geometry.n_rows(head.n_outputs)
+    if structure == "diag":
+        diagonal = _diagonal_of(head, n_rows)
+        return diagonal.result((yield from totals(diagonal)))
+    if structure == "kron":
+        return (yield from nearest_kronecker(totals, head, n_rows))
+    term = (LinearDense if isinstance(head, LinearJacobian) else GeneralDense)(head, n_rows)
+    return term.result((yield from totals(term)))
 
 
 def _diagonal_of(head: HeadJacobian, n_rows: int) -> LayeredDiagonal | GeneralDiagonal:
     return (LayeredDiagonal if head.layered else GeneralDiagonal)(head, n_rows)
 
 
-def curvature_of_pairs(
-    pairs: PairSet, head: HeadJacobian, loss: ContrastiveLoss, structure: str
-) -> PassSchedule[Curvature]:
-    """The curvature of these pairs in the given structure."""
-    n_rows = loss.geometry.n_rows(head.n_outputs)
-    if structure == "diag":
-        diagonal = _diagonal_of(head, n_rows)
-        return diagonal.result((yield from pairs.totals(diagonal)))
-    if structure == "kron":
-        return (yield from nearest_kronecker(pairs, head, n_rows))
-    term = (LinearDense if isinstance(head, LinearJacobian) else GeneralDense)(head, n_rows)
-    return term.result((yield from pairs.totals(term)))
+def _with_standard_error(pairs: AllPairs) -> PassSchedule[DiagCurvature]:
+    """The mean over disjoint groups of columns, with the finite-population factor in its error."""
+    n_rows = pairs.geometry.n_rows(pairs.head.n_outputs)
+    term = _diagonal_of(pairs.head, n_rows)
+    parts = yield from pairs.totals_by_group(term)
+    by_class, *estimates = (term.result(totals).values for totals in parts)
+    stacked = torch.stack(estimates)
+    spread = stacked.std(0) / len(stacked) ** 0.5
+    share = sum(len(group.columns) for group in pairs.margins) / pairs.whole.n_points
+    return DiagCurvature(by_class + stacked.mean(0), spread * max(0.0, 1 - share) ** 0.5)
 
 
 def batch_curvature(
-    features: Tensor,
+    features: Float[Tensor, "B D"],
     head: HeadJacobian,
     loss: ContrastiveLoss,
     structure: str = "diag",
     *,
-    labels: Tensor | None = None,
+    labels: Int[Tensor, " B"] | None = None,
     indices_tuple: tuple[Tensor, ...] | None = None,
 ) -> Curvature:
-    """Curvature of one minibatch, from all its pairs or from a miner's tuples.
+    """H of one minibatch, from all its pairs or from a miner's tuples.
 
     Positive and negative pairs are scaled separately, ``1/|B_pos|`` and ``-1/|B_neg|``, which is
     the paper's y^B with its factor |D^2|/|B|: an estimate of the all-pairs curvature.
 
     Parameters
     ----------
-    features : Tensor [B, D]
-        Inputs of the head.
-    labels : Tensor [B], for all pairs of the batch.
-    indices_tuple : pairs or triplets of a pytorch-metric-learning miner, instead of labels.
+    features : inputs of the head
+    labels : for all pairs of the batch
+    indices_tuple : pairs or triplets of a pytorch-metric-learning miner, instead of labels
 
     Raises
     ------
@@ -181,19 +258,34 @@ def batch_curvature(
     """
     if (labels is None) == (indices_tuple is None):
         raise InputError("pass exactly one of labels and indices_tuple.")
-    store = FeatureStore.of(features, labels if labels is not None else _no_labels(features))
     if labels is not None:
-        return all_pairs_curvature(store, head, loss, structure)
+        return all_pairs_curvature(FeatureStore.of(features, labels), head, loss, structure)
     assert indices_tuple is not None
     check_memory(structure, head.layouts, features.device)
     points = loss.geometry.points(features, head.raw(features))
-    kind = loss.approximation
-    targets = mined_pair_weights(
-        indices_tuple, points.coordinates, loss.margin, negatives=kind.negatives
+    y = mined_pair_weights(
+        indices_tuple, points.coordinates, loss.margin, negatives=loss.approximation.negatives
     )
-    pairs = MinedPairs(points, loss.geometry, targets, cross=kind.cross)
-    return run(curvature_of_pairs(pairs, head, loss, structure), store)
+    pairs = MinedPairs(points, loss, y)
+    unread = FeatureStore.of(features, torch.zeros(len(features), dtype=torch.int64))
+    return execute(_in_structure(pairs.totals, head, loss, structure), unread)
 
 
-def _no_labels(features: Tensor) -> Tensor:
-    return torch.zeros(len(features), dtype=torch.int64, device=features.device)
+@dataclass(frozen=True)
+class MinedPairs:
+    """Pairs of the points of one batch, with symmetric weights Y [B, B]."""
+
+    points: Points
+    loss: ContrastiveLoss
+    weights: Tensor
+
+    def totals(self, term: CurvatureTerm) -> PassSchedule[list[Tensor]]:
+        """``w_i = sum_j y_ij`` and ``m_i = sum_j y_ij u_j`` by one product; no pass is needed."""
+        yield from ()
+        u, y = self.points.directions, self.weights
+        totals = term.zeros()
+        blocks = self.loss.geometry.point_blocks(u, y.sum(1), y @ u)
+        add_terms(totals, term.points(self.points, blocks))
+        if self.loss.approximation.cross:
+            add_terms(totals, term.pairs(self.points, self.points, y))
+        return totals

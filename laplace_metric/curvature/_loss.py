@@ -1,14 +1,55 @@
-"""The three approximations of the contrastive Hessian: which pairs and which blocks count.
-
-Which contrastive Hessian is meant: geometry x approximation x margin.
-"""
+"""The loss that is differentiated: a distance in a space, a GGN approximation, a margin."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from laplace_metric.curvature._geometry import Geometry, geometry
+from jaxtyping import Float
+from torch import Tensor
+
+from laplace_metric.curvature.by_class import PointBlocks, Points, view_points
 from laplace_metric.errors import InputError, UnknownNameError
+
+SPHERE_DIAMETER = 2.0
+DISTANCES = ("euclidean", "arccos")
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A distance and the space it is measured in.
+
+    Parameters
+    ----------
+    spherical : bool
+        Directions are compared (an l2-normalised network, or the arccos distance).
+    curved_loss : bool
+        The normalisation belongs to the loss (arccos), so its second derivative counts.
+    """
+
+    name: str
+    spherical: bool
+    curved_loss: bool
+
+    def n_rows(self, n_outputs: int) -> int:
+        """K: how many rows of the [Z, A] curvature differ (Z on the sphere, 1 raw)."""
+        return n_outputs if self.spherical else 1
+
+    def points(
+        self, features: Float[Tensor, "n D"], raw: Float[Tensor, "n Z"], *, checked: bool = True
+    ) -> Points:
+        """See ``by_class.view_points``."""
+        return view_points(features, raw, spherical=self.spherical, checked=checked)
+
+    def point_blocks(
+        self, u: Float[Tensor, "n K"], w: Float[Tensor, " n"], m: Float[Tensor, "n K0"]
+    ) -> PointBlocks:
+        """See ``by_class.PointBlocks``."""
+        return PointBlocks.of(u, w, m, curved_loss=self.curved_loss)
+
+
+RAW_EUCLIDEAN = Geometry("euclidean", spherical=False, curved_loss=False)
+NORMALIZED_EUCLIDEAN = Geometry("euclidean on the sphere", spherical=True, curved_loss=False)
+ARCCOS = Geometry("arccos", spherical=True, curved_loss=True)
 
 
 @dataclass(frozen=True)
@@ -35,25 +76,9 @@ FIXED = GGNApproximation("fixed", negatives=True, cross=False)  # eqs 101-102
 APPROXIMATIONS = {value.name: value for value in (FULL, POSITIVES, FIXED)}
 
 
-def approximation(name: str) -> GGNApproximation:
-    """Look one up by its public name.
-
-    Examples
-    --------
-    >>> approximation("fixed").cross
-    False
-    """
-    if name not in APPROXIMATIONS:
-        raise UnknownNameError("hessian", name, tuple(APPROXIMATIONS))
-    return APPROXIMATIONS[name]
-
-
-SPHERE_DIAMETER = 2.0
-
-
 @dataclass(frozen=True)
 class ContrastiveLoss:
-    """Which contrastive Hessian is meant: geometry x approximation x margin.
+    """Geometry x approximation x margin.
 
     Examples
     --------
@@ -70,12 +95,35 @@ class ContrastiveLoss:
     def of(
         cls, distance: str, hessian: str, *, normalized: bool, margin: float | None = None
     ) -> ContrastiveLoss:
-        """From the public names; a margin that every pair of directions is inside becomes None."""
-        space = geometry(distance, normalized=normalized)
-        check_margin(margin)
+        """From the public names; a margin that every pair of directions is inside becomes None.
+
+        Parameters
+        ----------
+        normalized : bool
+            Whether the network l2-normalises its output. Arccos sees directions only, so there it
+            makes no difference.
+
+        Raises
+        ------
+        UnknownNameError
+            For names that do not exist.
+        InputError
+            For a margin that is no positive distance.
+        """
+        if distance not in DISTANCES:
+            raise UnknownNameError("distance", distance, DISTANCES)
+        if hessian not in APPROXIMATIONS:
+            raise UnknownNameError("hessian", hessian, tuple(APPROXIMATIONS))
+        is_number = isinstance(margin, (int, float))
+        if margin is not None and not (is_number and 0 < margin < float("inf")):
+            raise InputError(
+                f"margin={margin!r}: pass a positive distance, or None for every pair."
+            )
+        space = NORMALIZED_EUCLIDEAN if normalized else RAW_EUCLIDEAN
+        space = ARCCOS if distance == "arccos" else space
         if margin is not None and space.spherical and margin >= SPHERE_DIAMETER:
             margin = None
-        return cls(space, approximation(hessian), margin)
+        return cls(space, APPROXIMATIONS[hessian], margin)
 
     @property
     def negatives_by_class(self) -> bool:
@@ -95,11 +143,3 @@ class ContrastiveLoss:
             and not self.approximation.cross
             and not self.geometry.curved_loss
         )
-
-
-def check_margin(margin: float | None) -> None:
-    """Raise ``InputError`` unless margin is None or a finite positive number."""
-    if margin is None:
-        return
-    if not isinstance(margin, (int, float)) or not 0 < margin < float("inf"):
-        raise InputError(f"margin={margin!r}: pass a positive distance, or None for every pair.")

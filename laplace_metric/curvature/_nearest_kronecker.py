@@ -1,28 +1,35 @@
 """The nearest Kronecker product ``S (x) A`` of the contrastive curvature, by power iteration.
 
 ``min |H - S (x) A|_F`` is the leading singular pair of the rearranged H (Van Loan and Pitsianis
-1993); its power iteration alternates the two contractions of ``sums.kronecker``
+1993); its power iteration alternates the two contractions of ``terms``
 
     S <- <H, A> / |A|^2        A <- <H, S> / |S|^2
 
 each one pass over the points. The residual of a step is known without forming H:
 ``|H - S (x) A|^2 = |H|^2 - |S (x) A|^2``, so the product's norm can only grow, and its growth says
 when to stop. Then the exact diag(Q^T H Q) in the product's eigenbasis replaces its eigenvalues
-(one more pass; see ``curvature.kronecker``).
+(one more pass; see ``structures``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from laplace_metric.curvature._pairs import PairSet
 from laplace_metric.curvature.passes import PassSchedule
 from laplace_metric.curvature.structures import KronCurvature, KroneckerFactors, balanced
-from laplace_metric.curvature.terms import LayeredDiagonal, LeftContraction, RightContraction
+from laplace_metric.curvature.terms import (
+    CurvatureTerm,
+    LayeredDiagonal,
+    LeftContraction,
+    RightContraction,
+)
 from laplace_metric.models.jacobians import HeadJacobian, Layout
+
+Totals = Callable[[CurvatureTerm], PassSchedule[list[Tensor]]]
+"""A term over some pairs."""
 
 MAX_STEPS = 30
 TOLERANCE = 1e-3
@@ -30,7 +37,7 @@ TOLERANCE = 1e-3
 
 
 def nearest_kronecker(
-    pairs: PairSet, head: HeadJacobian, n_rows: int, *, refine: bool = True
+    totals: Totals, head: HeadJacobian, n_rows: int, *, refine: bool = True
 ) -> PassSchedule[KronCurvature]:
     """``S (x) A`` of each layer, refined by the exact diagonal in its eigenbasis.
 
@@ -46,15 +53,15 @@ def nearest_kronecker(
     right = [torch.eye(x.n_columns, dtype=torch.float64, device=device) for x in layouts]
     norms = torch.zeros(len(layouts), dtype=torch.float64)
     for _ in range(MAX_STEPS):
-        left = _normalised((yield from pairs.totals(LeftContraction(head, n_rows, right))))
-        right = yield from pairs.totals(RightContraction(head, n_rows, left))
+        left = _normalised((yield from totals(LeftContraction(head, n_rows, right))))
+        right = yield from totals(RightContraction(head, n_rows, left))
         grown = torch.stack([a.norm().cpu() for a in right])  # |S (x) A|, as |S| = 1
         if bool((grown <= (1 + TOLERANCE) * norms).all()):
             break
         norms = grown
     factors = [_factors(s, a, x) for s, a, x in zip(left, right, layouts, strict=True)]
     product = KronCurvature(tuple(factors))
-    return (yield from _refined(product, pairs, head, n_rows)) if refine else product
+    return (yield from _refined(product, totals, head, n_rows)) if refine else product
 
 
 def _normalised(matrices: Sequence[Tensor]) -> list[Tensor]:
@@ -69,9 +76,9 @@ def _factors(left: Tensor, right: Tensor, layout: Layout) -> KroneckerFactors:
 
 
 def _refined(
-    product: KronCurvature, pairs: PairSet, head: HeadJacobian, n_rows: int
+    product: KronCurvature, totals: Totals, head: HeadJacobian, n_rows: int
 ) -> PassSchedule[KronCurvature]:
     basis, _ = product.eigenbasis()
     term = LayeredDiagonal(head, n_rows, basis)
-    spectrum = term.result((yield from pairs.totals(term))).values
+    spectrum = term.result((yield from totals(term))).values
     return KronCurvature(product.factors, (basis, spectrum))

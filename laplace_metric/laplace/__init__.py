@@ -1,18 +1,25 @@
 """The Laplace posterior of a head: settings, fit, posterior, predictive, distances, files."""
 
-from laplace_metric.laplace._collect import features_of
 from laplace_metric.laplace._diagnosis import Diagnosis, Uncertainties, diagnose
 from laplace_metric.laplace._distances import (
     SpectralPairs,
     squared_distance,
     squared_distance_in_basis,
 )
-from laplace_metric.laplace._fit import Fitted, fit_posterior, fitted_to, warn_if_degenerate
+from laplace_metric.laplace._fit import (
+    Fitted,
+    collect,
+    fit_posterior,
+    head_inputs,
+    in_dtype,
+    minibatch_curvature,
+    posterior_of,
+    warn_if_degenerate,
+)
 from laplace_metric.laplace._pair_moments import Distance, EmbeddingPairs
-from laplace_metric.laplace._posterior import Posterior
-from laplace_metric.laplace._predictive import covariance
+from laplace_metric.laplace._posterior import Posterior, covariance
 from laplace_metric.laplace._prior import by_marginal_likelihood
-from laplace_metric.laplace._settings import AUTO, FitOptions, Miner, Settings, resolved
+from laplace_metric.laplace._settings import AUTO, FitOptions, Miner, Settings
 from laplace_metric.laplace._traces import Traces, traced, traces_of, variance_trace
 
 __all__ = [
@@ -29,12 +36,14 @@ __all__ = [
     "Traces",
     "Uncertainties",
     "by_marginal_likelihood",
+    "collect",
     "covariance",
     "diagnose",
-    "features_of",
     "fit_posterior",
-    "fitted_to",
-    "resolved",
+    "head_inputs",
+    "in_dtype",
+    "minibatch_curvature",
+    "posterior_of",
     "squared_distance",
     "squared_distance_in_basis",
     "traced",

@@ -6,7 +6,6 @@ import math
 import warnings
 from dataclasses import dataclass, field
 
-from scipy.stats import spearmanr
 from torch import Tensor
 
 from laplace_metric.errors import PriorAtEdgeWarning
@@ -38,6 +37,8 @@ class Uncertainties:
     @classmethod
     def of(cls, uncertainty: Tensor, raw: Tensor) -> Uncertainties:
         """From uncertainties [B] and raw embeddings [B, Z]."""
+        from scipy.stats import spearmanr
+
         mean = float(uncertainty.mean())
         spread = float(uncertainty.std(correction=0)) / mean if mean > 0 else 0.0
         lengths = raw.double().square().sum(1).reciprocal()

@@ -21,7 +21,7 @@ from laplace_metric.laplace._fit import Fitted
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import Settings
 from laplace_metric.models import Precomputed
-from laplace_metric.models.heads import APPEND, describe, described_head
+from laplace_metric.models.heads import APPEND, head_from_spec, head_spec
 from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
 
 
@@ -33,7 +33,7 @@ def save(folder: Path, settings: Settings, fitted: Fitted) -> None:
         "n_points": fitted.n_points,
         "n_effective": posterior.n_effective,
         "clipped_fraction": posterior.curvature.negative_fraction,
-        "head": describe(fitted.head, fitted.n_outputs),
+        "head": head_spec(fitted.head),
     }
     tensors = {"eigenvalues": posterior.curvature.eigenvalues, **_basis_tensors(posterior)}
     if posterior.curvature.standard_error is not None:
@@ -53,14 +53,14 @@ def load(folder: Path, model: nn.Module) -> tuple[Settings, Fitted]:
     try:
         settings = Settings.from_json(content["settings"])
         _check_from_embeddings(content["head"]["name"], model)
-        head, n_outputs = described_head(content["head"], model), content["head"]["n_outputs"]
-        jacobian = jacobian_of(head.module, n_outputs, settings.backend)
+        head = head_from_spec(content["head"], model)
+        jacobian = jacobian_of(head.module, head.n_outputs, settings.backend)
         curvature = _curvature(content, tensors, settings.structure, jacobian)
         curvature = curvature.to(jacobian.parameters.device)
         tau, n_effective = settings.prior_precision, content["n_effective"]
         posterior = Posterior(jacobian.parameters, curvature, n_effective, tau)
-        how = settings.structure, settings.backend
-        return settings, Fitted(head, posterior, content["n_points"], n_outputs, *how)
+        loss, n_points = settings.loss(normalized=head.normalized), content["n_points"]
+        return settings, Fitted(head, jacobian, loss, posterior, n_points, settings.structure)
     except (KeyError, TypeError, ValueError) as error:
         raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
 

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from laplace_metric._utils.validation import check_positive
 from laplace_metric.errors import InputError, NonFiniteError, PriorAtEdgeWarning
@@ -32,6 +31,8 @@ def by_marginal_likelihood(posterior: Posterior, bounds: Sequence[float] = BOUND
     About 30 evaluations of O(P). At a maximum inside the range
     ``tau = P_eff / |theta|^2`` with ``P_eff = sum n h / (n h + tau)`` (MacKay 1992, eq 2.22).
     """
+    from scipy.optimize import minimize_scalar
+
     low, high = check_bounds(bounds)
 
     def loss(log_tau: float) -> float:

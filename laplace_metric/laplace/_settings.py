@@ -1,12 +1,9 @@
-"""How to fit, as one checked value.
+"""What a fit is told: the settings of the posterior, and how to fit. Both are checked values.
 
-Which structure ``"auto"`` stands for, head by head.
-
-In the benchmarks the Kronecker structure ranks strange inputs better than the diagonal, and errors
-better on all tasks but one (``benchmarks/README.md``); its price are two decompositions, cubic in
-the width of the features and of the embedding.
-
-The settings of a Laplace posterior as one checked value.
+``structure="auto"`` is decided head by head: in the benchmarks the Kronecker structure ranks
+out-of-distribution inputs better than the diagonal, and errors better on all tasks but one
+(``benchmarks/README.md``); its price are two decompositions, cubic in the width of the features
+and of the embedding.
 """
 
 from __future__ import annotations
@@ -66,6 +63,12 @@ class FitOptions:
             raise InputError(f"checkpoint_dir={str(self.checkpoint_dir)!r} is a file.")
 
     @property
+    def needs_all_pairs(self) -> list[str]:
+        """Options in use that pairs of batches do not have."""
+        names = ("distributed", "checkpoint_dir", "precision")
+        return [name for name in names if getattr(self, name)]
+
+    @property
     def dtype(self) -> torch.dtype | None:
         """Of the sums over points: what ranks add must not depend on how points are split."""
         return torch.float64 if self.distributed and self.precision is None else self.precision
@@ -74,24 +77,6 @@ class FitOptions:
 AUTO = "auto"
 WIDEST = 2_048
 """Inputs or outputs of a linear layer, the largest whose decomposition takes seconds."""
-
-
-def resolved(structure: str, head: HeadJacobian) -> str:
-    """``"kron"`` for linear layers of up to 2,048 inputs and outputs, else ``"diag"``.
-
-    A structure other than ``"auto"`` stays as it is.
-
-    Examples
-    --------
-    >>> from torch import nn
-    >>> from laplace_metric.models.jacobians import jacobian_of
-    >>> [resolved("auto", jacobian_of(nn.Linear(d, 8), 8)) for d in (2048, 2049)]
-    ['kron', 'diag']
-    """
-    if structure != AUTO:
-        return structure
-    narrow = all(max(x.n_outputs, x.n_features) <= WIDEST for x in head.layouts)
-    return "kron" if head.layered and narrow else "diag"
 
 
 Miner = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
@@ -144,9 +129,23 @@ class Settings:
             self.distance, self.hessian, normalized=normalized, margin=self.margin
         )
 
-    def resolved(self, structure: str) -> Settings:
-        """The same with the structure that "auto" stands for."""
-        return replace(self, structure=structure)
+    def for_head(self, head: HeadJacobian) -> Settings:
+        """The same with the structure that "auto" stands for.
+
+        ``"kron"`` for linear layers of up to 2,048 inputs and outputs, else ``"diag"``.
+
+        Examples
+        --------
+        >>> from torch import nn
+        >>> from laplace_metric.models.jacobians import jacobian_of
+        >>> heads = [jacobian_of(nn.Linear(d, 8), 8) for d in (2048, 2049)]
+        >>> [Settings().for_head(head).structure for head in heads]
+        ['kron', 'diag']
+        """
+        if self.structure != AUTO:
+            return self
+        narrow = all(max(x.n_outputs, x.n_features) <= WIDEST for x in head.layouts)
+        return replace(self, structure="kron" if head.layered and narrow else "diag")
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; a miner is kept by name only."""

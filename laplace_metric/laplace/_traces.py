@@ -19,8 +19,12 @@ from torch import Tensor
 
 from laplace_metric.curvature.structures import KroneckerEigenbasis
 from laplace_metric.laplace._linear_traces import linear_traces
-from laplace_metric.laplace._posterior import Posterior
-from laplace_metric.laplace._predictive import factored, jacobian_rows, root
+from laplace_metric.laplace._posterior import (
+    Posterior,
+    covariance_factor,
+    is_structured,
+    jacobian_rows,
+)
 from laplace_metric.models.features import block_rows
 from laplace_metric.models.jacobians import Factor, HeadJacobian, LinearJacobian
 
@@ -98,7 +102,7 @@ def _tangent(trace: Tensor, along: Tensor, square: Tensor) -> Tensor:
 
 def traces_of(head: HeadJacobian, posterior: Posterior) -> Traces:
     """The cheapest form for this head and structure; of a Kronecker basis, O(A^2 Z) once."""
-    if not factored(head, posterior):
+    if not is_structured(head, posterior):
         return _RootTraces(head, posterior)
     if isinstance(head, LinearJacobian):
         return linear_traces(head, posterior)
@@ -112,11 +116,11 @@ class _RootTraces:
         self.head, self.posterior, self.rows = head, posterior, jacobian_rows(head)
 
     def trace(self, h: Tensor) -> Tensor:
-        return root(self.head, self.posterior, h).square_().sum((1, 2))
+        return covariance_factor(self.head, self.posterior, h).square_().sum((1, 2))
 
     def forms(self, h: Tensor, z: Tensor | None) -> Forms:
         z = self.head.raw(h) if z is None else z
-        f = root(self.head, self.posterior, h)
+        f = covariance_factor(self.head, self.posterior, h)
         along = (z[:, None, :] @ f).square_().sum((1, 2))
         return f.square_().sum((1, 2)), along, z.square().sum(1)
 

@@ -219,10 +219,10 @@ class OnlineLaplace:
         n_effective, tau = run.step.n_effective(), settings.prior_precision
         mean = jacobian.parameters.clone()
         posterior = Posterior(mean, curvature.decompose(), n_effective, tau)
-        warn_if_degenerate(settings.loss(normalized=place.head.normalized), posterior)
+        loss = settings.loss(normalized=place.head.normalized)
+        warn_if_degenerate(loss, posterior)
         n_points = run.step.progress.n_points
-        how = settings.structure, settings.backend
-        fitted = Fitted(place.head, posterior, n_points, place.n_outputs, *how)
+        fitted = Fitted(place.head, jacobian, loss, posterior, n_points, settings.structure)
         return LaplaceEmbedder.from_fitted(self.model, settings, fitted)
 
 

@@ -191,7 +191,7 @@ def _found(model: nn.Module, name: str, normalized: bool, n_outputs: int) -> Hea
     found = named_head(model, name)
     if found is None:
         raise FileFormatError(f"the checkpoint is for a head {name!r}, which model lacks.")
-    return HeadPlace(LocatedHead(name, found[0], normalized, found[1]), n_outputs)
+    return HeadPlace(LocatedHead(name, found[0], normalized, found[1], n_outputs), n_outputs)
 
 
 def _described(model: nn.Module, head: nn.Module | str | None) -> Any:

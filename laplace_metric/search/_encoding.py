@@ -79,7 +79,7 @@ class Encoder:
 
     def __call__(self, inputs: Any) -> Encoded:
         """One batch."""
-        seen = self.embedder.captured(inputs)
+        seen = self.embedder.activations(inputs)
         _require_finite(seen.raw)
         if self.spherical:
             _require_direction(seen.raw)

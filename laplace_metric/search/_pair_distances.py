@@ -18,7 +18,7 @@ from laplace_metric.laplace import (
     squared_distance,
     squared_distance_in_basis,
 )
-from laplace_metric.laplace import _predictive as predictive
+from laplace_metric.laplace import _posterior as predictive
 from laplace_metric.models.jacobians import LinearJacobian
 from laplace_metric.search._encoding import Encoded
 

@@ -13,7 +13,7 @@ from laplace_metric.curvature import (
     all_pairs_curvature,
     batch_curvature,
 )
-from laplace_metric.curvature.passes import _classes as classes_module
+from laplace_metric.curvature.passes import _passes as passes_module
 from laplace_metric.curvature.terms import _layered as layered_module
 from laplace_metric.errors import InputError, LabelError, UnknownNameError
 from laplace_metric.models.features import FeatureStore
@@ -61,9 +61,9 @@ def test_block_sizes_do_not_matter(distance, normalized, hessian, monkeypatch):
         curvature(h, labels, head(4, 6), distance, hessian, normalized, m).values
         for m in (None, 0.9)
     ]
-    monkeypatch.setattr("laplace_metric.models.features.block_rows", lambda *_: 37)
-    monkeypatch.setattr(classes_module, "block_rows", lambda *_: 3)
-    monkeypatch.setattr(classes_module, "CHUNK_BYTES", 1)
+    monkeypatch.setattr("laplace_metric.models.features._store.block_rows", lambda *_: 37)
+    monkeypatch.setattr(passes_module, "block_rows", lambda *_: 3)
+    monkeypatch.setattr(passes_module, "CHUNK_BYTES", 1)
     monkeypatch.setattr(layered_module, "TILE_BYTES", 1)
     monkeypatch.setattr(layered_module, "PAIR_BYTES", 9000)
     monkeypatch.setattr("laplace_metric.curvature.pair_weights._margin.block_rows", lambda *_: 40)

@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from laplace_metric.curvature import (
+    AllPairs,
     ContrastiveLoss,
     all_pairs_curvature,
     batch_curvature,
     nearest_kronecker,
-    population_pairs,
 )
-from laplace_metric.curvature.passes import ClassSumsPass, run
+from laplace_metric.curvature.passes import ClassSumsPass, execute
 from laplace_metric.curvature.terms import (
     GeneralDense,
     GeneralDiagonal,
@@ -127,8 +127,8 @@ def pairs_of(name, distance, normalized, hessian):
     loss = ContrastiveLoss.of(distance, hessian, normalized=normalized)
     store, space = FeatureStore.of(features(), LABELS), loss.geometry
     sums = ClassSumsPass(head, space).collect(store).by_class
-    pairs = population_pairs(head, loss, sums)
-    return pairs, head, space.n_rows(Z), lambda schedule: run(schedule, store)
+    pairs = AllPairs.of(head, loss, sums)
+    return pairs, head, space.n_rows(Z), lambda schedule: execute(schedule, store)
 
 
 @pytest.mark.parametrize("hessian", HESSIANS)
@@ -250,7 +250,7 @@ def test_float32_and_any_block_size(name, structure, hessian, margin, monkeypatc
     single = jacobian_of(single_module, Z)
     ours = all_pairs_curvature(FeatureStore.of(h.float(), labels), single, loss, structure)
     assert float((as_matrix(ours) - exact).norm() / exact.norm()) <= 1e-3
-    monkeypatch.setattr("laplace_metric.models.features.block_rows", lambda *_: 37)
+    monkeypatch.setattr("laplace_metric.models.features._store.block_rows", lambda *_: 37)
     monkeypatch.setattr("laplace_metric.curvature.terms._layered.TILE_BYTES", 1)
     monkeypatch.setattr("laplace_metric.curvature.terms._layered.PAIR_BYTES", 2_000)
     monkeypatch.setattr("laplace_metric.models.jacobians._head_jacobian.JACOBIAN_BYTES", 5_000)

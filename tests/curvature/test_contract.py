@@ -15,7 +15,7 @@ from laplace_metric.curvature.structures import (
     KronCurvature,
     KroneckerFactors,
 )
-from laplace_metric.curvature.structures import _memory as memory_module
+from laplace_metric.curvature.structures import _sums as memory_module
 from laplace_metric.errors import InputError, MemoryLimitError, NonFiniteError
 from laplace_metric.laplace import Posterior
 from laplace_metric.models.jacobians import Layout

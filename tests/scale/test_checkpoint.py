@@ -14,6 +14,7 @@ import torch
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, InputError
+from laplace_metric.laplace.runtime import PassExecutor
 from laplace_metric.laplace.runtime import _checkpoint as module
 from tests.scale.data import batches, embedder, network
 
@@ -56,50 +57,41 @@ class Stopped(Exception):
     pass
 
 
-def stop_in_pass(monkeypatch, number: int, blocks: int) -> None:
-    """Raise after this many blocks of a pass were noted; checkpoints are written at once."""
-    monkeypatch.setattr(module, "SECONDS", 0.0)
-    monkeypatch.setattr("laplace_metric.models.features._store.block_rows", lambda *_: 40)
-    note, seen = module.Checkpoint.note, []
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_finished_passes_are_not_read_again(tmp_path, monkeypatch, number):
+    loader = batches(dtype=torch.float32)
+    whole = embedder(torch.float32).fit(loader, progress=False).hessian_
+    how = {"progress": False, "checkpoint_dir": tmp_path}
+    keep, read = module.Checkpoint.keep, PassExecutor._read
 
-    def stopping(self, at, task, statistics):
-        note(self, at, task, statistics)
-        seen.append(at)
-        if seen.count(number) == blocks:
+    def stop_behind(self, at, statistics):
+        keep(self, at, statistics)
+        if at == number:
             raise Stopped
 
-    monkeypatch.setattr(module.Checkpoint, "note", stopping)
-
-
-@pytest.mark.parametrize(("number", "blocks"), [(0, 2), (1, 1), (1, 6), (2, 3)])
-def test_every_pass_resumes_in_the_middle(tmp_path, monkeypatch, number, blocks):
-    loader = batches(dtype=torch.float32)
     with monkeypatch.context() as patch:
-        patch.setattr("laplace_metric.models.features._store.block_rows", lambda *_: 40)
-        whole = embedder(torch.float32).fit(loader, progress=False).hessian_
-    how = {"progress": False, "checkpoint_dir": tmp_path}
-    with monkeypatch.context() as patch:
-        stop_in_pass(patch, number, blocks)
+        patch.setattr(module.Checkpoint, "keep", stop_behind)
         with pytest.raises(Stopped):
             embedder(torch.float32).fit(loader, **how)
-    read = []
-    monkeypatch.setattr("laplace_metric.models.features._store.block_rows", lambda *_: 40)
-    with monkeypatch.context() as patch:
-        note = module.Checkpoint.note
-        patch.setattr(module.Checkpoint, "note", lambda *a: (read.append(a[1]), note(*a)))
-        resumed = embedder(torch.float32).fit(loader, **how).hessian_
+    numbers = []
+    monkeypatch.setattr(
+        PassExecutor, "_read", lambda self, at, task: (numbers.append(at), read(self, at, task))[1]
+    )
+    resumed = embedder(torch.float32).fit(loader, **how).hessian_
     assert torch.equal(resumed.eigenvalues, whole.eigenvalues)
-    assert min(read, default=number + 1) >= number  # earlier passes are not read again
-    assert read.count(number) == 6 - blocks  # nor earlier blocks of this one
+    assert numbers[0] == number + 1  # earlier passes come from the folder
+    assert numbers == list(range(number + 1, numbers[-1] + 1))
+    numbers.clear()
     again = embedder(torch.float32).fit(loader, **how).hessian_
     assert torch.equal(again.eigenvalues, whole.eigenvalues)
+    assert not numbers
 
 
 def test_the_model_does_not_run_again(tmp_path):
     calls = []
     model = network()
     model.register_forward_hook(lambda *_: calls.append(1))
-    for expected in (7, 3):  # the first batch: twice to find the head, then to be compared
+    for expected in (5, 1):  # once each; when all is there, the first batch to find the head
         calls.clear()
         LaplaceEmbedder(model).fit(batches(), progress=False, checkpoint_dir=tmp_path)
         assert len(calls) == expected

@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from laplace_metric.curvature import ContrastiveLoss, curvature_passes
-from laplace_metric.curvature.passes import Pass, drive
+from laplace_metric.curvature.passes import Pass, next_pass
 from laplace_metric.models.features import FeatureStore
 from laplace_metric.models.jacobians import jacobian_of
 from tests.scale.data import Z, network, points
@@ -60,7 +60,7 @@ def test_no_pass_waits_in_its_loop(deep, hessian, structure, monkeypatch):
 
     def collect(task: Pass):
         so_far = task.start(source)
-        rest = task.blocks(source, 0)
+        rest = task.blocks(source)
         first = list(islice(rest, 1))  # before it, a pass may look at its classes once
         with NoWaiting(), pytest.MonkeyPatch.context() as patch:
             for name in ("tolist", "numpy", "cpu", "item"):
@@ -68,9 +68,13 @@ def test_no_pass_waits_in_its_loop(deep, hessian, structure, monkeypatch):
             for block in chain(first, rest):
                 blocks.append(block)
                 task.add(so_far, block)
+                task.count(so_far, block)
         return task.finish(so_far)
 
-    drive(curvature_passes(head, loss, structure), collect)
+    schedule = curvature_passes(head, loss, structure)
+    task, _ = next_pass(schedule, None)
+    while task is not None:
+        task, _ = next_pass(schedule, collect(task))
     assert len(blocks) >= 12
 
 

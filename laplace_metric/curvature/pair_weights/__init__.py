@@ -1,20 +1,10 @@
-"""The weights y_ij of the contrastive loss: by class, inside a margin, or of mined tuples."""
+"""Weights y_ij of the contrastive loss that class sums cannot give: inside a margin, or mined."""
 
-from laplace_metric.curvature.pair_weights._by_class import (
-    ClassPairWeights,
-    PairCounts,
+from laplace_metric.curvature.pair_weights._margin import (
+    MarginPairWeights,
     PairWeights,
-    class_weights,
+    column_groups,
 )
-from laplace_metric.curvature.pair_weights._margin import MarginPairWeights, column_groups
 from laplace_metric.curvature.pair_weights._mined import mined_pair_weights
 
-__all__ = [
-    "ClassPairWeights",
-    "MarginPairWeights",
-    "PairCounts",
-    "PairWeights",
-    "class_weights",
-    "column_groups",
-    "mined_pair_weights",
-]
+__all__ = ["MarginPairWeights", "PairWeights", "column_groups", "mined_pair_weights"]

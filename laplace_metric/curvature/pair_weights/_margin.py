@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from laplace_metric.curvature._geometry import Geometry, Points
+from laplace_metric.curvature._loss import Geometry
 from laplace_metric.curvature._statistics import ClassSums
-from laplace_metric.curvature.pair_weights._by_class import PairCounts
+from laplace_metric.curvature.by_class import PairCounts, Points
 from laplace_metric.curvature.pair_weights._margin_columns import MarginColumns
 from laplace_metric.errors import InputError
 from laplace_metric.models.features import FeatureSource, block_rows
@@ -50,6 +51,22 @@ def column_groups(
     return list(drawn.split(size if structure == "diag" else len(drawn)))
 
 
+class PairWeights(Protocol):
+    """The weights y_ij of one kind of pairs, as the points of a block see them."""
+
+    def prepare(self) -> None:
+        """Compute what is computed once, before any point is read."""
+
+    def sums(self, points: Points, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """``w_i`` [n] and ``m_i`` [n, K] ([n, 0] where the geometry does not need it)."""
+
+    def pairs(self, points: Points, labels: Tensor) -> Iterator[tuple[Points, Tensor]]:
+        """(columns, Y [n, m]) of pairs that must be looked at one by one."""
+
+    def tensors(self) -> list[Tensor]:
+        """What the weights depend on, beside the class sums."""
+
+
 @dataclass(frozen=True)
 class MarginPairWeights:
     """In-margin negatives between all points and some columns.
@@ -74,18 +91,18 @@ class MarginPairWeights:
     def __str__(self) -> str:
         return f"inside the margin {self.margin}, cross={self.cross}"
 
-    def given(self) -> list[Tensor]:
-        columns = self.seen
+    def tensors(self) -> list[Tensor]:
+        columns = self.view
         return [columns.labels, columns.order, *columns.moments]
 
     @cached_property
-    def target(self) -> float:
+    def weight(self) -> float:
         """``-(1/M) N/R``."""
         scale = self.whole.n_points / len(self.columns)
         return -scale * PairCounts.of(self.whole.counts).negative_weight
 
     @cached_property
-    def seen(self) -> MarginColumns:
+    def view(self) -> MarginColumns:
         """The columns as the margin sees them."""
         parts = [self._points(block.features) for block in self.columns.blocks()]
         coordinates = torch.cat([points.coordinates for points in parts])
@@ -96,12 +113,12 @@ class MarginPairWeights:
         return MarginColumns(coordinates, directions, self.columns.labels, self.margin)
 
     def prepare(self) -> None:
-        _ = self.target, self.seen
+        _ = self.weight, self.view
 
     def sums(self, points: Points, labels: Tensor) -> tuple[Tensor, Tensor]:
-        count, pull = self.seen.sums(points.coordinates, labels)
+        count, pull = self.view.sums(points.coordinates, labels)
         dtype = points.features.dtype
-        w, m = (self.target * count).to(dtype), (self.target * pull).to(dtype)
+        w, m = (self.weight * count).to(dtype), (self.weight * pull).to(dtype)
         return w, m if self.geometry.curved_loss else m[:, :0]
 
     def pairs(self, points: Points, labels: Tensor) -> Iterator[tuple[Points, Tensor]]:
@@ -111,8 +128,8 @@ class MarginPairWeights:
         step = block_rows(max(self.head.layouts[0].n_columns, len(points)), size, COLUMN_BYTES)
         for start in range(0, len(self.columns), step):
             part = slice(start, start + step)
-            columns = self._points(self.columns.rows(self.seen.order[part]))
-            yield columns, self.seen.inside(points.coordinates, labels, part).mul_(self.target)
+            columns = self._points(self.columns.rows(self.view.order[part]))
+            yield columns, self.view.inside(points.coordinates, labels, part).mul_(self.weight)
 
     def _points(self, features: Tensor) -> Points:
         return self.geometry.points(features, self.head.raw(features), checked=False)

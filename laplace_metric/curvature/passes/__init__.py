@@ -1,9 +1,12 @@
-"""Readings of the points, one file a kind: what each reads, what it sums, what is checked."""
+"""Passes over the points: what each reads, what it sums, how merged sums are audited."""
 
-from laplace_metric.curvature.passes._checks import check_two_classes
-from laplace_metric.curvature.passes._classes import ClassesPass, ClassSumsPass, class_chunks
-from laplace_metric.curvature.passes._pass import Pass, PassSchedule, advance, drive, run
-from laplace_metric.curvature.passes._points import PointsPass
+from laplace_metric.curvature.passes._pass import Pass, PassSchedule, execute, next_pass
+from laplace_metric.curvature.passes._passes import (
+    ClassesPass,
+    ClassSumsPass,
+    PointsPass,
+    class_chunks,
+)
 
 __all__ = [
     "ClassSumsPass",
@@ -11,9 +14,7 @@ __all__ = [
     "Pass",
     "PassSchedule",
     "PointsPass",
-    "advance",
-    "check_two_classes",
     "class_chunks",
-    "drive",
-    "run",
+    "execute",
+    "next_pass",
 ]

@@ -1,8 +1,9 @@
-"""A pass reads every point once and ends in ``Statistics``; a program is a fit as a row of passes.
+"""A pass reads every point once and ends in ``Statistics``; a schedule is a fit as a row of passes.
 
-A program is a generator: it yields a pass, is sent the finished statistics of all points, and
+A schedule is a generator: it yields a pass, is sent the finished statistics of all points, and
 returns the curvature. Who reads the points, in how many places, and how the parts are merged is
-not its business: ``run`` reads one source in this process, ``laplace_metric.scale`` does the rest.
+not its business: ``execute`` reads one source in this process; ``laplace.runtime`` and ``scale``
+read shards, whose merged statistics are audited.
 """
 
 from __future__ import annotations
@@ -10,21 +11,24 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from laplace_metric._utils.files import digest
-from laplace_metric.curvature._geometry import Geometry, Points
+from laplace_metric.curvature._loss import Geometry
 from laplace_metric.curvature._statistics import Statistics
+from laplace_metric.curvature.by_class import Points
+from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.models.features import Block, FeatureSource
 from laplace_metric.models.jacobians import HeadJacobian
 
 T = TypeVar("T")
-Watch = Callable[[int, Statistics], None]
-"""(points read so far, their statistics), called after every block."""
+Callback = Callable[[int], Any]
+"""Called with the number of points of every block that was read."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +39,10 @@ class Pass(ABC):
     geometry: Geometry
 
     name = ""
-    """What is collected, in words."""
+    """What is collected, for the fingerprint."""
 
     @abstractmethod
-    def given(self) -> list[Tensor]:
+    def inputs(self) -> list[Tensor]:
         """Results of earlier passes that this one depends on."""
 
     def shared(self) -> list[Tensor]:
@@ -58,8 +62,8 @@ class Pass(ABC):
     def task(self) -> str:
         """Fingerprint: head, geometry, settings, and the results of earlier passes."""
         head = f"{self.head.words}|{self.head.layouts}"
-        words = f"{self.name}|{self.geometry}|{head}|{sorted(self.settings().items())}"
-        return digest(words, [self.head.parameters, *self.head.constants, *self.given()])
+        described = f"{self.name}|{self.geometry}|{head}|{sorted(self.settings().items())}"
+        return digest(described, [self.head.parameters, *self.head.constants, *self.inputs()])
 
     @abstractmethod
     def start(self, source: FeatureSource) -> Statistics:
@@ -69,32 +73,30 @@ class Pass(ABC):
     def add(self, so_far: Statistics, block: Block) -> None:
         """Add the points of a block, in place; no value is looked at, so a GPU need not wait."""
 
-    def blocks(self, source: FeatureSource, start: int) -> Iterator[Block]:
-        """What is read, from point ``start`` on."""
-        return source.blocks(start)
+    def count(self, so_far: Statistics, block: Block) -> None:
+        """Add what an audit of merged statistics compares, in place."""
+        so_far.by_class.add_(block.labels)
+
+    def blocks(self, source: FeatureSource) -> Iterator[Block]:
+        """What is read."""
+        return source.blocks()
 
     def read(
-        self,
-        source: FeatureSource,
-        so_far: Statistics | None = None,
-        watch: Watch | None = None,
+        self, source: FeatureSource, callback: Callback | None = None, *, audited: bool = False
     ) -> Statistics:
-        """Read a source, from where ``so_far`` ends; statistics that name no task."""
+        """Read a source; statistics that name no task."""
         with torch.no_grad():
-            so_far = self.start(source) if so_far is None else so_far
-            for block in self.blocks(source, so_far.n_points):
+            so_far = self.start(source)
+            for block in self.blocks(source):
                 self.add(so_far, block)
-                if watch is not None:
-                    watch(block.stop, so_far)
+                if audited:
+                    self.count(so_far, block)
+                if callback is not None:
+                    callback(len(block))
         return so_far
 
-    def collect(
-        self,
-        source: FeatureSource,
-        so_far: Statistics | None = None,
-        watch: Watch | None = None,
-    ) -> Statistics:
-        """Read a source, from where ``so_far`` ends; the statistics of its points.
+    def collect(self, source: FeatureSource, callback: Callback | None = None) -> Statistics:
+        """Read one shard of the points; statistics to be merged with those of the others.
 
         Examples
         --------
@@ -106,11 +108,22 @@ class Pass(ABC):
         >>> first.collect(FeatureStore.of(torch.eye(2), torch.tensor([0, 1]))).by_class.counts
         tensor([1, 1])
         """
-        return replace(self.read(source, so_far, watch), task=self.task)
+        return replace(self.read(source, callback, audited=True), task=self.task)
 
-    @abstractmethod
+    def audit(self, merged: Statistics) -> None:
+        """Raise ``InputError`` unless merged statistics are of the points of the first pass."""
+        return
+
     def finish(self, whole: Statistics) -> Statistics:
-        """Check the merged statistics of all points; what the program is sent."""
+        """Check the sums over all points; what the schedule is sent.
+
+        Raises
+        ------
+        InputError, NonFiniteError
+            If a sum is NaN or infinite.
+        """
+        check_finite_sums(whole)
+        return whole
 
     def points(self, block: Block) -> Points:
         """A block in this geometry; a zero embedding gives NaN, found when the pass is over."""
@@ -121,33 +134,48 @@ class Pass(ABC):
 PassSchedule = Generator[Pass, Statistics, T]
 
 
-def run(schedule: PassSchedule[T], source: FeatureSource) -> T:
-    """Run a program on one source in this process."""
-    return drive(schedule, lambda task: task.finish(task.read(source)))
+def execute(schedule: PassSchedule[T], source: FeatureSource, *, progress: bool = False) -> T:
+    """Run a schedule on one source in this process; a pass of over two seconds shows a bar."""
+    finished: Any = None
+    while True:
+        task, result = next_pass(schedule, finished)
+        if task is None:
+            return result  # type: ignore[return-value]
+        with tqdm(total=len(source), desc=task.name, delay=2, disable=not progress) as bar:
+            finished = task.finish(task.read(source, bar.update if progress else None))
 
 
-Attempt = Callable[[Callable[[], Any]], Any]
-"""Calls what it is given; of several processes, one that fails there fails everywhere."""
-
-
-def drive(
-    schedule: PassSchedule[T],
-    collect: Callable[[Pass], Statistics],
-    attempt: Attempt = lambda work: work(),
-) -> T:
-    """Run a program; ``collect`` gives the finished statistics of a pass over all points."""
-    task, result = attempt(lambda: advance(schedule, None))
-    while task is not None:
-        statistics = collect(task)
-        task, result = attempt(partial(advance, schedule, statistics))
-    return result
-
-
-def advance(
-    schedule: PassSchedule[T], statistics: Statistics | None
+def next_pass(
+    schedule: PassSchedule[T], finished: Statistics | None
 ) -> tuple[Pass | None, T | None]:
-    """The next pass, or None and what the program returns."""
+    """The next pass, or None and what the schedule returns."""
     try:
-        return schedule.send(statistics), None  # type: ignore[arg-type]
+        return schedule.send(finished), None  # type: ignore[arg-type]
     except StopIteration as stop:
         return None, stop.value
+
+
+def check_finite_sums(whole: Statistics) -> None:
+    """Check that every total is finite.
+
+    Raises
+    ------
+    InputError
+        If a total is NaN: an embedding has no direction.
+    NonFiniteError
+        If one overflowed.
+    """
+    for tensor in (whole.by_class.sums, *whole.totals):
+        if not tensor.numel():
+            continue
+        low, high = tensor.aminmax()  # one reading; NaN propagates
+        if bool(low.isnan()):
+            raise InputError(
+                "some embeddings are exactly zero and have no direction (or the model overflows): "
+                "remove those inputs or use distance='euclidean' on a network without "
+                "normalisation."
+            )
+        if not bool(low.isfinite() & high.isfinite()):
+            raise NonFiniteError(
+                "the curvature overflows: scale the features down or fit in float64."
+            )

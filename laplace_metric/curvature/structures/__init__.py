@@ -1,14 +1,14 @@
 """Structures of the curvature: how H is summed, decomposed, inverted and sampled."""
 
-from laplace_metric.curvature.structures._bases import (
+from laplace_metric.curvature.structures._spectral import (
+    POSITIVITY,
     DenseEigenbasis,
     Eigenbasis,
     IdentityEigenbasis,
     KroneckerEigenbasis,
     KroneckerEigenblock,
+    SpectralCurvature,
 )
-from laplace_metric.curvature.structures._memory import check_memory
-from laplace_metric.curvature.structures._spectral import POSITIVITY, SpectralCurvature
 from laplace_metric.curvature.structures._sums import (
     STRUCTURES,
     Curvature,
@@ -17,6 +17,7 @@ from laplace_metric.curvature.structures._sums import (
     KronCurvature,
     KroneckerFactors,
     balanced,
+    check_memory,
 )
 
 __all__ = [

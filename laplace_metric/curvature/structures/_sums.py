@@ -1,8 +1,4 @@
-"""The diagonal structure: diag(H) as a sum that adds up over batches and shards.
-
-The full structure: H [P, P], for heads small enough.
-
-The Kronecker structure: ``H = S (x) A`` for each linear layer, no coupling between layers.
+"""H before the positivity step: its diagonal, all of it, or a Kronecker product a layer.
 
 Sums of Kronecker products are not Kronecker products, so adding two keeps the nearest one:
 rearranged (Van Loan and Pitsianis 1993), ``S_1 (x) A_1 + S_2 (x) A_2`` is
@@ -12,29 +8,27 @@ singular value decomposition.
 ``refined`` betters a product: in the eigenbasis ``Q = Q_S (x) Q_A`` the diagonal of ``Q^T H Q`` is
 the best of all diagonals in Frobenius norm, so it is never worse than the eigenvalues of S (x) A
 (George et al. 2018, EKFAC, section 3).
-
-Structures of the curvature: how H is summed, decomposed, inverted and sampled.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from laplace_metric.curvature.structures._bases import (
+from laplace_metric.curvature.structures._spectral import (
+    POSITIVITY,
     DenseEigenbasis,
     IdentityEigenbasis,
     KroneckerEigenbasis,
     KroneckerEigenblock,
-)
-from laplace_metric.curvature.structures._spectral import (
-    POSITIVITY,
     SpectralCurvature,
     check_finite_curvature,
 )
+from laplace_metric.errors import MemoryLimitError
 from laplace_metric.models.jacobians import Layout
 
 
@@ -201,3 +195,57 @@ STRUCTURES: dict[str, type[Curvature]] = {
     "kron": KronCurvature,
     "full": FullCurvature,
 }
+
+SHARE = 0.5
+"""Of the free memory that a curvature may take."""
+
+
+def required_bytes(structure: str, layouts: Sequence[Layout]) -> int:
+    """Peak bytes of a curvature in float64: H and what is added to it, eigenvectors, workspace.
+
+    Examples
+    --------
+    >>> required_bytes("full", [Layout(2, 2, bias=True)])  # 6 matrices of 6 x 6
+    1728
+    """
+    n_parameters = sum(x.n_parameters for x in layouts)
+    if structure == "full":
+        return 8 * 6 * n_parameters**2
+    vectors = 8 * 4 * n_parameters
+    if structure == "diag":
+        return vectors
+    return vectors + sum(8 * 4 * (x.n_outputs**2 + x.n_columns**2) for x in layouts)
+
+
+def available_bytes(device: torch.device) -> int:
+    """Free memory of the device; of the CPU what the system says is available."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        with open("/proc/meminfo") as lines:
+            found = {line.split(":")[0]: line.split()[1] for line in lines}
+        return 1024 * int(found["MemAvailable"])
+    except (OSError, KeyError):
+        pass
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (AttributeError, ValueError, OSError):
+        return 4 * 2**30
+
+
+def check_memory(structure: str, layouts: Sequence[Layout], device: torch.device) -> None:
+    """Raise ``MemoryLimitError`` with the bytes needed, and the structures that fit."""
+    limit = int(SHARE * available_bytes(device))
+    needed = required_bytes(structure, layouts)
+    if needed <= limit:
+        return
+    smaller = [
+        f"{name!r} ({required_bytes(name, layouts):,} bytes)"
+        for name in ("kron", "diag")
+        if name != structure and required_bytes(name, layouts) <= limit
+    ]
+    raise MemoryLimitError(
+        f"structure={structure!r} of {sum(x.n_parameters for x in layouts):,} parameters needs "
+        f"{needed:,} bytes, and half of what is free is {limit:,}. "
+        f"Structures that fit: {', '.join(smaller) or 'none; use a smaller head'}."
+    )

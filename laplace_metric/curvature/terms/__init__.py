@@ -1,13 +1,11 @@
-"""Summands: what is summed over points and pairs, one file a structure."""
+"""Terms: what is summed over points and pairs, for each structure."""
 
-from laplace_metric.curvature.terms._diagonal import LayeredDiagonal
-from laplace_metric.curvature.terms._general import (
-    GeneralDense,
-    GeneralDiagonal,
-    LinearDense,
-    weighted_blocks,
+from laplace_metric.curvature.terms._general import GeneralDense, GeneralDiagonal, LinearDense
+from laplace_metric.curvature.terms._layered import (
+    LayeredDiagonal,
+    LeftContraction,
+    RightContraction,
 )
-from laplace_metric.curvature.terms._kronecker import LeftContraction, RightContraction
 from laplace_metric.curvature.terms._protocol import CurvatureTerm, Terms, Tile, add_terms
 
 __all__ = [
@@ -21,5 +19,4 @@ __all__ = [
     "Terms",
     "Tile",
     "add_terms",
-    "weighted_blocks",
 ]

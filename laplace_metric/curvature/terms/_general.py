@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from laplace_metric.curvature._geometry import PointBlocks, Points
+from laplace_metric.curvature.by_class import PointBlocks, Points
 from laplace_metric.curvature.structures import DiagCurvature, FullCurvature
 from laplace_metric.curvature.terms._protocol import CurvatureTerm, Terms, Tile
 from laplace_metric.models.jacobians import HeadJacobian, LinearJacobian
@@ -30,7 +30,7 @@ def normalized_projection(points: Points, n_outputs: int) -> Tensor:
 
 
 class JacobianTerm(CurvatureTerm):
-    """A summand that knows the head by its Jacobian alone."""
+    """A term that knows the head by its Jacobian alone."""
 
     def __init__(self, head: HeadJacobian, n_rows: int) -> None:
         self.head, self.n_rows = head, n_rows

@@ -1,35 +1,39 @@
-"""What the summands of layered heads share: scaled layers and slabs of class sums.
+"""Terms of layered heads: the diagonal, and the two contractions of the Kronecker structure.
 
 For a layer ``J_i = M_i (x) a_i^T`` the Jacobian of what the distance compares is
 
     J^_i = L_i (x) a_i^T / r_i,   L_i = (I - u_i u_i^T) M_i   [Z, O]
 
 so its class sums are ``G_c[z, o, :] = sum_{i in c} L_i[z, o] a_i^T / r_i``: one product
-[s O, n] x [n, A] for a slab of s rows z.
+[s O, n] x [n, A] for a tile of s rows z. The sums over points are those of ``by_class``.
+
+Contractions: rearranged to [O^2, A^2] (Van Loan and Pitsianis 1993), H maps a matrix over inputs
+to one over outputs and back; of the cross term these are ``sum_z G_z A G_z^T`` and
+``sum_z G_z^T S G_z``. No [P, P] array is formed, and none of pairs.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from laplace_metric.curvature._geometry import Points
-from laplace_metric.curvature.structures import KroneckerEigenbasis
+from laplace_metric.curvature.by_class import PointBlocks, Points, diagonal_sum, left_sum, right_sum
+from laplace_metric.curvature.structures import DiagCurvature, KroneckerEigenbasis
 from laplace_metric.curvature.terms._protocol import CurvatureTerm, Terms, Tile, add_terms
 from laplace_metric.errors import HeadError
 from laplace_metric.models.jacobians import HeadJacobian, Layer
 
 TILE_BYTES = 4 * 2**20
-"""Memory of one slab of one G_c; a larger head takes more passes, not more memory."""
+"""Memory of one tile of one G_c; a larger head takes more passes, not more memory."""
 PAIR_BYTES = 32 * 2**20
 """Memory of the arrays L [n, Z, O] of a block of pairs."""
 
 
 class LayeredTerm(CurvatureTerm):
-    """A summand that sees the head as linear layers, as they are or as ``J_i (Q_S (x) Q_A)``.
+    """A term that sees the head as linear layers, as they are or as ``J_i (Q_S (x) Q_A)``.
 
     Parameters
     ----------
@@ -43,7 +47,7 @@ class LayeredTerm(CurvatureTerm):
     """
 
     upper = False
-    """Whether of the last layer, where L is symmetric, the columns from the slab's first row on do.
+    """Whether of the last layer, where L is symmetric, the columns from the tile's first row on do.
     """
 
     def __init__(
@@ -116,3 +120,132 @@ class LayeredTerm(CurvatureTerm):
         for start in range(0, len(points), step):
             part = slice(start, min(start + step, len(points)))
             yield part, points[part]
+
+
+class LayeredDiagonal(LayeredTerm):
+    """``diag(H)``, or ``diag(Q^T H Q)`` with a Kronecker basis: the same sums of rotated layers."""
+
+    upper = True
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        if self.basis is None:
+            return []
+        return [side for block in self.basis.blocks for side in (block.left, block.right)]
+
+    def zeros(self) -> list[Tensor]:
+        return self.empty(*(shape[1:] for shape in self.shapes))
+
+    def points(self, points: Points, blocks: PointBlocks) -> Terms:
+        return [diagonal_sum(blocks, layer) for layer in self.layers(points)]
+
+    def classes(self, tile: Tile, sums: Tensor) -> Terms:
+        """``sum_c sum_z G_c[z, o, a]^2``."""
+        squares = sums[0].square()
+        for g in sums[1:]:  # class by class: a tile fits the cache
+            squares.addcmul_(g, g)
+        term = torch.zeros(self.shapes[tile.number][1:], dtype=squares.dtype, device=squares.device)
+        term[tile.columns] = squares.sum(0)
+        if tile.number == len(self.shapes) - 1:  # the entries left of the tile's columns
+            term[tile.rows] += squares[:, tile.shape[0] :].sum(1)  # by symmetry
+        return self.terms(tile.number, term)
+
+    def pair_block(self, rows: Points, columns: Points, targets: Tensor) -> Terms:
+        """``sum_ij y_ij <L_i[:, o], L_j[:, o]> a_i a_j`` for each o, O(n^2 O (Z + A))."""
+        terms: Terms = []
+        for x, y in zip(self.layers(rows), self.layers(columns), strict=True):
+            l_i, l_j = (
+                layer.factor.projected(side.directions) for layer, side in ((x, rows), (y, columns))
+            )
+            by_output = [
+                (((targets * (l_i[:, :, o] @ l_j[:, :, o].mT)) @ y.inputs) * x.inputs).sum(0)
+                for o in range(l_i.shape[2])
+            ]
+            terms.append(torch.stack(by_output).double())
+        return terms
+
+    def result(self, totals: Sequence[Tensor]) -> DiagCurvature:
+        """diag(H) [P], in parameter order (in the order of the basis, if there is one)."""
+        parts = []
+        for total, layout in zip(totals, self.head.layouts, strict=True):
+            wide = total.expand(layout.n_outputs, -1)
+            parts.append(layout.flatten(wide) if self.basis is None else wide.flatten())
+        return DiagCurvature(torch.cat(parts))
+
+
+class _Contraction(LayeredTerm):
+    """H contracted with ``others``, one matrix a layer."""
+
+    def __init__(self, head: HeadJacobian, n_rows: int, others: Sequence[Tensor]) -> None:
+        super().__init__(head, n_rows)
+        self.others = list(others)
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        return self.others
+
+    def points(self, points: Points, blocks: PointBlocks) -> Terms:
+        pairs = zip(self.layers(points), self.others, strict=True)
+        return [self._point_sum(blocks, layer, other.to(layer.inputs)) for layer, other in pairs]
+
+    def classes(self, tile: Tile, sums: Tensor) -> Terms:
+        return self.terms(tile.number, self._class_term(sums.flatten(0, 1), tile))
+
+    def pair_block(self, rows: Points, columns: Points, targets: Tensor) -> Terms:
+        terms: Terms = []
+        for x, y, other in zip(self.layers(rows), self.layers(columns), self.others, strict=True):
+            l_i, l_j = x.factor.projected(rows.directions), y.factor.projected(columns.directions)
+            sides = (l_i, x.inputs), (l_j, y.inputs)
+            terms.append(self._pair_term(*sides, targets, other.to(x.inputs)).double())
+        return terms
+
+    _point_sum: Callable[[PointBlocks, Layer, Tensor], Tensor]
+    """``left_sum`` or ``right_sum``."""
+
+    @abstractmethod
+    def _class_term(self, g: Tensor, tile: Tile) -> Tensor:
+        """Of rows g [c s, O, A]."""
+
+    @abstractmethod
+    def _pair_term(
+        self, row: tuple[Tensor, Tensor], column: tuple[Tensor, Tensor], y: Tensor, other: Tensor
+    ) -> Tensor: ...
+
+
+class LeftContraction(_Contraction):
+    """A [A, A] of each layer -> ``<H, A>`` [O, O] ([K, K] for a raw linear head)."""
+
+    def zeros(self) -> list[Tensor]:
+        return self.empty(*((o, o) for _, o, _ in self.shapes))
+
+    _point_sum = staticmethod(left_sum)
+
+    def _class_term(self, g: Tensor, tile: Tile) -> Tensor:
+        flat = g.transpose(0, 1).flatten(1)  # [O, c s A]
+        return flat @ (g @ self.others[tile.number]).transpose(0, 1).flatten(1).mT
+
+    def _pair_term(
+        self, row: tuple[Tensor, Tensor], column: tuple[Tensor, Tensor], y: Tensor, other: Tensor
+    ) -> Tensor:
+        (l_i, a_i), (l_j, a_j) = row, column
+        x = y * (a_i @ other @ a_j.mT)
+        return l_i.flatten(0, 1).mT @ (x @ l_j.flatten(1)).view_as(l_i).flatten(0, 1)
+
+
+class RightContraction(_Contraction):
+    """S [O, O] of each layer -> ``<H, S>`` [A, A]."""
+
+    def zeros(self) -> list[Tensor]:
+        return self.empty(*((a, a) for _, _, a in self.shapes))
+
+    _point_sum = staticmethod(right_sum)
+
+    def _class_term(self, g: Tensor, tile: Tile) -> Tensor:
+        return g.flatten(0, 1).mT @ (self.others[tile.number] @ g).flatten(0, 1)
+
+    def _pair_term(
+        self, row: tuple[Tensor, Tensor], column: tuple[Tensor, Tensor], y: Tensor, other: Tensor
+    ) -> Tensor:
+        (l_i, a_i), (l_j, a_j) = row, column
+        inner = (l_i @ other).flatten(1) @ l_j.flatten(1).mT
+        return a_i.mT @ ((y * inner) @ a_j)

@@ -1,11 +1,11 @@
-"""What is summed over points and pairs: a summand says the terms, a pass adds them up.
+"""What is summed over points and pairs: a term says the terms, a pass adds them up.
 
-Every summand is linear in the pair targets y and gives float64 terms of
+Every term is linear in the pair targets y and gives float64 terms of
 
     2 sum_i J_i^T T_i J_i / r_i^2  -  2 sum_ij y_ij J^_i^T J^_j
 
 The second sum over all pairs of a class is a product of class sums, ``G_c = sum_{i in c} J^_i``,
-so it is no sum over points: G_c is, and is collected slab by slab before its products are taken.
+so it is no sum over points: G_c is, and is collected tile by tile before its products are taken.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from laplace_metric.curvature._geometry import PointBlocks, Points
+from laplace_metric.curvature.by_class import PointBlocks, Points
 
 Terms = list["Tensor | None"]
 """One for each total; None where there is nothing to add."""
@@ -44,7 +44,7 @@ class CurvatureTerm(ABC):
     """A sum over points and pairs, described by its terms; it holds no sum itself."""
 
     @property
-    def given(self) -> list[Tensor]:
+    def inputs(self) -> list[Tensor]:
         """Tensors that the terms depend on, beside the head."""
         return []
 
@@ -66,11 +66,11 @@ class CurvatureTerm(ABC):
 
     @abstractmethod
     def class_sum(self, tile: Tile, points: Points) -> Tensor:
-        """The slab of ``sum_i J^_i`` over these points, float64."""
+        """The tile of ``sum_i J^_i`` over these points, float64."""
 
     @abstractmethod
     def classes(self, tile: Tile, sums: Tensor) -> Terms:
-        """What ``sum_c G_c^T G_c`` contributes, for slabs of G_c [c, *slab.shape]."""
+        """What ``sum_c G_c^T G_c`` contributes, for tiles of G_c [c, *tile.shape]."""
 
 
 def add_terms(totals: Iterable[Tensor], terms: Terms, scale: float = 1.0) -> None:

@@ -1,9 +1,8 @@
-"""A fit that survives its process: a folder with features, finished passes and the present one.
+"""A fit that survives its process: a folder with its features and its finished passes.
 
     checkpoint.json      what is fitted: settings, head, model, ranks; another fit is refused
     features/            the spool of head inputs and labels, committed every few seconds
     pass-0003/           statistics of a finished pass
-    partial/3/           of a pass while it was running, every few seconds
     columns/             the reference points that were drawn
 
 Sums are float64 and read in the same order, so what is resumed ends in the same bits. Nothing is
@@ -15,7 +14,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -85,10 +83,10 @@ class Checkpoint:
         self._lock.close()
 
     def _check(self, identity: dict[str, Any]) -> None:
-        there = files.read(self.folder, KIND)[0].get("identity")
-        if there == identity:
+        saved = files.read(self.folder, KIND)[0].get("identity")
+        if saved == identity:
             return
-        known = there if isinstance(there, dict) else {}
+        known = saved if isinstance(saved, dict) else {}
         name = next(k for k in {**known, **identity} if known.get(k) != identity.get(k))
         raise FileFormatError(
             f"checkpoint_dir={str(self.folder)!r} belongs to another fit: {name} is "
@@ -115,32 +113,27 @@ class Checkpoint:
         return True
 
     def finished(self, number: int, task: Pass) -> Statistics | None:
-        """What pass ``number`` ended with, if it did."""
-        return self._load(self.folder / f"pass-{number:04d}", task)
+        """What pass ``number`` ended with, if it did.
 
-    def keep(self, number: int, statistics: Statistics) -> None:
-        """Note how pass ``number`` ended."""
-        statistics.save(self.folder / f"pass-{number:04d}")
-
-    def begun(self, number: int, task: Pass) -> Statistics | None:
-        """What pass ``number`` had read when the process ended."""
-        return self._load(self.folder / "partial" / str(number), task)
-
-    def note(self, number: int, task: Pass, statistics: Statistics) -> None:
-        """Note what pass ``number`` has read so far, if it is time to."""
-        if self.due():
-            replace(statistics, task=task.task).save(self.folder / "partial" / str(number))
-
-    def _load(self, folder: Path, task: Pass) -> Statistics | None:
-        if not (folder / "statistics.json").exists():  # killed before the first was written
+        Raises
+        ------
+        FileFormatError
+            If the folder holds a pass of another fit.
+        """
+        folder = self.folder / f"pass-{number:04d}"
+        if not (folder / "statistics.json").exists():
             return None
-        found = Statistics.load(folder)
-        if found.task != task.task:
+        statistics = Statistics.load(folder)
+        if statistics.task != task.task:
             raise FileFormatError(
                 f"{folder} belongs to another fit (other weights, data or versions): delete "
                 f"{str(self.folder)!r} or choose another checkpoint_dir."
             )
-        return found
+        return statistics
+
+    def keep(self, number: int, statistics: Statistics) -> None:
+        """Note how pass ``number`` ended."""
+        statistics.save(self.folder / f"pass-{number:04d}")
 
     def columns(self, draw: Callable[[], list[Tensor]]) -> list[Tensor]:
         """Index groups, drawn once and then remembered."""
@@ -154,7 +147,7 @@ class Checkpoint:
 
 
 def open_checkpoint(
-    identity: Callable[[], dict[str, Any]], options: FitOptions, ranks: ProcessGroup
+    identity: Callable[[], dict[str, Any]], options: FitOptions, group: ProcessGroup
 ) -> Checkpoint | None:
     """The checkpoint that ``options`` ask for; of several ranks, each has a folder in it.
 
@@ -168,16 +161,16 @@ def open_checkpoint(
     folder = options.checkpoint_dir
     if folder is None:
         return None
-    ranks.attempt(lambda: _check_ranks(folder, ranks.n))
-    mine = folder if ranks.n == 1 else folder / f"rank-{ranks.index}"
-    return ranks.attempt(lambda: Checkpoint(mine, identity()))
+    group.run_on_all_ranks(lambda: _check_ranks(folder, group.n))
+    mine = folder if group.n == 1 else folder / f"rank-{group.index}"
+    return group.run_on_all_ranks(lambda: Checkpoint(mine, identity()))
 
 
 def _check_ranks(folder: Path, n: int) -> None:
-    there = len(list(folder.glob("rank-*"))) or int((folder / KIND.index).exists())
-    if there not in (0, n):
+    n_before = len(list(folder.glob("rank-*"))) or int((folder / KIND.index).exists())
+    if n_before not in (0, n):
         raise FileFormatError(
-            f"checkpoint_dir={str(folder)!r} belongs to a fit of {there} processes, this one has "
+            f"checkpoint_dir={str(folder)!r} belongs to a fit of {n_before} processes, this one has "
             f"{n}: use as many, or choose another folder."
         )
 

@@ -1,25 +1,22 @@
 """The processes of a fit: one, or those of a ``torch.distributed`` group, each with its shard.
 
-Every rank runs the same program; what they exchange are statistics, and, for a finite margin, the
+Every rank runs the same passes; what they exchange are statistics, and, for a finite margin, the
 points that stand as its columns. Before each exchange they tell each other whether all are well, so
 that an error ends every rank and none waits.
-
-The head of a fit over several ranks, also on a rank whose shard is empty.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from laplace_metric.curvature import ClassSums, Statistics
-from laplace_metric.errors import EmptyLoaderError, InputError, ShardError
-from laplace_metric.models.heads import LocatedHead, capture, describe, described_head, find_head
+from laplace_metric.errors import InputError, ShardError
 
 T = TypeVar("T")
 
@@ -29,7 +26,7 @@ class ProcessGroup:
 
     Examples
     --------
-    >>> ProcessGroup().gather(3), ProcessGroup().attempt(lambda: 4)
+    >>> ProcessGroup().gather(3), ProcessGroup().run_on_all_ranks(lambda: 4)
     ([3], 4)
     """
 
@@ -58,10 +55,13 @@ class ProcessGroup:
             )
         return ProcessGroup()
 
-    def attempt(self, work: Callable[[], T]) -> T:
-        """Do this rank's share; if any rank fails, ``ShardError`` on all.
+    def run_on_all_ranks(self, work: Callable[[], T]) -> T:
+        """Do this rank's share; an error on one rank ends all.
 
-        An error that all ranks have alike is raised as it is.
+        Raises
+        ------
+        ShardError
+            On every rank, if one fails. An error that all ranks have alike is raised as it is.
         """
         return work()
 
@@ -72,8 +72,8 @@ class ProcessGroup:
     def agree(self, values: Mapping[str, object]) -> None:
         """Raise ``ShardError`` on all, unless every rank names the same values."""
         first, *others = self.gather(dict(values))
-        for rank, told in enumerate(others, start=1):
-            for name, value in told.items():
+        for rank, theirs in enumerate(others, start=1):
+            for name, value in theirs.items():
                 if value != first[name]:
                     raise ShardError(
                         f"rank {rank} of {self.n} has {name} {value!r}, rank 0 {first[name]!r}: "
@@ -96,32 +96,32 @@ class TorchProcessGroup(ProcessGroup):
         on_gpu = dist.get_backend() == "nccl"
         self.device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else None
 
-    def attempt(self, work: Callable[[], T]) -> T:
+    def run_on_all_ranks(self, work: Callable[[], T]) -> T:
         error: Exception | None = None
         try:
             value = work()
         except Exception as caught:
             error = caught
-        told = self.gather(None if error is None else f"{type(error).__name__}: {error}")
-        failed = [(rank, words) for rank, words in enumerate(told) if words is not None]
-        if error is not None and len(set(told)) == 1:  # the same everywhere: nobody is to blame
+        errors = self.gather(None if error is None else f"{type(error).__name__}: {error}")
+        failed = [(rank, message) for rank, message in enumerate(errors) if message is not None]
+        if error is not None and len(set(errors)) == 1:  # the same everywhere: nobody is to blame
             raise error
         if failed:
-            listed = "; ".join(f"rank {rank} of {self.n} failed: {words}" for rank, words in failed)
+            listed = "; ".join(f"rank {rank} of {self.n} failed: {m}" for rank, m in failed)
             raise ShardError(listed) from error
         return value
 
     def gather(self, value: T) -> list[T]:
-        found: list[T | None] = [None] * self.n
-        dist.all_gather_object(found, value)
-        return found  # type: ignore[return-value]
+        values: list[T | None] = [None] * self.n
+        dist.all_gather_object(values, value)
+        return values  # type: ignore[return-value]
 
     def share(self, tensors: Sequence[Tensor]) -> None:
         for tensor in tensors:
             if tensor.numel():
-                sent = self._here(tensor)
-                dist.broadcast(sent, 0)
-                tensor.copy_(sent)
+                copy = self._on_backend(tensor)
+                dist.broadcast(copy, 0)
+                tensor.copy_(copy)
 
     def merged(self, statistics: Statistics, classes: Tensor | None = None) -> Statistics:
         if any(task != statistics.task for task in self.gather(statistics.task)):
@@ -137,41 +137,10 @@ class TorchProcessGroup(ProcessGroup):
     def _summed(self, tensor: Tensor) -> Tensor:
         if not tensor.numel():
             return tensor
-        sent = self._here(tensor)
-        dist.all_reduce(sent)
-        return sent.to(tensor.device)
+        copy = self._on_backend(tensor)
+        dist.all_reduce(copy)
+        return copy.to(tensor.device)
 
-    def _here(self, tensor: Tensor) -> Tensor:
+    def _on_backend(self, tensor: Tensor) -> Tensor:
         """A contiguous copy where the group's backend wants it."""
         return tensor.detach().to(self.device or "cpu", copy=True).contiguous()
-
-
-def agreed_head(
-    model: nn.Module,
-    head: nn.Module | str | None,
-    first: tuple[Any, Tensor] | None,
-    ranks: ProcessGroup,
-) -> tuple[LocatedHead, int]:
-    """The head and Z, found by the first batch; a rank without one takes another's word.
-
-    Raises
-    ------
-    EmptyLoaderError
-        If no rank has a batch.
-    ShardError
-        If a rank has no such head, or other weights in it.
-    """
-    mine = ranks.attempt(lambda: None if first is None else _found(model, head, first[0]))
-    if mine is not None and ranks.n == 1:
-        return mine
-    told = ranks.gather(None if mine is None else describe(*mine))
-    expected = next((words for words in told if words is not None), None)
-    if expected is None:
-        raise EmptyLoaderError("no rank's loader yielded a batch: pass loaders with data.")
-    ranks.agree(expected if mine is None else describe(*mine))
-    return ranks.attempt(lambda: mine or (described_head(expected, model), expected["n_outputs"]))
-
-
-def _found(model: nn.Module, head: nn.Module | str | None, inputs: Any) -> tuple[LocatedHead, int]:
-    found = find_head(model, inputs, head)
-    return found, capture(model, found, inputs).raw.shape[1]

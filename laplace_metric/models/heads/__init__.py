@@ -1,20 +1,32 @@
-"""The head of an embedder: find it, see what follows it, capture its input and output."""
+"""The head of an embedder: locate it, see what follows it, capture its input and output."""
 
 from laplace_metric.models.heads._call_errors import shown
-from laplace_metric.models.heads._capture import HeadActivations, LocatedHead, capture, run_captured
-from laplace_metric.models.heads._locate import APPEND, find_head, identity_head, named_head
-from laplace_metric.models.heads._spec import Description, describe, described_head
+from laplace_metric.models.heads._capture import (
+    HeadActivations,
+    LocatedHead,
+    capture,
+    run_captured,
+)
+from laplace_metric.models.heads._locate import (
+    APPEND,
+    find_head,
+    identity_head,
+    locate_head,
+    named_head,
+)
+from laplace_metric.models.heads._spec import HeadSpec, head_from_spec, head_spec
 
 __all__ = [
     "APPEND",
-    "Description",
     "HeadActivations",
+    "HeadSpec",
     "LocatedHead",
     "capture",
-    "describe",
-    "described_head",
     "find_head",
+    "head_from_spec",
+    "head_spec",
     "identity_head",
+    "locate_head",
     "named_head",
     "run_captured",
     "shown",

@@ -1,10 +1,7 @@
-"""One forward pass with its head recorded: hooks that are gone afterwards, errors that explain.
-
-A head inside a model, and one forward pass seen at it.
+"""A head inside a model, and one forward pass seen at it; hooks are gone afterwards.
 
 A model is read as ``x -> h -> z = g(h; theta) -> f``: ``h`` [B, D] enters the head, ``z`` [B, Z] is
-the raw embedding, and the model's output ``f`` is either ``z`` itself or ``z / |z|`` (see
-``normalization``).
+the raw embedding, and the model's output ``f`` is either ``z`` itself or ``z / |z|``.
 """
 
 from __future__ import annotations
@@ -82,7 +79,9 @@ def _forward(model: nn.Module, inputs: Inputs) -> Tensor:
     except Exception as error:
         explain(model, inputs, error)
         raise
-    return check_returned(output)
+    if not isinstance(output, Tensor) or output.ndim != 2:
+        check_returned(output)
+    return output
 
 
 @dataclass(frozen=True)
@@ -110,14 +109,19 @@ class LocatedHead:
         Dotted name; "first..last" of modules in a row; "append" for a new one.
     module : nn.Module
         g, whose parameters get the posterior.
+    normalized : bool
+        Whether the model's output is ``z / |z|``.
     parts : (module, module) or None
         Where h enters and z leaves inside the model; None for an appended head.
+    n_outputs : int
+        Z.
     """
 
     name: str
     module: nn.Module
     normalized: bool
     parts: tuple[nn.Module, nn.Module] | None
+    n_outputs: int
 
 
 def capture(model: nn.Module, head: LocatedHead, inputs: Inputs) -> HeadActivations:
@@ -129,12 +133,17 @@ def capture(model: nn.Module, head: LocatedHead, inputs: Inputs) -> HeadActivati
 def run_captured(model: nn.Module, head: LocatedHead, inputs: Inputs) -> HeadActivations:
     """One forward pass in the model's present modes, with gradients where they are enabled."""
     if head.parts is None:
-        h = run_recorded(model, inputs, {})[0].to(next(head.module.parameters()))
-        with full_precision():
-            z = head.module(h)
-        return HeadActivations(h, z, z)
+        return appended_activations(head.module, run_recorded(model, inputs, {})[0])
     output, calls = run_recorded(model, inputs, {head.name: head.parts})
     return captured(calls, output, head.name)
+
+
+def appended_activations(module: nn.Module, output: Tensor) -> HeadActivations:
+    """What an appended head makes of the model's output."""
+    h = output.to(next(module.parameters()))
+    with full_precision():
+        z = module(h)
+    return HeadActivations(h, z, z)
 
 
 def captured(calls: Sequence[HeadCall], output: Tensor, name: str) -> HeadActivations:

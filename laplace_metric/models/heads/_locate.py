@@ -1,7 +1,7 @@
-"""What a model does after its head: nothing, or l2 normalisation. Found out by comparing numbers,
-so a normalisation layer and a functional ``F.normalize`` inside ``forward`` are seen alike.
+"""Locate the head of an embedder: one sub-module, several in a row, or a new identity at the end.
 
-Find the head of an embedder: one sub-module, several in a row, or a new identity at the end.
+What the model does after it, nothing or l2 normalisation, is found out by comparing numbers: a
+normalisation layer and a functional ``F.normalize`` inside ``forward`` are seen alike.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from laplace_metric.models._modules import check_module, evaluation_mode
 from laplace_metric.models.heads._capture import (
     HeadActivations,
     LocatedHead,
+    appended_activations,
     captured,
     run_recorded,
 )
@@ -82,8 +83,10 @@ def _likely_cause(z: Tensor, f: Tensor) -> str:
 APPEND = "append"
 
 
-def find_head(model: nn.Module, inputs: Inputs, head: nn.Module | str | None = None) -> LocatedHead:
-    """Find the head and what follows it, by one forward pass on ``inputs``.
+def locate_head(
+    model: nn.Module, inputs: Inputs, head: nn.Module | str | None = None
+) -> tuple[LocatedHead, HeadActivations]:
+    """Find the head and what follows it, by one forward pass on ``inputs``, which is returned too.
 
     Parameters
     ----------
@@ -100,8 +103,9 @@ def find_head(model: nn.Module, inputs: Inputs, head: nn.Module | str | None = N
     Examples
     --------
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-    >>> find_head(model, torch.ones(3, 4)).name
-    '2'
+    >>> head, activations = locate_head(model, torch.ones(3, 4))
+    >>> head.name, head.n_outputs, activations.features.shape
+    ('2', 2, torch.Size([3, 8]))
     """
     check_module(model)
     if head == APPEND and APPEND not in dict(model.named_modules()):
@@ -116,14 +120,20 @@ def find_head(model: nn.Module, inputs: Inputs, head: nn.Module | str | None = N
             f"head={APPEND!r} for an identity-initialised linear layer after the model."
         )
     name = calls[-1].name
-    seen = captured([call for call in calls if call.name == name], output, name)
+    activations = captured([call for call in calls if call.name == name], output, name)
     module, parts = candidates[name]
-    _check_is_whole(module, seen, name)
-    return LocatedHead(name, module, is_normalized(seen.raw, seen.output, name), parts)
+    _check_is_whole(module, activations, name)
+    normalized = is_normalized(activations.raw, activations.output, name)
+    return LocatedHead(name, module, normalized, parts, activations.raw.shape[1]), activations
+
+
+def find_head(model: nn.Module, inputs: Inputs, head: nn.Module | str | None = None) -> LocatedHead:
+    """The head alone; see ``locate_head``."""
+    return locate_head(model, inputs, head)[0]
 
 
 def named_head(model: nn.Module, name: str) -> tuple[nn.Module, tuple[nn.Module, nn.Module]] | None:
-    """(module, its ends) of a name that ``find_head`` gave; None if the model has no such head."""
+    """(module, its ends) of a name that ``locate_head`` gave; None if the model has no such head."""
     modules = dict(model.named_modules())
     names = name.split("..")
     if len(names) == 1:
@@ -178,11 +188,13 @@ def _check_trainable(name: str, module: nn.Module) -> None:
         )
 
 
-def _appended(model: nn.Module, inputs: Inputs) -> LocatedHead:
+def _appended(model: nn.Module, inputs: Inputs) -> tuple[LocatedHead, HeadActivations]:
     """A new identity-initialised linear layer after the model's output."""
     with evaluation_mode(model):
         output = run_recorded(model, inputs, {})[0]
-    return LocatedHead(APPEND, identity_head(output.shape[1], output), normalized=False, parts=None)
+        module = identity_head(output.shape[1], output)
+        activations = appended_activations(module, output)
+    return LocatedHead(APPEND, module, False, None, output.shape[1]), activations
 
 
 def identity_head(size: int, like: Tensor) -> nn.Linear:
@@ -194,14 +206,14 @@ def identity_head(size: int, like: Tensor) -> nn.Linear:
     return layer
 
 
-def _check_is_whole(module: nn.Module, seen: HeadActivations, name: str) -> None:
+def _check_is_whole(module: nn.Module, activations: HeadActivations, name: str) -> None:
     """The head alone, on what enters it, must give what leaves it."""
     with evaluation_mode(module):
-        alone = module(seen.features)
-    scale = seen.raw.abs().max().clamp_min(torch.finfo(seen.raw.dtype).tiny)
-    tolerance = max(1e-4, 4 * torch.finfo(seen.raw.dtype).eps)
-    same = alone.shape == seen.raw.shape
-    if not same or bool(((alone - seen.raw).abs().max() / scale) > tolerance):
+        alone = module(activations.features)
+    scale = activations.raw.abs().max().clamp_min(torch.finfo(activations.raw.dtype).tiny)
+    tolerance = max(1e-4, 4 * torch.finfo(activations.raw.dtype).eps)
+    same = alone.shape == activations.raw.shape
+    if not same or bool(((alone - activations.raw).abs().max() / scale) > tolerance):
         raise HeadError(
             f"head {name!r} run by itself does not give what leaves it inside the model: something "
             "else happens between its modules. Name one sub-module that holds all of it."

@@ -1,4 +1,4 @@
-"""A head in words: enough to find it again in a model and to tell whether it is the same."""
+"""What identifies a head: enough to find it again in a model and to tell whether it is the same."""
 
 from __future__ import annotations
 
@@ -12,55 +12,56 @@ from laplace_metric.errors import FileFormatError
 from laplace_metric.models.heads._capture import LocatedHead
 from laplace_metric.models.heads._locate import APPEND, identity_head, named_head
 
-Description = dict[str, Any]
+HeadSpec = dict[str, Any]
 """JSON values."""
 
 
-def describe(head: LocatedHead, n_outputs: int) -> Description:
+def head_spec(head: LocatedHead) -> HeadSpec:
     """Name, shapes and a fingerprint of the weights."""
     parameters = list(head.module.parameters())
     return {
         "name": head.name,
         "normalized": head.normalized,
-        "n_outputs": n_outputs,
+        "n_outputs": head.n_outputs,
         "shapes": [list(p.shape) for p in parameters],
         "dtype": str(parameters[0].dtype),
         "sha256": fingerprint(head.module),
     }
 
 
-def described_head(expected: Description, model: nn.Module) -> LocatedHead:
-    """The head of ``model`` that ``describe`` described.
+def head_from_spec(spec: HeadSpec, model: nn.Module) -> LocatedHead:
+    """The head of ``model`` that ``head_spec`` described.
 
     Raises
     ------
     FileFormatError
         If the model lacks it, or its head differs.
     """
-    name = expected["name"]
-    found = _find(name, expected, model)
-    if found is None:
+    name = spec["name"]
+    module_and_parts = _named_or_appended(name, spec, model)
+    if module_and_parts is None:
         raise FileFormatError(f"the posterior is for a head {name!r}, which model lacks.")
-    head = LocatedHead(name, found[0], expected["normalized"], found[1])
-    described = describe(head, expected["n_outputs"])
-    for key, value in expected.items():
-        if described[key] != value:
+    module, parts = module_and_parts
+    head = LocatedHead(name, module, spec["normalized"], parts, spec["n_outputs"])
+    actual = head_spec(head)
+    for key, value in spec.items():
+        if actual[key] != value:
             hint = " (the weights differ: fit again)" if key == "sha256" else ""
             raise FileFormatError(
-                f"head {name!r} has {key} {described[key]!r}, the posterior was fitted for "
+                f"head {name!r} has {key} {actual[key]!r}, the posterior was fitted for "
                 f"{value!r}{hint}."
             )
     return head
 
 
-def _find(
-    name: str, expected: Description, model: nn.Module
+def _named_or_appended(
+    name: str, spec: HeadSpec, model: nn.Module
 ) -> tuple[nn.Module, tuple[nn.Module, nn.Module] | None] | None:
-    found = named_head(model, name)
-    if found is None and name == APPEND:
+    named = named_head(model, name)
+    if named is None and name == APPEND:
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
-        dtype = getattr(torch, expected["dtype"].removeprefix("torch."))
+        dtype = getattr(torch, spec["dtype"].removeprefix("torch."))
         like = torch.empty(0, dtype=dtype, device=device)
-        return identity_head(expected["n_outputs"], like), None
-    has_parameters = found is not None and next(found[0].parameters(), None) is not None
-    return found if has_parameters else None
+        return identity_head(spec["n_outputs"], like), None
+    has_parameters = named is not None and next(named[0].parameters(), None) is not None
+    return named if has_parameters else None

@@ -1,24 +1,15 @@
-"""What merged statistics must fulfil before they are used."""
+"""Audit of merged statistics: every pass must have read the same points."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from laplace_metric.curvature._statistics import ClassSums, Statistics
-from laplace_metric.errors import InputError, LabelError, NonFiniteError
+from laplace_metric.curvature._statistics import ClassSums
+from laplace_metric.errors import InputError
 
-SAME = 1_000
+ROUNDINGS = 1_000
 """Roundings a point by which its direction may differ from pass to pass."""
-
-
-def check_two_classes(sums: ClassSums) -> None:
-    """Raise ``LabelError`` if all points have one class: then nothing is contrasted."""
-    if len(sums.classes) < 2:
-        raise LabelError(
-            f"all {sums.n_points} points have label {sums.classes.tolist()}: a contrastive "
-            "curvature needs at least two classes."
-        )
 
 
 def probe_direction(like: Tensor) -> Tensor:
@@ -33,9 +24,13 @@ def check_same_directions(read: ClassSums, expected: ClassSums, eps: float) -> N
 
     Other points with the same labels are found here: another shard in the place of one, or a loader
     that yields something else.
+
+    Raises
+    ------
+    InputError
     """
     gap = (read.sums[:, 0] - expected.sums @ probe_direction(expected.sums)).abs()
-    off = gap > SAME * eps * expected.counts
+    off = gap > ROUNDINGS * eps * expected.counts
     if bool(off.any()):
         raise InputError(
             f"this pass read other points than the first one (of class "
@@ -48,6 +43,10 @@ def check_same_points(read: ClassSums, expected: ClassSums) -> None:
     """Raise ``InputError`` unless a pass read as many points of each class as the first one.
 
     A shard that is left out or merged twice is found here.
+
+    Raises
+    ------
+    InputError
     """
     if torch.equal(read.classes, expected.classes) and torch.equal(read.counts, expected.counts):
         return
@@ -63,26 +62,3 @@ def _difference(read: ClassSums, expected: ClassSums) -> str:
     both = ClassSums(read.classes, read.counts, read.sums[:, :0]) + minus
     index = int(both.counts.ne(0).nonzero()[0])
     return f" (of class {int(both.classes[index])} {int(both.counts[index]):+d})"
-
-
-def check_finite_sums(whole: Statistics) -> None:
-    """Raise if a total is not finite: an embedding without direction, or an overflow.
-
-    Raises
-    ------
-    InputError, NonFiniteError
-        The first if the sums are NaN.
-    """
-    for tensor in (whole.by_class.sums, *whole.totals):
-        if tensor.numel():
-            _check_finite(*tensor.aminmax())  # one reading; NaN propagates
-
-
-def _check_finite(low: Tensor, high: Tensor) -> None:
-    if bool(low.isnan()):
-        raise InputError(
-            "some embeddings are exactly zero and have no direction (or the model overflows): "
-            "remove those inputs or use distance='euclidean' on a network without normalisation."
-        )
-    if not bool(low.isfinite() & high.isfinite()):
-        raise NonFiniteError("the curvature overflows: scale the features down or fit in float64.")

@@ -1,0 +1,299 @@
+"""The contrastive Gauss-Newton matrix of a linear head, from class sums: the whole of it here.
+
+**Model.** ``z_i = W h_i`` (append a 1 to h for a bias), ``r_i = |z_i|``, ``u_i = z_i / r_i``,
+``theta = vec(W)``, so ``J_i = dz_i/dtheta = I (x) h_i^T``. Classes c have n_c of the N points.
+
+**Loss.** ``L = sum_ij y_ij l(i, j)`` over ordered pairs, with weights
+
+    y_ij = 1/P in a class, -1/M between classes,    P = sum_c n_c^2,    M = N^2 - P
+
+    euclidean: l = 1/2 |f_i - f_j|^2 of the network's output f         arccos: l = 1 - <u_i, u_j>
+
+**Hessian of one pair.** With ``J^_i = (I - u_i u_i^T) J_i / r_i``, the Jacobian of u_i:
+
+    cross blocks:      -y_ij J^_i^T J^_j
+    diagonal blocks:    summed over j they are J_i^T B_i J_i,   B_i = 2 T_i / r_i^2
+
+        euclidean:  T_i = w_i (I - u_i u_i^T)                          w_i = sum_j y_ij
+        arccos:     T_i = k_i I + u_i m_i^T + m_i u_i^T - 3 k_i u_i u_i^T
+                                                                       m_i = sum_j y_ij u_j
+                                                                       k_i = <u_i, m_i>
+
+The raw euclidean distance is the same with ``u = 0``, ``r = 1``. Both are ``T = alpha I + u v^T +
+v u^T``: products with T are matrix products, and no [N, Z, Z] array is needed.
+
+**Class sums.** y_ij takes two values, so sums over pairs are sums over classes, O(N) not O(N^2):
+
+    w_i = n_c/P - (N - n_c)/M          m_i = s_c/P - (s - s_c)/M        c the class of i
+
+with ``s_c = sum_{i in c} u_i`` and ``s = sum_c s_c``.
+
+**H.** The default approximation ("fixed") keeps the diagonal blocks. With ``a_i = h_i / r_i``:
+
+    H = 2 sum_i T_i (x) a_i a_i^T
+    diagonal:   H_oo,aa = 2 sum_i T_i[o, o] a_i[a]^2                   one product [Z, N] x [N, A]
+    Kronecker:  min |H - S (x) A| alternates   S <- 2 sum_i (a_i^T A a_i) T_i      [Z, Z]
+                                               A <- 2 sum_i <T_i, S> a_i a_i^T     [A, A]
+
+A layer further down has ``J_i = M_i (x) a_i^T`` and ``M_i^T T_i M_i`` in the place of T_i; the code
+below is written for that, and a linear head has M = I. "full" and "positives" add the cross blocks
+``-2 sum_ij y_ij J^_i^T J^_j = -2 ((1/P + b) sum_c G_c^T G_c - b G^T G)``, b = 1/M or 0, with class
+sums ``G_c = sum_{i in c} J^_i`` (``passes``).
+
+Source: Warburg et al. 2023, LAM, eqs 6-12, 85, 94-102. The cross block is that of the normalised
+network; the published code has its sign wrong. Power iteration: Van Loan and Pitsianis 1993.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from laplace_metric.curvature._statistics import ClassSums
+from laplace_metric.errors import InputError
+from laplace_metric.models.jacobians import Layer
+
+
+@dataclass(frozen=True)
+class Points:
+    """A block of points as the distance sees them.
+
+    Parameters
+    ----------
+    features : Tensor [n, D]
+        h, the input of the head.
+    coordinates : Tensor [n, Z]
+        What the distance compares: u on the sphere, z raw.
+    directions : Tensor [n, K]
+        u on the sphere (K = Z); zeros raw (K = 1, shared by all output dimensions).
+    lengths : Tensor [n, 1]
+        r on the sphere; ones raw.
+    """
+
+    features: Tensor
+    coordinates: Tensor
+    directions: Tensor
+    lengths: Tensor
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def __getitem__(self, part: slice) -> Points:
+        values = (self.features, self.coordinates, self.directions, self.lengths)
+        return Points(*(value[part] for value in values))
+
+
+def view_points(
+    h: Float[Tensor, "n D"], z: Float[Tensor, "n Z"], *, spherical: bool, checked: bool = True
+) -> Points:
+    """Head inputs h and raw embeddings z as points on the sphere, or raw.
+
+    Unchecked, an embedding without direction gives NaN instead of an error.
+
+    Raises
+    ------
+    InputError
+        If an embedding is exactly zero and so has no direction.
+    """
+    if not spherical:
+        return Points(h, z, z.new_zeros(len(z), 1), z.new_ones(len(z), 1))
+    scale = z.abs().amax(1, keepdim=True)  # [n, 1]: squares neither underflow nor overflow
+    if checked and bool((scale == 0).any()):
+        raise InputError(
+            f"{int((scale == 0).sum())} embeddings are exactly zero and have no direction: "
+            "remove those inputs or use distance='euclidean' on a network without normalisation."
+        )
+    r = scale * torch.linalg.vector_norm(z / scale, dim=1, keepdim=True)
+    u = z / r
+    return Points(h, u, u, r)
+
+
+@dataclass(frozen=True)
+class PairCounts:
+    """Numbers of ordered positive (P) and negative (M) pairs, self pairs included.
+
+    Examples
+    --------
+    >>> PairCounts.of(torch.tensor([2, 1]))
+    PairCounts(positive=5, negative=4)
+    """
+
+    positive: int
+    negative: int
+
+    @classmethod
+    def of(cls, class_counts: Int[Tensor, " C"]) -> PairCounts:
+        """From the class counts n_c."""
+        counts = class_counts.tolist()
+        positive = sum(n * n for n in counts)
+        return cls(positive, sum(counts) ** 2 - positive)
+
+    @property
+    def positive_weight(self) -> float:
+        """1/P, 0 without positive pairs."""
+        return 1 / self.positive if self.positive else 0.0
+
+    @property
+    def negative_weight(self) -> float:
+        """1/M, 0 without negative pairs (their sum is empty)."""
+        return 1 / self.negative if self.negative else 0.0
+
+
+def class_weights(class_counts: Int[Tensor, " C"], *, negatives: bool) -> Float[Tensor, " C"]:
+    """``w_c = n_c/P - (N - n_c)/M`` in float64; ``n_c/P`` without negatives.
+
+    The numerator is an integer difference, so w_c is exactly 0 for balanced classes.
+
+    Examples
+    --------
+    >>> class_weights(torch.tensor([5, 5, 5]), negatives=True)
+    tensor([0., 0., 0.], dtype=torch.float64)
+    """
+    counts: list[int] = class_counts.tolist()
+    n, pairs = sum(counts), PairCounts.of(class_counts)
+    p, m = pairs.positive, pairs.negative
+    if negatives and m:
+        values = [(c * m - (n - c) * p) / (p * m) for c in counts]
+    else:
+        values = [c / p for c in counts]
+    return torch.tensor(values, dtype=torch.float64, device=class_counts.device)
+
+
+@dataclass(frozen=True)
+class ClassPairWeights:
+    """Every positive pair, and every negative one if ``negatives``: w_i and m_i by class.
+
+    Parameters
+    ----------
+    whole : ClassSums
+        n_c and s_c of all points.
+    """
+
+    whole: ClassSums
+    negatives: bool
+
+    @cached_property
+    def counts(self) -> PairCounts:
+        """P and M."""
+        return PairCounts.of(self.whole.counts)
+
+    @property
+    def between(self) -> float:
+        """``b = 1/M``, or 0 where negatives do not count here."""
+        return self.counts.negative_weight if self.negatives else 0.0
+
+    @property
+    def within(self) -> float:
+        """``1/P + b``."""
+        return self.counts.positive_weight + self.between
+
+    @cached_property
+    def by_class(self) -> tuple[Tensor, Tensor]:
+        """w_c [C] and m_c [C, Z] in float64."""
+        s_c, s, b = self.whole.sums, self.whole.sums.sum(0), self.between
+        w = class_weights(self.whole.counts, negatives=self.negatives)
+        return w, (self.within - b) * s_c - b * (s - s_c)
+
+    def sums(
+        self, points: Points, labels: Int[Tensor, " n"]
+    ) -> tuple[Float[Tensor, " n"], Float[Tensor, "n K"]]:
+        """w_i and m_i of a block of points (K = 0 where no direction is summed)."""
+        position, dtype = self.whole.position(labels), points.features.dtype
+        w, m = (values.to(dtype)[position] for values in self.by_class)
+        return w, m
+
+    # What a pass asks of every kind of pair weights; pairs by class never need to be listed.
+    def prepare(self) -> None:
+        """Compute w_c and m_c, before any point is read."""
+        _ = self.by_class
+
+    def pairs(self, points: Points, labels: Int[Tensor, " n"]) -> Iterator[tuple[Points, Tensor]]:
+        """Pairs to be looked at one by one: none."""
+        return iter(())
+
+    def tensors(self) -> list[Tensor]:
+        """What the weights depend on beside the class sums: nothing."""
+        return []
+
+    def __str__(self) -> str:
+        return f"by class, negatives={self.negatives}"
+
+
+@dataclass(frozen=True)
+class PointBlocks:
+    """``T_i = alpha_i I + u_i v_i^T + v_i u_i^T`` of n points.
+
+    Parameters
+    ----------
+    alpha : Tensor [n]
+    u, v : Tensor [n, K]
+        K = Z on the sphere; K = 1 and u = 0 raw.
+
+    Examples
+    --------
+    >>> t = PointBlocks(torch.ones(1), torch.tensor([[1.0, 0.0]]), torch.tensor([[-0.5, 0.0]]))
+    >>> t.dense(2)
+    tensor([[[0., 0.],
+             [0., 1.]]])
+    """
+
+    alpha: Tensor
+    u: Tensor
+    v: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        u: Float[Tensor, "n K"],
+        w: Float[Tensor, " n"],
+        m: Float[Tensor, "n K0"],
+        *,
+        curved_loss: bool,
+    ) -> PointBlocks:
+        """T_i from w_i and m_i; ``curved_loss``: arccos, else euclidean (m is not used)."""
+        if not curved_loss:
+            return cls(w, u, -0.5 * w[:, None] * u)
+        k = (u * m).sum(1)
+        return cls(k, u, m - 1.5 * k[:, None] * u)
+
+    def dense(self, n_outputs: int) -> Float[Tensor, "n Z Z"]:
+        """T, written out for Jacobians without structure."""
+        u, v = (x.expand(-1, n_outputs) for x in (self.u, self.v))
+        outer = u[:, :, None] * v[:, None, :]  # [n, Z, Z]
+        identity = torch.eye(n_outputs, dtype=u.dtype, device=u.device)
+        return self.alpha[:, None, None] * identity + outer + outer.mT
+
+
+def diagonal_sum(blocks: PointBlocks, layer: Layer) -> Float[Tensor, "O A"]:
+    """``2 sum_i diag(M_i^T T_i M_i) (x) a_i^2`` in float64."""
+    # (M^T T M)_oo = alpha (M^T M)_oo + 2 (M^T u)_o (M^T v)_o
+    m, a = layer.factor, layer.inputs
+    alpha_gram = blocks.alpha[:, None] * m.gram_diagonal()  # [n, O]; M = I: alpha itself
+    t_oo = torch.addcmul(alpha_gram, m.vjp(blocks.u), m.vjp(blocks.v), value=2)
+    return 2 * (t_oo.mT @ a.square()).double()
+
+
+def left_sum(
+    blocks: PointBlocks, layer: Layer, other: Float[Tensor, "A A"]
+) -> Float[Tensor, "O O"]:
+    """``S = 2 sum_i (a_i^T A a_i) M_i^T T_i M_i`` in float64."""
+    m, a = layer.factor, layer.inputs
+    q = ((a @ other) * a).sum(1)  # a_i^T A a_i
+    u, v = m.vjp(blocks.u), m.vjp(blocks.v)
+    outer = u.mT @ (q[:, None] * v)
+    return 2 * (m.gram_sum(q * blocks.alpha, outer.shape[0]) + outer + outer.mT).double()
+
+
+def right_sum(
+    blocks: PointBlocks, layer: Layer, other: Float[Tensor, "O O"]
+) -> Float[Tensor, "A A"]:
+    """``A = 2 sum_i <M_i^T T_i M_i, S> a_i a_i^T`` in float64."""
+    m, a = layer.factor, layer.inputs
+    u, v = m.vjp(blocks.u), m.vjp(blocks.v)
+    q = blocks.alpha * m.gram_inner(other) + 2 * ((u @ other) * v).sum(1)  # <M_i^T T_i M_i, S>
+    return 2 * (a.mT @ (q[:, None] * a)).double()

@@ -1,0 +1,242 @@
+"""The four phases of a fit on several ranks, or from where a killed process left a checkpoint.
+
+Each phase is the one of ``laplace._fit``, run on every rank; a durable store keeps the features
+that it had when the process ended. Batches that it holds are skipped, and checked by their labels
+and by the features of the last of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from laplace_metric._utils.files import digest
+from laplace_metric._utils.precision import at_least_float32, full_precision
+from laplace_metric._utils.version import __version__
+from laplace_metric.curvature import curvature_passes
+from laplace_metric.curvature.structures import check_memory
+from laplace_metric.errors import EmptyLoaderError, InputError
+from laplace_metric.laplace._fit import (
+    Batches,
+    Fitted,
+    HeadBatches,
+    in_dtype,
+    posterior_of,
+    where,
+)
+from laplace_metric.laplace._settings import FitOptions, Settings
+from laplace_metric.laplace.runtime._checkpoint import Checkpoint, open_checkpoint
+from laplace_metric.laplace.runtime._executor import PassExecutor
+from laplace_metric.laplace.runtime._group import ProcessGroup
+from laplace_metric.models import device_of, labelled_batches
+from laplace_metric.models.features import FeatureStore
+from laplace_metric.models.heads import (
+    LocatedHead,
+    capture,
+    head_from_spec,
+    head_spec,
+    locate_head,
+)
+from laplace_metric.models.jacobians import jacobian_of
+
+SAME = 1e-2
+"""Relative difference of features that only rounding explains, on any device."""
+
+FirstBatch = tuple[Any, Tensor]
+
+
+def fit_with_runtime(
+    model: nn.Module,
+    head: nn.Module | str | None,
+    loader: Iterable[Any],
+    settings: Settings,
+    options: FitOptions,
+) -> Fitted:
+    """See ``LaplaceEmbedder.fit``: ``distributed``, ``checkpoint_dir``."""
+    group = ProcessGroup.of(distributed=options.distributed)
+    on_all = group.run_on_all_ranks
+    if group.n > 1:
+        group.agree(on_all(lambda: fingerprint(model, settings, options)))
+    progress = options.progress and group.index == 0
+    batches = labelled_batches(loader, device_of(model), progress=progress, description="Fitting")
+    first = on_all(lambda: _first_batch(batches, or_none=group.n > 1))
+    located, features = agreed_head(model, head, first, group)
+    backend, n_outputs = settings.backend, located.n_outputs
+    jacobian = on_all(lambda: jacobian_of(located.module, n_outputs, backend))
+    settings, loss = settings.for_head(jacobian), settings.loss(normalized=located.normalized)
+    with ExitStack() as closing:
+        exact = on_all(lambda: in_dtype(options.dtype, located, settings))
+        identity = partial(_identity, model, located, settings, options)
+        checkpoint = open_checkpoint(identity, options, group)
+        if checkpoint is not None:
+            closing.callback(checkpoint.close)
+        store = on_all(lambda: closing.enter_context(_store(model, options, checkpoint)))
+        all_batches = batches if first is None else chain([first], batches)
+        on_all(lambda: _collect(model, located, all_batches, features, store, checkpoint))
+        closing.enter_context(full_precision())  # the model may run under autocast, the sums not
+        on_all(lambda: check_memory(settings.structure, exact.layouts, store.device))
+        executor = PassExecutor(store, group, checkpoint, progress)
+        columns = executor.columns(loss, settings.structure, options)
+        schedule = curvature_passes(exact, loss, settings.structure, columns)
+        curvature, n_points = executor.execute(schedule), executor.n_points
+    return posterior_of(located, jacobian, curvature, n_points, loss, settings)
+
+
+def _first_batch(batches: Batches, *, or_none: bool) -> FirstBatch | None:
+    try:
+        return next(batches)
+    except EmptyLoaderError:
+        if or_none:
+            return None
+        raise
+
+
+def agreed_head(
+    model: nn.Module,
+    head: nn.Module | str | None,
+    first: FirstBatch | None,
+    group: ProcessGroup,
+) -> tuple[LocatedHead, Tensor | None]:
+    """The head and what enters it on the first batch; a rank without one takes another's spec.
+
+    Raises
+    ------
+    EmptyLoaderError
+        If no rank has a batch.
+    ShardError
+        If a rank has no such head, or other weights in it.
+    """
+
+    def locate() -> tuple[LocatedHead, Tensor] | None:
+        if first is None:
+            return None
+        located, activations = locate_head(model, first[0], head)
+        return located, at_least_float32(activations.features)
+
+    mine = group.run_on_all_ranks(locate)
+    if mine is not None and group.n == 1:
+        return mine
+    specs = group.gather(None if mine is None else head_spec(mine[0]))
+    expected = next((spec for spec in specs if spec is not None), None)
+    if expected is None:
+        raise EmptyLoaderError("no rank's loader yielded a batch: pass loaders with data.")
+    group.agree(expected if mine is None else head_spec(mine[0]))
+    return group.run_on_all_ranks(lambda: mine or (head_from_spec(expected, model), None))
+
+
+def _store(model: nn.Module, options: FitOptions, checkpoint: Checkpoint | None) -> FeatureStore:
+    device = device_of(model)
+    if checkpoint is not None:
+        return checkpoint.store(device, options.dtype)
+    return FeatureStore(options.memory_bytes, dtype=options.dtype, device=device)
+
+
+def _collect(
+    model: nn.Module,
+    head: LocatedHead,
+    batches: Batches,
+    features: Tensor | None,
+    store: FeatureStore,
+    checkpoint: Checkpoint | None,
+) -> None:
+    """Run the model over the batches that the store does not hold yet.
+
+    Parameters
+    ----------
+    features : Tensor [B, D] or None
+        What enters the head on the first batch, if there is one.
+
+    Raises
+    ------
+    InputError
+        If the loader's batches are not those that the store was filled with.
+    """
+    if store.exhausted:
+        _check_first(batches, features, store)
+        return
+    unread = _unread(model, head, batches, features, store)
+    for number, (h, labels) in enumerate(unread):
+        store.append(h, labels, where=where(number))
+        if checkpoint is not None and checkpoint.due():
+            store.commit()
+    store.complete()
+
+
+def _check_first(batches: Batches, features: Tensor | None, store: FeatureStore) -> None:
+    """Of a loader that was read to its end, the first batch is compared; the rest is not read."""
+    labels = next(batches, (None, torch.empty(0)))[1]
+    part = slice(0, len(labels))
+    same = part.stop <= len(store) and (features is None) == (len(store) == 0)
+    if features is not None and same:
+        same = torch.equal(store.labels[part].cpu(), labels.cpu())
+        same = same and _same_features(store, part, features)
+    if not same:
+        raise InputError(_other_batches(part.stop))
+
+
+def _unread(
+    model: nn.Module,
+    head: LocatedHead,
+    batches: Batches,
+    features: Tensor | None,
+    store: FeatureStore,
+) -> HeadBatches:
+    """h and labels of the batches behind those that the store holds."""
+    known, n_read = store.labels.cpu() if len(store) else torch.empty(0), 0
+    for inputs, labels in batches:
+        if n_read == len(known):
+            h, features = features, None  # of the first batch it is there already
+            if h is None:
+                h = at_least_float32(capture(model, head, inputs).features)
+            yield h, labels
+            continue
+        part = slice(n_read, n_read + len(labels))
+        n_read = part.stop
+        same = torch.equal(known[part], labels.cpu())
+        if same and n_read == len(known):
+            h = at_least_float32(capture(model, head, inputs).features)
+            same = _same_features(store, part, h)
+        features = None
+        if not same:
+            raise InputError(_other_batches(n_read))
+    if n_read < len(known):
+        raise InputError(_other_batches(n_read))
+
+
+def _same_features(store: FeatureStore, part: slice, features: Tensor) -> bool:
+    stored = store.rows(torch.arange(part.start, part.stop)).to(features)
+    return float((stored - features).norm()) <= SAME * float(features.norm())
+
+
+def _other_batches(n_read: int) -> str:
+    return (
+        f"the loader's batches differ from those in checkpoint_dir (up to point {n_read}): resume "
+        "with the same data in the same order and batch size (shuffle=False, or the same seed), "
+        "or choose an empty folder."
+    )
+
+
+def fingerprint(model: nn.Module, settings: Settings, options: FitOptions) -> dict[str, Any]:
+    """What every rank must have alike."""
+    state = {k: v for k, v in model.state_dict().items() if isinstance(v, Tensor)}
+    weights = digest(f"{model} {list(state)}", list(state.values()))
+    sums = {"precision": str(options.dtype), "reference": options.reference}
+    return {**settings.to_json(), **sums, "model": weights, "version": __version__}
+
+
+def _identity(
+    model: nn.Module, head: LocatedHead, settings: Settings, options: FitOptions
+) -> dict[str, Any]:
+    """What a checkpoint belongs to; its sums know nothing of the prior."""
+    drawn = options.generator is not None and options.reference is not None
+    state = [options.generator.get_state()] if drawn and options.generator is not None else []
+    content = fingerprint(model, settings, options)
+    for name in ("prior_precision", "n_effective", "positivity"):
+        content.pop(name)
+    return {**content, "head": head_spec(head), "generator": digest("", state)}
