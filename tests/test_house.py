@@ -1,0 +1,81 @@
+"""The architecture, held by tests: rooms, names, what an import brings along, how far a call goes.
+
+Layers and circles are held by import-linter (``lint-imports``, configured in ``.importlinter``).
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+import laplace_metric
+from tests.call_trace import traces
+
+PACKAGE = Path(laplace_metric.__file__).parent
+HEAVY = ("scipy", "sklearn", "matplotlib", "rich", "jinja2", "pandas", "PIL", "faiss")
+"""Not needed to fit and to embed."""
+
+
+def test_the_package_has_at_most_22_entries():
+    entries = [p.name for p in PACKAGE.iterdir() if p.name != "__pycache__"]
+    assert len(entries) <= 22, sorted(entries)
+
+
+def test_private_files_stand_behind_one_public_door_a_room():
+    public = {"curvature/by_class.py", "_utils"}  # the page that a reader of the paper opens first
+    for path in PACKAGE.rglob("*.py"):
+        name = str(path.relative_to(PACKAGE))
+        if path.parent == PACKAGE or name in public or name.startswith("_utils"):
+            continue
+        assert path.name.startswith("_"), f"{name} is neither a door nor private"
+        assert (path.parent / "__init__.py").is_file()
+
+
+def test_no_class_or_public_function_name_stands_for_two_things():
+    places = defaultdict(set)
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_"):
+                places[node.name].add(str(path.relative_to(PACKAGE)))
+    assert not {name: sorted(where) for name, where in places.items() if len(where) > 1}
+
+
+def modules_after(statement: str) -> set[str]:
+    code = f"{statement}\nimport sys\nprint('\\n'.join(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(run.stdout.split())
+
+
+def test_an_embedder_costs_torch_and_little_more():
+    brought = modules_after("from laplace_metric import LaplaceEmbedder")
+    brought -= modules_after("import torch")
+    assert not brought & set(HEAVY)
+    assert not [name for name in brought if name.startswith("laplace_metric.laplace.runtime")]
+
+
+def test_a_fit_in_one_process_runs_no_line_of_the_runtime():
+    code = (
+        "import torch\n"
+        "from laplace_metric import LaplaceEmbedder\n"
+        "LaplaceEmbedder(torch.nn.Linear(4, 2)).fit([(torch.randn(9, 4), torch.arange(9) % 3)])"
+    )
+    brought = modules_after(code)
+    assert not [name for name in brought if name.startswith("laplace_metric.laplace.runtime")]
+
+
+@pytest.mark.skipif(sys.gettrace() is not None, reason="another trace is set")
+def test_calls_go_straight():
+    """At the time of writing: see the table of ``python -m tests.call_trace``."""
+    measured = traces()
+    fit = measured["fit"]
+    assert fit.files <= 25
+    assert fit.changes <= 150
+    assert fit.frames_to_curvature is not None
+    assert fit.frames_to_curvature <= 8
+    assert measured["embed"].files <= 12
+    assert measured["search"].files <= 20
