@@ -50,6 +50,11 @@ def dense_ggn(
     cross : bool
         Keep the blocks that couple the two points.
 
+    Raises
+    ------
+    InputError
+        If there are not as many targets as features.
+
     Examples
     --------
     >>> x, head = torch.randn(3, 2).double(), nn.Linear(2, 2, bias=False).double()

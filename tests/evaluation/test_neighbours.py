@@ -109,7 +109,7 @@ def test_cancellation_spoils_neither_distances_nor_order(backend, offset, k):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_many_neighbours(dtype):
-    """The stage for large k, with a pair of duplicates that its gaps cannot separate."""
+    """The reranker for large k, with a pair of duplicates that its gaps cannot separate."""
     draw = torch.Generator().manual_seed(5)
     points = torch.randn(300, 8, generator=draw, dtype=dtype)
     points[100] = points[200]
@@ -121,7 +121,7 @@ def test_many_neighbours(dtype):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_far_apart_in_float32_range(backend):
-    """Squares overflow float32 but not float64: the later stages answer."""
+    """Squares overflow float32 but not float64: the later rerankers answer."""
     skip_without(backend)
     points = torch.tensor([[0.0], [1e25], [3e25]])
     found = nearest_neighbours(points, k=1, backend=backend)
@@ -155,11 +155,11 @@ def test_many_neighbours_that_end_in_a_tie(flipped):
 
 
 def test_blocks_agree(monkeypatch):
-    from laplace_metric.evaluation.neighbours import _rerank as stages
+    from laplace_metric.evaluation.neighbours import _rerank
 
     points = torch.randn(50, 3, generator=torch.Generator().manual_seed(1))
     whole = nearest_neighbours(points, k=4, backend="torch")
-    monkeypatch.setattr(stages, "row_blocks", lambda rows, _: iter(torch.split(rows, 7)))
+    monkeypatch.setattr(_rerank, "row_blocks", lambda rows, _: iter(torch.split(rows, 7)))
     blocks = nearest_neighbours(points, k=4, backend="torch")
     assert torch.equal(whole.indices, blocks.indices)
     assert torch.equal(whole.distances, blocks.distances)
@@ -221,9 +221,9 @@ def test_faiss_refuses_what_it_cannot_hold():
 
 
 def test_without_faiss(monkeypatch):
-    from laplace_metric.evaluation.neighbours import _candidates as proposers
+    from laplace_metric.evaluation.neighbours import _candidates
 
-    monkeypatch.setattr(proposers.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(_candidates.importlib.util, "find_spec", lambda name: None)
     points = torch.randn(4, 2)
     assert nearest_neighbours(points).indices.shape == (4, 1)
     with pytest.raises(InputError, match="pip install faiss-cpu"):
