@@ -67,7 +67,7 @@ finite_positive = FinitePositive()
 
 
 class LocationConcentration(Distribution):
-    """Broadcasting, checks and drawing; subclasses add density and ``_draw``.
+    """Broadcasting, checks and drawing; subclasses add ``_draw`` and ``_log_density``.
 
     Raises
     ------
@@ -104,6 +104,16 @@ class LocationConcentration(Distribution):
     def dimension(self) -> int:
         """D."""
         return self.event_shape[0]
+
+    def log_prob(self, value: Float[Tensor, "*V D"]) -> Float[Tensor, " ..."]:
+        """Log density [...] at unit vectors [..., D], by surface measure."""
+        if self._validate_args:
+            self._validate_sample(value)
+        return self._log_density(value)
+
+    def _log_density(self, value: Tensor) -> Tensor:
+        """[...] at checked values; not every subclass has it in closed form."""
+        raise NotImplementedError
 
     @abstractmethod
     def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:

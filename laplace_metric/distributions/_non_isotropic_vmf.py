@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributions import constraints
 
@@ -60,10 +59,7 @@ class NonIsotropicVonMisesFisher(LocationConcentration):
         length = scaled.norm(dim=-1)
         return VonMisesFisher(scaled / length[..., None], length, validate_args=False)
 
-    def log_prob(self, value: Float[Tensor, "*V D"]) -> Float[Tensor, " ..."]:
-        """[...] for unit vectors [..., D], by surface measure."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_density(self, value: Tensor) -> Tensor:
         scaled = self.concentration * value
         length = scaled.norm(dim=-1)
         jacobian = self.concentration.log().sum(-1) - self.dimension * length.log()

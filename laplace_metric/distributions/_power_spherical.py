@@ -156,10 +156,7 @@ class PowerSpherical(LocationConcentration):
         """mu [..., D]."""
         return self.loc
 
-    def log_prob(self, value: Float[Tensor, "*V D"]) -> Float[Tensor, " ..."]:
-        """[...] for unit vectors [..., D], by surface measure."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_density(self, value: Tensor) -> Tensor:
         chord = squared_chord(value, self.loc)
         return self._log_peak().to(chord.dtype) + torch.special.xlog1py(
             self.concentration, -chord.clamp_max(4) / 4

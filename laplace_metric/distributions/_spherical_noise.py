@@ -84,10 +84,7 @@ class SphericalGaussian(_Noisy):
     (torch.Size([5, 3]), tensor(0.7949))
     """
 
-    def log_prob(self, value: Float[Tensor, "*V D"]) -> Float[Tensor, " ..."]:
-        """[...] for unit vectors [..., D], by surface measure."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_density(self, value: Tensor) -> Tensor:
         apart = squared_chord(value, self.loc).double() / 2  # 1 - c
         k = self.concentration.double()
         radial = log_radial_integral((1 - apart) * k.sqrt(), self.dimension - 1)

@@ -127,10 +127,19 @@ def check_vmf_arguments(value: Tensor, dimension: int, name: str = "concentratio
         raise InputError(f"{name} must be a floating tensor, not {kind}.")
 
 
-class _LogDensity(torch.autograd.Function):
-    """``log C + k c`` at the cosine c, 0 or 1; derivative ``c - A``."""
+class _Elementwise(torch.autograd.Function):
+    """A function of a tensor [...] and of numbers; ``backward`` reads its inputs."""
 
     generate_vmap_rule = True
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+        ctx.numbers = inputs[1:]
+
+
+class _LogDensity(_Elementwise):
+    """``log C + k c`` at the cosine c, 0 or 1; derivative ``c - A``."""
 
     @staticmethod
     def forward(k: Tensor, dimension: int, cosine: int) -> Tensor:
@@ -138,54 +147,35 @@ class _LogDensity(torch.autograd.Function):
         return (cosine - 1) * k - log_bessel_scaled(k, dimension / 2 - 1) - flat
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, int, int], output: Tensor) -> None:
-        k, ctx.dimension, ctx.cosine = inputs
-        ctx.save_for_backward(k)
-
-    @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (k,) = ctx.saved_tensors
-        return grad * (ctx.cosine - mean_resultant_length(k, ctx.dimension)), None, None
+        (k,), (dimension, cosine) = ctx.saved_tensors, ctx.numbers
+        return grad * (cosine - mean_resultant_length(k, dimension)), None, None
 
 
-class _LogOfSquare(torch.autograd.Function):
+class _LogOfSquare(_Elementwise):
     """log C of k^2; derivative ``-(A/k)/2``."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(square: Tensor, dimension: int) -> Tensor:
         return log_vmf_normalizer(square.sqrt(), dimension)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
-        square, ctx.dimension = inputs
-        ctx.save_for_backward(square)
-
-    @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (square,) = ctx.saved_tensors
-        return -grad / 2 * bessel_ratio_over_k(square, ctx.dimension / 2 - 1), None
+        (square,), (dimension,) = ctx.saved_tensors, ctx.numbers
+        return -grad / 2 * bessel_ratio_over_k(square, dimension / 2 - 1), None
 
 
-class _Resultant(torch.autograd.Function):
+class _Resultant(_Elementwise):
     """A; derivative ``A'``."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(k: Tensor, dimension: int) -> Tensor:
         return bessel_ratio(k, dimension / 2 - 1)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
-        k, ctx.dimension = inputs
-        ctx.save_for_backward(k)
-
-    @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (k,) = ctx.saved_tensors
-        return grad * mean_resultant_slope(k, ctx.dimension), None
+        (k,), (dimension,) = ctx.saved_tensors, ctx.numbers
+        return grad * mean_resultant_slope(k, dimension), None
 
 
 def vmf_concentration(resultant: Float[Tensor, "*B"], dimension: int) -> Float[Tensor, "*B"]:

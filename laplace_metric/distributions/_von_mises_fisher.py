@@ -93,10 +93,7 @@ class VonMisesFisher(LocationConcentration):
         across = torch.where(k > 1e-4, self.resultant / safe, 1 / self.dimension)
         return along[..., None], across[..., None]
 
-    def log_prob(self, value: Float[Tensor, "*V D"]) -> Float[Tensor, " ..."]:
-        """[...] for unit vectors [..., D], by surface measure."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_density(self, value: Tensor) -> Tensor:
         peak = log_vmf_peak(self.concentration, self.dimension)
         return peak - self.concentration * squared_chord(value, self.loc) / 2
 
