@@ -25,8 +25,8 @@ def test_auroc_counts_pairs(inside, outside):
 @given(inside=coarse, outside=coarse, tpr=st.sampled_from([0.5, 0.8, 0.95]))
 def test_fpr_tries_every_threshold(inside, outside, tpr):
     inside, outside = np.array(inside), np.array(outside)
-    found = [np.mean(inside >= t) for t in outside if np.mean(outside >= t) >= tpr]
-    assert fpr_at_tpr(inside, outside, tpr) == pytest.approx(min(found))
+    rates = [np.mean(inside >= t) for t in outside if np.mean(outside >= t) >= tpr]
+    assert fpr_at_tpr(inside, outside, tpr) == pytest.approx(min(rates))
 
 
 @settings(max_examples=80, deadline=None)
@@ -35,9 +35,9 @@ def test_auprc_is_average_precision(inside, outside):
     inside, outside = np.array(inside), np.array(outside)
     total, before = 0.0, 0.0
     for t in sorted(set(inside) | set(outside), reverse=True):
-        found, false = np.sum(outside >= t), np.sum(inside >= t)
-        recall = found / len(outside)
-        total += (recall - before) * found / (found + false)
+        hits, false = np.sum(outside >= t), np.sum(inside >= t)
+        recall = hits / len(outside)
+        total += (recall - before) * hits / (hits + false)
         before = recall
     assert auprc(inside, outside) == pytest.approx(total)
 
