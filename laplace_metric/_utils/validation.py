@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,7 @@ def check_positive(name: str, value: float) -> float:
 
 def check_share(name: str, value: float) -> float:
     """A number strictly between 0 and 1, or ``InputError``."""
-    if not 0.0 < value < 1.0:
+    if not isinstance(value, Real) or not 0.0 < value < 1.0:
         raise InputError(f"{name}={value!r}: pass a number between 0 and 1.")
     return float(value)
 
