@@ -1,6 +1,7 @@
 """``Embedding``: what every uncertainty method returns for a batch of inputs.
 
-The contract of every uncertainty method: ``fit``, call, ``draw``, ``sample``, ``embed``.
+``ProbabilisticEmbedder`` is the contract of every method: ``fit``, call, ``draw``, ``sample``,
+``embed``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import full_precision
@@ -43,18 +45,18 @@ class Embedding:
     score: Tensor | None = None
 
     @property
-    def mean(self) -> Tensor:
+    def mean(self) -> Float[Tensor, "B Z"]:
         """The embedding to search with [B, Z] (unit length on the sphere)."""
         return self.distribution.mean
 
     @property
     @full_precision()
-    def variance(self) -> Tensor:
+    def variance(self) -> Float[Tensor, "B Z"]:
         """Variance of each coordinate [B, Z] (of the tangent, on the sphere)."""
         return self.distribution.variance
 
     @property
-    def uncertainty(self) -> Tensor:
+    def uncertainty(self) -> Float[Tensor, " B"]:
         """One number per input [B], larger = less certain.
 
         The method's own score where it has one, else the trace of the covariance: the expected
@@ -64,12 +66,12 @@ class Embedding:
 
     @property
     @full_precision()
-    def concentration(self) -> Tensor:
+    def concentration(self) -> Float[Tensor, " B"]:
         """von Mises-Fisher concentration of the direction [B], in [0, inf]."""
         return self.distribution.concentration
 
     @full_precision()
-    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n B Z"]:
         """Draws [n, B, Z], independent between inputs.
 
         For draws that share their weights between inputs use the method's ``sample``.
@@ -123,12 +125,14 @@ class ProbabilisticEmbedder(ABC):
 
     def sample(
         self, inputs: Inputs, n: int = 100, generator: torch.Generator | None = None
-    ) -> Tensor:
+    ) -> Float[Tensor, "n B Z"]:
         """Joint draws [n, B, Z]: draw s uses the same sampled model for all inputs."""
         check_count("n", n)
         return self.draw(n, generator)(inputs)
 
-    def embed(self, loader: Iterable[Any], *, progress: bool = True) -> tuple[Embedding, Tensor]:
+    def embed(
+        self, loader: Iterable[Any], *, progress: bool = True
+    ) -> tuple[Embedding, Int[Tensor, " N"]]:
         """Embeddings and labels [N] of everything a loader of ``(inputs, labels)`` yields."""
         device = device_of(self.model)
         parts, labels = [], []

@@ -14,9 +14,9 @@ class InputError(LaplaceMetricError, ValueError):
 class UnknownNameError(InputError):
     """A name is not one of the choices; the message lists the choices."""
 
-    def __init__(self, argument: str, given: object, choices: tuple[str, ...]) -> None:
+    def __init__(self, argument: str, value: object, choices: tuple[str, ...]) -> None:
         listed = ", ".join(repr(choice) for choice in choices)
-        super().__init__(f"{argument}={given!r} is not known. Choose one of: {listed}.")
+        super().__init__(f"{argument}={value!r} is not known. Choose one of: {listed}.")
 
 
 class LabelError(InputError):

@@ -20,7 +20,7 @@ def pair_loss(distance: str, f: Tensor) -> Tensor:
     return 1 - (f[0] @ f[1]) / (f[0].norm() * f[1].norm())
 
 
-def all_pair_targets(labels: Tensor, coordinates: Tensor, margin: float | None) -> Tensor:
+def all_pair_weights(labels: Tensor, coordinates: Tensor, margin: float | None) -> Tensor:
     """y_ij [N, N] over all ordered pairs, straight from the definition."""
     same = labels[:, None] == labels[None, :]
     gaps = (coordinates[:, None] - coordinates[None, :]).norm(dim=-1)
@@ -32,7 +32,7 @@ def all_pair_targets(labels: Tensor, coordinates: Tensor, margin: float | None) 
 def dense_ggn(
     features: Tensor,
     head: nn.Module,
-    targets: Tensor,
+    weights: Tensor,
     *,
     distance: str,
     normalized: bool,
@@ -45,30 +45,35 @@ def dense_ggn(
     features : Tensor [N, D]
     head : nn.Module
         [N, D] -> [N, Z] in float64, in eval mode.
-    targets : Tensor [N, N]
+    weights : Tensor [N, N]
         y_ij of the ordered pairs that count.
     cross : bool
         Keep the blocks that couple the two points.
 
+    Raises
+    ------
+    InputError
+        If weights and features differ in length.
+
     Examples
     --------
     >>> x, head = torch.randn(3, 2).double(), nn.Linear(2, 2, bias=False).double()
-    >>> y = all_pair_targets(torch.tensor([0, 0, 1]), x, None)
+    >>> y = all_pair_weights(torch.tensor([0, 0, 1]), x, None)
     >>> dense_ggn(x, head, y, distance="arccos", normalized=False, cross=True).shape
     torch.Size([4, 4])
     """
-    if len(targets) != len(features):
-        raise InputError(f"targets is {tuple(targets.shape)} for {len(features)} features.")
+    if len(weights) != len(features):
+        raise InputError(f"weights is {tuple(weights.shape)} for {len(features)} features.")
     # arccos owns its normalisation, so there the network's own one drops out of the composition
     unit = normalized and distance == "euclidean"
     outputs, jacobians = _outputs_and_jacobians(head, features.double(), unit=unit)
     total = torch.zeros(jacobians.shape[2], jacobians.shape[2], dtype=torch.float64)
-    for i, j in targets.nonzero().tolist():
+    for i, j in weights.nonzero().tolist():
         blocks = hessian(lambda f: pair_loss(distance, f))(torch.stack([outputs[i], outputs[j]]))
         if not cross:
             blocks = blocks * torch.eye(2, dtype=torch.float64)[:, None, :, None]
         both = torch.stack([jacobians[i], jacobians[j]])  # [2, Z, P]
-        total += targets[i, j] * torch.einsum("azp,azbw,bwq->pq", both, blocks, both)
+        total += weights[i, j] * torch.einsum("azp,azbw,bwq->pq", both, blocks, both)  # [P, P]
     return total
 
 

@@ -22,7 +22,7 @@ from laplace_metric.errors import (
 )
 from laplace_metric.laplace import Settings
 from laplace_metric.models.jacobians import LinearJacobian
-from laplace_metric.testing import all_pair_targets, dense_ggn
+from laplace_metric.testing import all_pair_weights, dense_ggn
 
 
 class Normalized(nn.Module):
@@ -59,7 +59,7 @@ def test_hessian_is_the_clipped_oracle_in_parameter_order(
         h = model[:2](x.double())
         z = model(x.double())
     f = nn.functional.normalize(z, dim=-1) if normalized else z
-    targets = all_pair_targets(y, f, 0.3)
+    targets = all_pair_weights(y, f, 0.3)
     if hessian == "positives":
         targets = targets.clamp_min(0)
     oracle = dense_ggn(

@@ -57,9 +57,9 @@ def test_a_fit_under_autocast_is_that_of_its_features(model, structure, distance
     how = {"structure": structure, "distance": distance, "hessian": "positives"}
     expected = fit(model[2], seen_by_hand(model), **how)
     with bfloat16():
-        found = fit(model, X, **how)
+        fitted = fit(model, X, **how)
     wanted = expected.hessian_.eigenvalues
-    torch.testing.assert_close(found.hessian_.eigenvalues, wanted, **FAR)
+    torch.testing.assert_close(fitted.hessian_.eigenvalues, wanted, **FAR)
 
 
 @pytest.mark.parametrize("structure", ["diag", "kron", "full"])
@@ -69,8 +69,8 @@ def test_a_call_under_autocast(model, structure):
     alone = LaplaceEmbedder.from_fitted(model[2], embedder.settings, embedder.fitted_)
     expected, joint = alone(h), alone.sample(h, 7, torch.Generator().manual_seed(0))
     with bfloat16():
-        found = embedder(X)
-        variance, draws = found.variance, found.sample(5, torch.Generator().manual_seed(0))
+        embedding = embedder(X)
+        variance, draws = embedding.variance, embedding.sample(5, torch.Generator().manual_seed(0))
         weights, uncertainties = (
             embedder.posterior_.variance,
             embedder.uncertainties([X], progress=False),
@@ -81,7 +81,7 @@ def test_a_call_under_autocast(model, structure):
     torch.testing.assert_close(uncertainties, expected.uncertainty, **FAR)
     torch.testing.assert_close(weights, fit(model, X, **how).posterior_.variance, **FAR)
     torch.testing.assert_close(sampled, joint, atol=1e-5, rtol=1e-5)
-    assert torch.equal(draws, found.sample(5, torch.Generator().manual_seed(0)))
+    assert torch.equal(draws, embedding.sample(5, torch.Generator().manual_seed(0)))
     spread = alone.distance(h[:5], h[5:10])
     torch.testing.assert_close(
         distance.variance, spread.variance, atol=0, rtol=0.02
@@ -91,38 +91,38 @@ def test_a_call_under_autocast(model, structure):
 def test_directions_under_autocast(model):
     embedder = fit(model, X, structure="kron")
     with bfloat16():
-        found = embedder(X)
-        inside = found.mean, found.variance, found.concentration
+        embedding = embedder(X)
+        inside = embedding.mean, embedding.variance, embedding.concentration
     assert {part.dtype for part in inside} == {torch.float32}
-    assert torch.equal(inside[0], found.mean)
-    assert torch.equal(inside[1], found.variance)
-    assert torch.equal(inside[2], found.concentration)
-    torch.testing.assert_close(found.mean.norm(dim=1), torch.ones(60))
-    torch.testing.assert_close(found.mean, embedder(X).mean, atol=0.02, rtol=0)
+    assert torch.equal(inside[0], embedding.mean)
+    assert torch.equal(inside[1], embedding.variance)
+    assert torch.equal(inside[2], embedding.concentration)
+    torch.testing.assert_close(embedding.mean.norm(dim=1), torch.ones(60))
+    torch.testing.assert_close(embedding.mean, embedder(X).mean, atol=0.02, rtol=0)
 
 
 def test_an_appended_head_stays_exact(model):
     with bfloat16():
         embedder = fit(model, X, head="append")
         output = model(X)
-        found = embedder(X)
+        embedding = embedder(X)
     assert output.dtype == torch.bfloat16
-    assert torch.equal(found.mean, nn.functional.normalize(output.detach().float(), dim=-1))
+    assert torch.equal(embedding.mean, nn.functional.normalize(output.detach().float(), dim=-1))
 
 
 def test_float32_embeddings_are_not_rounded_by_an_appended_head():
     with bfloat16():
-        found = fit(nn.Identity(), X, head="append")(X)
-    assert torch.equal(found.mean, nn.functional.normalize(X, dim=-1))
+        embedding = fit(nn.Identity(), X, head="append")(X)
+    assert torch.equal(embedding.mean, nn.functional.normalize(X, dim=-1))
 
 
 @pytest.mark.parametrize("pairs", ["batch", MultiSimilarityMiner()])
 def test_pairs_of_batches_under_autocast(model, pairs):
     expected = fit(model[2], seen_by_hand(model), pairs=pairs, structure="diag")
     with bfloat16():
-        found = fit(model, X, pairs=pairs, structure="diag")
+        fitted = fit(model, X, pairs=pairs, structure="diag")
     wanted = expected.hessian_.diagonal()
-    torch.testing.assert_close(found.hessian_.diagonal(), wanted, atol=1e-7, rtol=1e-4)
+    torch.testing.assert_close(fitted.hessian_.diagonal(), wanted, atol=1e-7, rtol=1e-4)
 
 
 @pytest.mark.parametrize("structure", ["diag", "kron"])
@@ -135,24 +135,24 @@ def test_online_under_autocast(model, structure):
 
     expected = train(copy.deepcopy(model))
     with bfloat16():
-        found = train(copy.deepcopy(model))
-    ratio = found(X).uncertainty / expected(X).uncertainty
+        fitted = train(copy.deepcopy(model))
+    ratio = fitted(X).uncertainty / expected(X).uncertainty
     assert bool(((ratio - 1).abs() < 0.1).all())
 
 
 def test_online_draws_are_not_rounded(model, monkeypatch):
-    seen = []
+    dtypes = []
     real = step.sampled_pass
     monkeypatch.setattr(
         step,
         "sampled_pass",
-        lambda m, h, x, offsets: seen.append(offsets.dtype) or real(m, h, x, offsets),
+        lambda m, h, x, offsets: dtypes.append(offsets.dtype) or real(m, h, x, offsets),
     )
     with bfloat16():
         online = OnlineLaplace(model, structure="kron")
         online.fit([(X, Y)] * 3, ContrastiveLoss(), epochs=1, progress=False)
-    assert len(seen) >= 3
-    assert set(seen) == {torch.float32}
+    assert len(dtypes) >= 3
+    assert set(dtypes) == {torch.float32}
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -160,22 +160,22 @@ def test_half_precision_weights(model, dtype, tmp_path):
     short = copy.deepcopy(model).to(dtype)
     twin = copy.deepcopy(short).float()  # the same rounded weights
     embedder = fit(short, X.to(dtype), structure="kron")
-    found, expected = embedder(X.to(dtype)), fit(twin, X.to(dtype).float(), structure="kron")(X)
-    assert found.mean.dtype == found.variance.dtype == torch.float32
+    embedding, expected = embedder(X.to(dtype)), fit(twin, X.to(dtype).float(), structure="kron")(X)
+    assert embedding.mean.dtype == embedding.variance.dtype == torch.float32
     bits = torch.finfo(dtype).eps
-    torch.testing.assert_close(found.mean, expected.mean, atol=4 * bits, rtol=0)
-    torch.testing.assert_close(found.uncertainty, expected.uncertainty, atol=0, rtol=8 * bits)
+    torch.testing.assert_close(embedding.mean, expected.mean, atol=4 * bits, rtol=0)
+    torch.testing.assert_close(embedding.uncertainty, expected.uncertainty, atol=0, rtol=8 * bits)
     embedder.save(tmp_path)
     again = LaplaceEmbedder.load(tmp_path, short)
-    assert torch.equal(again(X.to(dtype)).variance, found.variance)
+    assert torch.equal(again(X.to(dtype)).variance, embedding.variance)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_cuda_autocast(model):
     model.cuda()
     with torch.autocast("cuda", torch.bfloat16):
-        found = fit(model, X)(X)
-        inside = found.variance
+        embedding = fit(model, X)(X)
+        inside = embedding.variance
     assert inside.device.type == "cuda"
-    assert torch.equal(inside, found.variance)
+    assert torch.equal(inside, embedding.variance)
     torch.testing.assert_close(inside, fit(model, X)(X).variance, atol=0, rtol=0.1)

@@ -78,16 +78,16 @@ def test_frozen_parameters_stay() -> None:
 
 
 def test_miner_gets_the_batch_and_the_loss_its_pairs() -> None:
-    seen: list[Any] = []
+    mined: list[Any] = []
     miner = PairMarginMiner()
 
     def spy(embeddings: Tensor, labels: Tensor, pairs: Any) -> Tensor:
-        seen.append((pairs, miner(embeddings, labels)))
+        mined.append((pairs, miner(embeddings, labels)))
         return embeddings.square().mean()
 
     train_embedder(nn.Linear(2, 2), BATCHES, spy, epochs=1, miner=miner, progress=False)
-    assert len(seen) == 2
-    for pairs, expected in seen:
+    assert len(mined) == 2
+    for pairs, expected in mined:
         assert all(torch.equal(a, b) for a, b in zip(pairs, expected, strict=True))
 
 
@@ -122,14 +122,14 @@ def test_interrupted_training_keeps_the_finished_steps() -> None:
         yield BATCHES[0]
         raise KeyboardInterrupt
 
-    model, whole = linear(), linear()
+    model, uninterrupted = linear(), linear()
     rate = 0.1
     train_embedder(
-        whole,
+        uninterrupted,
         BATCHES[:1],
         squares,
         epochs=1,
-        optimizer=torch.optim.SGD(whole.parameters(), lr=rate),
+        optimizer=torch.optim.SGD(uninterrupted.parameters(), lr=rate),
         progress=False,
     )
     with pytest.raises(KeyboardInterrupt):
@@ -141,7 +141,7 @@ def test_interrupted_training_keeps_the_finished_steps() -> None:
             optimizer=torch.optim.SGD(model.parameters(), lr=rate),
             progress=False,
         )
-    assert torch.equal(model.weight, whole.weight)
+    assert torch.equal(model.weight, uninterrupted.weight)
     assert not torch.equal(model.weight, linear().weight)
 
 

@@ -175,7 +175,7 @@ class Trained(OnePass):
                 epochs=self.training.epochs,
                 scheduler=scheduler,
                 show=progress,
-                watcher=self.watcher(),
+                callback=self.watcher(),
             ).losses
         for module in trained:
             module.eval()

@@ -1,6 +1,6 @@
-"""Leave ``torch.autocast``: what an embedder computes in half precision, its posterior does not.
+"""Floating-point precision: no autocast around a posterior, at least float32 in it.
 
-Half-precision heads are differentiated in float32.
+What an embedder computes in half precision, its posterior does not.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A training draws from states of its own, seeded from one generator; the caller's stay.
+"""Random states of a training: seeded from one generator, the caller's put back afterwards.
 
 Dropout and samplers draw from torch's global generator, the samplers and some miners of
-pytorch-metric-learning from numpy's, some data sets from Python's: a training runs on copies of
-them, and the caller's own states stay as they were.
+pytorch-metric-learning from numpy's, some data sets from Python's.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ def own_randomness(
     others = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            own = torch.Generator() if generator is None else generator
+            source = torch.Generator() if generator is None else generator
             if generator is None:
-                own.manual_seed(_seed(torch.default_generator))
-            _seed_globals(_seed(own), device)
-            yield own
+                source.manual_seed(_seed(torch.default_generator))
+            _seed_globals(_seed(source), device)
+            yield source
     finally:
         random.setstate(others[0])
         np.random.set_state(others[1])  # noqa: NPY002

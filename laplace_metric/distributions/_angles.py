@@ -1,8 +1,9 @@
-"""Exact draws of the angle between a von Mises-Fisher vector and its mean direction.
+"""The angle a between a von Mises-Fisher vector and its mean direction: draws, integrals, gradient.
 
-    density of w = cos(angle):  f(w) prop to exp(k w) (1 - w^2)^((D-3)/2)       on [-1, 1]
+    density of w = cos a:  f(w) prop to exp(k w) (1 - w^2)^((D-3)/2)            on [-1, 1]
+    density of a:          prop to exp(k cos a) sin^(D-2) a                     on [0, pi]
 
-Wood's rejection (1994), from a beta envelope B of Ulrich (1984):
+Exact draws by Wood's rejection (1994), from a beta envelope B of Ulrich (1984):
 
     b    = (D-1) / (2 k + sqrt(4 k^2 + (D-1)^2))     for every k: b -> 1 at k = 0
     B    ~ Beta((D-1)/2, (D-1)/2)                    d = 1 - (1-b) B
@@ -12,15 +13,23 @@ Wood's rejection (1994), from a beta envelope B of Ulrich (1984):
 
 No term cancels at large k. D = 3 has an inverse: ``1 - w = -log(1 - u (1 - e^(-2k))) / k``.
 
-Integrals of the von Mises-Fisher angle density from a given angle outwards.
+Integrals from a outwards, relative to the density at a:
 
-    density of the angle a:  prop to exp(k cos a) sin^(D-2) a        on [0, pi]
     e(x) = density(a + x) / density(a)
     log e(x) = k (cos(a+x) - cos a) + (D-2) log(sin(a+x) / sin a)
 
-From a, the density falls towards pi if a lies beyond its mode, else (up to one standard deviation)
-towards 0. Gauss-Legendre runs over that side and stops where e is below 1e-16: nothing overflows,
-and a tail keeps its relative accuracy.
+The density falls towards pi if a lies beyond its mode, else (up to one standard deviation) towards
+0. Gauss-Legendre runs over that side and stops where e is below 1e-16: nothing overflows, and a
+tail keeps its relative accuracy.
+
+Gradient to the concentration by implicit reparameterisation (Figurnov et al. 2018, eq 5). A draw
+at a fixed quantile moves with k as
+
+    dw/dk = -(dF/dk) / f = int_w^1 (t - A) f(t) dt / f(w)        F the distribution function of w
+    da/dk = int_0^(pi-a) (cos(a+x) - A) e(x) dx = -int_(-a)^0 (cos(a+x) - A) e(x) dx
+
+by ``w = cos a``, ``t = cos(a + x)``; the integral over both sides is zero. The usual path, through
+b of Wood's proposal alone, leaves out what the rejection does and is 5 to 44 % short.
 """
 
 from __future__ import annotations
@@ -28,11 +37,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from laplace_metric.distributions._vmf_normalizer import mean_resultant_length
 
 
 class Angle(NamedTuple):
@@ -43,7 +56,7 @@ class Angle(NamedTuple):
 
 
 def sample_angle(
-    concentration: Tensor, dimension: int, generator: torch.Generator | None = None
+    concentration: Float[Tensor, " ..."], dimension: int, generator: torch.Generator | None = None
 ) -> Angle:
     """One exact draw for each concentration, in float64 and without gradient.
 
@@ -83,11 +96,10 @@ def _inverse(k: Tensor, _: int, generator: torch.Generator | None) -> tuple[Tens
 def _rejection(k: Tensor, dimension: int, g: torch.Generator | None) -> tuple[Tensor, Tensor]:
     """Propose for all, then again for those that were refused, until none is left."""
     below, above, keep = _propose(k, dimension, g)
-    left = (~keep).nonzero()[:, 0]
-    while len(left):
-        new_below, new_above, keep = _propose(k[left], dimension, g)
-        below[left], above[left] = new_below, new_above
-        left = left[~keep]
+    refused = (~keep).nonzero()[:, 0]
+    while len(refused):
+        below[refused], above[refused], keep = _propose(k[refused], dimension, g)
+        refused = refused[~keep]
     return below, above
 
 
@@ -122,8 +134,8 @@ def _symmetric_beta(
 NODES, WIDTHS = 48, 9.0  # of the quadrature; its range in standard deviations of the angle
 
 
-class Outwards(NamedTuple):
-    """One quadrature node for every angle."""
+class QuadratureNode(NamedTuple):
+    """One node for every angle; each field has the shape of the angles."""
 
     weight: Tensor  # signed as the side: negative towards 0
     shift: Tensor  # cos(a + x) - cos a
@@ -137,7 +149,9 @@ def _nodes() -> tuple[tuple[float, float], ...]:
     return tuple(zip((0.5 + x / 2).tolist(), (weight / 2).tolist(), strict=True))
 
 
-def mode_and_deviation(concentration: Tensor, dimension: int) -> tuple[Tensor, Tensor]:
+def mode_and_deviation(
+    concentration: Float[Tensor, "*B"], dimension: int
+) -> tuple[Float[Tensor, "*B"], Float[Tensor, "*B"]]:
     """Where ``k cos a + (D-2) log sin a`` is largest, and ``(-its second derivative)^(-1/2)``.
 
     ``k sin^2 a = (D-2) cos a``: ``cos a = 2 k / (n + sqrt(n^2 + 4 k^2))``, ``n = D-2``.
@@ -154,7 +168,9 @@ def mode_and_deviation(concentration: Tensor, dimension: int) -> tuple[Tensor, T
     return torch.atan2(sine2.sqrt(), cosine), curvature.clamp_min(0.1).rsqrt()
 
 
-def falls_towards_pi(angle: Angle, concentration: Tensor, dimension: int) -> Tensor:
+def falls_towards_pi(
+    angle: Angle, concentration: Float[Tensor, "*B"], dimension: int
+) -> Bool[Tensor, "*B"]:
     """[...] bool: whether the quadrature runs to pi rather than to 0.
 
     Examples
@@ -166,7 +182,9 @@ def falls_towards_pi(angle: Angle, concentration: Tensor, dimension: int) -> Ten
     return torch.atan2(angle.sine, angle.cosine) - mode > deviation
 
 
-def outwards(angle: Angle, concentration: Tensor, dimension: int) -> Iterator[Outwards]:
+def outwards(
+    angle: Angle, concentration: Float[Tensor, "*B"], dimension: int
+) -> Iterator[QuadratureNode]:
     """The nodes for angles and concentrations of the same shape, one after the other.
 
     Examples
@@ -178,10 +196,10 @@ def outwards(angle: Angle, concentration: Tensor, dimension: int) -> Iterator[Ou
     a = torch.atan2(angle.sine, angle.cosine)
     _, deviation = mode_and_deviation(concentration, dimension)
     falling = falls_towards_pi(angle, concentration, dimension)
-    room = torch.where(falling, math.pi - a, a)
-    reach = torch.minimum(room, WIDTHS * deviation) * torch.where(falling, 1.0, -1.0)
+    limit = torch.where(falling, math.pi - a, a)
+    reach = torch.minimum(limit, WIDTHS * deviation) * torch.where(falling, 1.0, -1.0)
     for x, weight in _nodes():
-        yield Outwards(weight * reach, *_step(x * reach, angle, concentration, dimension))
+        yield QuadratureNode(weight * reach, *_step(x * reach, angle, concentration, dimension))
 
 
 def _step(x: Tensor, angle: Angle, k: Tensor, dimension: int) -> tuple[Tensor, Tensor]:
@@ -194,3 +212,55 @@ def _step(x: Tensor, angle: Angle, k: Tensor, dimension: int) -> tuple[Tensor, T
         growth = w / s.clamp_min(torch.finfo(s.dtype).tiny) * sine - versine  # sin(a+x) / sin a - 1
         exponent = exponent + (dimension - 2) * torch.log1p(growth.clamp_min(-1))
     return shift, exponent.exp()
+
+
+def differentiable_angle(
+    angle: Angle, concentration: Float[Tensor, " ..."], dimension: int
+) -> Angle:
+    """The same angle as a function of the concentration, which has its shape.
+
+    Examples
+    --------
+    >>> k = torch.tensor([2.0], requires_grad=True)
+    >>> w = differentiable_angle(Angle(torch.zeros(1), torch.ones(1)), k, 3).cosine
+    >>> torch.autograd.grad(w.sum(), k)
+    (tensor([0.3808]),)
+    """
+    return Angle(*_ImplicitAngle.apply(*angle, concentration, dimension))
+
+
+def angle_slope(
+    angle: Angle, concentration: Float[Tensor, "*B"], dimension: int
+) -> Float[Tensor, "*B"]:
+    """da/dk [...] for angles and concentrations of the same shape.
+
+    Examples
+    --------
+    >>> quarter = Angle(torch.zeros(1), torch.ones(1))
+    >>> angle_slope(quarter, torch.zeros(1), 2)  # f is flat: -int_0^(pi/2) cos = -1
+    tensor([-1.])
+    """
+    offset = angle.cosine - mean_resultant_length(concentration, dimension)
+    total = torch.zeros_like(offset)
+    for weight, shift, density in outwards(angle, concentration, dimension):
+        total += weight * density * (offset + shift)
+    return total
+
+
+class _ImplicitAngle(torch.autograd.Function):
+    """Identity of (cosine, sine); their gradient goes to the concentration."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, cosine: Tensor, sine: Tensor, concentration: Tensor, dimension: int
+    ) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(cosine, sine, concentration)
+        ctx.dimension = dimension
+        return cosine.clone(), sine.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, to_cosine: Tensor, to_sine: Tensor) -> tuple[None, None, Tensor, None]:
+        cosine, sine, concentration = ctx.saved_tensors
+        slope = angle_slope(Angle(cosine, sine), concentration, ctx.dimension)
+        return None, None, (cosine * to_sine - sine * to_cosine) * slope, None

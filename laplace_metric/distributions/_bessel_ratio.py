@@ -1,14 +1,13 @@
-"""Coefficients of Debye's expansion of log I_m(k), uniform in k (exact rational arithmetic).
+"""``I_(v+1)(k) / I_v(k)``, its derivative and log of I_v, for every order v >= 0 and k >= 0.
+
+Debye's expansion, uniform in k, holds at a high order m (DLMF 10.41.3):
 
     log I_m(k) = h + m log(k / (m + h)) - log(2 pi h) / 2 + sum_j q^j E_j(t)
-    h = sqrt(m^2 + k^2)     q = 1/h     t = m^2 / h^2                      (DLMF 10.41.3)
+    h = sqrt(m^2 + k^2)     q = 1/h     t = m^2 / h^2
 
 Its terms are ``D_j(p) / m^j`` with ``p = m/h``; ``D_j`` has powers p^j, p^(j+2), ..., p^(3j) only,
-so ``D_j(p) / m^j = q^j E_j(p^2)``, which stays finite at m = 0 and at k = 0.
-
-``I_(v+1)(k) / I_v(k)``, its derivative and log of I_v, for every order v >= 0 and k >= 0.
-
-Debye's expansion holds at a high order m; from there the ratios r_v = I_(v+1)/I_v come down by
+so ``D_j(p) / m^j = q^j E_j(p^2)``, which stays finite at m = 0 and at k = 0. The coefficients of
+E_j are exact fractions. From m the ratios r_v = I_(v+1)/I_v come down by
 
     r_(v-1) = k / (2 v + k r_v)                                          (DLMF 10.29.1)
     r'_(v-1) = (2 v - k^2 r'_v) / (2 v + k r_v)^2                        its derivative
@@ -25,6 +24,7 @@ from functools import cache
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 Polynomial = list[Fraction]  # coefficients of p^0, p^1, ... or of t^0, t^1, ...
@@ -136,7 +136,7 @@ def _ratio_over_k(m: float, h: Tensor) -> Tensor:
     return 1 / (h + m) - q.square() * (0.5 + _series(_tables().ratio, q, (m * q).square()))
 
 
-def bessel_ratio(k: Tensor, v: float) -> Tensor:
+def bessel_ratio(k: Float[Tensor, "*B"], v: float) -> Float[Tensor, "*B"]:
     """``I_(v+1)(k) / I_v(k)`` for float64 k.
 
     Examples
@@ -152,7 +152,7 @@ def bessel_ratio(k: Tensor, v: float) -> Tensor:
     return ratio
 
 
-def bessel_ratio_over_k(square: Tensor, v: float) -> Tensor:
+def bessel_ratio_over_k(square: Float[Tensor, "*B"], v: float) -> Float[Tensor, "*B"]:
     """``s = I_(v+1)(k) / (k I_v(k))`` of ``k^2``, of which it is a smooth function, also at 0.
 
     Examples
@@ -167,7 +167,7 @@ def bessel_ratio_over_k(square: Tensor, v: float) -> Tensor:
     return s
 
 
-def bessel_ratio_slope(k: Tensor, v: float) -> Tensor:
+def bessel_ratio_slope(k: Float[Tensor, "*B"], v: float) -> Float[Tensor, "*B"]:
     """d/dk of ``bessel_ratio``; at the high order ``m q/(h + m) - q^2 (2 t - 1)/2 - ...``.
 
     Examples
@@ -188,7 +188,7 @@ def bessel_ratio_slope(k: Tensor, v: float) -> Tensor:
     return slope
 
 
-def log_bessel_scaled(k: Tensor, v: float) -> Tensor:
+def log_bessel_scaled(k: Float[Tensor, "*B"], v: float) -> Float[Tensor, "*B"]:
     """``log(I_v(k) k^-v e^-k)`` for float64 k: finite at k = 0, no overflow at any k.
 
     Examples

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 
@@ -20,19 +21,19 @@ class Covariance(ABC):
     """B positive semi-definite matrices C_b [Z, Z]."""
 
     @abstractmethod
-    def diagonal(self) -> Tensor:
+    def diagonal(self) -> Float[Tensor, "*B Z"]:
         """[B, Z]."""
 
     @abstractmethod
-    def apply(self, vectors: Tensor) -> Tensor:
+    def apply(self, vectors: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B Z"]:
         """``C_b v_b`` [B, Z]."""
 
     @abstractmethod
-    def color(self, noise: Tensor) -> Tensor:
+    def color(self, noise: Float[Tensor, "n *B Z"]) -> Float[Tensor, "n *B Z"]:
         """Standard normal noise [n, B, Z] -> noise with these covariances."""
 
     @abstractmethod
-    def dense(self) -> Tensor:
+    def dense(self) -> Float[Tensor, "*B Z Z"]:
         """C [B, Z, Z]."""
 
     @abstractmethod
@@ -44,7 +45,7 @@ class Covariance(ABC):
     def concatenate(cls, parts: Sequence[Any]) -> Covariance:
         """One batch out of several."""
 
-    def tangent_diagonal(self, u: Tensor) -> Tensor:
+    def tangent_diagonal(self, u: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B Z"]:
         """diag((I - u u^T) C (I - u u^T)) [B, Z] for unit u [B, Z], >= 0."""
         cu = self.apply(u)
         along = (u * cu).sum(-1, keepdim=True)
@@ -63,16 +64,16 @@ class DiagonalCovariance(Covariance):
 
     values: Tensor
 
-    def diagonal(self) -> Tensor:
+    def diagonal(self) -> Float[Tensor, "*B Z"]:
         return self.values
 
-    def apply(self, vectors: Tensor) -> Tensor:
+    def apply(self, vectors: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B Z"]:
         return self.values * vectors
 
-    def color(self, noise: Tensor) -> Tensor:
+    def color(self, noise: Float[Tensor, "n *B Z"]) -> Float[Tensor, "n *B Z"]:
         return noise * self.values.sqrt()
 
-    def dense(self) -> Tensor:
+    def dense(self) -> Float[Tensor, "*B Z Z"]:
         return torch.diag_embed(self.values)
 
     def select(self, index: Any) -> DiagonalCovariance:
@@ -82,7 +83,7 @@ class DiagonalCovariance(Covariance):
     def concatenate(cls, parts: Sequence[DiagonalCovariance]) -> DiagonalCovariance:
         return cls(torch.cat([part.values for part in parts]))
 
-    def tangent_diagonal(self, u: Tensor) -> Tensor:
+    def tangent_diagonal(self, u: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B Z"]:
         """``(1 - u_k^2)^2 v_k + u_k^2 sum_{l != k} u_l^2 v_l``: no cancellation."""
         u2 = u.square()
         weighted = u2 * self.values
@@ -97,17 +98,17 @@ class RotatedCovariance(Covariance):
     basis: Tensor
     values: Tensor
 
-    def diagonal(self) -> Tensor:
+    def diagonal(self) -> Float[Tensor, "*B Z"]:
         return self.values @ self.basis.square().mT
 
-    def apply(self, vectors: Tensor) -> Tensor:
+    def apply(self, vectors: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B Z"]:
         return (self.values * (vectors @ self.basis)) @ self.basis.mT
 
-    def color(self, noise: Tensor) -> Tensor:
+    def color(self, noise: Float[Tensor, "n *B Z"]) -> Float[Tensor, "n *B Z"]:
         return (noise * self.values.sqrt()) @ self.basis.mT
 
-    def dense(self) -> Tensor:
-        return self.basis @ (self.values[..., None] * self.basis.mT)
+    def dense(self) -> Float[Tensor, "*B Z Z"]:
+        return self.basis @ (self.values[..., None] * self.basis.mT)  # [B, Z, Z]
 
     def select(self, index: Any) -> RotatedCovariance:
         return RotatedCovariance(self.basis, self.values[index])
@@ -123,18 +124,18 @@ class DenseCovariance(Covariance):
 
     matrices: Tensor
 
-    def diagonal(self) -> Tensor:
+    def diagonal(self) -> Float[Tensor, "*B Z"]:
         return self.matrices.diagonal(dim1=-2, dim2=-1)
 
-    def apply(self, vectors: Tensor) -> Tensor:
-        return (self.matrices @ vectors[..., None])[..., 0]
+    def apply(self, vectors: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B Z"]:
+        return (self.matrices @ vectors[..., None])[..., 0]  # [B, Z]
 
-    def color(self, noise: Tensor) -> Tensor:
+    def color(self, noise: Float[Tensor, "n *B Z"]) -> Float[Tensor, "n *B Z"]:
         values, vectors = torch.linalg.eigh(self.matrices)
         root = vectors * values.clamp_min(0).sqrt()[..., None, :]  # negative only by rounding
-        return torch.einsum("bkl,nbl->nbk", root, noise)
+        return torch.einsum("bkl,nbl->nbk", root, noise)  # [n, B, Z]
 
-    def dense(self) -> Tensor:
+    def dense(self) -> Float[Tensor, "*B Z Z"]:
         return self.matrices
 
     def select(self, index: Any) -> DenseCovariance:
@@ -145,6 +146,6 @@ class DenseCovariance(Covariance):
         return cls(torch.cat([part.matrices for part in parts]))
 
 
-def as_covariance(value: Tensor | Covariance) -> Covariance:
+def as_covariance(value: Float[Tensor, "*B Z"] | Covariance) -> Covariance:
     """Variances [B, Z] become a diagonal covariance; a covariance stays."""
     return DiagonalCovariance(value) if isinstance(value, Tensor) else value

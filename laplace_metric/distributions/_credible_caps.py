@@ -1,10 +1,9 @@
 """Highest-density credible caps: the smallest set with a given probability is ``{z: mu.z >= t}``.
 
-The paper prints the inequality the other way round (``z.mu <= t``), which is the complement.
-
     P(angle <= a) = int_0^a f,   f(a) = |S^(D-2)| C_D(k) exp(k cos a) sin^(D-2) a
 
-The quantile is found by Newton's method inside a shrinking bracket. Nothing here has a gradient.
+(The paper prints ``z.mu <= t``, which is the complement.) The quantile is found by
+Newton's method inside a shrinking bracket. Nothing here has a gradient.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 import math
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from laplace_metric.distributions._angles import (
@@ -29,7 +29,11 @@ from laplace_metric.errors import InputError
 STEPS, TOLERANCE = 100, 1e-14
 
 
-def cap_cosine(concentration: Tensor, dimension: int, probability: Tensor | float) -> Tensor:
+def cap_cosine(
+    concentration: Float[Tensor, " ..."],
+    dimension: int,
+    probability: Float[Tensor, " ..."] | float,
+) -> Float[Tensor, " ..."]:
     """t with ``P(mu.z >= t) = probability`` under the von Mises-Fisher.
 
     Parameters
@@ -44,7 +48,8 @@ def cap_cosine(concentration: Tensor, dimension: int, probability: Tensor | floa
 
     Raises
     ------
-    InputError for a probability outside [0, 1], and as ``log_vmf_normalizer``.
+    InputError
+        For a probability outside [0, 1], and as ``log_vmf_normalizer``.
 
     Examples
     --------
@@ -55,8 +60,17 @@ def cap_cosine(concentration: Tensor, dimension: int, probability: Tensor | floa
 
 
 @torch.no_grad()
-def cap_angle(concentration: Tensor, dimension: int, probability: Tensor | float) -> Tensor:
+def cap_angle(
+    concentration: Float[Tensor, " ..."],
+    dimension: int,
+    probability: Float[Tensor, " ..."] | float,
+) -> Float[Tensor, " ..."]:
     """The half-angle of the cap in [0, pi], to 1e-10 in float64; otherwise as ``cap_cosine``.
+
+    Raises
+    ------
+    InputError
+        As ``cap_cosine``.
 
     Examples
     --------
@@ -73,7 +87,9 @@ def cap_angle(concentration: Tensor, dimension: int, probability: Tensor | float
     return a.to(concentration.dtype)
 
 
-def in_cap(p: VonMisesFisher, value: Tensor, probability: Tensor | float) -> Tensor:
+def in_cap(
+    p: VonMisesFisher, value: Float[Tensor, "*V D"], probability: Float[Tensor, " ..."] | float
+) -> Bool[Tensor, " ..."]:
     """[...] bool: whether unit vectors [..., D] lie in the credible cap of p.
 
     By ``|z - mu|^2 <= 4 sin^2(a/2)``, which keeps its digits in a narrow cap.

@@ -1,8 +1,6 @@
-"""What a distribution over a batch of embeddings provides.
+"""What a distribution over a batch of embeddings provides, and the simplest one: its draws.
 
-The von Mises-Fisher summary of a spread of directions.
-
-Draws as a distribution: what sampling methods (dropout, ensembles) and a single point give.
+``Empirical`` is what sampling methods (dropout, ensembles) and a single point give.
 """
 
 from __future__ import annotations
@@ -12,7 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
+
+from laplace_metric.distributions._vmf_normalizer import vmf_concentration
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -22,18 +23,18 @@ class EmbeddingDistribution(Protocol):
     """B independent distributions over R^Z or over the unit sphere in it."""
 
     @property
-    def mean(self) -> Tensor:
+    def mean(self) -> Float[Tensor, "B Z"]:
         """The point that stands for each embedding in retrieval [B, Z]."""
 
     @property
-    def variance(self) -> Tensor:
+    def variance(self) -> Float[Tensor, "B Z"]:
         """Per-coordinate variance around ``mean`` [B, Z]."""
 
     @property
-    def concentration(self) -> Tensor:
+    def concentration(self) -> Float[Tensor, " B"]:
         """von Mises-Fisher concentration kappa of the direction [B], in [0, inf]."""
 
-    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n B Z"]:
         """[n, B, Z], independent over n and B."""
 
     def select(self, index: Tensor | slice) -> Self:
@@ -42,30 +43,6 @@ class EmbeddingDistribution(Protocol):
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
         """One batch out of several."""
-
-
-def vmf_concentration(resultant: Tensor, dimension: int) -> Tensor:
-    """Concentration from the mean resultant length: ``kappa = R (Z - R^2) / (1 - R^2)``.
-
-    Parameters
-    ----------
-    resultant : Tensor [...] in [0, 1]
-        R, the length of the mean of unit vectors.
-    dimension : int
-        Z, of the ambient space.
-
-    Returns
-    -------
-    Tensor [...] in [0, inf]; inf at R = 1. (Sra 2012; Warburg et al. 2023, LAM, section D.)
-
-    Examples
-    --------
-    >>> import torch
-    >>> vmf_concentration(torch.tensor([0.0, 0.5]), 3)
-    tensor([0.0000, 1.8333])
-    """
-    r = resultant
-    return r * (dimension - r.square()) / (1 - r.square())
 
 
 @dataclass(frozen=True)
@@ -88,30 +65,30 @@ class Empirical:
     spherical: bool
 
     @property
-    def mean(self) -> Tensor:
+    def mean(self) -> Float[Tensor, "B Z"]:
         """Mean of the draws [B, Z], of unit length if spherical."""
         mean = self.draws.mean(0)
         return nn.functional.normalize(mean, dim=-1) if self.spherical else mean
 
     @property
-    def variance(self) -> Tensor:
+    def variance(self) -> Float[Tensor, "B Z"]:
         """Mean squared deviation of the draws from their (unprojected) mean [B, Z]."""
         return self.draws.var(0, correction=0)
 
     @property
-    def concentration(self) -> Tensor:
+    def concentration(self) -> Float[Tensor, " B"]:
         """von Mises-Fisher kappa of the directions of the draws [B]."""
         directions = nn.functional.normalize(self.draws, dim=-1)
-        resultant = directions.mean(0).norm(dim=-1).clamp_max(1)
+        resultant = directions.mean(0).norm(dim=-1).clamp_max(1)  # [B]
         return vmf_concentration(resultant, self.draws.shape[-1])
 
-    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n B Z"]:
         """The draws themselves for ``n = S``, else n resampled ones [n, B, Z]."""
         s, b, _ = self.draws.shape
         if n == s:
             return self.draws
         pick = torch.randint(s, (n, b), generator=generator, device=self.draws.device)
-        return self.draws[pick, torch.arange(b, device=pick.device)]
+        return self.draws[pick, torch.arange(b, device=pick.device)]  # [n, B, Z]
 
     def select(self, index: Tensor | slice) -> Empirical:
         """The distributions at ``index``."""

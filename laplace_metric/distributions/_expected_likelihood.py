@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from typing import TypeVar
 
+from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric.distributions._covariance import DiagonalCovariance
@@ -28,7 +29,7 @@ from laplace_metric.errors import InputError
 P = TypeVar("P", VonMisesFisher, Gaussian)
 
 
-def log_expected_likelihood(p: P, q: P) -> Tensor:
+def log_expected_likelihood(p: P, q: P) -> Float[Tensor, " ..."]:
     """``log int p q`` [...] of two von Mises-Fisher or two diagonal Gaussian distributions.
 
     Parameters
@@ -38,7 +39,8 @@ def log_expected_likelihood(p: P, q: P) -> Tensor:
 
     Raises
     ------
-    InputError for two kinds, two dimensions or a covariance that is not diagonal.
+    InputError
+        For two kinds, two dimensions or a covariance that is not diagonal.
 
     Examples
     --------
@@ -54,7 +56,7 @@ def log_expected_likelihood(p: P, q: P) -> Tensor:
     return _gaussian(p.mean, q.mean, _variances(p), _variances(q)).sum(-1)
 
 
-def pairwise_log_expected_likelihood(p: P, q: P) -> Tensor:
+def pairwise_log_expected_likelihood(p: P, q: P) -> Float[Tensor, "B C"]:
     """``log int p_b q_c`` [B, C] for batches [B] and [C]: cosines by one matrix product.
 
     Arguments and errors as ``log_expected_likelihood``. Memory O(B C) for the von Mises-Fisher,
@@ -72,15 +74,15 @@ def pairwise_log_expected_likelihood(p: P, q: P) -> Tensor:
         one_plus_cosine = (1 + (p.loc @ q.loc.mT).double()).clamp_min(0)
         return _kernel(p.concentration[:, None], q.concentration, one_plus_cosine, p.dimension)
     means, variances = (p.mean[:, None], q.mean), (_variances(p)[:, None], _variances(q))
-    return _gaussian(*means, *variances).sum(-1)
+    return _gaussian(*means, *variances).sum(-1)  # of [B, C, D]
 
 
 def _kernel(k1: Tensor, k2: Tensor, one_plus_cosine: Tensor, dimension: int) -> Tensor:
     """In float64: its terms are of the size of k1 + k2, and cancel."""
     a, b = k1.double(), k2.double()
     square = (a - b).square() + 2 * a * b * one_plus_cosine.double()
-    own = log_vmf_normalizer(a, dimension) + log_vmf_normalizer(b, dimension)
-    return (own - log_vmf_normalizer_of_square(square, dimension)).to(k1.dtype)
+    both = log_vmf_normalizer(a, dimension) + log_vmf_normalizer(b, dimension)
+    return (both - log_vmf_normalizer_of_square(square, dimension)).to(k1.dtype)
 
 
 def _gaussian(m1: Tensor, m2: Tensor, v1: Tensor, v2: Tensor) -> Tensor:

@@ -1,15 +1,11 @@
-"""Gaussian noise by a generator, shared by the Gaussian and the projected normal.
+"""A Gaussian over raw embeddings, and its direction: the projected normal on the unit sphere.
 
-The projected normal: the direction of a Gaussian, which is what a posterior gives on the sphere.
+To first order in the spread, with ``u = loc/|loc|`` and ``r = |loc|``, the direction ``z/|z|`` of
+``z ~ N(loc, C)`` has mean u and the tangent covariance (delta method)
 
-To first order in the spread, with ``u = loc/|loc|`` and ``r = |loc|``, the direction ``z/|z|`` has
-mean u and the tangent covariance
+    T = (I - u u^T) C (I - u u^T) / r^2
 
-    T = (I - u u^T) C (I - u u^T) / r^2                     C the covariance of z
-
-(delta method). Samples are exact: draw z, divide by its length.
-
-A Gaussian over raw embeddings.
+Samples are exact: draw z, divide by its length.
 """
 
 from __future__ import annotations
@@ -17,15 +13,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric.distributions._covariance import Covariance, as_covariance
-from laplace_metric.distributions._empirical import vmf_concentration
+from laplace_metric.distributions._vmf_normalizer import vmf_concentration
 
 
 def gaussian_draws(
-    loc: Tensor, covariance: Covariance, n: int, generator: torch.Generator | None = None
-) -> Tensor:
+    loc: Float[Tensor, "B Z"],
+    covariance: Covariance,
+    n: int,
+    generator: torch.Generator | None = None,
+) -> Float[Tensor, "n B Z"]:
     """n independent draws [n, B, Z] of N(loc, C).
 
     Examples
@@ -37,6 +37,55 @@ def gaussian_draws(
     shape = (n, *loc.shape)
     noise = torch.randn(shape, generator=generator, dtype=loc.dtype, device=loc.device)
     return covariance.color(noise).add_(loc)
+
+
+class Gaussian:
+    """``z ~ N(loc, C)`` for each of B inputs.
+
+    Parameters
+    ----------
+    loc : Tensor [B, Z]
+    covariance : Covariance, or variances [B, Z] of independent coordinates
+
+    Examples
+    --------
+    >>> Gaussian(torch.zeros(2, 3), torch.ones(2, 3)).sample(5).shape
+    torch.Size([5, 2, 3])
+    """
+
+    def __init__(
+        self, loc: Float[Tensor, "B Z"], covariance: Float[Tensor, "B Z"] | Covariance
+    ) -> None:
+        self.loc, self.covariance = loc, as_covariance(covariance)
+
+    @property
+    def mean(self) -> Float[Tensor, "B Z"]:
+        """[B, Z]."""
+        return self.loc
+
+    @property
+    def variance(self) -> Float[Tensor, "B Z"]:
+        """[B, Z]."""
+        return self.covariance.diagonal()
+
+    @property
+    def concentration(self) -> Float[Tensor, " B"]:
+        """Of the direction z / |z| [B]."""
+        return ProjectedNormal(self.loc, self.covariance).concentration
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n B Z"]:
+        """[n, B, Z]."""
+        return gaussian_draws(self.loc, self.covariance, n, generator)
+
+    def select(self, index: Tensor | slice) -> Gaussian:
+        """The distributions at ``index``."""
+        return Gaussian(self.loc[index], self.covariance.select(index))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Gaussian]) -> Gaussian:
+        """One batch out of several."""
+        covariance = parts[0].covariance.concatenate([p.covariance for p in parts])
+        return cls(torch.cat([p.loc for p in parts]), covariance)
 
 
 class ProjectedNormal:
@@ -55,31 +104,31 @@ class ProjectedNormal:
     (tensor([[1., 0.]]), tensor([[0.0000, 0.2500]]))
     """
 
-    def __init__(self, loc: Tensor, covariance: Tensor | Covariance) -> None:
+    def __init__(
+        self, loc: Float[Tensor, "B Z"], covariance: Float[Tensor, "B Z"] | Covariance
+    ) -> None:
         self.loc, self.covariance = loc, as_covariance(covariance)
 
     @property
-    def mean(self) -> Tensor:
+    def mean(self) -> Float[Tensor, "B Z"]:
         """The direction of ``loc`` [B, Z], unit length: the network's own embedding."""
         return nn.functional.normalize(self.loc, dim=-1)
 
     @property
-    def variance(self) -> Tensor:
+    def variance(self) -> Float[Tensor, "B Z"]:
         """diag(T) [B, Z]."""
         return self.covariance.tangent_diagonal(self.mean) / self._squared_length
 
     @property
-    def tangent_covariance(self) -> Tensor:
+    def tangent_covariance(self) -> Float[Tensor, "B Z Z"]:
         """T [B, Z, Z]."""
         u = self.mean
-        tangent = (
-            torch.eye(u.shape[-1], dtype=u.dtype, device=u.device)
-            - u[..., :, None] * u[..., None, :]
-        )
+        eye = torch.eye(u.shape[-1], dtype=u.dtype, device=u.device)
+        tangent = eye - u[..., :, None] * u[..., None, :]  # [B, Z, Z]
         return tangent @ self.covariance.dense() @ tangent / self._squared_length[..., None]
 
     @property
-    def concentration(self) -> Tensor:
+    def concentration(self) -> Float[Tensor, " B"]:
         """von Mises-Fisher kappa [B] from the resultant length ``R = (1 + tr T)^(-1/2)``.
 
         Exact to first order in tr T (where ``R = 1 - tr T / 2``), and for an isotropic C in high
@@ -88,7 +137,7 @@ class ProjectedNormal:
         resultant = (1 + self.variance.sum(-1)).rsqrt()
         return vmf_concentration(resultant, self.loc.shape[-1])
 
-    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n B Z"]:
         """Exact draws [n, B, Z] of unit length."""
         z = gaussian_draws(self.loc, self.covariance, n, generator)
         return nn.functional.normalize(z, dim=-1)
@@ -107,50 +156,3 @@ class ProjectedNormal:
     def _squared_length(self) -> Tensor:
         """r^2 [B, 1]."""
         return self.loc.square().sum(-1, keepdim=True)
-
-
-class Gaussian:
-    """``z ~ N(loc, C)`` for each of B inputs.
-
-    Parameters
-    ----------
-    loc : Tensor [B, Z]
-    covariance : Covariance, or variances [B, Z] of independent coordinates
-
-    Examples
-    --------
-    >>> Gaussian(torch.zeros(2, 3), torch.ones(2, 3)).sample(5).shape
-    torch.Size([5, 2, 3])
-    """
-
-    def __init__(self, loc: Tensor, covariance: Tensor | Covariance) -> None:
-        self.loc, self.covariance = loc, as_covariance(covariance)
-
-    @property
-    def mean(self) -> Tensor:
-        """[B, Z]."""
-        return self.loc
-
-    @property
-    def variance(self) -> Tensor:
-        """[B, Z]."""
-        return self.covariance.diagonal()
-
-    @property
-    def concentration(self) -> Tensor:
-        """Of the direction z / |z| [B]."""
-        return ProjectedNormal(self.loc, self.covariance).concentration
-
-    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """[n, B, Z]."""
-        return gaussian_draws(self.loc, self.covariance, n, generator)
-
-    def select(self, index: Tensor | slice) -> Gaussian:
-        """The distributions at ``index``."""
-        return Gaussian(self.loc[index], self.covariance.select(index))
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Gaussian]) -> Gaussian:
-        """One batch out of several."""
-        covariance = parts[0].covariance.concatenate([p.covariance for p in parts])
-        return cls(torch.cat([p.loc for p in parts]), covariance)

@@ -1,6 +1,6 @@
-"""What parameters and values on the sphere must satisfy, for ``torch.distributions``.
+"""Distributions on the sphere with a direction ``loc`` [..., D] and a concentration [...].
 
-What distributions with a direction ``loc`` [..., D] and a concentration [...] share.
+What their parameters and values must satisfy, for ``torch.distributions``, and what they share.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from abc import abstractmethod
 from typing import Any, ClassVar
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
@@ -26,7 +27,7 @@ class UnitVector(constraints.Constraint):
 
     event_dim = 1
 
-    def check(self, value: Tensor) -> Tensor:
+    def check(self, value: Float[Tensor, "*B D"]) -> Bool[Tensor, "*B"]:
         """[...] whether each vector [..., D] is of unit length."""
         tolerance = 1e3 * torch.finfo(value.dtype).eps
         return (value.norm(dim=-1) - 1).abs() <= tolerance
@@ -41,8 +42,8 @@ class FiniteNonNegative(constraints.Constraint):
     tensor([ True,  True, False, False, False])
     """
 
-    def check(self, value: Tensor) -> Tensor:
-        """[...]"""
+    def check(self, value: Float[Tensor, "*B"]) -> Bool[Tensor, "*B"]:
+        """Whether each number lies in the range [...]."""
         return (value >= 0) & torch.isfinite(value)
 
 
@@ -55,8 +56,8 @@ class FinitePositive(constraints.Constraint):
     tensor([False,  True])
     """
 
-    def check(self, value: Tensor) -> Tensor:
-        """[...]"""
+    def check(self, value: Float[Tensor, "*B"]) -> Bool[Tensor, "*B"]:
+        """Whether each number lies in the range [...]."""
         return (value > 0) & torch.isfinite(value)
 
 
@@ -66,12 +67,16 @@ finite_positive = FinitePositive()
 
 
 class LocationConcentration(Distribution):
-    """Broadcasting, checks and drawing; subclasses add density and ``_draw``.
+    """Broadcasting, checks and drawing; subclasses add ``_draw`` and ``_log_density``.
 
     Raises
     ------
-    InputError (a ValueError) for a loc that is not floating [..., D] with D >= 2; DtypeError for a
-    concentration of another dtype; ValueError by ``validate_args``.
+    InputError
+        For a loc that is not floating [..., D] with D >= 2. It is a ValueError.
+    DtypeError
+        For a concentration of another dtype.
+    ValueError
+        By ``validate_args``.
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {
@@ -82,7 +87,10 @@ class LocationConcentration(Distribution):
     has_rsample = True
 
     def __init__(
-        self, loc: Tensor, concentration: Tensor | float, validate_args: bool | None = None
+        self,
+        loc: Float[Tensor, "... D"],
+        concentration: Float[Tensor, " ..."] | float,
+        validate_args: bool | None = None,
     ) -> None:
         k = _concentration(loc, concentration)
         per_vector = self.arg_constraints["concentration"].event_dim == 0
@@ -97,6 +105,16 @@ class LocationConcentration(Distribution):
         """D."""
         return self.event_shape[0]
 
+    def log_prob(self, value: Float[Tensor, "*V D"]) -> Float[Tensor, " ..."]:
+        """Log density [...] at unit vectors [..., D], by surface measure."""
+        if self._validate_args:
+            self._validate_sample(value)
+        return self._log_density(value)
+
+    def _log_density(self, value: Tensor) -> Tensor:
+        """[...] at checked values; not every subclass has it in closed form."""
+        raise NotImplementedError
+
     @abstractmethod
     def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         """Differentiable draws [*sample_shape, ..., D]."""
@@ -105,7 +123,7 @@ class LocationConcentration(Distribution):
         self,
         sample_shape: Any = torch.Size(),  # noqa: B008  as in torch
         generator: torch.Generator | None = None,
-    ) -> Tensor:
+    ) -> Float[Tensor, "... D"]:
         """Draws [*sample_shape, ..., D], differentiable in loc and concentration."""
         return self._draw(torch.Size(sample_shape), generator)
 
@@ -113,7 +131,7 @@ class LocationConcentration(Distribution):
         self,
         sample_shape: Any = torch.Size(),  # noqa: B008  as in torch
         generator: torch.Generator | None = None,
-    ) -> Tensor:
+    ) -> Float[Tensor, "... D"]:
         """``rsample`` without gradient."""
         with torch.no_grad():
             return self.rsample(sample_shape, generator)
@@ -139,7 +157,7 @@ def _concentration(loc: Tensor, concentration: Tensor | float) -> Tensor:
     return concentration
 
 
-def squared_chord(a: Tensor, b: Tensor) -> Tensor:
+def squared_chord(a: Float[Tensor, "... D"], b: Float[Tensor, "... D"]) -> Float[Tensor, " ..."]:
     """``|a - b|^2 = 2 (1 - a.b)`` for unit vectors [..., D], exact where they nearly agree.
 
     Examples

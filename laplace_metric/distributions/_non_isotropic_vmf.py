@@ -5,14 +5,10 @@
 
 The last factor is the Jacobian of z -> y on the sphere. The published density leaves it out, and
 does not integrate to 1 unless all k are equal.
-
-von Mises-Fisher embeddings, as the rest of the toolkit reads distributions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -40,7 +36,8 @@ class NonIsotropicVonMisesFisher(LocationConcentration):
 
     Raises
     ------
-    InputError, DtypeError, ValueError as ``VonMisesFisher``.
+    InputError, DtypeError, ValueError
+        As ``LocationConcentration``.
 
     Examples
     --------
@@ -62,10 +59,7 @@ class NonIsotropicVonMisesFisher(LocationConcentration):
         length = scaled.norm(dim=-1)
         return VonMisesFisher(scaled / length[..., None], length, validate_args=False)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """[...] for unit vectors [..., D], by surface measure."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_density(self, value: Tensor) -> Tensor:
         scaled = self.concentration * value
         length = scaled.norm(dim=-1)
         jacobian = self.concentration.log().sum(-1) - self.dimension * length.log()
@@ -74,53 +68,3 @@ class NonIsotropicVonMisesFisher(LocationConcentration):
     def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         y = self.isotropic.rsample(sample_shape, generator)
         return nn.functional.normalize(y / self.concentration, dim=-1)
-
-
-@dataclass(frozen=True)
-class Directions:
-    """A mean direction and a concentration for each of B inputs.
-
-    Parameters
-    ----------
-    loc : Tensor [B, D] of unit length
-    concentration : Tensor [B] in [0, inf)
-
-    Examples
-    --------
-    >>> d = Directions(torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor([2.0]))
-    >>> d.variance.sum(-1)  # 2 (1 - A)
-    tensor([0.9254])
-    """
-
-    loc: Tensor
-    concentration: Tensor
-
-    @property
-    def distribution(self) -> VonMisesFisher:
-        """The B distributions."""
-        return VonMisesFisher(self.loc, self.concentration, validate_args=False)
-
-    @property
-    def mean(self) -> Tensor:
-        """The mean directions [B, D], of unit length."""
-        return self.loc
-
-    @property
-    def variance(self) -> Tensor:
-        """Mean squared deviation from ``mean`` [B, D]; its sum is ``E|z - mu|^2 = 2 (1 - A)``."""
-        p = self.distribution
-        return p.variance + ((1 - p.resultant)[..., None] * self.loc).square()
-
-    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """Exact draws [n, B, D] of unit length."""
-        return self.distribution.sample((n,), generator)
-
-    def select(self, index: Tensor | slice) -> Directions:
-        """The distributions at ``index``."""
-        return Directions(self.loc[index], self.concentration[index])
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Directions]) -> Directions:
-        """One batch out of several."""
-        loc, k = (torch.cat([getattr(p, x) for p in parts]) for x in ("loc", "concentration"))
-        return cls(loc, k)

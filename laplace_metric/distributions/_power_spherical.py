@@ -1,6 +1,6 @@
-"""The uniform distribution on the unit sphere.
+"""The uniform and the power spherical distribution on the unit sphere; divergences on it.
 
-The power spherical distribution (De Cao & Aziz 2020), the von Mises-Fisher's cheap relative.
+The power spherical distribution (De Cao & Aziz 2020) is the von Mises-Fisher's cheap relative:
 
     density  N (1 + mu.x)^k         a = (D-1)/2 + k,  b = (D-1)/2
     log N    = log Gamma(a + b) - log Gamma(a) - b log pi - (a + b) log 2             (eq 6)
@@ -8,10 +8,10 @@ The power spherical distribution (De Cao & Aziz 2020), the von Mises-Fisher's ch
 
 With ``(1 + mu.x)/2 = 1 - |x - mu|^2 / 4`` the k log 2 cancels from the density.
 
-Kullback-Leibler divergences on the sphere, for ``torch.distributions.kl_divergence``.
+Kullback-Leibler divergences, for ``torch.distributions.kl_divergence``:
 
-KL(vMF_1 | vMF_2)  = log C(k1) - log C(k2) + A(k1) (k1 - k2 mu1.mu2)
-KL(p | uniform)    = log area - H(p)
+    KL(vMF_1 | vMF_2)  = log C(k1) - log C(k2) + A(k1) (k1 - k2 mu1.mu2)
+    KL(p | uniform)    = log area - H(p)
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ import math
 from typing import Any, ClassVar
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributions import Distribution, constraints, register_kl
 
+from laplace_metric._utils.validation import check_count
 from laplace_metric.distributions._angles import Angle
 from laplace_metric.distributions._location_concentration import (
     LocationConcentration,
@@ -32,7 +34,6 @@ from laplace_metric.distributions._location_concentration import (
 from laplace_metric.distributions._tangent import at_angle
 from laplace_metric.distributions._vmf_normalizer import log_vmf_peak
 from laplace_metric.distributions._von_mises_fisher import VonMisesFisher
-from laplace_metric.errors import InputError
 
 
 def log_sphere_area(dimension: int) -> float:
@@ -58,7 +59,8 @@ class HypersphericalUniform(Distribution):
 
     Raises
     ------
-    InputError for a dimension below 2.
+    InputError
+        For a dimension below 2.
 
     Examples
     --------
@@ -78,29 +80,28 @@ class HypersphericalUniform(Distribution):
         device: torch.device | str | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        if not isinstance(dimension, int) or dimension < 2:
-            raise InputError(f"dimension must be an integer of at least 2, not {dimension!r}.")
-        self.dimension, self._zero = dimension, torch.zeros((), dtype=dtype, device=device)
+        self.dimension = check_count("dimension", dimension, 2)
+        self._zero = torch.zeros((), dtype=dtype, device=device)
         super().__init__(torch.Size(batch_shape), torch.Size([dimension]), validate_args)
 
     @property
-    def mean(self) -> Tensor:
+    def mean(self) -> Float[Tensor, "*B D"]:
         """0 [..., D]."""
         return self._zero.expand(*self.batch_shape, *self.event_shape)
 
     @property
-    def variance(self) -> Tensor:
+    def variance(self) -> Float[Tensor, "*B D"]:
         """1/D of each coordinate [..., D]."""
         return self.mean + 1 / self.dimension
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def log_prob(self, value: Float[Tensor, "*V D"]) -> Float[Tensor, " ..."]:
         """[...] of unit vectors [..., D], by surface measure."""
         if self._validate_args:
             self._validate_sample(value)
         shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
         return (self._zero - log_sphere_area(self.dimension)).expand(shape)
 
-    def entropy(self) -> Tensor:
+    def entropy(self) -> Float[Tensor, "*B"]:
         """``log area`` [...]."""
         return (self._zero + log_sphere_area(self.dimension)).expand(self.batch_shape)
 
@@ -108,7 +109,7 @@ class HypersphericalUniform(Distribution):
         self,
         sample_shape: Any = torch.Size(),  # noqa: B008  as in torch
         generator: torch.Generator | None = None,
-    ) -> Tensor:
+    ) -> Float[Tensor, "... D"]:
         """Normalised standard normal vectors [*sample_shape, ..., D]."""
         like, shape = self._zero, self._extended_shape(torch.Size(sample_shape))
         z = torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
@@ -134,7 +135,8 @@ class PowerSpherical(LocationConcentration):
 
     Raises
     ------
-    InputError, DtypeError, ValueError as ``VonMisesFisher``.
+    InputError, DtypeError, ValueError
+        As ``LocationConcentration``.
 
     Examples
     --------
@@ -144,26 +146,23 @@ class PowerSpherical(LocationConcentration):
     """
 
     @property
-    def mean(self) -> Tensor:
+    def mean(self) -> Float[Tensor, "*B D"]:
         """``k / (D - 1 + k) mu`` [..., D]."""
         resultant = self.concentration / (self.dimension - 1 + self.concentration)
         return resultant[..., None] * self.loc
 
     @property
-    def mode(self) -> Tensor:
+    def mode(self) -> Float[Tensor, "*B D"]:
         """mu [..., D]."""
         return self.loc
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """[...] for unit vectors [..., D], by surface measure."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_density(self, value: Tensor) -> Tensor:
         chord = squared_chord(value, self.loc)
         return self._log_peak().to(chord.dtype) + torch.special.xlog1py(
             self.concentration, -chord.clamp_max(4) / 4
         )
 
-    def entropy(self) -> Tensor:
+    def entropy(self) -> Float[Tensor, "*B"]:
         """``-log peak - k (psi(a) - psi(a + b))`` [...]."""
         a, b = self._gammas()
         k = self.concentration.double()
@@ -189,12 +188,11 @@ class PowerSpherical(LocationConcentration):
         return at_angle(self.loc, Angle(*(v.to(self.loc.dtype) for v in angle)), generator)
 
 
-def kl_vmf_vmf(p: VonMisesFisher, q: VonMisesFisher) -> Tensor:
+def kl_vmf_vmf(p: VonMisesFisher, q: VonMisesFisher) -> Float[Tensor, " ..."]:
     """``-H(p) - E_p log q`` with ``E_p |x - mu_q|^2 / 2 = (1 - A) + A |mu_p - mu_q|^2 / 2``.
 
     Examples
     --------
-    >>> import torch
     >>> p = VonMisesFisher(torch.tensor([1.0, 0.0]), 3.0)
     >>> bool(kl_vmf_vmf(p, p).abs() < 1e-6)
     True
@@ -205,12 +203,13 @@ def kl_vmf_vmf(p: VonMisesFisher, q: VonMisesFisher) -> Tensor:
     return (cross - p.entropy()).to(p.loc.dtype)
 
 
-def kl_uniform(p: VonMisesFisher | PowerSpherical, q: HypersphericalUniform) -> Tensor:
+def kl_uniform(
+    p: VonMisesFisher | PowerSpherical, q: HypersphericalUniform
+) -> Float[Tensor, " ..."]:
     """0 at concentration 0.
 
     Examples
     --------
-    >>> import torch
     >>> p = VonMisesFisher(torch.tensor([1.0, 0.0]), 3.0)
     >>> kl_uniform(p, HypersphericalUniform(2))
     tensor(0.8446)

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributions import constraints
 
@@ -28,7 +29,7 @@ from laplace_metric.distributions._location_concentration import (
 NODES = 64
 
 
-def log_radial_integral(a: Tensor, n: int) -> Tensor:
+def log_radial_integral(a: Float[Tensor, "*B"], n: int) -> Float[Tensor, "*B"]:
     """``log J(a)`` [...] for float64 a, to 1e-10.
 
     The log-concave integrand is cut where g > 40: at ``x = -y`` and ``y + y^2/2``,
@@ -44,7 +45,7 @@ def log_radial_integral(a: Tensor, n: int) -> Tensor:
     y = 9 / (m.square() + n).sqrt()
     low, high = -y.clamp_max(1), y + y.square() / 2
     node, weight = (a.new_tensor(v) for v in np.polynomial.legendre.leggauss(NODES))
-    x = low + (high - low) * (node + 1) / 2
+    x = low + (high - low) * (node + 1) / 2  # [..., NODES]
     g = m.square() * x.square() / 2 + n * (x - torch.log1p(x))
     area = ((-g).exp() * weight).sum(-1) * (high - low)[..., 0] / 2
     m = m[..., 0]
@@ -73,7 +74,8 @@ class SphericalGaussian(_Noisy):
 
     Raises
     ------
-    InputError, DtypeError, ValueError as ``VonMisesFisher``.
+    InputError, DtypeError, ValueError
+        As ``LocationConcentration``.
 
     Examples
     --------
@@ -82,10 +84,7 @@ class SphericalGaussian(_Noisy):
     (torch.Size([5, 3]), tensor(0.7949))
     """
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """[...] for unit vectors [..., D], by surface measure."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_density(self, value: Tensor) -> Tensor:
         apart = squared_chord(value, self.loc).double() / 2  # 1 - c
         k = self.concentration.double()
         radial = log_radial_integral((1 - apart) * k.sqrt(), self.dimension - 1)

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -27,7 +28,9 @@ STREAM, BLOCK = 1 << 20, 1 << 17  # numbers of one generator; numbers worked on 
 LOW_DIMENSION = 32  # below, g may lie so close to m that one projection leaves rounding errors
 
 
-def at_angle(loc: Tensor, angle: Angle, generator: torch.Generator | None = None) -> Tensor:
+def at_angle(
+    loc: Float[Tensor, "*B D"], angle: Angle, generator: torch.Generator | None = None
+) -> Float[Tensor, "... D"]:
     """Vectors [*S, *B, D] with ``loc.z = cosine`` for angles [*S, *B] and loc [*B, D].
 
     Examples
@@ -87,8 +90,7 @@ class _Parts(NamedTuple):
     def fill(self, generator: torch.Generator | None) -> None:
         """All blocks: on the CPU each stream by one thread, elsewhere all at once."""
         if self.z.numel() <= STREAM or self.z.device.type != "cpu":
-            whole = slice(0, len(self.z)), slice(0, len(self.loc))
-            return self._block(*whole, generator)
+            return self._block(slice(None), slice(None), generator)
         streams = list(_cut(self.z.shape, STREAM))
         seed = int(torch.randint(2**62, (), generator=generator))
         jobs = [(seed + i, *stream) for i, stream in enumerate(streams)]

@@ -1,14 +1,13 @@
-"""The normalising constant of the von Mises-Fisher distribution and its derivatives.
+"""The normalising constant of the von Mises-Fisher distribution, its derivatives and their inverse.
 
     density of x on the sphere S^(D-1):  C_D(k) exp(k mu.x)
     log C_D(k)  = v log k - (D/2) log 2 pi - log I_v(k)   v = D/2 - 1   (Mardia & Jupp 9.3.4)
     A_D(k)      = I_(v+1)(k) / I_v(k) = -d/dk log C_D(k)           mean resultant length
     A'_D(k)     = 1 - A^2 - (D - 1) A / k
+    k           = A_D^(-1)(R), near R (D - R^2) / (1 - R^2)        (Sra 2012)
 
-All are computed in float64 by ``bessel_ratio`` (which needs no such difference) and returned in the
-dtype of the input.
-
-The concentration that gives a mean resultant length: the inverse of A_D.
+All are computed in float64 from ratios of Bessel functions (which need no such difference) and
+returned in the dtype of the input.
 """
 
 from __future__ import annotations
@@ -17,19 +16,20 @@ import math
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
+from laplace_metric._utils.validation import check_count
 from laplace_metric.distributions._bessel_ratio import (
     bessel_ratio,
     bessel_ratio_over_k,
     bessel_ratio_slope,
     log_bessel_scaled,
 )
-from laplace_metric.distributions._empirical import vmf_concentration
 from laplace_metric.errors import InputError
 
 
-def log_vmf_normalizer(concentration: Tensor, dimension: int) -> Tensor:
+def log_vmf_normalizer(concentration: Float[Tensor, "*B"], dimension: int) -> Float[Tensor, "*B"]:
     """``log C_D(k)``, the density being ``C_D(k) exp(k mu.x)`` by surface measure.
 
     Parameters
@@ -46,7 +46,8 @@ def log_vmf_normalizer(concentration: Tensor, dimension: int) -> Tensor:
 
     Raises
     ------
-    InputError for a dimension below 2 or a concentration that is not floating.
+    InputError
+        For a dimension below 2 or a concentration that is not floating.
 
     Examples
     --------
@@ -57,7 +58,7 @@ def log_vmf_normalizer(concentration: Tensor, dimension: int) -> Tensor:
     return _LogDensity.apply(concentration.double(), dimension, 0).to(concentration.dtype)
 
 
-def log_vmf_peak(concentration: Tensor, dimension: int) -> Tensor:
+def log_vmf_peak(concentration: Float[Tensor, "*B"], dimension: int) -> Float[Tensor, "*B"]:
     """``log C_D(k) + k``, the log density at the mode: exact where log C_D and k nearly cancel.
 
     Same arguments and errors as ``log_vmf_normalizer``.
@@ -71,7 +72,9 @@ def log_vmf_peak(concentration: Tensor, dimension: int) -> Tensor:
     return _LogDensity.apply(concentration.double(), dimension, 1).to(concentration.dtype)
 
 
-def mean_resultant_length(concentration: Tensor, dimension: int) -> Tensor:
+def mean_resultant_length(
+    concentration: Float[Tensor, "*B"], dimension: int
+) -> Float[Tensor, "*B"]:
     """``A_D(k)`` in [0, 1): the length of the mean of the distribution, ``E[x] = A mu``.
 
     Same arguments and errors as ``log_vmf_normalizer``.
@@ -85,7 +88,7 @@ def mean_resultant_length(concentration: Tensor, dimension: int) -> Tensor:
     return _Resultant.apply(concentration.double(), dimension).to(concentration.dtype)
 
 
-def mean_resultant_slope(concentration: Tensor, dimension: int) -> Tensor:
+def mean_resultant_slope(concentration: Float[Tensor, "*B"], dimension: int) -> Float[Tensor, "*B"]:
     """``A'_D(k)``, the variance of the cosine ``mu.x``: 1/D at 0, ``(D-1) / (2 k^2)`` far out.
 
     Same arguments and errors as ``log_vmf_normalizer``.
@@ -99,7 +102,9 @@ def mean_resultant_slope(concentration: Tensor, dimension: int) -> Tensor:
     return bessel_ratio_slope(concentration.double(), dimension / 2 - 1).to(concentration.dtype)
 
 
-def log_vmf_normalizer_of_square(square: Tensor, dimension: int) -> Tensor:
+def log_vmf_normalizer_of_square(
+    square: Float[Tensor, "*B"], dimension: int
+) -> Float[Tensor, "*B"]:
     """``log C_D`` at ``k = sqrt(square)``, with derivative ``-A/(2 k)``: smooth at 0.
 
     Same errors as ``log_vmf_normalizer``.
@@ -115,18 +120,26 @@ def log_vmf_normalizer_of_square(square: Tensor, dimension: int) -> Tensor:
 
 
 def check_vmf_arguments(value: Tensor, dimension: int, name: str = "concentration") -> None:
-    """A floating tensor and a dimension of at least 2, or InputError."""
-    if not isinstance(dimension, int) or dimension < 2:
-        raise InputError(f"dimension must be an integer of at least 2, not {dimension!r}.")
+    """Raise ``InputError`` unless the value is a floating tensor and the dimension at least 2."""
+    check_count("dimension", dimension, 2)
     if not torch.is_tensor(value) or not value.is_floating_point():
-        given = value.dtype if torch.is_tensor(value) else type(value).__name__
-        raise InputError(f"{name} must be a floating tensor, not {given}.")
+        kind = value.dtype if torch.is_tensor(value) else type(value).__name__
+        raise InputError(f"{name} must be a floating tensor, not {kind}.")
 
 
-class _LogDensity(torch.autograd.Function):
-    """``log C + k c`` at the cosine c, 0 or 1; derivative ``c - A``."""
+class _Elementwise(torch.autograd.Function):
+    """A function of a tensor [...] and of numbers; ``backward`` reads its inputs."""
 
     generate_vmap_rule = True
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+        ctx.numbers = inputs[1:]
+
+
+class _LogDensity(_Elementwise):
+    """``log C + k c`` at the cosine c, 0 or 1; derivative ``c - A``."""
 
     @staticmethod
     def forward(k: Tensor, dimension: int, cosine: int) -> Tensor:
@@ -134,60 +147,64 @@ class _LogDensity(torch.autograd.Function):
         return (cosine - 1) * k - log_bessel_scaled(k, dimension / 2 - 1) - flat
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, int, int], output: Tensor) -> None:
-        k, ctx.dimension, ctx.cosine = inputs
-        ctx.save_for_backward(k)
-
-    @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (k,) = ctx.saved_tensors
-        return grad * (ctx.cosine - mean_resultant_length(k, ctx.dimension)), None, None
+        (k,), (dimension, cosine) = ctx.saved_tensors, ctx.numbers
+        return grad * (cosine - mean_resultant_length(k, dimension)), None, None
 
 
-class _LogOfSquare(torch.autograd.Function):
+class _LogOfSquare(_Elementwise):
     """log C of k^2; derivative ``-(A/k)/2``."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(square: Tensor, dimension: int) -> Tensor:
         return log_vmf_normalizer(square.sqrt(), dimension)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
-        square, ctx.dimension = inputs
-        ctx.save_for_backward(square)
-
-    @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (square,) = ctx.saved_tensors
-        return -grad / 2 * bessel_ratio_over_k(square, ctx.dimension / 2 - 1), None
+        (square,), (dimension,) = ctx.saved_tensors, ctx.numbers
+        return -grad / 2 * bessel_ratio_over_k(square, dimension / 2 - 1), None
 
 
-class _Resultant(torch.autograd.Function):
+class _Resultant(_Elementwise):
     """A; derivative ``A'``."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(k: Tensor, dimension: int) -> Tensor:
         return bessel_ratio(k, dimension / 2 - 1)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
-        k, ctx.dimension = inputs
-        ctx.save_for_backward(k)
-
-    @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (k,) = ctx.saved_tensors
-        return grad * mean_resultant_slope(k, ctx.dimension), None
+        (k,), (dimension,) = ctx.saved_tensors, ctx.numbers
+        return grad * mean_resultant_slope(k, dimension), None
+
+
+def vmf_concentration(resultant: Float[Tensor, "*B"], dimension: int) -> Float[Tensor, "*B"]:
+    """Concentration from the mean resultant length, nearly: ``kappa = R (D - R^2) / (1 - R^2)``.
+
+    Parameters
+    ----------
+    resultant : Tensor [...] in [0, 1]
+        R, the length of the mean of unit vectors.
+    dimension : int
+        D, of the ambient space.
+
+    Returns
+    -------
+    Tensor [...] in [0, inf]; inf at R = 1. (Sra 2012; Warburg et al. 2023, LAM, section D.)
+
+    Examples
+    --------
+    >>> vmf_concentration(torch.tensor([0.0, 0.5]), 3)
+    tensor([0.0000, 1.8333])
+    """
+    r = resultant
+    return r * (dimension - r.square()) / (1 - r.square())
 
 
 NEWTON_STEPS = 8
 
 
-def concentration_of(resultant: Tensor, dimension: int) -> Tensor:
+def concentration_of(resultant: Float[Tensor, "*B"], dimension: int) -> Float[Tensor, "*B"]:
     """The k in [0, inf] with ``A_D(k) = resultant``: the maximum likelihood concentration.
 
     Newton on ``1/(1 - A)``, nearly linear in k at both ends, from Sra's formula.
@@ -200,7 +217,8 @@ def concentration_of(resultant: Tensor, dimension: int) -> Tensor:
 
     Raises
     ------
-    InputError as ``log_vmf_normalizer``, and for a length that is not in [0, 1].
+    InputError
+        As ``log_vmf_normalizer``, and for a length that is not in [0, 1].
 
     Examples
     --------

@@ -1,34 +1,21 @@
-"""Gradient of a von Mises-Fisher angle to its concentration, by implicit reparameterisation.
-
-A draw w at a fixed quantile moves with k as (Figurnov et al. 2018, eq 5)
-
-    dw/dk = -(dF/dk) / f = int_w^1 (t - A) f(t) dt / f(w)        F the distribution function of w
-
-in angles, ``w = cos a`` and ``t = cos(a + x)``, with e(x) of ``angle_quadrature``:
-
-    da/dk = int_0^(pi-a) (cos(a+x) - A) e(x) dx = -int_(-a)^0 (cos(a+x) - A) e(x) dx
-
-the whole integral being zero. The usual path, through b of Wood's proposal alone, leaves out what
-the rejection does and is 5 to 44 % short.
-
-The von Mises-Fisher distribution on the unit sphere, for any dimension and concentration.
+"""The von Mises-Fisher distribution on the unit sphere, for any dimension and concentration.
 
     density  C_D(k) exp(k mu.x) = exp(log C_D(k) + k - k |x - mu|^2 / 2)      |x| = |mu| = 1
 
 The second form keeps its digits at large k, where log C_D and k mu.x are large and opposite.
-
-The score of the explicit-concentration method: a von Mises-Fisher without its constant.
+``Directions`` is a batch of them with the interface of every embedding distribution.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from laplace_metric.distributions._angles import Angle, outwards, sample_angle
+from laplace_metric.distributions._angles import Angle, differentiable_angle, sample_angle
 from laplace_metric.distributions._location_concentration import (
     LocationConcentration,
     squared_chord,
@@ -39,54 +26,6 @@ from laplace_metric.distributions._vmf_normalizer import (
     mean_resultant_length,
     mean_resultant_slope,
 )
-
-
-def differentiable_angle(angle: Angle, concentration: Tensor, dimension: int) -> Angle:
-    """The same angle as a function of the concentration, which has its shape.
-
-    Examples
-    --------
-    >>> k = torch.tensor([2.0], requires_grad=True)
-    >>> w = differentiable_angle(Angle(torch.zeros(1), torch.ones(1)), k, 3).cosine
-    >>> torch.autograd.grad(w.sum(), k)
-    (tensor([0.3808]),)
-    """
-    return Angle(*_ImplicitAngle.apply(*angle, concentration, dimension))
-
-
-def angle_slope(angle: Angle, concentration: Tensor, dimension: int) -> Tensor:
-    """da/dk [...] for angles and concentrations of the same shape.
-
-    Examples
-    --------
-    >>> quarter = Angle(torch.zeros(1), torch.ones(1))
-    >>> angle_slope(quarter, torch.zeros(1), 2)  # f is flat: -int_0^(pi/2) cos = -1
-    tensor([-1.])
-    """
-    offset = angle.cosine - mean_resultant_length(concentration, dimension)
-    total = torch.zeros_like(offset)
-    for weight, shift, density in outwards(angle, concentration, dimension):
-        total += weight * density * (offset + shift)
-    return total
-
-
-class _ImplicitAngle(torch.autograd.Function):
-    """Identity of (cosine, sine); their gradient goes to the concentration."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, cosine: Tensor, sine: Tensor, concentration: Tensor, dimension: int
-    ) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(cosine, sine, concentration)
-        ctx.dimension = dimension
-        return cosine.clone(), sine.clone()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, to_cosine: Tensor, to_sine: Tensor) -> tuple[None, None, Tensor, None]:
-        cosine, sine, concentration = ctx.saved_tensors
-        slope = angle_slope(Angle(cosine, sine), concentration, ctx.dimension)
-        return None, None, (cosine * to_sine - sine * to_cosine) * slope, None
 
 
 class VonMisesFisher(LocationConcentration):
@@ -103,8 +42,8 @@ class VonMisesFisher(LocationConcentration):
 
     Raises
     ------
-    InputError (a ValueError) for a loc that is not floating [..., D] with D >= 2; DtypeError for a
-    concentration of another dtype; ValueError by ``validate_args``.
+    InputError, DtypeError, ValueError
+        As ``LocationConcentration``.
 
     References
     ----------
@@ -118,32 +57,32 @@ class VonMisesFisher(LocationConcentration):
     """
 
     @property
-    def resultant(self) -> Tensor:
+    def resultant(self) -> Float[Tensor, "*B"]:
         """``A_D(k)`` [...], the length of the mean."""
         return mean_resultant_length(self.concentration, self.dimension)
 
     @property
-    def mean(self) -> Tensor:
+    def mean(self) -> Float[Tensor, "*B D"]:
         """``A mu`` [..., D], inside the ball."""
         return self.resultant[..., None] * self.loc
 
     @property
-    def mode(self) -> Tensor:
+    def mode(self) -> Float[Tensor, "*B D"]:
         """mu [..., D]."""
         return self.loc
 
     @property
-    def variance(self) -> Tensor:
+    def variance(self) -> Float[Tensor, "*B D"]:
         """Of each coordinate [..., D]: ``T + (A' - T) mu^2``, ``T = (1 - A^2 - A')/(D - 1)``."""
         along, across = self._variances()
         return across + (along - across) * self.loc.square()
 
     @property
-    def covariance_matrix(self) -> Tensor:
+    def covariance_matrix(self) -> Float[Tensor, "*B D D"]:
         """``T I + (A' - T) mu mu^T`` [..., D, D]."""
         along, across = self._variances()
         eye = torch.eye(self.dimension, dtype=self.loc.dtype, device=self.loc.device)
-        outer = self.loc[..., :, None] * self.loc[..., None, :]
+        outer = self.loc[..., :, None] * self.loc[..., None, :]  # [..., D, D]
         return across[..., None] * eye + (along - across)[..., None] * outer
 
     def _variances(self) -> tuple[Tensor, Tensor]:
@@ -154,14 +93,11 @@ class VonMisesFisher(LocationConcentration):
         across = torch.where(k > 1e-4, self.resultant / safe, 1 / self.dimension)
         return along[..., None], across[..., None]
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """[...] for unit vectors [..., D], by surface measure."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_density(self, value: Tensor) -> Tensor:
         peak = log_vmf_peak(self.concentration, self.dimension)
         return peak - self.concentration * squared_chord(value, self.loc) / 2
 
-    def entropy(self) -> Tensor:
+    def entropy(self) -> Float[Tensor, "*B"]:
         """``-(log C + k) + k (1 - A)`` [...]."""
         k = self.concentration.double()
         spread = k * (1 - mean_resultant_length(k, self.dimension))
@@ -176,11 +112,64 @@ class VonMisesFisher(LocationConcentration):
         return at_angle(self.loc, angle, generator)
 
 
-def unnormalized_vmf_score(loc: Tensor, concentration: Tensor, x: Tensor) -> Tensor:
-    """``k mu.x`` [...] for loc and x [..., D], concentration [...].
+@dataclass(frozen=True)
+class Directions:
+    """A mean direction and a concentration for each of B inputs.
 
-    It ranks points as the density does for equal concentrations only. That a higher density implies
-    a higher score (the method's Proposition 1) is false, as this pair of points shows.
+    Parameters
+    ----------
+    loc : Tensor [B, D] of unit length
+    concentration : Tensor [B] in [0, inf)
+
+    Examples
+    --------
+    >>> d = Directions(torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor([2.0]))
+    >>> d.variance.sum(-1)  # 2 (1 - A)
+    tensor([0.9254])
+    """
+
+    loc: Tensor
+    concentration: Tensor
+
+    @property
+    def distribution(self) -> VonMisesFisher:
+        """As torch has it, of batch shape [B]."""
+        return VonMisesFisher(self.loc, self.concentration, validate_args=False)
+
+    @property
+    def mean(self) -> Float[Tensor, "B D"]:
+        """The mean directions [B, D], of unit length."""
+        return self.loc
+
+    @property
+    def variance(self) -> Float[Tensor, "B D"]:
+        """Mean squared deviation from ``mean`` [B, D]; its sum is ``E|z - mu|^2 = 2 (1 - A)``."""
+        p = self.distribution
+        return p.variance + ((1 - p.resultant)[..., None] * self.loc).square()
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n B D"]:
+        """Exact draws [n, B, D] of unit length."""
+        return self.distribution.sample((n,), generator)
+
+    def select(self, index: Tensor | slice) -> Directions:
+        """Those at ``index`` of the batch."""
+        return Directions(self.loc[index], self.concentration[index])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Directions]) -> Directions:
+        """One batch out of several."""
+        loc, k = (torch.cat([getattr(p, x) for p in parts]) for x in ("loc", "concentration"))
+        return cls(loc, k)
+
+
+def unnormalized_vmf_score(
+    loc: Float[Tensor, "... D"], concentration: Float[Tensor, " ..."], x: Float[Tensor, "... D"]
+) -> Float[Tensor, " ..."]:
+    """``k mu.x`` [...] for loc and x [..., D], concentration [...]: the density less its constant.
+
+    The score of the explicit-concentration method. It ranks points as the density does for equal
+    concentrations only. That a higher density implies a higher score (the method's Proposition 1)
+    is false, as this pair of points shows.
 
     Examples
     --------

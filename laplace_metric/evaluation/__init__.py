@@ -22,13 +22,13 @@ from laplace_metric.evaluation._protocol import (
     Embedded,
     MethodResult,
     evaluate_method,
-    mann_whitney,
 )
 from laplace_metric.evaluation._ranking import (
     RocCurve,
     auprc,
     auroc,
     fpr_at_tpr,
+    mann_whitney,
     r_auroc,
     roc_curve,
     spearman,
@@ -46,7 +46,7 @@ from laplace_metric.evaluation._sparsification import (
     abstention,
     sparsification,
 )
-from laplace_metric.evaluation.neighbours._search import Neighbours, nearest_neighbours
+from laplace_metric.evaluation.neighbours import Neighbours, nearest_neighbours
 
 __all__ = [
     "DEPTH",

@@ -1,6 +1,9 @@
-"""Expected calibration error: does a confidence of 80 % mean right in 80 % of the cases?
+"""Expected calibration error: a confidence of 80 % should be right in 80 % of the cases.
 
-Retrieval calibration: confidence from the agreement of nearest neighbours over samples.
+    ECE = sum_b n_b / N |acc_b - conf_b|               (Naeini et al. 2015; Guo et al. 2017)
+
+over bins b of the confidences of N queries. Retrieval has no confidence of its own: here it is the
+agreement of the nearest neighbours over sampled embeddings.
 """
 
 from __future__ import annotations
@@ -8,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.validation import (
@@ -17,7 +21,7 @@ from laplace_metric._utils.validation import (
     as_rates,
     as_tensor,
     as_vector,
-    require_count,
+    check_count,
 )
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation._sparsification import average_ties
@@ -55,10 +59,9 @@ def expected_calibration_error(
 ) -> Reliability:
     """Gap between confidence and accuracy, averaged over the queries of each bin.
 
-    ``ECE = sum_b n_b / N |acc_b - conf_b|`` (Naeini et al. 2015; Guo et al. 2017). The adaptive
-    error (Nixon et al. 2019) has bins of equal size along the sorted confidences, sizes differing
-    by one at most; queries of the same confidence share their mean accuracy, so that the order of
-    the rows does not matter.
+    The adaptive error (Nixon et al. 2019) has bins of equal size along the sorted confidences,
+    sizes differing by one at most; queries of the same confidence share their mean accuracy, so
+    that the order of the rows does not matter.
 
     Parameters
     ----------
@@ -74,8 +77,10 @@ def expected_calibration_error(
 
     Raises
     ------
-    InputError, NonFiniteError
-        Mismatched lengths, values outside of [0, 1], NaN or infinite values.
+    InputError
+        Mismatched lengths, or values outside of [0, 1].
+    NonFiniteError
+        NaN or infinite values.
 
     Examples
     --------
@@ -83,16 +88,14 @@ def expected_calibration_error(
     >>> round(result.ece, 4), result.bin_count.tolist()
     (0.0875, [0, 0, 0, 2, 0, 0, 0, 0, 0, 2])
     """
-    bins = require_count("bins", bins)
-    own = as_vector("confidence", confidence)
-    if bool((own < 0).any()) or bool((own > 1).any()):
-        given = f"[{float(own.min()):g}, {float(own.max()):g}]"
-        raise InputError(f"confidence lies in {given}. Give values in [0, 1].")
-    values = as_rates("correct", correct, own, "confidence")
-    edges = torch.arange(bins + 1, dtype=torch.float64, device=own.device) / bins
-    bin_of = torch.bucketize(own.contiguous(), edges[1:-1].to(own.dtype), right=True)
-    count, conf, acc, ece = _binned(bin_of, own.double(), values, bins)
-    adaptive = _adaptive_error(own.double(), values, bins)
+    bins = check_count("bins", bins)
+    scores = as_vector("confidence", confidence)
+    rates = as_rates("confidence", scores, scores, "confidence")
+    values = as_rates("correct", correct, scores, "confidence")
+    edges = torch.arange(bins + 1, dtype=torch.float64, device=scores.device) / bins
+    bin_of = torch.bucketize(scores.contiguous(), edges[1:-1].to(scores.dtype), right=True)
+    count, conf, acc, ece = _binned(bin_of, rates, values, bins)
+    adaptive = _adaptive_error(rates, values, bins)
     return Reliability(ece, adaptive, edges, conf, acc, count)
 
 
@@ -175,7 +178,7 @@ def retrieval_calibration(
 
     Returns
     -------
-    Calibration
+    RetrievalCalibration
 
     Raises
     ------
@@ -194,26 +197,26 @@ def retrieval_calibration(
     ([0, 1], [1.0, 1.0])
     """
     draws = as_points("samples", samples, "[S, Q, Z]")
-    own = as_labels("labels", labels, draws, "samples")
-    others, voters, excluded = _gallery(draws, own, gallery, gallery_labels, exclude)
+    truth = as_labels("labels", labels, draws, "samples")
+    items, voters, excluded = _gallery(draws, truth, gallery, gallery_labels, exclude)
     votes = torch.stack(
-        [voters[nearest_index(q, g, excluded)] for q, g in zip(draws, others, strict=True)]
-    )
+        [voters[nearest_index(q, g, excluded)] for q, g in zip(draws, items, strict=True)]
+    )  # [S, Q]
     prediction, confidence = majority(votes)
-    correct = prediction == own
-    missing = int((~torch.isin(own, voters)).sum()) if gallery is not None else _lone(own)
+    correct = prediction == truth
+    missing = int((~torch.isin(truth, voters)).sum()) if gallery is not None else _lone(truth)
     curve = expected_calibration_error(confidence, correct, bins)
     return RetrievalCalibration(
         **vars(curve),
         prediction=prediction,
         confidence=confidence,
         correct=correct,
-        n_queries=len(own),
+        n_queries=len(truth),
         n_unanswerable=missing,
     )
 
 
-def majority(votes: Tensor) -> tuple[Tensor, Tensor]:
+def majority(votes: Int[Tensor, "S Q"]) -> tuple[Int[Tensor, " Q"], Float[Tensor, " Q"]]:
     """Mode [Q] of votes [S, Q] over the samples, the smallest among equals, and its share [Q].
 
     Sorted votes form runs; the first longest run is the smallest of the most frequent labels.
@@ -239,18 +242,18 @@ def _gallery(
     if gallery is None:
         if gallery_labels is not None or exclude is not None:
             raise InputError(
-                "gallery_labels or exclude was given without gallery. Give gallery too."
+                "gallery_labels or exclude was given without gallery: pass gallery too."
             )
         if draws.shape[1] < 2:
-            raise InputError("samples has a single query, which has no neighbour. Give a gallery.")
+            raise InputError("samples has a single query, which has no neighbour: pass a gallery.")
         return draws, labels, torch.arange(draws.shape[1], device=draws.device)
     joint = as_tensor("gallery", gallery).ndim == 3
     items = as_points("gallery", gallery, "[S, G, Z]" if joint else "[G, Z]").to(draws)
     voters = as_labels("gallery_labels", gallery_labels, items, "gallery")
     if items.shape[-1] != draws.shape[2] or (joint and len(items) != len(draws)):
         raise InputError(
-            f"gallery has shape {tuple(items.shape)} but samples {tuple(draws.shape)}. "
-            "Give [G, Z], or [S, G, Z] with as many draws."
+            f"gallery has shape {tuple(items.shape)} but samples {tuple(draws.shape)}: "
+            "pass [G, Z], or [S, G, Z] with as many draws."
         )
     excluded = excluded_rows(exclude, draws.shape[1], items)
     if excluded is not None and items.shape[-2] < 2:

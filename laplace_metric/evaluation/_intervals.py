@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from laplace_metric._utils.validation import ArrayLike, as_scores, require_count, require_share
+from laplace_metric._utils.validation import ArrayLike, as_scores, check_count, check_share
 from laplace_metric.errors import InputError, UndefinedMetricWarning
 
 
@@ -90,7 +91,7 @@ def bootstrap_interval(
     >>> interval.estimate, interval.low >= 0.0, interval.high
     (0.75, True, 1.0)
     """
-    count, share = require_count("n", n), require_share("level", level)
+    count, share = check_count("n", n), check_share("level", level)
     drawn = bootstrap_replicates(
         metric, *arrays, n=count, paired=paired, generator=generator
     ).numpy()
@@ -106,7 +107,7 @@ def bootstrap_replicates(
     n: int = 1000,
     paired: bool = True,
     generator: torch.Generator | None = None,
-) -> Tensor:
+) -> Float[Tensor, " n"]:
     """The metric [n] of each resample, float64; NaN where it is undefined.
 
     Arguments and errors as for `bootstrap_interval`, which is their percentiles. Arrays of equal
@@ -118,9 +119,9 @@ def bootstrap_replicates(
     >>> bootstrap_replicates(lambda x: x.mean(), [0.0, 1.0, 1.0, 1.0], n=3).shape
     torch.Size([3])
     """
-    count = require_count("n", n)
+    count = check_count("n", n)
     data = [_rows(f"arrays[{i}]", array) for i, array in enumerate(arrays)]
-    _require_resampling(data, paired)
+    _check_resampling(data, paired)
     source = torch.Generator() if generator is None else generator
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedMetricWarning)
@@ -143,8 +144,10 @@ def mean_and_standard_error(values: ArrayLike) -> SeedSummary:
 
     Raises
     ------
-    InputError, NonFiniteError
-        Empty, not 1-D, or NaN/infinite values.
+    InputError
+        Empty or not 1-D.
+    NonFiniteError
+        NaN or infinite values.
 
     Examples
     --------
@@ -164,17 +167,17 @@ def mean_and_standard_error(values: ArrayLike) -> SeedSummary:
 def _rows(name: str, array: ArrayLike) -> Any:
     rows: Any = array if isinstance(array, Tensor) else np.asarray(array)
     if rows.ndim == 0 or rows.shape[0] == 0:
-        raise InputError(f"{name} is empty, shape {tuple(rows.shape)}. Give at least one row.")
+        raise InputError(f"{name} is empty, shape {tuple(rows.shape)}: pass at least one row.")
     return rows
 
 
-def _require_resampling(data: Sequence[Any], paired: bool) -> None:
+def _check_resampling(data: Sequence[Any], paired: bool) -> None:
     if not data:
-        raise InputError("arrays is empty. Give the metric's arrays after the metric.")
+        raise InputError("arrays is empty: pass the metric's arrays after the metric.")
     lengths = [len(rows) for rows in data]
     if paired and len(set(lengths)) > 1:
         raise InputError(
-            f"arrays have lengths {lengths}. Give equal lengths, or paired=False for samples "
+            f"arrays have lengths {lengths}: pass equal lengths, or paired=False for samples "
             "that are independent."
         )
 

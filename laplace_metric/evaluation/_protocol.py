@@ -1,7 +1,8 @@
-"""One protocol for every uncertainty method: the same queries, strange inputs and metrics.
+"""One protocol for every uncertainty method: the same queries, other data sets and metrics.
 
-Queries search among themselves, each without itself. Batches are streamed; what stays in memory
-are the mean embeddings, one uncertainty an input, and the draws [S, Q, Z] of the calibration.
+Queries search among themselves, each without itself; the other sets are out of distribution.
+Batches are streamed. What stays in memory are the mean embeddings, one uncertainty an input, and
+the draws [S, Q, Z] of the calibration.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from laplace_metric.embedding import Draw, ProbabilisticEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation._calibration import RetrievalCalibration, retrieval_calibration
 from laplace_metric.evaluation._intervals import BootstrapInterval, bootstrap_interval
-from laplace_metric.evaluation._ranking import RocCurve, auprc, fpr_at_tpr, r_auroc, roc_curve
+from laplace_metric.evaluation._ranking import (
+    RocCurve,
+    auprc,
+    fpr_at_tpr,
+    mann_whitney,
+    r_auroc,
+    roc_curve,
+)
 from laplace_metric.evaluation._retrieval import RetrievalScore, map_at_k, recall_at_k
 from laplace_metric.evaluation._sparsification import Sparsification, sparsification
 from laplace_metric.evaluation.neighbours import Neighbours, nearest_neighbours
@@ -41,16 +49,16 @@ class Embedded:
 
 @dataclass(frozen=True)
 class Detection:
-    """How well the uncertainty sets one strange set apart from the queries.
+    """How well the uncertainty sets one out-of-distribution set apart from the queries.
 
     Attributes
     ----------
     uncertainty : Tensor [M]
-        Of the strange inputs.
+        Of the out-of-distribution inputs.
     auroc : BootstrapInterval
-        With its 95 % interval, resampling queries and strange inputs.
+        With its 95 % interval, resampling both samples.
     auprc, fpr95 : float
-        Average precision; share of queries flagged when 95 % of the strange inputs are.
+        Average precision; share of queries flagged when 95 % of the others are.
     roc : RocCurve
     """
 
@@ -85,12 +93,12 @@ class MethodResult:
         recall@1 and mAP@5.
     sparsification : Sparsification
         Of recall@1 over the counted queries (those with another image of their class).
-    calibration : Calibration
+    calibration : RetrievalCalibration
         Of the votes of S joint draws.
     r_auroc : float
         NaN where every query is right, or every one wrong.
-    out : dict of Detection
-        One for each strange set.
+    ood : dict of Detection
+        One for each out-of-distribution set.
     n_draws : int
     seconds : float
         Wall time of embedding the queries (mean and uncertainty, without the joint draws).
@@ -103,7 +111,7 @@ class MethodResult:
     sparsification: Sparsification
     calibration: RetrievalCalibration
     r_auroc: float
-    out: dict[str, Detection]
+    ood: dict[str, Detection]
     n_draws: int
     seconds: float
 
@@ -124,21 +132,21 @@ class MethodResult:
             "n_excluded": self.recall.n_excluded,
             "n_draws": self.n_draws,
             "seconds": self.seconds,
-            "out": {name: detection.numbers() for name, detection in self.out.items()},
+            "out": {name: detection.numbers() for name, detection in self.ood.items()},
         }
 
 
 def evaluate_method(
     method: ProbabilisticEmbedder,
     queries: Iterable[Any],
-    out: Mapping[str, Iterable[Any]],
+    ood: Mapping[str, Iterable[Any]],
     *,
     n_draws: int = 100,
     generator: torch.Generator | None = None,
     n_bootstrap: int = 1000,
     progress: bool = False,
 ) -> MethodResult:
-    """Measure a fitted method: retrieval, calibration, sparsification, strange inputs.
+    """Measure a fitted method: retrieval, calibration, sparsification, detection.
 
     Parameters
     ----------
@@ -146,7 +154,7 @@ def evaluate_method(
         Fitted.
     queries : loader of (inputs, labels)
         Run through once; each query searches among the others.
-    out : mapping of name to loader of (inputs, labels)
+    ood : mapping of name to loader of (inputs, labels)
         Out-of-distribution sets; their labels are not used.
     n_draws : int
         Joint draws S: one ``method.draw(S)`` serves all batches, so that draw s embeds every
@@ -175,38 +183,38 @@ def evaluate_method(
     >>> x, y = torch.randn(12, 4), torch.arange(12) % 3
     >>> method = LaplaceEmbedder(torch.nn.Linear(4, 2)).fit([(x, y)], progress=False)
     >>> result = evaluate_method(method, [(x, y)], {"far": [(x + 9, y)]}, n_bootstrap=20)
-    >>> result.queries.mean.shape, sorted(result.out)
+    >>> result.queries.mean.shape, sorted(result.ood)
     (torch.Size([12, 2]), ['far'])
     """
     check_count("n_draws", n_draws)
     check_count("n_bootstrap", n_bootstrap)
     draw = method.draw(n_draws, generator)
-    known, samples, seconds = _embed(method, queries, draw, progress)
-    if len(known.labels) < 2:
-        raise InputError("queries holds a single input, which has no neighbour. Give more.")
+    embedded, samples, seconds = _embed(method, queries, draw, progress)
+    if len(embedded.labels) < 2:
+        raise InputError("queries holds a single input, which has no neighbour: pass more.")
     detections = {
-        name: _detect(known, _embed(method, loader, None, progress)[0], n_bootstrap)
-        for name, loader in out.items()
+        name: _detect(embedded, _embed(method, loader, None, progress)[0], n_bootstrap)
+        for name, loader in ood.items()
     }
-    return _result(known, samples, detections, seconds)
+    return _result(embedded, samples, detections, seconds)
 
 
 def _result(
-    known: Embedded, samples: Tensor, out: dict[str, Detection], seconds: float
+    queries: Embedded, samples: Tensor, ood: dict[str, Detection], seconds: float
 ) -> MethodResult:
-    depth = min(DEPTH, len(known.labels) - 1)
-    near = nearest_neighbours(known.mean, k=depth)
-    recall = recall_at_k(known.mean, known.labels, 1, neighbours=near)
-    unsure, right = known.uncertainty[recall.counted], recall.per_query[recall.counted]
+    depth = min(DEPTH, len(queries.labels) - 1)
+    near = nearest_neighbours(queries.mean, k=depth)
+    recall = recall_at_k(queries.mean, queries.labels, 1, neighbours=near)
+    uncertainty, right = queries.uncertainty[recall.counted], recall.per_query[recall.counted]
     return MethodResult(
-        queries=known,
+        queries=queries,
         neighbours=near,
         recall=recall,
-        mean_ap=map_at_k(known.mean, known.labels, depth, neighbours=near),
-        sparsification=sparsification(unsure, right),
-        calibration=retrieval_calibration(samples, known.labels),
-        r_auroc=r_auroc(unsure, right),
-        out=out,
+        mean_ap=map_at_k(queries.mean, queries.labels, depth, neighbours=near),
+        sparsification=sparsification(uncertainty, right),
+        calibration=retrieval_calibration(samples, queries.labels),
+        r_auroc=r_auroc(uncertainty, right),
+        ood=ood,
         n_draws=len(samples),
         seconds=seconds,
     )
@@ -238,28 +246,17 @@ def _joined(parts: deque[Tensor]) -> Tensor:
     if not parts:
         return torch.empty(0)
     n, _, z = parts[0].shape
-    whole = parts[0].new_empty(n, sum(part.shape[1] for part in parts), z)
+    joined = parts[0].new_empty(n, sum(part.shape[1] for part in parts), z)
     start = 0
     while parts:
         part = parts.popleft()
-        whole[:, start : start + part.shape[1]] = part
+        joined[:, start : start + part.shape[1]] = part
         start += part.shape[1]
-    return whole
+    return joined
 
 
-def mann_whitney(known: Tensor, strange: Tensor) -> float:
-    """`evaluation.auroc` of checked scores as ``U / (N M)``: the many resamples need its speed.
-
-    ``U = sum_j #{i : known_i < strange_j} + #{i : known_i = strange_j} / 2`` (Mann & Whitney 1947)
-    """
-    ordered = known.sort().values
-    below = torch.searchsorted(ordered, strange, right=False)
-    not_above = torch.searchsorted(ordered, strange, right=True)
-    return float((below + not_above).double().mean()) / (2 * len(ordered))
-
-
-def _detect(known: Embedded, strange: Embedded, n_bootstrap: int) -> Detection:
-    inside, outside = known.uncertainty, strange.uncertainty
+def _detect(queries: Embedded, ood: Embedded, n_bootstrap: int) -> Detection:
+    inside, outside = queries.uncertainty, ood.uncertainty
     return Detection(
         uncertainty=outside,
         auroc=bootstrap_interval(

@@ -1,11 +1,11 @@
-"""Out-of-distribution detection: does the uncertainty set strange inputs apart?
+"""How well the uncertainty ranks: out-of-distribution inputs, errors, difficulty.
 
-Every function takes raw uncertainties (any real numbers, higher is stranger) of the known and of
-the strange inputs. Scores are ranked as they are: no sigmoid, no rescaling.
+    AUROC      P(u_out > u_in) + P(u_out = u_in) / 2
+    R-AUROC    AUROC of the queries whose nearest neighbour is wrong against the others
+    Spearman   correlation of mid-ranks
 
-R-AUROC: does the uncertainty tell the queries whose nearest neighbour is wrong?
-
-Rank correlation: does the uncertainty grow with what should make it grow?
+Every function takes raw uncertainties (any real numbers, higher is less certain) and ranks them as
+they are: no sigmoid, no rescaling.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn import metrics
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from laplace_metric._utils.validation import ArrayLike, as_rates, as_scores, require_share
+from laplace_metric._utils.validation import ArrayLike, as_rates, as_scores, check_share
 from laplace_metric.errors import InputError, UndefinedMetricWarning
 
 
 @dataclass(frozen=True)
 class RocCurve:
-    """Receiver operating characteristic, strange inputs being the positive class.
+    """Receiver operating characteristic, out-of-distribution inputs being the positive class.
 
     Attributes
     ----------
     fpr, tpr : Tensor [T]
         False and true positive rates, from (0, 0) to (1, 1), float64.
     thresholds : Tensor [T]
-        Decreasing; an input is called strange at or above it. The first is infinite.
+        Decreasing; an input is flagged at or above it. The first is infinite.
     """
 
     fpr: Tensor
@@ -41,7 +41,7 @@ class RocCurve:
 
 
 def auroc(in_scores: ArrayLike, out_scores: ArrayLike) -> float:
-    """Chance that a strange input is more uncertain than a known one, ties counting half.
+    """Chance that an out-of-distribution input is the less certain of two, ties counting half.
 
     Parameters
     ----------
@@ -57,34 +57,57 @@ def auroc(in_scores: ArrayLike, out_scores: ArrayLike) -> float:
 
     Raises
     ------
-    InputError, NonFiniteError
-        Empty, not 1-D, or NaN/infinite scores.
+    InputError
+        Empty or not 1-D.
+    NonFiniteError
+        NaN or infinite scores.
 
     Examples
     --------
     >>> auroc([0.1, 0.2, 0.3], [0.25, 0.9])
     0.8333333333333334
     """
+    from sklearn import metrics
+
     truth, scores = _pooled(in_scores, out_scores)
     return float(metrics.roc_auc_score(truth, scores))
 
 
-def auprc(in_scores: ArrayLike, out_scores: ArrayLike) -> float:
-    """Average precision of the strange inputs: ``sum_n (R_n - R_{n-1}) P_n``, not a trapezoid.
+def mann_whitney(in_scores: Shaped[Tensor, " N"], out_scores: Shaped[Tensor, " M"]) -> float:
+    """`auroc` of checked scores as ``U / (N M)``: the many resamples of an interval need its speed.
 
-    Parameters and errors are those of `auroc`. A constant score gives the share of strange inputs.
+    ``U = sum_j #{i : in_i < out_j} + #{i : in_i = out_j} / 2`` (Mann & Whitney 1947)
+
+    Examples
+    --------
+    >>> mann_whitney(torch.tensor([0.1, 0.2]), torch.tensor([0.2, 0.3]))
+    0.875
+    """
+    ordered = in_scores.sort().values
+    below = torch.searchsorted(ordered, out_scores, right=False)
+    not_above = torch.searchsorted(ordered, out_scores, right=True)
+    return float((below + not_above).double().mean()) / (2 * len(ordered))
+
+
+def auprc(in_scores: ArrayLike, out_scores: ArrayLike) -> float:
+    """Average precision of flagging: ``sum_n (R_n - R_{n-1}) P_n``, not a trapezoid.
+
+    Parameters and errors are those of `auroc`. A constant score gives the share of
+    out-of-distribution inputs.
 
     Examples
     --------
     >>> auprc([0.1, 0.2, 0.3], [0.25, 0.9])
     0.8333333333333333
     """
+    from sklearn import metrics
+
     truth, scores = _pooled(in_scores, out_scores)
     return float(metrics.average_precision_score(truth, scores))
 
 
 def fpr_at_tpr(in_scores: ArrayLike, out_scores: ArrayLike, tpr: float = 0.95) -> float:
-    """Share of known inputs called strange at the highest threshold that finds ``tpr`` of them.
+    """False positive rate at the highest threshold that flags the share ``tpr`` of ``out_scores``.
 
     Parameters and errors are those of `auroc`; ``tpr`` lies between 0 and 1. No interpolation:
     the first point of the curve at or above ``tpr`` counts. A constant score gives 1.
@@ -94,14 +117,16 @@ def fpr_at_tpr(in_scores: ArrayLike, out_scores: ArrayLike, tpr: float = 0.95) -
     >>> fpr_at_tpr([0.1, 0.2, 0.3, 0.4], [0.25, 0.9])
     0.5
     """
-    wanted = require_share("tpr", tpr)
+    least = check_share("tpr", tpr)
+    from sklearn import metrics
+
     truth, scores = _pooled(in_scores, out_scores)
     false_rate, true_rate, _ = metrics.roc_curve(truth, scores, drop_intermediate=False)
-    return float(false_rate[np.argmax(true_rate >= wanted)])
+    return float(false_rate[np.argmax(true_rate >= least)])
 
 
 def roc_curve(in_scores: ArrayLike, out_scores: ArrayLike) -> RocCurve:
-    """The ROC curve of the strange inputs, corners only, on the device of ``in_scores``.
+    """The ROC curve of flagging, corners only, on the device of ``in_scores``.
 
     Parameters and errors are those of `auroc`.
 
@@ -110,6 +135,8 @@ def roc_curve(in_scores: ArrayLike, out_scores: ArrayLike) -> RocCurve:
     >>> roc_curve([0.1, 0.2], [0.3, 0.4]).tpr.tolist()
     [0.0, 0.5, 1.0, 1.0]
     """
+    from sklearn import metrics
+
     device = as_scores("in_scores", in_scores).device
     truth, scores = _pooled(in_scores, out_scores)
     parts = metrics.roc_curve(truth, scores)
@@ -119,11 +146,11 @@ def roc_curve(in_scores: ArrayLike, out_scores: ArrayLike) -> RocCurve:
 def _pooled(
     in_scores: ArrayLike, out_scores: ArrayLike
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
-    """Truth (strange or not) and scores of both samples together."""
-    known = as_scores("in_scores", in_scores).cpu().numpy()
-    strange = as_scores("out_scores", out_scores).cpu().numpy()
-    truth = np.arange(len(known) + len(strange)) >= len(known)
-    return truth, np.concatenate([known, strange])
+    """Truth (whether out of distribution) and scores of both samples together."""
+    inside = as_scores("in_scores", in_scores).cpu().numpy()
+    outside = as_scores("out_scores", out_scores).cpu().numpy()
+    truth = np.arange(len(inside) + len(outside)) >= len(inside)
+    return truth, np.concatenate([inside, outside])
 
 
 def r_auroc(uncertainty: ArrayLike, correct: ArrayLike) -> float:
@@ -144,8 +171,10 @@ def r_auroc(uncertainty: ArrayLike, correct: ArrayLike) -> float:
 
     Raises
     ------
-    InputError, NonFiniteError
-        Mismatched lengths, ``correct`` not 0 or 1, NaN or infinite values.
+    InputError
+        Mismatched lengths, or ``correct`` not 0 or 1.
+    NonFiniteError
+        NaN or infinite values.
 
     Examples
     --------
@@ -156,7 +185,7 @@ def r_auroc(uncertainty: ArrayLike, correct: ArrayLike) -> float:
     rates = as_rates("correct", correct, scores, "uncertainty")
     right = rates == 1
     if bool((~right & (rates != 0)).any()):
-        raise InputError("correct has values between 0 and 1. Give recall@1: 0 or 1 a query.")
+        raise InputError("correct has values between 0 and 1: pass recall@1: 0 or 1 a query.")
     if bool(right.all()) or not bool(right.any()):
         state = "right" if bool(right.all()) else "wrong"
         message = f"all {len(right)} queries are {state}: R-AUROC is undefined, NaN."
@@ -181,8 +210,10 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
 
     Raises
     ------
-    InputError, NonFiniteError
-        Empty, not 1-D, of different lengths, or NaN/infinite.
+    InputError
+        Empty, not 1-D, or of different lengths.
+    NonFiniteError
+        NaN or infinite values.
 
     Examples
     --------
@@ -191,7 +222,7 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
     """
     first, second = as_scores("x", x), as_scores("y", y)
     if len(first) != len(second):
-        raise InputError(f"x has {len(first)} values and y {len(second)}. Give as many of both.")
+        raise InputError(f"x has {len(first)} values and y {len(second)}: pass as many of both.")
     a, b = (ranks - ranks.mean() for ranks in (mid_ranks(first), mid_ranks(second)))
     size = torch.linalg.vector_norm(a) * torch.linalg.vector_norm(b)
     if size == 0:
@@ -201,7 +232,7 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
     return float((a @ b.to(a)) / size)
 
 
-def mid_ranks(values: Tensor) -> Tensor:
+def mid_ranks(values: Shaped[Tensor, " N"]) -> Float[Tensor, " N"]:
     """Ranks from 1, float64; tied values share the mean of theirs.
 
     Examples

@@ -1,4 +1,9 @@
-"""Retrieval quality: recall@k, mAP@k and MAP@R, one definition each."""
+"""Retrieval quality: recall@k, mAP@k and MAP@R, one definition each.
+
+recall@k = mean of [some of the first k is relevant]
+AP@k     = sum_{i<=k} P@i rel_i / min(R, k)                     R relevant items in the gallery
+MAP@R    = mean of sum_{i<=R} P@i rel_i / R      (Musgrave, Belongie & Lim 2020, eq. 1-2)
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor
 
-from laplace_metric._utils.validation import ArrayLike, as_labels, require_count
+from laplace_metric._utils.validation import ArrayLike, as_labels, check_count
 from laplace_metric.errors import InputError, UndefinedMetricWarning
 from laplace_metric.evaluation.neighbours import Neighbours, nearest_neighbours, search_problem
 
@@ -34,7 +40,7 @@ class RetrievalScore:
     n_excluded: int
 
     @property
-    def counted(self) -> Tensor:
+    def counted(self) -> Bool[Tensor, " Q"]:
         """Which queries are counted, bool [Q]: the mask that keeps other scores aligned."""
         return ~self.per_query.isnan()
 
@@ -89,7 +95,7 @@ def recall_at_k(
     >>> score.value, score.n_queries, score.n_excluded
     (1.0, 2, 2)
     """
-    k = require_count("k", k)
+    k = check_count("k", k)
     return _recall(_rank(query, labels, gallery, gallery_labels, exclude, neighbours, k), k)
 
 
@@ -105,15 +111,14 @@ def map_at_k(
 ) -> RetrievalScore:
     """Mean average precision of the first k: rewards relevant items that come early.
 
-    ``AP@k = sum_{i<=k} P@i rel_i / min(#relevant, k)``, averaged over the queries. Parameters,
-    exclusion and errors are those of `recall_at_k`.
+    Parameters, exclusion and errors are those of `recall_at_k`.
 
     Examples
     --------
     >>> map_at_k([[0.0], [1.0], [1.5], [4.0]], [0, 1, 0, 1], k=3).per_query.tolist()
     [0.5, 0.3333333333333333, 0.5, 0.5]
     """
-    k = require_count("k", k)
+    k = check_count("k", k)
     return _map(_rank(query, labels, gallery, gallery_labels, exclude, neighbours, k), k)
 
 
@@ -128,9 +133,8 @@ def map_at_r(
 ) -> RetrievalScore:
     """MAP@R: average precision of the first R, where R is the query's number of relevant items.
 
-    ``MAP@R = 1/R sum_{i<=R} P@i rel_i`` (Musgrave, Belongie & Lim 2020, "A Metric Learning
-    Reality Check", eq. 1-2), averaged over the queries. Parameters, exclusion and errors are
-    those of `recall_at_k`; ``neighbours`` must reach the largest R.
+    Parameters, exclusion and errors are those of `recall_at_k`; ``neighbours`` must reach the
+    largest R.
 
     Examples
     --------
@@ -164,8 +168,8 @@ def retrieval_report(
     >>> {name: score.value for name, score in report.items()}
     {'recall@1': 1.0, 'map@2': 1.0, 'map@r': 1.0}
     """
-    recalls = [require_count("recall_ks", k) for k in recall_ks]
-    maps = [require_count("map_ks", k) for k in map_ks]
+    recalls = [check_count("recall_ks", k) for k in recall_ks]
+    maps = [check_count("map_ks", k) for k in map_ks]
     least = max([*recalls, *maps, 1])
     reach_r = None if with_map_at_r else least
     ranking = _rank(query, labels, gallery, gallery_labels, exclude, None, reach_r, least)
@@ -188,36 +192,34 @@ def _rank(
 ) -> Ranking:
     """Relevance of the k nearest; k None reaches the largest number of relevant items."""
     points, items, excluded = search_problem(query, gallery, exclude)
-    own = as_labels("labels", labels, points, "query")
+    query_labels = as_labels("labels", labels, points, "query")
     if gallery is None and gallery_labels is not None:
-        raise InputError("gallery_labels was given without gallery. Give both or neither.")
-    others = (
-        own if gallery is None else as_labels("gallery_labels", gallery_labels, items, "gallery")
-    )
-    n_relevant = _count_relevant(own, others, excluded)
+        raise InputError("gallery_labels was given without gallery: pass both or neither.")
+    item_labels = query_labels
+    if gallery is not None:
+        item_labels = as_labels("gallery_labels", gallery_labels, items, "gallery")
+    n_relevant = _count_relevant(query_labels, item_labels, excluded)
     reach = max(int(n_relevant.max()), least) if k is None else k
     if neighbours is None:
-        loo = gallery is None
-        neighbours = nearest_neighbours(
-            points, None if loo else items, reach, exclude=None if loo else excluded
-        )
+        searched = (None, None) if gallery is None else (items, excluded)
+        neighbours = nearest_neighbours(points, searched[0], reach, exclude=searched[1])
     elif neighbours.indices.shape[0] != len(points) or neighbours.indices.shape[1] < reach:
         raise InputError(
-            f"neighbours has shape {tuple(neighbours.indices.shape)}. "
-            f"Give [{len(points)}, {reach}] or more columns, searched on the same data."
+            f"neighbours has shape {tuple(neighbours.indices.shape)}: "
+            f"pass [{len(points)}, {reach}] or more columns, searched on the same data."
         )
-    nearest = neighbours.indices[:, :reach].to(others.device)
-    return Ranking(others[nearest] == own[:, None], n_relevant)
+    nearest = neighbours.indices[:, :reach].to(item_labels.device)
+    return Ranking(item_labels[nearest] == query_labels[:, None], n_relevant)  # hits [Q, k]
 
 
 def _count_relevant(labels: Tensor, gallery_labels: Tensor, exclude: Tensor | None) -> Tensor:
     """Items [Q] of the gallery with the query's label, the excluded one not counted."""
     classes, counts = torch.unique(gallery_labels, return_counts=True)
     place = torch.searchsorted(classes, labels).clamp(max=classes.shape[0] - 1)
-    found = torch.where(classes[place] == labels, counts[place], 0)
+    same_label = torch.where(classes[place] == labels, counts[place], 0)
     if exclude is None:
-        return found
-    return found - (gallery_labels[exclude] == labels).to(found.dtype)
+        return same_label
+    return same_label - (gallery_labels[exclude] == labels).to(same_label.dtype)
 
 
 def _recall(ranking: Ranking, k: int) -> RetrievalScore:

@@ -1,8 +1,11 @@
-"""Orderings by a score whose ties are averaged over every random order, exactly.
+"""Orderings by uncertainty: which queries to remove (sparsification), which to answer (abstention).
 
-Sparsification: how recall rises as the least certain queries are removed.
+    AUSC = 1/0.99 int_0^0.99 mean{correct_q : q among the Q - floor(f Q) most certain} df
+    AUSE = AUSC of the oracle, which removes the worst first, less AUSC
 
-Abstention: the recall of the share of queries that a system chooses to answer.
+by the trapezoid rule on f = 0, 0.01, ..., 0.99 (Ilg et al. 2018, arXiv:1802.07095, of recall).
+Abstention is the complement of the risk-coverage curve (El-Yaniv & Wiener 2010, JMLR 11). Tied
+scores leave in random order: every curve is its exact expectation.
 """
 
 from __future__ import annotations
@@ -10,12 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.validation import ArrayLike, as_rates, as_scores
 
 
-def average_ties(scores: Tensor, values: Tensor) -> Tensor:
+def average_ties(scores: Float[Tensor, " Q"], values: Float[Tensor, " Q"]) -> Float[Tensor, " Q"]:
     """Each value [Q] replaced by the mean of its tie group: its expectation in a random order."""
     _, groups, counts = torch.unique(scores, return_inverse=True, return_counts=True)
     sums = torch.zeros(counts.shape[0], dtype=values.dtype, device=values.device)
@@ -23,13 +27,15 @@ def average_ties(scores: Tensor, values: Tensor) -> Tensor:
     return means[groups]
 
 
-def mean_of_lowest(scores: Tensor, values: Tensor, kept: Tensor) -> Tensor:
-    """Expected mean of the ``kept`` [T] values whose scores are lowest, ties in random order."""
+def mean_of_lowest(
+    scores: Float[Tensor, " Q"], values: Float[Tensor, " Q"], counts: Int[Tensor, " T"]
+) -> Float[Tensor, " T"]:
+    """Expected mean of the ``counts`` [T] values of lowest scores, ties in random order."""
     ordered = average_ties(scores, values)[scores.argsort()]
-    return ordered.cumsum(0)[kept - 1] / kept
+    return ordered.cumsum(0)[counts - 1] / counts
 
 
-def mean_height(x: Tensor, y: Tensor) -> float:
+def mean_height(x: Float[Tensor, " T"], y: Float[Tensor, " T"]) -> float:
     """Trapezoidal area under y(x) divided by the width of x."""
     return float((torch.trapezoid(y, x) / (x[-1] - x[0])).abs())
 
@@ -71,10 +77,6 @@ class Sparsification:
 def sparsification(uncertainty: ArrayLike, correct: ArrayLike) -> Sparsification:
     """Remove the share f of the most uncertain queries, score the rest, take the area over f.
 
-    ``AUSC = 1/0.99 int_0^0.99 mean{correct_q : q among the Q - floor(f Q) most certain} df``,
-    by the trapezoid rule on f = 0, 0.01, ..., 0.99. Tied queries leave in random order: the
-    curve is its exact expectation. AUSC and AUSE: Ilg et al. 2018 (arXiv:1802.07095), of recall.
-
     Parameters
     ----------
     uncertainty : [Q]
@@ -89,8 +91,10 @@ def sparsification(uncertainty: ArrayLike, correct: ArrayLike) -> Sparsification
 
     Raises
     ------
-    InputError, NonFiniteError
-        Mismatched lengths, ``correct`` outside of [0, 1], NaN or infinite values.
+    InputError
+        Mismatched lengths, or ``correct`` outside of [0, 1].
+    NonFiniteError
+        NaN or infinite values.
 
     Examples
     --------
@@ -101,10 +105,10 @@ def sparsification(uncertainty: ArrayLike, correct: ArrayLike) -> Sparsification
     scores = as_scores("uncertainty", uncertainty)
     values = as_rates("correct", correct, scores, "uncertainty")
     steps = torch.arange(STEPS, device=scores.device)
-    kept = len(scores) - steps * len(scores) // STEPS
+    remaining = len(scores) - steps * len(scores) // STEPS
     fractions = steps.double() / STEPS
-    curve = mean_of_lowest(scores, values, kept)
-    oracle = mean_of_lowest(-values, values, kept)
+    curve = mean_of_lowest(scores, values, remaining)
+    oracle = mean_of_lowest(-values, values, remaining)
     random = values.mean().expand(STEPS).clone()
     ausc, ausc_random, ausc_oracle = (
         mean_height(fractions, height) for height in (curve, random, oracle)
@@ -153,8 +157,7 @@ class Abstention:
 def abstention(uncertainty: ArrayLike, correct: ArrayLike) -> Abstention:
     """Score the share p of the most certain queries, p = 1, 0.95, ..., 0.05.
 
-    ``ceil(p Q)`` queries are answered; tied ones in random order, whose exact expectation this is.
-    The complement of the risk-coverage curve (El-Yaniv & Wiener 2010, JMLR 11).
+    ``ceil(p Q)`` queries are answered, tied ones in random order.
 
     Parameters
     ----------
@@ -169,8 +172,10 @@ def abstention(uncertainty: ArrayLike, correct: ArrayLike) -> Abstention:
 
     Raises
     ------
-    InputError, NonFiniteError
-        Mismatched lengths, ``correct`` outside of [0, 1], NaN or infinite values.
+    InputError
+        Mismatched lengths, or ``correct`` outside of [0, 1].
+    NonFiniteError
+        NaN or infinite values.
 
     Examples
     --------
@@ -181,8 +186,8 @@ def abstention(uncertainty: ArrayLike, correct: ArrayLike) -> Abstention:
     scores = as_scores("uncertainty", uncertainty)
     values = as_rates("correct", correct, scores, "uncertainty")
     steps = torch.arange(COVERAGE_STEPS, device=scores.device)
-    kept = len(scores) - steps * len(scores) // COVERAGE_STEPS
-    recall = mean_of_lowest(scores, values, kept)
+    answered = len(scores) - steps * len(scores) // COVERAGE_STEPS
+    recall = mean_of_lowest(scores, values, answered)
     coverage = (COVERAGE_STEPS - steps).double() / COVERAGE_STEPS
     rounding = 1e-12
     steady = float((recall.diff() >= -rounding).double().mean())

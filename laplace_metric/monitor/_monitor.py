@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from laplace_metric._utils.validation import ArrayLike, require_count, require_share
+from laplace_metric._utils.validation import ArrayLike, check_count, check_share
 from laplace_metric.monitor._martingale import (
     LEAST,
     Alarm,
@@ -117,8 +117,8 @@ class Monitor:
         false_alarms: float = 0.01,
         generator: torch.Generator | None = None,
     ) -> None:
-        self.window = require_count("window", window, LEAST)
-        self.false_alarms = require_share("false_alarms", false_alarms)
+        self.window = check_count("window", window, LEAST)
+        self.false_alarms = check_share("false_alarms", false_alarms)
         self.generator = torch.Generator() if generator is None else generator
         self.readings: list[WindowReport] = []
         values = checked_reference(reference)

@@ -23,7 +23,6 @@ from laplace_metric.online._step import OnlineStep
 from laplace_metric.training import (
     Loss,
     Progress,
-    check_epochs,
     default_optimizer,
     train_epochs,
     train_mode,
@@ -166,7 +165,7 @@ class OnlineLaplace:
         InputError, EmptyLoaderError, LabelError, HeadError
             As in ``train_embedder`` and ``LaplaceEmbedder.fit``.
         """
-        check_epochs(epochs)
+        check_count("epochs", epochs)
         folder = _checked_folder(checkpoint, checkpoint_every)
         modules = [module for module in (self.model, loss) if isinstance(module, nn.Module)]
         if scheduler is not None and optimizer is None:
@@ -184,7 +183,7 @@ class OnlineLaplace:
                 scheduler=scheduler,
                 show=progress,
                 progress=run.step.progress,
-                watcher=keeper,
+                callback=keeper,
             )
         self.losses_, self.variances_ = run.step.progress.losses, run.variances
         return self._result(run)

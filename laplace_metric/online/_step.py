@@ -96,10 +96,11 @@ class OnlineStep:
 
     def n_effective(self, n_batch: int = 0) -> float:
         """As given, or the points of an epoch: what the loader's length says in the first one, the
-        points so far for a loader without a length."""
+        points so far for a loader without a length.
+        """
         if self.settings.n_effective is not None:
             return self.settings.n_effective
-        return float(max(self.progress.n_points, self.progress.seen + n_batch))
+        return float(max(self.progress.n_points, self.progress.epoch_points + n_batch))
 
     def posterior(self, n_batch: int = 0) -> Posterior:
         """The one that a step on ``n_batch`` more points would draw from."""

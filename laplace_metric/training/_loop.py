@@ -1,7 +1,4 @@
-"""Where a training stands, and who is told of it.
-
-The loop of every training: epochs, steps, scheduler.
-"""
+"""The loop of every training: progress, callbacks, epochs, steps, scheduler."""
 
 from __future__ import annotations
 
@@ -28,9 +25,11 @@ class Progress:
     epoch, step, steps : int
         Finished epochs, finished steps of the epoch that runs now, and of all.
     total : float
-        Loss of the running epoch, summed over its ``seen`` points.
+        Loss of the running epoch, summed over its points so far.
+    epoch_points : int
+        Points of the running epoch so far.
     n_points : int
-        Points of the last whole epoch; 0 or an estimate before that.
+        Points of the last finished epoch; 0 or an estimate before that.
     losses : list of float
         Mean loss of each finished epoch, weighted by batch size.
 
@@ -47,31 +46,31 @@ class Progress:
     step: int = 0
     steps: int = 0
     total: float = 0.0
-    seen: int = 0
+    epoch_points: int = 0
     n_points: int = 0
     losses: list[float] = field(default_factory=list)
 
     @property
     def mean_loss(self) -> float:
         """Of the running epoch so far; NaN before its first step."""
-        return self.total / self.seen if self.seen else float("nan")
+        return self.total / self.epoch_points if self.epoch_points else float("nan")
 
     def add(self, loss: float, n_points: int) -> None:
         """A step is done."""
         self.total += loss * n_points
-        self.seen += n_points
+        self.epoch_points += n_points
         self.step += 1
         self.steps += 1
 
     def finish_epoch(self) -> None:
         """An epoch is done."""
         self.losses.append(self.mean_loss)
-        self.n_points = self.seen
-        self.epoch, self.step, self.total, self.seen = self.epoch + 1, 0, 0.0, 0
+        self.n_points = self.epoch_points
+        self.epoch, self.step, self.total, self.epoch_points = self.epoch + 1, 0, 0.0, 0
 
 
 class Callback:
-    """Is told what happens in a training; this one does nothing."""
+    """Hooks into a training; subclasses override those that they need."""
 
     def epoch_begins(self, progress: Progress) -> None:
         """Before the loader is asked for the first batch of an epoch."""
@@ -106,7 +105,7 @@ def train_epochs(
     scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
     show: bool = True,
     progress: Progress | None = None,
-    watcher: Callback | None = None,
+    callback: Callback | None = None,
 ) -> Progress:
     """Take steps until ``epochs`` are finished, from where ``progress`` says that the run stands.
 
@@ -121,35 +120,35 @@ def train_epochs(
     >>> train_epochs(lambda x, y: 0.5, batches, torch.device("cpu"), epochs=2, show=False).losses
     [0.5, 0.5]
     """
-    progress, watcher = progress or Progress(), watcher or Callback()
+    progress, callback = progress or Progress(), callback or Callback()
     while progress.epoch < epochs:
-        watcher.epoch_begins(progress)
+        callback.epoch_begins(progress)
         title = f"epoch {progress.epoch + 1}/{epochs}"
         title += f", loss {progress.losses[-1]:.4g}" if progress.losses else ""
 
-        def status(watcher: Callback = watcher, progress: Progress = progress) -> str:
-            return watcher.status(progress)
+        def status(callback: Callback = callback, progress: Progress = progress) -> str:
+            return callback.status(progress)
 
         batches = labelled_batches(loader, device, progress=show, description=title, status=status)
-        _train_epoch(step, batches, progress, watcher)
+        _train_epoch(step, batches, progress, callback)
         if scheduler is not None:
             scheduler.step()
         progress.finish_epoch()
-        watcher.epoch_done(progress)
+        callback.epoch_done(progress)
     return progress
 
 
 def _train_epoch(
-    step: Step, batches: Iterable[tuple[Inputs, Tensor]], progress: Progress, watcher: Callback
+    step: Step, batches: Iterable[tuple[Inputs, Tensor]], progress: Progress, callback: Callback
 ) -> None:
     """Go through the batches once, past those of steps that are finished already."""
     finished, number = progress.step, 0
     for number, (inputs, labels) in enumerate(batches, start=1):
         if number > finished:
             progress.add(step(inputs, labels), len(labels))
-            watcher.step_done(progress)
+            callback.step_done(progress)
         elif number == finished:
-            watcher.caught_up(progress)
+            callback.caught_up(progress)
     if number < finished:
         raise InputError(f"loader yielded {number} batches, the resumed epoch had {finished}.")
 
@@ -200,9 +199,3 @@ def default_optimizer(modules: list[nn.Module]) -> torch.optim.Optimizer:
     if not trainable:
         raise InputError("model has no parameter with requires_grad=True: nothing to train.")
     return torch.optim.Adam(trainable, lr=1e-3)
-
-
-def check_epochs(epochs: int) -> None:
-    """Raise ``InputError`` below one epoch."""
-    if epochs < 1:
-        raise InputError(f"epochs={epochs} must be at least 1.")

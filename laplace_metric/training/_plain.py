@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from laplace_metric._utils.validation import check_count
 from laplace_metric.models import Inputs, call_model
 from laplace_metric.training._loop import (
     Loss,
     Step,
-    check_epochs,
     default_optimizer,
     descend,
     train_epochs,
@@ -85,7 +85,7 @@ def train_embedder(
     >>> len(losses)
     2
     """
-    check_epochs(epochs)
+    check_count("epochs", epochs)
     modules = [module for module in (model, loss) if isinstance(module, nn.Module)]
     step = _make_step(model, loss, miner, optimizer or default_optimizer(modules))
     device = next(chain(model.parameters(), model.buffers()), torch.empty(0)).device

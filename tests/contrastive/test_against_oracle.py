@@ -13,7 +13,7 @@ from torch import nn
 from laplace_metric.curvature import ContrastiveLoss, all_pairs_curvature, batch_curvature
 from laplace_metric.models.features import FeatureStore
 from laplace_metric.models.jacobians import LinearJacobian
-from laplace_metric.testing import all_pair_targets, dense_ggn
+from laplace_metric.testing import all_pair_weights, dense_ggn
 
 LABELS = {
     "balanced": [0, 1, 0, 1, 2, 2],
@@ -56,7 +56,7 @@ def relative_error(ours: torch.Tensor, expected: torch.Tensor) -> float:
 def assert_matches(h, labels, head, distance, normalized, hessian, margin, tolerance=1e-8):
     loss = ContrastiveLoss.of(distance, hessian, normalized=normalized, margin=margin)
     ours = all_pairs_curvature(FeatureStore.of(h, labels), LinearJacobian.of(head), loss).values
-    targets = all_pair_targets(labels, coordinates(h, head, distance, normalized), margin)
+    targets = all_pair_weights(labels, coordinates(h, head, distance, normalized), margin)
     expected = oracle(h, head, targets, distance, hessian, normalized).diagonal()
     # what is summed, before signs cancel: rounding is relative to that, also in the oracle
     mass = oracle(h, head, targets.abs(), distance, hessian, normalized).diagonal().norm()

@@ -26,7 +26,7 @@ from laplace_metric.curvature.terms import (
 from laplace_metric.errors import HeadError
 from laplace_metric.models.features import FeatureStore
 from laplace_metric.models.jacobians import Layout, jacobian_of
-from laplace_metric.testing import all_pair_targets, dense_ggn
+from laplace_metric.testing import all_pair_weights, dense_ggn
 
 D, Z = 3, 2
 KINDS = list(itertools.product(["euclidean", "arccos"], [False, True]))
@@ -66,7 +66,7 @@ def oracle(name: str, distance: str, normalized: bool, hessian: str, margin: flo
     h, head = features(), make_head(name)
     z = head(h).detach()
     f = z / z.norm(dim=1, keepdim=True) if normalized or distance == "arccos" else z
-    targets = all_pair_targets(LABELS, f, margin)
+    targets = all_pair_weights(LABELS, f, margin)
     if hessian == "positives":
         targets = targets.clamp_min(0)
     cross = hessian != "fixed"

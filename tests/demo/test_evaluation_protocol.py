@@ -115,7 +115,7 @@ def test_a_query_without_a_partner_is_left_out_of_recall_and_sparsification(lapl
     result = evaluate_method(laplace, [(x, y)], {}, n_draws=3, n_bootstrap=2)
     assert result.numbers()["n_excluded"] == 1
     assert result.sparsification.n_queries == 19
-    assert result.out == {}
+    assert result.ood == {}
 
 
 @pytest.mark.filterwarnings("ignore:all 2 queries")
@@ -135,6 +135,6 @@ def test_bad_input_names_the_argument(laplace):
 
 
 @given(SCORES, SCORES)
-def test_mann_whitney_is_the_auroc_with_ties(known, strange):
-    value = mann_whitney(torch.tensor(known).double(), torch.tensor(strange).double())
-    assert value == pytest.approx(auroc(known, strange), abs=1e-12)
+def test_mann_whitney_is_the_auroc_with_ties(inside, outside):
+    value = mann_whitney(torch.tensor(inside).double(), torch.tensor(outside).double())
+    assert value == pytest.approx(auroc(inside, outside), abs=1e-12)

@@ -167,7 +167,7 @@ def test_rows_of_one_seed_show_the_interval_and_undefined_metrics(outcome):
     results = {name: runs[:1] for name, runs in outcome.results("seen").items()}
     laplace = replace(results["Laplace"][0], r_auroc=math.nan)
     rows = {r.name: r for r in table_rows({**results, "Laplace": (laplace,)})}
-    area = next(iter(laplace.out.values())).auroc
+    area = next(iter(laplace.ood.values())).auroc
     rows_of_area = [r for r in table_rows(results) if r.name == "AUROC"]
     assert rows_of_area[0].cells[2].note == f"{area.low:.3f} to {area.high:.3f}"
     assert rows["R-AUROC"].cells[2].text == UNDEFINED

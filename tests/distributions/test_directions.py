@@ -22,11 +22,11 @@ def test_variance_is_the_mean_squared_deviation_from_the_mean():
 
 
 def test_select_and_concatenate_through_an_embedding():
-    whole = Embedding(directions(5, 3), torch.arange(5.0))
-    joined = Embedding.concatenate([whole[:2], whole[torch.tensor([2, 3, 4])]])
-    assert torch.equal(joined.mean, whole.mean)
-    assert torch.equal(joined.variance, whole.variance)
-    assert torch.equal(joined.distribution.concentration, whole.distribution.concentration)
+    batch = Embedding(directions(5, 3), torch.arange(5.0))
+    joined = Embedding.concatenate([batch[:2], batch[torch.tensor([2, 3, 4])]])
+    assert torch.equal(joined.mean, batch.mean)
+    assert torch.equal(joined.variance, batch.variance)
+    assert torch.equal(joined.distribution.concentration, batch.distribution.concentration)
 
 
 def test_score_ranks_as_the_density_for_equal_concentrations():

@@ -110,12 +110,12 @@ def test_empirical():
     ],
 )
 def test_select_and_concatenate_are_inverse(make):
-    whole = Embedding(make(), torch.arange(5.0))
-    joined = Embedding.concatenate([whole[:2], whole[torch.tensor([2, 3, 4])]])
-    assert torch.equal(joined.mean, whole.mean)
-    assert torch.equal(joined.variance, whole.variance)
+    batch = Embedding(make(), torch.arange(5.0))
+    joined = Embedding.concatenate([batch[:2], batch[torch.tensor([2, 3, 4])]])
+    assert torch.equal(joined.mean, batch.mean)
+    assert torch.equal(joined.variance, batch.variance)
     assert torch.equal(joined.uncertainty, torch.arange(5.0))
-    assert len(whole[torch.tensor([True, False, True, False, False])]) == 2
+    assert len(batch[torch.tensor([True, False, True, False, False])]) == 2
 
 
 def test_uncertainty_is_the_trace_unless_the_method_has_a_score():

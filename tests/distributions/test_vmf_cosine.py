@@ -6,9 +6,8 @@ import torch
 from scipy import integrate, stats
 
 from laplace_metric.distributions import mean_resultant_length, sample_angle
-from laplace_metric.distributions._angles import Angle
+from laplace_metric.distributions._angles import Angle, angle_slope, differentiable_angle
 from laplace_metric.distributions._vmf_normalizer import mean_resultant_slope
-from laplace_metric.distributions._von_mises_fisher import angle_slope, differentiable_angle
 
 N = 20_000
 

@@ -48,16 +48,16 @@ def test_paired_rows_stay_together():
 def test_two_samples_keep_their_sizes():
     sizes = []
 
-    def metric(known, strange):
-        sizes.append((len(known), len(strange)))
-        return auroc(known, strange)
+    def metric(inside, outside):
+        sizes.append((len(inside), len(outside)))
+        return auroc(inside, outside)
 
-    known, strange = torch.randn(40, generator=generator()), torch.randn(25, generator=generator())
-    interval = bootstrap_interval(metric, known, strange + 1, n=20, paired=False)
+    inside, outside = torch.randn(40, generator=generator()), torch.randn(25, generator=generator())
+    interval = bootstrap_interval(metric, inside, outside + 1, n=20, paired=False)
     assert set(sizes) == {(40, 25)}
     assert interval.low < interval.estimate < interval.high
     with pytest.raises(InputError, match=r"lengths \[40, 25\].*paired=False"):
-        bootstrap_interval(metric, known, strange, n=20)
+        bootstrap_interval(metric, inside, outside, n=20)
 
 
 def test_reproducible_and_leaves_global_state_alone():

@@ -42,10 +42,10 @@ def test_matches_brute_force(backend, k, dim):
     queries = torch.randn(25, dim, generator=draw)
     gallery = torch.randn(30, dim, generator=draw)
     indices, distances = brute_force(queries, gallery, k)
-    found = nearest_neighbours(queries, gallery, k, backend=backend)
-    assert found.indices.tolist() == indices.tolist()
-    np.testing.assert_allclose(found.distances, distances, rtol=1e-6)
-    assert found.distances.dtype == torch.float32
+    result = nearest_neighbours(queries, gallery, k, backend=backend)
+    assert result.indices.tolist() == indices.tolist()
+    np.testing.assert_allclose(result.distances, distances, rtol=1e-6)
+    assert result.distances.dtype == torch.float32
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -54,11 +54,11 @@ def test_leave_one_out_matches_brute_force(backend, k):
     skip_without(backend)
     points = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
     indices, distances = brute_force(points, points, k, exclude=list(range(40)))
-    found = nearest_neighbours(points, k=k, backend=backend)
-    assert found.indices.tolist() == indices.tolist()
-    np.testing.assert_allclose(found.distances, distances, rtol=1e-6)
+    result = nearest_neighbours(points, k=k, backend=backend)
+    assert result.indices.tolist() == indices.tolist()
+    np.testing.assert_allclose(result.distances, distances, rtol=1e-6)
     named = nearest_neighbours(points, points, k, exclude=torch.arange(40), backend=backend)
-    assert torch.equal(named.indices, found.indices)
+    assert torch.equal(named.indices, result.indices)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -67,12 +67,12 @@ def test_self_is_left_out_by_identity_among_duplicates(backend, copies):
     """So many duplicates that the own index is not even among the first k + 16."""
     skip_without(backend)
     points = torch.tensor([[1.0, 2.0]]).expand(copies, 2).clone()
-    found = nearest_neighbours(points, k=2, backend=backend)
+    result = nearest_neighbours(points, k=2, backend=backend)
     rows = torch.arange(copies)[:, None]
-    assert not (found.indices == rows).any()
+    assert not (result.indices == rows).any()
     expected = [[i for i in range(4) if i != row][:2] for row in range(copies)]
-    assert found.indices.tolist() == expected
-    assert (found.distances == 0).all()
+    assert result.indices.tolist() == expected
+    assert (result.distances == 0).all()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -86,8 +86,8 @@ def test_integer_grids_are_full_of_ties(backend, data):
     seed = data.draw(st.integers(0, 10**6))
     points = torch.randint(0, 2, (size, dim), generator=torch.Generator().manual_seed(seed))
     indices, _ = brute_force(points, points, k, exclude=list(range(size)))
-    found = nearest_neighbours(points.float(), k=k, backend=backend)
-    assert found.indices.tolist() == indices.tolist()
+    result = nearest_neighbours(points.float(), k=k, backend=backend)
+    assert result.indices.tolist() == indices.tolist()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -101,31 +101,31 @@ def test_cancellation_spoils_neither_distances_nor_order(backend, offset, k):
     points = points + offset
     points[7] = points[9]
     indices, distances = brute_force(points, points, k, exclude=list(range(120)))
-    found = nearest_neighbours(points, k=k, backend=backend)
-    assert found.indices.tolist() == indices.tolist()
-    np.testing.assert_allclose(found.distances, distances, rtol=1e-5)
-    assert found.distances[7, 0] == 0
+    result = nearest_neighbours(points, k=k, backend=backend)
+    assert result.indices.tolist() == indices.tolist()
+    np.testing.assert_allclose(result.distances, distances, rtol=1e-5)
+    assert result.distances[7, 0] == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_many_neighbours(dtype):
-    """The stage for large k, with a pair of duplicates that its gaps cannot separate."""
+    """The reranker for large k, with a pair of duplicates that its gaps cannot separate."""
     draw = torch.Generator().manual_seed(5)
     points = torch.randn(300, 8, generator=draw, dtype=dtype)
     points[100] = points[200]
     indices, distances = brute_force(points, points, 150, exclude=list(range(300)))
-    found = nearest_neighbours(points, k=150, backend="torch")
-    assert found.indices.tolist() == indices.tolist()
-    np.testing.assert_allclose(found.distances, distances, rtol=1e-6)
+    result = nearest_neighbours(points, k=150, backend="torch")
+    assert result.indices.tolist() == indices.tolist()
+    np.testing.assert_allclose(result.distances, distances, rtol=1e-6)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_far_apart_in_float32_range(backend):
-    """Squares overflow float32 but not float64: the later stages answer."""
+    """Squares overflow float32 but not float64: the later rerankers answer."""
     skip_without(backend)
     points = torch.tensor([[0.0], [1e25], [3e25]])
-    found = nearest_neighbours(points, k=1, backend=backend)
-    assert found.indices.tolist() == [[1], [0], [1]]
+    result = nearest_neighbours(points, k=1, backend=backend)
+    assert result.indices.tolist() == [[1], [0], [1]]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -133,8 +133,8 @@ def test_one_distance_overflows_float32(backend):
     """FAISS answers -1 for what it cannot measure: never taken for an index."""
     skip_without(backend)
     gallery = torch.tensor([[-1e19], [1e19]])
-    found = nearest_neighbours(torch.tensor([[-0.9e19]]), gallery, 2, backend=backend)
-    assert found.indices.tolist() == [[0, 1]]
+    result = nearest_neighbours(torch.tensor([[-0.9e19]]), gallery, 2, backend=backend)
+    assert result.indices.tolist() == [[0, 1]]
 
 
 def test_many_neighbours_keep_small_distances():
@@ -155,14 +155,14 @@ def test_many_neighbours_that_end_in_a_tie(flipped):
 
 
 def test_blocks_agree(monkeypatch):
-    from laplace_metric.evaluation.neighbours import _rerank as stages
+    from laplace_metric.evaluation.neighbours import _rerank
 
     points = torch.randn(50, 3, generator=torch.Generator().manual_seed(1))
-    whole = nearest_neighbours(points, k=4, backend="torch")
-    monkeypatch.setattr(stages, "row_blocks", lambda rows, _: iter(torch.split(rows, 7)))
+    at_once = nearest_neighbours(points, k=4, backend="torch")
+    monkeypatch.setattr(_rerank, "row_blocks", lambda rows, _: iter(torch.split(rows, 7)))
     blocks = nearest_neighbours(points, k=4, backend="torch")
-    assert torch.equal(whole.indices, blocks.indices)
-    assert torch.equal(whole.distances, blocks.distances)
+    assert torch.equal(at_once.indices, blocks.indices)
+    assert torch.equal(at_once.distances, blocks.distances)
 
 
 def test_types_follow_the_input():
@@ -221,9 +221,9 @@ def test_faiss_refuses_what_it_cannot_hold():
 
 
 def test_without_faiss(monkeypatch):
-    from laplace_metric.evaluation.neighbours import _candidates as proposers
+    from laplace_metric.evaluation.neighbours import _candidates
 
-    monkeypatch.setattr(proposers.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(_candidates.importlib.util, "find_spec", lambda name: None)
     points = torch.randn(4, 2)
     assert nearest_neighbours(points).indices.shape == (4, 1)
     with pytest.raises(InputError, match="pip install faiss-cpu"):

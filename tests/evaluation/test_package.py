@@ -12,7 +12,8 @@ from laplace_metric import evaluation
 
 
 def test_all_names_exist():
-    assert sorted(evaluation.__all__) == evaluation.__all__
+    constants_first = sorted(evaluation.__all__, key=lambda name: (not name.isupper(), name))
+    assert constants_first == evaluation.__all__
     assert all(hasattr(evaluation, name) for name in evaluation.__all__)
 
 

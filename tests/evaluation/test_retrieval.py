@@ -39,19 +39,19 @@ def test_agrees_with_pytorch_metric_learning_with_gallery():
     points, labels = problem(1)
     gallery, gallery_labels = problem(2, n=70)
     theirs = calculator().get_accuracy(points, labels, gallery, gallery_labels)
-    given = {"gallery": gallery, "gallery_labels": gallery_labels}
-    ours = recall_at_k(points, labels, **given)
+    arguments = {"gallery": gallery, "gallery_labels": gallery_labels}
+    ours = recall_at_k(points, labels, **arguments)
     assert ours.value == pytest.approx(theirs["precision_at_1"])
-    ours = map_at_r(points, labels, **given)
+    ours = map_at_r(points, labels, **arguments)
     assert ours.value == pytest.approx(theirs["mean_average_precision_at_r"])
 
 
-def brute_force(points, labels, gallery, gallery_labels, k, own):
+def brute_force(points, labels, gallery, gallery_labels, k, among_queries):
     """Recall@k and AP@k of each query by Python loops; NaN without relevant items."""
     recall, precision = [], []
     for row in range(len(points)):
         far = ((gallery - points[row]) ** 2).sum(1)
-        order = [i for i in np.argsort(far, kind="stable") if not (own and i == row)]
+        order = [i for i in np.argsort(far, kind="stable") if not (among_queries and i == row)]
         rel = [int(gallery_labels[i] == labels[row]) for i in order]
         if sum(rel) == 0:
             recall.append(np.nan)
@@ -64,20 +64,20 @@ def brute_force(points, labels, gallery, gallery_labels, k, own):
 
 
 @pytest.mark.parametrize("k", [1, 3, 20])
-@pytest.mark.parametrize("own", [True, False])
-def test_agrees_with_brute_force(k, own):
+@pytest.mark.parametrize("among_queries", [True, False])
+def test_agrees_with_brute_force(k, among_queries):
     points, labels = problem(3, n=40, classes=15)
-    gallery, gallery_labels = (points, labels) if own else problem(4, n=25, classes=12)
-    given = {} if own else {"gallery": gallery, "gallery_labels": gallery_labels}
+    gallery, gallery_labels = (points, labels) if among_queries else problem(4, n=25, classes=12)
+    arguments = {} if among_queries else {"gallery": gallery, "gallery_labels": gallery_labels}
     arrays = [x.double().numpy() for x in (points, labels, gallery, gallery_labels)]
-    recall, precision = brute_force(*arrays, k, own)
+    recall, precision = brute_force(*arrays, k, among_queries)
     assert np.isnan(recall).any()
-    ours = recall_at_k(points, labels, k, **given)
+    ours = recall_at_k(points, labels, k, **arguments)
     np.testing.assert_allclose(ours.per_query, recall)
     assert ours.value == pytest.approx(np.nanmean(recall))
     assert ours.n_excluded == np.isnan(recall).sum()
     assert ours.counted.tolist() == (~np.isnan(recall)).tolist()
-    ours = map_at_k(points, labels, k, **given)
+    ours = map_at_k(points, labels, k, **arguments)
     np.testing.assert_allclose(ours.per_query, precision)
     assert ours.value == pytest.approx(np.nanmean(precision))
 
@@ -109,12 +109,12 @@ def test_no_counted_query_gives_nan_with_a_warning():
 
 def test_gallery_that_holds_the_queries():
     points, labels = problem(5)
-    own = recall_at_k(points, labels)
+    default = recall_at_k(points, labels)
     shared = {"gallery": points, "gallery_labels": labels}
     named = recall_at_k(points, labels, **shared, exclude=torch.arange(len(points)))
-    np.testing.assert_array_equal(named.per_query, own.per_query)
+    np.testing.assert_array_equal(named.per_query, default.per_query)
     assert recall_at_k(points, labels, **shared).value == 1.0
-    assert own.value < 1.0
+    assert default.value < 1.0
 
 
 def test_one_search_serves_all():
@@ -124,9 +124,9 @@ def test_one_search_serves_all():
     assert report["recall@4"].value == recall_at_k(points, labels, 4).value
     assert report["map@5"].value == map_at_k(points, labels, 5).value
     assert report["map@r"].value == map_at_r(points, labels).value
-    found = nearest_neighbours(points, k=60)
-    assert map_at_r(points, labels, neighbours=found).value == report["map@r"].value
-    assert map_at_k(points, labels, 5, neighbours=found).value == report["map@5"].value
+    nearest = nearest_neighbours(points, k=60)
+    assert map_at_r(points, labels, neighbours=nearest).value == report["map@r"].value
+    assert map_at_k(points, labels, 5, neighbours=nearest).value == report["map@5"].value
     with pytest.raises(InputError, match=r"neighbours has shape \(120, 1\)"):
         map_at_k(points, labels, 5, neighbours=nearest_neighbours(points))
     short = retrieval_report(points, labels, recall_ks=(3,), map_ks=(), with_map_at_r=False)

@@ -49,8 +49,8 @@ def check(result, expected, labels):
 def test_joint_draws(exclude):
     samples, gallery = draws(9, 6, 0), draws(9, 8, 1)
     labels, others = [0, 1, 2, 0, 1, 2], [2, 1, 0, 0, 1, 2, 2, 1]
-    given = {"gallery": gallery, "gallery_labels": others, "exclude": exclude}
-    result = retrieval_calibration(samples, labels, **given)
+    arguments = {"gallery": gallery, "gallery_labels": others, "exclude": exclude}
+    result = retrieval_calibration(samples, labels, **arguments)
     check(result, loop(samples.numpy(), gallery.numpy(), np.array(others), exclude), labels)
 
 
@@ -74,8 +74,8 @@ def test_leave_one_out_joint_draws():
 def test_leave_one_out_against_the_mean():
     samples, labels = draws(9, 7, 5), [0, 1, 2, 0, 1, 2, 0]
     mean = samples.mean(0)
-    given = {"gallery": mean, "gallery_labels": labels, "exclude": torch.arange(7)}
-    result = retrieval_calibration(samples, labels, **given)
+    arguments = {"gallery": mean, "gallery_labels": labels, "exclude": torch.arange(7)}
+    result = retrieval_calibration(samples, labels, **arguments)
     fixed = mean.expand(9, 7, 3).numpy()
     check(result, loop(samples.numpy(), fixed, np.array(labels), range(7)), labels)
 
@@ -88,17 +88,17 @@ def test_joint_and_query_only_draws_differ():
     joint = retrieval_calibration(samples, labels)
     assert joint.ece == 0.0
     assert joint.bin_count.tolist() == [0] * 9 + [4]
-    given = {"gallery": points, "gallery_labels": labels, "exclude": torch.arange(4)}
-    assert retrieval_calibration(samples, labels, **given).ece > 0.1
+    arguments = {"gallery": points, "gallery_labels": labels, "exclude": torch.arange(4)}
+    assert retrieval_calibration(samples, labels, **arguments).ece > 0.1
 
 
 def test_tied_votes_give_the_smallest_label():
     gallery, others = [[0.0], [1.0], [2.0]], [8, 5, 6]
     samples = [[[0.1]], [[1.1]], [[2.1]], [[1.9]], [[0.9]]]
-    given = {"gallery": gallery, "gallery_labels": others}
-    result = retrieval_calibration(samples, [6], **given)
+    arguments = {"gallery": gallery, "gallery_labels": others}
+    result = retrieval_calibration(samples, [6], **arguments)
     assert (result.prediction.tolist(), result.confidence.tolist()) == ([5], [0.4])
-    result = retrieval_calibration(samples[:1], [8], **given)
+    result = retrieval_calibration(samples[:1], [8], **arguments)
     assert (result.prediction.tolist(), result.ece) == ([8], 0.0)
 
 

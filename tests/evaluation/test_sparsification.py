@@ -37,13 +37,13 @@ def test_curves_are_expectations_over_random_orders(case):
     uncertainty, correct = case
     q = len(correct)
     result = sparsification(uncertainty, correct)
-    kept = [q - (i * q) // 100 for i in range(100)]
-    np.testing.assert_allclose(result.curve, loop_curve(uncertainty, correct, kept))
-    np.testing.assert_allclose(result.oracle, loop_curve(-np.array(correct), correct, kept))
+    counts = [q - (i * q) // 100 for i in range(100)]
+    np.testing.assert_allclose(result.curve, loop_curve(uncertainty, correct, counts))
+    np.testing.assert_allclose(result.oracle, loop_curve(-np.array(correct), correct, counts))
     np.testing.assert_allclose(result.random, np.mean(correct))
-    kept = [int(np.ceil(q * p / 20)) for p in range(20, 0, -1)]
+    counts = [int(np.ceil(q * p / 20)) for p in range(20, 0, -1)]
     answered = abstention(uncertainty, correct)
-    np.testing.assert_allclose(answered.recall, loop_curve(uncertainty, correct, kept))
+    np.testing.assert_allclose(answered.recall, loop_curve(uncertainty, correct, counts))
 
 
 @pytest.mark.parametrize("q", [1, 7, 100, 1000])

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError, MissingPackageError
-from laplace_metric.evaluation.neighbours import _candidates as proposers
-from laplace_metric.evaluation.neighbours import block_proposer
-from laplace_metric.evaluation.neighbours._candidates import rounding_slack
+from laplace_metric.evaluation.neighbours import _candidates, block_candidates
+from laplace_metric.evaluation.neighbours._candidates import rounding_error_bound
 from laplace_metric.search.engines import Flat, FlatEngine
 
 KINDS = {"faiss": Flat(faiss=True), "torch": Flat(faiss=False), "auto": Flat()}
@@ -47,22 +46,22 @@ def brute(queries: Tensor, gallery: Tensor, k: int) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("case", galleries())
 def test_it_is_brute_force(case, kind):
     queries, gallery, k = galleries()[case]
-    found = FlatEngine(gallery, KINDS[kind]).search(queries, k)
+    result = FlatEngine(gallery, KINDS[kind]).search(queries, k)
     positions, distances = brute(queries, gallery, k)
-    assert torch.equal(found.positions, positions)
+    assert torch.equal(result.positions, positions)
     if case != "overflowing squares":
-        torch.testing.assert_close(found.squared.double().sqrt(), distances, rtol=1e-6, atol=1e-30)
+        torch.testing.assert_close(result.squared.double().sqrt(), distances, rtol=1e-6, atol=1e-30)
 
 
 @pytest.mark.parametrize("case", galleries())
 def test_every_way_gives_the_same_numbers(case, monkeypatch):
     queries, gallery, k = galleries()[case]
     first = FlatEngine(gallery, Flat(faiss=True)).search(queries, k)
-    monkeypatch.setattr(proposers, "BLOCK_BYTES", 200)
+    monkeypatch.setattr(_candidates, "BLOCK_BYTES", 200)
     for other in (FlatEngine(gallery, Flat(faiss=False)), FlatEngine(gallery, Flat(), mapped=True)):
-        found = other.search(queries, k)
-        assert torch.equal(found.positions, first.positions)
-        assert torch.equal(found.squared, first.squared)
+        result = other.search(queries, k)
+        assert torch.equal(result.positions, first.positions)
+        assert torch.equal(result.squared, first.squared)
 
 
 def test_float64_needs_no_faiss_and_float64_queries_may_ask_a_float32_index():
@@ -78,21 +77,21 @@ def test_float64_needs_no_faiss_and_float64_queries_may_ask_a_float32_index():
 
 @pytest.mark.parametrize("size", [1, 60, 1 << 23])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_blocks_of_any_size_propose_the_nearest(size, dtype, monkeypatch):
+def test_blocks_of_any_size_find_the_nearest(size, dtype, monkeypatch):
     queries, gallery, k = galleries()["plain"]
-    monkeypatch.setattr(proposers, "BLOCK_BYTES", size)
-    propose = block_proposer(gallery, dtype)
-    short = propose(queries, k, None)
+    monkeypatch.setattr(_candidates, "BLOCK_BYTES", size)
+    candidates = block_candidates(gallery, dtype)
+    short = candidates(queries, k, None)
     positions, distances = brute(queries, gallery, k)
     assert torch.equal(short.indices, positions)
-    assert bool(((short.squared - distances.square()).abs() <= short.slack[:, None]).all())
+    assert bool(((short.squared - distances.square()).abs() <= short.error_bound[:, None]).all())
     assert not short.complete
     centre = gallery.double().mean(0).to(dtype)
     reach = (gallery.to(dtype) - centre).norm(dim=1).max().double()
-    bound = rounding_slack(queries.to(dtype) - centre, reach)
-    torch.testing.assert_close(short.slack, bound, rtol=1e-5, atol=0)
-    assert propose(queries, len(gallery), None).complete
-    without = propose(queries, k, positions[:, 0])
+    bound = rounding_error_bound(queries.to(dtype) - centre, reach)
+    torch.testing.assert_close(short.error_bound, bound, rtol=1e-5, atol=0)
+    assert candidates(queries, len(gallery), None).complete
+    without = candidates(queries, k, positions[:, 0])
     assert torch.equal(without.indices[:, : k - 1], positions[:, 1:])
 
 
@@ -119,7 +118,7 @@ def test_what_only_differences_settle_is_settled_a_few_queries_at_a_time(monkeyp
     vectors = torch.randn(3, 4, generator=g).repeat_interleave(60, 0)
     queries = torch.randn(7, 4, generator=g)
     monkeypatch.setattr("laplace_metric.search.engines._flat.MOST", 2 * 8 * len(vectors))
-    found = FlatEngine(vectors, Flat()).search(queries, 5)
+    result = FlatEngine(vectors, Flat()).search(queries, 5)
     exact = torch.cdist(queries.double(), vectors.double())
     nearest = exact.argmin(1) // 60 * 60
-    assert torch.equal(found.positions, nearest[:, None] + torch.arange(5))
+    assert torch.equal(result.positions, nearest[:, None] + torch.arange(5))

@@ -59,7 +59,7 @@ def overview(outcome: Outcome) -> Figure:
     out = next(iter(outcome.data.out))
     figure = Figure(figsize=(12.6, 3.8), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
-    plots.roc_plot({name: r.out[out].roc for name, r in known.items()}, left)
+    plots.roc_plot({name: r.ood[out].roc for name, r in known.items()}, left)
     curves = {name: r.sparsification for name, r in new.items()}
     plots.sparsification_plot(curves, HIGHLIGHT, middle)
     plots.reliability_plot({name: r.calibration for name, r in new.items()}, right)

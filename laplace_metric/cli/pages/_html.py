@@ -149,9 +149,9 @@ def _panel(section: Section, prefix: str, highlight: str) -> Panel:
     def chart(title: str, figure: Figure, key: str) -> Chart:
         return Chart(title, inline_svg(figure, f"{prefix}-{key}", title))
 
-    strange = next(iter(results.values())).out
+    strange = next(iter(results.values())).ood
     detections = {
-        out: {_area(n, r, out): r.out[out].roc for n, r in results.items()} for out in strange
+        out: {_area(n, r, out): r.ood[out].roc for n, r in results.items()} for out in strange
     }
     curves = {name: result.sparsification for name, result in results.items()}
     votes = {name: result.calibration for name, result in results.items()}
@@ -170,7 +170,7 @@ def _panel(section: Section, prefix: str, highlight: str) -> Panel:
             chart(
                 name,
                 plots.uncertainty_plot(
-                    result.queries.uncertainty, {k: v.uncertainty for k, v in result.out.items()}
+                    result.queries.uncertainty, {k: v.uncertainty for k, v in result.ood.items()}
                 ),
                 f"hist{i}",
             )
@@ -183,5 +183,5 @@ def _panel(section: Section, prefix: str, highlight: str) -> Panel:
 
 def _area(name: str, result: MethodResult, out: str) -> str:
     """A method with its AUROC and 95 % interval, for a legend."""
-    area = result.out[out].auroc
+    area = result.ood[out].auroc
     return f"{name} {area.estimate:.2f} [{area.low:.2f}, {area.high:.2f}]"

@@ -110,7 +110,7 @@ def table_rows(results: Results) -> list[Row]:
         _row(results, errors, "R-AUROC", "↑", lambda r: r.r_auroc),
         _row(results, "Honest confidence", "retrieval ECE", "↓", lambda r: r.calibration.ece),
     ]
-    for out in next(iter(results.values()))[0].out:
+    for out in next(iter(results.values()))[0].ood:
         rows += _detection_rows(results, out)
     return rows
 
@@ -119,13 +119,13 @@ def _detection_rows(results: Results, out: str) -> list[Row]:
     group = f"Noticing {out}"
 
     def interval(result: MethodResult) -> str:
-        ends = result.out[out].auroc
+        ends = result.ood[out].auroc
         return f"{ends.low:.3f} to {ends.high:.3f}"
 
     return [
-        _row(results, group, "AUROC", "↑", lambda r: r.out[out].auroc.estimate, interval),
-        _row(results, group, "AUPRC", "↑", lambda r: r.out[out].auprc),
-        _row(results, group, "FPR at 95% TPR", "↓", lambda r: r.out[out].fpr95),
+        _row(results, group, "AUROC", "↑", lambda r: r.ood[out].auroc.estimate, interval),
+        _row(results, group, "AUPRC", "↑", lambda r: r.ood[out].auprc),
+        _row(results, group, "FPR at 95% TPR", "↓", lambda r: r.ood[out].fpr95),
     ]
 
 

@@ -1,17 +1,18 @@
 """Exact nearest neighbours: candidates by fast products, near ties settled in float64."""
 
 from laplace_metric.evaluation.neighbours._candidates import (
-    Proposer,
-    block_proposer,
+    CandidateSearch,
+    block_candidates,
+    faiss_candidates,
     faiss_fits,
-    faiss_proposer,
+    require_faiss,
 )
 from laplace_metric.evaluation.neighbours._rerank import (
     SPARE,
-    exact_stage,
-    in_parts,
-    run_stages,
-    shortlist_stage,
+    chunked,
+    exact_reranker,
+    rerank,
+    shortlist_reranker,
 )
 from laplace_metric.evaluation.neighbours._search import (
     Neighbours,
@@ -23,17 +24,18 @@ from laplace_metric.evaluation.neighbours._search import (
 
 __all__ = [
     "SPARE",
+    "CandidateSearch",
     "Neighbours",
-    "Proposer",
-    "block_proposer",
-    "exact_stage",
+    "block_candidates",
+    "chunked",
+    "exact_reranker",
     "excluded_rows",
+    "faiss_candidates",
     "faiss_fits",
-    "faiss_proposer",
-    "in_parts",
     "nearest_index",
     "nearest_neighbours",
-    "run_stages",
+    "require_faiss",
+    "rerank",
     "search_problem",
-    "shortlist_stage",
+    "shortlist_reranker",
 ]

@@ -1,4 +1,11 @@
-"""Shortlists of near gallery items: fast, with a bound on their rounding error."""
+"""Candidates among the gallery: fast shortlists, with a bound on their rounding error.
+
+    |q - g|^2 - |q|^2 = [q, 1] . [-2 g, |g|^2]      one matrix product, q and g about the centre
+    error <= 8 (sqrt(Z) + 4) eps (|q| + max |g|)^2
+
+The error of a dot product of length Z grows as sqrt(Z) eps (Higham & Mary 2019, SIAM J. Sci.
+Comput. 41(5)); the bound leaves room for its constant.
+"""
 
 from __future__ import annotations
 
@@ -6,54 +13,63 @@ import importlib.util
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplace_metric.errors import InputError
+from laplace_metric.errors import MissingPackageError
 
 BLOCK_BYTES = 2**23
-"""Of the gallery, read at once by ``block_proposer``."""
+"""Of the gallery, read at once by ``block_candidates``."""
 WORK_BYTES = 2**26
 """Of its distances to all queries."""
 
 
 @dataclass(frozen=True)
 class Shortlist:
-    """Candidates of B queries: the rest of the gallery is at least ``squared.max() - slack`` away.
+    """M candidates of B queries: no other item is nearer than ``squared.max() - error_bound``.
 
-    ``indices`` [B, M]; ``squared`` [B, M] approximate squared distances, ascending, float64;
-    ``slack`` [B] bound of their rounding error; ``complete`` is true when there is no rest.
+    Attributes
+    ----------
+    indices : Tensor [B, M]
+        Rows of the gallery.
+    squared : Tensor [B, M]
+        Approximate squared distances, ascending, float64.
+    error_bound : Tensor [B]
+        Of their rounding errors.
+    complete : bool
+        Whether the candidates are all items there are.
     """
 
     indices: Tensor
     squared: Tensor
-    slack: Tensor
+    error_bound: Tensor
     complete: bool
 
 
-Proposer = Callable[[Tensor, int, Tensor | None], Shortlist]
+CandidateSearch = Callable[[Tensor, int, Tensor | None], Shortlist]
 """(queries [B, Z], M, excluded index [B] or None) -> shortlist."""
 
 
 class MatrixDistances:
-    """Squared distances less ``|q|^2`` from one matrix product, about the gallery's centre.
+    """Squared distances less ``|q|^2`` from one matrix product, about the gallery's centre."""
 
-    ``|q - g|^2 - |q|^2 = [q, 1] . [-2 g, |g|^2]``
-    """
-
-    def __init__(self, gallery: Tensor, dtype: torch.dtype) -> None:
+    def __init__(self, gallery: Float[Tensor, "G Z"], dtype: torch.dtype) -> None:
         self.dtype = dtype
         self.centre = gallery.to(dtype).mean(0)
         points = gallery.to(dtype) - self.centre
-        self.rows = torch.cat([-2 * points, points.square().sum(1, True)], 1)
+        self.rows = torch.cat([-2 * points, points.square().sum(1, True)], 1)  # [G, Z + 1]
         self.reach = points.square().sum(1).max().double().sqrt()
 
-    def centred(self, queries: Tensor) -> Tensor:
+    def centred(self, queries: Float[Tensor, "B Z"]) -> Float[Tensor, "B Z"]:
         """Queries [B, Z] about the centre of the gallery, in the working precision."""
         return queries.to(self.dtype) - self.centre
 
-    def __call__(self, centred: Tensor, exclude: Tensor | None) -> Tensor:
+    def __call__(
+        self, centred: Float[Tensor, "B Z"], exclude: Int[Tensor, " B"] | None
+    ) -> Float[Tensor, "B G"]:
         """[B, G], infinite at the excluded index of each row."""
         partial = torch.cat([centred, torch.ones_like(centred[:, :1])], 1) @ self.rows.T
         if exclude is not None:
@@ -61,32 +77,31 @@ class MatrixDistances:
         return partial
 
 
-def rounding_slack(centred: Tensor, reach: Tensor) -> Tensor:
-    """Bound [B] of the rounding error of squared distances computed by a matrix product.
-
-    ``8 (sqrt(Z) + 4) eps (|q| + max |g|)^2``: the error of a dot product of length Z grows as
-    sqrt(Z) eps (Higham & Mary 2019, SIAM J. Sci. Comput. 41(5)), with room for its constant.
-    """
+def rounding_error_bound(
+    centred: Float[Tensor, "B Z"], reach: Float[Tensor, ""]
+) -> Float[Tensor, " B"]:
+    """Bound [B] on the rounding of squared distances by a matrix product; ``reach`` is max |g|."""
     norms = centred.double().square().sum(1).sqrt()
     growth = 8 * (math.sqrt(centred.shape[1]) + 4) * torch.finfo(centred.dtype).eps
     return growth * (norms + reach).square()
 
 
-def matrix_proposer(gallery: Tensor, dtype: torch.dtype) -> Proposer:
+def matrix_candidates(gallery: Float[Tensor, "G Z"], dtype: torch.dtype) -> CandidateSearch:
     """Shortlists by matrix products in ``dtype``."""
     distances = MatrixDistances(gallery, dtype)
 
-    def propose(queries: Tensor, m: int, exclude: Tensor | None) -> Shortlist:
+    def search(queries: Tensor, m: int, exclude: Tensor | None) -> Shortlist:
         centred = distances.centred(queries)
         partial, indices = distances(centred, exclude).topk(m, dim=1, largest=False)
         squared = partial.double() + centred.double().square().sum(1, True)
         available = gallery.shape[0] - (exclude is not None)
-        return Shortlist(indices, squared, rounding_slack(centred, distances.reach), m == available)
+        error_bound = rounding_error_bound(centred, distances.reach)
+        return Shortlist(indices, squared, error_bound, m == available)
 
-    return propose
+    return search
 
 
-def block_proposer(gallery: Tensor, dtype: torch.dtype) -> Proposer:
+def block_candidates(gallery: Float[Tensor, "G Z"], dtype: torch.dtype) -> CandidateSearch:
     """The same without a copy of the gallery: its blocks are read, multiplied and let go.
 
     Memory O(B m) and a block of ``BLOCK_BYTES``, so that the gallery may be a memory map.
@@ -94,24 +109,24 @@ def block_proposer(gallery: Tensor, dtype: torch.dtype) -> Proposer:
     centre = _mean(gallery)
     step = max(1, BLOCK_BYTES // (gallery.shape[1] * gallery.element_size()))
 
-    def propose(queries: Tensor, m: int, exclude: Tensor | None) -> Shortlist:
+    def search(queries: Tensor, m: int, exclude: Tensor | None) -> Shortlist:
         centred = queries.to(dtype) - centre.to(dtype)
-        best, found = centred.new_empty(len(queries), 0), centred.new_empty(0).long()
-        found, reach = found.expand(len(queries), 0), centred.new_zeros(())
+        best, reach = centred.new_empty(len(queries), 0), centred.new_zeros(())
+        indices = best.long()
         wide = min(step, max(256, WORK_BYTES // (centred.element_size() * len(queries))))
         for start in range(0, len(gallery), wide):
             points = gallery[start : start + wide].to(dtype) - centre.to(dtype)
             lengths = points.square().sum(1)
-            partial = torch.addmm(lengths, centred, points.T, alpha=-2)
+            partial = torch.addmm(lengths, centred, points.T, alpha=-2)  # [B, block]
             _leave_out(partial, exclude, start)
-            best, found = _smallest(best, found, partial, start, m)
+            best, indices = _smallest(best, indices, partial, start, m)
             reach = reach.maximum(lengths.max())
         squared = best.double() + centred.double().square().sum(1, True)
         available = len(gallery) - (exclude is not None)
-        slack = rounding_slack(centred, reach.double().sqrt())
-        return Shortlist(found, squared, slack, m == available)
+        error_bound = rounding_error_bound(centred, reach.double().sqrt())
+        return Shortlist(indices, squared, error_bound, m == available)
 
-    return propose
+    return search
 
 
 def _mean(gallery: Tensor) -> Tensor:
@@ -127,51 +142,49 @@ def _leave_out(partial: Tensor, exclude: Tensor | None, start: int) -> None:
 
 
 def _smallest(
-    best: Tensor, found: Tensor, partial: Tensor, start: int, m: int
+    best: Tensor, indices: Tensor, partial: Tensor, start: int, m: int
 ) -> tuple[Tensor, Tensor]:
     """The m smallest of those so far and of a block that begins at ``start``, ascending."""
-    values, places = partial.topk(min(m, partial.shape[1]), dim=1, largest=False)
-    pool, names = torch.cat([best, values], 1), torch.cat([found, places + start], 1)
-    kept, order = pool.topk(min(m, pool.shape[1]), dim=1, largest=False)
-    return kept, names.gather(1, order)
+    values, columns = partial.topk(min(m, partial.shape[1]), dim=1, largest=False)
+    pool, rows = torch.cat([best, values], 1), torch.cat([indices, columns + start], 1)
+    smallest, order = pool.topk(min(m, pool.shape[1]), dim=1, largest=False)
+    return smallest, rows.gather(1, order)
 
 
-def faiss_proposer(gallery: Tensor) -> Proposer:
+def faiss_candidates(gallery: Float[Tensor, "G Z"]) -> CandidateSearch:
     """Shortlists by ``faiss.IndexFlatL2`` about the gallery's centre.
 
     One more is asked for where one is excluded: the ranking drops it when it shows up.
     """
-    import faiss
-
+    faiss = require_faiss()
     centre = gallery.mean(0)
     points = gallery - centre
     reach = points.square().sum(1).max().double().sqrt()
     index = faiss.IndexFlatL2(gallery.shape[1])
     index.add(points.contiguous().numpy())
 
-    def propose(queries: Tensor, m: int, exclude: Tensor | None) -> Shortlist:
+    def search(queries: Tensor, m: int, exclude: Tensor | None) -> Shortlist:
         centred = queries - centre
-        wanted = m + (exclude is not None)
-        squared, found = map(torch.from_numpy, index.search(centred.contiguous().numpy(), wanted))
-        slack = rounding_slack(centred, reach)
-        complete = wanted == gallery.shape[0] and bool((found >= 0).all())
-        return Shortlist(found.clamp(min=0), squared.double(), slack, complete)
+        depth = m + (exclude is not None)
+        squared, indices = map(torch.from_numpy, index.search(centred.contiguous().numpy(), depth))
+        complete = depth == gallery.shape[0] and bool((indices >= 0).all())
+        error_bound = rounding_error_bound(centred, reach)
+        return Shortlist(indices.clamp(min=0), squared.double(), error_bound, complete)
 
-    return propose
+    return search
 
 
-def faiss_fits(points: Tensor) -> bool:
+def faiss_fits(points: Float[Tensor, "N Z"]) -> bool:
     """FAISS is installed and the points are what it holds: float32 in main memory."""
     in_reach = points.dtype == torch.float32 and points.device.type == "cpu"
     return in_reach and importlib.util.find_spec("faiss") is not None
 
 
-def require_faiss(points: Tensor) -> None:
-    """Raise unless FAISS can search these points."""
+def require_faiss() -> Any:
+    """The module, or ``MissingPackageError``."""
     if importlib.util.find_spec("faiss") is None:
-        raise InputError("backend='faiss' but faiss is not installed. Run: pip install faiss-cpu")
-    if not faiss_fits(points):
-        raise InputError(
-            f"backend='faiss' holds float32 on the CPU, the queries are {points.dtype} on "
-            f"{points.device}. Convert them, or use backend='torch'."
-        )
+        needed = "this engine (Flat(), the default, works without)"
+        raise MissingPackageError("faiss", needed, "pip install faiss-cpu")
+    import faiss
+
+    return faiss

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import shutil
 from pathlib import Path
@@ -13,7 +12,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from laplace_metric.errors import FileFormatError, InputError, MissingPackageError
+from laplace_metric.errors import FileFormatError, InputError
+from laplace_metric.evaluation.neighbours import require_faiss
 from laplace_metric.search.engines._protocol import HNSW, IVF, Engine, Found
 
 VECTORS_PER_LIST = 39
@@ -111,16 +111,6 @@ class FaissEngine(Engine):
             self.index.nprobe = _probes(self.kind, self.index.nlist)
         else:
             self.index.hnsw.efSearch = self.kind.ef
-
-
-def require_faiss() -> Any:
-    """The module, or ``MissingPackageError``."""
-    if importlib.util.find_spec("faiss") is None:
-        needed = "this engine (Flat(), the default, works without)"
-        raise MissingPackageError("faiss", needed, "pip install faiss-cpu")
-    import faiss
-
-    return faiss
 
 
 def _floats(vectors: Tensor) -> npt.NDArray[np.float32]:

@@ -10,16 +10,16 @@ from torch import Tensor
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation.neighbours import (
     SPARE,
-    Proposer,
-    block_proposer,
-    exact_stage,
+    CandidateSearch,
+    block_candidates,
+    chunked,
+    exact_reranker,
+    faiss_candidates,
     faiss_fits,
-    faiss_proposer,
-    in_parts,
-    run_stages,
-    shortlist_stage,
+    require_faiss,
+    rerank,
+    shortlist_reranker,
 )
-from laplace_metric.search.engines._faiss import require_faiss
 from laplace_metric.search.engines._protocol import Engine, Flat, Found
 
 MOST = 2**28
@@ -45,26 +45,27 @@ class FlatEngine(Engine):
         self.vectors, self.kind, self.mapped = vectors, kind, mapped
 
     def search(self, queries: Tensor, k: int) -> Found:
-        stages = (
-            lambda: shortlist_stage(self.vectors, k, self._fast),
-            lambda: shortlist_stage(self.vectors, k, self._careful),
-            lambda: in_parts(exact_stage(self.vectors, k), max(1, MOST // (8 * len(self.vectors)))),
+        rows = max(1, MOST // (8 * len(self.vectors)))
+        rerankers = (
+            lambda: shortlist_reranker(self.vectors, k, self._fast),
+            lambda: shortlist_reranker(self.vectors, k, self._careful),
+            lambda: chunked(exact_reranker(self.vectors, k), rows),
         )
         row_bytes = (k + SPARE) * self.vectors.shape[1] // 2
         asked = queries.to(self.vectors)
-        positions, distances = run_stages(asked, None, k, row_bytes, stages)
+        positions, distances = rerank(asked, None, k, row_bytes, rerankers)
         return Found(positions, distances.square().to(queries.dtype))
 
     def changed(self, vectors: Tensor, kept: Tensor | None) -> FlatEngine:
         return FlatEngine(vectors, self.kind)
 
     @cached_property
-    def _fast(self) -> Proposer:
+    def _fast(self) -> CandidateSearch:
         wanted = self.kind.faiss is not False and not self.mapped
         if wanted and faiss_fits(self.vectors):
-            return faiss_proposer(self.vectors)
-        return block_proposer(self.vectors, self.vectors.dtype)
+            return faiss_candidates(self.vectors)
+        return block_candidates(self.vectors, self.vectors.dtype)
 
     @cached_property
-    def _careful(self) -> Proposer:
-        return block_proposer(self.vectors, torch.float64)
+    def _careful(self) -> CandidateSearch:
+        return block_candidates(self.vectors, torch.float64)
