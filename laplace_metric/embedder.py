@@ -266,12 +266,14 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         """
         traces, spherical = traces_of(self.fitted_.jacobian, self.posterior_), self.spherical
         device, title = device_of(self.model), "Uncertainties"
-        found = []
+        parts = []
         for inputs in input_batches(loader, device, progress=progress, description=title):
-            seen = self.activations(inputs)
+            activations = self.activations(inputs)
             with full_precision():
-                found.append(traced(traces, seen.features, seen.raw, spherical=spherical))
-        return torch.cat(found)
+                parts.append(
+                    traced(traces, activations.features, activations.raw, spherical=spherical)
+                )
+        return torch.cat(parts)
 
     def index(
         self,
@@ -373,22 +375,26 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         vanishes = self.fitted_.loss.vanishes
         if inputs is None:
             return diagnose(self.posterior_, vanishes=vanishes)
-        seen = self.activations(inputs)
-        seen_as = Uncertainties.of(self._embedding(seen, self.posterior_).uncertainty, seen.raw)
+        activations = self.activations(inputs)
+        seen_as = Uncertainties.of(
+            self._embedding(activations, self.posterior_).uncertainty, activations.raw
+        )
         return diagnose(self.posterior_, vanishes=vanishes, uncertainties=seen_as)
 
     def activations(self, inputs: Inputs) -> HeadActivations:
         """One forward pass seen at the head: what enters it [B, D] and what leaves it [B, Z]."""
-        seen = capture(self.model, self.head_, to_device(inputs, device_of(self.model)))
+        activations = capture(self.model, self.head_, to_device(inputs, device_of(self.model)))
         return HeadActivations(
-            at_least_float32(seen.features), at_least_float32(seen.raw), seen.output
+            at_least_float32(activations.features),
+            at_least_float32(activations.raw),
+            activations.output,
         )
 
     @full_precision()
-    def _embedding(self, seen: HeadActivations, posterior: Posterior) -> Embedding:
+    def _embedding(self, activations: HeadActivations, posterior: Posterior) -> Embedding:
         kind = ProjectedNormal if self.spherical else Gaussian
-        spread = covariance(self.fitted_.jacobian, posterior, seen.features)
-        return Embedding(kind(seen.raw, spread))
+        spread = covariance(self.fitted_.jacobian, posterior, activations.features)
+        return Embedding(kind(activations.raw, spread))
 
     def optimize_prior_precision(
         self,
@@ -410,6 +416,13 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         tune_n_effective : bool
             With "validation": search n_effective too, from a thousandth to a thousand times the
             fitted points. (The evidence of a contrastive loss says nothing about its scale.)
+
+        Raises
+        ------
+        UnknownNameError
+            For another method.
+        InputError
+            For data that the method lacks or does not take.
 
         Warns
         -----
@@ -440,14 +453,14 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         device = device_of(self.model)
         batches = labelled_batches(loader, device, progress=progress, description="Validating")
         pairs = [(self.activations(inputs), labels) for inputs, labels in batches]
-        seen, target = (
+        activations, target = (
             HeadActivations.concatenate([s for s, _ in pairs]),
             torch.cat([y for _, y in pairs]),
         )
 
         def score(tau: float, n_effective: float) -> float:
             posterior = self.posterior_.with_precision(tau, n_effective)
-            return float(metric(self._embedding(seen, posterior), target))
+            return float(metric(self._embedding(activations, posterior), target))
 
         return score
 

@@ -115,9 +115,10 @@ class Plan:
 
         Raises
         ------
-        InputError, LabelError
-            If they are of another task or of other points than the first one's, or if all points
-            have one label.
+        InputError
+            If they are of another task, or of other points than the first one's.
+        LabelError
+            If all points have one label.
         """
         if self.task is None:
             raise InputError("the plan is done: ask for result().")
@@ -171,7 +172,7 @@ def as_source(features: Any, labels: Any, head: HeadJacobian) -> FeatureStore:
 
     Raises
     ------
-    InputError, LabelError, NonFiniteError
+    InputError
         For arrays that do not fit the head or one another.
     """
     like = head.parameters

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -63,7 +64,7 @@ class Trace:
     def changes(self) -> int:
         """How often one call is in another file than the call before."""
         paths = [path for path, _, _ in self.calls]
-        return sum(a != b for a, b in zip(paths, paths[1:], strict=False))
+        return sum(a != b for a, b in pairwise(paths))
 
     @property
     def frames_to_curvature(self) -> int | None:

@@ -145,7 +145,7 @@ class AllPairs:
 
     head: HeadJacobian
     geometry: Geometry
-    whole: ClassSums
+    class_sums: ClassSums
     by_class: ClassPairWeights
     margins: Sequence[MarginPairWeights]
     cross: bool
@@ -178,7 +178,7 @@ class AllPairs:
     def _passes(
         self, term: CurvatureTerm, pair_weights: tuple[tuple[PairWeights, ...], ...]
     ) -> PassSchedule[list[list[Tensor]]]:
-        over_points = PointsPass(self.head, self.geometry, term, pair_weights, self.whole)
+        over_points = PointsPass(self.head, self.geometry, term, pair_weights, self.class_sums)
         finished = yield over_points
         totals = [list(part) for part in over_points.split(finished.totals)]
         if self.cross:
@@ -189,7 +189,7 @@ class AllPairs:
     def _cross(self, term: CurvatureTerm, tile: Tile, totals: list[Tensor]) -> PassSchedule[None]:
         """``-2 ((1/P + b) sum_c G_c^T G_c - b G^T G)`` of a tile, in place."""
         within, between, overall = self.by_class.within, self.by_class.between, None
-        for classes in class_chunks(self.whole, tile):
+        for classes in class_chunks(self.class_sums, tile):
             finished = yield ClassesPass(self.head, self.geometry, term, tile, classes)
             *products, g = finished.totals
             add_terms(totals, list(products), -2 * within)
@@ -227,7 +227,7 @@ def _with_standard_error(pairs: AllPairs) -> PassSchedule[DiagCurvature]:
     by_class, *estimates = (term.result(totals).values for totals in parts)
     stacked = torch.stack(estimates)
     spread = stacked.std(0) / len(stacked) ** 0.5
-    share = sum(len(group.columns) for group in pairs.margins) / pairs.whole.n_points
+    share = sum(len(group.columns) for group in pairs.margins) / pairs.class_sums.n_points
     return DiagCurvature(by_class + stacked.mean(0), spread * max(0.0, 1 - share) ** 0.5)
 
 

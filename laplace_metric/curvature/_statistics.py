@@ -199,9 +199,9 @@ class Statistics:
         try:
             by_class = ClassSums(*(tensors.pop(name) for name in ("classes", "counts", "sums")))
             totals = tuple(tensors[f"total.{i}"] for i in range(len(tensors)))
-            found = cls(content["task"], by_class, totals)
+            statistics = cls(content["task"], by_class, totals)
         except KeyError as error:
             raise FileFormatError(f"{folder} is damaged: it lacks {error}.") from error
-        if found.sha256 != content.get("content"):
+        if statistics.sha256 != content.get("content"):
             raise FileFormatError(f"{folder} is damaged: its content is not what was saved.")
-        return found
+        return statistics

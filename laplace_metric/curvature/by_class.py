@@ -174,13 +174,13 @@ class ClassPairWeights:
         n_c and s_c of all points.
     """
 
-    whole: ClassSums
+    class_sums: ClassSums
     negatives: bool
 
     @cached_property
     def counts(self) -> PairCounts:
         """P and M."""
-        return PairCounts.of(self.whole.counts)
+        return PairCounts.of(self.class_sums.counts)
 
     @property
     def between(self) -> float:
@@ -195,15 +195,15 @@ class ClassPairWeights:
     @cached_property
     def by_class(self) -> tuple[Tensor, Tensor]:
         """w_c [C] and m_c [C, Z] in float64."""
-        s_c, s, b = self.whole.sums, self.whole.sums.sum(0), self.between
-        w = class_weights(self.whole.counts, negatives=self.negatives)
+        s_c, s, b = self.class_sums.sums, self.class_sums.sums.sum(0), self.between
+        w = class_weights(self.class_sums.counts, negatives=self.negatives)
         return w, (self.within - b) * s_c - b * (s - s_c)
 
     def sums(
         self, points: Points, labels: Int[Tensor, " n"]
     ) -> tuple[Float[Tensor, " n"], Float[Tensor, "n K"]]:
         """w_i and m_i of a block of points (K = 0 where no direction is summed)."""
-        position, dtype = self.whole.position(labels), points.features.dtype
+        position, dtype = self.class_sums.position(labels), points.features.dtype
         w, m = (values.to(dtype)[position] for values in self.by_class)
         return w, m
 

@@ -131,44 +131,44 @@ def _evidence(posterior: Posterior) -> float:
 
 
 def _findings(d: Diagnosis, vanishes: bool) -> list[str]:
-    found = []
+    advice = []
     share = d.n_effective_parameters / d.n_parameters
     if vanishes:
-        found.append(
+        advice.append(
             "degenerate: hessian='fixed' with distance='euclidean' and no margin is zero for "
             "balanced classes. Use distance='arccos', hessian='positives' or a finite margin."
         )
     if d.negative_fraction > MOSTLY_NEGATIVE:
-        found.append(
+        advice.append(
             f"{d.negative_fraction:.0%} of the curvature was negative: pairs that repel outweigh "
             "those that attract. Use hessian='positives' or distance='arccos'."
         )
     if share < PRIOR_DOMINATED:
-        found.append(
+        advice.append(
             f"prior-dominated: the data determine {share:.2%} of the parameters, so the covariance "
             "is nearly 1/prior_precision in every direction. Lower prior_precision, raise "
             "n_effective, or call optimize_prior_precision()."
         )
     if abs(math.log10(d.evidence_prior_precision / d.prior_precision)) > 2:
-        found.append(
+        advice.append(
             f"prior_precision={d.prior_precision:.3g} is far from where the log marginal "
             f"likelihood is highest, {d.evidence_prior_precision:.3g}."
         )
-    return found + _about_uncertainties(d.uncertainties) or ["nothing unusual."]
+    return advice + _about_uncertainties(d.uncertainties) or ["nothing unusual."]
 
 
 def _about_uncertainties(u: Uncertainties | None) -> list[str]:
     if u is None:
         return []
-    found = []
+    advice = []
     if u.variation < NEARLY_CONSTANT:
-        found.append(
+        advice.append(
             f"nearly constant: the uncertainty of these inputs varies by {u.variation:.1%} of its "
             "mean, so it cannot rank them."
         )
     if u.length_correlation > 0.95:
-        found.append(
+        advice.append(
             "the uncertainty ranks these inputs as 1/|z|^2 does: on the sphere the length of the "
             "raw embedding explains it."
         )
-    return found
+    return advice

@@ -67,14 +67,14 @@ class SpectralPairs:
 
 def in_shared_basis(pairs: EmbeddingPairs) -> SpectralPairs | None:
     """The pairs in the basis that all their covariances share, if there is one."""
-    given = [c for c in (pairs.xx, pairs.yy, pairs.xy) if c is not None]
-    if all(isinstance(c, DiagonalCovariance) for c in given):
+    covariances = [c for c in (pairs.xx, pairs.yy, pairs.xy) if c is not None]
+    if all(isinstance(c, DiagonalCovariance) for c in covariances):
         x, y = pairs.x, pairs.y
-    elif isinstance(pairs.xx, RotatedCovariance) and all(_like(pairs.xx, c) for c in given):
+    elif isinstance(pairs.xx, RotatedCovariance) and all(_like(pairs.xx, c) for c in covariances):
         x, y = pairs.x @ pairs.xx.basis, pairs.y @ pairs.xx.basis
     else:
         return None
-    values = [c.values for c in given]  # type: ignore[attr-defined]
+    values = [c.values for c in covariances]  # type: ignore[attr-defined]
     if pairs.xy is None:
         values.append(torch.zeros_like(values[0]))
     return SpectralPairs(x, y, *values)

@@ -111,7 +111,7 @@ class Posterior:
         return self.basis.from_eigenbasis(noise.mul_(self.spectrum.sqrt())).add(self.mean)
 
     def log_prior_and_determinant(self, prior_precision: float) -> float:
-        """The part of the log marginal likelihood that depends on the prior precision tau:
+        """The part of the log marginal likelihood that depends on the prior precision tau.
 
         ``P/2 log tau - tau/2 |theta_map|^2 - 1/2 log det(n_eff H + tau I)``
 

@@ -41,8 +41,8 @@ def by_marginal_likelihood(posterior: Posterior, bounds: Sequence[float] = BOUND
     grid = np.linspace(math.log(low), math.log(high), 25)
     best = int(np.argmin([loss(x) for x in grid]))  # the evidence may have several modes
     around = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
-    found = float(minimize_scalar(loss, bounds=around, method="bounded").x)
-    return warn_at_edge(math.exp(found), low, high)
+    log_tau = float(minimize_scalar(loss, bounds=around, method="bounded").x)
+    return warn_at_edge(math.exp(log_tau), low, high)
 
 
 def sizes(n_points: int) -> list[float]:

@@ -156,8 +156,8 @@ class Settings:
     def from_json(cls, content: dict[str, Any]) -> Settings:
         """Back from ``to_json``; using a miner that was not kept raises ``InputError``."""
         pairs = content["pairs"]
-        kept = pairs if pairs in PAIRS else _LostMiner(pairs)
-        return cls(**{"positivity": "clip", **content, "pairs": kept})
+        pairs_or_stub = pairs if pairs in PAIRS else _LostMiner(pairs)
+        return cls(**{"positivity": "clip", **content, "pairs": pairs_or_stub})
 
 
 @dataclass(frozen=True)

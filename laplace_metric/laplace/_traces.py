@@ -83,15 +83,15 @@ def traced(
     traces: Traces, features: Tensor, raw: Tensor | None = None, *, spherical: bool
 ) -> Tensor:
     """The same for one batch after the other, with what does not depend on the batch given."""
-    found = features.new_empty(len(features))
+    traces_out = features.new_empty(len(features))
     for start in range(0, len(features), traces.rows):
         part = slice(start, start + traces.rows)
         if spherical:
             z = None if raw is None else raw[part]
-            found[part] = _tangent(*traces.forms(features[part], z))
+            traces_out[part] = _tangent(*traces.forms(features[part], z))
         else:
-            found[part] = traces.trace(features[part])
-    return found
+            traces_out[part] = traces.trace(features[part])
+    return traces_out
 
 
 def _tangent(trace: Tensor, along: Tensor, square: Tensor) -> Tensor:

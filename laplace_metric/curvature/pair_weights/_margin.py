@@ -84,7 +84,7 @@ class MarginPairWeights:
     head: HeadJacobian
     geometry: Geometry
     columns: FeatureSource
-    whole: ClassSums
+    class_sums: ClassSums
     margin: float
     cross: bool
 
@@ -98,8 +98,8 @@ class MarginPairWeights:
     @cached_property
     def weight(self) -> float:
         """``-(1/M) N/R``."""
-        scale = self.whole.n_points / len(self.columns)
-        return -scale * PairCounts.of(self.whole.counts).negative_weight
+        scale = self.class_sums.n_points / len(self.columns)
+        return -scale * PairCounts.of(self.class_sums.counts).negative_weight
 
     @cached_property
     def view(self) -> MarginColumns:

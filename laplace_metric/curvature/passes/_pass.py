@@ -114,7 +114,7 @@ class Pass(ABC):
         """Raise ``InputError`` unless merged statistics are of the points of the first pass."""
         return
 
-    def finish(self, whole: Statistics) -> Statistics:
+    def finish(self, merged: Statistics) -> Statistics:
         """Check the sums over all points; what the schedule is sent.
 
         Raises
@@ -122,8 +122,8 @@ class Pass(ABC):
         InputError, NonFiniteError
             If a sum is NaN or infinite.
         """
-        check_finite_sums(whole)
-        return whole
+        check_finite_sums(merged)
+        return merged
 
     def points(self, block: Block) -> Points:
         """A block in this geometry; a zero embedding gives NaN, found when the pass is over."""
@@ -155,7 +155,7 @@ def next_pass(
         return None, stop.value
 
 
-def check_finite_sums(whole: Statistics) -> None:
+def check_finite_sums(merged: Statistics) -> None:
     """Check that every total is finite.
 
     Raises
@@ -165,7 +165,7 @@ def check_finite_sums(whole: Statistics) -> None:
     NonFiniteError
         If one overflowed.
     """
-    for tensor in (whole.by_class.sums, *whole.totals):
+    for tensor in (merged.by_class.sums, *merged.totals):
         if not tensor.numel():
             continue
         low, high = tensor.aminmax()  # one reading; NaN propagates

@@ -81,14 +81,14 @@ class PointsPass(Pass):
 
     term: CurvatureTerm
     pair_weights: tuple[tuple[PairWeights, ...], ...]
-    whole: ClassSums
+    class_sums: ClassSums
 
     name = "points"
 
     def inputs(self) -> list[Tensor]:
         """Class sums, and what term and weights depend on."""
         of_weights = [t for kind in chain.from_iterable(self.pair_weights) for t in kind.tensors()]
-        return [*self.whole.tensors, *self.term.inputs, *of_weights]
+        return [*self.class_sums.tensors, *self.term.inputs, *of_weights]
 
     def shared(self) -> list[Tensor]:
         """What the term depends on: an eigenbasis, say."""
@@ -97,7 +97,7 @@ class PointsPass(Pass):
     @property
     def classes(self) -> Tensor:
         """Of the first pass [C]."""
-        return self.whole.classes
+        return self.class_sums.classes
 
     def settings(self) -> dict[str, Any]:
         """Kind of term and of weights."""
@@ -108,7 +108,7 @@ class PointsPass(Pass):
         """Zero totals for each tuple of weights."""
         for kind in chain.from_iterable(self.pair_weights):
             kind.prepare()
-        counts = ClassSums.zeros(self.whole.classes, int(self._probed))
+        counts = ClassSums.zeros(self.class_sums.classes, int(self._probed))
         totals = tuple(total for _ in self.pair_weights for total in self.term.zeros())
         return Statistics(UNNAMED, counts, totals).to(source.device)
 
@@ -139,10 +139,10 @@ class PointsPass(Pass):
 
     def audit(self, merged: Statistics) -> None:
         """The same number of points of each class, in the same directions."""
-        check_same_points(merged.by_class, self.whole)
+        check_same_points(merged.by_class, self.class_sums)
         if self._probed:
             eps = torch.finfo(self.head.parameters.dtype).eps
-            check_same_directions(merged.by_class, self.whole, eps)
+            check_same_directions(merged.by_class, self.class_sums, eps)
 
     @property
     def _probed(self) -> bool:
@@ -151,17 +151,17 @@ class PointsPass(Pass):
 
 @dataclass(frozen=True)
 class ClassesPass(Pass):
-    """A tile of G_c for the classes ``whole`` [c], which are some of all; reads their points."""
+    """A tile of G_c for the classes ``class_sums`` [c], which are some of all; reads their points."""
 
     term: CurvatureTerm
     tile: Tile
-    whole: ClassSums
+    class_sums: ClassSums
 
     name = "classes"
 
     def inputs(self) -> list[Tensor]:
         """Class sums, and what the term depends on."""
-        return [*self.whole.tensors, *self.term.inputs]
+        return [*self.class_sums.tensors, *self.term.inputs]
 
     def shared(self) -> list[Tensor]:
         """What the term depends on."""
@@ -170,7 +170,7 @@ class ClassesPass(Pass):
     @property
     def classes(self) -> Tensor:
         """Those of this pass [c]."""
-        return self.whole.classes
+        return self.class_sums.classes
 
     def settings(self) -> dict[str, Any]:
         """Kind of term, and which tile."""
@@ -178,16 +178,16 @@ class ClassesPass(Pass):
 
     def start(self, source: FeatureSource) -> Statistics:
         """``G_c = 0`` [c, *tile]."""
-        shape = (len(self.whole.classes), *self.tile.shape)
+        shape = (len(self.class_sums.classes), *self.tile.shape)
         sums = torch.zeros(shape, dtype=torch.float64, device=source.device)
-        return Statistics(UNNAMED, ClassSums.zeros(self.whole.classes, 0), (sums,))
+        return Statistics(UNNAMED, ClassSums.zeros(self.class_sums.classes, 0), (sums,))
 
     def blocks(self, source: FeatureSource) -> Iterator[Block]:
         """The points class by class."""
         n_rows, n_columns = self.tile.n_bytes // (8 * self.tile.shape[-1]), self.tile.shape[-1]
         rows = block_rows(max(n_rows, n_columns), 8, BLOCK_BYTES)
         start = 0
-        for label in self.whole.classes.tolist():
+        for label in self.class_sums.classes.tolist():
             for index in source.members(label).split(rows):
                 if len(index):
                     labels = torch.full_like(index, label, device=source.device)
@@ -196,20 +196,20 @@ class ClassesPass(Pass):
 
     def add(self, so_far: Statistics, block: Block) -> None:
         """``G_c += sum_i J^_i``: the points of a block have one class."""
-        position = self.whole.position(block.labels[:1])
+        position = self.class_sums.position(block.labels[:1])
         tile_sum = self.term.class_sum(self.tile, self.points(block))
         so_far.totals[0].index_add_(0, position, tile_sum[None])
 
     def audit(self, merged: Statistics) -> None:
         """The same number of points of each class."""
-        check_same_points(merged.by_class, self.whole)
+        check_same_points(merged.by_class, self.class_sums)
 
-    def finish(self, whole: Statistics) -> Statistics:
+    def finish(self, merged: Statistics) -> Statistics:
         """Totals: the products of these G_c, one for each total of the term, then their sum."""
-        (sums,) = whole.totals
+        (sums,) = merged.totals
         products = self.term.zeros()
         add_terms(products, self.term.classes(self.tile, sums))
-        done = Statistics(whole.task, whole.by_class, (*products, sums.sum(0)))
+        done = Statistics(merged.task, merged.by_class, (*products, sums.sum(0)))
         return super().finish(done)
 
 

@@ -223,8 +223,8 @@ def available_bytes(device: torch.device) -> int:
         return torch.cuda.mem_get_info(device)[0]
     try:
         with open("/proc/meminfo") as lines:
-            found = {line.split(":")[0]: line.split()[1] for line in lines}
-        return 1024 * int(found["MemAvailable"])
+            free_memory = {line.split(":")[0]: line.split()[1] for line in lines}
+        return 1024 * int(free_memory["MemAvailable"])
     except (OSError, KeyError):
         pass
     try:

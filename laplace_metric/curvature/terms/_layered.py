@@ -70,11 +70,11 @@ class LayeredTerm(CurvatureTerm):
 
     def layers(self, points: Points) -> list[Layer]:
         """J_i / r_i of every layer."""
-        found = self.head.layers(points.features) or []
+        layers = self.head.layers(points.features) or []
         if self.basis is not None:
-            pairs = zip(found, self.basis.to(points.features).blocks, strict=True)
-            found = [layer.rotated(block.left, block.right) for layer, block in pairs]
-        return [layer.divided(points.lengths) for layer in found]
+            pairs = zip(layers, self.basis.to(points.features).blocks, strict=True)
+            layers = [layer.rotated(block.left, block.right) for layer, block in pairs]
+        return [layer.divided(points.lengths) for layer in layers]
 
     def empty(self, *shapes: tuple[int, ...]) -> list[Tensor]:
         """Float64 zeros of these shapes."""

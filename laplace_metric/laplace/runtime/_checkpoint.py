@@ -170,8 +170,8 @@ def _check_ranks(folder: Path, n: int) -> None:
     n_before = len(list(folder.glob("rank-*"))) or int((folder / KIND.index).exists())
     if n_before not in (0, n):
         raise FileFormatError(
-            f"checkpoint_dir={str(folder)!r} belongs to a fit of {n_before} processes, this one has "
-            f"{n}: use as many, or choose another folder."
+            f"checkpoint_dir={str(folder)!r} belongs to a fit of {n_before} processes, this one "
+            f"has {n}: use as many, or choose another folder."
         )
 
 

@@ -63,16 +63,16 @@ class PassExecutor:
         """The finished statistics of one pass: those of the checkpoint, or of a reading."""
         on_all = self.group.run_on_all_ranks
         self.group.share(task.shared())
-        kept = on_all(lambda: self._from_checkpoint(number, task))
-        if all(self.group.gather(kept is not None)):
-            assert kept is not None
-            return kept
+        stored = on_all(lambda: self._from_checkpoint(number, task))
+        if all(self.group.gather(stored is not None)):
+            assert stored is not None
+            return stored
         merged = self.group.merged(on_all(lambda: self._read(number, task)), task.classes)
         return on_all(lambda: self._finish(number, task, merged))
 
     def _from_checkpoint(self, number: int, task: Pass) -> Statistics | None:
-        kept = None if self.checkpoint is None else self.checkpoint.finished(number, task)
-        return None if kept is None else kept.to(self.source.device)
+        stored = None if self.checkpoint is None else self.checkpoint.finished(number, task)
+        return None if stored is None else stored.to(self.source.device)
 
     def _read(self, number: int, task: Pass) -> Statistics:
         label = f"Pass {number + 1}"

@@ -35,7 +35,7 @@ class ProcessGroup:
 
     @staticmethod
     def of(*, distributed: bool) -> ProcessGroup:
-        """This process alone, or the initialised process group.
+        """One process alone, or the initialised process group.
 
         Without a launcher (plain ``python``) there is one process, so the same script runs.
 

@@ -46,9 +46,9 @@ def _explain_arguments(model: nn.Module, inputs: Inputs, error: Exception) -> No
 
 def _explain_dtypes(model: nn.Module, inputs: Inputs, error: RuntimeError) -> None:
     weights = {p.dtype for p in model.parameters()}
-    given = {x.dtype for x in _tensors(inputs) if x.is_floating_point()}
-    if weights and not given <= weights:
-        shown = [", ".join(sorted(map(str, kinds))) for kinds in (given, weights)]
+    input_dtypes = {x.dtype for x in _tensors(inputs) if x.is_floating_point()}
+    if weights and not input_dtypes <= weights:
+        shown = [", ".join(sorted(map(str, kinds))) for kinds in (input_dtypes, weights)]
         raise DtypeError(
             f"the forward pass failed: inputs are {shown[0]}, the model's weights {shown[1]}. Cast "
             "one of them, e.g. model.float() or inputs.to(torch.float32)."

@@ -133,7 +133,7 @@ def find_head(model: nn.Module, inputs: Inputs, head: nn.Module | str | None = N
 
 
 def named_head(model: nn.Module, name: str) -> tuple[nn.Module, tuple[nn.Module, nn.Module]] | None:
-    """(module, its ends) of a name that ``locate_head`` gave; None if the model has no such head."""
+    """(module, its ends) of a name that ``locate_head`` gave; None without such a head."""
     modules = dict(model.named_modules())
     names = name.split("..")
     if len(names) == 1:
