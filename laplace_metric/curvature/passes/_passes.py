@@ -151,7 +151,7 @@ class PointsPass(Pass):
 
 @dataclass(frozen=True)
 class ClassesPass(Pass):
-    """A tile of G_c for the classes ``class_sums`` [c], which are some of all; reads their points."""
+    """A tile of G_c for the classes of ``class_sums`` [c], some of all; reads their points."""
 
     term: CurvatureTerm
     tile: Tile
