@@ -86,7 +86,7 @@ def run(
     model = network() if model is None else model
     optimizer = torch.optim.Adam([*model.parameters(), *loss.parameters()], lr=0.01)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)
-    online = OnlineLaplace(model, memory=0.8, hessian="positives", samples=2, **options)  # type: ignore[arg-type]
+    online = OnlineLaplace(model, decay=0.8, hessian="positives", samples=2, **options)  # type: ignore[arg-type]
     return online.fit(
         shuffling("own") if loader is None else loader,  # type: ignore[arg-type]
         loss,
@@ -205,7 +205,7 @@ def test_checkpoint_of_another_run_is_refused(tmp_path):
         run(tmp_path, Loss(), head="4")
     model = network()
     with pytest.raises(FileFormatError, match=r"names\.optimizer is 'Adam' there and 'SGD' here"):
-        OnlineLaplace(model, memory=0.8, hessian="positives", samples=2).fit(
+        OnlineLaplace(model, decay=0.8, hessian="positives", samples=2).fit(
             shuffling("own"),
             Loss(),
             epochs=1,

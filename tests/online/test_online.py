@@ -178,13 +178,13 @@ def recorded(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize("memory", [0.0, 0.7, 0.999, 1.0])
-def test_curvature_is_the_weighted_mean_of_the_batches(make_model, batches, recorded, memory):
+@pytest.mark.parametrize("decay", [0.0, 0.7, 0.999, 1.0])
+def test_curvature_is_the_weighted_mean_of_the_batches(make_model, batches, recorded, decay):
     model = make_model()
-    online = OnlineLaplace(model, memory=memory, hessian="positives", samples=2)
+    online = OnlineLaplace(model, decay=decay, hessian="positives", samples=2)
     embedder = online.fit(batches, ContrastiveLoss(), epochs=2, progress=False)
     values = torch.stack([value.values for *_, value in recorded]).view(6, 2, -1).mean(1)
-    weights = torch.tensor([memory ** (5 - k) for k in range(6)], dtype=torch.float64)
+    weights = torch.tensor([decay ** (5 - k) for k in range(6)], dtype=torch.float64)
     expected = (weights[:, None] * values).sum(0) / weights.sum()
     torch.testing.assert_close(embedder.hessian_.eigenvalues, expected.clamp_min(0))
 
@@ -199,7 +199,7 @@ def test_curvature_is_measured_at_the_sampled_heads_before_the_step(make_model, 
             states.append((copy.deepcopy(model), embeddings.detach().clone()))
             return super().forward(embeddings, labels, *args)
 
-    OnlineLaplace(model, prior_precision=tau, memory=0.5, n_effective=20.0).fit(
+    OnlineLaplace(model, prior_precision=tau, decay=0.5, n_effective=20.0).fit(
         batches, Spy(), epochs=1, generator=generator(2), progress=False
     )
     own, curvature = generator(2), None
@@ -214,7 +214,7 @@ def test_curvature_is_measured_at_the_sampled_heads_before_the_step(make_model, 
         eps = torch.randn(1, 27, generator=own)[0].double() / torch.as_tensor(precision).sqrt()
         theta = nn.utils.parameters_to_vector(before[-1].parameters()).detach()
         torch.testing.assert_close(head.parameters, (theta + eps).float(), rtol=1e-5, atol=1e-6)
-        contrast = LaplaceEmbedder(model).settings.contrast(normalized=False)
+        contrast = LaplaceEmbedder(model).settings.loss(normalized=False)
         again = batch_curvature(h, LinearJacobian(head.weight, head.bias), contrast, labels=y)
         torch.testing.assert_close(again.values, value.values)
         a = 0.5 / (1 - 0.5 ** (t + 1))
@@ -240,7 +240,7 @@ def test_miner_feeds_loss_and_curvature(make_model, batches, recorded):
 
 
 def test_draws_of_kron_and_full_are_refreshed():
-    running = RunningCurvature(memory=0.5, refresh=3)
+    running = RunningCurvature(decay=0.5, refresh=3)
     like, seen = torch.zeros(1), []
     for k in range(7):
         seen.append(float(running.spectral(like).eigenvalues))
@@ -366,7 +366,7 @@ def test_bar_shows_loss_and_variance(make_model, batches, capsys):
 
 def test_errors(make_model, batches, tmp_path):
     model = make_model()
-    for bad in ({"memory": -0.1}, {"memory": 1.1}, {"samples": 0}, {"refresh": 0}):
+    for bad in ({"decay": -0.1}, {"decay": 1.1}, {"samples": 0}, {"refresh": 0}):
         with pytest.raises(InputError, match=next(iter(bad))):
             OnlineLaplace(model, **bad)
     with pytest.raises(UnknownNameError, match="pairs='all'.*'batch'"):
@@ -420,7 +420,7 @@ def test_learns_the_digits():
         if model is plain:
             train_embedder(model, loader, ContrastiveLoss(), **options)
         else:
-            laplace = OnlineLaplace(model, memory=0.95, prior_precision=100.0)
+            laplace = OnlineLaplace(model, decay=0.95, prior_precision=100.0)
             embedder = laplace.fit(loader, ContrastiveLoss(), generator=generator(), **options)
     x, y = test.pixels(), test.labels
     assert laplace.losses_[-1] < 0.9 * laplace.losses_[0]
