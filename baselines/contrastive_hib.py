@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from baselines.base import Directional, Sizes
-from baselines.base.checks import check_counts, check_positive
-from baselines.base.matching import matching_loss
-from baselines.base.sampled_loss import SampledLoss
+from baselines.base.directional import SampledLoss
+from baselines.base.pairs import matching_loss
+from baselines.base.settings import check_counts, check_positive
 
 
 class ContrastiveHIBLoss(SampledLoss):
@@ -43,6 +43,7 @@ class ContrastiveHIBLoss(SampledLoss):
         self.scale, self.shift = scale, shift
 
     def of_draws(self, z: Tensor, labels: Tensor) -> Tensor:
+        """The matching loss of draws [S, B, Z]."""
         return matching_loss(self.scale * z @ z.mT + self.shift, labels)
 
 
@@ -78,4 +79,5 @@ class ContrastiveHIB(Directional):
     contrasts = True
 
     def make_loss(self, sizes: Sizes) -> nn.Module:
+        """The matching loss of this scale and shift."""
         return ContrastiveHIBLoss(scale=self.scale, shift=self.shift, n_samples=self.n_samples)

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import Directional, Sizes
-from baselines.base.checks import check_positive
-from baselines.base.pairs import check_rows
-from baselines.base.softmax_pairs import pair_log_probabilities
+from baselines.base.pairs import check_rows, pair_log_probabilities
+from baselines.base.settings import check_positive
 from laplace_metric.distributions import VonMisesFisher, pairwise_log_expected_likelihood
 from laplace_metric.errors import UnknownNameError
 
@@ -125,6 +124,7 @@ class ELK(Directional):
         self.contrasts = self.form == "pairs"
 
     def make_loss(self, sizes: Sizes) -> nn.Module:
+        """Among class distributions, or among the pairs of a batch."""
         if self.form == "pairs":
             return ELKPairLoss(inverse_temperature=self.inverse_temperature)
         return ELKProxyLoss(

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import Directional, Sizes
-from baselines.base.checks import check_counts, check_positive
-from baselines.base.sampled_loss import SampledLoss
-from baselines.base.softmax_pairs import log_mean_exp
+from baselines.base.directional import SampledLoss
+from baselines.base.pairs import log_mean_exp
+from baselines.base.settings import check_counts, check_positive
 from laplace_metric.distributions import log_vmf_normalizer
 
 
@@ -64,6 +64,7 @@ class NivMFLoss(SampledLoss):
         return constant + cosine - z.shape[-1] * stretch.log()
 
     def of_draws(self, z: Tensor, labels: Tensor) -> Tensor:
+        """Cross-entropy of the densities, averaged over draws [S, B, Z]."""
         return nn.functional.cross_entropy(log_mean_exp(self.log_density(z), 0), labels)
 
 
@@ -95,6 +96,7 @@ class NivMF(Directional):
         check_counts(self, "n_samples")
 
     def make_loss(self, sizes: Sizes) -> nn.Module:
+        """Cross-entropy among non-isotropic classes."""
         return NivMFLoss(
             sizes.classes,
             sizes.embedding,

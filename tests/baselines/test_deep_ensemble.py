@@ -9,8 +9,8 @@ from torch import nn
 
 from baselines import DeepEnsemble
 from baselines.base import Training
+from baselines.base.procrustes import align
 from baselines.deep_ensemble import initialise
-from baselines.procrustes import align
 from laplace_metric.errors import InputError, LaplaceMetricWarning
 
 

@@ -8,8 +8,8 @@ from torch import nn
 
 from baselines import ELK, MCInfoNCE
 from baselines.base import ConcentrationHead
-from baselines.base.concentration import inverse_softplus
 from baselines.base.directional import NormConcentration
+from baselines.base.heads import inverse_softplus
 from baselines.mcinfonce import MCInfoNCELoss
 from laplace_metric.errors import InputError, UnknownNameError
 

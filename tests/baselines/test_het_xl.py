@@ -9,8 +9,7 @@ import torch
 
 from baselines import HETXL
 from baselines.base import Training
-from baselines.base.low_rank import LowRankCovariance
-from baselines.het_xl import HETXLLoss
+from baselines.het_xl import HETXLLoss, LowRankCovariance
 from laplace_metric.distributions import Gaussian, ProjectedNormal
 from laplace_metric.errors import InputError
 from tests.baselines.contract import MethodContract

@@ -11,9 +11,7 @@ from pytorch_metric_learning.losses import NTXentLoss
 from scipy import integrate, stats
 from torch import nn
 
-from baselines.base.matching import matching_loss
-from baselines.base.pairs import check_rows, positive_pairs
-from baselines.base.softmax_pairs import pair_log_probabilities
+from baselines.base.pairs import check_rows, matching_loss, pair_log_probabilities, positive_pairs
 from baselines.base.view_losses import BYOLLoss, SimSiamLoss, SwAVLoss, sinkhorn
 from baselines.explicit_concentration import ExplicitConcentrationLoss
 from baselines.hib import HedgedInstanceLoss, kl_to_standard_normal

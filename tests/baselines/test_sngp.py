@@ -10,7 +10,7 @@ from torch.nn.utils import parametrize
 
 from baselines import SNGP
 from baselines.base import Training
-from baselines.base.random_features import RandomFeatureProcess
+from baselines.base.distance_aware import RandomFeatureProcess
 from laplace_metric.errors import InputError, UnknownNameError
 from tests.baselines.contract import MethodContract
 

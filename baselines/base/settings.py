@@ -1,0 +1,132 @@
+"""Settings: those of a training, checks, and how they are saved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import torch
+from torch import nn
+
+from laplace_metric._utils.validation import check_count
+from laplace_metric.errors import InputError, UnknownNameError
+
+UNSAVED = {"saved": False}
+"""Metadata of a field that is no setting: a module, a function, a generator."""
+
+LAYERS = ("embedding", "features")
+"""Where a method reads an input: the raw embedding z, or the features h that enter the head."""
+
+OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "rmsprop": torch.optim.RMSprop,
+}
+
+
+def check_positive(method: object, *names: str) -> None:
+    """Check that each of these settings is a number above 0.
+
+    Raises
+    ------
+    InputError
+        If one is not.
+
+    Examples
+    --------
+    >>> class Method:
+    ...     scale = -1
+    >>> check_positive(Method(), "scale")
+    Traceback (most recent call last):
+    laplace_metric.errors.InputError: scale=-1: pass a number > 0.
+    """
+    for name in names:
+        value = getattr(method, name)
+        if not isinstance(value, (int, float)) or not 0 < value < math.inf:
+            raise InputError(f"{name}={value!r}: pass a number > 0.")
+
+
+def check_counts(method: object, *names: str) -> None:
+    """Raise ``InputError`` unless each of these settings is a whole number above 0."""
+    for name in names:
+        check_count(name, getattr(method, name))
+
+
+def check_layer(on: str) -> None:
+    """Raise ``UnknownNameError`` unless ``on`` is one of ``LAYERS``."""
+    if on not in LAYERS:
+        raise UnknownNameError("on", on, LAYERS)
+
+
+@dataclass(frozen=True)
+class Training:
+    """Settings of a training.
+
+    Parameters
+    ----------
+    epochs : int
+        At least 1.
+    learning_rate : float > 0
+    decay : float >= 0
+        The learning rate falls by exp(-decay) each epoch.
+    weight_decay : float >= 0
+    optimizer : "adam" | "adamw" | "rmsprop"
+    seed : int
+        Of new weights, dropout and sampled losses; global random states stay as they are.
+
+    Examples
+    --------
+    >>> Training(epochs=2).learning_rate
+    0.001
+    """
+
+    epochs: int = 10
+    learning_rate: float = 1e-3
+    decay: float = 0.0
+    weight_decay: float = 0.0
+    optimizer: str = "adam"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in OPTIMIZERS:
+            raise UnknownNameError("optimizer", self.optimizer, tuple(OPTIMIZERS))
+        if not isinstance(self.epochs, int) or self.epochs < 1:
+            raise InputError(f"epochs={self.epochs!r}: pass a whole number >= 1.")
+        for name in ("decay", "weight_decay"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InputError(f"{name}={getattr(self, name)!r}: pass a number >= 0.")
+        check_positive(self, "learning_rate")
+
+    def optimize(
+        self, parameters: Iterable[nn.Parameter]
+    ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+        """An optimiser of these parameters, and the scheduler of its learning rate.
+
+        Raises
+        ------
+        InputError
+            If no parameter can be trained.
+        """
+        trainable = [p for p in parameters if p.requires_grad]
+        if not trainable:
+            raise InputError("nothing to train: no parameter has requires_grad=True.")
+        optimizer = OPTIMIZERS[self.optimizer](
+            trainable,
+            lr=self.learning_rate,  # type: ignore[call-arg]
+            weight_decay=self.weight_decay,
+        )
+        return optimizer, torch.optim.lr_scheduler.ExponentialLR(optimizer, math.exp(-self.decay))
+
+
+def saved_settings(method: Any) -> dict[str, Any]:
+    """The fields of a method that are plain values, for JSON."""
+    names = [f.name for f in fields(method) if f.name != "model" and f.metadata.get("saved", True)]
+    values = {name: getattr(method, name) for name in names}
+    return {k: asdict(v) if isinstance(v, Training) else v for k, v in values.items()}
+
+
+def loaded_settings(saved: dict[str, Any]) -> dict[str, Any]:
+    """Back from ``saved_settings``."""
+    return {k: Training(**v) if k == "training" else v for k, v in saved.items()}
