@@ -132,7 +132,7 @@ class DeepEnsemble(Baseline):
         return Embedding(Empirical(self._rotated(inputs), self.spherical))
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
-        """N members, the same for every input: each once for n = M, else with replacement."""
+        """n members, the same for every input: each once for n = M, else with replacement."""
         check_count("n", n)
         m = self.n_members
         device = torch.device("cpu") if generator is None else generator.device

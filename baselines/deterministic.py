@@ -58,7 +58,7 @@ class Deterministic(OnePass):
         return self.points(activations, score)
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
-        """N times the same embedder."""
+        """n times the same embedder."""
         check_count("n", n)
 
         def embed(inputs: Inputs) -> Tensor:

@@ -162,7 +162,7 @@ class ExplicitConcentration(Directional):
         return super().training_activations(inputs)
 
     def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
-        """Of directions, positives [B] and certainties; BYOL's also of its target."""
+        """The loss of directions, labels [B] and certainties, with BYOL's also of its target."""
         target = {} if self._target is None else {"target": self._target_output}
         return self.parts["loss"](
             self.means(activations), labels, self.kappa(activations), **target

@@ -136,7 +136,7 @@ class HETXLLoss(nn.Module):
         diagonal: Tensor,
         noise: Noise | None = None,
     ) -> Tensor:
-        """Z [B, Z], class numbers [B], V [B, Z, R], d [B, Z], (xi, xi') or None -> scalar, nats."""
+        """z [B, Z], class numbers [B], V [B, Z, R], d [B, Z], (xi, xi') or None -> scalar, nats."""
         check_rows(embeddings, labels, factor=factor, diagonal=diagonal)
         xi, xi_diagonal = self.noise(factor) if noise is None else noise
         low_rank = torch.einsum("bzr,sbr->sbz", factor, xi)
@@ -146,7 +146,7 @@ class HETXLLoss(nn.Module):
         return -log_mean_exp(each).mean()
 
     def noise(self, factor: Tensor, generator: torch.Generator | None = None) -> Noise:
-        """Xi [S, B, R] and xi' [S, B, Z] for V [B, Z, R]."""
+        """xi [S, B, R] and xi' [S, B, Z] for V [B, Z, R]."""
         b, z, r = factor.shape
         kind = {"dtype": factor.dtype, "device": factor.device, "generator": generator}
         return (

@@ -59,7 +59,7 @@ class KNNDistance(Detector):
         self.fraction = float(self.fraction)  # files take plain numbers
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        """The memory of training vectors."""
+        """An empty memory of training vectors."""
         return {"memory": Memory("vectors")}
 
     def learn(self, vectors: Tensor, labels: Tensor) -> None:

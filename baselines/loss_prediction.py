@@ -49,7 +49,7 @@ class LossPredictionLoss(LinearCrossEntropyLoss):
     def forward(  # type: ignore[override]
         self, embeddings: Tensor, labels: Tensor, uncertainty: Tensor
     ) -> Tensor:
-        """Z [B, Z], class numbers [B], u [B] -> scalar."""
+        """z [B, Z], class numbers [B], u [B] -> scalar."""
         each = self.each(embeddings, labels)
         if uncertainty.shape != each.shape:
             raise InputError(

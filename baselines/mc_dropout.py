@@ -55,7 +55,7 @@ class MCDropout(Baseline):
         self._layers = dropout_layers(self.model)
 
     def fit(self, loader: Iterable[Any], *, progress: bool = True) -> MCDropout:
-        """Nothing to learn after training; the head is found, which files name."""
+        """Find the head, which files name; there is nothing to learn after training."""
         self._fitted = self._locate_on(loader)
         return self
 
@@ -69,7 +69,7 @@ class MCDropout(Baseline):
         return Embedding(Empirical(draws, self.spherical))
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
-        """N thinned networks: the masks of draw s are shared by all inputs and calls."""
+        """n thinned networks: the masks of draw s are shared by all inputs and calls."""
         check_count("n", n)
         masks_of_draws: list[dict[str, Tensor]] = [{} for _ in range(n)]
 

@@ -76,7 +76,7 @@ class DiagonalGaussian(Trained):
         return {"log_variance": head, "loss": self.make_loss()}
 
     def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
-        """Of embeddings, class numbers [B] and variances."""
+        """The loss of embeddings, class numbers [B] and variances."""
         if len(labels) < 2:
             raise InputError(
                 "a batch of one input has no batch norm: drop a small last batch (drop_last=True)."

@@ -77,7 +77,7 @@ class Baseline(ProbabilisticEmbedder):
         return self.fitted_.parts
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
-        """N draws for each input, independent between inputs: this uncertainty is the input's."""
+        """n draws for each input, independent between inputs: this uncertainty is the input's."""
         check_count("n", n)
         return lambda inputs: self(inputs).sample(n, generator)
 

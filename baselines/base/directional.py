@@ -70,11 +70,11 @@ class Directional(Trained):
         return self.parts["concentration"](source)
 
     def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
-        """Of directions, class numbers [B] and concentrations."""
+        """The loss of directions, class numbers [B] and concentrations."""
         return self.parts["loss"](self.means(activations), labels, self.kappa(activations))
 
     def embedding(self, activations: HeadActivations) -> Embedding:
-        """VMF distributions; 1 / kappa [B] is the uncertainty."""
+        """vMF distributions; 1 / kappa [B] is the uncertainty."""
         kappa = self.kappa(activations)
         return Embedding(Directions(self.means(activations), kappa), kappa.reciprocal())
 

@@ -86,7 +86,7 @@ class RandomFeatureProcess(nn.Module):
         self.beta = nn.Linear(n_features, n_classes, bias=False)
 
     def features(self, x: Tensor) -> Tensor:
-        """Phi [B, R]."""
+        """phi [B, R]."""
         wave = nn.functional.linear(x, self.directions, self.phases).cos()
         return math.sqrt(2 / len(self.phases)) * wave
 
@@ -96,7 +96,7 @@ class RandomFeatureProcess(nn.Module):
 
     @torch.no_grad()
     def observe(self, batches: Iterable[Tensor]) -> None:
-        """Set the covariance from everything [B, W] that was seen, and nothing before.
+        """Set the covariance from these inputs [B, W] alone.
 
         The sum and its Cholesky factor are in float64: the ridge may be small beside N.
         """

@@ -20,7 +20,7 @@ def perceptron(n_inputs: int, n_hidden: int, n_outputs: int) -> nn.Sequential:
 
 
 def inverse_softplus(value: float) -> float:
-    """X with log(1 + e^x) = value > 0.
+    """x with log(1 + e^x) = value > 0.
 
     Examples
     --------
