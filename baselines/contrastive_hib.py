@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from baselines.base import Directional, Sizes
 from baselines.base.directional import SampledLoss
 from baselines.base.pairs import matching_loss
-from baselines.base.settings import check_counts, check_positive
 
 
 class ContrastiveHIBLoss(SampledLoss):
@@ -71,11 +70,8 @@ class ContrastiveHIB(Directional):
     shift: float = -8.0
     n_samples: int = 16
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "scale")
-        check_counts(self, "n_samples")
-
+    positive = ("scale",)
+    counts = ("n_samples",)
     contrasts = True
 
     def make_loss(self, sizes: Sizes) -> nn.Module:

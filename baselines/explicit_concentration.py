@@ -21,7 +21,6 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from baselines.base import Directional, Sizes
 from baselines.base.pairs import check_rows, positive_pairs
-from baselines.base.settings import check_counts, check_positive
 from baselines.base.view_losses import BYOLLoss, SimSiamLoss, SwAVLoss
 from baselines.infonce import InfoNCELoss
 from laplace_metric.errors import UnknownNameError
@@ -120,13 +119,13 @@ class ExplicitConcentration(Directional):
     n_prototypes: int = 30
 
     contrasts = True
+    positive = ("temperature", "momentum")
+    counts = ("n_prototypes",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.base not in BASES:
             raise UnknownNameError("base", self.base, BASES)
-        check_positive(self, "temperature", "momentum")
-        check_counts(self, "n_prototypes")
         self._target: MovingTarget | None = None
 
     def make_loss(self, sizes: Sizes) -> nn.Module:

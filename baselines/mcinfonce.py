@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from baselines.base import Directional, Sizes
 from baselines.base.directional import SampledLoss
 from baselines.base.pairs import log_mean_exp, pair_log_probabilities
-from baselines.base.settings import check_counts, check_positive
 
 
 def contrast(positive: Tensor, negative: Tensor) -> Tensor:
@@ -96,11 +95,8 @@ class MCInfoNCE(Directional):
     inverse_temperature: float = 20.0
     n_samples: int = 16
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "inverse_temperature")
-        check_counts(self, "n_samples")
-
+    positive = ("inverse_temperature",)
+    counts = ("n_samples",)
     contrasts = True
 
     def make_loss(self, sizes: Sizes) -> nn.Module:

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from baselines.base import Directional, Sizes
 from baselines.base.directional import SampledLoss
-from baselines.base.settings import check_counts, check_positive
 from laplace_metric.distributions import log_vmf_normalizer
 
 
@@ -83,10 +82,8 @@ class ScottVMF(Directional):
     class_concentration: float = 16.0
     n_samples: int = 10
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "class_concentration")
-        check_counts(self, "n_samples")
+    positive = ("class_concentration",)
+    counts = ("n_samples",)
 
     def make_loss(self, sizes: Sizes) -> nn.Module:
         """Cross-entropy among vMF classes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -42,12 +43,18 @@ class Directional(Trained):
     initial_concentration: float | None = None
     hidden: int = 128
 
+    positive: ClassVar[tuple[str, ...]] = ()
+    """Settings of a subclass that are numbers above 0."""
+    counts: ClassVar[tuple[str, ...]] = ()
+    """Settings of a subclass that are whole numbers above 0."""
+
     def __post_init__(self) -> None:
         if self.concentration not in CONCENTRATIONS:
             raise UnknownNameError("concentration", self.concentration, CONCENTRATIONS)
         if self.initial_concentration is not None:
             check_positive(self, "initial_concentration")
-        check_counts(self, "hidden")
+        check_positive(self, *self.positive)
+        check_counts(self, "hidden", *self.counts)
         if not self.spherical:
             raise InputError("spherical=False: a von Mises-Fisher embedding is a direction.")
 

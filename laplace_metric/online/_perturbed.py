@@ -19,7 +19,6 @@ from torch.func import functional_call
 
 from laplace_metric.models import Inputs
 from laplace_metric.models.heads import LocatedHead, run_captured
-from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
 
 Parameters = dict[str, Tensor]
 
@@ -94,16 +93,8 @@ def _head_pass(head: LocatedHead, parameters: Parameters, features: Tensor) -> T
     return nn.functional.normalize(z, dim=-1) if head.normalized else z
 
 
-def sampled_jacobians(
-    head: LocatedHead, sampled: SampledPass, n_outputs: int, backend: str
-) -> list[HeadJacobian]:
-    """The Jacobians of the head at each sample."""
-    modules = [_with_parameters(head.module, theta) for theta in sampled.parameters]
-    return [jacobian_of(module, n_outputs, backend) for module in modules]
-
-
 @torch.no_grad()
-def _with_parameters(module: nn.Module, parameters: Parameters) -> nn.Module:
+def with_parameters(module: nn.Module, parameters: Parameters) -> nn.Module:
     """A copy of the module that holds these parameters."""
     copied = copy.deepcopy(module)
     for name, parameter in copied.named_parameters():

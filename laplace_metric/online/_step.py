@@ -18,7 +18,7 @@ from laplace_metric.models import Inputs
 from laplace_metric.models.heads import APPEND, LocatedHead, capture, find_head
 from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
 from laplace_metric.online._average import RunningCurvature
-from laplace_metric.online._perturbed import SampledPass, sampled_jacobians, sampled_pass
+from laplace_metric.online._perturbed import SampledPass, sampled_pass, with_parameters
 from laplace_metric.training import Loss, Progress, check_loss, descend
 
 
@@ -65,7 +65,8 @@ class TrainedHead:
 
     def jacobians(self, sampled: SampledPass) -> list[HeadJacobian]:
         """The Jacobians of the head at each sample of a pass."""
-        return sampled_jacobians(self.located, sampled, self.n_outputs, self.backend)
+        modules = [with_parameters(self.located.module, theta) for theta in sampled.parameters]
+        return [jacobian_of(module, self.n_outputs, self.backend) for module in modules]
 
 
 @dataclass
