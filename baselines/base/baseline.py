@@ -16,16 +16,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from baselines.base.files import load_states, read_method, weights_hash, write_method
-from baselines.base.parts import (
-    Appended,
-    FittedParts,
-    Sizes,
-    identity_layer,
+from baselines.base.files import (
+    load_states,
     loaded_head,
+    loaded_settings,
+    read_method,
     saved_head,
+    saved_settings,
+    weights_hash,
+    write_method,
 )
-from baselines.base.settings import UNSAVED, loaded_settings, saved_settings
+from baselines.base.parts import Appended, FittedParts, Sizes, identity_layer
+from baselines.base.settings import UNSAVED
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.validation import check_count
 from laplace_metric.distributions import Empirical

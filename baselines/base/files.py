@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+from baselines.base.parts import Sizes, identity_layer
+from baselines.base.settings import Training
 from laplace_metric._utils import files
 from laplace_metric.errors import FileFormatError
+from laplace_metric.models.heads import APPEND, LocatedHead, named_head
 
 KIND = files.FileKind("method", "a saved method", 1)
 
@@ -55,3 +59,38 @@ def weights_hash(model: nn.Module) -> str:
     """sha256 of parameters and buffers, by name."""
     state = model.state_dict()
     return files.digest(f"{list(state)}", list(state.values()))
+
+
+def saved_settings(method: Any) -> dict[str, Any]:
+    """The fields of a method that are plain values, for JSON."""
+    names = [f.name for f in fields(method) if f.name != "model" and f.metadata.get("saved", True)]
+    values = {name: getattr(method, name) for name in names}
+    return {k: asdict(v) if isinstance(v, Training) else v for k, v in values.items()}
+
+
+def loaded_settings(saved: dict[str, Any]) -> dict[str, Any]:
+    """Back from ``saved_settings``."""
+    return {k: Training(**v) if k == "training" else v for k, v in saved.items()}
+
+
+def saved_head(head: LocatedHead) -> dict[str, Any]:
+    """A head as plain values."""
+    return {"name": head.name, "normalized": head.normalized}
+
+
+def loaded_head(model: nn.Module, saved: dict[str, Any], sizes: Sizes) -> LocatedHead:
+    """Back from ``saved_head``, on a model.
+
+    Raises
+    ------
+    ValueError
+        If the model has no such layer.
+    """
+    name = saved["name"]
+    module = named_head(model, name)
+    if module is not None:
+        return LocatedHead(name, module[0], saved["normalized"], module[1])
+    if name != APPEND:
+        raise ValueError(f"it has no layer {name!r}")
+    layer = identity_layer(model, sizes.embedding)
+    return LocatedHead(name, layer, normalized=False, parts=None)

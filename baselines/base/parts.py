@@ -15,7 +15,6 @@ from laplace_metric.models.heads import (
     LocatedHead,
     find_head,
     identity_head,
-    named_head,
 )
 
 
@@ -75,26 +74,3 @@ def with_appended(model: nn.Module, inputs: Inputs) -> tuple[Appended, nn.Module
 def identity_layer(model: nn.Module, size: int) -> nn.Linear:
     """A layer [size, size] to append to the model, of its dtype and on its device."""
     return identity_head(size, next(model.parameters(), torch.empty(0)))
-
-
-def saved_head(head: LocatedHead) -> dict[str, Any]:
-    """A head as plain values."""
-    return {"name": head.name, "normalized": head.normalized}
-
-
-def loaded_head(model: nn.Module, saved: dict[str, Any], sizes: Sizes) -> LocatedHead:
-    """Back from ``saved_head``, on a model.
-
-    Raises
-    ------
-    ValueError
-        If the model has no such layer.
-    """
-    name = saved["name"]
-    module = named_head(model, name)
-    if module is not None:
-        return LocatedHead(name, module[0], saved["normalized"], module[1])
-    if name != APPEND:
-        raise ValueError(f"it has no layer {name!r}")
-    layer = identity_layer(model, sizes.embedding)
-    return LocatedHead(name, layer, normalized=False, parts=None)

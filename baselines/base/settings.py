@@ -1,11 +1,10 @@
-"""Settings: those of a training, checks, and how they are saved."""
+"""Settings: those of a training, and the checks of all."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -118,15 +117,3 @@ class Training:
             weight_decay=self.weight_decay,
         )
         return optimizer, torch.optim.lr_scheduler.ExponentialLR(optimizer, math.exp(-self.decay))
-
-
-def saved_settings(method: Any) -> dict[str, Any]:
-    """The fields of a method that are plain values, for JSON."""
-    names = [f.name for f in fields(method) if f.name != "model" and f.metadata.get("saved", True)]
-    values = {name: getattr(method, name) for name in names}
-    return {k: asdict(v) if isinstance(v, Training) else v for k, v in values.items()}
-
-
-def loaded_settings(saved: dict[str, Any]) -> dict[str, Any]:
-    """Back from ``saved_settings``."""
-    return {k: Training(**v) if k == "training" else v for k, v in saved.items()}
