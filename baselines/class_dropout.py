@@ -15,15 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import UNSAVED, Sizes, Trained
+from baselines.base.dropout_masks import bernoulli_mask, find_dropout, masked
 from baselines.base.probabilities import check_disagreement, disagreement
 from baselines.cross_entropy import LinearCrossEntropyLoss
-from baselines.dropout_masks import bernoulli_mask, find_dropout, masked
-from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
 from laplace_metric.models import Inputs, device_of, evaluation_mode, to_device
-from laplace_metric.models.heads import HeadActivations, capture
+from laplace_metric.models.heads import HeadActivations
 
 
 @dataclass(eq=False, kw_only=True)
@@ -71,15 +70,18 @@ class ClassDropout(Trained):
             raise InputError(f"rate={self.rate!r}: pass a number in [0, 1).")
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
+        """The dropout and the classifier's loss."""
         loss = LinearCrossEntropyLoss(sizes.embedding, sizes.classes)
         return {"dropout": nn.Dropout(self.rate), "loss": loss}
 
-    def objective(self, seen: HeadActivations, labels: Tensor) -> Tensor:
-        return self.parts["loss"](self.parts["dropout"](seen.raw), labels)
+    def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
+        """Cross-entropy of the raw embeddings after dropout."""
+        return self.parts["loss"](self.parts["dropout"](activations.raw), labels)
 
-    def embedding(self, seen: HeadActivations) -> Embedding:
+    def embedding(self, activations: HeadActivations) -> Embedding:
         """For one pass: as if the model had no dropout layers."""
-        return self._uncertain(seen, seen.raw.expand(self.n_samples, -1, -1), self._generator())
+        raw = activations.raw.expand(self.n_samples, -1, -1)
+        return self._uncertain(activations, raw, self._generator())
 
     def __call__(self, inputs: Inputs) -> Embedding:
         """Masks are independent between inputs, samples and layers."""
@@ -91,25 +93,21 @@ class ClassDropout(Trained):
         def make(_name: str, shape: tuple[int, ...], rate: float, x: Tensor) -> Tensor:
             return bernoulli_mask(shape, rate, x, generator)
 
-        seen = self._pass(inputs)
-        with masked(layers, make):
-            raw = torch.stack([self._pass(inputs).raw for _ in range(self.n_samples)])
-        return self._uncertain(seen, raw, generator)
-
-    def _pass(self, inputs: Inputs) -> HeadActivations:
         inputs = to_device(inputs, device_of(self.model))
-        seen = capture(self.model, self.fitted_.head, inputs)
-        return HeadActivations(*map(at_least_float32, vars(seen).values()))
+        activations = self.activations(inputs)
+        with masked(layers, make):
+            raw = torch.stack([self.activations(inputs).raw for _ in range(self.n_samples)])
+        return self._uncertain(activations, raw, generator)
 
     def _uncertain(
-        self, seen: HeadActivations, raw: Tensor, generator: torch.Generator
+        self, activations: HeadActivations, raw: Tensor, generator: torch.Generator
     ) -> Embedding:
         """From raw embeddings [S, B, Z] of the thinned networks."""
         mask = bernoulli_mask(tuple(raw.shape), self.rate, raw, generator)
         loss = self.parts["loss"]
         assert isinstance(loss, LinearCrossEntropyLoss)
         with evaluation_mode(loss):
-            return self.points(seen, disagreement(loss.classifier(raw * mask), self.score))
+            return self.points(activations, disagreement(loss.classifier(raw * mask), self.score))
 
     def _generator(self) -> torch.Generator:
         if self.generator is not None:

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from baselines.base import Directional, Sizes
-from baselines.base.checks import check_counts, check_positive
-from baselines.base.matching import matching_loss
-from baselines.base.sampled_loss import SampledLoss
+from baselines.base.directional import SampledLoss
+from baselines.base.pairs import matching_loss
 
 
 class ContrastiveHIBLoss(SampledLoss):
@@ -43,6 +42,7 @@ class ContrastiveHIBLoss(SampledLoss):
         self.scale, self.shift = scale, shift
 
     def of_draws(self, z: Tensor, labels: Tensor) -> Tensor:
+        """The matching loss of draws [S, B, Z]."""
         return matching_loss(self.scale * z @ z.mT + self.shift, labels)
 
 
@@ -70,12 +70,10 @@ class ContrastiveHIB(Directional):
     shift: float = -8.0
     n_samples: int = 16
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "scale")
-        check_counts(self, "n_samples")
-
+    positive = ("scale",)
+    counts = ("n_samples",)
     contrasts = True
 
     def make_loss(self, sizes: Sizes) -> nn.Module:
+        """The matching loss of this scale and shift."""
         return ContrastiveHIBLoss(scale=self.scale, shift=self.shift, n_samples=self.n_samples)

@@ -67,17 +67,18 @@ class CrossEntropy(Trained):
     """
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
+        """The loss, with its classifier."""
         return {"loss": LinearCrossEntropyLoss(sizes.embedding, sizes.classes)}
 
-    def objective(self, seen: HeadActivations, labels: Tensor) -> Tensor:
-        return self.parts["loss"](seen.raw, labels)
+    def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
+        """Cross-entropy of the raw embeddings."""
+        return self.parts["loss"](activations.raw, labels)
 
-    def embedding(self, seen: HeadActivations) -> Embedding:
-        return self.points(seen, entropy(self.classifier(seen.raw)))
+    def embedding(self, activations: HeadActivations) -> Embedding:
+        """Point masses with the entropy [B] of the class probabilities."""
+        return self.points(activations, entropy(self.classifier(activations.raw)))
 
     @property
     def classifier(self) -> nn.Linear:
         """Raw embeddings [B, Z] -> logits [B, C], columns in the order of ``fitted_.classes``."""
-        loss = self.parts["loss"]
-        assert isinstance(loss, LinearCrossEntropyLoss)
-        return loss.classifier
+        return self.parts["loss"].classifier  # type: ignore[return-value]

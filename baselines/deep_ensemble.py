@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import UNSAVED, Baseline, Sizes, Training
-from baselines.base.appended import with_appended
+from baselines.base.parts import with_appended
+from baselines.base.procrustes import align
 from baselines.metric_learning import MetricLearning
-from baselines.procrustes import align
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.randomness import own_randomness
 from laplace_metric._utils.validation import check_count
@@ -76,6 +76,7 @@ class DeepEnsemble(Baseline):
         return True
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
+        """The members and the rotations that align them."""
         members = nn.ModuleList(copy.deepcopy(self.model) for _ in range(self.n_members))
         return {"members": members, "rotations": Rotations(self.n_members, sizes.embedding)}
 
@@ -122,13 +123,13 @@ class DeepEnsemble(Baseline):
         parts = nn.ModuleDict(dict(self.parts.items()))
         size, device = self.fitted_.sizes.embedding, device_of(self.model)
         parts["rotations"] = Rotations(self.n_members, size).to(device)
-        other = replace(self, align=False)
-        other._fitted, other.losses_ = replace(self.fitted_, parts=parts), self.losses_
-        return other
+        ensemble = replace(self, align=False)
+        ensemble._fitted, ensemble.losses_ = replace(self.fitted_, parts=parts), self.losses_
+        return ensemble
 
     def __call__(self, inputs: Inputs) -> Embedding:
-        """The members' embeddings, turned into one space."""
-        return Embedding(Empirical(self._turned(inputs), self.spherical))
+        """The members' embeddings, rotated into one space."""
+        return Embedding(Empirical(self._rotated(inputs), self.spherical))
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
         """n members, the same for every input: each once for n = M, else with replacement."""
@@ -136,10 +137,10 @@ class DeepEnsemble(Baseline):
         m = self.n_members
         device = torch.device("cpu") if generator is None else generator.device
         chosen = torch.randint(m, (n,), generator=generator, device=device)
-        which = torch.arange(m) if n == m else chosen.cpu()
-        return lambda inputs: self._turned(inputs)[which]
+        members = torch.arange(m) if n == m else chosen.cpu()
+        return lambda inputs: self._rotated(inputs)[members]
 
-    def _turned(self, inputs: Inputs) -> Tensor:
+    def _rotated(self, inputs: Inputs) -> Tensor:
         inputs = to_device(inputs, device_of(self.model))
         members, rotations = self.parts["members"], self.parts["rotations"]
         assert isinstance(members, nn.ModuleList)
@@ -149,7 +150,7 @@ class DeepEnsemble(Baseline):
 
 
 def member_seed(seed: int, number: int) -> int:
-    """Of one member: drawn from a generator with the ensemble's seed.
+    """The seed of one member, drawn from a generator with the ensemble's seed.
 
     Examples
     --------
@@ -178,17 +179,17 @@ def initialise(model: nn.Module) -> None:
     LaplaceMetricWarning
         If parameters belong to modules without ``reset_parameters``: they stay as they are.
     """
-    kept = 0
+    unchanged = 0
     for module in model.modules():
         reset = getattr(module, "reset_parameters", None)
         if callable(reset):
             reset()
         else:
-            kept += sum(p.numel() for p in module.parameters(recurse=False))
-    if kept:
+            unchanged += sum(p.numel() for p in module.parameters(recurse=False))
+    if unchanged:
         warnings.warn(
-            f"{kept} parameters belong to modules without reset_parameters and start from the same "
-            "values in every member: give such a module that method.",
+            f"{unchanged} parameters belong to modules without reset_parameters and start from the "
+            "same values in every member: give such a module that method.",
             LaplaceMetricWarning,
             stacklevel=4,
         )

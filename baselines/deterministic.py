@@ -13,7 +13,7 @@ from baselines.base import OnePass
 from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Draw, Embedding
 from laplace_metric.errors import UnknownNameError
-from laplace_metric.models import Inputs, device_of, labelled_batches
+from laplace_metric.models import Inputs
 from laplace_metric.models.heads import HeadActivations
 
 SCORES = ("norm", "constant")
@@ -48,16 +48,14 @@ class Deterministic(OnePass):
 
     def fit(self, loader: Iterable[Any], *, progress: bool = True) -> Deterministic:
         """Find the head on the first batch; nothing is learnt."""
-        device = device_of(self.model)
-        batches = labelled_batches(loader, device, progress=False, description="Fitting")
-        self._fitted = self.locate(next(batches)[0], torch.empty(0, dtype=torch.long))
+        self._fitted = self._locate_on(loader)
         return self
 
-    def embedding(self, seen: HeadActivations) -> Embedding:
+    def embedding(self, activations: HeadActivations) -> Embedding:
         """Point masses at the model's embeddings."""
-        norm = torch.linalg.vector_norm(seen.raw, dim=-1)
+        norm = torch.linalg.vector_norm(activations.raw, dim=-1)
         score = norm.reciprocal() if self.score == "norm" else torch.zeros_like(norm)
-        return self.points(seen, score)
+        return self.points(activations, score)
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
         """n times the same embedder."""

@@ -16,9 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import Directional, Sizes
-from baselines.base.checks import check_positive
-from baselines.base.pairs import check_rows
-from baselines.base.softmax_pairs import pair_log_probabilities
+from baselines.base.pairs import check_rows, pair_log_probabilities
 from laplace_metric.distributions import VonMisesFisher, pairwise_log_expected_likelihood
 from laplace_metric.errors import UnknownNameError
 
@@ -117,14 +115,16 @@ class ELK(Directional):
     class_concentration: float = 16.0
     inverse_temperature: float = 1.0
 
+    positive = ("class_concentration", "inverse_temperature")
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.form not in FORMS:
             raise UnknownNameError("form", self.form, FORMS)
-        check_positive(self, "class_concentration", "inverse_temperature")
         self.contrasts = self.form == "pairs"
 
     def make_loss(self, sizes: Sizes) -> nn.Module:
+        """Among class distributions, or among the pairs of a batch."""
         if self.form == "pairs":
             return ELKPairLoss(inverse_temperature=self.inverse_temperature)
         return ELKProxyLoss(

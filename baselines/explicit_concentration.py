@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from baselines.base import Directional, Sizes
-from baselines.base.checks import check_counts, check_positive
 from baselines.base.pairs import check_rows, positive_pairs
 from baselines.base.view_losses import BYOLLoss, SimSiamLoss, SwAVLoss
 from baselines.infonce import InfoNCELoss
@@ -80,6 +79,7 @@ class MovingTarget(Callback):
         return call_model(self.average.module, inputs)
 
     def step_done(self, progress: Progress) -> None:
+        """Move the average towards the network."""
         self.average.update_parameters(self.model)
 
 
@@ -119,16 +119,17 @@ class ExplicitConcentration(Directional):
     n_prototypes: int = 30
 
     contrasts = True
+    positive = ("temperature", "momentum")
+    counts = ("n_prototypes",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.base not in BASES:
             raise UnknownNameError("base", self.base, BASES)
-        check_positive(self, "temperature", "momentum")
-        check_counts(self, "n_prototypes")
         self._target: MovingTarget | None = None
 
     def make_loss(self, sizes: Sizes) -> nn.Module:
+        """The loss of the certainty on top of the contrastive one."""
         bases: dict[str, nn.Module] = {
             "simclr": InfoNCELoss(inverse_temperature=1 / self.temperature),
             "simsiam": SimSiamLoss(sizes.embedding),
@@ -147,16 +148,21 @@ class ExplicitConcentration(Directional):
             self._target = None
         return self
 
-    def watcher(self) -> Callback:
+    def callback(self) -> Callback:
+        """Moves BYOL's target network, if there is one."""
         if self.base != "byol":
             return Callback()
         self._target = MovingTarget(self.model, self.momentum)
         return self._target
 
-    def look(self, inputs: Inputs) -> HeadActivations:
+    def training_activations(self, inputs: Inputs) -> HeadActivations:
+        """One pass in training, and one through BYOL's target network."""
         self._target_output = None if self._target is None else self._target(inputs)
-        return super().look(inputs)
+        return super().training_activations(inputs)
 
-    def objective(self, seen: HeadActivations, labels: Tensor) -> Tensor:
+    def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
+        """The loss of directions, labels [B] and certainties, with BYOL's also of its target."""
         target = {} if self._target is None else {"target": self._target_output}
-        return self.parts["loss"](self.means(seen), labels, self.kappa(seen), **target)
+        return self.parts["loss"](
+            self.means(activations), labels, self.kappa(activations), **target
+        )

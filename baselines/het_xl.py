@@ -11,23 +11,95 @@ benchmark's code shares one number between the coordinates, which is another cov
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from baselines.base import Sizes, Trained
-from baselines.base.concentration import inverse_softplus
-from baselines.base.low_rank import LowRankCovariance
-from baselines.base.pairs import check_rows
-from baselines.base.softmax_pairs import log_mean_exp
+from baselines.base.heads import inverse_softplus
+from baselines.base.pairs import check_rows, log_mean_exp
 from laplace_metric._utils.validation import check_count
-from laplace_metric.distributions import Gaussian, ProjectedNormal
+from laplace_metric.distributions import Covariance, Gaussian, ProjectedNormal
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
 from laplace_metric.models.heads import HeadActivations
 
 Noise = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class LowRankCovariance(Covariance):
+    """``C_b = V_b V_b^T + diag(d_b)``.
+
+    Parameters
+    ----------
+    factor : Tensor [B, Z, R]
+        V.
+    diagonal_part : Tensor [B, Z]
+        d > 0.
+
+    Examples
+    --------
+    >>> LowRankCovariance(torch.ones(1, 2, 1), torch.ones(1, 2)).dense()
+    tensor([[[2., 1.],
+             [1., 2.]]])
+    """
+
+    factor: Tensor
+    diagonal_part: Tensor
+
+    def diagonal(self) -> Tensor:
+        """[B, Z]."""
+        return self.factor.square().sum(-1) + self.diagonal_part
+
+    def apply(self, vectors: Tensor) -> Tensor:
+        """``C_b v_b`` of vectors [B, Z]."""
+        inside = self.factor.mT @ vectors[..., None]
+        return (self.factor @ inside)[..., 0] + self.diagonal_part * vectors
+
+    def color(self, noise: Tensor) -> Tensor:
+        """``D^{1/2} (I + U U^T)^{1/2} e`` of noise e [n, B, Z], with ``U = D^{-1/2} V``.
+
+        With ``U^T U = P s P^T``,
+
+        (I + U U^T)^{1/2} = I + U P diag(1 / (1 + sqrt(1 + s))) P^T U^T
+        """
+        u = self._scaled
+        s, p = torch.linalg.eigh(u.mT @ u)
+        up = u @ p  # [B, Z, R]
+        weights = 1 / (1 + (1 + s.clamp_min(0)).sqrt())
+        inside = torch.einsum("bzr,nbz->nbr", up, noise) * weights
+        root = noise + torch.einsum("bzr,nbr->nbz", up, inside)
+        return root * self.diagonal_part.sqrt()
+
+    def dense(self) -> Tensor:
+        """[B, Z, Z]."""
+        return self.factor @ self.factor.mT + torch.diag_embed(self.diagonal_part)
+
+    def logdet(self) -> Tensor:
+        """``sum_k log d_k + log det(I_R + V^T diag(d)^-1 V)`` [B]: matrix determinant lemma."""
+        u = self._scaled
+        small = u.mT @ u + torch.eye(u.shape[-1], dtype=u.dtype, device=u.device)
+        return self.diagonal_part.log().sum(-1) + torch.linalg.slogdet(small).logabsdet
+
+    def select(self, index: Any) -> LowRankCovariance:
+        """The covariances of some inputs."""
+        return LowRankCovariance(self.factor[index], self.diagonal_part[index])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[LowRankCovariance]) -> LowRankCovariance:
+        """One after the other."""
+        return cls(
+            torch.cat([p.factor for p in parts]), torch.cat([p.diagonal_part for p in parts])
+        )
+
+    @property
+    def _scaled(self) -> Tensor:
+        """U = diag(d)^{-1/2} V [B, Z, R]."""
+        return self.factor / self.diagonal_part.sqrt()[..., None]
 
 
 class HETXLLoss(nn.Module):
@@ -66,8 +138,9 @@ class HETXLLoss(nn.Module):
     ) -> Tensor:
         """z [B, Z], class numbers [B], V [B, Z, R], d [B, Z], (xi, xi') or None -> scalar, nats."""
         check_rows(embeddings, labels, factor=factor, diagonal=diagonal)
-        xi, own = self.noise(factor) if noise is None else noise
-        z = embeddings + torch.einsum("bzr,sbr->sbz", factor, xi) + diagonal.sqrt() * own
+        xi, xi_diagonal = self.noise(factor) if noise is None else noise
+        low_rank = torch.einsum("bzr,sbr->sbz", factor, xi)
+        z = embeddings + low_rank + diagonal.sqrt() * xi_diagonal
         log_p = (self.classifier(z) / self.log_temperature.exp()).log_softmax(-1)
         each = log_p.gather(-1, labels.expand(len(z), -1)[..., None])[..., 0]  # [S, B]
         return -log_mean_exp(each).mean()
@@ -143,16 +216,24 @@ class HETXL(Trained):
             raise InputError(f"variance={self.variance!r}: pass a number > 0.")
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
+        """The covariance's head, and the loss with its classifier."""
         loss = HETXLLoss(sizes.embedding, sizes.classes, self.n_samples)
         return {"covariance": LowRankHead(sizes, self.rank, self.variance), "loss": loss}
 
-    def objective(self, seen: HeadActivations, labels: Tensor) -> Tensor:
-        covariance = self._covariance(seen)
-        return self.parts["loss"](seen.raw, labels, covariance.factor, covariance.diagonal_part)
+    def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
+        """Cross-entropy of the mean probability under the noise."""
+        covariance = self._covariance(activations)
+        return self.parts["loss"](
+            activations.raw, labels, covariance.factor, covariance.diagonal_part
+        )
 
-    def embedding(self, seen: HeadActivations) -> Embedding:
-        kind, covariance = ProjectedNormal if self.spherical else Gaussian, self._covariance(seen)
-        return Embedding(kind(seen.raw, covariance), covariance.logdet())
+    def embedding(self, activations: HeadActivations) -> Embedding:
+        """Gaussians, or their directions; log det Sigma [B] is the uncertainty."""
+        kind, covariance = (
+            ProjectedNormal if self.spherical else Gaussian,
+            self._covariance(activations),
+        )
+        return Embedding(kind(activations.raw, covariance), covariance.logdet())
 
-    def _covariance(self, seen: HeadActivations) -> LowRankCovariance:
-        return self.parts["covariance"](seen.features)
+    def _covariance(self, activations: HeadActivations) -> LowRankCovariance:
+        return self.parts["covariance"](activations.features)

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from baselines.base.checks import check_counts
-from baselines.base.concentration import inverse_softplus
-from baselines.base.diagonal_gaussian import DiagonalGaussian
-from baselines.base.matching import matching_loss
-from baselines.base.pairs import check_rows
+from baselines.base.heads import inverse_softplus
+from baselines.base.pairs import check_rows, matching_loss
+from baselines.base.settings import check_counts
+from baselines.pfe import DiagonalGaussian
 from laplace_metric._utils.validation import check_count
 
 
@@ -116,4 +115,5 @@ class HIB(DiagonalGaussian):
         check_counts(self, "n_samples")
 
     def make_loss(self) -> nn.Module:
+        """The matching loss with its pull to a standard normal."""
         return HedgedInstanceLoss(kl_weight=self.kl_weight, n_samples=self.n_samples)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from baselines.base import Sizes
-from baselines.base.checks import check_positive
-from baselines.base.pairs import check_rows
-from baselines.base.softmax_pairs import pair_log_probabilities
-from baselines.metric_learning import NormCertain
+from baselines.base.pairs import check_rows, pair_log_probabilities
+from baselines.base.settings import check_positive
+from baselines.metric_learning import NormUncertainty
 
 
 class InfoNCELoss(nn.Module):
@@ -45,7 +44,7 @@ class InfoNCELoss(nn.Module):
 
 
 @dataclass(eq=False, kw_only=True)
-class InfoNCE(NormCertain):
+class InfoNCE(NormUncertainty):
     """An embedder trained by InfoNCE; costs one forward pass.
 
     ``uncertainty`` is ``1 / |z|`` of the raw embedding (Kirchhof et al. 2023b, B.2), in 1/units of
@@ -72,4 +71,5 @@ class InfoNCE(NormCertain):
         check_positive(self, "inverse_temperature")
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
+        """The loss; nothing else is learnt beside the network."""
         return {"loss": InfoNCELoss(inverse_temperature=self.inverse_temperature)}

@@ -59,31 +59,34 @@ class KNNDistance(Detector):
         self.fraction = float(self.fraction)  # files take plain numbers
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
+        """An empty memory of training vectors."""
         return {"memory": Memory("vectors")}
 
     def learn(self, vectors: Tensor, labels: Tensor) -> None:
+        """Store the unit vectors of the training set, or a part of them."""
         n = len(vectors)
-        kept = max(1, round(self.fraction * n))
-        if self.k > kept:
+        n_stored = max(1, round(self.fraction * n))
+        if self.k > n_stored:
             raise InputError(
-                f"k={self.k}, but only {kept} of {n} training vectors are kept: pass a smaller k, "
-                "a larger fraction or more data."
+                f"k={self.k}, but only {n_stored} of {n} training vectors are kept: pass a smaller "
+                "k, a larger fraction or more data."
             )
         memory = self.parts["memory"]
         assert isinstance(memory, Memory)
-        memory.keep(vectors=nn.functional.normalize(vectors[self._choice(n, kept)], dim=-1))
+        memory.store(vectors=nn.functional.normalize(vectors[self._choice(n, n_stored)], dim=-1))
 
     def score(self, vectors: Tensor) -> Tensor:
+        """Distance [B] to the k-th nearest."""
         x, memory = nn.functional.normalize(vectors, dim=-1), self.parts["memory"].vectors
         assert isinstance(memory, Tensor)
         nearest = kth_nearest(x, memory, self.k)
         return (x - memory[nearest]).norm(dim=-1)  # not sqrt(2 - 2 cos): that cancels near 0
 
-    def _choice(self, n: int, kept: int) -> Tensor:
-        if kept == n:
+    def _choice(self, n: int, n_stored: int) -> Tensor:
+        if n_stored == n:
             return torch.arange(n)
         generator = self.generator or torch.Generator().manual_seed(0)
-        return torch.randperm(n, generator=generator)[:kept].sort().values
+        return torch.randperm(n, generator=generator)[:n_stored].sort().values
 
 
 def kth_nearest(x: Tensor, memory: Tensor, k: int) -> Tensor:

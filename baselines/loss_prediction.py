@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from baselines.base import Sizes, Trained, perceptron
-from baselines.base.where import check_place, vectors, width
+from baselines.base import Sizes, Trained
+from baselines.base.heads import perceptron
+from baselines.base.parts import vectors
+from baselines.base.settings import check_layer
 from baselines.cross_entropy import LinearCrossEntropyLoss
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
@@ -92,21 +94,24 @@ class LossPrediction(Trained):
     on: str = "embedding"
 
     def __post_init__(self) -> None:
-        check_place(self.on)
+        check_layer(self.on)
         if not self.weight > 0:
             raise InputError(f"weight={self.weight!r}: pass a number > 0.")
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
+        """The loss with its classifier, and the predictor of the loss."""
         return {
             "loss": LossPredictionLoss(sizes.embedding, sizes.classes, self.weight),
-            "predictor": perceptron(width(sizes, self.on), self.hidden, 1),
+            "predictor": perceptron(sizes.width(self.on), self.hidden, 1),
         }
 
-    def objective(self, seen: HeadActivations, labels: Tensor) -> Tensor:
-        return self.parts["loss"](seen.raw, labels, self._predicted(seen))
+    def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
+        """Cross-entropy, and the error of its prediction."""
+        return self.parts["loss"](activations.raw, labels, self._predicted(activations))
 
-    def embedding(self, seen: HeadActivations) -> Embedding:
-        return self.points(seen, self._predicted(seen))
+    def embedding(self, activations: HeadActivations) -> Embedding:
+        """Point masses with the predicted loss [B]."""
+        return self.points(activations, self._predicted(activations))
 
-    def _predicted(self, seen: HeadActivations) -> Tensor:
-        return self.parts["predictor"](vectors(seen, self.on))[:, 0]
+    def _predicted(self, activations: HeadActivations) -> Tensor:
+        return self.parts["predictor"](vectors(activations, self.on))[:, 0]

@@ -51,14 +51,17 @@ class Mahalanobis(Detector):
             raise UnknownNameError("covariance", self.covariance, tuple(ESTIMATORS))
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
+        """The means and the covariance of the classes, and of all inputs."""
         return {"classes": Memory("whitening", "centres"), "all": Memory("whitening", "centres")}
 
     def learn(self, vectors: Tensor, labels: Tensor) -> None:
+        """Keep whitened means, by class and, if relative, of all."""
         self._describe("classes", vectors, labels)
         if self.relative:
             self._describe("all", vectors, torch.zeros_like(labels))
 
     def score(self, vectors: Tensor) -> Tensor:
+        """The squared distance [B] to the nearest class."""
         nearest = self._distance("classes", vectors)
         return nearest - self._distance("all", vectors) if self.relative else nearest
 
@@ -71,10 +74,9 @@ class Mahalanobis(Detector):
         estimator.fit((x - means[labels]).cpu().numpy())
         values, basis = torch.linalg.eigh(torch.from_numpy(estimator.precision_))
         whitening = (basis * values.clamp_min(0).sqrt()).to(x)
-        kept = {"whitening": whitening, "centres": means @ whitening}
         memory = self.parts[name]
         assert isinstance(memory, Memory)
-        memory.keep(**kept)
+        memory.store(whitening=whitening, centres=means @ whitening)
 
     def _distance(self, name: str, x: Tensor) -> Tensor:
         """``min_c |A^T (x - mu_c)|^2`` [B], in float64."""

@@ -10,19 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import UNSAVED, Baseline
-from baselines.dropout_masks import MaskMaker, bernoulli_mask, dropout_layers, masked
+from baselines.base.dropout_masks import MaskMaker, bernoulli_mask, dropout_layers, masked
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.validation import check_count
 from laplace_metric.distributions import Empirical
 from laplace_metric.embedding import Draw, Embedding
-from laplace_metric.models import (
-    Inputs,
-    call_model,
-    device_of,
-    evaluation_mode,
-    labelled_batches,
-    to_device,
-)
+from laplace_metric.models import Inputs, call_model, device_of, evaluation_mode, to_device
 
 
 @dataclass(eq=False, kw_only=True)
@@ -62,10 +55,8 @@ class MCDropout(Baseline):
         self._layers = dropout_layers(self.model)
 
     def fit(self, loader: Iterable[Any], *, progress: bool = True) -> MCDropout:
-        """Nothing to learn after training; the head is found, which files name."""
-        device = device_of(self.model)
-        batches = labelled_batches(loader, device, progress=False, description="Fitting")
-        self._fitted = self.locate(next(batches)[0], torch.empty(0, dtype=torch.long))
+        """Find the head, which files name; there is nothing to learn after training."""
+        self._fitted = self._locate_on(loader)
         return self
 
     def __call__(self, inputs: Inputs) -> Embedding:
@@ -80,7 +71,7 @@ class MCDropout(Baseline):
     def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
         """n thinned networks: the masks of draw s are shared by all inputs and calls."""
         check_count("n", n)
-        kept: list[dict[str, Tensor]] = [{} for _ in range(n)]
+        masks_of_draws: list[dict[str, Tensor]] = [{} for _ in range(n)]
 
         def pass_of(masks: dict[str, Tensor], inputs: Inputs) -> Tensor:
             def make(name: str, shape: tuple[int, ...], rate: float, x: Tensor) -> Tensor:
@@ -90,7 +81,7 @@ class MCDropout(Baseline):
 
             return self._pass(inputs, make)
 
-        return lambda inputs: torch.stack([pass_of(masks, inputs) for masks in kept])
+        return lambda inputs: torch.stack([pass_of(masks, inputs) for masks in masks_of_draws])
 
     def _pass(self, inputs: Inputs, make: MaskMaker) -> Tensor:
         with evaluation_mode(self.model), masked(self._layers, make):

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import Directional, Sizes
-from baselines.base.checks import check_counts, check_positive
-from baselines.base.sampled_loss import SampledLoss
-from baselines.base.softmax_pairs import log_mean_exp, pair_log_probabilities
+from baselines.base.directional import SampledLoss
+from baselines.base.pairs import log_mean_exp, pair_log_probabilities
 
 
 def contrast(positive: Tensor, negative: Tensor) -> Tensor:
@@ -69,6 +68,7 @@ class MCInfoNCELoss(SampledLoss):
         self.inverse_temperature = inverse_temperature
 
     def of_draws(self, z: Tensor, labels: Tensor) -> Tensor:
+        """From the probabilities of pairs, averaged over draws [S, B, Z]."""
         similarity = self.inverse_temperature * z @ z.mT
         return -log_mean_exp(pair_log_probabilities(similarity, labels), 0).mean()
 
@@ -95,12 +95,10 @@ class MCInfoNCE(Directional):
     inverse_temperature: float = 20.0
     n_samples: int = 16
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "inverse_temperature")
-        check_counts(self, "n_samples")
-
+    positive = ("inverse_temperature",)
+    counts = ("n_samples",)
     contrasts = True
 
     def make_loss(self, sizes: Sizes) -> nn.Module:
+        """InfoNCE in expectation over the draws."""
         return MCInfoNCELoss(inverse_temperature=self.inverse_temperature, n_samples=self.n_samples)

@@ -14,20 +14,24 @@ from laplace_metric.embedding import Embedding
 from laplace_metric.models.heads import HeadActivations
 
 
-class NormCertain(Trained):
+class NormUncertainty(Trained):
     """Trained by ``loss(embeddings, labels)``; ``1 / |z|`` of the raw z is the uncertainty."""
 
     contrasts = True
 
-    def objective(self, seen: HeadActivations, labels: Tensor) -> Tensor:
-        return self.parts["loss"](self.means(seen), labels)
+    def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
+        """The loss of the embeddings that are searched with."""
+        return self.parts["loss"](self.means(activations), labels)
 
-    def embedding(self, seen: HeadActivations) -> Embedding:
-        return self.points(seen, torch.linalg.vector_norm(seen.raw, dim=-1).reciprocal())
+    def embedding(self, activations: HeadActivations) -> Embedding:
+        """Point masses; ``1 / |z|`` [B] is the uncertainty."""
+        return self.points(
+            activations, torch.linalg.vector_norm(activations.raw, dim=-1).reciprocal()
+        )
 
 
 @dataclass(eq=False, kw_only=True)
-class MetricLearning(NormCertain):
+class MetricLearning(NormUncertainty):
     """An embedder trained by a metric loss; costs one forward pass.
 
     ``uncertainty`` is ``1 / |z|`` of the raw embedding z (Scott et al. 2021), in 1/units of z.
@@ -50,5 +54,6 @@ class MetricLearning(NormCertain):
     loss: nn.Module | None = field(default=None, metadata=UNSAVED)
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
+        """A copy of the loss."""
         loss = ContrastiveLoss(neg_margin=0.5) if self.loss is None else copy.deepcopy(self.loss)
         return {"loss": loss}

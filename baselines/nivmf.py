@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import Directional, Sizes
-from baselines.base.checks import check_counts, check_positive
-from baselines.base.sampled_loss import SampledLoss
-from baselines.base.softmax_pairs import log_mean_exp
+from baselines.base.directional import SampledLoss
+from baselines.base.pairs import log_mean_exp
 from laplace_metric.distributions import log_vmf_normalizer
 
 
@@ -64,6 +63,7 @@ class NivMFLoss(SampledLoss):
         return constant + cosine - z.shape[-1] * stretch.log()
 
     def of_draws(self, z: Tensor, labels: Tensor) -> Tensor:
+        """Cross-entropy of the densities, averaged over draws [S, B, Z]."""
         return nn.functional.cross_entropy(log_mean_exp(self.log_density(z), 0), labels)
 
 
@@ -89,12 +89,11 @@ class NivMF(Directional):
     class_concentration: float = 16.0
     n_samples: int = 16
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "class_concentration")
-        check_counts(self, "n_samples")
+    positive = ("class_concentration",)
+    counts = ("n_samples",)
 
     def make_loss(self, sizes: Sizes) -> nn.Module:
+        """Cross-entropy among non-isotropic classes."""
         return NivMFLoss(
             sizes.classes,
             sizes.embedding,

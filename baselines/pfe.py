@@ -8,12 +8,19 @@ from pairs of one class, by the mutual likelihood score (PFE, eq. 3)
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from baselines.base.diagonal_gaussian import DiagonalGaussian
+from baselines.base import Sizes, Trained
+from baselines.base.heads import LogVarianceHead
 from baselines.base.pairs import check_rows, positive_pairs
+from baselines.base.settings import check_counts
+from laplace_metric.distributions import Gaussian
+from laplace_metric.embedding import Embedding
+from laplace_metric.errors import InputError
+from laplace_metric.models.heads import HeadActivations
 
 
 class MutualLikelihoodLoss(nn.Module):
@@ -34,6 +41,54 @@ class MutualLikelihoodLoss(nn.Module):
         total = variance[a] + variance[b]
         squared = (embeddings[a] - embeddings[b]).square()
         return (squared / total + total.log()).sum(-1).mean() / 2
+
+
+@dataclass(eq=False, kw_only=True)
+class DiagonalGaussian(Trained):
+    """Costs one forward pass and a small head.
+
+    ``uncertainty`` is the sum of the Z variances, in squared units of the embedding (a direction,
+    if spherical).
+
+    Parameters
+    ----------
+    hidden : int
+        Width of the head.
+    log_variance : float
+        Where the log variances start (the shift of the last batch norm).
+    """
+
+    hidden: int = 128
+    log_variance: float = -7.0
+
+    contrasts = True
+
+    def __post_init__(self) -> None:
+        check_counts(self, "hidden")
+
+    @abstractmethod
+    def make_loss(self) -> nn.Module:
+        """``loss(embeddings, labels, variance)``."""
+
+    def build(self, sizes: Sizes) -> dict[str, nn.Module]:
+        """The head of the log variances, and the loss."""
+        head = LogVarianceHead(sizes.features, self.hidden, sizes.embedding, self.log_variance)
+        return {"log_variance": head, "loss": self.make_loss()}
+
+    def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
+        """The loss of embeddings, class numbers [B] and variances."""
+        if len(labels) < 2:
+            raise InputError(
+                "a batch of one input has no batch norm: drop a small last batch (drop_last=True)."
+            )
+        return self.parts["loss"](self.means(activations), labels, self._variance(activations))
+
+    def embedding(self, activations: HeadActivations) -> Embedding:
+        """Gaussians with diagonal covariances."""
+        return Embedding(Gaussian(self.means(activations), self._variance(activations)))
+
+    def _variance(self, activations: HeadActivations) -> Tensor:
+        return self.parts["log_variance"](activations.features).exp()
 
 
 @dataclass(eq=False, kw_only=True)
@@ -62,4 +117,5 @@ class PFE(DiagonalGaussian):
     frozen: bool = True
 
     def make_loss(self) -> nn.Module:
+        """The mutual likelihood score, negated."""
         return MutualLikelihoodLoss()

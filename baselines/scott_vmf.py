@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import Directional, Sizes
-from baselines.base.checks import check_counts, check_positive
-from baselines.base.sampled_loss import SampledLoss
+from baselines.base.directional import SampledLoss
 from laplace_metric.distributions import log_vmf_normalizer
 
 
@@ -55,6 +54,7 @@ class VMFLoss(SampledLoss):
         return z @ self.weight.mT + log_vmf_normalizer(kappa, self.weight.shape[-1])
 
     def of_draws(self, z: Tensor, labels: Tensor) -> Tensor:
+        """Cross-entropy among vMF classes, mean over draws [S, B, Z]."""
         logits = self.logits(z)
         return nn.functional.cross_entropy(logits.flatten(0, 1), labels.repeat(self.n_samples))
 
@@ -82,12 +82,11 @@ class ScottVMF(Directional):
     class_concentration: float = 16.0
     n_samples: int = 10
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "class_concentration")
-        check_counts(self, "n_samples")
+    positive = ("class_concentration",)
+    counts = ("n_samples",)
 
     def make_loss(self, sizes: Sizes) -> nn.Module:
+        """Cross-entropy among vMF classes."""
         return VMFLoss(
             sizes.classes,
             sizes.embedding,

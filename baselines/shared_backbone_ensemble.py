@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from baselines.base import Sizes, Trained
-from baselines.base.pairs import check_rows
+from baselines.base.pairs import check_rows, log_mean_exp
 from baselines.base.probabilities import check_disagreement, disagreement
-from baselines.base.softmax_pairs import log_mean_exp
 from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import UnknownNameError
@@ -104,13 +103,16 @@ class SharedBackboneEnsemble(Trained):
             raise UnknownNameError("loss", self.loss, LOSSES)
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
+        """The loss, with its classifiers."""
         loss = EnsembleLoss(sizes.embedding, sizes.classes, self.n_members, self.loss)
         return {"loss": loss}
 
-    def objective(self, seen: HeadActivations, labels: Tensor) -> Tensor:
-        return self.parts["loss"](seen.raw, labels)
+    def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
+        """The members' loss on the raw embeddings."""
+        return self.parts["loss"](activations.raw, labels)
 
-    def embedding(self, seen: HeadActivations) -> Embedding:
+    def embedding(self, activations: HeadActivations) -> Embedding:
+        """Point masses with the members' score [B]."""
         loss = self.parts["loss"]
         assert isinstance(loss, EnsembleLoss)
-        return self.points(seen, disagreement(loss.logits(seen.raw), self.score))
+        return self.points(activations, disagreement(loss.logits(activations.raw), self.score))

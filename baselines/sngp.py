@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import Sizes, Trained
+from baselines.base.distance_aware import RandomFeatureProcess, spectral_normalize
+from baselines.base.parts import vectors
 from baselines.base.probabilities import entropy, mean_field
-from baselines.base.random_features import RandomFeatureProcess
-from baselines.base.spectral import spectral_normalize
-from baselines.base.where import check_place, vectors, width
+from baselines.base.settings import check_layer, check_positive
 from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, UnknownNameError
@@ -89,47 +89,49 @@ class SNGP(Trained):
         check_count("n_features", self.n_features)
         if self.spectral and self.frozen:
             raise InputError("spectral=True changes the layers of the model: pass frozen=False.")
-        check_place(self.on)
+        check_layer(self.on)
         if self.score not in SCORES:
             raise UnknownNameError("score", self.score, SCORES)
-        for name in ("lengthscale", "ridge"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise InputError(f"{name}={getattr(self, name)!r}: pass a number > 0.")
+        check_positive(self, "lengthscale", "ridge")
         if not 0 <= self.mean_field_factor < math.inf:
             raise InputError(f"mean_field_factor={self.mean_field_factor!r}: pass a number >= 0.")
 
     def prepare(self, head: LocatedHead) -> None:
+        """Put spectral norms on the hidden layers, if asked to."""
         if self.spectral:
             spectral_normalize(self.model, head.module)
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        w = width(sizes, self.on)
+        """The Gaussian process."""
+        w = sizes.width(self.on)
         lengthscale = self.lengthscale * math.sqrt(w)
         process = RandomFeatureProcess(w, sizes.classes, self.n_features, lengthscale, self.ridge)
         return {"process": process}
 
-    def objective(self, seen: HeadActivations, labels: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(self._process(self.read(seen)), labels)
+    def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
+        """Cross-entropy of the process's logits."""
+        return nn.functional.cross_entropy(self._process(self.read(activations)), labels)
 
-    def finish(self, loader: Iterable[Any], device: torch.device, progress: bool) -> None:
+    def after_training(self, loader: Iterable[Any], device: torch.device, progress: bool) -> None:
         """The covariance, by one pass with the final weights."""
         batches = labelled_batches(loader, device, progress=progress, description="Covariance")
-        self._process.observe(self.read(self.see(x)) for x, _ in batches)
+        self._process.observe(self.read(self.activations(x)) for x, _ in batches)
 
-    def embedding(self, seen: HeadActivations) -> Embedding:
-        x, process = self.read(seen), self._process
+    def embedding(self, activations: HeadActivations) -> Embedding:
+        """Point masses with the entropy or the variance [B]."""
+        x, process = self.read(activations), self._process
         variance = process.variance(x)
         if self.score == "variance":
-            return self.points(seen, variance)
-        return self.points(seen, entropy(mean_field(process(x), variance, self.mean_field_factor)))
+            return self.points(activations, variance)
+        return self.points(
+            activations, entropy(mean_field(process(x), variance, self.mean_field_factor))
+        )
 
-    def read(self, seen: HeadActivations) -> Tensor:
+    def read(self, activations: HeadActivations) -> Tensor:
         """What phi is a function of [B, W]."""
-        x = vectors(seen, self.on)
+        x = vectors(activations, self.on)
         return nn.functional.layer_norm(x, x.shape[-1:]) if self.layer_norm else x
 
     @property
-    def _process(self) -> RandomFeatureProcess:
-        process = self.parts["process"]
-        assert isinstance(process, RandomFeatureProcess)
-        return process
+    def _process(self) -> Any:
+        return self.parts["process"]

@@ -21,7 +21,6 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from baselines.base import UNSAVED, Detector, Memory, Sizes
-from baselines.base.where import width
 from baselines.cross_entropy import CrossEntropy
 from laplace_metric.errors import InputError, LabelError
 
@@ -82,9 +81,11 @@ class ViM(Detector):
         )
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
+        """The memory of classifier, origin and complement."""
         return {"memory": Memory("weight", "bias", "origin", "complement", "alpha")}
 
     def learn(self, vectors: Tensor, labels: Tensor) -> None:
+        """Keep the classifier, its origin, and what the principal subspace leaves over."""
         weight, bias = self._classifier(vectors, labels)
         x = vectors.double()
         origin = -torch.linalg.pinv(weight) @ bias
@@ -98,11 +99,12 @@ class ViM(Detector):
                 f"vectors never vary ({self.on}): pass a smaller dimension."
             )
         alpha = largest / residual
-        self._memory.keep(
+        self._memory.store(
             weight=weight, bias=bias, origin=origin, complement=complement, alpha=alpha
         )
 
     def score(self, vectors: Tensor) -> Tensor:
+        """The virtual logit minus the energy [B]."""
         m, x = self._memory, vectors.double()
         residual = ((x - m.origin) @ m.complement).norm(dim=1)
         energy = nn.functional.linear(x, m.weight, m.bias).logsumexp(1)
@@ -124,7 +126,7 @@ class ViM(Detector):
         ).to(x.device).double()
 
     def _dimension(self) -> int:
-        z = width(self.fitted_.sizes, self.on)
+        z = self.fitted_.sizes.width(self.on)
         chosen = default_dimension(z) if self.dimension is None else self.dimension
         if chosen >= z:
             raise InputError(f"dimension={chosen} leaves nothing over of {z}: pass less.")

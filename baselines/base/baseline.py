@@ -2,35 +2,42 @@
 
 A method is a dataclass whose fields are its settings. Fitting finds the head of the model and makes
 ``parts``, the modules that hold what was learnt. Most methods are ``OnePass``: their ``embedding``
-turns one pass through the model, seen at the head, into distributions.
+turns one pass through the model, recorded at the head, into distributions.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from baselines.base import files
-from baselines.base.fitted import Fitted, Sizes
+from baselines.base.files import (
+    load_states,
+    loaded_head,
+    loaded_settings,
+    read_method,
+    saved_head,
+    saved_settings,
+    weights_hash,
+    write_method,
+)
+from baselines.base.parts import Appended, FittedParts, Sizes, identity_layer
+from baselines.base.settings import UNSAVED
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.validation import check_count
 from laplace_metric.distributions import Empirical
 from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
-from laplace_metric.errors import NotFittedError
-from laplace_metric.models import Inputs, device_of, evaluation_mode, to_device
-from laplace_metric.models.heads import HeadActivations, LocatedHead, capture, find_head
+from laplace_metric.errors import FileFormatError, NotFittedError
+from laplace_metric.models import Inputs, device_of, evaluation_mode, labelled_batches, to_device
+from laplace_metric.models.heads import APPEND, HeadActivations, LocatedHead, capture, find_head
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-UNSAVED = {"saved": False}
-"""Metadata of a field that is no setting: a module, a function, a generator."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -51,14 +58,14 @@ class Baseline(ProbabilisticEmbedder):
     model: nn.Module = field(kw_only=False)
     head: nn.Module | str | None = field(default=None, metadata=UNSAVED)
     spherical: bool = True
-    _fitted: Fitted | None = field(default=None, init=False, repr=False, metadata=UNSAVED)
+    _fitted: FittedParts | None = field(default=None, init=False, repr=False, metadata=UNSAVED)
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
         """New modules for what is learnt, by name; they hold nothing before ``fit``."""
         return {}
 
     @property
-    def fitted_(self) -> Fitted:
+    def fitted_(self) -> FittedParts:
         """Head, sizes, classes and learnt modules; ``NotFittedError`` before ``fit``."""
         if self._fitted is None:
             raise NotFittedError(
@@ -78,7 +85,16 @@ class Baseline(ProbabilisticEmbedder):
 
     def save(self, path: str | Path) -> None:
         """Write settings and everything learnt to folder ``path``: safetensors + JSON, atomic."""
-        files.save(Path(path), self)
+        fitted = self.fitted_
+        content = {
+            "method": type(self).__name__,
+            "settings": saved_settings(self),
+            "sizes": asdict(fitted.sizes),
+            "head": saved_head(fitted.head),
+            "appended": isinstance(self.model, Appended),
+            "network": None if self.saves_network else weights_hash(self.model),
+        }
+        write_method(Path(path), content, fitted.classes, self.learnt())
 
     @classmethod
     def load(cls, path: str | Path, model: nn.Module, **unsaved: Any) -> Self:
@@ -96,7 +112,30 @@ class Baseline(ProbabilisticEmbedder):
             If the folder is not ours, damaged, of another method, or does not fit ``model``. A
             method that did not train its network needs the very weights it was fitted with.
         """
-        return files.load(Path(path), cls, model, unsaved)
+        content, tensors = read_method(Path(path), cls.__name__)
+        try:
+            method = cls(model, **loaded_settings(content["settings"]), **unsaved)
+            method._restore(content, tensors)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise FileFormatError(f"{path} does not fit this model: {error}") from error
+        return method
+
+    def _restore(self, content: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Take over what ``save`` wrote."""
+        model, sizes = self.model, Sizes(**content["sizes"])
+        if content["network"] not in (None, weights_hash(model)):
+            raise ValueError("its weights differ from those of the network it was fitted with.")
+        self.model = self.adopt(model)
+        if content["appended"]:
+            self.model = Appended(self.model, identity_layer(model, sizes.embedding))
+        head = loaded_head(self.model, content["head"], sizes)
+        classes = tensors.pop("classes").to(device_of(model))
+        with torch.random.fork_rng():
+            self.prepare(head)
+            self._fitted = self._build(head, sizes, classes, next(head.module.parameters()))
+        load_states(self.learnt(), tensors)
+        self.head = APPEND if head.parts is None else head.module
+        self.parts.eval()
 
     def learnt(self) -> Iterable[tuple[str, nn.Module]]:
         """The modules whose weights are saved."""
@@ -107,10 +146,12 @@ class Baseline(ProbabilisticEmbedder):
         """Whether ``learnt`` holds the whole network, so that any weights may be passed to load."""
         return any(name == "model" for name, _ in self.learnt())
 
-    def see(self, inputs: Inputs, run: Callable[..., HeadActivations] = capture) -> HeadActivations:
-        """One pass through the model, seen at its head in float32 at least."""
-        seen = run(self.model, self.fitted_.head, inputs)
-        return HeadActivations(*map(at_least_float32, vars(seen).values()))
+    def activations(
+        self, inputs: Inputs, run: Callable[..., HeadActivations] = capture
+    ) -> HeadActivations:
+        """One pass through the model, recorded at its head in float32 at least."""
+        recorded = run(self.model, self.fitted_.head, inputs)
+        return HeadActivations(*map(at_least_float32, vars(recorded).values()))
 
     def adopt(self, model: nn.Module) -> nn.Module:
         """The network that is used, made of the one that was passed."""
@@ -119,18 +160,25 @@ class Baseline(ProbabilisticEmbedder):
     def prepare(self, head: LocatedHead) -> None:
         """Change layers of the network, now that its head is known, before anything is learnt."""
 
-    def locate(self, inputs: Inputs, classes: Tensor) -> Fitted:
+    def locate(self, inputs: Inputs, classes: Tensor) -> FittedParts:
         """Head and sizes of the model by passes over one batch, and new parts."""
-        device = device_of(self.model)
-        inputs = to_device(inputs, device)
+        inputs = to_device(inputs, device_of(self.model))
         head = find_head(self.model, inputs, self.head)
-        seen = capture(self.model, head, inputs)
+        recorded = capture(self.model, head, inputs)
         self.prepare(head)
-        sizes = Sizes(seen.features.shape[1], seen.raw.shape[1], len(classes))
+        sizes = Sizes(recorded.features.shape[1], recorded.raw.shape[1], len(classes))
+        return self._build(head, sizes, classes, recorded.raw)
+
+    def _locate_on(self, loader: Iterable[Any]) -> FittedParts:
+        """``locate`` on the first batch of a loader, for a method without classes."""
+        batches = labelled_batches(loader, device_of(self.model), progress=False, description="")
+        return self.locate(next(batches)[0], torch.empty(0, dtype=torch.long))
+
+    def _build(self, head: LocatedHead, sizes: Sizes, classes: Tensor, like: Tensor) -> FittedParts:
         parts = nn.ModuleDict(self.build(sizes))
         if head.parts is None:
             parts["head"] = head.module
-        return Fitted(head, sizes, classes, parts.to(at_least_float32(seen.raw)))
+        return FittedParts(head, sizes, classes, parts.to(at_least_float32(like)))
 
 
 @dataclass(eq=False, kw_only=True)
@@ -138,20 +186,21 @@ class OnePass(Baseline):
     """A method whose distributions follow from one pass through the model."""
 
     @abstractmethod
-    def embedding(self, seen: HeadActivations) -> Embedding:
+    def embedding(self, activations: HeadActivations) -> Embedding:
         """Distributions from one pass, in eval mode and without gradients."""
 
-    def means(self, seen: HeadActivations) -> Tensor:
+    def means(self, activations: HeadActivations) -> Tensor:
         """What is searched with [B, Z]: the model's output, of unit length if spherical."""
-        return nn.functional.normalize(seen.output, dim=-1) if self.spherical else seen.output
+        output = activations.output
+        return nn.functional.normalize(output, dim=-1) if self.spherical else output
 
-    def points(self, seen: HeadActivations, score: Tensor) -> Embedding:
+    def points(self, activations: HeadActivations, score: Tensor) -> Embedding:
         """Point masses with a score [B]."""
-        return Embedding(Empirical(self.means(seen)[None], self.spherical), score)
+        return Embedding(Empirical(self.means(activations)[None], self.spherical), score)
 
     def __call__(self, inputs: Inputs) -> Embedding:
         """Distributions over the embeddings of a batch: one forward pass."""
         parts = self.parts
-        seen = self.see(to_device(inputs, device_of(self.model)))
+        activations = self.activations(to_device(inputs, device_of(self.model)))
         with evaluation_mode(parts):
-            return self.embedding(seen)
+            return self.embedding(activations)

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base.baseline import OnePass
-from baselines.base.where import check_place, vectors
-from laplace_metric._utils.precision import at_least_float32
+from baselines.base.parts import vectors
+from baselines.base.settings import check_layer
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import NonFiniteError
 from laplace_metric.models import device_of, labelled_batches
-from laplace_metric.models.heads import HeadActivations, capture
+from laplace_metric.models.heads import HeadActivations
 
 
 class Memory(nn.Module):
@@ -24,11 +24,11 @@ class Memory(nn.Module):
 
     Examples
     --------
-    >>> memory, again = Memory("centre"), Memory("centre")
-    >>> memory.keep(centre=torch.ones(3))
-    >>> again.load_state_dict(memory.state_dict())
+    >>> memory, loaded = Memory("centre"), Memory("centre")
+    >>> memory.store(centre=torch.ones(3))
+    >>> loaded.load_state_dict(memory.state_dict())
     <All keys matched successfully>
-    >>> again.centre
+    >>> loaded.centre
     tensor([1., 1., 1.])
     """
 
@@ -37,16 +37,16 @@ class Memory(nn.Module):
         for name in names:
             self.register_buffer(name, torch.empty(0))
 
-    def keep(self, **values: Tensor) -> None:
+    def store(self, **values: Tensor) -> None:
         """Set buffers."""
         for name, value in values.items():
             getattr(self, name)  # an unknown name is a mistake
             setattr(self, name, value)
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *args: Any) -> None:
-        for name, own in list(self.named_buffers(recurse=False)):
+        for name, buffer in list(self.named_buffers(recurse=False)):
             if prefix + name in state:
-                setattr(self, name, torch.empty_like(state[prefix + name], device=own.device))
+                setattr(self, name, torch.empty_like(state[prefix + name], device=buffer.device))
         super()._load_from_state_dict(state, prefix, *args)
 
 
@@ -66,7 +66,7 @@ class Detector(OnePass):
     on: str = "embedding"
 
     def __post_init__(self) -> None:
-        check_place(self.on)
+        check_layer(self.on)
 
     @abstractmethod
     def learn(self, vectors: Tensor, labels: Tensor) -> None:
@@ -85,32 +85,31 @@ class Detector(OnePass):
         """
         before = self._fitted
         try:
-            found, labels = self._gather(loader, progress)
+            gathered, labels = self._gather(loader, progress)
             classes, numbers = labels.unique(return_inverse=True)
             sizes = replace(self.fitted_.sizes, classes=len(classes))
             self._fitted = replace(self.fitted_, sizes=sizes, classes=classes)
-            self.learn(found, numbers)
+            self.learn(gathered, numbers)
         except BaseException:
             self._fitted = before
             raise
         return self
 
-    def embedding(self, seen: HeadActivations) -> Embedding:
+    def embedding(self, activations: HeadActivations) -> Embedding:
         """Point masses with the detector's score."""
-        return self.points(seen, self.score(vectors(seen, self.on)))
+        return self.points(activations, self.score(vectors(activations, self.on)))
 
     def _gather(self, loader: Iterable[Any], progress: bool) -> tuple[Tensor, Tensor]:
         """Vectors [N, Z] and labels [N] of everything; the head is found on the first batch."""
         device = device_of(self.model)
-        rows, labels, head = [], [], None
+        rows, labels = [], []
+        located = False
         for inputs, batch in labelled_batches(loader, device, progress=progress, description="Fit"):
-            if head is None:
-                self._fitted = self.locate(inputs, batch.new_empty(0))
-                head = self._fitted.head
-            seen = capture(self.model, head, inputs)
-            rows.append(at_least_float32(vectors(seen, self.on)))
+            if not located:
+                self._fitted, located = self.locate(inputs, batch.new_empty(0)), True
+            rows.append(vectors(self.activations(inputs), self.on))
             labels.append(batch)
-        found = torch.cat(rows)
-        if not bool(found.isfinite().all()):
+        gathered = torch.cat(rows)
+        if not bool(gathered.isfinite().all()):
             raise NonFiniteError(f"the model's {self.on} holds NaN or infinity on the loader.")
-        return found, torch.cat(labels)
+        return gathered, torch.cat(labels)

@@ -1,51 +1,26 @@
-"""What the von Mises-Fisher methods share: a direction with a concentration."""
+"""What the von Mises-Fisher methods share: a direction with a concentration, losses over draws."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from baselines.base.checks import check_counts, check_positive
-from baselines.base.concentration import ConcentrationHead
-from baselines.base.fitted import Sizes
+from baselines.base.heads import ConcentrationHead, NormConcentration
+from baselines.base.pairs import check_rows
+from baselines.base.parts import Sizes
+from baselines.base.settings import check_counts, check_positive
 from baselines.base.trained import Trained
-from laplace_metric.distributions import Directions
+from laplace_metric._utils.validation import check_count
+from laplace_metric.distributions import Directions, VonMisesFisher
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.models.heads import HeadActivations
 
 CONCENTRATIONS = ("head", "norm")
-
-
-class NormConcentration(nn.Module):
-    """``kappa = c |z|`` of the raw embedding; the first batch sets c for a mean of ``initial``.
-
-    Examples
-    --------
-    >>> NormConcentration(16.0)(torch.tensor([[3.0, 4.0]]))
-    tensor([16.0010], grad_fn=<AddBackward0>)
-    """
-
-    smallest = 1e-3
-    started: Tensor
-
-    def __init__(self, initial: float) -> None:
-        super().__init__()
-        self.initial = initial
-        self.log_scale = nn.Parameter(torch.zeros(()))
-        self.register_buffer("started", torch.tensor(False))
-
-    def forward(self, raw: Tensor) -> Tensor:
-        """[B, Z] -> [B]."""
-        norm = torch.linalg.vector_norm(raw, dim=-1)
-        if not self.started:
-            with torch.no_grad():
-                self.log_scale.copy_((self.initial / norm.mean()).log())
-                self.started.fill_(True)
-        return self.log_scale.exp() * norm + self.smallest
 
 
 @dataclass(eq=False, kw_only=True)
@@ -68,12 +43,18 @@ class Directional(Trained):
     initial_concentration: float | None = None
     hidden: int = 128
 
+    positive: ClassVar[tuple[str, ...]] = ()
+    """Settings of a subclass that are numbers above 0."""
+    counts: ClassVar[tuple[str, ...]] = ()
+    """Settings of a subclass that are whole numbers above 0."""
+
     def __post_init__(self) -> None:
         if self.concentration not in CONCENTRATIONS:
             raise UnknownNameError("concentration", self.concentration, CONCENTRATIONS)
         if self.initial_concentration is not None:
             check_positive(self, "initial_concentration")
-        check_counts(self, "hidden")
+        check_positive(self, *self.positive)
+        check_counts(self, "hidden", *self.counts)
         if not self.spherical:
             raise InputError("spherical=False: a von Mises-Fisher embedding is a direction.")
 
@@ -82,6 +63,7 @@ class Directional(Trained):
         """``loss(embeddings, labels, concentration)``."""
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
+        """The network that predicts kappa, and the loss."""
         initial = self.initial_concentration or max(16.0, sizes.embedding)
         if self.concentration == "norm":
             head: nn.Module = NormConcentration(initial)
@@ -89,14 +71,53 @@ class Directional(Trained):
             head = ConcentrationHead(sizes.features, initial=initial, hidden=self.hidden)
         return {"concentration": head, "loss": self.make_loss(sizes)}
 
-    def kappa(self, seen: HeadActivations) -> Tensor:
+    def kappa(self, activations: HeadActivations) -> Tensor:
         """[B]."""
-        source = seen.raw if self.concentration == "norm" else seen.features
+        source = activations.raw if self.concentration == "norm" else activations.features
         return self.parts["concentration"](source)
 
-    def objective(self, seen: HeadActivations, labels: Tensor) -> Tensor:
-        return self.parts["loss"](self.means(seen), labels, self.kappa(seen))
+    def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
+        """The loss of directions, class numbers [B] and concentrations."""
+        return self.parts["loss"](self.means(activations), labels, self.kappa(activations))
 
-    def embedding(self, seen: HeadActivations) -> Embedding:
-        kappa = self.kappa(seen)
-        return Embedding(Directions(self.means(seen), kappa), kappa.reciprocal())
+    def embedding(self, activations: HeadActivations) -> Embedding:
+        """vMF distributions; 1 / kappa [B] is the uncertainty."""
+        kappa = self.kappa(activations)
+        return Embedding(Directions(self.means(activations), kappa), kappa.reciprocal())
+
+
+class SampledLoss(nn.Module, ABC):
+    """``loss(embeddings, labels, concentration)``; subclasses say what it is ``of_draws``.
+
+    Parameters
+    ----------
+    n_samples : int
+        S, draws of each embedding; gradients reach directions and concentrations through them.
+
+    Raises
+    ------
+    InputError
+        If the arguments differ in length.
+    """
+
+    def __init__(self, n_samples: int) -> None:
+        super().__init__()
+        check_count("n_samples", n_samples)
+        self.n_samples = n_samples
+
+    @abstractmethod
+    def of_draws(self, z: Tensor, labels: Tensor) -> Tensor:
+        """Draws [S, B, Z] and labels [B] -> scalar, in nats."""
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        concentration: Tensor,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Directions [B, Z] (of any length) and concentrations [B] -> scalar, in nats."""
+        check_rows(embeddings, labels, concentration=concentration)
+        mu = nn.functional.normalize(embeddings, dim=-1)
+        p = VonMisesFisher(mu, concentration, validate_args=False)
+        return self.of_draws(p.rsample((self.n_samples,), generator=generator), labels)

@@ -1,120 +1,96 @@
-"""A fitted method as a folder: its settings as JSON, what it learnt as safetensors."""
+"""A fitted method as a folder: plain values as JSON, what it learnt as safetensors."""
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Iterable
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from baselines.base.appended import Appended
-from baselines.base.fitted import Fitted, Sizes
-from baselines.base.training import Training
+from baselines.base.parts import Sizes, identity_layer
+from baselines.base.settings import Training
 from laplace_metric._utils import files
-from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.errors import FileFormatError
-from laplace_metric.models import device_of
-from laplace_metric.models.heads import APPEND, LocatedHead, identity_head, named_head
-
-if TYPE_CHECKING:
-    from baselines.base.baseline import Baseline
+from laplace_metric.models.heads import APPEND, LocatedHead, named_head
 
 KIND = files.FileKind("method", "a saved method", 1)
 
-Method = TypeVar("Method", bound="Baseline")
+Modules = Iterable[tuple[str, nn.Module]]
+"""Modules by name."""
 
 
-def save(folder: Path, method: Baseline) -> None:
-    """Write a fitted method."""
-    fitted = method.fitted_
-    content = {
-        "method": type(method).__name__,
-        "settings": settings(method),
-        "sizes": asdict(fitted.sizes),
-        "head": {"name": fitted.head.name, "normalized": fitted.head.normalized},
-        "appended": isinstance(method.model, Appended),
-        "network": None if method.saves_network else weights_hash(method.model),
-    }
+def write_method(folder: Path, content: dict[str, Any], classes: Tensor, learnt: Modules) -> None:
+    """Write plain values, class labels [C] and the states of modules."""
     tensors = {
         f"{part}.{name}": tensor
-        for part, module in method.learnt()
+        for part, module in learnt
         for name, tensor in module.state_dict().items()
     }
-    files.write(folder, content, {"classes": fitted.classes, **tensors}, KIND)
+    files.write(folder, content, {"classes": classes, **tensors}, KIND)
 
 
-def settings(method: Baseline) -> dict[str, Any]:
-    """The fields that are plain values."""
-    shown = {f.name: getattr(method, f.name) for f in fields(method) if f.metadata.get("saved", 1)}
-    shown.pop("model")
-    return {k: asdict(v) if isinstance(v, Training) else v for k, v in shown.items()}
+def read_method(folder: Path, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The plain values and the tensors of a method with this class name.
+
+    Raises
+    ------
+    FileFormatError
+        If the folder is not ours, damaged, or of another method.
+    """
+    content, tensors = files.read(folder, KIND)
+    if content.get("method") != name:
+        raise FileFormatError(
+            f"{folder} holds a {content.get('method')}, not a {name}: load it as that."
+        )
+    return content, tensors
+
+
+def load_states(learnt: Modules, tensors: dict[str, Tensor]) -> None:
+    """Put the states of modules back."""
+    for part, module in learnt:
+        prefix = f"{part}."
+        state = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+        module.load_state_dict(state)
 
 
 def weights_hash(model: nn.Module) -> str:
     """sha256 of parameters and buffers, by name."""
-    digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return digest.hexdigest()
+    state = model.state_dict()
+    return files.digest(f"{list(state)}", list(state.values()))
 
 
-def load(folder: Path, kind: type[Method], model: nn.Module, unsaved: dict[str, Any]) -> Method:
-    """Read what ``save`` wrote and put it on ``model``."""
-    content, tensors = files.read(folder, KIND)
-    if content.get("method") != kind.__name__:
-        raise FileFormatError(
-            f"{folder} holds a {content.get('method')}, not a {kind.__name__}: load it as that."
-        )
-    try:
-        return _restore(kind, model, content, tensors, unsaved)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise FileFormatError(f"{folder} does not fit this model: {error}") from error
+def saved_settings(method: Any) -> dict[str, Any]:
+    """The fields of a method that are plain values, for JSON."""
+    names = [f.name for f in fields(method) if f.name != "model" and f.metadata.get("saved", True)]
+    values = {name: getattr(method, name) for name in names}
+    return {k: asdict(v) if isinstance(v, Training) else v for k, v in values.items()}
 
 
-def _restore(
-    kind: type[Method],
-    model: nn.Module,
-    content: dict[str, Any],
-    tensors: dict[str, Tensor],
-    unsaved: dict[str, Any],
-) -> Method:
-    values = dict(content["settings"])
-    if "training" in values:
-        values["training"] = Training(**values["training"])
-    method = kind(model, **values, **unsaved)
-    sizes, device = Sizes(**content["sizes"]), device_of(model)
-    if content["network"] not in (None, weights_hash(model)):
-        raise ValueError("its weights differ from those of the network it was fitted with.")
-    method.model = method.adopt(model)
-    if content["appended"]:
-        like = next(model.parameters(), torch.empty(0))
-        method.model = Appended(method.model, identity_head(sizes.embedding, like))
-    head = _head(method.model, content["head"], sizes)
-    with torch.random.fork_rng():
-        method.prepare(head)
-        parts = nn.ModuleDict(method.build(sizes))
-    if head.parts is None:
-        parts["head"] = head.module
-    parts.to(at_least_float32(next(head.module.parameters())))
-    method._fitted = Fitted(head, sizes, tensors.pop("classes").to(device), parts)
-    for part, module in method.learnt():
-        own = {n[len(part) + 1 :]: t for n, t in tensors.items() if n.startswith(f"{part}.")}
-        module.load_state_dict(own)
-    method.head = APPEND if head.parts is None else head.module
-    parts.eval()
-    return method
+def loaded_settings(saved: dict[str, Any]) -> dict[str, Any]:
+    """Back from ``saved_settings``."""
+    return {k: Training(**v) if k == "training" else v for k, v in saved.items()}
 
 
-def _head(model: nn.Module, described: dict[str, Any], sizes: Sizes) -> LocatedHead:
-    name = described["name"]
-    found = named_head(model, name)
-    if found is not None:
-        return LocatedHead(name, found[0], described["normalized"], found[1], sizes.embedding)
+def saved_head(head: LocatedHead) -> dict[str, Any]:
+    """A head as plain values."""
+    return {"name": head.name, "normalized": head.normalized}
+
+
+def loaded_head(model: nn.Module, saved: dict[str, Any], sizes: Sizes) -> LocatedHead:
+    """Back from ``saved_head``, on a model.
+
+    Raises
+    ------
+    ValueError
+        If the model has no such layer.
+    """
+    name = saved["name"]
+    module = named_head(model, name)
+    if module is not None:
+        return LocatedHead(name, module[0], saved["normalized"], module[1], sizes.embedding)
     if name != APPEND:
         raise ValueError(f"it has no layer {name!r}")
-    like = next(model.parameters(), torch.empty(0))
-    return LocatedHead(name, identity_head(sizes.embedding, like), False, None, sizes.embedding)
+    layer = identity_layer(model, sizes.embedding)
+    return LocatedHead(name, layer, False, None, sizes.embedding)

@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor
 
-from baselines.base.softmax_pairs import log_mean_exp
+from baselines.base.pairs import log_mean_exp
 from laplace_metric.errors import UnknownNameError
 
 DISAGREEMENTS = ("entropy", "jensen_shannon")

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from baselines.base.appended import with_appended
-from baselines.base.baseline import UNSAVED, OnePass
-from baselines.base.fitted import Fitted
-from baselines.base.training import Training
+from baselines.base.baseline import OnePass
+from baselines.base.parts import FittedParts, with_appended
+from baselines.base.settings import UNSAVED, Training
 from laplace_metric._utils.randomness import own_randomness
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.models import Inputs, device_of, labelled_batches
@@ -61,7 +60,7 @@ class Trained(OnePass):
     """Whether the objective is about pairs of the batch, so that labels only say which are one."""
 
     @abstractmethod
-    def objective(self, seen: HeadActivations, labels: Tensor) -> Tensor:
+    def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
         """The loss of a batch; ``labels`` [B] are class numbers 0..C-1."""
 
     def views(self, inputs: Inputs, labels: Tensor) -> tuple[Inputs, Tensor]:
@@ -75,9 +74,9 @@ class Trained(OnePass):
             raise InputError(f"augment gave a {type(views[0]).__name__}: two views need tensors.")
         return torch.cat(views), torch.arange(len(labels), device=labels.device).repeat(2)
 
-    def look(self, inputs: Inputs) -> HeadActivations:
+    def training_activations(self, inputs: Inputs) -> HeadActivations:
         """One pass in training."""
-        return self.see(inputs, capture if self.frozen else run_captured)
+        return self.activations(inputs, capture if self.frozen else run_captured)
 
     def adopt(self, model: nn.Module) -> nn.Module:
         """A copy that may be trained."""
@@ -86,14 +85,15 @@ class Trained(OnePass):
         copied, self.head = copy.deepcopy((model, self.head))  # a head stays one of the model's
         return copied
 
-    def finish(self, loader: Iterable[Any], device: torch.device, progress: bool) -> None:
+    def after_training(self, loader: Iterable[Any], device: torch.device, progress: bool) -> None:
         """Learn what takes one more pass, with the final weights in eval mode."""
 
-    def watcher(self) -> Callback:
-        """Told of epochs and steps."""
+    def callback(self) -> Callback:
+        """Is called at epochs and steps of the training."""
         return Callback()
 
     def learnt(self) -> Iterator[tuple[str, nn.Module]]:
+        """The network, unless it is frozen, and the parts."""
         if not self.frozen:
             yield "model", self.model
         yield "parts", self.parts
@@ -133,7 +133,7 @@ class Trained(OnePass):
                 self._fitted = self._start(loader, device)
                 self._continue(learnt)
                 losses = self._train(loader, device, progress)
-                self.finish(loader, device, progress)
+                self.after_training(loader, device, progress)
         except BaseException:
             self.model, self.head, self._fitted = before
             raise
@@ -153,7 +153,7 @@ class Trained(OnePass):
         first, _ = next(labelled_batches(loader, device, progress=False, description=""))
         self.model, self.head = with_appended(self.model, first)
 
-    def _start(self, loader: Iterable[Any], device: torch.device) -> Fitted:
+    def _start(self, loader: Iterable[Any], device: torch.device) -> FittedParts:
         """Find head and classes, build the parts."""
         batches = labelled_batches(loader, device, progress=False, description="")
         first, labels = next(batches)
@@ -175,7 +175,7 @@ class Trained(OnePass):
                 epochs=self.training.epochs,
                 scheduler=scheduler,
                 show=progress,
-                callback=self.watcher(),
+                callback=self.callback(),
             ).losses
         for module in trained:
             module.eval()
@@ -185,8 +185,8 @@ class Trained(OnePass):
         classes = self.fitted_.classes
 
         def step(inputs: Inputs, labels: Tensor) -> float:
-            shown, numbers = self.views(inputs, class_numbers(labels, classes))
-            return descend(self.objective(self.look(shown), numbers), optimizer)
+            views, numbers = self.views(inputs, class_numbers(labels, classes))
+            return descend(self.objective(self.training_activations(views), numbers), optimizer)
 
         return step
 

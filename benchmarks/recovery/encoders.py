@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from baselines.base.softmax_pairs import log_mean_exp
+from baselines.base.pairs import log_mean_exp
 from baselines.mcinfonce import contrast
 from laplace_metric.distributions import (
     VonMisesFisher,

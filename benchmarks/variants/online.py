@@ -5,7 +5,7 @@
 The LAM network with Z = 3, trained as in ``variants.train`` (RMSprop, contrastive loss with
 margin 0.5, no miner) but shorter: {fit:,} training images, {epochs} epochs of batches of {batch}.
 Post-hoc: plain training, then a fit of all pairs of the same images. Online: the same initial
-weights, batches, loss and steps, with one head drawn a step and a memory of {memory} (the run has
+weights, batches, loss and steps, with one head drawn a step and a decay of {decay} (the run has
 about {steps} steps). Both with distance arccos, a diagonal curvature, n_effective the number of
 training images, and the prior precision 1 (the default) or 100 (near what the marginal likelihood
 finds for the fits of ``variants.post_hoc``). Metrics as in ``variants.post_hoc``: {limit:,}
@@ -42,7 +42,7 @@ from laplace_metric.training import train_embedder
 
 HESSIANS = ("fixed", "positives", "full")
 PRIORS = (1.0, 100.0)
-SIZE, FIT, LIMIT, EPOCHS, MEMORY = 3, 20_000, 2_500, 2, 0.99
+SIZE, FIT, LIMIT, EPOCHS, DECAY = 3, 20_000, 2_500, 2, 0.99
 
 Train = Callable[..., Any]
 
@@ -76,8 +76,8 @@ def head_sets(network: nn.Sequential, images: Sets) -> dict[str, Any]:
 def on_head(embedder: LaplaceEmbedder, head: nn.Module) -> LaplaceEmbedder:
     """The same posterior on the head alone, whose inputs are kept."""
     found = embedder.fitted_
-    place = type(found.head)("", head, found.head.normalized, (head, head))
-    return LaplaceEmbedder.from_fitted(head, embedder.settings, replace(found, head=place))
+    located = replace(found.head, name="", parts=(head, head))
+    return LaplaceEmbedder.from_fitted(head, embedder.settings, replace(found, head=located))
 
 
 def post_hoc(run: Run, images: Sets, record: Recorder) -> None:
@@ -116,7 +116,7 @@ def online(run: Run, hessian: str, prior: float, images: Sets, record: Recorder)
 
     def laplace(network: nn.Module) -> Train:
         options: dict[str, Any] = {"hessian": hessian, "prior_precision": prior}
-        laplaces.append(OnlineLaplace(network, memory=MEMORY, **options))
+        laplaces.append(OnlineLaplace(network, decay=DECAY, **options))
         generator = torch.Generator().manual_seed(run.seed)
         return lambda *args, **options: laplaces[0].fit(*args, generator=generator, **options)
 
@@ -151,7 +151,7 @@ def protocol(fit: int, limit: int, epochs: int) -> str:
     batch = Run(SIZE).batch_size
     steps = epochs * math.ceil(fit / batch)
     text = (__doc__ or "").split("\n\n")[2].strip()
-    return text.format(fit=fit, limit=limit, epochs=epochs, batch=batch, memory=MEMORY, steps=steps)
+    return text.format(fit=fit, limit=limit, epochs=epochs, batch=batch, decay=DECAY, steps=steps)
 
 
 def collect(folder: Path, sizes: tuple[int, int, int]) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """Online Laplace: the posterior is fitted while the embedder trains.
 
-One room each: ``average`` keeps H, ``perturbed`` runs the model at sampled weights, ``step`` takes
-one step, ``randomness`` holds every random state, ``run`` is all that changes, ``checkpoint``
-writes and reads it, ``laplace`` is the front door.
+``_average`` keeps H, ``_perturbed`` runs the model at sampled weights, ``_step`` takes one step,
+``_state`` writes states as values, ``_checkpoint`` resumes a run, ``_laplace`` is the public class.
 """
 
 from laplace_metric.online._laplace import OnlineLaplace

@@ -1,15 +1,15 @@
 """The running curvature of a training: an average over batches that forgets.
 
-    H_t = (1 - a_t) H_(t-1) + a_t h_t,     a_t = (1 - m) / (1 - m^t)
+    H_t = (1 - a_t) H_(t-1) + a_t h_t,     a_t = (1 - d) / (1 - d^t)
 
-is the mean of h_1 ... h_t with weights ``m^(t-k)`` (the bias correction of Kingma and Ba 2015,
+is the mean of h_1 ... h_t with weights ``d^(t-k)`` (the bias correction of Kingma and Ba 2015,
 Adam, section 3, as one recursion). It is an average over pairs after one step as after many, so
 ``n_effective`` means what it means after a post-hoc fit.
 
 Warburg et al. (2023, LAM, eq 70) print ``H_t = (1 - alpha) H_(t-1) + h_t`` with ``H_0 = tau I``.
-Its stationary value is ``h / alpha``: that is ours with ``m = 1 - alpha`` and ``n_effective = 1 /
-alpha``, so there the scale of the posterior hangs on the memory. The paper's prior is forgotten
-like ``m^t tau``; here it stays, as in ``N(theta, (n_effective H + tau I)^-1)``.
+Its stationary value is ``h / alpha``: that is ours with ``d = 1 - alpha`` and ``n_effective = 1 /
+alpha``, so there the scale of the posterior hangs on the decay. The paper's prior is forgotten
+like ``d^t tau``; here it stays, as in ``N(theta, (n_effective H + tau I)^-1)``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric.curvature.structures import (
@@ -39,8 +40,8 @@ class RunningCurvature:
 
     Parameters
     ----------
-    memory : float in [0, 1]
-        m; an average over the last ``1 / (1 - m)`` steps. 0: the last batch, 1: every batch alike.
+    decay : float in [0, 1]
+        d; an average over the last ``1 / (1 - d)`` steps. 0: the last batch, 1: every batch alike.
     refresh : int
         H is decomposed anew each so many updates (1 for a diagonal, where that costs nothing).
     value : Curvature or None
@@ -48,14 +49,14 @@ class RunningCurvature:
 
     Examples
     --------
-    >>> h = RunningCurvature(memory=0.5)
+    >>> h = RunningCurvature(decay=0.5)
     >>> h.update(DiagCurvature(torch.tensor([3.0])))
     >>> h.update(DiagCurvature(torch.tensor([0.0])))  # weights 1/3 and 2/3
     >>> h.value.values
     tensor([1.])
     """
 
-    memory: float
+    decay: float
     refresh: int = 1
     n_updates: int = 0
     value: Curvature | None = None
@@ -66,32 +67,34 @@ class RunningCurvature:
     def weight(self) -> float:
         """a_t of the last update."""
         t = self.n_updates
-        return 1 / t if self.memory == 1 else (1 - self.memory) / (1 - self.memory**t)
+        return 1 / t if self.decay == 1 else (1 - self.decay) / (1 - self.decay**t)
 
     def update(self, batch: Curvature) -> None:
         """Take in the curvature of one batch."""
         self.n_updates += 1
         if self.value is None:
-            self.value = _plain(batch)
+            self.value = _summable(batch)
         else:
             old, new = self.value.scaled(1 - self.weight), batch.scaled(self.weight)
             self.value = old + new  # type: ignore[operator]
         if (self.n_updates - 1) % self.refresh == 0:
             self.decomposed, self._spectral = self.value, None
 
-    def set(self, value: Curvature | None, decomposed: Curvature | None) -> None:
+    def restore(self, value: Curvature | None, decomposed: Curvature | None) -> None:
         """Put back an H, and the one of the last refresh."""
         self.value, self.decomposed, self._spectral = value, decomposed, None
 
-    def spectral(self, like: Tensor) -> SpectralCurvature:
-        """H after the positivity step as of the last refresh, its basis in the dtype of ``like``
-        [P]; zero before the first update."""
+    def spectral(self, like: Float[Tensor, " P"]) -> SpectralCurvature:
+        """H after the positivity step as of the last refresh; zero before the first update.
+
+        Its basis has the dtype and the device of ``like``.
+        """
         if self.decomposed is None:
             zeros = torch.zeros(len(like), dtype=torch.float64, device=like.device)
             return SpectralCurvature(IdentityEigenbasis(), zeros, 0.0)
         if self._spectral is None:
-            found = self.decomposed.decompose()
-            self._spectral = replace(found, basis=found.basis.to(like))
+            spectral = self.decomposed.decompose()
+            self._spectral = replace(spectral, basis=spectral.basis.to(like))
         return self._spectral
 
     def final(self, structure: str, layouts: Sequence[Layout], device: torch.device) -> Curvature:
@@ -100,8 +103,8 @@ class RunningCurvature:
         return zeros if self.value is None else self.value
 
 
-def _plain(batch: Curvature) -> Curvature:
-    """Without what is dropped when sums are added: a refined spectrum, a standard error."""
+def _summable(batch: Curvature) -> Curvature:
+    """The curvature without what sums drop: a refined spectrum, a standard error."""
     if isinstance(batch, KronCurvature):
         return KronCurvature(batch.factors)
     return DiagCurvature(batch.values) if isinstance(batch, DiagCurvature) else batch

@@ -1,11 +1,4 @@
-"""What the samplers of a DataLoader remember: their generators, and numbers that they change.
-
-Most orders follow from a random state alone. ``MPerClassSampler`` of pytorch-metric-learning also
-shuffles a list of its own in place, so that an epoch depends on those before it.
-
-Every random state that a training draws from, taken and put back: what a resumed run needs.
-
-A training on disk: written whole or not at all, read by the next ``fit``. No pickle.
+"""A training on disk: written as a whole or not at all, read by the next ``fit``. No pickle.
 
 The folder holds ``checkpoint.json`` and the safetensors file that it names (see ``files``): the
 states of model, loss, optimizer and scheduler, the running curvature, the history, and every random
@@ -17,98 +10,137 @@ force: the next step sees what it would have seen.
 from __future__ import annotations
 
 import json
-import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
+from torch import Tensor, nn
 
 from laplace_metric._utils import files
+from laplace_metric.curvature.structures import Curvature
 from laplace_metric.errors import FileFormatError
-from laplace_metric.online._run import TrainingRun, Tree, flatten, unflatten
+from laplace_metric.models.heads import LocatedHead, named_head
+from laplace_metric.online._average import curvature_of, curvature_tensors
+from laplace_metric.online._state import (
+    StateTree,
+    flatten,
+    random_states,
+    restore_states,
+    shapes,
+    unflatten,
+)
+from laplace_metric.online._step import OnlineStep, TrainedHead
 from laplace_metric.training import Callback, Progress
 
-DEPTH = 8
-"""Samplers inside samplers that are looked for."""
-
-
-def samplers(loader: Any) -> list[Any]:
-    """The samplers of a loader, however they are nested, each once.
-
-    Examples
-    --------
-    >>> from torch.utils.data import DataLoader
-    >>> [type(sampler).__name__ for sampler in samplers(DataLoader([1, 2], shuffle=True))]
-    ['RandomSampler', 'BatchSampler']
-    """
-    found: list[Any] = []
-    parts = [loader]
-    for _ in range(DEPTH):
-        inner = [getattr(p, name, None) for p in parts for name in ("sampler", "batch_sampler")]
-        parts = [p for p in inner if p is not None and all(p is not other for other in found)]
-        found += parts
-    return found
-
-
-def generators(loader: Any) -> list[torch.Generator]:
-    """Of the loader and of its samplers, each once."""
-    owned = [getattr(part, "generator", None) for part in (loader, *samplers(loader))]
-    return list({id(g): g for g in owned if isinstance(g, torch.Generator)}.values())
-
-
-def sampler_state(sampler: Any) -> dict[str, Any]:
-    """Whole numbers and lists of them (as tensors) among the attributes."""
-    found: dict[str, Any] = {}
-    for name, value in getattr(sampler, "__dict__", {}).items():
-        if _whole(value):
-            found[name] = int(value)
-        elif isinstance(value, list) and value and all(_whole(v) for v in value):
-            found[name] = torch.tensor([int(v) for v in value])
-    return found
-
-
-def restore_sampler(sampler: Any, state: dict[str, Any]) -> None:
-    """Put back what ``sampler_state`` took."""
-    for name, value in state.items():
-        setattr(sampler, name, value.tolist() if torch.is_tensor(value) else value)
-
-
-def _whole(value: Any) -> bool:
-    """An int, also of numpy, that is no truth value."""
-    return hasattr(value, "__index__") and not isinstance(value, (bool, torch.Tensor))
-
-
-def random_states(own: torch.Generator, loader: Any, device: torch.device) -> dict[str, Any]:
-    """Every state as tensors and plain values; see ``restore_states``."""
-    kind, keys, *rest = np.random.get_state()  # noqa: NPY002
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
-        "generators": [g.get_state() for g in (own, *generators(loader))],
-        "samplers": [sampler_state(sampler) for sampler in samplers(loader)],
-        "numpy": [str(kind), torch.from_numpy(np.asarray(keys, dtype=np.int64)), *rest],
-        "python": random.getstate(),
-    }
-
-
-def restore_states(
-    states: dict[str, Any], own: torch.Generator, loader: Any, device: torch.device
-) -> None:
-    """Put back what ``random_states`` took."""
-    torch.set_rng_state(states["torch"])
-    if states["cuda"] is not None and device.type == "cuda":
-        torch.cuda.set_rng_state(states["cuda"], device)
-    for generator, state in zip((own, *generators(loader)), states["generators"], strict=True):
-        generator.set_state(state)
-    for sampler, numbers in zip(samplers(loader), states["samplers"], strict=True):
-        restore_sampler(sampler, numbers)
-    kind, keys, *rest = states["numpy"]
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
-    random.setstate(states["python"])
-
-
 CHECKPOINT = files.FileKind("checkpoint", "a training checkpoint", 1)
+
+
+@dataclass
+class TrainingRun:
+    """A training in progress.
+
+    Parameters
+    ----------
+    step : OnlineStep
+        With the model, the loss, the optimizer, the curvature and the progress.
+    variances : list of float
+        Mean posterior variance of the head's parameters at the end of each finished epoch.
+    """
+
+    step: OnlineStep
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None
+    loader: Any
+    device: torch.device
+    variances: list[float] = field(default_factory=list)
+
+    @property
+    def stateful(self) -> dict[str, Any]:
+        """What has ``state_dict`` and ``load_state_dict``; a loss may be a plain function."""
+        step = self.step
+        loss = step.loss if isinstance(step.loss, nn.Module) else None
+        parts = ("model", "loss", "optimizer", "scheduler")
+        values = (step.model, loss, step.optimizer, self.scheduler)
+        return {k: v for k, v in zip(parts, values, strict=True) if v is not None}
+
+    def identity(self) -> StateTree:
+        """What must be the same in a run that goes on: plain JSON values."""
+        step, curvature = self.step, self.step.curvature
+        return {
+            **step.settings.to_json(),
+            "head": _described(step.model, step.head),
+            "decay": curvature.decay,
+            "refresh": curvature.refresh,
+            "samples": step.samples,
+            "names": {k: type(v).__name__ for k, v in self.stateful.items() if k != "model"},
+            "loss function": getattr(step.loss, "__name__", type(step.loss).__name__),
+            "model": shapes(step.model.state_dict()),
+            "loader length": step.n_batches,
+        }
+
+    def state(self) -> StateTree:
+        """What changes, without the random states."""
+        step, running = self.step, self.step.curvature
+        stale = None if running.decomposed is running.value else running.decomposed
+        return {
+            **{name: part.state_dict() for name, part in self.stateful.items()},
+            "progress": asdict(step.progress),
+            "variances": list(self.variances),
+            "variance": step.variance,
+            "n_updates": running.n_updates,
+            "curvature": _tensors(running.value),
+            "decomposed": _tensors(stale),
+            "located head": None if step.trained is None else _saved_head(step.trained),
+        }
+
+    def restore(self, state: StateTree) -> None:
+        """Put back what ``state`` gave, in place."""
+        step = self.step
+        for name, part in self.stateful.items():
+            part.load_state_dict(dict(state[name]))
+        for name, value in state["progress"].items():
+            setattr(step.progress, name, value)
+        self.variances[:] = state["variances"]
+        step.variance = state["variance"]
+        if state["located head"] is not None:
+            step.trained = _restored_head(step, **state["located head"])
+        step.curvature.n_updates = state["n_updates"]
+        value = self._curvature(state["curvature"])
+        stale = self._curvature(state["decomposed"])
+        step.curvature.restore(value, value if stale is None else stale)
+
+    def _curvature(self, tensors: Sequence[Tensor] | None) -> Curvature | None:
+        step = self.step
+        if tensors is None or step.trained is None:
+            return None
+        on_device = [tensor.to(self.device) for tensor in tensors]
+        return curvature_of(on_device, step.settings.structure, step.trained.jacobian().layouts)
+
+
+def _tensors(value: Curvature | None) -> list[Tensor] | None:
+    return None if value is None else curvature_tensors(value)
+
+
+def _saved_head(head: TrainedHead) -> StateTree:
+    located = head.located
+    return {"name": located.name, "normalized": located.normalized, "n_outputs": located.n_outputs}
+
+
+def _restored_head(step: OnlineStep, name: str, normalized: bool, n_outputs: int) -> TrainedHead:
+    module = named_head(step.model, name)
+    if module is None:
+        raise FileFormatError(f"the checkpoint is for a head {name!r}, which model lacks.")
+    located = LocatedHead(name, module[0], normalized, module[1], n_outputs)
+    return TrainedHead.of(located, step.settings)
+
+
+def _described(model: nn.Module, head: nn.Module | str | None) -> Any:
+    """A head as it was asked for: its name, or the names of its parameters."""
+    if not isinstance(head, nn.Module):
+        return head
+    parameters = {id(p) for p in head.parameters()}
+    return [name for name, p in model.named_parameters() if id(p) in parameters]
 
 
 class Checkpointer(Callback):
@@ -116,7 +148,7 @@ class Checkpointer(Callback):
 
     Parameters
     ----------
-    own : torch.Generator
+    generator : torch.Generator
         That the weights are drawn from.
     folder : Path or None
         None: nothing is written.
@@ -125,11 +157,11 @@ class Checkpointer(Callback):
     """
 
     def __init__(
-        self, run: TrainingRun, own: torch.Generator, folder: Path | None, every: int | None
+        self, run: TrainingRun, generator: torch.Generator, folder: Path | None, every: int | None
     ) -> None:
-        self.run, self.own, self.folder, self.every = run, own, folder, every
-        self._began: Tree | None = None
-        self._resumed: Tree | None = None
+        self.run, self.generator, self.folder, self.every = run, generator, folder, every
+        self._epoch_start: StateTree | None = None
+        self._resumed: StateTree | None = None
 
     def begin(self, epochs: int) -> None:
         """Put back the checkpoint if there is one, else write the state before the first step."""
@@ -141,11 +173,11 @@ class Checkpointer(Callback):
             self._save()
 
     def epoch_begins(self, progress: Progress) -> None:
-        self._began = self._random() if self.folder is not None else None
+        self._epoch_start = self._random() if self.folder is not None else None
 
     def caught_up(self, progress: Progress) -> None:
         assert self._resumed is not None
-        self._put_back(self._resumed)
+        self._restore_random(self._resumed)
 
     def step_done(self, progress: Progress) -> None:
         if self.every is not None and progress.steps % self.every == 0:
@@ -153,24 +185,24 @@ class Checkpointer(Callback):
 
     def epoch_done(self, progress: Progress) -> None:
         self.run.variances.append(float(self.run.step.posterior().spectrum.mean()))
-        self._began = None
+        self._epoch_start = None
         self._save()
 
     def status(self, progress: Progress) -> str:
         return f"loss {progress.mean_loss:.4g}, variance {self.run.step.variance:.3g}"
 
-    def _random(self) -> Tree:
-        return random_states(self.own, self.run.loader, self.run.device)
+    def _random(self) -> StateTree:
+        return random_states(self.generator, self.run.loader, self.run.device)
 
-    def _put_back(self, states: Tree) -> None:
-        restore_states(states, self.own, self.run.loader, self.run.device)
+    def _restore_random(self, states: StateTree) -> None:
+        restore_states(states, self.generator, self.run.loader, self.run.device)
 
     def _save(self) -> None:
         if self.folder is None:
             return
         now = self._random()
-        began = now if self._began is None else self._began
-        content, tensors = flatten({**self.run.state(), "began": began, "now": now})
+        start = now if self._epoch_start is None else self._epoch_start
+        content, tensors = flatten({**self.run.state(), "epoch start": start, "now": now})
         identity = self.run.identity()
         files.write(self.folder, {"run": identity, "state": content}, tensors, CHECKPOINT)
 
@@ -182,12 +214,12 @@ class Checkpointer(Callback):
             _check_epochs(folder, state["progress"], epochs)
             self.run.restore(state)
             self._resumed = state["now"]
-            self._put_back(state["began"])
+            self._restore_random(state["epoch start"])
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
 
 
-def _check_epochs(folder: Path, progress: Tree, epochs: int) -> None:
+def _check_epochs(folder: Path, progress: StateTree, epochs: int) -> None:
     done = progress["epoch"] + (progress["step"] > 0)
     if done > epochs:
         raise FileFormatError(
@@ -196,23 +228,24 @@ def _check_epochs(folder: Path, progress: Tree, epochs: int) -> None:
         )
 
 
-def _check_same(folder: Path, written: Any, wanted: Tree) -> None:
+def _check_same(folder: Path, saved: Any, current: StateTree) -> None:
     """Raise ``FileFormatError`` naming the first difference."""
-    found = _difference(written, json.loads(json.dumps(wanted)))
-    if found is not None:
-        name, there, here = found
+    difference = _difference(saved, json.loads(json.dumps(current)))
+    if difference is not None:
+        name, before, now = difference
         raise FileFormatError(
-            f"the checkpoint in {folder} is of another run: {name} is {there!r} there and {here!r} "
+            f"the checkpoint in {folder} is of another run: {name} is {before!r} there and {now!r} "
             "here. Pass what it was written with, or another folder."
         )
 
 
-def _difference(there: Any, here: Any, name: str = "") -> tuple[str, Any, Any] | None:
-    if not isinstance(there, dict) or not isinstance(here, dict):
-        return None if there == here else (name, there, here)
-    for key in {**here, **there}:
+def _difference(saved: Any, current: Any, name: str = "") -> tuple[str, Any, Any] | None:
+    """Name and values of the first leaf that differs."""
+    if not isinstance(saved, dict) or not isinstance(current, dict):
+        return None if saved == current else (name, saved, current)
+    for key in {**current, **saved}:
         inner = f"{name}.{key}" if name else key
-        found = _difference(there.get(key), here.get(key), inner)
-        if found is not None:
-            return found
+        difference = _difference(saved.get(key), current.get(key), inner)
+        if difference is not None:
+            return difference
     return None

@@ -17,8 +17,7 @@ from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.laplace import AUTO, Fitted, Miner, Posterior, Settings, warn_if_degenerate
 from laplace_metric.models import device_of
 from laplace_metric.online._average import RunningCurvature
-from laplace_metric.online._checkpoint import Checkpointer
-from laplace_metric.online._run import TrainingRun
+from laplace_metric.online._checkpoint import Checkpointer, TrainingRun
 from laplace_metric.online._step import OnlineStep
 from laplace_metric.training import (
     Loss,
@@ -35,8 +34,8 @@ class OnlineLaplace:
     Each step draws ``samples`` heads ``theta + eps`` from the present posterior
     ``N(theta, (n_effective H + prior_precision I)^-1)``, descends the mean loss of the drawn heads
     on ``theta`` and on the backbone (which runs once), and takes the mean curvature of the batch at
-    the drawn heads into H, a running average (see ``online.average``, also for what differs from
-    the paper's recursion). The model's own weights are the mean ``theta``, before and after.
+    the drawn heads into H, a running average (see ``RunningCurvature``, also for what differs
+    from the paper's recursion). The model's own weights are the mean ``theta``, before and after.
 
     Parameters
     ----------
@@ -49,8 +48,8 @@ class OnlineLaplace:
     n_effective : float > 0 or None
         None: the points of an epoch (in the first one as the loader's length says; points so far
         for a loader without a length).
-    memory : float in [0, 1]
-        H is an average over the last ``1 / (1 - memory)`` steps: many enough to average out the
+    decay : float in [0, 1]
+        H is an average over the last ``1 / (1 - decay)`` steps: many enough to average out the
         batches, few enough to forget the weights of long ago.
     samples : int
         Heads drawn a step.
@@ -77,7 +76,7 @@ class OnlineLaplace:
     >>> from pytorch_metric_learning.losses import ContrastiveLoss
     >>> model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
     >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
-    >>> online = OnlineLaplace(model, memory=0.9)
+    >>> online = OnlineLaplace(model, decay=0.9)
     >>> embedder = online.fit([(x, y)], ContrastiveLoss(), epochs=2, progress=False)
     >>> embedder(x).variance.shape, len(online.losses_)
     (torch.Size([20, 2]), 2)
@@ -93,7 +92,7 @@ class OnlineLaplace:
         margin: float | None = None,
         prior_precision: float = 1.0,
         n_effective: float | None = None,
-        memory: float = 0.999,
+        decay: float = 0.999,
         samples: int = 1,
         pairs: str | Miner = "batch",
         backend: str = "auto",
@@ -105,12 +104,12 @@ class OnlineLaplace:
             raise UnknownNameError("pairs", pairs, ("batch", "a miner (callable)"))
         if structure == AUTO:
             raise UnknownNameError("structure", structure, tuple(STRUCTURES))
-        if not isinstance(memory, (int, float)) or not 0 <= memory <= 1:
-            raise InputError(f"memory={memory!r}: pass a number in [0, 1].")
+        if not isinstance(decay, (int, float)) or not 0 <= decay <= 1:
+            raise InputError(f"decay={decay!r}: pass a number in [0, 1].")
         check_count("samples", samples)
         check_count("refresh", refresh)
         self.model, self.head = model, head
-        self.memory, self.samples, self.refresh = memory, samples, refresh
+        self.decay, self.samples, self.refresh = decay, samples, refresh
         self.settings = Settings(
             distance,
             hessian,
@@ -162,7 +161,10 @@ class OnlineLaplace:
             If the checkpoint is damaged, or of another model, loss, optimizer, loader or settings.
         NonFiniteError
             If the loss becomes NaN or infinite; the step is not taken.
-        InputError, EmptyLoaderError, LabelError, HeadError
+        InputError
+            For ``checkpoint_every`` without a checkpoint, a scheduler without its optimizer, and
+            as in ``train_embedder``.
+        EmptyLoaderError, LabelError, HeadError
             As in ``train_embedder`` and ``LaplaceEmbedder.fit``.
         """
         check_count("epochs", epochs)
@@ -171,21 +173,22 @@ class OnlineLaplace:
         if scheduler is not None and optimizer is None:
             raise InputError("scheduler= is given without its optimizer: pass optimizer= too.")
         optimizer, device = optimizer or default_optimizer(modules), device_of(self.model)
-        with own_randomness(generator, device) as own, train_mode(modules):
-            run = TrainingRun(self._step(loader, loss, optimizer, own), scheduler, loader, device)
-            keeper = Checkpointer(run, own, folder, checkpoint_every)
-            keeper.begin(epochs)
+        with own_randomness(generator, device) as weights, train_mode(modules):
+            step = self._step(loader, loss, optimizer, weights)
+            run = TrainingRun(step, scheduler, loader, device)
+            checkpointer = Checkpointer(run, weights, folder, checkpoint_every)
+            checkpointer.begin(epochs)
             train_epochs(
-                run.step,
+                step,
                 loader,
                 device,
                 epochs=epochs,
                 scheduler=scheduler,
                 show=progress,
-                progress=run.step.progress,
-                callback=keeper,
+                progress=step.progress,
+                callback=checkpointer,
             )
-        self.losses_, self.variances_ = run.step.progress.losses, run.variances
+        self.losses_, self.variances_ = step.progress.losses, run.variances
         return self._result(run)
 
     def _step(
@@ -193,7 +196,7 @@ class OnlineLaplace:
         loader: Iterable[Any],
         loss: Loss,
         optimizer: torch.optim.Optimizer,
-        own: torch.Generator,
+        generator: torch.Generator,
     ) -> OnlineStep:
         refresh = 1 if self.settings.structure == "diag" else self.refresh
         return OnlineStep(
@@ -203,29 +206,30 @@ class OnlineLaplace:
             optimizer,
             self.settings,
             self.samples,
-            RunningCurvature(self.memory, refresh),
-            own,
+            RunningCurvature(self.decay, refresh),
+            generator,
             Progress(),
-            _length(loader),
+            _n_batches(loader),
         )
 
     def _result(self, run: TrainingRun) -> LaplaceEmbedder:
         """The mean weights, the running curvature and the settings as a fitted embedder."""
-        place, settings = run.step.place, self.settings
-        assert place is not None
-        jacobian = place.jacobian(settings.backend)
-        curvature = run.step.curvature.final(settings.structure, jacobian.layouts, run.device)
-        n_effective, tau = run.step.n_effective(), settings.prior_precision
+        step, settings, head = run.step, self.settings, run.step.trained
+        assert head is not None
+        jacobian = head.jacobian()
+        curvature = step.curvature.final(settings.structure, jacobian.layouts, run.device)
+        n_effective, tau = step.n_effective(), settings.prior_precision
         mean = jacobian.parameters.clone()
         posterior = Posterior(mean, curvature.decompose(), n_effective, tau)
-        loss = settings.loss(normalized=place.head.normalized)
-        warn_if_degenerate(loss, posterior)
-        n_points = run.step.progress.n_points
-        fitted = Fitted(place.head, jacobian, loss, posterior, n_points, settings.structure)
+        warn_if_degenerate(head.contrast, posterior)
+        n_points = step.progress.n_points
+        fitted = Fitted(
+            head.located, jacobian, head.contrast, posterior, n_points, settings.structure
+        )
         return LaplaceEmbedder.from_fitted(self.model, settings, fitted)
 
 
-def _length(loader: Iterable[Any]) -> int | None:
+def _n_batches(loader: Iterable[Any]) -> int | None:
     """Batches of an epoch, where the loader says."""
     try:
         return len(loader) if isinstance(loader, Sized) else None

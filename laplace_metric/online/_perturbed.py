@@ -9,18 +9,16 @@ of the step is a misprint).
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.models import Inputs
 from laplace_metric.models.heads import LocatedHead, run_captured
-from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
 
 Parameters = dict[str, Tensor]
 
@@ -29,13 +27,13 @@ Parameters = dict[str, Tensor]
 class SampledPass:
     """h [B, D] with gradient, and for each sample the head's parameters and f [B, Z]."""
 
-    features: Tensor
+    features: Float[Tensor, "B D"]
     parameters: list[Parameters]
-    embeddings: list[Tensor]
+    embeddings: list[Float[Tensor, "B Z"]]
 
 
 def sampled_pass(
-    model: nn.Module, head: LocatedHead, inputs: Inputs, offsets: Tensor
+    model: nn.Module, head: LocatedHead, inputs: Inputs, offsets: Float[Tensor, "S P"]
 ) -> SampledPass:
     """Run the model once, and its head once for each row of ``offsets`` [S, P] added to theta.
 
@@ -46,8 +44,8 @@ def sampled_pass(
     --------
     >>> from laplace_metric.models.heads import find_head
     >>> model, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), torch.ones(3, 4)
-    >>> seen = sampled_pass(model, find_head(model, x), x, torch.zeros(5, 18))
-    >>> len(seen.embeddings), seen.embeddings[0].shape
+    >>> sampled = sampled_pass(model, find_head(model, x), x, torch.zeros(5, 18))
+    >>> len(sampled.embeddings), sampled.embeddings[0].shape
     (5, torch.Size([3, 2]))
     """
     parameters = [_shifted(head.module, offset) for offset in offsets]
@@ -70,22 +68,21 @@ class _Replaced(nn.Module):
     def __init__(self, model: nn.Module, head: nn.Module, parameters: Parameters) -> None:
         super().__init__()
         self.model = model
-        homes = {id(module): name for name, module in model.named_modules()}
+        names = {id(module): name for name, module in model.named_modules()}
         self._replaced = {
-            _joined(homes[id(part)], own): parameters[_joined(name, own)]
+            _dotted(names[id(part)], leaf): parameters[_dotted(name, leaf)]
             for name, part in head.named_modules()
-            if id(part) in homes  # a row of modules, such as model[-3:], is none of the model's own
-            for own, _ in part.named_parameters(recurse=False)
-            if _joined(name, own) in parameters
+            if id(part) in names  # a slice, such as model[-3:], is no module of the model
+            for leaf, _ in part.named_parameters(recurse=False)
+            if _dotted(name, leaf) in parameters
         }
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return functional_call(self.model, self._replaced, args, kwargs, tie_weights=False)
 
 
-def _joined(module: str, own: str) -> str:
-    """The dotted name of a module's own parameter."""
-    return f"{module}.{own}" if module else own
+def _dotted(module: str, leaf: str) -> str:
+    return f"{module}.{leaf}" if module else leaf
 
 
 def _head_pass(head: LocatedHead, parameters: Parameters, features: Tensor) -> Tensor:
@@ -96,22 +93,10 @@ def _head_pass(head: LocatedHead, parameters: Parameters, features: Tensor) -> T
     return nn.functional.normalize(z, dim=-1) if head.normalized else z
 
 
-def sampled_jacobians(
-    head: LocatedHead, seen: SampledPass, n_outputs: int, backend: str
-) -> Sequence[HeadJacobian]:
-    """The head as its Jacobian backend sees it at each sample."""
-    return [jacobian_of(_twin(head.module, theta), n_outputs, backend) for theta in seen.parameters]
-
-
 @torch.no_grad()
-def _twin(module: nn.Module, parameters: Parameters) -> nn.Module:
+def with_parameters(module: nn.Module, parameters: Parameters) -> nn.Module:
     """A copy of the module that holds these parameters."""
-    twin = copy.deepcopy(module)
-    for name, parameter in twin.named_parameters():
+    copied = copy.deepcopy(module)
+    for name, parameter in copied.named_parameters():
         parameter.copy_(parameters[name])
-    return twin
-
-
-def detached(features: Tensor) -> Tensor:
-    """h [B, D] for the curvature: float32 at least, without gradient."""
-    return at_least_float32(features.detach())
+    return copied

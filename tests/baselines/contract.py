@@ -37,9 +37,9 @@ class MethodContract:
             torch.testing.assert_close(embedding.mean.norm(dim=1), torch.ones(60))
         draws = method.sample(x[:7], 3, torch.Generator().manual_seed(0))
         assert draws.shape == (3, 7, 4)
-        whole, labels = method.embed(loader, progress=False)
+        means, labels = method.embed(loader, progress=False)
         assert torch.equal(labels, y)
-        assert len(whole) == 60
+        assert len(means) == 60
 
     def test_leaves_everything_alone(self, model, loader, data):
         model.train()
@@ -64,10 +64,10 @@ class MethodContract:
     def test_save_and_load(self, model, loader, data, tmp_path):
         method = self.fitted(model, loader)
         method.save(tmp_path / "saved")
-        again = type(method).load(tmp_path / "saved", model)
+        loaded = type(method).load(tmp_path / "saved", model)
         for name in ("mean", "uncertainty"):
             torch.testing.assert_close(
-                getattr(again(data[0]), name), getattr(method(data[0]), name), rtol=0, atol=0
+                getattr(loaded(data[0]), name), getattr(method(data[0]), name), rtol=0, atol=0
             )
         other = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))
         with pytest.raises(FileFormatError):

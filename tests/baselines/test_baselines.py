@@ -107,7 +107,7 @@ def test_mc_dropout_needs_dropout(model):
 def test_mc_dropout_is_saved_and_read_back(dropout_model, data, loader, tmp_path):
     method = MCDropout(dropout_model, n_samples=3, spherical=False).fit(loader, progress=False)
     method.save(tmp_path / "saved")
-    again = MCDropout.load(tmp_path / "saved", dropout_model)
-    assert (again.n_samples, again.spherical) == (3, False)
-    draws = [m.sample(data[0], 4, torch.Generator().manual_seed(0)) for m in (method, again)]
+    loaded = MCDropout.load(tmp_path / "saved", dropout_model)
+    assert (loaded.n_samples, loaded.spherical) == (3, False)
+    draws = [m.sample(data[0], 4, torch.Generator().manual_seed(0)) for m in (method, loaded)]
     torch.testing.assert_close(*draws, rtol=0, atol=0)

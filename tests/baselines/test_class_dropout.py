@@ -69,15 +69,15 @@ def test_uncertainty_converges_to_all_masks(data, inside):
 def test_the_loss_drops(model, data):
     """In training the classifier sees z with some coordinates 0, others over 1 - p."""
     method, x = fitted(linear_model(), data, rate=0.5)
-    seen = []
+    dropped = []
     handle = method.parts["loss"].classifier.register_forward_pre_hook(
-        lambda _m, args: seen.append(args[0])
+        lambda _m, args: dropped.append(args[0])
     )
     method.parts.train()
     z = method.model(x)
     method.objective(HeadActivations(x, z, z), torch.tensor([0, 1, 2, 0, 1]))
     handle.remove()
-    ratio = (seen[0] / z).detach()
+    ratio = (dropped[0] / z).detach()
     assert set(ratio.round(decimals=4).flatten().tolist()) == {0.0, 2.0}
 
 

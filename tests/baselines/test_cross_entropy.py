@@ -52,5 +52,5 @@ def test_head_is_followed_into_the_copy(pick, model, loader, data):
     method = CrossEntropy(model, head=pick(model), training=training).fit(loader, progress=False)
     reference = CrossEntropy(model, training=training).fit(loader, progress=False)
     torch.testing.assert_close(method(data[0]).mean, reference(data[0]).mean)
-    again = method.fit(loader, progress=False)
-    assert isinstance(again.fitted_.head.module, nn.Module)
+    refitted = method.fit(loader, progress=False)
+    assert isinstance(refitted.fitted_.head.module, nn.Module)

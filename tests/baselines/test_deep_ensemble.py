@@ -9,8 +9,8 @@ from torch import nn
 
 from baselines import DeepEnsemble
 from baselines.base import Training
+from baselines.base.procrustes import align
 from baselines.deep_ensemble import initialise
-from baselines.procrustes import align
 from laplace_metric.errors import InputError, LaplaceMetricWarning
 
 
@@ -64,9 +64,9 @@ def separate(model, loader):
 def test_unaligned_is_the_ensemble_without_alignment(separate, data):
     aligned, apart = separate
     before = aligned(data[0]).mean
-    again = aligned.unaligned()
-    torch.testing.assert_close(again(data[0]).mean, apart(data[0]).mean)
-    assert not again.align
+    unaligned = aligned.unaligned()
+    torch.testing.assert_close(unaligned(data[0]).mean, apart(data[0]).mean)
+    assert not unaligned.align
     assert torch.equal(aligned(data[0]).mean, before)
 
 

@@ -7,9 +7,7 @@ import torch
 from torch import nn
 
 from baselines import ELK, MCInfoNCE
-from baselines.base import ConcentrationHead
-from baselines.base.concentration import inverse_softplus
-from baselines.base.directional import NormConcentration
+from baselines.base.heads import ConcentrationHead, NormConcentration, inverse_softplus
 from baselines.mcinfonce import MCInfoNCELoss
 from laplace_metric.errors import InputError, UnknownNameError
 
@@ -36,9 +34,9 @@ def test_norm_concentration_starts_on_its_first_batch():
     head, z = NormConcentration(30.0), torch.randn(200, 4)
     assert float(head(z).detach().mean()) == pytest.approx(30, abs=0.01)
     assert float(head(2 * z).detach().mean()) == pytest.approx(60, abs=0.01)
-    again = NormConcentration(1.0)
-    again.load_state_dict(head.state_dict())
-    torch.testing.assert_close(again(z), head(z))
+    loaded = NormConcentration(1.0)
+    loaded.load_state_dict(head.state_dict())
+    torch.testing.assert_close(loaded(z), head(z))
 
 
 def test_losses_take_directions_of_any_length():

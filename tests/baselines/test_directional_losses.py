@@ -115,17 +115,17 @@ CLOSED = {
 def values(loss, oracle, **extra):
     """(value, gradient to angles, gradient to concentrations) of both."""
     angle, kappa, labels = parameters()
-    found = loss(points(angle), labels, kappa, **extra)
+    actual = loss(points(angle), labels, kappa, **extra)
     expected = oracle(angle, kappa)
-    grads = [torch.autograd.grad(value, (angle, kappa)) for value in (found, expected)]
-    return (found, *grads[0]), (expected, *grads[1])
+    grads = [torch.autograd.grad(value, (angle, kappa)) for value in (actual, expected)]
+    return (actual, *grads[0]), (expected, *grads[1])
 
 
 @pytest.mark.parametrize("name", SAMPLED)
 def test_sampled_losses_converge_to_the_expectation(name):
     make, oracle = SAMPLED[name]
-    found, expected = values(make(), oracle, generator=torch.Generator().manual_seed(0))
-    for a, b in zip(found, expected, strict=True):
+    actual, expected = values(make(), oracle, generator=torch.Generator().manual_seed(0))
+    for a, b in zip(actual, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=0.03, atol=0.004)
 
 

@@ -60,9 +60,9 @@ def test_an_appended_head_is_trained_kept_and_saved(name, headless, loader, data
         expected = nn.functional.normalize(method.model(x), dim=-1)
         torch.testing.assert_close(before.mean, expected.detach())
     method.save(tmp_path / "saved")
-    again = type(method).load(tmp_path / "saved", copy.deepcopy(headless))
-    torch.testing.assert_close(again(x).mean, before.mean, rtol=0, atol=0)
-    torch.testing.assert_close(again(x).uncertainty, before.uncertainty, rtol=0, atol=0)
+    loaded = type(method).load(tmp_path / "saved", copy.deepcopy(headless))
+    torch.testing.assert_close(loaded(x).mean, before.mean, rtol=0, atol=0)
+    torch.testing.assert_close(loaded(x).uncertainty, before.uncertainty, rtol=0, atol=0)
 
 
 def test_a_second_fit_goes_on_from_the_appended_head(headless, loader, data):
@@ -102,8 +102,8 @@ def test_a_trained_method_needs_the_architecture_only(kind, model, loader, data,
     method = kind(model, training=QUICK, **more).fit(loader, progress=False)
     method.save(tmp_path / "saved")
     fresh = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 4))
-    again = kind.load(tmp_path / "saved", fresh)
-    torch.testing.assert_close(again(data[0]).mean, method(data[0]).mean, rtol=0, atol=0)
+    loaded = kind.load(tmp_path / "saved", fresh)
+    torch.testing.assert_close(loaded(data[0]).mean, method(data[0]).mean, rtol=0, atol=0)
 
 
 def test_a_loss_with_weights_is_passed_to_load(model, loader, data, tmp_path):
@@ -112,9 +112,9 @@ def test_a_loss_with_weights_is_passed_to_load(model, loader, data, tmp_path):
 
     method = MetricLearning(model, loss=loss(), training=QUICK).fit(loader, progress=False)
     method.save(tmp_path / "saved")
-    again = MetricLearning.load(tmp_path / "saved", model, loss=loss())
-    torch.testing.assert_close(again(data[0]).mean, method(data[0]).mean, rtol=0, atol=0)
-    torch.testing.assert_close(again.parts["loss"].W, method.parts["loss"].W)
+    loaded = MetricLearning.load(tmp_path / "saved", model, loss=loss())
+    torch.testing.assert_close(loaded(data[0]).mean, method(data[0]).mean, rtol=0, atol=0)
+    torch.testing.assert_close(loaded.parts["loss"].W, method.parts["loss"].W)
     with pytest.raises(FileFormatError, match=r"loss\.W"):
         MetricLearning.load(tmp_path / "saved", model)
 
@@ -184,10 +184,10 @@ def test_bad_trainings():
 
 def test_two_views_of_an_input_share_their_number(model, data):
     x, y = data
-    shown, numbers = InfoNCE(model, augment=lambda a: a.clone()).views(x, y)
-    assert shown.shape == (2 * len(x), 5)
+    views, numbers = InfoNCE(model, augment=lambda a: a.clone()).views(x, y)
+    assert views.shape == (2 * len(x), 5)
     for k in range(len(x)):
-        assert torch.equal(shown[numbers == k], x[k].expand(2, -1))
-    one, kept = CrossEntropy(model, augment=lambda a: a + 1).views(x, y)
+        assert torch.equal(views[numbers == k], x[k].expand(2, -1))
+    one, same = CrossEntropy(model, augment=lambda a: a + 1).views(x, y)
     assert torch.equal(one, x + 1)
-    assert torch.equal(kept, y)
+    assert torch.equal(same, y)

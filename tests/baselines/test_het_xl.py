@@ -9,8 +9,7 @@ import torch
 
 from baselines import HETXL
 from baselines.base import Training
-from baselines.base.low_rank import LowRankCovariance
-from baselines.het_xl import HETXLLoss
+from baselines.het_xl import HETXLLoss, LowRankCovariance
 from laplace_metric.distributions import Gaussian, ProjectedNormal
 from laplace_metric.errors import InputError
 from tests.baselines.contract import MethodContract
@@ -76,19 +75,23 @@ def weights(loss):
 
 def test_loss_against_loops(case):
     loss, z, labels, factor, diagonal = case
-    xi, own = loss.noise(factor, torch.Generator().manual_seed(2))
-    assert own.shape == (5, 3, 2)  # of the embedding's shape
+    xi, xi_diagonal = loss.noise(factor, torch.Generator().manual_seed(2))
+    assert xi_diagonal.shape == (5, 3, 2)  # of the embedding's shape
     total = 0.0
     for b in range(3):
         ps = []
         for s in range(5):
             noisy = [
-                z[b, k] + factor[b, k, 0] * xi[s, b, 0] + diagonal[b, k].sqrt() * own[s, b, k]
+                z[b, k]
+                + factor[b, k, 0] * xi[s, b, 0]
+                + diagonal[b, k].sqrt() * xi_diagonal[s, b, k]
                 for k in range(2)
             ]
             ps.append(slow_probability(loss, [x.item() for x in noisy], int(labels[b])))
         total -= math.log(sum(ps) / 5) / 3
-    assert loss(z, labels, factor, diagonal, (xi, own)).item() == pytest.approx(total, rel=1e-12)
+    assert loss(z, labels, factor, diagonal, (xi, xi_diagonal)).item() == pytest.approx(
+        total, rel=1e-12
+    )
 
 
 def test_loss_against_quadrature(case):

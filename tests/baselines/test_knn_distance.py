@@ -44,13 +44,13 @@ def test_a_training_input_is_at_distance_0(model, loader, data):
 
 def test_fraction(model, loader, data):
     method = KNNDistance(model, k=5, fraction=0.25).fit(loader, progress=False)
-    kept = method.parts["memory"].vectors
-    assert kept.shape == (15, 4)
+    stored = method.parts["memory"].vectors
+    assert stored.shape == (15, 4)
     everything = torch.nn.functional.normalize(model(data[0]).detach(), dim=1)
-    assert bool((kept @ everything.T > 1 - 1e-5).any(1).all())
+    assert bool((stored @ everything.T > 1 - 1e-5).any(1).all())
     method.generator = torch.Generator().manual_seed(5)
     other = method.fit(loader, progress=False).parts["memory"].vectors
-    assert not torch.equal(kept, other)
+    assert not torch.equal(stored, other)
 
 
 def test_bad_input(model, loader):

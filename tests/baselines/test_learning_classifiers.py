@@ -1,4 +1,4 @@
-"""Every method learns: retrieval on digits, and an uncertainty that finds errors or strangers.
+"""Every method learns: retrieval on digits, and an uncertainty that finds errors or OOD inputs.
 
 One table. Each method is trained on 400 digits with three seeds; the limits leave room below what
 was measured (the comments: lowest and highest of the seeds).
@@ -93,7 +93,7 @@ def digits():
 
 
 @pytest.fixture(scope="module")
-def strangers():
+def ood():
     return load("photographs", "test", limit=300).pixels()
 
 
@@ -105,12 +105,12 @@ def classifiers(digits):
     ]
 
 
-def measure(method, test, strangers):
+def measure(method, test, ood):
     """Recall@1, R-AUROC, AUROC of photographs."""
-    found = method(test.pixels())
-    recall = recall_at_k(found.mean, test.labels)
-    errors = r_auroc(found.uncertainty, recall.per_query)
-    return recall.value, errors, auroc(found.uncertainty, method(strangers).uncertainty)
+    embedding = method(test.pixels())
+    recall = recall_at_k(embedding.mean, test.labels)
+    errors = r_auroc(embedding.uncertainty, recall.per_query)
+    return recall.value, errors, auroc(embedding.uncertainty, method(ood).uncertainty)
 
 
 def check(row, measured):
@@ -121,18 +121,18 @@ def check(row, measured):
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_methods(row, digits, strangers):
+def test_methods(row, digits, ood):
     methods = [row.make(network(seed), training=training(seed)) for seed in SEEDS]
     for method in methods:
         method.fit(digits[0].loader(50), progress=False)
-    check(row, [measure(method, digits[1], strangers) for method in methods])
+    check(row, [measure(method, digits[1], ood) for method in methods])
 
 
 @pytest.mark.parametrize("row", DETECTORS, ids=lambda row: row.name)
-def test_detectors(row, digits, strangers, classifiers):
+def test_detectors(row, digits, ood, classifiers):
     on = [c if row.make == ViM.of else c.model for c in classifiers]
     methods = [row.make(base).fit(digits[0].loader(50), progress=False) for base in on]
-    check(row, [measure(method, digits[1], strangers) for method in methods])
+    check(row, [measure(method, digits[1], ood) for method in methods])
 
 
 @pytest.mark.parametrize("settings", [{}, {"rank": 4}])
@@ -156,7 +156,7 @@ def test_het_xl_finds_random_labels(digits, settings):
         assert unclear.variance.sum() > 3 * clear.variance.sum()  # Gaussian noise on the sphere
 
 
-def test_disagreement_finds_errors(digits, strangers):
+def test_disagreement_finds_errors(digits, ood):
     """Jensen-Shannon divergence: R-AUROC .626-.752 of separate heads, .565-.646 of dropout.
 
     It does not find photographs (.47-.50 and .20-.24): there the members are unsure together.
@@ -166,14 +166,14 @@ def test_disagreement_finds_errors(digits, strangers):
         for make, limit in ((apart, 0.56), (ClassDropout, 0.52)):
             method = make(network(seed), training=training(seed), score="jensen_shannon")
             method.fit(digits[0].loader(50), progress=False)
-            assert measure(method, digits[1], strangers)[1] > limit
+            assert measure(method, digits[1], ood)[1] > limit
 
 
-def test_the_variance_of_sngp_finds_photographs(digits, strangers):
+def test_the_variance_of_sngp_finds_photographs(digits, ood):
     """.955-.998 alone; .08-.51 with a covariance that is left at its start."""
     for seed in SEEDS:
         method = SNGP(network(seed), training=training(seed), score="variance")
         method.fit(digits[0].loader(50), progress=False)
-        assert measure(method, digits[1], strangers)[2] > 0.9
+        assert measure(method, digits[1], ood)[2] > 0.9
         method.parts["process"].observe([])
-        assert measure(method, digits[1], strangers)[2] < 0.7
+        assert measure(method, digits[1], ood)[2] < 0.7

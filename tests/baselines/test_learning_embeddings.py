@@ -37,7 +37,7 @@ def digits():
 
 
 @pytest.fixture(scope="module")
-def strangers():
+def ood():
     return load("photographs", "test", limit=300).pixels()
 
 
@@ -127,12 +127,12 @@ CLEAN = {  # recall@1, R-AUROC, AUROC of photographs on clean labels
 
 @pytest.mark.parametrize("name", CLEAN)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_errors_and_strangers_are_found(name, seed, digits, strangers):
+def test_errors_and_ood_inputs_are_found(name, seed, digits, ood):
     kind, *limits = CLEAN[name]
     method = kind(network(seed), training=training(seed))
     method.fit(Shuffled(digits[0].pixels(), digits[0].labels, seed), progress=False)
-    measured = measure(method, digits[1], strangers)
-    assert all(found > limit for found, limit in zip(measured, limits, strict=True)), measured
+    measured = measure(method, digits[1], ood)
+    assert all(value > limit for value, limit in zip(measured, limits, strict=True)), measured
 
 
 @pytest.mark.parametrize("base", ["simclr", "simsiam", "byol", "swav"])
@@ -155,10 +155,10 @@ def test_explicit_concentration_is_the_scaled_cosine_of_views(base, digits):
         training=training(0, 20),
     ).fit(images, progress=False)
     assert recall_at_k(method(test.pixels()).mean, test.labels).value > 0.6
-    for shown in (test.pixels(), 0.2 * test.pixels()):
-        views = [[method(noisy(shown)).mean for _ in range(20)] for _ in range(2)]
+    for pixels in (test.pixels(), 0.2 * test.pixels()):
+        views = [[method(noisy(pixels)).mean for _ in range(20)] for _ in range(2)]
         cosine = torch.stack([(a * b).sum(-1) for a, b in zip(*views, strict=True)]).mean(0)
-        k = torch.stack([method(noisy(shown)).concentration for _ in range(20)]).mean(0)
+        k = torch.stack([method(noisy(pixels)).concentration for _ in range(20)]).mean(0)
         assert float((k - 5 * cosine).abs().mean()) < 0.45
         if cosine.std() > 0.03:  # SimSiam and BYOL pull views to one point
             assert float(torch.corrcoef(torch.stack([k, cosine]))[0, 1]) > 0.3

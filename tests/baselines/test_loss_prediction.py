@@ -42,9 +42,9 @@ def test_the_predicted_loss_is_detached(batch):
     z.requires_grad_()
     loss, u = LossPredictionLoss(3, 4, weight=0.3).double(), torch.full((7,), 5.0).double()
     inputs = (z, *loss.classifier.parameters())
-    whole = torch.autograd.grad(loss(z, labels, u), inputs)
+    gradients = torch.autograd.grad(loss(z, labels, u), inputs)
     alone = torch.autograd.grad(loss.each(z, labels).mean(), inputs)
-    for a, b in zip(whole, alone, strict=True):
+    for a, b in zip(gradients, alone, strict=True):
         torch.testing.assert_close(a, b)
 
 

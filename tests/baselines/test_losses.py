@@ -11,9 +11,7 @@ from pytorch_metric_learning.losses import NTXentLoss
 from scipy import integrate, stats
 from torch import nn
 
-from baselines.base.matching import matching_loss
-from baselines.base.pairs import check_rows, positive_pairs
-from baselines.base.softmax_pairs import pair_log_probabilities
+from baselines.base.pairs import check_rows, matching_loss, pair_log_probabilities, positive_pairs
 from baselines.base.view_losses import BYOLLoss, SimSiamLoss, SwAVLoss, sinkhorn
 from baselines.explicit_concentration import ExplicitConcentrationLoss
 from baselines.hib import HedgedInstanceLoss, kl_to_standard_normal
@@ -40,9 +38,9 @@ def test_pair_log_probabilities_against_loops_and_ntxent():
     for i, j in pairs():
         others = sum(math.exp(s[i, k]) for k in range(6) if LABELS[k] != LABELS[i])
         expected.append(s[i, j] - math.log(math.exp(s[i, j]) + others))
-    found = pair_log_probabilities(s, LABELS)
-    torch.testing.assert_close(found, torch.stack(expected))
-    torch.testing.assert_close(-found.mean(), NTXentLoss(temperature=0.2)(z, LABELS))
+    actual = pair_log_probabilities(s, LABELS)
+    torch.testing.assert_close(actual, torch.stack(expected))
+    torch.testing.assert_close(-actual.mean(), NTXentLoss(temperature=0.2)(z, LABELS))
     loss = InfoNCELoss(inverse_temperature=5.0)
     torch.testing.assert_close(loss(3 * z, LABELS), NTXentLoss(temperature=0.2)(z, LABELS))
     huge = pair_log_probabilities(1e6 * s, LABELS)
@@ -57,8 +55,8 @@ def test_mutual_likelihood_is_the_integral_of_two_densities():
             p, q = (stats.norm(float(mu[a, k]), float(v[a, k]) ** 0.5) for a in (i, j))
             shared = integrate.quad(lambda z, p=p, q=q: p.pdf(z) * q.pdf(z), -40, 40, limit=400)[0]
             total += -math.log(shared) - math.log(2 * math.pi) / 2
-    found = MutualLikelihoodLoss()(mu, LABELS, v)
-    assert float(found) == pytest.approx(total / len(pairs()), rel=1e-8)
+    actual = MutualLikelihoodLoss()(mu, LABELS, v)
+    assert float(actual) == pytest.approx(total / len(pairs()), rel=1e-8)
     assert torch.autograd.gradcheck(
         lambda m, w: MutualLikelihoodLoss()(m, LABELS, w), (mu.requires_grad_(), v.requires_grad_())
     )
@@ -77,8 +75,8 @@ def test_hib_is_the_expected_match_by_quadrature():
             (same if LABELS[i] == LABELS[j] else different).append((p, 1 - p))
     kl = float(kl_to_standard_normal(mu, v).mean())
     expected = -np.mean(np.log([a for a, _ in same])) - np.mean(np.log([b for _, b in different]))
-    found = loss(mu, LABELS, v, generator=torch.Generator().manual_seed(0))
-    assert float(found.detach()) == pytest.approx(expected + 0.3 * kl, rel=0.05)
+    actual = loss(mu, LABELS, v, generator=torch.Generator().manual_seed(0))
+    assert float(actual.detach()) == pytest.approx(expected + 0.3 * kl, rel=0.05)
 
 
 def test_kl_is_that_of_torch():
@@ -143,9 +141,9 @@ def test_simsiam_and_byol_against_loops():
     for other, loss in ((z, SimSiamLoss(3).double()), (target, BYOLLoss(3).double())):
         q = loss.predict(z)
         cosines = [nn.functional.cosine_similarity(q[i], other[j], dim=0) for i, j in pairs()]
-        found = loss(z, LABELS) if other is z else loss(z, LABELS, target=target)
-        torch.testing.assert_close(found, -torch.stack(cosines).mean())
-    assert torch.autograd.grad(found, target, allow_unused=True) == (None,)
+        actual = loss(z, LABELS) if other is z else loss(z, LABELS, target=target)
+        torch.testing.assert_close(actual, -torch.stack(cosines).mean())
+    assert torch.autograd.grad(actual, target, allow_unused=True) == (None,)
 
 
 def test_swav_codes_are_an_optimal_transport_plan():

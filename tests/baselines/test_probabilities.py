@@ -53,8 +53,8 @@ def test_jensen_shannon(logits):
     expected = np.mean([stats.entropy(member, p.mean(0), axis=-1) for member in p], axis=0)
     np.testing.assert_allclose(jensen_shannon(logits).numpy(), expected, rtol=1e-10)
     np.testing.assert_allclose(disagreement(logits, "jensen_shannon").numpy(), expected, rtol=1e-10)
-    whole = stats.entropy(p.mean(0), axis=-1)
-    np.testing.assert_allclose(disagreement(logits, "entropy").numpy(), whole, rtol=1e-10)
+    expected = stats.entropy(p.mean(0), axis=-1)
+    np.testing.assert_allclose(disagreement(logits, "entropy").numpy(), expected, rtol=1e-10)
     with pytest.raises(UnknownNameError, match="'entropy', 'jensen_shannon'"):
         disagreement(logits, "variance")
 

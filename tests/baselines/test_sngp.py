@@ -10,7 +10,7 @@ from torch.nn.utils import parametrize
 
 from baselines import SNGP
 from baselines.base import Training
-from baselines.base.random_features import RandomFeatureProcess
+from baselines.base.distance_aware import RandomFeatureProcess
 from laplace_metric.errors import InputError, UnknownNameError
 from tests.baselines.contract import MethodContract
 
@@ -64,16 +64,16 @@ def test_features_approximate_the_kernel(x):
 
 
 def test_variance_against_the_dense_formula(process, x):
-    seen, new = x[:20], x[20:]
+    training, new = x[:20], x[20:]
     before = process.variance(new)
     torch.testing.assert_close(before, process.features(new).square().sum(1) / 0.3)  # the prior
-    process.observe([seen[:7], seen[7:]])
-    phi, rows = process.features(new), process.features(seen)
+    process.observe([training[:7], training[7:]])
+    phi, rows = process.features(new), process.features(training)
     inverse = torch.linalg.inv(0.3 * torch.eye(20, dtype=torch.float64) + rows.T @ rows)
     torch.testing.assert_close(process.variance(new), (phi @ inverse * phi).sum(1))
     assert bool((process.variance(new) < before).all())
     once = process.variance(new)
-    process.observe([seen])  # starts anew
+    process.observe([training])  # starts anew
     torch.testing.assert_close(process.variance(new), once)
 
 
@@ -134,8 +134,8 @@ def test_load_onto_the_method_s_own_model(model, loader, data, tmp_path):
     method.fit(loader, progress=False).save(tmp_path)
     state = torch.get_rng_state()
     for onto in (model, method.model):
-        again = SNGP.load(tmp_path, onto)
-        assert torch.equal(again(data[0]).uncertainty, method(data[0]).uncertainty)
+        loaded = SNGP.load(tmp_path, onto)
+        assert torch.equal(loaded(data[0]).uncertainty, method(data[0]).uncertainty)
     assert torch.equal(torch.get_rng_state(), state)
 
 

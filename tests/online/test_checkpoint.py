@@ -69,8 +69,8 @@ def shuffling(kind: str) -> DataLoader[tuple[Tensor, ...]]:
     if kind == "numpy":
         sampler = MPerClassSampler(data().tensors[1], 4, 16, 64)
         return DataLoader(data(), batch_size=16, sampler=sampler)
-    own = torch.Generator().manual_seed(2) if kind == "own" else None
-    return DataLoader(data(), batch_size=16, shuffle=True, generator=own)
+    generator = torch.Generator().manual_seed(2) if kind == "own" else None
+    return DataLoader(data(), batch_size=16, shuffle=True, generator=generator)
 
 
 def run(
@@ -86,7 +86,7 @@ def run(
     model = network() if model is None else model
     optimizer = torch.optim.Adam([*model.parameters(), *loss.parameters()], lr=0.01)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)
-    online = OnlineLaplace(model, memory=0.8, hessian="positives", samples=2, **options)  # type: ignore[arg-type]
+    online = OnlineLaplace(model, decay=0.8, hessian="positives", samples=2, **options)  # type: ignore[arg-type]
     return online.fit(
         shuffling("own") if loader is None else loader,  # type: ignore[arg-type]
         loss,
@@ -118,28 +118,29 @@ def assert_same(a: Path, b: Path) -> None:
 def test_resumes_to_the_same_bits(tmp_path, at, structure):
     """Interrupted in the first step (of 12, two draws each), within epochs and at their ends."""
     options = {"structure": structure, "refresh": 3}
-    whole = run(tmp_path / "whole", Loss(), **options)
+    uninterrupted = run(tmp_path / "uninterrupted", Loss(), **options)
     model = network()
     with pytest.raises(Interrupted):
-        run(tmp_path / "parts", Loss(at), model, **options)
-    resumed = run(tmp_path / "parts", Loss(), model, **options)  # the same process, a moved model
-    assert_same(tmp_path / "whole", tmp_path / "parts")
-    for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        run(tmp_path / "interrupted", Loss(at), model, **options)
+    # the same process, a model whose weights have moved
+    resumed = run(tmp_path / "interrupted", Loss(), model, **options)
+    assert_same(tmp_path / "uninterrupted", tmp_path / "interrupted")
+    for a, b in zip(uninterrupted.model.parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(a, b)
-    assert torch.equal(whole.hessian_.eigenvalues, resumed.hessian_.eigenvalues)
-    assert whole.posterior_.n_effective == resumed.posterior_.n_effective == 50.0
+    assert torch.equal(uninterrupted.hessian_.eigenvalues, resumed.hessian_.eigenvalues)
+    assert uninterrupted.posterior_.n_effective == resumed.posterior_.n_effective == 50.0
 
 
 @pytest.mark.parametrize("kind", ["own", "global", "numpy"])
 @pytest.mark.parametrize("every", [None, 1, 3])
 def test_resumes_whatever_shuffles_and_however_often_it_is_written(tmp_path, kind, every):
-    run(tmp_path / "whole", Loss(), loader=shuffling(kind), every=every)
+    run(tmp_path / "uninterrupted", Loss(), loader=shuffling(kind), every=every)
     with pytest.raises(Interrupted):
-        run(tmp_path / "parts", Loss(13), loader=shuffling(kind), every=every)
+        run(tmp_path / "interrupted", Loss(13), loader=shuffling(kind), every=every)
     with pytest.raises(Interrupted):
-        run(tmp_path / "parts", Loss(5), loader=shuffling(kind), every=every)
-    run(tmp_path / "parts", Loss(), loader=shuffling(kind), every=every)
-    assert_same(tmp_path / "whole", tmp_path / "parts")
+        run(tmp_path / "interrupted", Loss(5), loader=shuffling(kind), every=every)
+    run(tmp_path / "interrupted", Loss(), loader=shuffling(kind), every=every)
+    assert_same(tmp_path / "uninterrupted", tmp_path / "interrupted")
 
 
 def test_checkpoints_change_nothing(tmp_path):
@@ -150,15 +151,15 @@ def test_checkpoints_change_nothing(tmp_path):
 
 def test_killed_process_resumes_to_the_same_bits(tmp_path):
     """Each in a process of its own, with the same number of threads."""
-    parts = tmp_path / "parts"
-    assert in_own_process(tmp_path / "whole", "Loss()") == 0
-    assert in_own_process(parts, "Loss(13, kill=True)") == -signal.SIGKILL
-    state = json.loads((parts / CHECKPOINT.index).read_text())["state"]["dict"]
+    interrupted = tmp_path / "interrupted"
+    assert in_own_process(tmp_path / "uninterrupted", "Loss()") == 0
+    assert in_own_process(interrupted, "Loss(13, kill=True)") == -signal.SIGKILL
+    state = json.loads((interrupted / CHECKPOINT.index).read_text())["state"]["dict"]
     progress = dict(dict(state)["progress"]["dict"])
     assert (progress["epoch"], progress["step"], progress["steps"]) == (1, 2, 6)
-    assert in_own_process(parts, "Loss()") == 0
-    assert_same(tmp_path / "whole", parts)
-    assert len(list(parts.iterdir())) == 2
+    assert in_own_process(interrupted, "Loss()") == 0
+    assert_same(tmp_path / "uninterrupted", interrupted)
+    assert len(list(interrupted.iterdir())) == 2
 
 
 def in_own_process(folder: Path, loss: str) -> int:
@@ -173,15 +174,15 @@ def in_own_process(folder: Path, loss: str) -> int:
 
 
 def test_finished_run_returns_at_once_and_goes_on_with_more_epochs(tmp_path):
-    whole = run(tmp_path / "a", Loss())
+    first = run(tmp_path / "a", Loss())
     loss, fresh = Loss(at=0), network(seed=4)
-    again = run(tmp_path / "a", loss, fresh)
+    loaded = run(tmp_path / "a", loss, fresh)
     assert loss.calls == 0
     x = data().tensors[0]
-    for a, b in zip(whole.model.parameters(), fresh.parameters(), strict=True):
+    for a, b in zip(first.model.parameters(), fresh.parameters(), strict=True):
         assert torch.equal(a, b)
-    whole.model.eval(), fresh.eval()
-    assert torch.equal(whole(x).variance, again(x).variance)
+    first.model.eval(), fresh.eval()
+    assert torch.equal(first(x).variance, loaded(x).variance)
     run(tmp_path / "a", Loss(), epochs=EPOCHS + 1)
     run(tmp_path / "b", Loss(), epochs=EPOCHS + 1)
     assert_same(tmp_path / "a", tmp_path / "b")
@@ -205,7 +206,7 @@ def test_checkpoint_of_another_run_is_refused(tmp_path):
         run(tmp_path, Loss(), head="4")
     model = network()
     with pytest.raises(FileFormatError, match=r"names\.optimizer is 'Adam' there and 'SGD' here"):
-        OnlineLaplace(model, memory=0.8, hessian="positives", samples=2).fit(
+        OnlineLaplace(model, decay=0.8, hessian="positives", samples=2).fit(
             shuffling("own"),
             Loss(),
             epochs=1,
@@ -220,12 +221,12 @@ def test_checkpoint_of_another_run_is_refused(tmp_path):
 def test_damaged_checkpoint_is_refused(tmp_path):
     run(tmp_path, Loss(), epochs=1)
     index = tmp_path / CHECKPOINT.index
-    whole = index.read_text()
+    text = index.read_text()
     for change in ({"state": {"dict": []}}, {"state": 3}, {"version": 2}, {"format": "other"}):
-        index.write_text(json.dumps({**json.loads(whole), **change}))
+        index.write_text(json.dumps({**json.loads(text), **change}))
         with pytest.raises(FileFormatError):
             run(tmp_path, Loss(), epochs=1)
-    index.write_text(whole)
+    index.write_text(text)
     (tensors,) = tmp_path.glob("*.safetensors")
     tensors.write_bytes(tensors.read_bytes()[:-1])
     with pytest.raises(FileFormatError, match="sha256"):

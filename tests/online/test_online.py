@@ -83,8 +83,8 @@ def test_dropout_and_batch_norm_happen_as_often_as_in_plain_training(batches):
     plain, online = net(), net()
     laplace = OnlineLaplace(online, head=online[-1], prior_precision=1e30)
     laplace.fit(batches, ContrastiveLoss(), epochs=2, generator=generator(4), progress=False)
-    own = generator(4)  # as ``fit`` seeds the global state from it
-    torch.manual_seed(int(torch.randint(2**62, (), generator=own)))
+    weights = generator(4)  # as ``fit`` seeds the global state from it
+    torch.manual_seed(int(torch.randint(2**62, (), generator=weights)))
     train_embedder(plain, batches, ContrastiveLoss(), epochs=2, progress=False)
     assert same_weights(plain, online)
     many = net()
@@ -102,9 +102,9 @@ def test_gradient_is_that_of_the_expected_loss(make_model, batches):
     x, y = batches[0][0].double(), batches[0][1]
     offsets = 0.4 * torch.randn(200, 27, generator=generator(), dtype=torch.float64)
     head = find_head(model, x)
-    seen = sampled_pass(model, head, x, offsets)
-    torch.stack([loss(f, y) for f in seen.embeddings]).mean().backward()
-    found = [p.grad.clone() for p in model.parameters()]
+    sampled = sampled_pass(model, head, x, offsets)
+    torch.stack([loss(f, y) for f in sampled.embeddings]).mean().backward()
+    gradients = [p.grad.clone() for p in model.parameters()]
     expected = [torch.zeros_like(p) for p in model.parameters()]
     for offset in offsets:
         moved = copy.deepcopy(model)
@@ -114,12 +114,12 @@ def test_gradient_is_that_of_the_expected_loss(make_model, batches):
         loss(moved(x), y).backward()
         for total, p in zip(expected, moved.parameters(), strict=True):
             total += p.grad / len(offsets)
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(gradients, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
     # and it is not the gradient at the mean weights
     model.zero_grad()
     loss(model(x), y).backward()
-    gap = (model[-1].weight.grad - found[2]).norm() / found[2].norm()
+    gap = (model[-1].weight.grad - gradients[2]).norm() / gradients[2].norm()
     assert float(gap) > 0.05
 
 
@@ -128,9 +128,9 @@ def test_each_pass_is_the_model_at_its_own_weights(make_model, batches, normalis
     model, x = make_model(), batches[0][0]
     end = Normalised(model) if normalised else model
     offsets = torch.randn(3, 27, generator=generator())
-    seen = sampled_pass(end, find_head(end, x), x, offsets)
+    sampled = sampled_pass(end, find_head(end, x), x, offsets)
     start = nn.utils.parameters_to_vector(model[-1].parameters()).detach()
-    for offset, embeddings in zip(offsets, seen.embeddings, strict=True):
+    for offset, embeddings in zip(offsets, sampled.embeddings, strict=True):
         nn.utils.vector_to_parameters(start + offset, model[-1].parameters())
         torch.testing.assert_close(embeddings, end(x))
 
@@ -153,9 +153,9 @@ def test_first_step_goes_down_the_sampled_gradient_with_the_prior_s_spread():
         generator=generator(7),
         progress=False,
     )
-    own = generator(7)
-    torch.randint(2**62, (), generator=own)  # the seed of the global state
-    eps = torch.randn(2, 4, generator=own, dtype=torch.float64).view(2, 2, 2) / tau**0.5
+    weights = generator(7)
+    torch.randint(2**62, (), generator=weights)  # the seed of the global state
+    eps = torch.randn(2, 4, generator=weights, dtype=torch.float64).view(2, 2, 2) / tau**0.5
     second_moment = x.mT @ x / len(x)
     expected = start - rate * ((start + eps) @ second_moment).mean(0)
     torch.testing.assert_close(model.weight.detach(), expected)
@@ -167,24 +167,24 @@ def test_first_step_goes_down_the_sampled_gradient_with_the_prior_s_spread():
 @pytest.fixture
 def recorded(monkeypatch):
     """Every (features, head, kwargs) that a curvature was measured from, and its value."""
-    seen = []
+    recorded = []
 
     def spy(features, head, *args, **kwargs):
         value = batch_curvature(features, head, *args, **kwargs)
-        seen.append((features.clone(), head, kwargs, value))
+        recorded.append((features.clone(), head, kwargs, value))
         return value
 
     monkeypatch.setattr(step_module, "batch_curvature", spy)
-    return seen
+    return recorded
 
 
-@pytest.mark.parametrize("memory", [0.0, 0.7, 0.999, 1.0])
-def test_curvature_is_the_weighted_mean_of_the_batches(make_model, batches, recorded, memory):
+@pytest.mark.parametrize("decay", [0.0, 0.7, 0.999, 1.0])
+def test_curvature_is_the_weighted_mean_of_the_batches(make_model, batches, recorded, decay):
     model = make_model()
-    online = OnlineLaplace(model, memory=memory, hessian="positives", samples=2)
+    online = OnlineLaplace(model, decay=decay, hessian="positives", samples=2)
     embedder = online.fit(batches, ContrastiveLoss(), epochs=2, progress=False)
     values = torch.stack([value.values for *_, value in recorded]).view(6, 2, -1).mean(1)
-    weights = torch.tensor([memory ** (5 - k) for k in range(6)], dtype=torch.float64)
+    weights = torch.tensor([decay ** (5 - k) for k in range(6)], dtype=torch.float64)
     expected = (weights[:, None] * values).sum(0) / weights.sum()
     torch.testing.assert_close(embedder.hessian_.eigenvalues, expected.clamp_min(0))
 
@@ -199,11 +199,11 @@ def test_curvature_is_measured_at_the_sampled_heads_before_the_step(make_model, 
             states.append((copy.deepcopy(model), embeddings.detach().clone()))
             return super().forward(embeddings, labels, *args)
 
-    OnlineLaplace(model, prior_precision=tau, memory=0.5, n_effective=20.0).fit(
+    OnlineLaplace(model, prior_precision=tau, decay=0.5, n_effective=20.0).fit(
         batches, Spy(), epochs=1, generator=generator(2), progress=False
     )
-    own, curvature = generator(2), None
-    torch.randint(2**62, (), generator=own)
+    weights, curvature = generator(2), None
+    torch.randint(2**62, (), generator=weights)
     for t, ((x, y), (before, embeddings), (h, head, kwargs, value)) in enumerate(
         zip(batches, states, recorded, strict=True)
     ):
@@ -211,43 +211,43 @@ def test_curvature_is_measured_at_the_sampled_heads_before_the_step(make_model, 
         torch.testing.assert_close(head.raw(h), embeddings)
         assert torch.equal(kwargs["labels"], y)
         precision = tau + (0 if curvature is None else 20.0 * curvature.clamp_min(0))
-        eps = torch.randn(1, 27, generator=own)[0].double() / torch.as_tensor(precision).sqrt()
+        eps = torch.randn(1, 27, generator=weights)[0].double() / torch.as_tensor(precision).sqrt()
         theta = nn.utils.parameters_to_vector(before[-1].parameters()).detach()
         torch.testing.assert_close(head.parameters, (theta + eps).float(), rtol=1e-5, atol=1e-6)
-        contrast = LaplaceEmbedder(model).settings.contrast(normalized=False)
-        again = batch_curvature(h, LinearJacobian(head.weight, head.bias), contrast, labels=y)
-        torch.testing.assert_close(again.values, value.values)
+        contrast = LaplaceEmbedder(model).settings.loss(normalized=False)
+        expected = batch_curvature(h, LinearJacobian(head.weight, head.bias), contrast, labels=y)
+        torch.testing.assert_close(expected.values, value.values)
         a = 0.5 / (1 - 0.5 ** (t + 1))
         curvature = value.values if curvature is None else (1 - a) * curvature + a * value.values
 
 
 def test_miner_feeds_loss_and_curvature(make_model, batches, recorded):
-    given = []
+    mined = []
 
     class Spy(TripletMarginLoss):
         def forward(self, embeddings, labels, indices_tuple=None, **kwargs):
-            given.append(indices_tuple)
+            mined.append(indices_tuple)
             return super().forward(embeddings, labels, indices_tuple, **kwargs)
 
     miner = BatchEasyHardMiner()
     online = OnlineLaplace(make_model(), hessian="positives", pairs=miner)
     embedder = online.fit(batches, Spy(), epochs=1, progress=False)
-    assert len(given) == len(recorded) == 3
-    for tuples, (_, _, kwargs, _) in zip(given, recorded, strict=True):
+    assert len(mined) == len(recorded) == 3
+    for tuples, (_, _, kwargs, _) in zip(mined, recorded, strict=True):
         pairs = zip(tuples, kwargs["indices_tuple"], strict=True)
         assert all(torch.equal(a, b) for a, b in pairs)
     assert embedder.settings.pairs is miner
 
 
 def test_draws_of_kron_and_full_are_refreshed():
-    running = RunningCurvature(memory=0.5, refresh=3)
-    like, seen = torch.zeros(1), []
+    running = RunningCurvature(decay=0.5, refresh=3)
+    like, eigenvalues = torch.zeros(1), []
     for k in range(7):
-        seen.append(float(running.spectral(like).eigenvalues))
+        eigenvalues.append(float(running.spectral(like).eigenvalues))
         running.update(DiagCurvature(torch.tensor([float(2**k)], dtype=torch.float64)))
-    assert seen[0] == 0.0
-    assert seen[1] == seen[2] == seen[3] == 1.0
-    assert seen[4] == seen[5] == seen[6] > 1.0
+    assert eigenvalues[0] == 0.0
+    assert eigenvalues[1] == eigenvalues[2] == eigenvalues[3] == 1.0
+    assert eigenvalues[4] == eigenvalues[5] == eigenvalues[6] > 1.0
 
 
 def test_n_effective_is_the_points_of_an_epoch(make_model, batches):
@@ -356,17 +356,17 @@ def test_same_generator_same_result_whatever_the_global_state(make_model, batche
 
 def test_bar_shows_loss_and_variance(make_model, batches, capsys):
     OnlineLaplace(make_model()).fit(batches, ContrastiveLoss(), epochs=2)
-    shown = capsys.readouterr().err
-    assert "epoch 2/2" in shown
-    assert "loss" in shown
-    assert "variance" in shown
+    bar = capsys.readouterr().err
+    assert "epoch 2/2" in bar
+    assert "loss" in bar
+    assert "variance" in bar
     OnlineLaplace(make_model()).fit(batches, ContrastiveLoss(), epochs=1, progress=False)
     assert capsys.readouterr().err == ""
 
 
 def test_errors(make_model, batches, tmp_path):
     model = make_model()
-    for bad in ({"memory": -0.1}, {"memory": 1.1}, {"samples": 0}, {"refresh": 0}):
+    for bad in ({"decay": -0.1}, {"decay": 1.1}, {"samples": 0}, {"refresh": 0}):
         with pytest.raises(InputError, match=next(iter(bad))):
             OnlineLaplace(model, **bad)
     with pytest.raises(UnknownNameError, match="pairs='all'.*'batch'"):
@@ -420,7 +420,7 @@ def test_learns_the_digits():
         if model is plain:
             train_embedder(model, loader, ContrastiveLoss(), **options)
         else:
-            laplace = OnlineLaplace(model, memory=0.95, prior_precision=100.0)
+            laplace = OnlineLaplace(model, decay=0.95, prior_precision=100.0)
             embedder = laplace.fit(loader, ContrastiveLoss(), generator=generator(), **options)
     x, y = test.pixels(), test.labels
     assert laplace.losses_[-1] < 0.9 * laplace.losses_[0]

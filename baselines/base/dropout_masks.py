@@ -40,7 +40,7 @@ def dropout_layers(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def find_dropout(model: nn.Module) -> dict[str, nn.Module]:
-    """The dropout layers with a rate above 0, by name; there may be none."""
+    """The dropout layers with a rate above 0, by name; perhaps none."""
     kinds = (*ELEMENTWISE, *CHANNELWISE)
     return {
         name: module

@@ -1,10 +1,12 @@
-"""A Gaussian process with random Fourier features: linear in phi, with an exact posterior variance.
+"""What keeps distances in a classifier: spectral normalisation, and a Gaussian process on top.
 
-phi(x) = sqrt(2/R) cos(A x + b)      A_rk ~ N(0, 1/l^2), b_r ~ U(0, 2 pi), both frozen
-E[phi(x) . phi(y)] = exp(-|x - y|^2 / (2 l^2))                     (Rahimi and Recht 2007)
+The process has random Fourier features: it is linear in phi, with an exact posterior variance.
 
-logits_c(x) = beta_c . phi(x)
-v(x) = phi(x)^T (ridge I + Phi^T Phi)^-1 phi(x)       (Kirchhof et al. 2023b, eq. 7)
+    phi(x) = sqrt(2/R) cos(A x + b)      A_rk ~ N(0, 1/l^2), b_r ~ U(0, 2 pi), both frozen
+    E[phi(x) . phi(y)] = exp(-|x - y|^2 / (2 l^2))                     (Rahimi and Recht 2007)
+
+    logits_c(x) = beta_c . phi(x)
+    v(x) = phi(x)^T (ridge I + Phi^T Phi)^-1 phi(x)       (Kirchhof et al. 2023b, eq. 7)
 """
 
 from __future__ import annotations
@@ -14,6 +16,31 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations, parametrize
+
+NORMALIZED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def spectral_normalize(model: nn.Module, head: nn.Module) -> None:
+    """Divide the weight of each linear and convolutional layer, but the head's, by its norm.
+
+    The norm is the largest singular value, followed by power iteration in train mode (Miyato et
+    al. 2018); a kernel counts as the matrix [out, in * kernel]. Layers that have it are left alone.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    >>> spectral_normalize(model, model[2])
+    >>> bool((torch.linalg.matrix_norm(model[0].weight, 2) - 1).abs() < 1e-2)
+    True
+    >>> parametrize.is_parametrized(model[2])
+    False
+    """
+    in_head = {id(module) for module in head.modules()}
+    for module in list(model.modules()):
+        hidden = isinstance(module, NORMALIZED) and id(module) not in in_head
+        if hidden and not parametrize.is_parametrized(module, "weight"):
+            parametrizations.spectral_norm(module)
 
 
 class RandomFeatureProcess(nn.Module):
@@ -69,7 +96,7 @@ class RandomFeatureProcess(nn.Module):
 
     @torch.no_grad()
     def observe(self, batches: Iterable[Tensor]) -> None:
-        """Set the covariance from everything [B, W] that was seen, and nothing before.
+        """Set the covariance from these inputs [B, W] alone.
 
         The sum and its Cholesky factor are in float64: the ridge may be small beside N.
         """

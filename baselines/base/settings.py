@@ -1,4 +1,4 @@
-"""How a method is trained: the same few settings for all of them."""
+"""Settings: those of a training, and the checks of all."""
 
 from __future__ import annotations
 
@@ -9,13 +9,53 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from laplace_metric._utils import validation
+from laplace_metric._utils.validation import check_count
 from laplace_metric.errors import InputError, UnknownNameError
+
+UNSAVED = {"saved": False}
+"""Metadata of a field that is no setting: a module, a function, a generator."""
+
+LAYERS = ("embedding", "features")
+"""Where a method reads an input: the raw embedding z, or the features h that enter the head."""
 
 OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
     "rmsprop": torch.optim.RMSprop,
 }
+
+
+def check_positive(method: object, *names: str) -> None:
+    """Check that each of these settings is a number above 0.
+
+    Raises
+    ------
+    InputError
+        If one is not.
+
+    Examples
+    --------
+    >>> class Method:
+    ...     scale = -1
+    >>> check_positive(Method(), "scale")
+    Traceback (most recent call last):
+    laplace_metric.errors.InputError: scale=-1: pass a finite number > 0.
+    """
+    for name in names:
+        validation.check_positive(name, getattr(method, name))
+
+
+def check_counts(method: object, *names: str) -> None:
+    """Raise ``InputError`` unless each of these settings is a whole number above 0."""
+    for name in names:
+        check_count(name, getattr(method, name))
+
+
+def check_layer(on: str) -> None:
+    """Raise ``UnknownNameError`` unless ``on`` is one of ``LAYERS``."""
+    if on not in LAYERS:
+        raise UnknownNameError("on", on, LAYERS)
 
 
 @dataclass(frozen=True)
@@ -55,13 +95,18 @@ class Training:
         for name in ("decay", "weight_decay"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise InputError(f"{name}={getattr(self, name)!r}: pass a number >= 0.")
-        if not 0 < self.learning_rate < math.inf:
-            raise InputError(f"learning_rate={self.learning_rate!r}: pass a number > 0.")
+        check_positive(self, "learning_rate")
 
     def optimize(
         self, parameters: Iterable[nn.Parameter]
     ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-        """An optimiser of these parameters, and the scheduler of its learning rate."""
+        """An optimiser of these parameters, and the scheduler of its learning rate.
+
+        Raises
+        ------
+        InputError
+            If no parameter can be trained.
+        """
         trainable = [p for p in parameters if p.requires_grad]
         if not trainable:
             raise InputError("nothing to train: no parameter has requires_grad=True.")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from laplace_metric.errors import FileFormatError, InputError
-from laplace_metric.online._run import flatten, unflatten
+from laplace_metric.online._state import flatten, unflatten
 
 
 def test_round_trip_through_json():
