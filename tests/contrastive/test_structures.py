@@ -149,7 +149,7 @@ def test_kronecker_is_the_nearest_product_with_the_best_diagonal(
         run_on(pairs.totals(LeftContraction(head, rows, right))), left, strict=True
     ):
         close(ours.expand_as(theirs) * torch.eye(Z) if len(ours) == 1 else ours, theirs, theirs)
-    result = run_on(nearest_kronecker(pairs, head, rows))
+    result = run_on(nearest_kronecker(pairs.totals, head, rows))
     for block, f in zip(blocks, result.factors, strict=True):
         rearranged = block.permute(0, 2, 1, 3).flatten(2).flatten(0, 1)  # [O^2, A^2]
         sigma = torch.linalg.svdvals(rearranged)
