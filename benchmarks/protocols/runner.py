@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import gc
+import warnings
+from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from tqdm.auto import tqdm
 
-from benchmarks.engine.added import added_numbers, resolved
-from benchmarks.engine.fitting import Fitting
-from benchmarks.engine.store import Store
-from benchmarks.engine.subject import Subject
-from benchmarks.engine.tuning import best, tune
-from benchmarks.engine.usage import usage
+from benchmarks.engine.experiment import Experiment, extra_parameters, resolved
+from benchmarks.engine.fitting import Fitting, best, tune
 from benchmarks.methods import BASE, METHODS, Entry
 from benchmarks.methods.entry import Settings
-from benchmarks.protocols import Protocol
-from benchmarks.sizes import TUNING_SEED
-from benchmarks.tasks import TASKS, Task, Workspace, build
-from benchmarks.tasks.frozen import has
-from benchmarks.tasks.human import FOLDS
-from benchmarks.tasks.table import FOLDED
-from laplace_metric.errors import InputError, LaplaceMetricError
+from benchmarks.protocols.table import PROTOCOLS, Protocol
+from benchmarks.records import Store
+from benchmarks.sizes import SIZES, TUNING_SEED
+from benchmarks.tasks import FOLDED, TASKS, Task, Workspace, build
+from benchmarks.tasks.frozen import FOLDS, has
+from benchmarks.timing import usage
+from laplace_metric.errors import InputError, LaplaceMetricError, LaplaceMetricWarning
 
 
 @dataclass(frozen=True)
@@ -98,10 +96,10 @@ class Runner:
         entry = METHODS[job.method]
         settings = self.choice(entry, task, job.seed)
         todo = [p for p in job.protocols if not self._has(p, job, settings)]
-        subject, row = self._fitted(entry, task, job.seed, settings)
+        experiment, row = self._fitted(entry, task, job.seed, settings)
         for protocol in todo:
             with usage(self.space.device) as took:
-                measured = protocol.measure(subject).to_json()
+                measured = protocol.measure(experiment).to_json()
             content = {"protocol": protocol.name, **row, "measuring": took, **measured}
             self.store.write(content, protocol.name, job.task, job.method, job.seed)
 
@@ -114,16 +112,16 @@ class Runner:
 
     def _fitted(
         self, entry: Entry, task: Task, seed: int, settings: Settings
-    ) -> tuple[Subject, dict[str, Any]]:
+    ) -> tuple[Experiment, dict[str, Any]]:
         """What is measured, and what is noted of it in every protocol's run."""
         fitting = Fitting(self.space, task, seed, self.space.size.rounds)
         network = self._network(entry, fitting, seed)
         with usage(self.space.device) as took:
             method, losses = fitting.fit(entry, settings, network)
         base = self._base(entry, task, seed)
-        subject = Subject(entry, method, task, self.space, seed, base)
-        asked = {**subject.timed[1], "n": len(task.test)}
-        return subject, {
+        experiment = Experiment(entry, method, task, self.space, seed, base)
+        asked = {**experiment.timed[1], "n": len(task.test)}
+        return experiment, {
             "task": task.name,
             "method": entry.name,
             "group": entry.group,
@@ -133,7 +131,7 @@ class Runner:
             "base": base,
             "resolved": resolved(method),
             "losses": losses,
-            "cost": {"fit": took, "queries": asked, "added": added_numbers(method)},
+            "cost": {"fit": took, "queries": asked, "extra_parameters": extra_parameters(method)},
         }
 
     def choice(self, entry: Entry, task: Task, seed: int) -> Settings:
@@ -167,3 +165,20 @@ class Runner:
         if not entry.post_hoc or task.pretrained:
             return {}
         return self.choice(METHODS[BASE], task, seed)
+
+
+def run(options: Namespace) -> None:
+    """The protocols that were asked for, on their tasks."""
+    warnings.simplefilter("ignore", LaplaceMetricWarning)  # clipped curvature and the like
+    space = Workspace(
+        options.data, options.cache, SIZES[options.size], options.device, options.download,
+        not options.quiet,
+    )  # fmt: skip
+    runner = Runner(space)
+    jobs = runner.jobs(PROTOCOLS[name] for name in options.protocols)
+    runner.run(
+        job
+        for job in jobs
+        if (options.methods is None or job.method in options.methods)
+        and (options.tasks is None or job.task in options.tasks)
+    )

@@ -7,20 +7,18 @@ A finished run is a JSON in the cache and is not repeated; ``results/recovery.js
 
 from __future__ import annotations
 
-import argparse
 import time
-from collections.abc import Sequence
+from argparse import Namespace
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.records import read_record, write_record
-from benchmarks.recovery.metrics import recovery
-from benchmarks.recovery.post_hoc import HESSIANS, laplace_concentration
+from benchmarks.records import read_rows, write_record
+from benchmarks.recovery.metrics import HESSIANS, laplace_concentration, recovery
 from benchmarks.recovery.process import Process, Setting
-from benchmarks.recovery.train import BUDGETS, train
+from benchmarks.recovery.train import train
+from benchmarks.sizes import RECOVERY
 
 POINTS = 10_000
 MORE = ", 8 x the draws"
@@ -39,9 +37,9 @@ RUNS = (
 )
 
 
-def run(setting: str, loss: str, budget: str, seed: int, progress: bool) -> dict[str, Any]:
+def trained_row(setting: str, loss: str, size: str, seed: int, progress: bool) -> dict[str, Any]:
     """Train one encoder and compare it with the truth."""
-    process, means = Process(SETTINGS[setting], seed), BUDGETS[budget]
+    process, means = Process(SETTINGS[setting], seed), RECOVERY[size]
     if loss.endswith(MORE):
         means = replace(means, draws=(8 * means.draws[0], 8 * means.draws[1]))
     start = time.process_time()
@@ -62,38 +60,24 @@ def run(setting: str, loss: str, budget: str, seed: int, progress: bool) -> dict
     if loss == "infonce":
         for hessian in HESSIANS:
             kappa, clipped = laplace_concentration(process, encoder, x, hessian)
-            found = recovery(process, x, posterior.loc, kappa)
-            row[f"laplace {hessian}"] = {**found, "clipped_fraction": clipped}
+            scores = recovery(process, x, posterior.loc, kappa)
+            row[f"laplace {hessian}"] = {**scores, "clipped_fraction": clipped}
     return row
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def run(options: Namespace) -> None:
     """Run what is missing, then write the record."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks recovery", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--cache", required=True, type=Path, help="finished runs")
-    parser.add_argument("--size", choices=BUDGETS, default="small")
-    parser.add_argument("--runs", nargs="+", help="only those whose name holds one of these")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--quiet", action="store_true", help="no progress bars")
-    options = parser.parse_args(arguments)
     folder = options.cache / f"recovery-{options.size}"
-    for seed in options.seeds:
+    for seed in options.seeds or (0,):
         for setting, loss in RUNS:
             name = f"{setting}-{loss}-seed{seed}".replace(" ", "_").replace(",", "")
             wanted = options.runs is None or any(part in name for part in options.runs)
             if wanted and not (folder / f"{name}.json").is_file():
-                row = run(setting, loss, options.size, seed, not options.quiet)
+                row = trained_row(setting, loss, options.size, seed, not options.quiet)
                 write_record(name, row, folder)
-                shown = {
+                ranks = {
                     k: v["rank"] for k, v in row.items() if isinstance(v, dict) and "rank" in v
                 }
-                print(name, shown, f"{row['cpu_seconds']:.0f} s", flush=True)
-    rows = [read_record(path.stem, folder) for path in sorted(folder.glob("*.json"))]
-    for row in rows:
-        row.pop("environment")
+                print(name, ranks, f"{row['cpu_seconds']:.0f} s", flush=True)
     if options.size != "smoke" and options.runs is None:
-        print(write_record("recovery", {"rows": rows}).name)
-
-    return 0
+        print(write_record("recovery", {"rows": read_rows(folder)}).name)

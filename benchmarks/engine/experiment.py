@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from benchmarks.engine.usage import usage
+from baselines.base import Baseline
 from benchmarks.methods import Entry
 from benchmarks.methods.entry import Settings
 from benchmarks.tasks import Part, Task, Workspace
-from laplace_metric import ProbabilisticEmbedder
+from benchmarks.timing import usage
+from laplace_metric import LaplaceEmbedder, ProbabilisticEmbedder
 from laplace_metric.evaluation import DEPTH, Embedded, RetrievalScore, recall_at_k
 from laplace_metric.evaluation.neighbours import Neighbours, nearest_neighbours
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class Experiment:
     """What is measured, and how much is to be done; ``base``: settings of the network under it."""
 
     entry: Entry
@@ -50,8 +52,8 @@ class Subject:
         return self.timed[0]
 
     @cached_property
-    def strange(self) -> dict[str, Embedded]:
-        """The strange inputs."""
+    def ood(self) -> dict[str, Embedded]:
+        """The OOD inputs."""
         return {name: self.embed(part) for name, part in self.task.out.items()}
 
     @cached_property
@@ -76,3 +78,19 @@ class Subject:
         draw = self.method.draw(n, self.space.generator(0))
         batches = (x.to(self.space.device) for x, _ in self.task.test.loader())
         return torch.cat([draw(x).cpu() for x in batches], dim=1)
+
+
+def extra_parameters(method: ProbabilisticEmbedder) -> int:
+    """Members, heads, proxies, memories; of Laplace the spectrum and the bases."""
+    if isinstance(method, LaplaceEmbedder):
+        basis = method.hessian_.basis
+        blocks = getattr(basis, "blocks", ())
+        sides = sum(block.left.numel() + block.right.numel() for block in blocks)
+        return method.hessian_.eigenvalues.numel() + sides
+    assert isinstance(method, Baseline)
+    return sum(t.numel() for t in method.parts.state_dict().values())
+
+
+def resolved(method: ProbabilisticEmbedder) -> dict[str, Any]:
+    """What the defaults of a Laplace posterior came to, its prior precision included."""
+    return method.settings.to_json() if isinstance(method, LaplaceEmbedder) else {}

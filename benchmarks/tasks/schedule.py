@@ -14,7 +14,7 @@ BATCHES = 20
 """Batches of a round; more where classes are so many that not all would be shown."""
 
 
-class Rounds:
+class Schedule:
     """Every time it is gone through: other random inputs, in batches of 128.
 
     With ``per_class`` a batch has so many inputs of each of its classes (fewer where a class has

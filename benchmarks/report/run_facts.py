@@ -23,7 +23,7 @@ SIZES = {
 }
 
 
-def facts(record: Record) -> dict[str, str]:
+def run_facts(record: Record) -> dict[str, str]:
     """Size, machine, versions, commits."""
     machine = record.get("environment") or {}
     cuda = machine.get("cuda")

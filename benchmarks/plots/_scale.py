@@ -1,51 +1,49 @@
-"""The record as a picture: ``python -m benchmarks.scale.picture`` -> ``figures/scale.png``."""
+"""How it scales: time, memory, galleries, and shares of what the machine can do."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from benchmarks.records import read_record
-from benchmarks.report.cost_figure import SMALL, quiet
-from benchmarks.report.figures import FIGURES, save
-from benchmarks.scale.common import NAME, Row, folder_of, parser, slope
+from benchmarks.plots._style import SMALL, panels
+from benchmarks.timing import slope
 from laplace_metric.plots import STYLES
 
+Row = dict[str, Any]
 Record = dict[str, Any]
 Bars = dict[str, float]
+STEPS = ("fit", "embed", "sample")
 
 
-def figure_of(record: Record) -> Figure:
+def scale_plot(record: Record) -> Figure:
     """One panel for each question that the record answers."""
-    panels: dict[str, Callable[[Axes, Record], None]] = {
+    draw: dict[str, Callable[[Axes, Record], None]] = {
         "time": _time, "memory": _memory, "gallery": _gallery, "share": _share,
     }  # fmt: skip
     needs = {"time": ("points", "margin"), "memory": ("points",), "gallery": ("gallery",),
              "share": ("margin", "device cpu", "device cuda", "processes")}  # fmt: skip
-    shown = [name for name in panels if any(part in record for part in needs[name])]
-    figure = Figure(figsize=(4.1 * len(shown), 3.9), layout="constrained")
-    for axes, name in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
-        panels[name](axes, record)
-        quiet(axes)
+    shown = [name for name in draw if any(part in record for part in needs[name])]
+    figure, grid = panels(len(shown), 4.1, 3.9)
+    for axes, name in zip(grid, shown, strict=True):
+        draw[name](axes, record)
     return figure
 
 
-def timed(record: Record) -> dict[str, list[Row]]:
+def fit_rows(record: Record) -> dict[str, list[Row]]:
     """Rows of each line of the first panel."""
     rows = record.get("points", {}).get("rows", [])
     margin = record.get("margin", {})
-    found = {f"fit, {s}": [r for r in rows if r["structure"] == s] for s in ("diag", "kron")}
-    found["exact margin"] = margin.get("exact", [])
-    return {name: of for name, of in found.items() if of}
+    lines = {f"fit, {s}": [r for r in rows if r["structure"] == s] for s in ("diag", "kron")}
+    lines["exact margin"] = margin.get("exact", [])
+    return {name: of for name, of in lines.items() if of}
 
 
 def _time(axes: Axes, record: Record) -> None:
-    for style, (name, rows) in zip(STYLES, timed(record).items(), strict=False):
+    for style, (name, rows) in zip(STYLES, fit_rows(record).items(), strict=False):
         n, wall = ([row[key] for row in rows] for key in ("n", "wall_seconds"))
         fitted = slope(n, wall)
         label = name if fitted is None else f"{name}: slope {fitted:.2f}"
@@ -96,9 +94,6 @@ def _share(axes: Axes, record: Record) -> None:
     axes.set(title="of what the machine can do", xlabel="% of its float32 product")
 
 
-STEPS = ("fit", "embed", "sample")
-
-
 def _bars(axes: Axes, values: Mapping[str, float], text: str) -> None:
     """One under the other, each with its number."""
     places: Sequence[int] = range(len(values))
@@ -107,16 +102,3 @@ def _bars(axes: Axes, values: Mapping[str, float], text: str) -> None:
     axes.set_yticks(places, list(values), fontsize=SMALL)
     axes.invert_yaxis()
     axes.margins(x=0.2)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    options = parser("picture", __doc__).parse_args(arguments)
-    folder = folder_of(options)
-    smoke = options.budget == "smoke" or options.output is not None
-    path: Path = (folder if smoke else FIGURES) / f"{NAME}.png"
-    save(figure_of(read_record(NAME, folder)), path)
-    print(path.name)
-
-
-if __name__ == "__main__":
-    main()
