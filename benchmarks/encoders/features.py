@@ -22,9 +22,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from benchmarks.datasets import load
 from benchmarks.encoders import efficientnet, minilm, texts
 from benchmarks.records import write_whole
-from laplace_metric.datasets import ImageSet, load
+from laplace_metric.datasets import ImageSet
 
 Batches = Iterable[tuple[Any, Tensor]]
 

@@ -122,7 +122,7 @@ def logarithmic_x(axes: Axes, ratio: float) -> None:
     """A logarithmic x axis with a few plain numbers; ``ratio``: the highest over the lowest."""
     steps = (1.0,) if ratio > 300 else (1.0, 2.0, 5.0) if ratio > 8 else (1.0, 1.5, 2, 3, 4, 5, 7)
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=steps))
+    axes.xaxis.set_major_locator(LogLocator(subs=steps, numticks=15))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
 

@@ -12,12 +12,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from benchmarks.datasets import load
 from benchmarks.encoders import efficientnet
 from benchmarks.encoders.features import Encoding, encoded, encoded_images
 from benchmarks.networks import perceptron
 from benchmarks.tasks.grey import of_classes
 from benchmarks.tasks.task import Part, Task, Workspace
-from laplace_metric.datasets import load
 from laplace_metric.errors import InputError
 
 FEATURES = 1280

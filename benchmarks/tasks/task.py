@@ -10,8 +10,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from benchmarks.datasets import load
 from benchmarks.sizes import Size
-from laplace_metric.datasets import ImageSet, load
+from laplace_metric.datasets import ImageSet
 
 
 @dataclass(frozen=True)

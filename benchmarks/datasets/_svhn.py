@@ -7,16 +7,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from laplace_metric.datasets._formats import Array, read_mat
-from laplace_metric.datasets._idx import DIGITS
-from laplace_metric.datasets._image_set import ImageSet
-from laplace_metric.datasets._remotes import Request
+from benchmarks.datasets._matlab import Array, read_mat
+from laplace_metric.datasets import ImageSet, Request
 from laplace_metric.errors import FileFormatError
 
 FILES = {"train": "SVHN/train_32x32.mat", "test": "SVHN/test_32x32.mat"}
 
 
-def read(request: Request) -> ImageSet:
+def read_svhn(request: Request) -> ImageSet:
     """One split, uint8 [N, 3, 32, 32]; the label is the digit (in the file, 10 stands for 0)."""
     path = request.file(FILES[request.split])
     table = read_mat(path, "X", "y")
@@ -25,7 +23,9 @@ def read(request: Request) -> ImageSet:
     rows = request.rows(len(labels)).numpy()
     planes = np.ascontiguousarray(images[..., rows].transpose(3, 2, 0, 1))
     digits = labels[rows].astype(np.int64) % 10
-    return ImageSet(torch.from_numpy(planes), torch.from_numpy(digits), request.title, DIGITS)
+    return ImageSet(
+        torch.from_numpy(planes), torch.from_numpy(digits), request.title, tuple("0123456789")
+    )
 
 
 def _check(path: Path, images: Array, labels: Array) -> None:

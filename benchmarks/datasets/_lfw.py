@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from laplace_metric.datasets._formats import read_listed
-from laplace_metric.datasets._image_set import ImageSet
-from laplace_metric.datasets._remotes import Request
+from laplace_metric.datasets import ImageSet, Request, read_listed
 from laplace_metric.errors import FileFormatError
 
 FOLDERS = ("lfw", "lfw-deepfunneled", "lfw_funneled")  # the first one that is there is read
 LISTS = {"train": "peopleDevTrain.txt", "test": "peopleDevTest.txt"}
 
 
-def read(request: Request) -> ImageSet:
-    """One split, uint8 [N, 3, size, size] (`jpeg_folder.read_square`; default 224 of 250).
+def read_lfw(request: Request) -> ImageSet:
+    """One split, uint8 [N, 3, size, size] (the shorter side is resized, then the centre cut out; default 224 of 250).
 
     The split is by person, that of the authors' lists ``peopleDevTrain.txt`` and
     ``peopleDevTest.txt``, which lie beside the folder of persons or in it. Persons with one

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from laplace_metric.datasets import load
+from benchmarks.datasets import load
 from laplace_metric.errors import FileFormatError, InputError
 
 CLASSES = [98, 1, 196, 99, 1]

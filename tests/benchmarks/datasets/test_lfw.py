@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from laplace_metric.datasets import load
+from benchmarks.datasets import load
 from laplace_metric.errors import FileFormatError, InputError
 
 TRAIN = {"Aaron_Guiel": [(200, 100, 20)], "Zico": [(20, 100, 200), (10, 250, 40), (90, 90, 90)]}

@@ -6,17 +6,16 @@ from pathlib import Path
 
 import numpy as np
 
-from laplace_metric.datasets._formats import Array, read_listed, read_mat
-from laplace_metric.datasets._image_set import ImageSet
-from laplace_metric.datasets._remotes import Request
+from benchmarks.datasets._matlab import Array, read_mat
+from laplace_metric.datasets import ImageSet, Request, read_listed
 from laplace_metric.errors import FileFormatError
 
 ANNOTATIONS = "cars196/cars_annos.mat"
 CLASSES = {"train": range(1, 99), "test": range(99, 197)}
 
 
-def read(request: Request) -> ImageSet:
-    """One split, uint8 [N, 3, size, size] (`jpeg_folder.read_square`; default size 224).
+def read_cars196(request: Request) -> ImageSet:
+    """One split, uint8 [N, 3, size, size] (the shorter side is resized, then the centre cut out; default size 224).
 
     The splits are those of zero-shot retrieval: the first 98 classes train, the other 98 test
     (the authors' own field ``test`` is not read). Labels are 0..195 in both, so the test split

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from laplace_metric.datasets import load
+from benchmarks.datasets import load
 from laplace_metric.errors import FileFormatError
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, 3, 32, 32), dtype=np.uint8)
