@@ -15,11 +15,16 @@ CLASSES = {"train": range(1, 99), "test": range(99, 197)}
 
 
 def read_cars196(request: Request) -> ImageSet:
-    """One split, uint8 [N, 3, size, size] (the shorter side is resized, then the centre cut out; default size 224).
+    """One split, uint8 [N, 3, size, size]; the centre of each image, default size 224.
 
     The splits are those of zero-shot retrieval: the first 98 classes train, the other 98 test
     (the authors' own field ``test`` is not read). Labels are 0..195 in both, so the test split
     has 98..195. The later layout, ``devkit`` with ``cars_train`` and ``cars_test``, is not read.
+
+    Raises
+    ------
+    FileFormatError
+        If the annotations are damaged, or not those of the authors.
     """
     path = request.file(ANNOTATIONS)
     table = read_mat(path, "annotations", "class_names")

@@ -12,7 +12,7 @@ LISTS = {"train": "peopleDevTrain.txt", "test": "peopleDevTest.txt"}
 
 
 def read_lfw(request: Request) -> ImageSet:
-    """One split, uint8 [N, 3, size, size] (the shorter side is resized, then the centre cut out; default 224 of 250).
+    """One split, uint8 [N, 3, size, size]; the centre of each image, default 224 of 250.
 
     The split is by person, that of the authors' lists ``peopleDevTrain.txt`` and
     ``peopleDevTest.txt``, which lie beside the folder of persons or in it. Persons with one

@@ -29,6 +29,7 @@ def run(data: str | None, cache: Path, limit: int = 10_000, structure: str = "kr
 
 
 def main() -> None:
+    """Run it as a command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", help="folder of the image sets")
     parser.add_argument("--cache", required=True, type=Path, help="where features are kept")

@@ -77,6 +77,7 @@ class Source:
 
 
 def fashion(source: Source) -> Problem:
+    """All ten classes, images of other sets beside them."""
     gallery, pool = (
         source.pixels("fashion-mnist", "train", GALLERY),
         source.pixels("fashion-mnist", "test"),
@@ -88,6 +89,7 @@ def fashion(source: Source) -> Problem:
 
 
 def fashion_unseen(source: Source) -> Problem:
+    """Classes that training never saw."""
     train, test = source.pixels("fashion-mnist", "train"), source.pixels("fashion-mnist", "test")
     fitted = _of(train, TRAINED, GALLERY)
     embedder = LaplaceEmbedder(_trained(_dense(), fitted)).fit([fitted], progress=False)
@@ -96,6 +98,7 @@ def fashion_unseen(source: Source) -> Problem:
 
 
 def cifar10(source: Source) -> Problem:
+    """Features as arrays, nothing trained."""
     gallery, pool = source.features("cifar10", "train", GALLERY), source.features("cifar10", "test")
     embedder = LaplaceEmbedder.from_embeddings(*gallery)
     names = ("fashion-mnist", "mnist")
@@ -104,6 +107,7 @@ def cifar10(source: Source) -> Problem:
 
 
 def cifar10_unseen(source: Source) -> Problem:
+    """A linear head, classes that it never saw."""
     train, pool = source.features("cifar10", "train", GALLERY), source.features("cifar10", "test")
     fitted = _of(train, TRAINED)
     head = _trained(_linear(), fitted)
@@ -113,6 +117,7 @@ def cifar10_unseen(source: Source) -> Problem:
 
 
 def omniglot(source: Source) -> Problem:
+    """Many characters that the fit never saw."""
     background, evaluation = (
         source.features("omniglot", "train"),
         source.features("omniglot", "test"),
@@ -127,6 +132,7 @@ def omniglot(source: Source) -> Problem:
 
 
 def texts(source: Source) -> Problem:
+    """Summaries by sub-package, some of which the gallery lacks."""
     train, test = (
         encoded_texts(source.cache / "encoded", split, False) for split in ("train", "test")
     )

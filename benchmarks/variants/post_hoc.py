@@ -162,6 +162,7 @@ class Recorder:
         return (self.folder / f"{self._name(method)}.json").is_file()
 
     def __call__(self, method: str, run: Callable[[], dict[str, Any]]) -> None:
+        """Measure a method and keep its row, unless that is done."""
         if not self.has(method):
             row = {"method": method, "embedding_size": self.size, "seed": self.seed, **run()}
             write_record(self._name(method), row, self.folder)

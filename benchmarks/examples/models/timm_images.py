@@ -40,6 +40,7 @@ def run(data: str | None, limit: int = 400) -> Summary:
 
 
 def main() -> None:
+    """Run it as a command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", help="folder of the image sets")
     parser.add_argument("--limit", type=int, default=400, help="images of the gallery")
