@@ -1,10 +1,10 @@
-"""Every benchmark: ``python -m benchmarks PROTOCOL ... --data DIR --cache DIR --size small``."""
+"""Every benchmark: ``python -m benchmarks NAME [options]``."""
 
 from __future__ import annotations
 
 import sys
 
-from benchmarks.command import main
+from benchmarks.registry import main
 
 if __name__ == "__main__":
     sys.exit(main())

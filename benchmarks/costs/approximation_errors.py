@@ -51,10 +51,12 @@ class KfacFactors(LinearDense):
     """The usual Kronecker factors of the point part: sums of B_i, of h_i h_i^T, and of one."""
 
     def zeros(self) -> list[Tensor]:
+        """[Z, Z], [A, A] and a count."""
         z, a = self.head.n_outputs, self.head.layout.n_columns
         return [torch.zeros(shape, dtype=torch.float64) for shape in ((z, z), (a, a), ())]
 
     def points(self, points: Points, blocks: PointBlocks) -> Terms:
+        """Sums over a batch."""
         h = self.head.layout.augment(points.features)
         b = 2 * blocks.dense(self.head.n_outputs) / points.lengths[:, :, None].square()
         return [b.sum(0).double(), (h.mT @ h).double(), torch.tensor(float(len(h))).double()]

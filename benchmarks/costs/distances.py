@@ -1,6 +1,4 @@
-"""Distances under shared weights against sampling: ``python -m benchmarks.costs.distances``.
-
-    python -m benchmarks.costs.distances --data DIR --cache DIR
+"""Distances under shared weights against sampling: ``benchmarks speed --pieces distances``.
 
 On the trained embedders of ``embedders``: 200 queries, each with its nearest other query and with
 a random one. The truth is 2,000 joint draws (the same weights for both). Reported are medians over
@@ -11,17 +9,16 @@ likelihood.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import warnings
-from pathlib import Path
+from argparse import Namespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from benchmarks.costs.embedders import NAMES, Problem, problem
-from benchmarks.records import write_record
+from benchmarks.records import folder_of, write_record
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import LaplaceMetricWarning
 
@@ -87,14 +84,7 @@ def rows_of(given: Problem) -> list[dict[str, Any]]:
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", help="folder of the image sets")
-    parser.add_argument("--cache", required=True, type=Path)
-    options = parser.parse_args()
+def run(options: Namespace) -> None:
+    """Every trained embedder."""
     rows = [row for n in NAMES for row in rows_of(problem(n, options.data, options.cache))]
-    print(write_record("distances", {"rows": rows}).name)
-
-
-if __name__ == "__main__":
-    main()
+    print(write_record("distances", {"rows": rows}, folder_of(options)).name)

@@ -1,4 +1,4 @@
-"""What a dense diagonal costs: ``python -m benchmarks.costs.jacobians``.
+"""What a dense diagonal costs: ``python -m benchmarks speed --pieces jacobians``.
 
 ``diag(sum_i J_i^T B_i J_i)`` of 256 points and 128 outputs, with B [256, 128, 128] symmetric and of
 any sign, by every backend that takes the head. Beside it the whole fixed/arccos curvature of the
@@ -13,11 +13,11 @@ nnj is not on the package index: its rows appear if it can be imported.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import importlib
 import importlib.util
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.costs.speed import N_CLASSES, in_own_process
-from benchmarks.records import write_record
+from benchmarks.costs.speed import N_CLASSES
+from benchmarks.records import folder_of, write_record
+from benchmarks.timing import in_own_process
 from laplace_metric.curvature import ContrastiveLoss, batch_curvature
 from laplace_metric.models.jacobians import ChainJacobian, HeadJacobian, jacobian_of
 
@@ -128,8 +129,8 @@ def structured_cost(name: str) -> dict[str, Any]:
     return {"head": name, "measured_points": N, **cost}
 
 
-def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
+def run(options: Namespace) -> None:
+    """Every head and backend, on one thread."""
     torch.set_num_threads(1)
     cases = [(name, backend) for name in HEADS for backend in BACKENDS if fits(name, backend)]
     dense = [in_own_process(dense_cost, *case) for case in cases]
@@ -137,8 +138,4 @@ def main() -> None:
     for row in (*dense, *fixed):
         print(row)
     content = {"points": N, "dense": dense, "fixed_arccos": fixed}
-    print(write_record("jacobians", content).name)
-
-
-if __name__ == "__main__":
-    main()
+    print(write_record("jacobians", content, folder_of(options)).name)

@@ -1,4 +1,4 @@
-"""What the core costs: ``python -m benchmarks.costs.speed`` -> ``results/speed.json``.
+"""What the core costs: ``python -m benchmarks speed --pieces speed`` -> ``results/speed.json``.
 
 - fit: exact all-pairs fixed/arccos diagonal at N = 60,000 and 600,000 (D = 512, Z = 128, 10
   classes, features given) beside the two matrix products [N,D]x[D,Z] and [Z,N]x[N,D] of the same
@@ -10,39 +10,20 @@ Times are the minimum of repeats, in seconds of wall time.
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
-import resource
-import time
-from collections.abc import Callable
+from argparse import Namespace
 from typing import Any
 
 import torch
 
 from benchmarks.networks import lam_network
-from benchmarks.records import write_record
+from benchmarks.records import write_shown
+from benchmarks.timing import best, in_own_process, peak_bytes
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.curvature import ContrastiveLoss, all_pairs_curvature, batch_curvature
 from laplace_metric.models.features import FeatureStore
 from laplace_metric.models.jacobians import LinearJacobian
 
 D, Z, N_CLASSES = 512, 128, 10
-
-
-def best(call: Callable[[], Any], repeats: int) -> float:
-    """Minimum wall time of ``repeats`` calls after one to warm up."""
-    call()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-def peak_bytes() -> int:
-    """Largest resident memory of this process so far."""
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def linear_head(n_features: int, n_outputs: int) -> LinearJacobian:
@@ -120,24 +101,11 @@ def embed_cost(embedding_size: int) -> dict[str, Any]:
     }
 
 
-def in_own_process(function: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """Run in a fresh interpreter, so that its peak memory is its own."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(function, arguments)
-
-
-def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
+def run(options: Namespace) -> None:
+    """Measure each case in its own process."""
     content = {
         "fit": [in_own_process(fit_cost, n) for n in (60_000, 600_000)],
         "batch": [in_own_process(batch_cost, h) for h in ("fixed", "positives", "full")],
         "embed": [in_own_process(embed_cost, size) for size in (3, 64)],
     }
-    for rows in content.values():
-        for row in rows:
-            print({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()})
-    print(write_record("speed", content).name)
-
-
-if __name__ == "__main__":
-    main()
+    write_shown("speed", content, options)

@@ -1,6 +1,6 @@
 """What each structure costs and how far it is from dense.
 
-    python -m benchmarks.costs.structures --data DIR --cache DIR [--laplace-python PYTHON]
+    python -m benchmarks speed --pieces structures --data DIR --cache DIR
 
 On the trained embedders of ``embedders`` (10,000 points, 2,500 queries, arccos fixed, every pair),
 each structure in a process of its own: seconds to fit and to predict (minimum of repeats), peak
@@ -12,10 +12,10 @@ same run. The approximations themselves are compared in ``approximation_errors``
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import warnings
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ from torch import Tensor
 from benchmarks.costs.approximation_errors import approximation_errors
 from benchmarks.costs.embedders import NAMES, Problem, problem
 from benchmarks.costs.peers.problem import write_problem
-from benchmarks.costs.speed import best, in_own_process, peak_bytes
-from benchmarks.records import write_record
+from benchmarks.records import folder_of, write_record
+from benchmarks.timing import best, in_own_process, peak_bytes
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import LaplaceMetricWarning
 
@@ -52,9 +52,9 @@ def fitted(given: Problem, structure: str) -> LaplaceEmbedder:
         )
 
 
-def our_cost(name: str, structure: str, data: str | None, cache: str) -> dict[str, Any]:
+def our_cost(name: str, structure: str, data: str | None, cache: Path) -> dict[str, Any]:
     """Times and extra peak memory of one structure; its predictive variance goes to the cache."""
-    given = problem(name, data, Path(cache))
+    given = problem(name, data, cache)
     embedder, fit_mb = _extra_peak(lambda: fitted(given, structure))
     embedding, predict_mb = _extra_peak(lambda: embedder(given.queries).variance)
     repeats = REPEATS[structure]
@@ -79,11 +79,11 @@ def _extra_peak(call: Callable[[], Any]) -> tuple[Any, float]:
     return result, (peak_bytes() - before) / 1e6
 
 
-def _variance_path(cache: str, name: str, structure: str) -> Path:
-    return Path(cache) / "embedders" / f"{name}-{structure}-variance.pt"
+def _variance_path(cache: Path, name: str, structure: str) -> Path:
+    return cache / "embedders" / f"{name}-{structure}-variance.pt"
 
 
-def with_errors(rows: list[dict[str, Any]], cache: str) -> list[dict[str, Any]]:
+def with_errors(rows: list[dict[str, Any]], cache: Path) -> list[dict[str, Any]]:
     """Add each row's variance error against the dense structure, where there is one."""
     for row in rows:
         if row["problem"] in WITH_FULL:
@@ -112,13 +112,9 @@ def peer_cost(python: str, path: Path, name: str, structure: str, mode: str) -> 
     return {**row, "library": "laplace-torch", "problem": name, "mode": mode}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", help="folder of the image sets")
-    parser.add_argument("--cache", required=True, help="encoded features and trained heads")
-    parser.add_argument("--laplace-python", help="python of an environment with laplace-torch")
-    options = parser.parse_args()
-    problems = {name: problem(name, options.data, Path(options.cache)) for name in NAMES}
+def run(options: Namespace) -> None:
+    """Ours on every problem, then the peer where there is one, then the approximations."""
+    problems = {name: problem(name, options.data, options.cache) for name in NAMES}
     cases = [(n, s) for n in NAMES for s in STRUCTURES if s != "full" or n in WITH_FULL]
     rows = []
     for name, structure in cases:
@@ -127,14 +123,14 @@ def main() -> None:
     rows = with_errors(rows, options.cache)
     for name, structure in cases if options.laplace_python else []:
         given = problems[name]
-        path = Path(options.cache) / "embedders" / f"{name}-problem.safetensors"
+        path = options.cache / "embedders" / f"{name}-problem.safetensors"
         write_problem(path, given.features, given.queries, given.weight, given.bias)
         for mode in PEER_MODES[structure]:
             rows.append(peer_cost(options.laplace_python, path, name, structure, mode))
             print(rows[-1], flush=True)
     errors = approximation_errors(problems["fashion-mnist"])
-    print(write_record("structures", {"rows": rows, "approximations": errors}).name)
-
-
-if __name__ == "__main__":
-    main()
+    print(
+        write_record(
+            "structures", {"rows": rows, "approximations": errors}, folder_of(options)
+        ).name
+    )

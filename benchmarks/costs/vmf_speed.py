@@ -1,4 +1,4 @@
-"""What vMF draws cost: ``python -m benchmarks.costs.vmf_speed`` -> ``results/vmf_speed.json``.
+"""What vMF draws cost: ``benchmarks speed --pieces vmf_speed`` -> ``vmf_speed.json``.
 
 512 samples for each of a batch of 512 directions, float32, kappa in [16, 32], as in the controlled
 experiment. Times are the minimum of repeats, in seconds of wall time, on two threads:
@@ -11,14 +11,14 @@ experiment. Times are the minimum of repeats, in seconds of wall time, on two th
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from benchmarks.costs.speed import best
-from benchmarks.records import write_record
+from benchmarks.records import write_shown
+from benchmarks.timing import best
 from laplace_metric.distributions import (
     VonMisesFisher,
     pairwise_log_expected_likelihood,
@@ -79,19 +79,12 @@ def pair_cost(dimension: int, repeats: int) -> dict[str, Any]:
     return {"dimension": dimension, "pairs": BATCH**2, "seconds": best(step, repeats)}
 
 
-def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
+def run(options: Namespace) -> None:
+    """Measure on two threads."""
     torch.set_num_threads(THREADS)
     content = {
         "draw": [draw_cost(d, r) for d, r in ((10, 10), (128, 5), (1024, 3))],
         "backward": [backward_cost(d, 3) for d in (10, 128)],
         "pairs": [pair_cost(d, 3) for d in (10, 128)],
     }
-    for rows in content.values():
-        for row in rows:
-            print({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()})
-    print(write_record("vmf_speed", content).name)
-
-
-if __name__ == "__main__":
-    main()
+    write_shown("vmf_speed", content, options)

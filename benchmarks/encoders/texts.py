@@ -61,6 +61,11 @@ def load_texts(split: str | None = None, seed: int = 0) -> TextSet:
     """All texts, or one split; 30 % of each class, drawn from ``seed``, are the test split.
 
     The order is that of the classes and, inside one, of the alphabet.
+
+    Raises
+    ------
+    ValueError
+        If there is no such split.
     """
     found = sorted(_texts().items(), key=lambda item: (item[1], item[0]))
     texts, labels = tuple(text for text, _ in found), torch.tensor([y for _, y in found])
@@ -106,11 +111,11 @@ def _summaries(module: ModuleType) -> Iterator[str]:
 
 
 def summary(name: str, docstring: str) -> str:
-    """The first sentence of a docstring, without ``name`` and without the package's name.
+    r"""The first sentence of a docstring, without ``name`` and without the package's name.
 
     Examples
     --------
-    >>> summary("gamma", "gamma(z, out=None)\\n\\nThe gamma function\\nof Euler. More.")
+    >>> summary("gamma", "gamma(z, out=None)\n\nThe gamma function\nof Euler. More.")
     'The function of Euler.'
     """
     paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", docstring)]

@@ -22,9 +22,9 @@ def short(values: Any) -> list[float]:
     return [round(float(value), 4) for value in values]
 
 
-def roc(known: Tensor, strange: Tensor) -> Curve:
+def roc(known: Tensor, ood: Tensor) -> Curve:
     """True positive rates at evenly spaced false positive rates, the highest at each."""
-    curve = roc_curve(known, strange)
+    curve = roc_curve(known, ood)
     x = np.linspace(0, 1, POINTS)
     place = np.searchsorted(curve.fpr.numpy(), x, side="right") - 1
     return {"fpr": short(x), "tpr": short(curve.tpr.numpy()[place])}
@@ -55,10 +55,10 @@ def reliability(found: Reliability) -> Curve:
     }
 
 
-def histograms(known: Tensor, strange: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Shares of known and strange inputs in common bins; logarithmic where all are positive."""
+def histograms(known: Tensor, ood: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Shares of known and OOD inputs in common bins; logarithmic where all are positive."""
     values = {"queries": known.double().numpy()}
-    values |= {name: scores.double().numpy() for name, scores in strange.items()}
+    values |= {name: scores.double().numpy() for name, scores in ood.items()}
     pooled = np.concatenate(list(values.values()))
     low, high = float(pooled.min()), float(pooled.max())
     logarithmic = low > 0 and high > 10 * low

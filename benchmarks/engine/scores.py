@@ -92,9 +92,9 @@ def calibration_error(confidence: Tensor, right: Tensor, n: int) -> Score:
     return resampled(lambda c, r: expected_calibration_error(c, r).ece, confidence, right, n=n)
 
 
-def detection(known: Tensor, strange: Tensor, n: int) -> Score:
-    """AUROC of uncertainties, strange against known."""
-    return resampled(mann_whitney, known.double(), strange.double(), n=n, paired=False)
+def detection(known: Tensor, ood: Tensor, n: int) -> Score:
+    """AUROC of uncertainties, OOD against known."""
+    return resampled(mann_whitney, known.double(), ood.double(), n=n, paired=False)
 
 
 def _finite(value: float) -> float | None:

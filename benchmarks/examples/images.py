@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks.encoders.encode import encoded_images
+from benchmarks.encoders.features import encoded_images
 from benchmarks.examples.summary import Summary, summarise
 from laplace_metric import LaplaceEmbedder
 
@@ -20,15 +20,16 @@ def run(data: str | None, cache: Path, limit: int = 10_000, structure: str = "kr
     n_queries = min(limit, 2_500)
     gallery, labels = encoded_images(cache, data, "cifar10", "train", limit)
     queries, query_labels = encoded_images(cache, data, "cifar10", "test", n_queries)
-    strangers, _ = encoded_images(cache, data, "fashion-mnist", "test", n_queries)
+    ood, _ = encoded_images(cache, data, "fashion-mnist", "test", n_queries)
     embedder = LaplaceEmbedder.from_embeddings(gallery, labels, structure=structure)
     embedder.optimize_prior_precision()
     title = "EfficientNet-Lite0 on CIFAR-10, FashionMNIST unknown"
     known = (embedder(gallery), labels, embedder(queries), query_labels)
-    return summarise(title, *known, embedder(strangers))
+    return summarise(title, *known, embedder(ood))
 
 
 def main() -> None:
+    """Run it as a command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", help="folder of the image sets")
     parser.add_argument("--cache", required=True, type=Path, help="where features are kept")

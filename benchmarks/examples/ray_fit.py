@@ -118,6 +118,7 @@ def compare(given: Problem, n_shards: int = 8) -> None:
 
 
 def main() -> None:
+    """Run it as a command."""
     from benchmarks.examples.at_scale import chosen  # not what workers should have to import
 
     given = chosen(__doc__)

@@ -1,13 +1,18 @@
-"""What an uncertainty is worth on queries, in four numbers."""
+"""What an uncertainty is worth on queries, in four numbers; what the examples share."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from laplace_metric import Embedding
+from benchmarks.encoders.features import rgb
+from laplace_metric import Embedding, LaplaceEmbedder
+from laplace_metric.datasets import load
 from laplace_metric.evaluation import auroc
 from laplace_metric.evaluation.neighbours import nearest_neighbours
 
@@ -63,4 +68,36 @@ def summarise(
         sure_recall=float(right[sure].double().mean()),
         wrong_auroc=auroc(u[right], u[~right]),
         unknown_auroc=auroc(u, unknown.uncertainty),
+    )
+
+
+def look_at_photographs(
+    title: str, embedder: LaplaceEmbedder, data: str | None, limit: int
+) -> Summary:
+    """Fit on ``limit`` images, look at half as many known ones, and clothes as unknown ones."""
+
+    def batches(dataset: str, split: str, n: int) -> Iterator[tuple[Tensor, Tensor]]:
+        return rgb(load(dataset, split, data, n), 64)
+
+    embedder.fit(batches("cifar10", "train", limit), progress=False)
+    gallery = embedder.embed(batches("cifar10", "train", limit), progress=False)
+    queries = embedder.embed(batches("cifar10", "test", limit // 2), progress=False)
+    unknown, _ = embedder.embed(batches("fashion-mnist", "test", limit // 2), progress=False)
+    return summarise(title, *gallery, *queries, unknown)
+
+
+def shapes_and_times(title: str, embedder: LaplaceEmbedder, inputs: Any, n: int) -> str:
+    """Fit on one batch of n inputs of two classes, embed it, say what came out."""
+    labels = torch.arange(n) % 2
+    start = time.perf_counter()
+    embedder.fit([(inputs, labels)], progress=False)
+    fitted = time.perf_counter()
+    embedding = embedder(inputs)
+    variance = embedding.variance
+    called = time.perf_counter()
+    return (
+        f"{title}: weights are random, so only shapes and times are shown\n"
+        f"  head            {embedder.head_.name!r}, {embedder.posterior_.mean.numel():,} weights\n"
+        f"  mean, variance  {list(embedding.mean.shape)}, {list(variance.shape)}\n"
+        f"  fit, call       {fitted - start:.2f} s, {called - fitted:.2f} s for {n} inputs"
     )

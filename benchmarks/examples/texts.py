@@ -45,7 +45,7 @@ def look(
     """The same with any embedder; ``prepared`` makes its inputs of a list of texts."""
     train, test = load_texts("train"), load_texts("test")
     gallery = known(train, yes=True, limit=limit)
-    queries, strangers = (known(test, yes=yes, limit=limit) for yes in (True, False))
+    queries, ood = (known(test, yes=yes, limit=limit) for yes in (True, False))
 
     def batches(texts: TextSet) -> Iterator[tuple[Any, Tensor]]:
         return ((prepared(part), labels) for part, labels in texts.batches(64))
@@ -53,11 +53,12 @@ def look(
     embedder.fit(batches(gallery), progress=False)
     embedder.optimize_prior_precision()
     parts = [embedder.embed(batches(part), progress=False) for part in (gallery, queries)]
-    unknown, _ = embedder.embed(batches(strangers), progress=False)
+    unknown, _ = embedder.embed(batches(ood), progress=False)
     return summarise(title, *parts[0], *parts[1], unknown)
 
 
 def main() -> None:
+    """Run it as a command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--limit", type=int, help="texts of each part")
     print(run(parser.parse_args().limit))

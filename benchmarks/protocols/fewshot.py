@@ -15,10 +15,10 @@ from pytorch_metric_learning.losses import ContrastiveLoss
 
 from baselines import MetricLearning, Training
 from baselines.base import Trained
+from benchmarks.engine.experiment import Experiment
 from benchmarks.engine.scores import Measured, Score, mean, resampled
-from benchmarks.engine.subject import Subject
 from benchmarks.tasks import Part, Task
-from benchmarks.tasks.rounds import Rounds
+from benchmarks.tasks.schedule import Schedule
 from laplace_metric import LaplaceEmbedder, ProbabilisticEmbedder
 from laplace_metric.evaluation import r_auroc, recall_at_k
 
@@ -27,15 +27,15 @@ KEPT = ("distance", "hessian", "structure", "positivity", "prior_precision")
 TUNING = Training(epochs=3, learning_rate=3e-4)
 
 
-def measure(subject: Subject) -> Measured:
+def measure(experiment: Experiment) -> Measured:
     """Recall and R-AUROC on the other new classes after each number of shots."""
-    shown, asked = halves(subject.task)
+    shown, asked = halves(experiment.task)
     scores: dict[str, Score | float] = {}
     for shots in SHOTS:
-        method = tuned(subject, few(shown, shots)) if shots else subject.method
-        found = replace(subject, method=method).embed(asked)
+        method = tuned(experiment, few(shown, shots)) if shots else experiment.method
+        found = replace(experiment, method=method).embed(asked)
         recall = recall_at_k(found.mean, found.labels, 1)
-        kept, n = recall.counted, subject.space.size.resamples
+        kept, n = recall.counted, experiment.space.size.resamples
         right = recall.per_query[kept]
         scores[f"recall@1 {shots} shots"] = mean(right, n)
         scores[f"r_auroc {shots} shots"] = resampled(r_auroc, found.uncertainty[kept], right, n=n)
@@ -56,17 +56,17 @@ def few(part: Part, shots: int) -> Part:
     return part.subset(torch.cat([one for one in rows if len(one) == shots]))
 
 
-def tuned(subject: Subject, part: Part) -> ProbabilisticEmbedder:
+def tuned(experiment: Experiment, part: Part) -> ProbabilisticEmbedder:
     """The method after its fine-tuning; the one that was passed stays as it is."""
-    rounds = Rounds(part, subject.seed, per_class=4)
-    training = replace(TUNING, seed=subject.seed)
-    if isinstance(subject.method, LaplaceEmbedder):
-        loss = ContrastiveLoss(neg_margin=subject.base["margin"])
-        learner = MetricLearning(subject.method.model, loss=loss, training=training)
+    rounds = Schedule(part, experiment.seed, per_class=4)
+    training = replace(TUNING, seed=experiment.seed)
+    if isinstance(experiment.method, LaplaceEmbedder):
+        loss = ContrastiveLoss(neg_margin=experiment.base["margin"])
+        learner = MetricLearning(experiment.method.model, loss=loss, training=training)
         model = learner.fit(rounds, progress=False).model
-        return refitted(subject.method, model, part)
-    assert isinstance(subject.method, Trained)
-    method = copy.deepcopy(subject.method)
+        return refitted(experiment.method, model, part)
+    assert isinstance(experiment.method, Trained)
+    method = copy.deepcopy(experiment.method)
     method.training = training
     return method.fine_tune(rounds, progress=False)
 

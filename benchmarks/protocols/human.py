@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.engine import curves
+from benchmarks.engine.experiment import Experiment
 from benchmarks.engine.scores import Measured, Score, error_detection, mean, resampled
-from benchmarks.engine.subject import Subject
 from benchmarks.protocols.lam import pictured
 from benchmarks.protocols.url import crop_response
-from benchmarks.tasks.human import entropy
+from benchmarks.tasks.frozen import entropy
 from laplace_metric.cli.pages import Strip, strip
 from laplace_metric.datasets import ImageSet
 from laplace_metric.distributions import cap_cosine
@@ -25,38 +25,38 @@ ENDS, SHOWN = 3, 5
 """Clear and ambiguous queries whose credible sets are shown; images of each set."""
 
 
-def measure(subject: Subject) -> Measured:
+def measure(experiment: Experiment) -> Measured:
     """Rank correlation with the entropy of annotators and with cropping; recall and rejection."""
-    n = subject.space.size.resamples
-    unsure, right = subject.answered
-    disagreement = entropy(subject.task.test)
+    n = experiment.space.size.resamples
+    unsure, right = experiment.answered
+    disagreement = entropy(experiment.task.test)
     scores: dict[str, Score | float] = {
-        "entropy rank": resampled(spearman, disagreement, subject.known.uncertainty, n=n),
-        **crop_response(subject, n),
+        "entropy rank": resampled(spearman, disagreement, experiment.known.uncertainty, n=n),
+        **crop_response(experiment, n),
         "recall@1": mean(right, n),
         **error_detection(unsure, right, n),
     }
-    if subject.seed:
+    if experiment.seed:
         return Measured(scores)
     plotted: dict[str, Any] = {
         "sparsification": curves.removal(unsure, right),
         "risk": curves.coverage(unsure, right),
     }
-    pictures = pictured(subject)
-    if subject.entry.name in PICTURED:
-        pictures["credible"] = [asdict(one) for one in credible(subject, disagreement)]
+    pictures = pictured(experiment)
+    if experiment.entry.name in PICTURED:
+        pictures["credible"] = [asdict(one) for one in credible(experiment, disagreement)]
     return Measured(scores, plotted, pictures)
 
 
-def credible(subject: Subject, disagreement: Tensor) -> list[Strip]:
+def credible(experiment: Experiment, disagreement: Tensor) -> list[Strip]:
     """The clearest and the most disputed queries with images out of their 95 % credible set.
 
     The set is the cap around the query's direction that holds 95 % of its von Mises-Fisher
     distribution; an image is in it where its mean direction is (paper, appendix C.5).
     """
-    images, mu = subject.task.test.images, subject.known.mean.double()
+    images, mu = experiment.task.test.images, experiment.known.mean.double()
     assert isinstance(images, ImageSet)
-    found, _ = subject.method.embed(subject.task.test.loader(), progress=False)
+    found, _ = experiment.method.embed(experiment.task.test.loader(), progress=False)
     edge = cap_cosine(found.concentration.cpu().double(), mu.shape[1], PROBABILITY)
     order = disagreement.argsort(stable=True)
     shown = []

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from benchmarks.engine.experiment import Experiment
 from benchmarks.engine.scores import Measured
-from benchmarks.engine.subject import Subject
 from benchmarks.methods import METHODS
 from benchmarks.methods.table import VARIANTS
 from benchmarks.protocols import corruption, fewshot, human, lam, url
@@ -69,7 +69,7 @@ class Protocol:
     """
 
     name: str
-    measure: Callable[[Subject], Measured]
+    measure: Callable[[Experiment], Measured]
     tasks: Mapping[str, tuple[str, ...]]
     methods: tuple[str, ...]
     if_there: tuple[str, ...] = ()

@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from benchmarks.corruptions import cropped, kept_shares
+from benchmarks.engine.experiment import Experiment
 from benchmarks.engine.scores import Measured, Score, detection, error_detection, mean, resampled
-from benchmarks.engine.subject import Subject
-from benchmarks.tasks.crops import cropped, kept_shares
 from benchmarks.tasks.task import joined
 from laplace_metric.evaluation import recall_at_k, spearman
 from laplace_metric.evaluation.neighbours import nearest_neighbours
@@ -19,29 +19,29 @@ from laplace_metric.evaluation.neighbours import nearest_neighbours
 HALF = 0.5
 
 
-def measure(subject: Subject) -> Measured:
-    """R-AUROC above all: does the uncertainty know which nearest neighbours are wrong?"""
-    n = subject.space.size.resamples
-    unsure, right = subject.answered
+def measure(experiment: Experiment) -> Measured:
+    """R-AUROC above all: whether the uncertainty knows which nearest neighbours are wrong."""
+    n = experiment.space.size.resamples
+    unsure, right = experiment.answered
     scores: dict[str, Score | float] = {
         "recall@1": mean(right, n),
         **error_detection(unsure, right, n),
-        **crop_response(subject, n),
-        **(mixture(subject, n) if subject.task.seen is not None else {}),
+        **crop_response(experiment, n),
+        **(mixture(experiment, n) if experiment.task.seen is not None else {}),
     }
     return Measured(scores)
 
 
-def crop_response(subject: Subject, n: int) -> dict[str, Score]:
+def crop_response(experiment: Experiment, n: int) -> dict[str, Score]:
     """Share of images whose crop is more uncertain; rank correlation with what was cut off."""
-    images = subject.task.test.images
+    images = experiment.task.test.images
     if images is None:
         return {}
     kept = kept_shares(len(images))
-    key = f"crops of {subject.task.test.digest}"
-    inputs = subject.task.made(key, lambda: cropped(images.pixels(), kept))
-    found = subject.ask(inputs).uncertainty
-    whole = subject.known.uncertainty
+    key = f"crops of {experiment.task.test.digest}"
+    inputs = experiment.task.made(key, lambda: cropped(images.pixels(), kept))
+    found = experiment.ask(inputs).uncertainty
+    whole = experiment.known.uncertainty
     higher = (found > whole).double() + HALF * (found == whole).double()
     return {
         "crop more uncertain": mean(higher, n),
@@ -49,12 +49,12 @@ def crop_response(subject: Subject, n: int) -> dict[str, Score]:
     }
 
 
-def mixture(subject: Subject, n: int) -> dict[str, Score]:
+def mixture(experiment: Experiment, n: int) -> dict[str, Score]:
     """Half images of training classes, half of new ones, searched together (URL, appendix C.5)."""
-    assert subject.task.seen is not None
-    size = min(len(subject.task.seen), len(subject.task.test))
-    parts = [part.spread(size) for part in (subject.task.seen, subject.task.test)]
-    found = subject.embed(joined(*parts))
+    assert experiment.task.seen is not None
+    size = min(len(experiment.task.seen), len(experiment.task.test))
+    parts = [part.spread(size) for part in (experiment.task.seen, experiment.task.test)]
+    found = experiment.embed(joined(*parts))
     near = nearest_neighbours(found.mean, k=1)
     recall = recall_at_k(found.mean, found.labels, 1, neighbours=near)
     kept = recall.counted

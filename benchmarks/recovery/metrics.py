@@ -1,4 +1,4 @@
-"""How well posteriors are recovered, up to a rotation."""
+"""How well posteriors are recovered up to a rotation, by a Laplace posterior too."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor
 
+from benchmarks.recovery.encoders import Encoder
 from benchmarks.recovery.process import Process
+from laplace_metric import LaplaceEmbedder
 from laplace_metric.distributions import mean_resultant_length
 
 PAIRED = 1_000
@@ -57,3 +59,24 @@ def spread(process: Process, x: Tensor) -> Tensor:
     for _ in range(DRAWS):
         total += 1 - (mu * process.latents(x)).sum(-1)
     return total / DRAWS
+
+
+PAIRS = 4_096
+HESSIANS = ("fixed", "positives", "full")
+
+
+def laplace_concentration(
+    process: Process, encoder: Encoder, x: Tensor, hessian: str
+) -> tuple[Tensor, float]:
+    """Concentrations [n] of x, and the share of the curvature that was clipped.
+
+    The encoder's last layer gets the posterior; a pair (x, x+) is a class of two, every other pair
+    of inputs is negative.
+    """
+    pairs = process.pairs(PAIRS)
+    labels = torch.arange(PAIRS).repeat(2)
+    embedder = LaplaceEmbedder(
+        encoder.location, hessian=hessian, structure="diag", positivity="clip"
+    )
+    embedder.fit([(torch.cat(pairs) - 0.5, labels)], progress=False)
+    return embedder(x - 0.5).concentration, embedder.hessian_.negative_fraction

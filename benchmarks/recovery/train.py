@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -11,39 +10,22 @@ from tqdm.auto import tqdm
 
 from benchmarks.recovery.encoders import JOINT, LOSSES, Encoder
 from benchmarks.recovery.process import Process
-
-
-@dataclass(frozen=True)
-class Budget:
-    """Of one run; ``FULL`` is the paper's, except that a step's negatives are shared."""
-
-    batch: int
-    negatives: int
-    draws: tuple[int, int]
-    steps: tuple[int, int]  # of mu, of kappa
-    hidden: tuple[int, ...]
-    learning_rate: float
-
-
-FULL = Budget(512, 512, (512, 512), (50_000, 50_000), (100, 500, 500, 500, 500, 100), 1e-4)
-REDUCED = Budget(256, 128, (8, 32), (1_500, 700), (100, 200, 200, 100), 1e-3)
-SMOKE = Budget(64, 64, (2, 4), (20, 20), (16, 16), 1e-3)
-BUDGETS = {"paper": FULL, "small": REDUCED, "smoke": SMOKE}
+from benchmarks.sizes import TrainingSize
 
 
 def train(
-    process: Process, loss: str, budget: Budget, seed: int, progress: bool = True
+    process: Process, loss: str, size: TrainingSize, seed: int, progress: bool = True
 ) -> tuple[Encoder, list[float]]:
     """An encoder and the mean loss of each hundredth of the training."""
     setting = process.setting
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        encoder = Encoder(setting.dimension, budget.hidden, (setting.smallest, setting.largest))
+        encoder = Encoder(setting.dimension, size.hidden, (setting.smallest, setting.largest))
         curve: list[float] = []
         for learning, steps, draws in zip(
-            phases(encoder, loss), budget.steps, budget.draws, strict=False
+            phases(encoder, loss), size.steps, size.draws, strict=False
         ):
-            curve += _phase(process, encoder, learning, loss, budget, steps, draws, progress)
+            curve += _phase(process, encoder, learning, loss, size, steps, draws, progress)
     return encoder.eval(), curve
 
 
@@ -61,7 +43,7 @@ def _phase(
     encoder: Encoder,
     learning: Iterable[nn.Module],
     loss: str,
-    budget: Budget,
+    size: TrainingSize,
     steps: int,
     draws: int,
     progress: bool,
@@ -71,15 +53,15 @@ def _phase(
     for network in learning:
         network.requires_grad_(True)
     optimizer = torch.optim.Adam(
-        [p for p in encoder.parameters() if p.requires_grad], lr=budget.learning_rate
+        [p for p in encoder.parameters() if p.requires_grad], lr=size.learning_rate
     )
     quarters = torch.optim.lr_scheduler.MultiStepLR(
         optimizer, [steps // 4, steps // 2, 3 * steps // 4], gamma=0.1
     )
     values = []
     for _ in tqdm(range(steps), disable=not progress):
-        x, positive = process.pairs(budget.batch)
-        negative = process.inputs(budget.negatives)
+        x, positive = process.pairs(size.batch)
+        negative = process.inputs(size.negatives)
         value = LOSSES[loss](encoder(x), encoder(positive), encoder(negative), draws)
         optimizer.zero_grad()
         torch.autograd.backward(value)

@@ -1,11 +1,12 @@
-"""Tables as the page shows them."""
+"""Tables of a collected record, for the page and, under the same rules, for GitHub."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.report.reading import Part, Row, Summary, described, known, mean_of, summary
+from benchmarks.markdown import markdown, thousandths
+from benchmarks.report.reading import Part, Record, Row, Summary, described, known, mean_of, summary
 
 UNDEFINED = "n/a"
 ARROWS = {1: "\u2191", -1: "\u2193", 0: ""}
@@ -77,7 +78,7 @@ def costs(rows: Sequence[Row]) -> list[Cell]:
     """Fit, query, memory and numbers of one method, means over the seeds."""
     fit = mean_of(rows, lambda row: row["cost"]["fit"]["cpu_seconds"])
     peak = mean_of(rows, lambda row: row["cost"]["fit"]["peak_mb"])
-    added = mean_of(rows, lambda row: row["cost"]["added"])
+    added = mean_of(rows, lambda row: row["cost"]["extra_parameters"])
     shown = (f"{fit:.2g}" if fit < 100 else f"{fit:,.0f}", f"{query_ms(rows):.2g}",
              f"{peak:,.0f}", f"{added:,.0f}")  # fmt: skip
     return [Cell(UNDEFINED if text == "nan" else text) for text in shown]
@@ -88,3 +89,43 @@ def query_ms(rows: Sequence[Row]) -> float:
     return mean_of(
         rows, lambda row: 1e3 * row["cost"]["queries"]["cpu_seconds"] / row["cost"]["queries"]["n"]
     )
+
+
+def quality_table(
+    record: Record, task: str, metrics: Sequence[str], methods: Sequence[str] | None = None
+) -> str:
+    """Methods by metrics: mean ± standard error in thousandths, leaders bold.
+
+    A single seed stands without an error. Nothing is bold where more than half of the methods
+    lead, which is judged on all methods of the task, shown or not.
+
+    Parameters
+    ----------
+    metrics : keys such as ``"r_auroc"``
+    methods : names; default: all of the task, as in the record
+    """
+    part = Part(record, task)
+    of, bold = part.methods, {key: part.bold(key) for key in metrics}
+    lines = [
+        [name, *(_cell(summary(of[name], key), name in bold[key]) for key in metrics)]
+        for name in (of if methods is None else methods)
+    ]
+    kinds = [described(key) for key in metrics]
+    return markdown(["method", *(f"{k.name} {ARROWS[k.direction]}".strip() for k in kinds)], lines)
+
+
+def cost_table(record: Record, task: str, methods: Sequence[str] | None = None) -> str:
+    """What a fit and a query take, and what is kept."""
+    of = Part(record, task).methods
+    header = ["method", "fit, CPU s", "query, CPU ms", "peak MB", "numbers added"]
+    shown = of if methods is None else methods
+    return markdown(header, [[name, *(cell.text for cell in costs(of[name]))] for name in shown])
+
+
+def _cell(found: Summary, bold: bool) -> str:
+    if not found.seeds:
+        return UNDEFINED
+    text = thousandths(found.mean)
+    if known(found.error):
+        text += f" ± {thousandths(found.error)}"
+    return f"**{text}**" if bold else text

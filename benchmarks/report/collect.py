@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engine.store import Store
-from benchmarks.environment import environment
 from benchmarks.methods import METHODS
-from benchmarks.report.lighter import lighter_strips
-from benchmarks.report.metrics import metric
+from benchmarks.records import Store, environment
+from benchmarks.report.glossary import metric
+from benchmarks.report.image_compression import compressed_strips
 from benchmarks.report.statistics import Row, difference, leaders
 from laplace_metric._utils.files import write_atomically
 from laplace_metric.errors import InputError
@@ -80,7 +79,7 @@ def _short(found: dict[str, float]) -> dict[str, float | None]:
 def light(row: Row) -> Row:
     """A run without what is only needed to compare it."""
     kept = {key: value for key, value in row.items() if key not in ("size", "protocol")}
-    kept["pictures"] = lighter_strips(row["pictures"])
+    kept["pictures"] = compressed_strips(row["pictures"])
     kept["metrics"] = {
         name: {key: value for key, value in found.items() if key != "replicates"}
         for name, found in row["metrics"].items()

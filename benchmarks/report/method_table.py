@@ -1,22 +1,84 @@
-"""Every method in words, with its measured cost beside plain metric learning."""
+"""Every method: what it is, and its measured cost beside plain metric learning."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.markdown import markdown
 from benchmarks.methods import BASE, METHODS
-from benchmarks.methods.words import WORDS
 from benchmarks.report.statistics import Row
+
+
+class MethodNote(NamedTuple):
+    """One line of the page of baselines."""
+
+    file: str
+    source: str
+    predicts: str
+    uncertainty: str
+    tests: str
+
+
+CONTRACT = "test_method_contracts"
+DIRECTIONAL = "test_directional_losses"
+LEARNING = "test_learning_classifiers"
+
+METHOD_NOTES = {
+    "metric learning, 1/norm": MethodNote(
+        "metric_learning", "Warburg 2023 (base)", "a point", "1/norm", CONTRACT
+    ),
+    "infonce, 1/norm": MethodNote("infonce", "URL B.2", "a point", "1/norm", "test_losses"),
+    "laplace": MethodNote("", "Warburg 2023", "projected normal", "variance", "contrastive/"),
+    "mahalanobis": MethodNote(
+        "mahalanobis", "Lee 2018, Ren 2021", "a point", "squared distance", "test_mahalanobis"
+    ),
+    "k-nn distance": MethodNote(
+        "knn_distance", "Sun 2022", "a point", "distance", "test_knn_distance"
+    ),
+    "vim": MethodNote("vim", "Wang 2022", "a point", "residual and logits", "test_vim"),
+    "pfe": MethodNote("pfe", "Shi 2019, LAM", "diagonal Gaussian", "variance", "test_losses"),
+    "mc dropout": MethodNote("mc_dropout", "Gal 2016, LAM", "draws", "variance", "test_baselines"),
+    "deep ensemble": MethodNote(
+        "deep_ensemble", "Lakshminarayanan 2017, LAM", "draws", "variance", "test_deep_ensemble"
+    ),
+    "hib": MethodNote("hib", "Oh 2019, LAM", "diagonal Gaussian", "variance", "test_losses"),
+    "mcinfonce": MethodNote("mcinfonce", "Kirchhof 2023a", "vMF", "1/kappa", DIRECTIONAL),
+    "elk, proxies": MethodNote("elk", "Kirchhof 2022, URL B.4", "vMF", "1/kappa", DIRECTIONAL),
+    "elk": MethodNote("elk", "Kirchhof 2023a, eq. 55", "vMF", "1/kappa", DIRECTIONAL),
+    "nivmf": MethodNote("nivmf", "Kirchhof 2022, URL B.5", "vMF", "1/kappa", DIRECTIONAL),
+    "contrastive hib": MethodNote("contrastive_hib", "URL B.6", "vMF", "1/kappa", DIRECTIONAL),
+    "vmf loss": MethodNote("scott_vmf", "Scott 2021", "vMF", "1/kappa", DIRECTIONAL),
+    "explicit concentration": MethodNote(
+        "explicit_concentration", "unnormalised vMF (2024)", "direction, k", "1/k", "test_losses"
+    ),
+    "cross-entropy": MethodNote(
+        "cross_entropy", "URL B.1", "a point", "class entropy", "test_cross_entropy"
+    ),
+    "het-xl": MethodNote("het_xl", "Collier 2023", "low-rank Gaussian", "log det", "test_het_xl"),
+    "sngp": MethodNote("sngp", "Liu 2020", "a point", "class entropy", "test_sngp"),
+    "loss prediction": MethodNote(
+        "loss_prediction", "Yoo 2019, URL B.9", "a point", "predicted loss", "test_loss_prediction"
+    ),
+    "shared-backbone ensemble": MethodNote(
+        "shared_backbone_ensemble",
+        "URL B.10",
+        "a point",
+        "class entropy or JSD",
+        "test_shared_backbone_ensemble",
+    ),
+    "dropout over classes": MethodNote(
+        "class_dropout", "URL B.11", "a point", "class entropy", "test_class_dropout"
+    ),
+}
 
 
 def methods(record: dict[str, Any], task: str) -> str:
     """A line for each method that was measured on the task."""
     rows = {name: [r for r in record["rows"] if (r["task"], r["method"]) == (task, name)]
-            for name in WORDS}  # fmt: skip
+            for name in METHOD_NOTES}  # fmt: skip
     lines = [
         [link(name), w.source, w.predicts, w.uncertainty, *relative(rows, name), tests(w.tests)]
-        for name, w in WORDS.items()
+        for name, w in METHOD_NOTES.items()
         if rows[name]
     ]
     header = ["method", "source", "predicts", "uncertainty", "numbers added"]
@@ -25,7 +87,7 @@ def methods(record: dict[str, Any], task: str) -> str:
 
 def link(name: str) -> str:
     """The method's name, linked to its file."""
-    file = WORDS[name].file
+    file = METHOD_NOTES[name].file
     return f"[{name}]({file}.py)" if file else name
 
 
@@ -44,7 +106,7 @@ def relative(rows: dict[str, list[Row]], name: str) -> tuple[str, str, str]:
 
     training = least(name, "fit") / least(BASE, "fit")
     query = least(name, "queries") / least(BASE, "queries")
-    added = rows[name][0]["cost"]["added"]
+    added = rows[name][0]["cost"]["extra_parameters"]
     return (
         f"{added:,}",
         f"{'+ ' if METHODS[name].post_hoc else ''}{training:.2f} x",

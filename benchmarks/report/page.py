@@ -10,13 +10,11 @@ from pathlib import Path
 from jinja2 import Template
 
 from benchmarks.recovery import tables as recovery
-from benchmarks.report import cells, facts, gallery, severity, shots
-from benchmarks.report.blocks import blocks
-from benchmarks.report.draw.chart import Block
-from benchmarks.report.metrics import METRICS, Metric
-from benchmarks.report.protocol_words import RECOVERY, Words, words
+from benchmarks.report import cells, few_shot, image_compression, run_facts, severity
+from benchmarks.report.charts import blocks
+from benchmarks.report.glossary import METRICS, RECOVERY, About, Metric, about
 from benchmarks.report.reading import Part, Record, described, parts
-from benchmarks.report.series import chosen
+from benchmarks.report.series import Block, chosen
 from laplace_metric.cli.pages import templates
 
 TITLE = "Uncertainty in metric learning, measured"
@@ -33,7 +31,7 @@ class Task:
     heat: severity.Heat | None
     shown: list[str]
     blocks: list[Block]
-    galleries: list[gallery.Gallery]
+    galleries: list[image_compression.Gallery]
     trials: list[tuple[str, list[tuple[str, list[str]]]]]
 
 
@@ -42,7 +40,7 @@ class Protocol:
     """One record as the template takes it."""
 
     anchor: str
-    words: Words
+    about: About
     tasks: list[Task]
     facts: dict[str, str]
     results: list[str]
@@ -64,22 +62,24 @@ def protocol(record: Record) -> Protocol:
     """A section; the recovery of known posteriors has a record of its own kind."""
     if "setting" in record["rows"][0]:
         plain = recovery.HEADER, recovery.cells(record["rows"])
-        return Protocol("recovery", RECOVERY, [], facts.facts(record), [], plain)
+        return Protocol("recovery", RECOVERY, [], run_facts.run_facts(record), [], plain)
     name = record["protocol"]
     found = [task(part, f"{name}-{i}") for i, part in enumerate(parts(record))]
-    return Protocol(name, words(name), found, facts.facts(record), facts.results(record))
+    return Protocol(
+        name, about(name), found, run_facts.run_facts(record), run_facts.results(record)
+    )
 
 
 def task(part: Part, anchor: str) -> Task:
     """A part of a section."""
-    main = words(part.record["protocol"]).main
+    main = about(part.record["protocol"]).main
     coloured = severity.keys(part)
-    columns = [key for key in shots.ordered(part) if key not in coloured or key == severity.MEAN]
+    columns = [key for key in few_shot.ordered(part) if key not in coloured or key == severity.MEAN]
     drawn = blocks(part, main)
     return Task(
         part.task, anchor, cells.quality(part, columns), cells.cost(part), severity.heat(part),
-        list(chosen(part, main)), drawn, gallery.galleries(part),
-        facts.trials(part),
+        list(chosen(part, main)), drawn, image_compression.galleries(part),
+        run_facts.trials(part),
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.report.metrics import Metric, metric
+from benchmarks.report.glossary import Metric, metric
 from laplace_metric.evaluation import mean_and_standard_error
 
 Record = dict[str, Any]

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.report.curve_charts import curves
-from benchmarks.report.draw.chart import Chart
-from benchmarks.report.draw.frame import Frame
-from benchmarks.report.draw.lines import Series, line_chart
-from benchmarks.report.draw.scale import Axis, around
+from benchmarks.plots import Axis, Series, line_plot
 from benchmarks.report.reading import Part, known, summary
-from laplace_metric.plots import Style
+from benchmarks.report.series import Chart, Styles, curves
 
 STEPS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 START, MEAN, POOLED = "severity ", "severity mean", "severity pooled"
@@ -71,19 +66,19 @@ def ink(ground: Colour) -> str:
     return "#000" if light > 0.18 else "#fff"
 
 
-def growth(part: Part, styles: Mapping[str, Style]) -> list[Chart]:
+def growth(part: Part, styles: Styles) -> list[Chart]:
     """Mean uncertainty over all types, as a share of each method's own range."""
-    found = curves(part, styles, "severity")
-    lines = []
-    for name, types in found.items():
+    series = []
+    for name, types in curves(part, styles, "severity").items():
         mean = np.nanmean(np.array(list(types.values()), dtype=np.float64), axis=0)
         span = float(np.ptp(mean)) or 1.0
         y = [float(v) for v in (mean - mean[0]) / span]
-        lines.append(Series(name, styles[name], list(range(len(y))), y, sizes=[0.8] * len(y)))
-    if not lines:
+        series.append(Series(name, styles[name], list(range(len(y))), y, sizes=[0.8] * len(y)))
+    if not series:
         return []
-    y_axis = around("change in own range", [value for one in lines for value in one.y])
-    frame = Frame(Axis("severity (0: the clean pictures)", -0.1, 5.1, marks=STEPS), y_axis)
-    chart = line_chart("Mean over all types", f"{part.task}: uncertainty by severity", frame, lines)
-    how = "Mean uncertainty minus that of clean pictures, on each method's own range."
-    return [replace(chart, how=how, good="a steady climb from the first step on.")]
+    x = Axis("severity (0: the clean images)", (-0.1, 5.1), ticks=STEPS)
+    figure = line_plot(series, x, Axis("change in own range"))
+    how = "Mean uncertainty minus that of clean images, on each method's own range."
+    good = "a steady climb from the first step on."
+    description = f"{part.task}: uncertainty by severity"
+    return [Chart("Mean over all types", figure, description, how, good)]

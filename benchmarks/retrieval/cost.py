@@ -1,4 +1,4 @@
-"""What a search costs beside plain FAISS: ``python -m benchmarks.retrieval.cost [--items N]``.
+"""What a search costs beside plain FAISS: ``python -m benchmarks retrieval --pieces cost [--n N]``.
 
 Items are points around 1,000 class means, D = 512 in front of a linear head and Z = 128 behind it,
 on the sphere; 1,000 queries, which are items with as much noise again, k = 10. Plain FAISS is
@@ -9,9 +9,9 @@ which begin with their inputs.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -21,13 +21,15 @@ import faiss
 import torch
 from torch import Tensor
 
-from benchmarks.records import RESULTS, write_record
-from benchmarks.scale.common import Points, Problem, peak_bytes, seconds
+from benchmarks.records import folder_of, write_record
+from benchmarks.scale.common import Points
+from benchmarks.sizes import Problem
+from benchmarks.timing import peak_bytes, seconds
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.search import Encoded, Index, nearest
 from laplace_metric.search.engines import HNSW, IVF, Flat, build
 
-ITEMS, QUERIES, FITTED, K, ROUNDS = 1_000_000, 1_000, 20_000, 10, 3
+ITEMS, QUERIES, FITTED, K, ROUNDS = {"full": 1_000_000, "smoke": 3_000}, 1_000, 20_000, 10, 3
 GRAPH = 100_000
 """Items of the graph, which takes minutes to build."""
 PROBES = (8, 32, 128, 500)
@@ -152,25 +154,19 @@ def mapped(n: int) -> Row:
     return row
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--items", type=int, default=ITEMS)
-    parser.add_argument("--graph", type=int, default=GRAPH)
-    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
-    options = parser.parse_args(arguments)
+def run(options: Namespace) -> None:
+    """Exact, approximate and mapped search; the record is written after each."""
+    n = options.n[0] if options.n else ITEMS[options.size]
     content: Row = {"queries": QUERIES, "k": K}
+    folder = folder_of(options)
     pieces: dict[str, Callable[[], Any]] = {
-        "flat": lambda: [flat("diag", options.items)],
-        "approximate": lambda: approximate(options.items, min(options.graph, options.items)),
-        "mapped": lambda: mapped(options.items),
+        "flat": lambda: [flat("diag", n)],
+        "approximate": lambda: approximate(n, min(GRAPH, n)),
+        "mapped": lambda: mapped(n),
     }
     for name, piece in pieces.items():
         content[name] = piece()
         print(name, content[name], flush=True)
-        write_record("retrieval_cost", content, options.output)
-    content["flat"].append(flat("kron", options.items))
-    write_record("retrieval_cost", content, options.output)
-
-
-if __name__ == "__main__":
-    main()
+        write_record("retrieval_cost", content, folder)
+    content["flat"].append(flat("kron", n))
+    write_record("retrieval_cost", content, folder)

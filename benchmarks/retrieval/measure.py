@@ -1,4 +1,4 @@
-"""What is promised and what is kept: ``python -m benchmarks.retrieval.measure --data D --cache C``.
+"""What is promised and what is kept: ``python -m benchmarks retrieval --pieces measure``.
 
 Every problem's queries are split in two at random, twenty times: one half calibrates the index, the
 other is asked once. Means over splits, and the spread between them; the index, its queries and what
@@ -7,9 +7,9 @@ they find are the same in all splits.
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.records import RESULTS, read_record, write_record
+from benchmarks.records import folder_of, read_record, write_record
 from benchmarks.retrieval.problems import PROBLEMS, Problem, Source
 from benchmarks.retrieval.split import Question, asked
-from laplace_metric.errors import LaplaceMetricWarning
+from laplace_metric.errors import LaplaceMetricWarning, UnknownNameError
 from laplace_metric.search import RANKINGS, Index
 from laplace_metric.search.match import LabelledHits, SearchHits, credible_radius
 
@@ -37,8 +37,8 @@ def measured(problem: Problem, splits: int = SPLITS, queries: int = QUERIES) -> 
     judged = index.judge(x, y, problem.depth)
     seconds = time.perf_counter() - start
     norm = problem.embedder.captured(x).raw.norm(dim=1)
-    strangers = {name: hits(index, part) for name, part in problem.strangers.items()}
-    question = Question(judged, y, norm, strangers, len(index), K)
+    ood = {name: hits(index, part) for name, part in problem.ood.items()}
+    question = Question(judged, y, norm, ood, len(index), K)
     rows = [asked(question, seed) for seed in range(splits)]
     return {
         "problem": problem.name,
@@ -69,7 +69,7 @@ def recall(problem: Problem, rank_by: str, pool: tuple[Tensor, Tensor]) -> float
 
 
 def hits(index: Index, inputs: Tensor) -> SearchHits:
-    """What strangers find."""
+    """What OOD inputs find."""
     return index.search(inputs, K).hits
 
 
@@ -105,20 +105,16 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"mean": float(numbers.mean()), "sd": sd, "n": len(values)}
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", help="folder of the image sets")
-    parser.add_argument("--cache", required=True, type=Path, help="where features are kept")
-    parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
-    parser.add_argument("--splits", type=int, default=SPLITS)
-    parser.add_argument("--queries", type=int, default=QUERIES)
-    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
-    options = parser.parse_args(arguments)
+def run(options: Namespace) -> None:
+    """Problem by problem; each takes its place in the record."""
     warnings.simplefilter("ignore", LaplaceMetricWarning)
-    for name in options.problems:
+    folder = folder_of(options)
+    for name in options.problems or PROBLEMS:
+        if name not in PROBLEMS:
+            raise UnknownNameError("problems", name, tuple(PROBLEMS))
         problem = PROBLEMS[name](Source(options.data, options.cache))
         row = measured(problem, options.splits, options.queries)
-        write_record("retrieval", {"rows": merged(options.output, row)}, options.output)
+        write_record("retrieval", {"rows": merged(folder, row)}, folder)
         print(f"{name}: recall@1 {row['recall@1']}, chosen {row['chosen']}", flush=True)
 
 
@@ -128,7 +124,3 @@ def merged(folder: Path, row: dict[str, Any]) -> list[dict[str, Any]]:
     old = read_record("retrieval", folder)["rows"] if path.is_file() else []
     rows = {r["problem"]: r for r in [*old, row]}
     return [rows[name] for name in PROBLEMS if name in rows]
-
-
-if __name__ == "__main__":
-    main()

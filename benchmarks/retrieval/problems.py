@@ -1,7 +1,7 @@
-"""Galleries, queries and strangers on real data, each with a fitted embedder.
+"""Galleries, queries and OOD inputs on real data, each with a fitted embedder.
 
 fashion-mnist           a dense network trained on all ten classes, which are those of the
-                        gallery; strangers from MNIST and KMNIST
+                        gallery; OOD inputs from MNIST and KMNIST
 fashion-mnist, unseen   trained and fitted on classes 0, 2, 4, 6, 8; the gallery holds 1, 3, 5,
                         7, queries are of these and of 9, which has no match
 cifar10                 EfficientNet-Lite0 features as arrays, nothing trained
@@ -23,14 +23,14 @@ import torch
 from pytorch_metric_learning.losses import ContrastiveLoss
 from torch import Tensor, nn
 
-from benchmarks.encoders.encode import encoded_images, encoded_texts
+from benchmarks.encoders.features import encoded_images, encoded_texts
 from benchmarks.encoders.texts import CLASSES
 from benchmarks.examples.texts import UNKNOWN
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.datasets import load
 from laplace_metric.training import train_embedder
 
-SIDE, GALLERY, STRANGERS = 64, 10_000, 2_500
+SIDE, GALLERY, N_OOD = 64, 10_000, 2_500
 TRAINED, HELD, MISSING = (0, 2, 4, 6, 8), (1, 3, 5, 7), 9
 CHARACTERS, DRAWN = 500, 10
 Labelled = tuple[Tensor, Tensor]
@@ -38,12 +38,12 @@ Labelled = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Problem:
-    """An embedder, its gallery, labelled queries to calibrate and to test, and strangers.
+    """An embedder, its gallery, labelled queries to calibrate and to test, and OOD inputs.
 
     Parameters
     ----------
     gallery, pool : (inputs [N, ...], labels [N])
-    strangers : dict of name to inputs
+    ood : dict of name to inputs
         Of no class at all.
     depth : int
         Neighbours that sets choose from.
@@ -53,7 +53,7 @@ class Problem:
     embedder: LaplaceEmbedder
     gallery: Labelled
     pool: Labelled
-    strangers: dict[str, Tensor]
+    ood: dict[str, Tensor]
     depth: int = 50
 
 
@@ -77,17 +77,19 @@ class Source:
 
 
 def fashion(source: Source) -> Problem:
+    """All ten classes, images of other sets beside them."""
     gallery, pool = (
         source.pixels("fashion-mnist", "train", GALLERY),
         source.pixels("fashion-mnist", "test"),
     )
     embedder = LaplaceEmbedder(_trained(_dense(), gallery)).fit([gallery], progress=False)
     names = ("mnist", "kmnist")
-    strangers = {name: source.pixels(name, "test", STRANGERS)[0] for name in names}
-    return Problem("fashion-mnist", embedder, gallery, pool, strangers)
+    ood = {name: source.pixels(name, "test", N_OOD)[0] for name in names}
+    return Problem("fashion-mnist", embedder, gallery, pool, ood)
 
 
 def fashion_unseen(source: Source) -> Problem:
+    """Classes that training never saw."""
     train, test = source.pixels("fashion-mnist", "train"), source.pixels("fashion-mnist", "test")
     fitted = _of(train, TRAINED, GALLERY)
     embedder = LaplaceEmbedder(_trained(_dense(), fitted)).fit([fitted], progress=False)
@@ -96,14 +98,16 @@ def fashion_unseen(source: Source) -> Problem:
 
 
 def cifar10(source: Source) -> Problem:
+    """Features as arrays, nothing trained."""
     gallery, pool = source.features("cifar10", "train", GALLERY), source.features("cifar10", "test")
     embedder = LaplaceEmbedder.from_embeddings(*gallery)
     names = ("fashion-mnist", "mnist")
-    strangers = {name: source.features(name, "test", STRANGERS)[0] for name in names}
-    return Problem("cifar10", embedder, gallery, pool, strangers)
+    ood = {name: source.features(name, "test", N_OOD)[0] for name in names}
+    return Problem("cifar10", embedder, gallery, pool, ood)
 
 
 def cifar10_unseen(source: Source) -> Problem:
+    """A linear head, classes that it never saw."""
     train, pool = source.features("cifar10", "train", GALLERY), source.features("cifar10", "test")
     fitted = _of(train, TRAINED)
     head = _trained(_linear(), fitted)
@@ -113,6 +117,7 @@ def cifar10_unseen(source: Source) -> Problem:
 
 
 def omniglot(source: Source) -> Problem:
+    """Many characters that the fit never saw."""
     background, evaluation = (
         source.features("omniglot", "train"),
         source.features("omniglot", "test"),
@@ -122,11 +127,12 @@ def omniglot(source: Source) -> Problem:
     enrolled = (evaluation[1] < CHARACTERS) & (drawing < DRAWN)
     asked = drawing >= DRAWN
     parts = [tuple(part[rows] for part in evaluation) for rows in (enrolled, asked)]
-    strangers = {"fashion-mnist": source.features("fashion-mnist", "test", STRANGERS)[0]}
-    return Problem("omniglot", embedder, parts[0], parts[1], strangers, 200)  # type: ignore[arg-type]
+    ood = {"fashion-mnist": source.features("fashion-mnist", "test", N_OOD)[0]}
+    return Problem("omniglot", embedder, parts[0], parts[1], ood, 200)  # type: ignore[arg-type]
 
 
 def texts(source: Source) -> Problem:
+    """Summaries by sub-package, some of which the gallery lacks."""
     train, test = (
         encoded_texts(source.cache / "encoded", split, False) for split in ("train", "test")
     )

@@ -29,12 +29,12 @@ FALSE_ALARMS = 0.05
 
 @dataclass(frozen=True)
 class Question:
-    """What all splits share: judged queries, their labels and norms, and what strangers find."""
+    """What all splits share: judged queries, their labels and norms, and what OOD inputs find."""
 
     judged: LabelledHits
     labels: Tensor
     norm: Tensor
-    strangers: dict[str, SearchHits]
+    ood: dict[str, SearchHits]
     n_items: int
     k: int
 
@@ -64,7 +64,7 @@ def asked(question: Question, seed: int) -> dict[str, Any]:
         **binned(found.reliability),
         **promises(calibration, known, p, right, scores["cosine"]),
         **coverage(calibration, test, logit, question.labels[theirs]),
-        **alarms(calibration, test, logit, question.strangers),
+        **alarms(calibration, test, logit, question.ood),
         **{f"auroc {name}": auroc(-score[right], -score[~right]) for name, score in scores.items()},
         **{f"curve {name}": curve(score, right) for name, score in scores.items()},
     }
@@ -73,8 +73,11 @@ def asked(question: Question, seed: int) -> dict[str, Any]:
 def promises(
     calibration: Calibration, known: LabelledHits, p: Tensor, right: Tensor, cosine: Tensor
 ) -> dict[str, float | None]:
-    """Precision and recall promised against obtained, and a threshold on the cosine as it is set
-    by hand: the lowest whose precision on all of the calibration queries is the target."""
+    """Precision and recall, promised against obtained.
+
+    Beside them a threshold on the cosine as it is set by hand: the lowest whose precision on all
+    of the calibration queries is the target.
+    """
     found: dict[str, float | None] = {}
     held = (-known.hits.distance[:, 0], known.match[:, 0])
     for target in PROMISES:
@@ -145,16 +148,16 @@ def _by_class(held: Tensor, labels: Tensor) -> Tensor:
 
 
 def alarms(
-    calibration: Calibration, test: LabelledHits, logit: Tensor, strangers: dict[str, SearchHits]
+    calibration: Calibration, test: LabelledHits, logit: Tensor, ood: dict[str, SearchHits]
 ) -> dict[str, float]:
-    """Share of queries called unknown: with a match, of a label that is not there, strangers."""
+    """Share of queries called unknown: with a match, of a label that is not there, OOD inputs."""
     p = calibration.p_value(test.hits, logit)
     flagged = (p <= FALSE_ALARMS).double()
     found = {"unknown of known": float(flagged[test.known].mean())}
     if bool((~test.known).any()):
         found["unknown of missing"] = float(flagged[~test.known].mean())
         found["auroc missing"] = auroc(-p[test.known], -p[~test.known])
-    for name, hits in strangers.items():
+    for name, hits in ood.items():
         score = calibration.matcher.logit(PairFeatures.of(hits))
         theirs = calibration.p_value(hits, score)
         found[f"unknown of {name}"] = float((theirs <= FALSE_ALARMS).double().mean())

@@ -1,4 +1,4 @@
-"""Tables of the retrieval page, from ``results/retrieval.json`` and ``retrieval_cost.json``."""
+"""Tables of the retrieval page, from ``results/retrieval*.json`` and ``drift.json``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from laplace_metric.search import RANKINGS
 Row = dict[str, Any]
 SHOWN = (0.9, 0.95)
 SCORES = ("match probability", "cosine", "uncertainty", "norm")
-STRANGERS = ("missing", "mnist", "kmnist", "fashion-mnist")
+OOD_SETS = ("missing", "mnist", "kmnist", "fashion-mnist")
 MILLI = 1e3
 
 
@@ -83,13 +83,13 @@ def _ranked(row: Row) -> list[str]:
 
 def unknown() -> str:
     """Share called unknown at a rate of 5 %, and how well the p-value tells the two apart."""
-    header = ["problem", "with a match", *(f"{name}" for name in STRANGERS)]
+    header = ["problem", "with a match", *(f"{name}" for name in OOD_SETS)]
     return markdown(header, [_flagged(row) for row in rows()])
 
 
 def _flagged(row: Row) -> list[str]:
     cells = []
-    for name in STRANGERS:
+    for name in OOD_SETS:
         there = f"auroc {name}" in row
         flagged, score = (row.get(f"{w} {name}", {}) for w in ("unknown of", "auroc"))
         cells.append(f"{flagged['mean']:.0%} ({thousandths(score['mean'])})" if there else "")
@@ -167,3 +167,47 @@ TABLES = {
     "retrieval-engines": engines,
     "retrieval-mapped": mapped,
 }
+
+
+DRIFT = "drift"
+Record = dict[str, Any]
+
+
+def false_alarms(record: Record | None = None) -> str:
+    """False alarms without drift."""
+    header = ["stream without drift", "rate asked", "streams", "ever an alarm", "95% interval"]
+    return markdown([*header, "windows moved"], [_false_alarm(row) for row in _of(record)["quiet"]])
+
+
+def _false_alarm(row: Row) -> list[str]:
+    low, high = row["alarm_interval"]
+    moved = f"{row['moved']:.1%} ± {row['moved_error']:.1%}"
+    numbers = [f"{row['rate']:.0%}", f"{row['streams']:,}", f"{row['alarm_rate']:.1%}"]
+    return [row["stream"], *numbers, f"{low:.1%} to {high:.1%}", moved]
+
+
+def delays(record: Record | None = None) -> str:
+    """Queries until it is told, and the share of windows that each test tells."""
+    found = _of(record)
+    pairs = zip(found["delays"], found["power"], strict=True)
+    header = ["queries that change", "streams told", "queries till the alarm", "start found within",
+              "till a window moved", "windows told", "by Kolmogorov-Smirnov alone"]  # fmt: skip
+    return markdown(header, [_delay(row, power) for row, power in pairs])
+
+
+def _delay(row: Row, power: Row) -> list[str]:
+    assert (row["change"], row["share"]) == (power["change"], power["share"])
+    return [
+        f"{row['share']:.0%} {row['change']}",
+        f"{row['alarms']} of {row['streams']}",
+        *(_count(row[key]) for key in ("delay", "since_error", "window_delay")),
+        *(f"{power[key]:.0%}" for key in ("three", "alone")),
+    ]
+
+
+def _count(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"
+
+
+def _of(record: Record | None) -> Record:
+    return read_record(DRIFT) if record is None else record

@@ -1,4 +1,4 @@
-"""Uncertainties of a gallery in memory: ``python -m benchmarks.scale.gallery [--size N]``.
+"""Uncertainties of a gallery in memory: ``python -m benchmarks scale --pieces gallery [--n N]``.
 
 N = 1,000,000 features, D = 512, Z = 128, beside one product ``[N, D] x [D, Z]`` of the same
 process, written to memory that is there already (``ratio``) and to new memory
@@ -8,25 +8,16 @@ timed once.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from benchmarks.scale.common import (
-    SMALL,
-    Points,
-    Problem,
-    Row,
-    apart,
-    matmul_rates,
-    parser,
-    seconds,
-    show,
-    write_part,
-)
+from benchmarks.scale.common import Points, Row, apart, show, write_piece
+from benchmarks.sizes import SCALE, ScaleSize
+from benchmarks.timing import matmul_rates, seconds
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.distributions import Gaussian, ProjectedNormal
 from laplace_metric.laplace import Fitted, covariance, variance_trace
@@ -37,28 +28,17 @@ CASES = ((False, False), (True, False), (True, True))
 """On the sphere, embeddings known."""
 
 
-@dataclass(frozen=True)
-class Budget:
-    """Items of the gallery, points of the fit, repeats."""
-
-    problem: Problem
-    n: int = 1_000_000
-    fit: int = 20_000
-    repeats: int = 5
-    product: int = 2_048
-
-
-BUDGETS = {"full": Budget(Problem()), "smoke": Budget(SMALL, 2_000, 500, 2, 128)}
-
-
-def gallery_cost(structure: str, budget: Budget) -> list[Row]:
+def gallery_cost(structure: str, size: ScaleSize) -> list[Row]:
     """Rows of one structure."""
-    problem = budget.problem
+    problem = size.problem
     embedder = LaplaceEmbedder(problem.model(), structure=structure)
-    embedder.fit(Points(budget.fit, problem), progress=False)
-    x, _ = Points(budget.n, problem).together()
-    rows = [row(embedder.fitted_, x, *case, budget.repeats) for case in CASES]
-    return [show({"structure": structure, **one}) for one in rows]
+    embedder.fit(Points(size.fit, problem), progress=False)
+    inputs = [Points(n, problem).together()[0] for n in size.n]
+    return [
+        show({"structure": structure, **row(embedder.fitted_, x, *case, size.repeats)})
+        for x in inputs
+        for case in CASES
+    ]
 
 
 def row(fit: Fitted, x: Tensor, spherical: bool, known: bool, repeats: int) -> Row:
@@ -95,22 +75,11 @@ def in_turn(calls: Mapping[str, Callable[[], Tensor]], repeats: int) -> dict[str
     return {name: min(times[name] for times in rounds[1:]) for name in calls}
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    options = parse(arguments)
-    budget = BUDGETS[options.budget]
-    budget = replace(budget, n=options.size or budget.n)
-    rates = apart(options, matmul_rates, budget.product)
-    parts = [apart(options, gallery_cost, structure, budget) for structure in ("diag", "kron")]
+def run(options: Namespace) -> None:
+    """Both structures."""
+    size = SCALE["gallery"][options.size]
+    size = replace(size, n=tuple(options.n or size.n))
+    rates = apart(size, matmul_rates, size.product)
+    parts = [apart(size, gallery_cost, structure, size) for structure in ("diag", "kron")]
     rows = [one for part in parts for one in part]
-    write_part("gallery", {"rates": rates, "target": TARGET, "rows": rows}, options)
-
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options."""
-    found = parser("gallery", __doc__)
-    found.add_argument("--size", type=int, metavar="N")
-    return found.parse_args(arguments)
-
-
-if __name__ == "__main__":
-    main()
+    write_piece("gallery", {"rates": rates, "target": TARGET, "rows": rows}, options)

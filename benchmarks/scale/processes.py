@@ -1,4 +1,4 @@
-"""The same fit in one process and in two: ``python -m benchmarks.scale.processes``.
+"""The same fit in one process and in two: ``python -m benchmarks scale --pieces processes``.
 
 N = 1,000,000 points, each process with one thread and its own share of the batches, started by
 torchrun. The time is that of the slower process, from a barrier to the end of ``fit``.
@@ -6,13 +6,12 @@ torchrun. The time is that of the slower process, from a barrier to the end of `
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,33 +19,24 @@ from typing import Any
 import torch
 from torch import distributed
 
-from benchmarks.scale.common import (
-    MEMORY_BYTES,
-    SMALL,
-    Points,
-    Problem,
-    Row,
-    matmul_rates,
-    parser,
-    seconds,
-    show,
-    write_part,
-)
+from benchmarks.scale.common import Points, Row, show, write_piece
+from benchmarks.sizes import SCALE
+from benchmarks.timing import matmul_rates, seconds
 from laplace_metric import LaplaceEmbedder
 
-PROBLEMS = {"full": (1_000_000, Problem()), "smoke": (4_000, SMALL)}
 DISTRIBUTED: dict[str, Any] = {"distributed": True}
 
 
-def work(budget: str, path: Path) -> None:
+def work(size: str, path: Path) -> None:
     """What each process does; the first one writes the row."""
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")
     rank, world = distributed.get_rank(), distributed.get_world_size()
-    n, problem = PROBLEMS[budget]
+    scale = SCALE["processes"][size]
+    (n, *_), problem = scale.n, scale.problem
     points = Points(n, problem, shard=rank, n_shards=world)
     embedder = LaplaceEmbedder(problem.model(), structure="diag")
-    settings = {**DISTRIBUTED, "progress": False, "memory_bytes": MEMORY_BYTES}
+    settings = {**DISTRIBUTED, "progress": False, "memory_bytes": scale.memory_bytes}
     few = Points(1_000 * world, replace(problem, batch=1_000), shard=rank, n_shards=world)
     embedder.fit(few, **settings)  # libraries are loaded
     distributed.barrier()
@@ -54,41 +44,29 @@ def work(budget: str, path: Path) -> None:
     distributed.all_reduce(slowest, distributed.ReduceOp.MAX)
     if rank == 0:
         wall, cpu = slowest.tolist()
-        rates = matmul_rates(2_048 if budget == "full" else 128)
-        seen = embedder.fitted_.n_points
-        row = {"processes": world, "n": n, "n_points": seen, "wall_seconds": wall}
-        path.write_text(json.dumps({**row, "cpu_seconds": cpu, **rates}))
+        rates = matmul_rates(scale.product)
+        row = {"processes": world, "n": n, "n_points": embedder.fitted_.n_points}
+        path.write_text(json.dumps({**row, "wall_seconds": wall, "cpu_seconds": cpu, **rates}))
     distributed.barrier()
     distributed.destroy_process_group()
 
 
-def launch(processes: int, budget: str) -> Row:
+def launch(processes: int, size: str) -> Row:
     """One torchrun; its row."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "row.json"
-        run = ["torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        script = ["-m", "benchmarks.scale.processes", "--worker", str(path), "--budget", budget]
-        command = [sys.executable, "-m", *run, *script]
+        torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        script = ["-m", "benchmarks", "scale", "--pieces", "processes", "--size", size]
+        command = [sys.executable, "-m", *torchrun, *script, "--worker", str(path)]
         subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
         row: Row = json.loads(path.read_text())
         return row
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    options = parse(arguments)
+def run(options: Namespace) -> None:
+    """One process, then two; as a worker, what each of them does."""
     if options.worker:
-        return work(options.budget, options.worker)
-    rows = [show(launch(processes, options.budget)) for processes in (1, 2)]
+        return work(options.size, options.worker)
+    rows = [show(launch(processes, options.size)) for processes in (1, 2)]
     ratio = rows[0]["wall_seconds"] / rows[1]["wall_seconds"]
-    return write_part("processes", {"rows": rows, "times_as_fast": ratio}, options)
-
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options."""
-    found = parser("processes", __doc__)
-    found.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
-    return found.parse_args(arguments)
-
-
-if __name__ == "__main__":
-    main()
+    return write_piece("processes", {"rows": rows, "times_as_fast": ratio}, options)

@@ -18,7 +18,7 @@ def points() -> str:
         [
             f"{row['structure']}, N = {row['n']:,}",
             time(row["wall_seconds"]),
-            f"{1e6 * row['wall_seconds'] / row['n']:.1f} µs",
+            f"{1e6 * row['wall_seconds'] / row['n']:.1f} \u00b5s",
             str(row["passes"]),
             *(f"{row[f'{name}_share']:.0%}" for name in ("generating", "writing", "reading")),
             f"{row['features_mb']:,.0f} MB",

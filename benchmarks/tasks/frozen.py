@@ -6,19 +6,18 @@ What a user with a pretrained encoder has. Images are encoded once and kept in t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from benchmarks.datasets import load
 from benchmarks.encoders import efficientnet
-from benchmarks.encoders.encode import encoded_images
-from benchmarks.encoders.features import Encoding, encoded
+from benchmarks.encoders.features import Encoding, encoded, encoded_images
 from benchmarks.networks import perceptron
 from benchmarks.tasks.grey import of_classes
-from benchmarks.tasks.task import Part, Task
-from benchmarks.tasks.workspace import Workspace
-from laplace_metric.datasets import load
+from benchmarks.tasks.task import Part, Task, Workspace
 from laplace_metric.errors import InputError
 
 FEATURES = 1280
@@ -26,7 +25,7 @@ VALIDATION = 2_500
 TRAINED = (0, 2, 4, 6, 8)  # airplane, bird, deer, frog, ship
 CHOSEN = (1, 5)  # automobile, dog
 ASKED = (3, 7, 9)  # cat, horse, truck
-STRANGE = ("mnist", "fashion-mnist")
+OOD_SETS = ("mnist", "fashion-mnist")
 
 
 def features_of(
@@ -66,7 +65,7 @@ def cifar10(space: Workspace) -> Task:
         train.subset(order[:-held]),
         train.subset(order[-held:]),
         features_of(space, "cifar10", "test"),
-        strange(space),
+        ood_sets(space),
         partial(perceptron, FEATURES),
         encode=partial(encoder, space),
     ).shown(space.size.queries)
@@ -83,7 +82,7 @@ def cifar10_unseen(space: Workspace) -> Task:
         of_classes(train, TRAINED),
         of_classes(train, CHOSEN),
         of_classes(test, ASKED),
-        strange(space),
+        ood_sets(space),
         partial(perceptron, FEATURES),
         seen=of_classes(test, TRAINED),
         encode=partial(encoder, space),
@@ -115,7 +114,7 @@ def _zero_shot(space: Workspace, name: str, words: str, train: Part, test: Part,
         of_classes(train, order[held:].tolist()),
         of_classes(train, order[:held].tolist()),
         test,
-        {out: _square(space, out, "test")} if has(space, out) else strange(space),
+        {out: _square(space, out, "test")} if has(space, out) else ood_sets(space),
         partial(perceptron, FEATURES),
         encode=partial(encoder, space),
         per_class=4,
@@ -126,9 +125,9 @@ def _square(space: Workspace, name: str, split: str) -> Part:
     return features_of(space, name, split, size=space.size.side)
 
 
-def strange(space: Workspace) -> dict[str, Part]:
+def ood_sets(space: Workspace) -> dict[str, Part]:
     """Out-of-distribution images; SVHN where the user has it."""
-    names = [*STRANGE, *(("svhn",) if has(space, "svhn") else ())]
+    names = [*OOD_SETS, *(("svhn",) if has(space, "svhn") else ())]
     return {name: features_of(space, name, "test", space.size.queries) for name in names}
 
 
@@ -139,3 +138,52 @@ def has(space: Workspace, name: str) -> bool:
     except InputError:
         return False
     return True
+
+
+FOLDS = 5
+"""Of CIFAR-10H (Kirchhof et al. 2023a): fold s trains on the disjoint sets s, s+1, s+2, validates
+on s+3, is asked with s+4 (mod 5). What validates in one fold is asked in another, so settings are
+those chosen on CIFAR-10's training images, which nobody here is asked about."""
+
+
+def cifar10h_soft(space: Workspace, fold: int) -> Task:
+    """Labels of a batch are drawn from what people said."""
+    return _cifar10h(space, fold, softly=True)
+
+
+def cifar10h_hard(space: Workspace, fold: int) -> Task:
+    """The label of CIFAR-10."""
+    return _cifar10h(space, fold, softly=False)
+
+
+def _cifar10h(space: Workspace, fold: int, softly: bool) -> Task:
+    whole = features_of(space, "cifar10", "test")
+    order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(0))
+    sets = order.tensor_split(FOLDS)
+    parts = [whole.subset(sets[(fold + i) % FOLDS]) for i in range(FOLDS)]
+    train = whole.subset(torch.cat([sets[(fold + i) % FOLDS] for i in range(3)]))
+    kind = "soft" if softly else "hard"
+    return Task(
+        f"cifar10h-{kind}",
+        f"CIFAR-10H with {kind} labels, five folds, on features of a frozen EfficientNet-Lite0",
+        replace(train, soft=shares(train)) if softly else train,
+        parts[3],
+        parts[4],
+        {},
+        partial(perceptron, FEATURES),
+        encode=partial(encoder, space),
+        tuned_on="cifar10",
+    ).shown(space.size.queries)
+
+
+def shares(part: Part) -> Tensor:
+    """How many of those asked named each class [N, 10]."""
+    assert part.images is not None
+    counts = part.images.extras["cifar10h_counts"].double()
+    return counts / counts.sum(1, keepdim=True)
+
+
+def entropy(part: Part) -> Tensor:
+    """Of the shares, in nats [N]."""
+    p = shares(part)
+    return -torch.special.xlogy(p, p).sum(1)

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from benchmarks.networks import lam_network, perceptron, strided_cnn
-from benchmarks.tasks.task import Part, Task
-from benchmarks.tasks.workspace import Workspace
+from benchmarks.tasks.task import Part, Task, Workspace
 from laplace_metric.datasets import load
 
 HELD_OUT = 150
@@ -23,7 +22,7 @@ def digits(space: Workspace) -> Task:
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(0))
     return Task(
         "digits",
-        "scikit-learn's digits, 8x8; patches of photographs are strange",
+        "scikit-learn's digits, 8x8; patches of photographs are out of distribution",
         train.subset(order[: -space.size.queries]),
         train.subset(order[-space.size.queries :]),
         Part.of(space.load("digits", "test")),
@@ -56,7 +55,7 @@ def patches(space: Workspace) -> Task:
     held = len(train) // 4
     return Task(
         "photographs",
-        "32x32 patches of scikit-learn's two photographs; their negatives are strange",
+        "32x32 patches of scikit-learn's two photographs; their negatives are out of distribution",
         train.subset(order[:-held]),
         train.subset(order[-held:]),
         test,

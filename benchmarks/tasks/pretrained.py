@@ -12,12 +12,11 @@ from functools import partial
 import torch
 from torch import nn
 
-from benchmarks.encoders.encode import encoded_texts
+from benchmarks.encoders.features import encoded_texts
 from benchmarks.encoders.texts import CLASSES
-from benchmarks.tasks.frozen import FEATURES, STRANGE, features_of
+from benchmarks.tasks.frozen import FEATURES, OOD_SETS, features_of
 from benchmarks.tasks.grey import of_classes
-from benchmarks.tasks.task import Part, Task
-from benchmarks.tasks.workspace import Workspace
+from benchmarks.tasks.task import Part, Task, Workspace
 from laplace_metric.models.heads import identity_head
 
 OMNIGLOT = 5_000
@@ -52,7 +51,7 @@ def cifar10(space: Workspace, seed: int) -> Task:
         "CIFAR-10 through EfficientNet-Lite0, no training",
         train,
         halved(test, seed),
-        {name: features_of(space, name, "test", space.size.queries) for name in STRANGE},
+        {name: features_of(space, name, "test", space.size.queries) for name in OOD_SETS},
         FEATURES,
     ).shown(space.size.queries // 2)
 
@@ -70,7 +69,7 @@ def omniglot(space: Workspace, seed: int) -> Task:
         "Omniglot through EfficientNet-Lite0, no training: characters that the fit never saw",
         train,
         half_of_classes(features_of(space, "omniglot", "test", n, size=side), seed),
-        {name: features_of(space, name, "test", n) for name in STRANGE},
+        {name: features_of(space, name, "test", n) for name in OOD_SETS},
         FEATURES,
         held,
     ).shown(n // 2)
@@ -98,8 +97,8 @@ def texts(space: Workspace, seed: int) -> Task:
 def digits(space: Workspace, seed: int) -> Task:
     """Pixels of scikit-learn's digits as if they were embeddings."""
     parts = [Part.of(space.load("digits", split)) for split in ("train", "test")]
-    strange = Part.of(space.load("photographs", "test"))
-    train, test, out = (Part(p.inputs.flatten(1), p.labels, p.images) for p in (*parts, strange))
+    ood = Part.of(space.load("photographs", "test"))
+    train, test, out = (Part(p.inputs.flatten(1), p.labels, p.images) for p in (*parts, ood))
     return _task(
         "pretrained-digits", "pixels of digits, no training", halved(train, seed),
         halved(test, seed), {"photographs": out}, 64,

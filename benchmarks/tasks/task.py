@@ -1,15 +1,49 @@
-"""One task: parts of data sets, and the network that learns to embed them."""
+"""One task: parts of data sets, the network that learns to embed them, and where data lie."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from benchmarks.datasets import load
+from benchmarks.sizes import Size
 from laplace_metric.datasets import ImageSet
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """What every task and every run is given.
+
+    Parameters
+    ----------
+    data : path or None
+        Folder of the image sets; None: the environment variable ``LAPLACE_METRIC_DATA``.
+    cache : Path
+        Finished runs, trained networks and encoded images.
+    size : Size
+    download : bool
+        Whether missing image sets are fetched.
+    """
+
+    data: str | None
+    cache: Path
+    size: Size
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    download: bool = False
+    progress: bool = True
+
+    def load(self, name: str, split: str, limit: int | None = None, **options: int) -> ImageSet:
+        """An image set of the data folder."""
+        return load(name, split, self.data, limit, download=self.download, **options)  # type: ignore[arg-type]
+
+    def generator(self, seed: int) -> torch.Generator:
+        """Draws on the device of the tensors."""
+        return torch.Generator(self.device).manual_seed(seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +143,7 @@ class Task:
     train, validation, test : Part
         In an open set the three have different classes.
     out : mapping of str to Part
-        Strange inputs.
+        OOD inputs.
     network : function of Z
         A new network with the weights of torch's global generator.
     whole : Part or None
@@ -151,7 +185,7 @@ class Task:
         return images() if self.encode is None else self.encode(key, images)
 
     def shown(self, n: int) -> Task:
-        """With at most n images in each part that is asked or strange."""
+        """With at most n images in each part that is asked or out of distribution."""
         return replace(
             self,
             validation=self.validation.spread(n),

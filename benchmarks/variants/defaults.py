@@ -1,29 +1,26 @@
 """What the defaults of a Laplace posterior are worth: structure, positivity, margin, prior.
 
-    python -m benchmarks.variants.defaults --data DIR --cache DIR
+    python -m benchmarks variants --pieces defaults --data DIR --cache DIR
 
 On the networks that ``python -m benchmarks lam`` trained for FashionMNIST and CIFAR-10 (same cache,
-three seeds): R-AUROC of the validation items, and AUROC of each strange set against them, for every
+three seeds): R-AUROC of the validation items, and AUROC of each OOD set against them, for every
 combination below and five prior precisions. Writes ``results/defaults.json``.
 """
 
 from __future__ import annotations
 
-import argparse
 import warnings
+from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.engine.fitting import Fitting
-from benchmarks.engine.store import Store
-from benchmarks.engine.tuning import best
+from benchmarks.engine.fitting import Fitting, best
 from benchmarks.markdown import markdown, thousandths
 from benchmarks.methods import BASE
-from benchmarks.records import read_record, write_record
+from benchmarks.records import Store, read_record, write_record
 from benchmarks.sizes import SMALL, TUNING_SEED
 from benchmarks.tasks import Workspace, build
 from laplace_metric import LaplaceEmbedder
@@ -71,42 +68,38 @@ def with_prior(fitted: LaplaceEmbedder, prior: float) -> LaplaceEmbedder:
 
 
 def measured(embedder: LaplaceEmbedder, fitting: Fitting) -> dict[str, float]:
-    """R-AUROC on validation items, and AUROC of strangers against them."""
+    """R-AUROC on validation items, and AUROC of OOD sets against them."""
     known, labels = embedder.embed(fitting.task.validation.loader(), progress=False)
     recall = recall_at_k(known.mean, labels, 1)
     kept = recall.counted
     found = {"r_auroc": r_auroc(known.uncertainty[kept], recall.per_query[kept])}
     for name, part in fitting.task.out.items():
-        strange, _ = embedder.embed(part.loader(), progress=False)
-        found[name] = auroc(known.uncertainty, strange.uncertainty)
+        ood, _ = embedder.embed(part.loader(), progress=False)
+        found[name] = auroc(known.uncertainty, ood.uncertainty)
     return found
 
 
 def table() -> str:
-    """R-AUROC / mean AUROC over the strange sets, mean over tasks and seeds, prior by prior."""
+    """R-AUROC / mean AUROC over the OOD sets, mean over tasks and seeds, prior by prior."""
     found = read_record("defaults")["rows"]
     lines = []
     for variant in VARIANTS:
         cells = [cell([r for r in found if (r["variant"], r["prior"]) == (variant, prior)])
                  for prior in PRIORS]  # fmt: skip
         lines.append([variant, *cells])
-    return markdown(["R-AUROC / AUROC of strangers", *(f"prior {p:g}" for p in PRIORS)], lines)
+    return markdown(["R-AUROC / AUROC of OOD sets", *(f"prior {p:g}" for p in PRIORS)], lines)
 
 
 def cell(of: list[dict[str, Any]]) -> str:
     """Two means."""
     known = ("task", "seed", "variant", "prior", "negative_fraction", "r_auroc")
     errors = mean_and_standard_error([row["r_auroc"] for row in of]).mean
-    strange = [v for row in of for key, v in row.items() if key not in known]
-    return f"{thousandths(errors)} / {thousandths(mean_and_standard_error(strange).mean)}"
+    ood = [v for row in of for key, v in row.items() if key not in known]
+    return f"{thousandths(errors)} / {thousandths(mean_and_standard_error(ood).mean)}"
 
 
-def main() -> None:
-    """Measure, and write the record."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", help="folder of the image sets")
-    parser.add_argument("--cache", required=True, type=Path, help="of the protocol lam")
-    options = parser.parse_args()
+def run(options: Namespace) -> None:
+    """Measure what is missing, and write the record."""
     warnings.simplefilter("ignore", LaplaceMetricWarning)
     space = Workspace(options.data, options.cache, SMALL, progress=False)
     store = Store(space.cache / f"runs-{SMALL.name}")
@@ -118,7 +111,3 @@ def main() -> None:
             found += rows(fitting, fitting.trained_network(settings))
             print(name, seed, flush=True)
     print(write_record("defaults", {"rows": found}).name)
-
-
-if __name__ == "__main__":
-    main()

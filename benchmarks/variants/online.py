@@ -1,6 +1,6 @@
 """Post-hoc against online Laplace on FashionMNIST, everything else the same.
 
-    python -m benchmarks.variants.online --data DIR --cache DIR
+    python -m benchmarks variants --pieces online --data DIR --cache DIR
 
 The LAM network with Z = 3, trained as in ``variants.train`` (RMSprop, contrastive loss with
 margin 0.5, no miner) but shorter: {fit:,} training images, {epochs} epochs of batches of {batch}.
@@ -17,10 +17,10 @@ One JSON a run in the cache; a re-run measures what is missing. ``results/online
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
 import warnings
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -33,7 +33,7 @@ from torch import nn
 
 from benchmarks.networks import lam_network
 from benchmarks.records import read_record, write_record
-from benchmarks.variants.post_hoc import OUT, Recorder, Sets, features, measure
+from benchmarks.variants.post_hoc import OUT, SEEDS, Recorder, Sets, features, measure
 from benchmarks.variants.train import Run
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
 from laplace_metric.datasets import load
@@ -162,21 +162,14 @@ def collect(folder: Path, sizes: tuple[int, int, int]) -> dict[str, Any]:
     return {"protocol": protocol(*sizes), "rows": rows}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", help="folder of the image sets")
-    parser.add_argument("--cache", required=True, type=Path, help="single results")
-    parser.add_argument("--limit", type=int, default=LIMIT, help="images of each test set")
-    parser.add_argument("--fit", type=int, default=FIT, help="training images")
-    parser.add_argument("--epochs", type=int, default=EPOCHS)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    options = parser.parse_args()
+def run(options: Namespace) -> None:
+    """Measure what is missing, and write the record."""
     sizes = (options.fit, options.limit, options.epochs)
     images = {n: load(n, "test", options.data, options.limit) for n in ("fashion-mnist", *OUT)}
     images["train"] = load("fashion-mnist", "train", options.data, options.fit)
     folder = options.cache / "fit{}-test{}-epochs{}".format(*sizes)
     warnings.simplefilter("ignore", DegenerateCurvatureWarning)  # shown as clipped_fraction
-    for seed in options.seeds:
+    for seed in options.seeds or SEEDS:
         record = Recorder(folder, SIZE, seed)
         run = Run(SIZE, seed, epochs=options.epochs, limit=options.fit)
         post_hoc(run, images, record)
@@ -184,7 +177,3 @@ def main() -> None:
             for hessian in HESSIANS:
                 online(run, hessian, prior, images, record)
     print(write_record("online", collect(folder, sizes)).name)
-
-
-if __name__ == "__main__":
-    main()

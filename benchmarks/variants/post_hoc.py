@@ -1,6 +1,6 @@
 """Closed-set OOD detection and calibration of Warburg et al. 2023 (LAM) on FashionMNIST.
 
-    python -m benchmarks.variants.post_hoc --data DIR --cache DIR
+    python -m benchmarks variants --pieces post_hoc --data DIR --cache DIR
 
 Takes the networks of ``variants.train`` (embedding sizes 3 and 64, three seeds), puts every
 method on them, and measures with ``evaluation.evaluate_method``: queries are FashionMNIST
@@ -15,9 +15,9 @@ One JSON a run in the cache; a re-run measures what is missing. ``results/varian
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ Pairs = list[tuple[Tensor, Tensor]]
 Sets = dict[str, ImageSet]
 
 OUT = ("mnist", "kmnist")
+SEEDS = (0, 1, 2)
 N_DRAWS = 100
 N_PASSES = 30  # of MC dropout, for its uncertainty and its joint draws alike
 MARGIN = 0.5  # the margin that the networks were trained with
@@ -82,7 +83,7 @@ def measure(
     n_draws: int = N_DRAWS,
     **extra: Any,
 ) -> dict[str, Any]:
-    """The numbers of one fitted method on the queries and the strange sets."""
+    """The numbers of one fitted method on the queries and the OOD sets."""
     result = evaluate_method(
         method,
         sets["fashion-mnist"],
@@ -161,6 +162,7 @@ class Recorder:
         return (self.folder / f"{self._name(method)}.json").is_file()
 
     def __call__(self, method: str, run: Callable[[], dict[str, Any]]) -> None:
+        """Measure a method and keep its row, unless that is done."""
         if not self.has(method):
             row = {"method": method, "embedding_size": self.size, "seed": self.seed, **run()}
             write_record(self._name(method), row, self.folder)
@@ -176,27 +178,16 @@ def collect(folder: Path) -> dict[str, Any]:
     return {"protocol": (__doc__ or "").split("\n\n")[2].strip(), "rows": rows}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", help="folder of the image sets")
-    parser.add_argument("--cache", required=True, type=Path, help="networks and single results")
-    parser.add_argument("--limit", type=int, default=2_500, help="images of each test set")
-    parser.add_argument("--fit", type=int, default=20_000, help="training images for Laplace")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[3, 64])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    options = parser.parse_args()
+def run(options: Namespace) -> None:
+    """Measure what is missing, and write the record."""
     images = {n: load(n, "test", options.data, options.limit) for n in ("fashion-mnist", *OUT)}
     images["train"] = load("fashion-mnist", "train", options.data, options.fit)
     folder = options.cache / f"lam-fit{options.fit}-test{options.limit}"
     warnings.simplefilter("ignore", DegenerateCurvatureWarning)  # shown as clipped_fraction
     warnings.simplefilter("ignore", PriorAtEdgeWarning)
-    for seed in options.seeds:
-        for size in options.sizes:
+    for seed in options.seeds or SEEDS:
+        for size in options.widths:
             record = Recorder(folder, size, seed)
             run_laplace(options.cache, size, seed, images, record)
             run_dropout(options.cache, size, seed, images, record)
     print(write_record("variants", collect(folder)).name)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Train the LAM network on FashionMNIST: 2 embedding sizes x 2 dropout rates x 3 seeds.
 
-    python -m benchmarks.variants.train --data DIR --cache DIR
+    python -m benchmarks variants --pieces train --data DIR --cache DIR
 
 The settings of Warburg et al. (2023): RMSprop with PyTorch's defaults apart from the learning
 rate, decayed by exp(-0.1) each epoch, and a contrastive loss on l2-normalised embeddings. Its
@@ -11,12 +11,12 @@ A finished run is a checkpoint and a small JSON in the cache folder, and is not 
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
 import platform
 import time
+from argparse import Namespace
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -80,7 +80,9 @@ def train(run: Run, images: ImageSet, progress: bool = True) -> tuple[nn.Module,
 def load_trained(cache: str | os.PathLike[str], run: Run) -> nn.Module:
     """The network of a finished run, in eval mode."""
     if not is_finished(Path(cache), run):
-        raise InputError(f"cache has no {run.name}. Run python -m benchmarks.variants.train first.")
+        raise InputError(
+            f"cache has no {run.name}. Run python -m benchmarks variants --pieces train first."
+        )
     with torch.random.fork_rng():
         model = lam_network(run.embedding_size, run.dropout)
     load_model(model, Path(cache) / f"{run.name}.safetensors")
@@ -127,20 +129,13 @@ def recall_at_1(model: nn.Module, images: ImageSet) -> float:
     return float((images.labels[similarity.argmax(1)] == images.labels).float().mean())
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", required=True, help="folder with FashionMNIST/raw/...")
-    parser.add_argument("--cache", required=True, type=Path, help="folder for the checkpoints")
-    arguments = parser.parse_args()
-    arguments.cache.mkdir(parents=True, exist_ok=True)
-    images = load("fashion-mnist", "train", arguments.data)
-    test = load("fashion-mnist", "test", arguments.data, limit=2_000)
+def run(options: Namespace) -> None:
+    """Measure what is missing, and write the record."""
+    options.cache.mkdir(parents=True, exist_ok=True)
+    images = load("fashion-mnist", "train", options.data)
+    test = load("fashion-mnist", "test", options.data, limit=2_000)
     for run in RUNS:
-        done = train_into(arguments.cache, run, images, progress=False)
-        recall = recall_at_1(load_trained(arguments.cache, run), test)
+        done = train_into(options.cache, run, images, progress=False)
+        recall = recall_at_1(load_trained(options.cache, run), test)
         verb = "trained" if done else "found"
         print(f"{verb} {run.name}: recall@1 {recall:.3f} on {len(test)} test images", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,17 @@
 """Real image sets for examples, benchmarks and tests, read without torchvision."""
 
+from laplace_metric.datasets._formats import read_listed
 from laplace_metric.datasets._image_set import ImageSet, split_classes
 from laplace_metric.datasets._load import NAMES, load
+from laplace_metric.datasets._remotes import Reader, Remote, Request
 
-__all__ = ["NAMES", "ImageSet", "load", "split_classes"]
+__all__ = [
+    "NAMES",
+    "ImageSet",
+    "Reader",
+    "Remote",
+    "Request",
+    "load",
+    "read_listed",
+    "split_classes",
+]

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from laplace_metric.datasets import _cars196 as cars196
 from laplace_metric.datasets import _cifar10 as cifar10
 from laplace_metric.datasets import _cub200 as cub200
 from laplace_metric.datasets import _idx as idx
-from laplace_metric.datasets import _lfw as lfw
 from laplace_metric.datasets import _omniglot as omniglot
 from laplace_metric.datasets import _remotes as fetch
 from laplace_metric.datasets import _sklearn_sets as sklearn_sets
-from laplace_metric.datasets import _svhn as svhn
 from laplace_metric.datasets._image_set import ImageSet
-from laplace_metric.datasets._remotes import Request
+from laplace_metric.datasets._remotes import Reader, Request
 from laplace_metric.errors import InputError, UnknownNameError
 
 READERS: dict[str, Callable[[Request], ImageSet]] = {
@@ -23,15 +20,12 @@ READERS: dict[str, Callable[[Request], ImageSet]] = {
     "photographs": sklearn_sets.read_photographs,
     **dict.fromkeys(idx.FAMILIES, idx.read),
     "cifar10": cifar10.read,
-    "svhn": svhn.read,
     "omniglot": omniglot.read,
     "cub200": cub200.read,
-    "cars196": cars196.read,
-    "lfw": lfw.read,
 }
 NAMES = tuple(READERS)
 SPLITS = ("train", "test")
-SIZED = ("photographs", "omniglot", "cub200", "cars196", "lfw")
+SIZED = ("photographs", "omniglot", "cub200")
 
 
 def load(
@@ -43,6 +37,7 @@ def load(
     size: int | None = None,
     colour: bool = False,
     download: bool = False,
+    readers: Mapping[str, Reader] | None = None,
 ) -> ImageSet:
     """Read an image set into memory.
 
@@ -52,26 +47,27 @@ def load(
         One of `NAMES`. ``"digits"`` and ``"photographs"`` come with scikit-learn; the others
         are read from a folder.
     split : {"train", "test"}
-        Of Omniglot: the background and the evaluation characters, which differ. Of CUB-200 and
-        Cars196: the first and the last half of the classes. Of LFW: the authors' two lists of
-        persons.
+        Of Omniglot: the background and the evaluation characters, which differ. Of CUB-200: the
+        first and the last half of the classes.
     data : path, optional
         Folder that holds ``MNIST/raw/...``, ``FashionMNIST/raw/...``, ``CIFAR10/...``,
-        ``SVHN/...``, ``CUB_200_2011/...``, ``cars196/...``, ``lfw/...`` and so on; default: the
-        environment variable ``LAPLACE_METRIC_DATA``.
+        ``CUB_200_2011/...`` and so on; default: the environment variable
+        ``LAPLACE_METRIC_DATA``.
     limit : int, optional
         Keep at most so many images, evenly spaced over the split.
     size : int, optional
         Side of the square images in pixels, of ``"photographs"`` (patches, default 8),
-        ``"omniglot"`` (default 28, original 105), ``"cub200"``, ``"cars196"`` and ``"lfw"``
-        (default 224: the shorter side is resized, then the centre cut out) only.
+        ``"omniglot"`` (default 28, original 105) and ``"cub200"`` (default 224: the shorter side
+        is resized, then the centre cut out) only.
     colour : bool
         Three channels for ``"photographs"``, instead of grey.
 
     download : bool
         First fetch what `data` lacks of this split, from where its authors publish it (needs
-        the extra ``laplace-metric[data]``). Without it nothing is ever fetched. The archives of
-        ``"cub200"``, ``"cars196"`` and ``"lfw"`` are to be unpacked by hand.
+        the extra ``laplace-metric[data]``). Without it nothing is ever fetched. The archive of
+        ``"cub200"`` is to be unpacked by hand.
+    readers : mapping of name to Reader, optional
+        Further image sets, under names of their own.
 
     Raises
     ------
@@ -90,21 +86,26 @@ def load(
     >>> load("digits", "test")
     ImageSet('digits/test', 500 images of 1x8x8, 10 classes)
     """
-    if name not in READERS:
-        raise UnknownNameError("name", name, NAMES)
+    readers = readers or {}
+    if name not in READERS and name not in readers:
+        raise UnknownNameError("name", name, (*NAMES, *readers))
     if split not in SPLITS:
         raise UnknownNameError("split", split, SPLITS)
-    _check_options(name, limit, size, colour)
-    request = Request(name, split, data, limit, size, colour)
+    sized = (*SIZED, *(key for key, one in readers.items() if one.sized))
+    _check_options(name, limit, size, colour, sized)
+    reader = readers.get(name)
+    request = Request(name, split, data, limit, size, colour, reader)
     if download:
         fetch.download(request)
-    return READERS[name](request)
+    return READERS[name](request) if reader is None else reader.read(request)
 
 
-def _check_options(name: str, limit: int | None, size: int | None, colour: bool) -> None:
+def _check_options(
+    name: str, limit: int | None, size: int | None, colour: bool, sized: tuple[str, ...]
+) -> None:
     if limit is not None and limit < 1:
         raise InputError(f"limit={limit} must be at least 1, or None for all images.")
-    if size is not None and name not in SIZED:
-        raise InputError(f"size={size} applies to {', '.join(SIZED)} only, not to {name!r}.")
+    if size is not None and name not in sized:
+        raise InputError(f"size={size} applies to {', '.join(sized)} only, not to {name!r}.")
     if colour and name != "photographs":
         raise InputError(f"colour=True applies to 'photographs' only, not to {name!r}.")

@@ -1,7 +1,7 @@
 """Where the original files are published, and the hashes that tell them from damaged ones.
 
 The sha256 were computed from the files themselves; the md5 are those which the authors
-(CIFAR-10) or torchvision (KMNIST, Omniglot, SVHN) publish.
+(CIFAR-10) or torchvision (KMNIST, Omniglot) publish.
 
 What a reader is asked for, and where it looks for files.
 
@@ -11,8 +11,8 @@ Fetch the original files of an image set, when asked to.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +20,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from laplace_metric.datasets._image_set import ImageSet
 from laplace_metric.errors import FileFormatError, InputError, LaplaceMetricError
 
 
@@ -56,7 +57,6 @@ _CIFAR10H = Remote(
     "sha256:9b36b4550349af56c79083356312eb4af856cc5fd3caf1f669d40b9d0bbb69ff",
 )
 _OMNIGLOT = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python"
-_SVHN = "http://ufldl.stanford.edu/housenumbers"
 
 # (name, split) -> the files of that split
 REMOTES: dict[tuple[str, str], tuple[Remote, ...]] = {
@@ -98,20 +98,6 @@ REMOTES: dict[tuple[str, str], tuple[Remote, ...]] = {
     ),
     ("cifar10", "train"): (_CIFAR10,),
     ("cifar10", "test"): (_CIFAR10, _CIFAR10H),
-    ("svhn", "train"): (
-        Remote(
-            "SVHN/train_32x32.mat",
-            f"{_SVHN}/train_32x32.mat",
-            "md5:e26dedcc434d2e4c54c9b2d4a06d8373",
-        ),
-    ),
-    ("svhn", "test"): (
-        Remote(
-            "SVHN/test_32x32.mat",
-            f"{_SVHN}/test_32x32.mat",
-            "md5:eb5a983be6a315427106f1b164d9cef3",
-        ),
-    ),
     ("omniglot", "train"): (
         Remote(
             "Omniglot/images_background.zip",
@@ -131,10 +117,6 @@ REMOTES: dict[tuple[str, str], tuple[Remote, ...]] = {
 # Archives of photographs, which are not downloaded here: what to fetch, and from which page.
 BY_HAND = {
     "cub200": "unpack CUB_200_2011.tgz of https://www.vision.caltech.edu/datasets/cub_200_2011/",
-    "cars196": "cars_annos.mat and the unpacked car_ims.tgz, in the folder cars196, of "
-    "http://ai.stanford.edu/~jkrause/cars/car_dataset.html",
-    "lfw": "unpack lfw.tgz or lfw-deepfunneled.tgz, and put peopleDevTrain.txt and "
-    "peopleDevTest.txt beside it, of http://vis-www.cs.umass.edu/lfw/",
 }
 
 
@@ -142,8 +124,33 @@ VARIABLE = "LAPLACE_METRIC_DATA"
 
 
 @dataclass(frozen=True)
+class Reader:
+    """How `load` reads an image set that is not one of the package.
+
+    Parameters
+    ----------
+    read : function
+        Takes a `Request`, returns an `ImageSet`.
+    remotes : mapping of split to Remote
+        The files that ``download=True`` fetches.
+    by_hand : str
+        What to fetch and unpack instead, and from where.
+    sized : bool
+        Whether ``size`` may be chosen.
+    """
+
+    read: Callable[[Request], ImageSet]
+    remotes: Mapping[str, tuple[Remote, ...]] = field(default_factory=dict)
+    by_hand: str = ""
+    sized: bool = False
+
+
+@dataclass(frozen=True)
 class Request:
-    """One call of `load`, as the readers see it; the fields are the arguments of `load`."""
+    """One call of `load`, as the readers see it; the fields are the arguments of `load`.
+
+    ``reader`` is None for the image sets of the package.
+    """
 
     name: str
     split: str
@@ -151,11 +158,19 @@ class Request:
     limit: int | None = None
     size: int | None = None
     colour: bool = False
+    reader: Reader | None = None
 
     @property
     def title(self) -> str:
         """Name and split, as it stands in `ImageSet.name`."""
         return f"{self.name}/{self.split}"
+
+    @property
+    def remotes(self) -> tuple[Remote, ...]:
+        """The published files of this split."""
+        if self.reader is not None:
+            return self.reader.remotes.get(self.split, ())
+        return REMOTES.get((self.name, self.split), ())
 
     def folder(self, create: bool = False) -> Path:
         """The data folder: the argument `data`, else the environment variable."""
@@ -191,9 +206,10 @@ class Request:
         )
 
     def _advice(self, choices: tuple[str, ...]) -> str:
-        if self.name in BY_HAND:
-            return f"It is not downloaded; put the originals there by hand: {BY_HAND[self.name]}"
-        remotes = REMOTES.get((self.name, self.split), ())
+        by_hand = self.reader.by_hand if self.reader else BY_HAND.get(self.name)
+        if by_hand:
+            return f"It is not downloaded; put the originals there by hand: {by_hand}"
+        remotes = self.remotes
         urls = " ".join(remote.url for remote in remotes if remote.path in choices)
         return "Pass download=True, or put the original there by hand" + (
             f": {urls}" if urls else "."
@@ -229,7 +245,7 @@ def download(request: Request) -> tuple[Path, ...]:
     >>> download(Request("digits", "train"))
     ()
     """
-    remotes = REMOTES.get((request.name, request.split), ())
+    remotes = request.remotes
     if not remotes:
         return ()
     folder = request.folder(create=True)

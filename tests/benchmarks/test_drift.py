@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from benchmarks.records import read_record
-from benchmarks.retrieval import drift, drift_tables
+from benchmarks.registry import main
+from benchmarks.retrieval import drift, tables
 from benchmarks.retrieval.queries import CHANGES, NAMES
+from benchmarks.sizes import DRIFT
 
 
 @pytest.fixture(scope="module")
@@ -16,26 +18,24 @@ def committed():
 
 
 def test_smoke(real_data, tmp_path, capsys):
-    words = ["--data", str(real_data), "--cache", str(tmp_path), "--budget", "smoke"]
-    drift.main(words)
+    words = ["--data", str(real_data), "--cache", str(tmp_path), "--size", "smoke"]
+    assert main(["retrieval", "--pieces", "drift", *words]) == 0
     record = read_record("drift", tmp_path)
     assert (tmp_path / "drift.png").stat().st_size > 5_000
     assert [row["stream"] for row in record["quiet"]] == [*drift.LAWS, "fashion-mnist"]
     assert [row["change"] for row in record["delays"]] == list(CHANGES)
-    assert drift_tables.quiet(record).count("\n") == 5
-    assert drift_tables.delays(record).count("\n") == 5
+    assert tables.false_alarms(record).count("\n") == 5
+    assert tables.delays(record).count("\n") == 5
     assert "kmnist" in capsys.readouterr().out
 
 
 def test_a_drifting_stream_is_quiet_first():
-    budget = drift.BUDGETS["smoke"]
-    found = {
-        name: {n: torch.rand(budget.test) for n in NAMES} for name in ("fashion-mnist", "mnist")
-    }
+    size = DRIFT["smoke"]
+    found = {name: {n: torch.rand(size.test) for n in NAMES} for name in ("fashion-mnist", "mnist")}
     found["mnist"] = {n: x + 5 for n, x in found["mnist"].items()}
-    monitor = drift.drifting(found, "mnist", 1.0, 0, budget)
-    assert budget.quiet < monitor.alarms[0].at < budget.quiet + 20
-    assert monitor.n == budget.test // 2
+    monitor = drift.drifting(found, "mnist", 1.0, 0, size)
+    assert size.quiet < monitor.alarms[0].at < size.quiet + 20
+    assert monitor.n == size.test // 2
 
 
 def test_missing_values_are_the_largest():

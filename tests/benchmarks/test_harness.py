@@ -10,18 +10,17 @@ import pytest
 import torch
 from scipy import stats
 
-from benchmarks.command import main
 from benchmarks.engine import curves
-from benchmarks.engine.fitting import Fitting
-from benchmarks.engine.runner import Runner
+from benchmarks.engine.fitting import Fitting, best, tune
 from benchmarks.engine.scores import Score, detection, error_detection
-from benchmarks.engine.store import Store
-from benchmarks.engine.tuning import best, tune
-from benchmarks.engine.usage import usage
 from benchmarks.methods import BASE, METHODS
 from benchmarks.protocols import PROTOCOLS
+from benchmarks.protocols.runner import Runner
+from benchmarks.records import Store
+from benchmarks.registry import main
 from benchmarks.sizes import SMOKE
 from benchmarks.tasks import Workspace, build
+from benchmarks.timing import usage
 from laplace_metric.errors import InputError, LaplaceMetricError, NonFiniteError
 from laplace_metric.evaluation import auroc, bootstrap_interval, bootstrap_replicates, spearman
 
@@ -42,7 +41,7 @@ def test_a_run_is_kept_and_not_repeated(space, monkeypatch):
     assert row["settings"] == best(
         runner.store.read("tuned", "digits", "k-nn distance", 100)["tried"]
     )
-    assert row["cost"]["added"] == 400 * SIZE.embedding
+    assert row["cost"]["extra_parameters"] == 400 * SIZE.embedding
     assert row["cost"]["fit"]["peak_mb"] > 50
     assert {"recall@1", "r_auroc", "auroc photographs"} <= row["metrics"].keys()
     assert "ece" not in row["metrics"]
@@ -137,9 +136,9 @@ def test_replicates_of_two_methods_come_from_the_same_queries():
     a = error_detection(first, right, 30)["r_auroc"].replicates
     assert a == error_detection(2 * first, right, 30)["r_auroc"].replicates
     assert a != error_detection(second, right, 30)["r_auroc"].replicates
-    known, strange = torch.rand(40), torch.rand(30)
-    score = detection(known, strange, 10)
-    assert score.value == pytest.approx(auroc(known, strange))
+    known, ood = torch.rand(40), torch.rand(30)
+    score = detection(known, ood, 10)
+    assert score.value == pytest.approx(auroc(known, ood))
 
 
 def test_a_score_as_json():
@@ -170,13 +169,13 @@ def test_rank_correlation_is_that_of_scipy():
 
 
 def test_curves_are_those_of_the_scores():
-    known, strange = torch.rand(300), torch.rand(200) + 0.3
-    curve = curves.roc(known, strange)
+    known, ood = torch.rand(300), torch.rand(200) + 0.3
+    curve = curves.roc(known, ood)
     area = np.trapezoid(curve["tpr"], curve["fpr"])
-    assert area == pytest.approx(auroc(known, strange), abs=0.02)
+    assert area == pytest.approx(auroc(known, ood), abs=0.02)
     assert curve["fpr"][0] == 0
     assert curve["tpr"][-1] == 1
-    shares = curves.histograms(known, {"far": strange})["shares"]
+    shares = curves.histograms(known, {"far": ood})["shares"]
     assert {name: pytest.approx(1, abs=1e-3) for name in shares} == {
         name: sum(values) for name, values in shares.items()
     }

@@ -13,12 +13,12 @@ from sklearn.neighbors import NearestNeighbors
 
 from baselines import MCInfoNCE, MetricLearning, Training
 from benchmarks.corruptions import TYPES
-from benchmarks.engine.subject import Subject
+from benchmarks.engine.experiment import Experiment
 from benchmarks.methods import METHODS
 from benchmarks.protocols import PROTOCOLS, corruption, fewshot, human, lam, url
 from benchmarks.sizes import SMOKE
 from benchmarks.tasks import Part, Task, Workspace, build
-from benchmarks.tasks.human import entropy, shares
+from benchmarks.tasks.frozen import entropy, shares
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.datasets import load
 from laplace_metric.evaluation import auroc
@@ -26,27 +26,27 @@ from laplace_metric.evaluation import auroc
 SIZE = dataclasses.replace(SMOKE, queries=60, corrupted=6, resamples=5)
 
 
-def subject_of(task, tmp_path, name="mcinfonce"):
+def experiment_of(task, tmp_path, name="mcinfonce"):
     space = Workspace(None, tmp_path, SIZE, progress=False)
     torch.manual_seed(0)
     method = MCInfoNCE(task.network(8), training=Training(epochs=2))
     method.fit([(task.train.read(), task.train.labels)], progress=False)
-    return Subject(METHODS[name], method, task, space, 0)
+    return Experiment(METHODS[name], method, task, space, 0)
 
 
 @pytest.fixture
 def digits(tmp_path):
-    return subject_of(build("digits", Workspace(None, tmp_path, SIZE), 0), tmp_path)
+    return experiment_of(build("digits", Workspace(None, tmp_path, SIZE), 0), tmp_path)
 
 
 @pytest.fixture
 def unseen(tmp_path):
-    return subject_of(build("digits-unseen", Workspace(None, tmp_path, SIZE), 0), tmp_path)
+    return experiment_of(build("digits-unseen", Workspace(None, tmp_path, SIZE), 0), tmp_path)
 
 
 @pytest.fixture
 def patches(tmp_path):
-    return subject_of(build("photographs", Workspace(None, tmp_path, SIZE), 0), tmp_path)
+    return experiment_of(build("photographs", Workspace(None, tmp_path, SIZE), 0), tmp_path)
 
 
 @pytest.fixture
@@ -57,13 +57,13 @@ def people(real_data, tmp_path):
     soft = dataclasses.replace(part, soft=shares(part))
     task = Task("people", "", soft, part, part, {}, lambda z: torch.nn.Sequential(
         torch.nn.Flatten(), torch.nn.Linear(3072, z)))  # fmt: skip
-    return subject_of(task, tmp_path)
+    return experiment_of(task, tmp_path)
 
 
-def test_strange_inputs_and_errors(digits):
+def test_ood_inputs_and_errors(digits):
     scores = lam.measure(digits).scores
-    known, strange = digits.known.uncertainty, digits.strange["photographs"].uncertainty
-    assert scores["auroc photographs"].value == pytest.approx(auroc(known, strange))
+    known, ood = digits.known.uncertainty, digits.ood["photographs"].uncertainty
+    assert scores["auroc photographs"].value == pytest.approx(auroc(known, ood))
     assert digits.recall.value == pytest.approx(scores["recall@1"].value)
     assert len(scores["ece"].replicates) == SIZE.resamples
 
@@ -152,14 +152,14 @@ def test_nearest_neighbours_with_and_without_the_uncertainty(patches):
         kept = distances(memory, with_uncertainty)
         centre, spread = kept.mean(0), kept.std(0, ddof=1)
         search = NearestNeighbors(n_neighbors=5).fit((kept - centre) / spread)
-        known, strange = (
+        known, ood = (
             torch.from_numpy(
                 search.kneighbors((distances(one, with_uncertainty) - centre) / spread)[0].mean(1)
             )
-            for one in (patches.known, patches.strange["negatives"])
+            for one in (patches.known, patches.ood["negatives"])
         )
         value = found[f"{name} auroc negatives"].value
-        assert value == pytest.approx(auroc(known, strange), abs=2e-3)
+        assert value == pytest.approx(auroc(known, ood), abs=2e-3)
 
 
 def test_people_and_credible_sets(people):

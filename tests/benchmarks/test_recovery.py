@@ -11,7 +11,8 @@ from benchmarks.recovery.encoders import LOSSES, Encoder
 from benchmarks.recovery.metrics import agreement, cosines, recovery, spread
 from benchmarks.recovery.process import Process, Setting
 from benchmarks.recovery.tables import PRINTED, recovered
-from benchmarks.recovery.train import SMOKE, chunk_means, train
+from benchmarks.recovery.train import chunk_means, train
+from benchmarks.sizes import RECOVERY
 from laplace_metric.distributions import VonMisesFisher, mean_resultant_length
 from laplace_metric.errors import UnknownNameError
 
@@ -102,10 +103,10 @@ def test_agreement_tells_rmse_from_mae():
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_loss_trains(loss):
     process = Process(Setting(), seed=0)
-    first, curve = train(process, loss, SMOKE, 0, progress=False)
+    first, curve = train(process, loss, RECOVERY["smoke"], 0, progress=False)
     assert len(curve) > 10
     assert all(math.isfinite(value) for value in curve)
-    again, _ = train(Process(Setting(), seed=0), loss, SMOKE, 0, progress=False)
+    again, _ = train(Process(Setting(), seed=0), loss, RECOVERY["smoke"], 0, progress=False)
     for a, b in zip(first.parameters(), again.parameters(), strict=True):
         assert torch.equal(a, b)
 

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import norm
 
 from benchmarks.records import read_record
-from benchmarks.retrieval import cost, measure, picture, problems, split, tables
+from benchmarks.retrieval import cost, figures, measure, problems, split, tables
 from benchmarks.retrieval.problems import Problem
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.datasets import load
@@ -22,7 +22,7 @@ PAGE = Path(problems.__file__).with_name("README.md")
 
 @pytest.fixture(scope="module")
 def digits() -> Problem:
-    """Pixels as embeddings; the gallery lacks nines, strangers are noise."""
+    """Pixels as embeddings; the gallery lacks nines, OOD inputs are noise."""
     (x, y), (a, b) = (
         (part.pixels(slice(None)).flatten(1), part.labels)
         for part in (load("digits"), load("digits", "test"))
@@ -84,12 +84,11 @@ def test_numbers_that_some_splits_lack():
     assert found["d"] == [1.0, 2.0]
 
 
-def test_pictures_of_the_record(row, tmp_path):
-    for name, draw in picture.FIGURE.items():
-        figure = draw([row])
+def test_figures_of_the_record(row, tmp_path):
+    for name, figure in figures.figures([row]).items():
         figure.savefig(tmp_path / f"{name}.png")
         assert figure.axes[0].lines or figure.axes[0].collections
-    sums = picture.reliability([row]).axes[0].collections[0].get_offsets()
+    sums = figures.figures([row])["reliability"].axes[0].collections[0].get_offsets()
     assert ((np.asarray(sums) >= 0) & (np.asarray(sums) <= 100)).all()
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 
 import pytest
 import torch
 
+from benchmarks.plots import fit_rows, scale_plot
 from benchmarks.records import read_record
-from benchmarks.scale import command, common
+from benchmarks.registry import COMMANDS, chosen, main, parser, repeated
+from benchmarks.scale import common
 from benchmarks.scale.billion import Cluster
-from benchmarks.scale.picture import figure_of, main, timed
+from benchmarks.sizes import SMALL_PROBLEM
 from benchmarks.tables import ROOT
 from laplace_metric.curvature import ClassSums
 from laplace_metric.curvature.passes import class_chunks
@@ -26,10 +27,9 @@ PIECES = ("points", "margin", "gallery", "device")
 @pytest.fixture(scope="module")
 def record(tmp_path_factory):
     folder = tmp_path_factory.mktemp("scale")
-    for name in PIECES:
-        piece = importlib.import_module(f"benchmarks.scale.{name}")
-        piece.main(["--budget", "smoke", "--output", str(folder)])
-    main(["--budget", "smoke", "--output", str(folder)])
+    for name in (*PIECES, "figure"):
+        words = ["scale", "--pieces", name, "--size", "smoke", "--output", str(folder)]
+        assert main(words) == 0
     assert (folder / "scale.png").stat().st_size > 5_000
     return read_record("scale", folder)
 
@@ -78,16 +78,16 @@ def test_the_device_is_measured_against_itself(record):
         assert fit["share_of_float32_product"] == pytest.approx(expected)
 
 
-def test_the_picture_has_what_there_is(record):
-    assert len(figure_of(record).axes) == 4
-    assert len(figure_of({"points": record["points"]}).axes) == 2
-    assert list(timed(record)) == ["fit, diag", "fit, kron", "exact margin"]
+def test_the_figure_has_what_the_record_has(record):
+    assert len(scale_plot(record).axes) == 4
+    assert len(scale_plot({"points": record["points"]}).axes) == 2
+    assert list(fit_rows(record)) == ["fit, diag", "fit, kron", "exact margin"]
 
 
 def test_shards_share_the_points_and_every_pass_is_the_same():
-    whole = common.Points(900, common.SMALL)
+    whole = common.Points(900, SMALL_PROBLEM)
     x, labels = whole.together()
-    shards = [common.Points(900, common.SMALL, shard=i, n_shards=2) for i in (0, 1)]
+    shards = [common.Points(900, SMALL_PROBLEM, shard=i, n_shards=2) for i in (0, 1)]
     parts = [shard_batch for pair in zip(*shards, strict=False) for shard_batch in pair]
     assert torch.equal(torch.cat([part for part, _ in parts]), x[:800])
     assert sum(len(y) for shard in shards for _, y in shard) == 900
@@ -96,18 +96,31 @@ def test_shards_share_the_points_and_every_pass_is_the_same():
 
 
 def test_every_piece_is_a_command():
-    options = argparse.Namespace(budget="full", output=None, pieces=command.PIECES, device=None)
-    for name, words in command.commands(options):
-        assert words == ["--budget", "full"]
-        assert callable(importlib.import_module(f"benchmarks.scale.{name}").main)
+    for name, command in COMMANDS.items():
+        options = parser(name).parse_args([])
+        assert repeated(command, options) == (["--size", command.sizes[0]] if command.sizes else [])
+        for module in command.pieces.values():
+            assert callable(importlib.import_module(module).run)
+    scale = COMMANDS["scale"]
+    assert chosen(scale, parser("scale").parse_args([])) == list(scale.pieces)
+
+
+def test_pieces_that_need_data_wait_for_it(monkeypatch):
+    monkeypatch.delenv("LAPLACE_METRIC_DATA", raising=False)
+    speed = COMMANDS["speed"]
+    alone = chosen(speed, parser("speed").parse_args([]))
+    assert alone == ["speed", "vmf_speed", "jacobians"]
+    options = parser("speed").parse_args(["--data", "d", "--laplace-python", "python"])
+    assert chosen(speed, options) == list(speed.pieces)
+    assert repeated(speed, options) == ["--data", "d", "--laplace-python", "python"]
 
 
 def test_the_numbers_of_the_text_about_cross_blocks():
     """What the pages say of many classes, beside their tables."""
     head = jacobian_of(torch.nn.Linear(512, 128), 128)
     classes = ClassSums.of(torch.arange(1_000))
-    slabs = LayeredDiagonal(head, 128).slabs()
-    assert 1_000 < sum(len(list(class_chunks(classes, slab))) for slab in slabs) < 5_000
+    tiles = LayeredDiagonal(head, 128).tiles()
+    assert 1_000 < sum(len(list(class_chunks(classes, tile))) for tile in tiles) < 5_000
     paper = Cluster()
     jacobians = 8 * paper.n_classes * paper.n_outputs**2 * paper.columns
     assert f"{jacobians / 1e15:.1f} petabytes" in PAGE.read_text()

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from benchmarks.command import main
 from benchmarks.engine.fitting import Fitting
+from benchmarks.registry import COMMANDS, main
 
 PROTOCOLS = ("lam", "url", "fewshot", "pretrained")
 METHODS = ("metric learning, 1/norm", "laplace", "laplace, clipped", "1/norm", "k-nn distance",
@@ -49,7 +49,7 @@ def test_a_page_and_a_json_a_protocol(command, tmp_path, monkeypatch):
 
 
 def test_the_other_commands_have_help(capsys):
-    for name in ("report", "recovery", "speed"):
+    for name in COMMANDS:
         with pytest.raises(SystemExit) as stopped:
             main([name, "--help"])
         assert stopped.value.code == 0

@@ -9,14 +9,14 @@ import pytest
 import torch
 from scipy import stats
 
-from benchmarks.engine.runner import Runner
+from benchmarks.corruptions import cropped, kept_shares
 from benchmarks.networks import strided_cnn, with_dropout
 from benchmarks.protocols import PROTOCOLS
+from benchmarks.protocols.runner import Runner
 from benchmarks.sizes import SMOKE
 from benchmarks.tasks import Part, Task, Workspace, build
-from benchmarks.tasks.crops import cropped, kept_shares
-from benchmarks.tasks.human import entropy
-from benchmarks.tasks.rounds import BATCH, BATCHES, Rounds
+from benchmarks.tasks.frozen import entropy
+from benchmarks.tasks.schedule import BATCH, BATCHES, Schedule
 from benchmarks.tasks.task import joined
 from laplace_metric.datasets import ImageSet
 
@@ -61,7 +61,7 @@ def test_omniglot_is_zero_shot_and_its_seen_drawings_are_new(real_data, tmp_path
 def test_the_folds_of_people_are_disjoint_and_cover_all(real_data, tmp_path, monkeypatch):
     images = Workspace(str(real_data), tmp_path, SMALL).load("cifar10", "test", 500)
     whole = Part(torch.arange(500)[:, None].float(), images.labels, images)
-    monkeypatch.setattr("benchmarks.tasks.human.features_of", lambda *_: whole)
+    monkeypatch.setattr("benchmarks.tasks.frozen.features_of", lambda *_: whole)
     tested = []
     for fold in range(5):
         space = Workspace(str(real_data), tmp_path, SMALL, progress=False)
@@ -79,18 +79,18 @@ def test_the_folds_of_people_are_disjoint_and_cover_all(real_data, tmp_path, mon
 def test_batches_of_classes_hold_as_many_of_each():
     labels = torch.arange(60).repeat(7)
     part = Part(torch.arange(420).float(), labels)
-    batches = list(Rounds(part, 0, per_class=4))
+    batches = list(Schedule(part, 0, per_class=4))
     assert len(batches) == BATCHES
     for x, y in batches:
         assert len(x.unique()) == len(x) <= BATCH
         assert (y.unique(return_counts=True)[1] == 4).all()
-    again = list(Rounds(part, 0, per_class=4))
+    again = list(Schedule(part, 0, per_class=4))
     assert all(torch.equal(a[0], b[0]) for a, b in zip(batches, again, strict=True))
 
 
 def test_a_round_shows_every_class():
     part = Part(torch.arange(900 * 5).float(), torch.arange(900).repeat(5))
-    rounds = Rounds(part, 0, per_class=4)
+    rounds = Schedule(part, 0, per_class=4)
     batches = list(rounds)
     assert len(batches) == len(rounds) == 29
     assert len(torch.cat([y for _, y in batches]).unique()) == 900
@@ -98,14 +98,14 @@ def test_a_round_shows_every_class():
 
 def test_a_class_with_few_gives_what_it_has():
     part = Part(torch.arange(33 * 2).float(), torch.arange(33).repeat(2))
-    x, y = next(iter(Rounds(part, 0, per_class=4)))
+    x, y = next(iter(Schedule(part, 0, per_class=4)))
     assert len(x) == 64
     assert (y.unique(return_counts=True)[1] == 2).all()
 
 
 def test_a_round_of_few_inputs_repeats_them_in_turn():
     part = Part(torch.arange(100).float(), torch.zeros(100).long())
-    seen = torch.cat([x for x, _ in Rounds(part, 0)])
+    seen = torch.cat([x for x, _ in Schedule(part, 0)])
     assert len(seen) == BATCH * BATCHES
     assert seen.unique(return_counts=True)[1].max() <= -(-BATCH * BATCHES // 100)
 
@@ -113,7 +113,7 @@ def test_a_round_of_few_inputs_repeats_them_in_turn():
 def test_soft_labels_are_drawn_anew_with_their_probabilities():
     soft = torch.tensor([[0.8, 0.2], [0.3, 0.7]]).repeat(64, 1)
     part = Part(torch.tensor([0.0, 1.0]).repeat(64), torch.tensor([0, 1]).repeat(64), soft=soft)
-    x, y = (torch.cat(c) for c in zip(*Rounds(part, 3), strict=True))
+    x, y = (torch.cat(c) for c in zip(*Schedule(part, 3), strict=True))
     for kind, share in ((0, 0.2), (1, 0.7)):
         assert float(y[x == kind].double().mean()) == pytest.approx(share, abs=0.03)
 

@@ -133,7 +133,7 @@ def test_table_of_published_files() -> None:
             assert len(value) == {"md5": 32, "sha256": 64}[algorithm]
             assert re.fullmatch("[0-9a-f]+", value)
             assert remote.url.endswith(Path(remote.path).name), (name, split)
-    assert len(REMOTES) == 12
+    assert len(REMOTES) == 10
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_argument_goes_before_the_variable(tmp_path: Path, monkeypatch: pytest.M
     [
         ({"limit": 0}, "limit=0"),
         ({"limit": -3}, "limit=-3"),
-        ({"size": 8}, "size=8 applies to photographs, omniglot, .*lfw only, not to 'digits'"),
+        ({"size": 8}, "size=8 applies to photographs, omniglot, .*cub200 only, not to 'digits'"),
         ({"colour": True}, "colour=True applies to 'photographs' only"),
     ],
 )

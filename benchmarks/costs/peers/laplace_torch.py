@@ -126,6 +126,7 @@ def measure(options: Options) -> dict[str, Any]:
 
 
 def arguments() -> Options:
+    """Of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--problem", required=True, help="see problem.py")
     parser.add_argument("--structure", choices=STRUCTURES, default="diag")
@@ -145,6 +146,7 @@ def arguments() -> Options:
 
 
 def main() -> None:
+    """Run it as a command."""
     options = arguments()
     if options.stage:
         run = fit if options.stage == "fit" else predict

@@ -47,6 +47,7 @@ def random_problem(
 
 
 def main() -> None:
+    """Run it as a command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("path", type=Path)
     parser.add_argument("--points", type=int, default=10_000)

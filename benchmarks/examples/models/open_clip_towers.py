@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import open_clip
 import torch
 
-from benchmarks.examples.models.random_weights import look
+from benchmarks.examples.summary import shapes_and_times
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.models import Call
 
@@ -25,7 +25,7 @@ def run(n: int = 8) -> Iterator[str]:
     tokens = open_clip.get_tokenizer(NAME)([f"a photograph of {i} cats" for i in range(n)])
     for method, inputs in (("encode_image", images), ("encode_text", tokens)):
         embedder = LaplaceEmbedder(Call(clip, method, normalize=True), head="append")
-        yield look(f"open_clip {NAME}, {method}", embedder, inputs, n)
+        yield shapes_and_times(f"open_clip {NAME}, {method}", embedder, inputs, n)
 
 
 if __name__ == "__main__":

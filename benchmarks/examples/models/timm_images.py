@@ -15,8 +15,7 @@ from torch import nn
 from torchvision.transforms import Normalize
 
 from benchmarks.encoders.efficientnet import EfficientNetLite0
-from benchmarks.examples.models.photographs import look
-from benchmarks.examples.summary import Summary
+from benchmarks.examples.summary import Summary, look_at_photographs
 from laplace_metric import LaplaceEmbedder
 
 
@@ -35,10 +34,13 @@ def run(data: str | None, limit: int = 400) -> Summary:
     resized = nn.Upsample(size=(64, 64), mode="bilinear")
     model = nn.Sequential(resized, Normalize([0.5] * 3, [0.5] * 3), network(num_classes=0))
     embedder = LaplaceEmbedder(model, head="append")
-    return look("timm EfficientNet-Lite0 on CIFAR-10, FashionMNIST unknown", embedder, data, limit)
+    return look_at_photographs(
+        "timm EfficientNet-Lite0 on CIFAR-10, FashionMNIST unknown", embedder, data, limit
+    )
 
 
 def main() -> None:
+    """Run it as a command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", help="folder of the image sets")
     parser.add_argument("--limit", type=int, default=400, help="images of the gallery")

@@ -31,6 +31,7 @@ def run(limit: int | None = None) -> Summary:
 
 
 def main() -> None:
+    """Run it as a command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--limit", type=int, help="texts of each part")
     print(run(parser.parse_args().limit))

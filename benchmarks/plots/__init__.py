@@ -1,0 +1,40 @@
+"""Every figure of the benchmarks, from plain values: the only room here that imports matplotlib."""
+
+from matplotlib.figure import Figure
+
+from benchmarks.plots._curves import Axis, Series, histogram_plot, line_plot
+from benchmarks.plots._methods import (
+    CostPoint,
+    DotPanel,
+    cost_plot,
+    dot_plot,
+    forest_plot,
+    heat_plot,
+    place_labels,
+)
+from benchmarks.plots._retrieval import abstention_plot, promises_plot, reliability_plots
+from benchmarks.plots._scale import fit_rows, scale_plot
+from benchmarks.plots._style import FIGURES, save_png, svg_plot
+
+__all__ = [
+    "FIGURES",
+    "Axis",
+    "CostPoint",
+    "DotPanel",
+    "Figure",
+    "Series",
+    "abstention_plot",
+    "cost_plot",
+    "dot_plot",
+    "fit_rows",
+    "forest_plot",
+    "heat_plot",
+    "histogram_plot",
+    "line_plot",
+    "place_labels",
+    "promises_plot",
+    "reliability_plots",
+    "save_png",
+    "scale_plot",
+    "svg_plot",
+]

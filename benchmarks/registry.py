@@ -1,0 +1,209 @@
+"""Every benchmark by its name: ``python -m benchmarks NAME [options]``.
+
+A command has one or more pieces, each a module with a function ``run(options)``. Several pieces
+run one after the other, each in a process of its own, so that times and peaks are its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from benchmarks.methods import METHODS
+from benchmarks.protocols import PROTOCOLS
+from benchmarks.sizes import SCALE, SIZES
+from benchmarks.tasks import TASKS
+from laplace_metric.errors import LaplaceMetricError
+
+Options = argparse.Namespace
+
+
+class Command(NamedTuple):
+    """One line of the table.
+
+    Parameters
+    ----------
+    about : str
+    pieces : mapping of a name to its module
+    options : names in ``OPTIONS``
+    sizes : names; the first one is the default
+    data : pieces that are left out where there is no data folder
+    """
+
+    about: str
+    pieces: Mapping[str, str]
+    options: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+
+
+def device(name: str) -> torch.device:
+    """A device of this machine.
+
+    Raises
+    ------
+    argparse.ArgumentTypeError
+        If torch cannot use it.
+    """
+    try:
+        torch.empty(0, device=name)
+        return torch.device(name)
+    except (RuntimeError, AssertionError) as error:
+        raise argparse.ArgumentTypeError(
+            f"{name!r} is no device that torch can use here"
+        ) from error
+
+
+def _modules(room: str, *names: str) -> dict[str, str]:
+    return {name: f"benchmarks.{room}.{name}" for name in names}
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "data": {"help": "folder of the image sets (or LAPLACE_METRIC_DATA)"},
+    "cache": {"type": Path, "default": Path("benchmark-cache"), "help": "finished work"},
+    "output": {"type": Path, "help": "folder of the JSON and the figures"},
+    "quiet": {"action": "store_true", "help": "no progress bars"},
+    "download": {"action": "store_true", "help": "fetch image sets that are missing"},
+    "device": {"type": device, "default": torch.device("cpu"), "help": "cpu, cuda or cuda:0"},
+    "tasks": {"nargs": "+", "choices": TASKS, "metavar": "TASK"},
+    "methods": {"nargs": "+", "choices": tuple(METHODS), "metavar": "METHOD"},
+    "n": {"type": int, "nargs": "+", "metavar": "N", "help": "points or items, not those of SIZE"},
+    "seeds": {"type": int, "nargs": "+", "metavar": "SEED"},
+    "runs": {"nargs": "+", "help": "only those whose name holds one of these"},
+    "problems": {"nargs": "+", "help": "some of those that are measured"},
+    "splits": {"type": int, "default": 20, "help": "random splits of the queries"},
+    "queries": {"type": int, "default": 6_000, "help": "of each problem, at most"},
+    "limit": {"type": int, "default": 2_500, "help": "images of each test set"},
+    "fit": {"type": int, "default": 20_000, "help": "training images of a fit"},
+    "epochs": {"type": int, "default": 2, "help": "of the trainings of `online`"},
+    "widths": {"type": int, "nargs": "+", "default": [3, 64], "help": "sizes of an embedding"},
+    "laplace-python": {"help": "Python of an environment with laplace-torch"},
+    "worker": {"type": Path, "help": argparse.SUPPRESS},
+    "out": {"type": Path, "default": Path("report.html"), "help": "the page"},
+    "json": {"type": Path, "metavar": "FOLDER", "help": "default: benchmarks/results/<size>"},
+    "from-json": {"action": "store_true", "help": "only the page, from FOLDER"},
+}
+COMMANDS = {
+    "report": Command("collect finished runs into one JSON a protocol, and make one page of them",
+                      {"report": "benchmarks.report.command"},
+                      ("cache", "out", "json", "from-json"), tuple(SIZES)),
+    "figures": Command("PNG figures of the collected JSON",
+                       {"figures": "benchmarks.report.figures"},
+                       ("json", "output"), tuple(SIZES)),
+    "tables": Command("write the tables of the pages from the committed JSON",
+                      {"tables": "benchmarks.tables"}),
+    "encode": Command("encode the image sets and texts once",
+                      {"encode": "benchmarks.encoders.features"}, ("data", "cache")),
+    "recovery": Command("recover known posteriors: the controlled experiment",
+                        {"recovery": "benchmarks.recovery.runs"},
+                        ("cache", "runs", "seeds", "quiet"), ("small", "smoke", "paper")),
+    "speed": Command("what the library costs",
+                     _modules("costs", "speed", "vmf_speed", "jacobians", "structures",
+                              "distances"),
+                     ("data", "cache", "output", "laplace-python"),
+                     data=("structures", "distances")),
+    "scale": Command("how that grows with the number of points",
+                     _modules("scale", *SCALE, "figure"),
+                     ("cache", "output", "n", "device", "worker"), ("full", "smoke")),
+    "retrieval": Command("what a search promises and keeps",
+                         _modules("retrieval", "measure", "cost", "drift", "figures", "neighbours"),
+                         ("data", "cache", "output", "n", "problems", "splits", "queries"),
+                         ("full", "smoke")),
+    "variants": Command("the variants of Laplace on the network of the LAM paper",
+                        _modules("variants", "train", "post_hoc", "online", "defaults"),
+                        ("data", "cache", "limit", "fit", "epochs", "widths", "seeds")),
+}  # fmt: skip
+"""Commands beside the protocols."""
+RUN = Command("run protocols; what is finished is kept and not repeated",
+              {"run": "benchmarks.protocols.runner"},
+              ("data", "cache", "tasks", "methods", "device", "download", "quiet"),
+              tuple(SIZES))  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, and say in a line what the user can mend."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    name = words[0] if words and words[0] in COMMANDS else None
+    options = parser(name).parse_args(words[1:] if name else words)
+    try:
+        return execute(name, options)
+    except LaplaceMetricError as error:
+        print(f"error: {error}")
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted: finished runs are kept, the same command goes on from here.")
+        return 130
+
+
+def execute(name: str | None, options: Options) -> int:
+    """One piece here, several in processes of their own until one fails; the exit code."""
+    if name is None:
+        import_module(RUN.pieces["run"]).run(options)
+        return 0
+    pieces = chosen(COMMANDS[name], options)
+    if len(pieces) == 1:
+        import_module(COMMANDS[name].pieces[pieces[0]]).run(options)
+        return 0
+    for piece in pieces:
+        print(f"{piece} ...", flush=True)
+        words = [name, "--pieces", piece, *repeated(COMMANDS[name], options)]
+        if code := subprocess.run([sys.executable, "-m", "benchmarks", *words]).returncode:
+            return code
+    return 0
+
+
+def chosen(command: Command, options: Options) -> list[str]:
+    """The pieces that were asked for, else all that can run."""
+    if len(command.pieces) == 1:
+        return list(command.pieces)
+    if options.pieces is not None:
+        return list(options.pieces)
+    has_data = "data" in options and (options.data or os.environ.get("LAPLACE_METRIC_DATA"))
+    return [name for name in command.pieces if has_data or name not in command.data]
+
+
+def repeated(command: Command, options: Options) -> list[str]:
+    """The options as words, but for those that have their defaults.
+
+    Examples
+    --------
+    >>> repeated(COMMANDS["scale"], parser("scale").parse_args(["--n", "5", "6"]))
+    ['--size', 'full', '--n', '5', '6']
+    """
+    words = ["--size", options.size] if command.sizes else []
+    for name in command.options:
+        value, usual = getattr(options, name.replace("-", "_")), OPTIONS[name].get("default")
+        if value == usual or value is None or value is False:
+            continue
+        values = value if isinstance(value, list) else [value]
+        words += [f"--{name}", *([] if value is True else map(str, values))]
+    return words
+
+
+def parser(name: str | None = None) -> argparse.ArgumentParser:
+    """The options of a command, or of the protocols."""
+    command = RUN if name is None else COMMANDS[name]
+    made = argparse.ArgumentParser(
+        prog=" ".join(["python -m benchmarks", *([name] if name else [])]),
+        description=f"{command.about[0].upper()}{command.about[1:]}.",
+    )
+    if name is None:
+        names = ", ".join(PROTOCOLS)
+        made.add_argument("protocols", nargs="+", choices=PROTOCOLS, metavar="PROTOCOL", help=names)
+        others = "; ".join(f"`{key}`: {one.about}" for key, one in COMMANDS.items())
+        made.epilog = f"Other commands, each with its own --help: {others}."
+    if len(command.pieces) > 1:
+        made.add_argument("--pieces", nargs="+", choices=tuple(command.pieces))
+    if command.sizes:
+        made.add_argument("--size", choices=command.sizes, default=command.sizes[0])
+    for option in command.options:
+        made.add_argument(f"--{option}", **OPTIONS[option])
+    return made
