@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -55,11 +54,8 @@ def settings(method: Baseline) -> dict[str, Any]:
 
 def weights_hash(model: nn.Module) -> str:
     """sha256 of parameters and buffers, by name."""
-    digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return digest.hexdigest()
+    state = model.state_dict()
+    return files.digest(f"{list(state)}", state.values())
 
 
 def load(folder: Path, kind: type[Method], model: nn.Module, unsaved: dict[str, Any]) -> Method:
