@@ -1,9 +1,4 @@
-"""Read npy and npz files of plain arrays, never of pickled objects.
-
-Read MATLAB files of the versions before 7.3.
-
-Folders of photographs of any size, decoded into squares of one size.
-"""
+"""Files of plain arrays, never of pickled objects, and photographs as squares of one size."""
 
 from __future__ import annotations
 
@@ -16,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from jaxtyping import UInt8
 from PIL import Image
 from scipy.io import loadmat
 from torch import Tensor
@@ -46,7 +42,13 @@ def read_npz(path: Path, *fields: str) -> dict[str, Array]:
 
 
 def read_npy(path: Path) -> Array:
-    """The array of an npy file; raises FileFormatError where it holds none."""
+    """The array of an npy file, mapped.
+
+    Raises
+    ------
+    FileFormatError
+        If it holds no array.
+    """
     try:
         return np.lib.format.open_memmap(path, mode="r")
     except _DAMAGE as error:
@@ -104,19 +106,26 @@ def read_listed(
     size = DEFAULT if request.size is None else request.size
     if size < 1:
         raise InputError(f"size={size} must be at least 1, the side of the images in pixels.")
-    kept = [listed[row] for row in request.rows(len(listed)).tolist()]
-    images = torch.empty(len(kept), 3, size, size, dtype=torch.uint8)
-    for image, (path, _) in zip(images, kept, strict=True):
+    pairs = [listed[row] for row in request.rows(len(listed)).tolist()]
+    images = torch.empty(len(pairs), 3, size, size, dtype=torch.uint8)
+    for image, (path, _) in zip(images, pairs, strict=True):
         image.copy_(read_square(path, size))
-    labels = torch.tensor([label for _, label in kept], dtype=torch.int64)
+    labels = torch.tensor([label for _, label in pairs], dtype=torch.int64)
     return ImageSet(images, labels, request.title, tuple(class_names))
 
 
-def read_square(path: Path, size: int) -> Tensor:
-    """One RGB image, uint8 [3, size, size].
+def read_square(path: Path, size: int) -> UInt8[Tensor, "3 size size"]:
+    """One RGB image.
 
     The shorter side is resized to `size` (bilinear, averaging over the pixels it merges, aspect
     ratio kept), then the centre is cut out of the longer one. Grey images get three equal planes.
+
+    Raises
+    ------
+    InputError
+        If there is no such file.
+    FileFormatError
+        If it is damaged or no image.
 
     Examples
     --------

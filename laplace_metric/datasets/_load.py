@@ -1,33 +1,28 @@
-"""The table of image sets and the one function that reads them."""
+"""Read an image set by its name."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from importlib import import_module
 
-from laplace_metric.datasets import _cars196 as cars196
-from laplace_metric.datasets import _cifar10 as cifar10
-from laplace_metric.datasets import _cub200 as cub200
-from laplace_metric.datasets import _idx as idx
-from laplace_metric.datasets import _lfw as lfw
-from laplace_metric.datasets import _omniglot as omniglot
-from laplace_metric.datasets import _remotes as fetch
-from laplace_metric.datasets import _sklearn_sets as sklearn_sets
-from laplace_metric.datasets import _svhn as svhn
+from laplace_metric.datasets import _remotes
 from laplace_metric.datasets._image_set import ImageSet
 from laplace_metric.datasets._remotes import Request
 from laplace_metric.errors import InputError, UnknownNameError
 
-READERS: dict[str, Callable[[Request], ImageSet]] = {
-    "digits": sklearn_sets.read_digits,
-    "photographs": sklearn_sets.read_photographs,
-    **dict.fromkeys(idx.FAMILIES, idx.read),
-    "cifar10": cifar10.read,
-    "svhn": svhn.read,
-    "omniglot": omniglot.read,
-    "cub200": cub200.read,
-    "cars196": cars196.read,
-    "lfw": lfw.read,
+# name -> the function that reads it, imported when it is called
+READERS = {
+    "digits": "_sklearn_sets:read_digits",
+    "photographs": "_sklearn_sets:read_photographs",
+    "mnist": "_idx:read",
+    "fashion-mnist": "_idx:read",
+    "kmnist": "_idx:read",
+    "cifar10": "_cifar10:read",
+    "svhn": "_svhn:read",
+    "omniglot": "_omniglot:read",
+    "cub200": "_cub200:read",
+    "cars196": "_cars196:read",
+    "lfw": "_lfw:read",
 }
 NAMES = tuple(READERS)
 SPLITS = ("train", "test")
@@ -67,7 +62,6 @@ def load(
         (default 224: the shorter side is resized, then the centre cut out) only.
     colour : bool
         Three channels for ``"photographs"``, instead of grey.
-
     download : bool
         First fetch what `data` lacks of this split, from where its authors publish it (needs
         the extra ``laplace-metric[data]``). Without it nothing is ever fetched. The archives of
@@ -97,8 +91,9 @@ def load(
     _check_options(name, limit, size, colour)
     request = Request(name, split, data, limit, size, colour)
     if download:
-        fetch.download(request)
-    return READERS[name](request)
+        _remotes.download(request)
+    module, function = READERS[name].split(":")
+    return getattr(import_module(f"laplace_metric.datasets.{module}"), function)(request)
 
 
 def _check_options(name: str, limit: int | None, size: int | None, colour: bool) -> None:
