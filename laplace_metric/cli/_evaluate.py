@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from laplace_metric.cli._gallery import LoadedIndex, open_gallery
+from laplace_metric.cli._gallery import LoadedIndex, load_gallery
 from laplace_metric.cli._measures import ALPHA_UNKNOWN, Measures
 from laplace_metric.cli._output import Reporter, reporter_of
 from laplace_metric.cli.sources import Source
@@ -17,7 +17,7 @@ DEPTH = 50
 def evaluate(options: Namespace) -> None:
     """Measure and print."""
     voice = reporter_of(options)
-    numbers = measured(open_gallery(options.index, options, voice), options, voice)[0].numbers()
+    numbers = measured(load_gallery(options.index, options, voice), options, voice)[0].numbers()
     voice.say("\n".join(f"{name:<52}{value}" for name, value in lines(numbers)))
     voice.numbers(numbers)
 
@@ -33,8 +33,8 @@ def measured(gallery: LoadedIndex, options: Namespace, voice: Reporter) -> tuple
         judged = built.judge(loader, queries.classes, k)
         strangers = None
         if options.strangers is not None:
-            other = gallery.opened.source(options.strangers, options, voice)
-            loader = voice.watch("Strangers", other.inputs(options.batch_size))
+            other = gallery.posterior.source(options.strangers, options, voice)
+            loader = voice.watch("Out-of-distribution", other.inputs(options.batch_size))
             strangers = built.search(loader, min(k, len(built))).hits
     if built.calibration is None:
         voice.note(f"{options.index} is not calibrated: build it with --calibrate or --holdout")
@@ -49,16 +49,18 @@ def lines(numbers: dict[str, Any]) -> list[tuple[str, str]]:
         ("recall@1 of those", percent(numbers["recall_at_1"])),
     ]
     for name, value in numbers["r_auroc"].items():
-        found.append((f"R-AUROC, wrong answers told by {name}", _plain(value)))
+        found.append((f"R-AUROC, wrong answers by {name}", _plain(value)))
     for name, value in numbers["ausc"].items():
         found.append((f"AUSC by {name}", _plain(value)))
     found.append(("AUSC, the best possible", _plain(numbers["ausc_oracle"])))
     if "ece" in numbers:
         found += _calibrated(numbers)
     for name, value in numbers.get("strangers", {}).get("auroc", {}).items():
-        found.append((f"AUROC, strangers told by {name}", _plain(value)))
+        found.append((f"AUROC, out-of-distribution by {name}", _plain(value)))
     if "unknown" in numbers.get("strangers", {}):
-        found.append(("strangers called unknown", percent(numbers["strangers"]["unknown"])))
+        found.append(
+            ("out-of-distribution called unknown", percent(numbers["strangers"]["unknown"]))
+        )
     return found
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from laplace_metric._utils import files
-from laplace_metric.cli._opened import ModelRecipe, model_and_data
+from laplace_metric.cli._loading import ModelRecipe, load_model_and_data
 from laplace_metric.cli._output import reporter_of, require_folder, require_new
 from laplace_metric.cli.sources import Source
 from laplace_metric.embedder import LaplaceEmbedder
@@ -23,7 +23,7 @@ def fit(options: Namespace) -> None:
     require_folder(folder)
     require_new(folder / files.POSTERIOR.index, overwrite=options.overwrite, named=folder)
     with voice.warnings():
-        model, head, source = model_and_data(options, voice)
+        model, head, source = load_model_and_data(options, voice)
         source.require_classes("fit", least=2)
         embedder = LaplaceEmbedder(model, head, **_settings(options))
         checkpoint = options.checkpoint or folder / CHECKPOINT

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from laplace_metric.cli._gallery import POSTERIOR, LoadedIndex, Origin
+from laplace_metric.cli._loading import load_posterior, read_options_of
 from laplace_metric.cli._measures import TARGETS, threshold
-from laplace_metric.cli._opened import open_posterior, told
 from laplace_metric.cli._output import Reporter, reporter_of, require_folder, require_new
 from laplace_metric.cli.sources import Source
 from laplace_metric.errors import InputError
@@ -23,13 +23,13 @@ def index(options: Namespace) -> None:
     require_new(folder / INDEX.index, overwrite=options.overwrite, named=folder)
     if options.calibrate is not None and options.holdout is not None:
         raise InputError("--calibrate and --holdout: give one of them.")
-    opened = open_posterior(options.posterior, options, voice)
-    source = opened.source(options.data, options, voice)
+    posterior = load_posterior(options.posterior, options, voice)
+    source = posterior.source(options.data, options, voice)
     where = str(options.data.resolve()), source.fingerprint
-    origin = Origin(*where, options.holdout, options.seed, told=_columns(options))
+    origin = Origin(*where, options.holdout, options.seed, read_options=_columns(options))
     items, held, _ = (source.take(rows) for rows in origin.split(len(source)))
     if options.calibrate is not None:
-        held = opened.source(options.calibrate, options, voice)
+        held = posterior.source(options.calibrate, options, voice)
         _refuse_same(held, source, options)
         origin = replace(origin, calibrated_with=held.fingerprint)
     if len(held):
@@ -38,8 +38,8 @@ def index(options: Namespace) -> None:
     how = {"engine": options.engine, "rank_by": options.rank_by, "progress": False}
     loader = voice.watch("Indexing", items.inputs(options.batch_size))
     with voice.warnings():
-        built = opened.embedder.index(loader, items.classes, list(items.ids), **how)
-        gallery = LoadedIndex(built, opened, origin)
+        built = posterior.embedder.index(loader, items.classes, list(items.ids), **how)
+        gallery = LoadedIndex(built, posterior, origin)
         if len(held):
             queries = voice.watch("Calibrating", held.inputs(options.batch_size))
             built.calibrate(queries, held.classes)
@@ -49,7 +49,7 @@ def index(options: Namespace) -> None:
 
 def _columns(options: Namespace) -> dict[str, Any]:
     """How the data are read, without the file of labels, which only an array needs."""
-    return {name: value for name, value in told(options).items() if name != "labels"}
+    return {name: value for name, value in read_options_of(options).items() if name != "labels"}
 
 
 def _refuse_same(held: Source, source: Source, options: Namespace) -> None:
@@ -63,8 +63,8 @@ def _refuse_same(held: Source, source: Source, options: Namespace) -> None:
 def _save(gallery: LoadedIndex, folder: Path) -> None:
     """The index last: a folder that has one has its posterior and origin too."""
     (folder / INDEX.index).unlink(missing_ok=True)
-    gallery.opened.embedder.save(folder / POSTERIOR)
-    gallery.opened.recipe.write(folder / POSTERIOR)
+    gallery.posterior.embedder.save(folder / POSTERIOR)
+    gallery.posterior.recipe.write(folder / POSTERIOR)
     gallery.origin.write(folder)
     gallery.index.save(folder)
 

@@ -1,7 +1,4 @@
-"""How the command line reads its arguments: one-line errors, numbers in their range.
-
-What each command takes, and the function that carries it out, as ``module:name``.
-"""
+"""What each command takes, and the function that carries it out, as ``module:name``."""
 
 from __future__ import annotations
 
@@ -24,8 +21,8 @@ class Parser(argparse.ArgumentParser):
         self.exit(MISUSE, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
-def whole(least: int) -> Callable[[str], int]:
-    """A parser of whole numbers from ``least`` on."""
+def integer(least: int) -> Callable[[str], int]:
+    """A parser of integers from ``least`` on."""
 
     def parse(text: str) -> int:
         try:
@@ -49,27 +46,26 @@ def share(text: str) -> float:
     return _number(text, "share between 0 and 1", lambda value: 0 < value < 1)
 
 
-def _number(text: str, what: str, fine: Callable[[float], bool]) -> float:
+def _number(text: str, what: str, valid: Callable[[float], bool]) -> float:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not fine(value):
+    if not valid(value):
         raise argparse.ArgumentTypeError(f"{text!r} is not a {what}")
     return value
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
+    """Of the command line, with a parser for each command."""
     top = Parser(prog="laplace-metric", description="Honest uncertainty for any embedder.")
     top.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for name, (does, words, options) in COMMANDS.items():
-        command = commands.add_parser(
-            name, help=words.split(".")[0], description=f"{words[0].upper()}{words[1:]}."
-        )
-        command.set_defaults(does=does)
-        options(command)
+    for name, (function, description, add_options) in COMMANDS.items():
+        sentences = f"{description[0].upper()}{description[1:]}."
+        command = commands.add_parser(name, help=description.split(".")[0], description=sentences)
+        command.set_defaults(function=function)
+        add_options(command)
     return top
 
 
@@ -93,9 +89,9 @@ def _fit(fit: argparse.ArgumentParser) -> None:
         "--checkpoint",
         type=Path,
         metavar="DIR",
-        help="what an interrupted fit goes on from, kept; default: inside the output while fitting",
+        help="what an interrupted fit goes on from; default: inside the output, while fitting",
     )
-    _reading(fit)
+    _read_options(fit)
     _common(fit)
 
 
@@ -103,7 +99,7 @@ def _embed(embed: argparse.ArgumentParser) -> None:
     embed.add_argument("data", type=Path, metavar="DATA", help=DATA)
     _posterior(embed)
     _output(embed, ".safetensors, .npz or .parquet")
-    _reading(embed)
+    _read_options(embed)
     _common(embed)
 
 
@@ -122,8 +118,8 @@ def _index(index: argparse.ArgumentParser) -> None:
         help="keep this share of DATA out of the index: "
         "half calibrates, half is left for evaluate and report",
     )
-    add("--seed", type=whole(0), default=0, metavar="N", help="of the holdout; default: 0")
-    _reading(index)
+    add("--seed", type=integer(0), default=0, metavar="N", help="of the holdout; default: 0")
+    _read_options(index)
     _common(index)
 
 
@@ -131,13 +127,13 @@ def _search(search: argparse.ArgumentParser) -> None:
     add = search.add_argument
     add("index", type=Path, metavar="INDEX", help="what index wrote")
     add("queries", type=Path, metavar="QUERIES", help=DATA)
-    add("-k", type=whole(1), default=5, metavar="K", help="neighbours of each query; default: 5")
+    add("-k", type=integer(1), default=5, metavar="K", help="neighbours of each query; default: 5")
     add("--output", type=Path, metavar="FILE", help="all results, as .csv, .json or .parquet")
     add(
         "--picture", type=Path, metavar="FILE", help="the first queries with their neighbours, .png"
     )
     _model(search)
-    _reading(search)
+    _read_options(search)
     _common(search)
 
 
@@ -151,9 +147,14 @@ def _evaluate(evaluate: argparse.ArgumentParser) -> None:
         help="labelled queries; of the data that the index was "
         "built from, those that --holdout kept apart",
     )
-    add("--strangers", type=Path, metavar="DATA", help="items of which none has a match")
+    add(
+        "--strangers",
+        type=Path,
+        metavar="DATA",
+        help="out-of-distribution items, of which none has a match",
+    )
     _model(evaluate)
-    _reading(evaluate)
+    _read_options(evaluate)
     _common(evaluate)
 
 
@@ -175,10 +176,10 @@ def _demo(demo: argparse.ArgumentParser) -> None:
     )
     add("--json", type=Path, metavar="FILE", help="the numbers; default: next to the report")
     add("--figure", type=Path, metavar="FILE", help="also an overview, as .png, .svg or .pdf")
-    add("--epochs", type=whole(1), metavar="N", help="of training; default: set by the data set")
-    add("--limit", type=whole(2), metavar="N", help="most images to train on, and to evaluate")
-    add("--seeds", type=whole(1), metavar="N", help="networks to train; default: set as above")
-    add("--seed", type=whole(0), default=0, metavar="N", help="of the first network; default: 0")
+    add("--epochs", type=integer(1), metavar="N", help="of training; default: set by the data set")
+    add("--limit", type=integer(2), metavar="N", help="most images to train on, and to evaluate")
+    add("--seeds", type=integer(1), metavar="N", help="networks to train; default: set as above")
+    add("--seed", type=integer(0), default=0, metavar="N", help="of the first network; default: 0")
 
 
 def _model(command: argparse.ArgumentParser) -> None:
@@ -209,16 +210,16 @@ def _output(command: argparse.ArgumentParser, what: str, default: Path | None = 
     )
 
 
-def _reading(command: argparse.ArgumentParser) -> None:
+def _read_options(command: argparse.ArgumentParser) -> None:
     add = command.add_argument_group("reading data").add_argument
-    add("--size", type=whole(1), metavar="N", help="scale images to N x N; default: as they are")
+    add("--size", type=integer(1), metavar="N", help="scale images to N x N; default: as they are")
     add("--channels", type=int, choices=(1, 3), help="grey or RGB; default: as the first image")
     add("--skip-unreadable", action="store_true", help="leave out images that cannot be read")
     add("--text-column", metavar="NAME", help="of a table; default: text")
     add("--label-column", metavar="NAME", help="of a table; default: label, if there is one")
     add("--id-column", metavar="NAME", help="of a table; default: id, if there is one")
     add("--labels", type=Path, metavar="FILE", help="of an .npy: .npy, or one a line")
-    add("--batch-size", type=whole(1), default=64, metavar="N", help="default: 64")
+    add("--batch-size", type=integer(1), default=64, metavar="N", help="default: 64")
 
 
 def _common(command: argparse.ArgumentParser) -> None:
@@ -229,8 +230,7 @@ def _common(command: argparse.ArgumentParser) -> None:
 
 
 DATA = "folder of images (DIR/<class>/*.png), .csv or .parquet of texts, .npy, .npz, .safetensors"
-Options = Callable[[argparse.ArgumentParser], None]
-COMMANDS: dict[str, tuple[str, str, Options]] = {
+COMMANDS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
     "fit": (
         "laplace_metric.cli._fit:fit",
         "fit a posterior to the last layer of a trained embedder. Needs items with labels; "

@@ -1,7 +1,4 @@
-"""What later commands need to know of a fit: the model's name, and how its inputs are read.
-
-Opening what the options name: a model with its data, a posterior with its recipe.
-"""
+"""Loading what the options name: a model with its data, a posterior with its recipe."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from laplace_metric._utils import files
-from laplace_metric.cli._models import FORMS, LoadedModel, check_takes, load_model
+from laplace_metric.cli._models import FORMS, LoadedModel, check_inputs, load_model
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli.sources import ARRAYS, ReadOptions, Source, open_source
 from laplace_metric.embedder import LaplaceEmbedder
@@ -21,12 +18,12 @@ from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.models import Precomputed
 from laplace_metric.models.heads import APPEND
 
-KIND = files.FileKind("recipe", "a posterior of the command line", 1)
+RECIPE = files.FileKind("recipe", "a posterior of the command line", 1)
 
 
 @dataclass(frozen=True)
 class ModelRecipe:
-    """Kept beside a posterior.
+    """The model of a posterior and how its inputs are read, saved beside it for later commands.
 
     Parameters
     ----------
@@ -35,18 +32,18 @@ class ModelRecipe:
     head : str or None
     kind : str
         Of the inputs: images, texts, arrays.
-    reading : dict
+    read_options : dict
         Fields of ``ReadOptions`` that decide what an input looks like.
     """
 
     model: str | None
     head: str | None
     kind: str
-    reading: dict[str, Any]
+    read_options: dict[str, Any]
 
     def write(self, folder: Path) -> None:
         """Make it the recipe of ``folder``."""
-        files.write(folder, asdict(self), {}, KIND)
+        files.write(folder, asdict(self), {}, RECIPE)
 
     @classmethod
     def read(cls, folder: Path) -> ModelRecipe:
@@ -57,11 +54,11 @@ class ModelRecipe:
         FileFormatError
             If there is none, or it is damaged.
         """
-        content, _ = files.read(folder, KIND)
+        content, _ = files.read(folder, RECIPE)
         try:
             return cls(**{name: content[name] for name in cls.__dataclass_fields__})
         except KeyError as error:
-            raise FileFormatError(f"{folder / KIND.index} is damaged: no {error}.") from error
+            raise FileFormatError(f"{folder / RECIPE.index} is damaged: no {error}.") from error
 
 
 @dataclass(frozen=True)
@@ -70,34 +67,36 @@ class LoadedPosterior:
 
     embedder: LaplaceEmbedder
     recipe: ModelRecipe
-    named: LoadedModel | None
+    loaded: LoadedModel | None
 
     def source(self, path: Path, options: Namespace, voice: Reporter) -> Source:
-        """Data that are read as those of the fit were, unless options say otherwise.
+        """Data, read as those of the fit were unless options say otherwise.
 
         Raises
         ------
         InputError
             If they are of another kind, or the model does not take them.
         """
-        reading = ReadOptions(**{**self.recipe.reading, **told(options)})
-        source = _opened(path, reading, self.named, voice)
+        read_options = ReadOptions(**{**self.recipe.read_options, **read_options_of(options)})
+        source = _read_source(path, read_options, self.loaded, voice)
         if source.kind != self.recipe.kind:
             raise InputError(
                 f"{path} holds {source.kind}, the posterior was fitted to {self.recipe.kind}."
             )
-        if self.named is not None and self.recipe.model is not None:
-            check_takes(self.recipe.model, self.named.model, source.read([0]))
+        if self.loaded is not None and self.recipe.model is not None:
+            check_inputs(self.recipe.model, self.loaded.model, source.read([0]))
         return source
 
 
-def open_posterior(folder: Path, options: Namespace, voice: Reporter) -> LoadedPosterior:
+def load_posterior(folder: Path, options: Namespace, voice: Reporter) -> LoadedPosterior:
     """A posterior that ``fit`` wrote, on the model of its recipe (or of --model).
 
     Raises
     ------
-    FileFormatError, InputError
-        If there is none, or its head is not that of the model.
+    InputError
+        If there is no such folder, or the model cannot be loaded.
+    FileFormatError
+        If it holds no posterior, or its head is not that of the model.
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: give one that laplace-metric fit wrote.")
@@ -106,13 +105,14 @@ def open_posterior(folder: Path, options: Namespace, voice: Reporter) -> LoadedP
     if name is None:
         return LoadedPosterior(LaplaceEmbedder.load(folder), recipe, None)
     voice.note(f"model {name}, as {'told' if options.model else f'{folder} says'}")
-    named = load_model(name, options.device)
-    return LoadedPosterior(
-        LaplaceEmbedder.load(folder, named.model), replace(recipe, model=name), named
-    )
+    loaded = load_model(name, options.device)
+    embedder = LaplaceEmbedder.load(folder, loaded.model)
+    return LoadedPosterior(embedder, replace(recipe, model=name), loaded)
 
 
-def model_and_data(options: Namespace, voice: Reporter) -> tuple[nn.Module, str | None, Source]:
+def load_model_and_data(
+    options: Namespace, voice: Reporter
+) -> tuple[nn.Module, str | None, Source]:
     """The model to fit, its head, and the data to fit it to.
 
     Raises
@@ -120,11 +120,12 @@ def model_and_data(options: Namespace, voice: Reporter) -> tuple[nn.Module, str 
     InputError
         If either is missing, or the model does not take the data.
     """
-    named = None if options.model is None else load_model(options.model, options.device)
-    source = _opened(options.data, ReadOptions(**told(options)), named, voice)
-    if named is not None:
-        check_takes(options.model, named.model, source.read([0]))
-        return named.model, _head(options, named, voice), source
+    loaded = None if options.model is None else load_model(options.model, options.device)
+    read_options = ReadOptions(**read_options_of(options))
+    source = _read_source(options.data, read_options, loaded, voice)
+    if loaded is not None:
+        check_inputs(options.model, loaded.model, source.read([0]))
+        return loaded.model, _head(options, loaded, voice), source
     if source.kind != ARRAYS:
         raise InputError(f"{options.data} holds {source.kind}, which need a --model: {FORMS}.")
     if options.head or options.device:
@@ -132,20 +133,22 @@ def model_and_data(options: Namespace, voice: Reporter) -> tuple[nn.Module, str 
     return Precomputed(source.read([0]).shape[1]), APPEND, source
 
 
-def _head(options: Namespace, named: LoadedModel, voice: Reporter) -> str | None:
-    if options.head is None and named.head is not None:
-        voice.note(f"head {named.head!r}: a new linear layer behind {options.model}")
-    return options.head or named.head
+def _head(options: Namespace, loaded: LoadedModel, voice: Reporter) -> str | None:
+    if options.head is None and loaded.head is not None:
+        voice.note(f"head {loaded.head!r}: a new linear layer behind {options.model}")
+    return options.head or loaded.head
 
 
-def told(options: Namespace) -> dict[str, Any]:
-    """What options say of how to read the data."""
+def read_options_of(options: Namespace) -> dict[str, Any]:
+    """The fields of ``ReadOptions`` that the command line sets."""
     names = {field.name for field in fields(ReadOptions)} - {"transform"}
     return {name: value for name in sorted(names) if (value := getattr(options, name))}
 
 
-def _opened(path: Path, reading: ReadOptions, named: LoadedModel | None, voice: Reporter) -> Source:
-    transform = None if named is None else named.transform
-    if transform is not None and reading.size is not None:
+def _read_source(
+    path: Path, options: ReadOptions, loaded: LoadedModel | None, voice: Reporter
+) -> Source:
+    transform = None if loaded is None else loaded.transform
+    if transform is not None and options.size is not None:
         raise InputError("--size: this model comes with a transform, which sets the size.")
-    return open_source(path, replace(reading, transform=transform), voice.note)
+    return open_source(path, replace(options, transform=transform), voice.note)
