@@ -194,7 +194,7 @@ def digest(text: str, tensors: Iterable[Tensor] = ()) -> str:
     for tensor in tensors:
         sha256.update(f"|{tuple(tensor.shape)} {tensor.dtype}|".encode())
         content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
-        sha256.update(content.numpy())
+        sha256.update(content.numpy().data)
     return sha256.hexdigest()
 
 

@@ -1,7 +1,4 @@
-"""Queries with their nearest neighbours, as pictures inside the page.
-
-A report as one HTML page that asks for nothing from outside.
-"""
+"""A report as one HTML page, with its figures and images inside."""
 
 from __future__ import annotations
 
@@ -65,18 +62,17 @@ def strips(
 
 
 def strip(caption: str, query: int, neighbours: Tensor, images: ImageSet) -> Strip:
-    """A query (a row) with other rows, and what stands beside it."""
-    own = int(images.labels[query])
-    pictures = [Picture(data_uri(_pixels(images, query)), images.class_names[own], None)]
-    for row in neighbours.cpu().tolist():
-        label = int(images.labels[row])
-        uri = data_uri(_pixels(images, row))
-        pictures.append(Picture(uri, images.class_names[label], label == own))
+    """A query (a row of ``images``) and its neighbours [k] (rows), with a caption beside them."""
+    labels, names = images.labels, images.class_names
+    pictures = [
+        Picture(
+            data_uri(images.pixels(slice(row, row + 1))[0]),
+            names[int(labels[row])],
+            None if place == 0 else bool(labels[row] == labels[query]),
+        )
+        for place, row in enumerate([query, *neighbours.cpu().tolist()])
+    ]
     return Strip(caption, tuple(pictures))
-
-
-def _pixels(images: ImageSet, row: int) -> Tensor:
-    return images.pixels(slice(row, row + 1))[0]
 
 
 def data_uri(image: Tensor) -> str:
@@ -96,7 +92,7 @@ def data_uri(image: Tensor) -> str:
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure with a title and, where figures of a kind stand side by side, its own name."""
+    """A figure as SVG, and its title."""
 
     title: str
     svg: Markup
@@ -132,7 +128,7 @@ def _template() -> Template:
 
 
 def templates(*folders: Path) -> Environment:
-    """Templates of these folders, and the look and the parts that pages share."""
+    """Templates of these folders, and the styles and macros that pages share."""
     return Environment(
         loader=FileSystemLoader([*folders, Path(__file__).parent]),
         autoescape=True,
@@ -149,9 +145,9 @@ def _panel(section: Section, prefix: str, highlight: str) -> Panel:
     def chart(title: str, figure: Figure, key: str) -> Chart:
         return Chart(title, inline_svg(figure, f"{prefix}-{key}", title))
 
-    strange = next(iter(results.values())).out
     detections = {
-        out: {_area(n, r, out): r.out[out].roc for n, r in results.items()} for out in strange
+        out: {_area(n, r, out): r.out[out].roc for n, r in results.items()}
+        for out in next(iter(results.values())).out
     }
     curves = {name: result.sparsification for name, result in results.items()}
     votes = {name: result.calibration for name, result in results.items()}
