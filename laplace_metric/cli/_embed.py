@@ -33,27 +33,27 @@ def embed(options: Namespace) -> None:
     output = options.output
     if output.suffix not in _WRITERS:
         raise InputError(f"--output {output}: end it in {', '.join(_WRITERS)}.")
-    voice = reporter_of(options, output)
+    reporter = reporter_of(options, output)
     if output.suffix == ".parquet":
         pyarrow("parquet")  # a missing package is an error before the work, not after
-    posterior = load_posterior(options.posterior, options, voice)
-    source = posterior.source(options.data, options, voice)
+    posterior = load_posterior(options.posterior, options, reporter)
+    source = posterior.source(options.data, options, reporter)
     parts = output.with_name(f".{output.name}.parts")
-    with voice.warnings():
-        mean, uncertainty = _embed_all(posterior, source, parts, options, voice)
+    with reporter.warnings():
+        mean, uncertainty = _embed_all(posterior, source, parts, options, reporter)
     write_atomically(output, _WRITERS[output.suffix](source, mean, uncertainty))
     shutil.rmtree(parts)
     low, middle, high = (float(f()) for f in (uncertainty.min, uncertainty.median, uncertainty.max))
-    voice.say(
+    reporter.say(
         f"embedded {len(source):,} {source.kind} in {mean.shape[1]} dimensions; uncertainty "
         f"{low:.3g} to {high:.3g}, median {middle:.3g}\nwrote {output}"
     )
     quantiles = {"minimum": low, "median": middle, "maximum": high}
-    voice.numbers({"items": len(source), "uncertainty": quantiles, "output": str(output)})
+    reporter.numbers({"items": len(source), "uncertainty": quantiles, "output": str(output)})
 
 
 def _embed_all(
-    posterior: LoadedPosterior, source: Source, folder: Path, options: Namespace, voice: Reporter
+    posterior: LoadedPosterior, source: Source, folder: Path, options: Namespace, reporter: Reporter
 ) -> tuple[Tensor, Tensor]:
     """Means [N, Z] and uncertainties [N], part by part; finished parts are read."""
     size = options.batch_size * PART_BATCHES
@@ -65,7 +65,7 @@ def _embed_all(
         "read_options": source.options,
     }
     parts = []
-    with tqdm(total=len(source), desc="Embedding", disable=not voice.progress) as bar:
+    with tqdm(total=len(source), desc="Embedding", disable=not reporter.progress) as bar:
         for start in range(0, len(source), size):
             rows = range(start, min(start + size, len(source)))
             part = folder / f"{start // size:06d}"

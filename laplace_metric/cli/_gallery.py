@@ -8,25 +8,24 @@ posterior/          a copy of the posterior
 from __future__ import annotations
 
 from argparse import Namespace
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from laplace_metric._utils import files
-from laplace_metric.cli._loading import LoadedPosterior, load_posterior
+from laplace_metric.cli._loading import LoadedPosterior, SavedRecord, load_posterior
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli.sources import Source
 from laplace_metric.errors import InputError
 from laplace_metric.search import Index
 
-GALLERY = files.FileKind("gallery", "an index of the command line", 1)
 POSTERIOR = "posterior"
 
 
 @dataclass(frozen=True)
-class Origin:
+class Origin(SavedRecord):
     """What an index was built from.
 
     Parameters
@@ -44,6 +43,8 @@ class Origin:
     read_options : dict
         Fields of ``ReadOptions`` that the command line set.
     """
+
+    KIND = files.FileKind("gallery", "an index of the command line", 1)
 
     data: str
     fingerprint: str
@@ -66,16 +67,6 @@ class Origin:
         first, second = n - n_held_out, n - n_held_out // 2
         return sorted(order[:first]), sorted(order[first:second]), sorted(order[second:])
 
-    def write(self, folder: Path) -> None:
-        """Beside the index."""
-        files.write(folder, asdict(self), {}, GALLERY)
-
-    @classmethod
-    def read(cls, folder: Path) -> Origin:
-        """What ``write`` wrote; ``FileFormatError`` if the folder has none."""
-        content, _ = files.read(folder, GALLERY)
-        return cls(**{name: content[name] for name in cls.__dataclass_fields__})
-
 
 @dataclass(frozen=True)
 class LoadedIndex:
@@ -85,7 +76,7 @@ class LoadedIndex:
     posterior: LoadedPosterior
     origin: Origin
 
-    def queries(self, path: Path, options: Namespace, voice: Reporter) -> Source:
+    def queries(self, path: Path, options: Namespace, reporter: Reporter) -> Source:
         """Data to evaluate with; of those that the index was built from, what was held out.
 
         Raises
@@ -93,7 +84,7 @@ class LoadedIndex:
         InputError
             If these are the items of the index themselves, or what calibrated it.
         """
-        source = self.posterior.source(path, options, voice)
+        source = self.posterior.source(path, options, reporter)
         if source.fingerprint == self.origin.calibrated_with:
             raise InputError(
                 f"{path} calibrated the index, which would look better on it than it is. Give "
@@ -112,14 +103,14 @@ class LoadedIndex:
                 f"{path} holds the items of the index themselves, which would find themselves. "
                 "Give other data, or build the index with --holdout."
             )
-        voice.note(
+        reporter.note(
             f"{path} is what the index was built from: only the {len(rows):,} items are queries "
             "that were neither indexed nor used to calibrate"
         )
         return source.take(rows)
 
 
-def load_gallery(folder: Path, options: Namespace, voice: Reporter) -> LoadedIndex:
+def load_gallery(folder: Path, options: Namespace, reporter: Reporter) -> LoadedIndex:
     """What ``laplace-metric index`` wrote.
 
     Raises
@@ -132,5 +123,5 @@ def load_gallery(folder: Path, options: Namespace, voice: Reporter) -> LoadedInd
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: give one that laplace-metric index wrote.")
     origin = Origin.read(folder)
-    posterior = load_posterior(folder / POSTERIOR, options, voice)
+    posterior = load_posterior(folder / POSTERIOR, options, reporter)
     return LoadedIndex(Index.load(folder, posterior.embedder), posterior, origin)

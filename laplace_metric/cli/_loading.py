@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from torch import nn
 
@@ -18,12 +18,38 @@ from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.models import Precomputed
 from laplace_metric.models.heads import APPEND
 
-RECIPE = files.FileKind("recipe", "a posterior of the command line", 1)
+Record = TypeVar("Record", bound="SavedRecord")
 
 
 @dataclass(frozen=True)
-class ModelRecipe:
-    """The model of a posterior and how its inputs are read, saved beside it for later commands.
+class SavedRecord:
+    """Plain values that are saved as a JSON in a folder, beside what they describe."""
+
+    KIND: ClassVar[files.FileKind]
+
+    def write(self, folder: Path) -> None:
+        """Make it the record of ``folder``."""
+        files.write(folder, asdict(self), {}, self.KIND)
+
+    @classmethod
+    def read(cls: type[Record], folder: Path) -> Record:
+        """What ``write`` wrote.
+
+        Raises
+        ------
+        FileFormatError
+            If there is none, or it is damaged.
+        """
+        content, _ = files.read(folder, cls.KIND)
+        try:
+            return cls(**{field.name: content[field.name] for field in fields(cls)})
+        except KeyError as error:
+            raise FileFormatError(f"{folder / cls.KIND.index} is damaged: no {error}.") from error
+
+
+@dataclass(frozen=True)
+class ModelRecipe(SavedRecord):
+    """The model of a posterior and how its inputs are read, for later commands.
 
     Parameters
     ----------
@@ -36,29 +62,12 @@ class ModelRecipe:
         Fields of ``ReadOptions`` that decide what an input looks like.
     """
 
+    KIND = files.FileKind("recipe", "a posterior of the command line", 1)
+
     model: str | None
     head: str | None
     kind: str
     read_options: dict[str, Any]
-
-    def write(self, folder: Path) -> None:
-        """Make it the recipe of ``folder``."""
-        files.write(folder, asdict(self), {}, RECIPE)
-
-    @classmethod
-    def read(cls, folder: Path) -> ModelRecipe:
-        """What ``write`` wrote.
-
-        Raises
-        ------
-        FileFormatError
-            If there is none, or it is damaged.
-        """
-        content, _ = files.read(folder, RECIPE)
-        try:
-            return cls(**{name: content[name] for name in cls.__dataclass_fields__})
-        except KeyError as error:
-            raise FileFormatError(f"{folder / RECIPE.index} is damaged: no {error}.") from error
 
 
 @dataclass(frozen=True)
@@ -69,7 +78,7 @@ class LoadedPosterior:
     recipe: ModelRecipe
     loaded: LoadedModel | None
 
-    def source(self, path: Path, options: Namespace, voice: Reporter) -> Source:
+    def source(self, path: Path, options: Namespace, reporter: Reporter) -> Source:
         """Data, read as those of the fit were unless options say otherwise.
 
         Raises
@@ -78,7 +87,7 @@ class LoadedPosterior:
             If they are of another kind, or the model does not take them.
         """
         read_options = ReadOptions(**{**self.recipe.read_options, **read_options_of(options)})
-        source = _read_source(path, read_options, self.loaded, voice)
+        source = _read_source(path, read_options, self.loaded, reporter)
         if source.kind != self.recipe.kind:
             raise InputError(
                 f"{path} holds {source.kind}, the posterior was fitted to {self.recipe.kind}."
@@ -88,7 +97,7 @@ class LoadedPosterior:
         return source
 
 
-def load_posterior(folder: Path, options: Namespace, voice: Reporter) -> LoadedPosterior:
+def load_posterior(folder: Path, options: Namespace, reporter: Reporter) -> LoadedPosterior:
     """A posterior that ``fit`` wrote, on the model of its recipe (or of --model).
 
     Raises
@@ -104,14 +113,14 @@ def load_posterior(folder: Path, options: Namespace, voice: Reporter) -> LoadedP
     name = options.model or recipe.model
     if name is None:
         return LoadedPosterior(LaplaceEmbedder.load(folder), recipe, None)
-    voice.note(f"model {name}, as {'told' if options.model else f'{folder} says'}")
+    reporter.note(f"model {name}, as {'told' if options.model else f'{folder} says'}")
     loaded = load_model(name, options.device)
     embedder = LaplaceEmbedder.load(folder, loaded.model)
     return LoadedPosterior(embedder, replace(recipe, model=name), loaded)
 
 
 def load_model_and_data(
-    options: Namespace, voice: Reporter
+    options: Namespace, reporter: Reporter
 ) -> tuple[nn.Module, str | None, Source]:
     """The model to fit, its head, and the data to fit it to.
 
@@ -122,10 +131,10 @@ def load_model_and_data(
     """
     loaded = None if options.model is None else load_model(options.model, options.device)
     read_options = ReadOptions(**read_options_of(options))
-    source = _read_source(options.data, read_options, loaded, voice)
+    source = _read_source(options.data, read_options, loaded, reporter)
     if loaded is not None:
         check_inputs(options.model, loaded.model, source.read([0]))
-        return loaded.model, _head(options, loaded, voice), source
+        return loaded.model, _head(options, loaded, reporter), source
     if source.kind != ARRAYS:
         raise InputError(f"{options.data} holds {source.kind}, which need a --model: {FORMS}.")
     if options.head or options.device:
@@ -133,9 +142,9 @@ def load_model_and_data(
     return Precomputed(source.read([0]).shape[1]), APPEND, source
 
 
-def _head(options: Namespace, loaded: LoadedModel, voice: Reporter) -> str | None:
+def _head(options: Namespace, loaded: LoadedModel, reporter: Reporter) -> str | None:
     if options.head is None and loaded.head is not None:
-        voice.note(f"head {loaded.head!r}: a new linear layer behind {options.model}")
+        reporter.note(f"head {loaded.head!r}: a new linear layer behind {options.model}")
     return options.head or loaded.head
 
 
@@ -146,9 +155,9 @@ def read_options_of(options: Namespace) -> dict[str, Any]:
 
 
 def _read_source(
-    path: Path, options: ReadOptions, loaded: LoadedModel | None, voice: Reporter
+    path: Path, options: ReadOptions, loaded: LoadedModel | None, reporter: Reporter
 ) -> Source:
     transform = None if loaded is None else loaded.transform
     if transform is not None and options.size is not None:
         raise InputError("--size: this model comes with a transform, which sets the size.")
-    return open_source(path, replace(options, transform=transform), voice.note)
+    return open_source(path, replace(options, transform=transform), reporter.note)

@@ -31,26 +31,26 @@ def search(options: Namespace) -> None:
         raise InputError(f"--output {output}: end it in {', '.join(TABLE_WRITERS)}.")
     if figure is not None and figure.suffix != ".png":
         raise InputError(f"--picture {figure}: end it in .png.")
-    voice = reporter_of(options, output, figure)
-    gallery = load_gallery(options.index, options, voice)
-    queries = gallery.posterior.source(options.queries, options, voice)
+    reporter = reporter_of(options, output, figure)
+    gallery = load_gallery(options.index, options, reporter)
+    queries = gallery.posterior.source(options.queries, options, reporter)
     if figure is not None and queries.kind == ARRAYS:
         raise InputError("--picture needs images or texts: the index holds arrays.")
-    loader = voice.watch("Searching", queries.inputs(options.batch_size))
-    with voice.warnings():
+    loader = reporter.watch("Searching", queries.inputs(options.batch_size))
+    with reporter.warnings():
         result = gallery.index.search(loader, options.k)
     columns = _columns(result, queries)
     if figure is not None:
         write_atomically(figure, _figure(result, gallery, queries))
     if output is not None:
         write_table(output, columns)
-    voice.show(_terminal_table(columns, options.k))
+    reporter.show(_terminal_table(columns, options.k))
     if len(queries) > SHOWN:
-        voice.say(f"the first {SHOWN} of {len(queries):,} queries; --output FILE has them all")
+        reporter.say(f"the first {SHOWN} of {len(queries):,} queries; --output FILE has them all")
     for path in (output, figure):
         if path is not None:
-            voice.say(f"wrote {path}")
-    voice.numbers({"queries": len(queries), "k": options.k, "results": rows_of(columns)})
+            reporter.say(f"wrote {path}")
+    reporter.numbers({"queries": len(queries), "k": options.k, "results": rows_of(columns)})
 
 
 def _terminal_table(columns: Columns, k: int) -> Table:

@@ -7,6 +7,7 @@ import io
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
@@ -15,7 +16,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
-from laplace_metric.cli.pages._rows import Report, Row, Section, table_rows
+from laplace_metric.cli.pages._rows import Report, Section, table_rows
 from laplace_metric.datasets import ImageSet
 from laplace_metric.evaluation import MethodResult
 from laplace_metric.plots import _curves as plots
@@ -53,10 +54,9 @@ def strips(
     """Up to ``shown`` queries from both ends of uncertainty [Q], with neighbours [Q, k] (rows)."""
     order = uncertainty.argsort(stable=True).cpu()
     shown = min(shown, len(order) // 2)
-    ends = (order[:shown], order.flip(0)[:shown])
     certain, unsure = (
-        [strip(f"{float(uncertainty[row]):.3g}", int(row), neighbours[row], images) for row in end]
-        for end in ends
+        [strip(f"{float(uncertainty[row]):.3g}", row, neighbours[row], images) for row in end]
+        for end in (order[:shown].tolist(), order.flip(0)[:shown].tolist())
     )
     return certain, unsure
 
@@ -98,22 +98,6 @@ class Chart:
     svg: Markup
 
 
-@dataclass(frozen=True)
-class Panel:
-    """A section as the template takes it."""
-
-    title: str
-    intro: str
-    methods: tuple[str, ...]
-    rows: list[Row]
-    roc: list[Chart]
-    sparsification: list[Chart]
-    reliability: list[Chart]
-    uncertainty: list[Chart]
-    certain: list[Strip]
-    unsure: list[Strip]
-
-
 def render(report: Report) -> str:
     """The whole page as text, under 1.5 MB for a few sections of small images."""
     panels = [
@@ -138,43 +122,38 @@ def templates(*folders: Path) -> Environment:
     )
 
 
-def _panel(section: Section, prefix: str, highlight: str) -> Panel:
+def _panel(section: Section, prefix: str, highlight: str) -> dict[str, Any]:
+    """A section as the template takes it."""
     results = section.first
     certain, unsure = gallery(results[highlight], section.images)
 
     def chart(title: str, figure: Figure, key: str) -> Chart:
         return Chart(title, inline_svg(figure, f"{prefix}-{key}", title))
 
-    detections = {
-        out: {_area(n, r, out): r.out[out].roc for n, r in results.items()}
-        for out in next(iter(results.values())).out
-    }
+    roc, uncertainty = [], []
+    for i, out in enumerate(next(iter(results.values())).out):
+        rocs = {_area(name, r, out): r.out[out].roc for name, r in results.items()}
+        roc.append(chart(out, plots.roc_plot(rocs, legend_below=True), f"roc{i}"))
+    for i, (name, result) in enumerate(results.items()):
+        others = {out: numbers.uncertainty for out, numbers in result.out.items()}
+        figure = plots.uncertainty_plot(result.queries.uncertainty, others)
+        uncertainty.append(chart(name, figure, f"hist{i}"))
     curves = {name: result.sparsification for name, result in results.items()}
     votes = {name: result.calibration for name, result in results.items()}
-    return Panel(
-        section.title,
-        section.intro,
-        tuple(results),
-        table_rows(section.results),
-        [
-            chart(out, plots.roc_plot(c, legend_below=True), f"roc{i}")
-            for i, (out, c) in enumerate(detections.items())
+    return {
+        "title": section.title,
+        "intro": section.intro,
+        "methods": list(results),
+        "rows": table_rows(section.results),
+        "roc": roc,
+        "uncertainty": uncertainty,
+        "sparsification": [
+            chart("Sparsification", plots.sparsification_plot(curves, highlight), "sparse")
         ],
-        [chart("Sparsification", plots.sparsification_plot(curves, highlight), "sparse")],
-        [chart("Reliability", plots.reliability_plot(votes), "reliable")],
-        [
-            chart(
-                name,
-                plots.uncertainty_plot(
-                    result.queries.uncertainty, {k: v.uncertainty for k, v in result.out.items()}
-                ),
-                f"hist{i}",
-            )
-            for i, (name, result) in enumerate(results.items())
-        ],
-        certain,
-        unsure,
-    )
+        "reliability": [chart("Reliability", plots.reliability_plot(votes), "reliable")],
+        "certain": certain,
+        "unsure": unsure,
+    }
 
 
 def _area(name: str, result: MethodResult, out: str) -> str:
