@@ -18,33 +18,33 @@ from laplace_metric.search import INDEX
 
 def index(options: Namespace) -> None:
     """Build, calibrate if there is something to calibrate with, save."""
-    voice, folder = reporter_of(options), options.output
+    reporter, folder = reporter_of(options), options.output
     require_folder(folder)
     require_new(folder / INDEX.index, overwrite=options.overwrite, named=folder)
     if options.calibrate is not None and options.holdout is not None:
         raise InputError("--calibrate and --holdout: give one of them.")
-    posterior = load_posterior(options.posterior, options, voice)
-    source = posterior.source(options.data, options, voice)
+    posterior = load_posterior(options.posterior, options, reporter)
+    source = posterior.source(options.data, options, reporter)
     where = str(options.data.resolve()), source.fingerprint
     origin = Origin(*where, options.holdout, options.seed, read_options=_columns(options))
     items, held, _ = (source.take(rows) for rows in origin.split(len(source)))
     if options.calibrate is not None:
-        held = posterior.source(options.calibrate, options, voice)
+        held = posterior.source(options.calibrate, options, reporter)
         _refuse_same(held, source, options)
         origin = replace(origin, calibrated_with=held.fingerprint)
     if len(held):
         source.require_classes("calibration")
         held.require_classes("calibration")
     how = {"engine": options.engine, "rank_by": options.rank_by, "progress": False}
-    loader = voice.watch("Indexing", items.inputs(options.batch_size))
-    with voice.warnings():
+    loader = reporter.watch("Indexing", items.inputs(options.batch_size))
+    with reporter.warnings():
         built = posterior.embedder.index(loader, items.classes, list(items.ids), **how)
         gallery = LoadedIndex(built, posterior, origin)
         if len(held):
-            queries = voice.watch("Calibrating", held.inputs(options.batch_size))
+            queries = reporter.watch("Calibrating", held.inputs(options.batch_size))
             built.calibrate(queries, held.classes)
     _save(gallery, folder)
-    _tell(gallery, held, options, voice)
+    _tell(gallery, held, options, reporter)
 
 
 def _columns(options: Namespace) -> dict[str, Any]:
@@ -69,18 +69,20 @@ def _save(gallery: LoadedIndex, folder: Path) -> None:
     gallery.index.save(folder)
 
 
-def _tell(gallery: LoadedIndex, held: Source, options: Namespace, voice: Reporter) -> None:
+def _tell(gallery: LoadedIndex, held: Source, options: Namespace, reporter: Reporter) -> None:
     calibration = gallery.index.calibration
     numbers: dict[str, Any] = {"items": len(gallery.index), "output": str(options.output)}
-    voice.say(f"indexed {len(gallery.index):,} items")
+    reporter.say(f"indexed {len(gallery.index):,} items")
     if calibration is None:
-        voice.note("not calibrated: no match probabilities. Give --calibrate DATA or --holdout 0.3")
+        reporter.note(
+            "not calibrated: no match probabilities. Give --calibrate DATA or --holdout 0.3"
+        )
     else:
         numbers |= {"calibrated_with": len(held), "thresholds": {}}
-        voice.say(f"calibrated with {len(held):,} held-out items: {calibration.quality()}")
+        reporter.say(f"calibrated with {len(held):,} held-out items: {calibration.quality()}")
         for target in TARGETS:
             found, words = threshold(calibration, target)
-            voice.say(f"  {target:.0%} precise: {words}")
+            reporter.say(f"  {target:.0%} precise: {words}")
             numbers["thresholds"][f"{target:g}"] = None if found is None else found.value
-    voice.say(f"wrote {options.output}")
-    voice.numbers(numbers)
+    reporter.say(f"wrote {options.output}")
+    reporter.numbers(numbers)

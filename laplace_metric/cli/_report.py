@@ -21,9 +21,9 @@ from laplace_metric.plots import inline_svg
 
 def report(options: Namespace) -> None:
     """Measure and write the page."""
-    voice = reporter_of(options, options.output)
-    gallery = load_gallery(options.index, options, voice)
-    measures, queries = measured(gallery, options, voice)
+    reporter = reporter_of(options, options.output)
+    gallery = load_gallery(options.index, options, reporter)
+    measures, queries = measured(gallery, options, reporter)
     numbers = measures.numbers()
     page = (
         templates(Path(__file__).parent)
@@ -37,8 +37,8 @@ def report(options: Namespace) -> None:
         )
     )
     write_atomically(options.output, page)
-    voice.say(f"wrote {options.output}")
-    voice.numbers({**numbers, "output": str(options.output)})
+    reporter.say(f"wrote {options.output}")
+    reporter.numbers({**numbers, "output": str(options.output)})
 
 
 def charts(measures: Measures) -> dict[str, Chart]:
