@@ -7,7 +7,7 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,12 +99,25 @@ def reporter_of(options: Any, *files: Path | None) -> Reporter:
     """
     numbers = None if options.json in (None, STDOUT) else Path(options.json)
     paths = [path for path in (*files, numbers) if path is not None]
-    if len(set(paths)) < len(paths):
-        raise InputError(f"two results would go to {paths[-1]}. Give different names.")
+    require_outputs(paths)
     for path in paths:
-        require_writable(path)
         require_new(path, overwrite=options.overwrite)
     return Reporter(options.quiet, options.json)
+
+
+def require_outputs(paths: Sequence[Path]) -> None:
+    """Check that different files are named, and that each can be written.
+
+    Raises
+    ------
+    InputError
+        If not.
+    """
+    repeated = [path for path in paths if paths.count(path) > 1]
+    if repeated:
+        raise InputError(f"two results would go to {repeated[0]}. Give different names.")
+    for path in paths:
+        require_writable(path)
 
 
 def require_new(path: Path, *, overwrite: bool, named: Path | None = None) -> None:

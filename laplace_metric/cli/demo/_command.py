@@ -14,8 +14,8 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from laplace_metric._utils.files import require_writable, to_json, write_atomically
-from laplace_metric.cli._output import warnings_as_notes
+from laplace_metric._utils.files import to_json, write_atomically
+from laplace_metric.cli._output import require_outputs, warnings_as_notes
 from laplace_metric.cli.demo._data import load_data
 from laplace_metric.cli.demo._experiment import Outcome, Watch, run
 from laplace_metric.cli.demo._recipes import RECIPES, DemoRecipe
@@ -82,23 +82,20 @@ def _outputs(options: argparse.Namespace) -> list[Path]:
         if options.figure.suffix not in FIGURE_FORMATS:
             raise InputError(f"--figure {options.figure}: end it in {', '.join(FIGURE_FORMATS)}.")
         paths.append(options.figure)
-    if len(set(paths)) < len(paths):
-        raise InputError(f"two results would go to {paths[1]}. Give different names.")
-    for path in paths:
-        require_writable(path)
+    require_outputs(paths)
     return paths
 
 
 def _recipe(options: argparse.Namespace) -> DemoRecipe:
     """The data set's recipe with what the options change."""
-    recipe = RECIPES[options.dataset]
-    if options.epochs is not None:
-        recipe = replace(recipe, epochs=options.epochs)
-    if options.seeds is not None:
-        recipe = replace(recipe, n_seeds=options.seeds)
-    if options.limit is not None:
-        recipe = replace(recipe, n_train=options.limit, n_queries=options.limit)
-    return recipe
+    changes = {
+        "epochs": options.epochs,
+        "n_seeds": options.seeds,
+        "n_train": options.limit,
+        "n_queries": options.limit,
+    }
+    changes = {name: value for name, value in changes.items() if value is not None}
+    return replace(RECIPES[options.dataset], **changes)
 
 
 @contextmanager
