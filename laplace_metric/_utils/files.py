@@ -234,7 +234,7 @@ def require_writable(path: Path) -> None:
         raise InputError(f"{path}: the folder {folder} may not be written to.")
 
 
-def to_json(content: Any) -> str:
+def json_text(content: Any) -> str:
     """Indented JSON; NaN and infinity, which JSON lacks, become null."""
     return json.dumps(_finite(content), indent=2, ensure_ascii=False) + "\n"
 

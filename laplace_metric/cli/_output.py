@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from tqdm.auto import tqdm
 
-from laplace_metric._utils.files import require_writable, to_json, write_atomically
+from laplace_metric._utils.files import json_text, require_writable, write_atomically
 from laplace_metric.cli.sources import Batches, pyarrow
 from laplace_metric.errors import InputError
 
@@ -66,9 +66,9 @@ class Reporter:
     def numbers(self, content: dict[str, Any]) -> None:
         """The result for machines."""
         if self.json == STDOUT:
-            sys.stdout.write(to_json(content))
+            sys.stdout.write(json_text(content))
         elif self.json is not None:
-            write_atomically(Path(self.json), to_json(content))
+            write_atomically(Path(self.json), json_text(content))
 
     @contextmanager
     def warnings(self) -> Iterator[None]:
@@ -175,7 +175,7 @@ def _csv(columns: Columns) -> str:
 
 
 def _json(columns: Columns) -> str:
-    return to_json(rows_of(columns))
+    return json_text(rows_of(columns))
 
 
 def parquet_bytes(columns: Columns) -> bytes:

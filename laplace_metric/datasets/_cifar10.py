@@ -43,7 +43,7 @@ Bytes = npt.NDArray[np.uint8]
 Content = tuple[Bytes, npt.NDArray[np.int64]]  # images [n, 3, 32, 32], labels [n]
 
 
-def read(request: Request) -> ImageSet:
+def read_cifar10(request: Request) -> ImageSet:
     """One split, uint8 [N, 3, 32, 32].
 
     The test split carries ``extras["cifar10h_counts"]`` [N, 10] int64 where they are known: how

@@ -13,7 +13,7 @@ FOLDER = "CUB_200_2011"
 CLASSES = {"train": range(1, 101), "test": range(101, 201)}
 
 
-def read(request: Request) -> ImageSet:
+def read_cub200(request: Request) -> ImageSet:
     """One split, uint8 [N, 3, size, size] (`read_square`; default size 224).
 
     The splits are those of zero-shot retrieval: the first 100 classes train, the other 100 test

@@ -87,7 +87,7 @@ def _content(path: Path) -> bytes:
         ) from error
 
 
-def read(request: Request) -> ImageSet:
+def read_mnist_family(request: Request) -> ImageSet:
     """One split of MNIST, FashionMNIST or KMNIST, uint8 [N, 1, 28, 28].
 
     Raises

@@ -27,7 +27,7 @@ DEFAULT = 28
 CHUNK = 2_048  # images resized at a time: 90 MB of float32
 
 
-def read(request: Request) -> ImageSet:
+def read_omniglot(request: Request) -> ImageSet:
     """One split, uint8 [N, 1, size, size], ink bright on black as in MNIST.
 
     ``extras`` holds ``"alphabet"`` [N] and ``"drawer"`` [N] (1..20), int64. The labels of both

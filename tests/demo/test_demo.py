@@ -10,7 +10,12 @@ import torch
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.cli.demo import RECIPES
 from laplace_metric.cli.demo._data import BalancedBatches, load_data, subsample
-from laplace_metric.cli.demo._experiment import fit_methods, run, small_network, train_network
+from laplace_metric.cli.demo._experiment import (
+    fit_methods,
+    run_experiment,
+    small_network,
+    train_network,
+)
 from laplace_metric.datasets import load
 from laplace_metric.evaluation import recall_at_k
 
@@ -97,7 +102,7 @@ def test_the_same_seed_gives_the_same_numbers_and_another_seed_others(sets):
     few = load_data(recipe)
 
     def uncertainties(seed):
-        results = run(recipe, few, seed=seed).results("seen")
+        results = run_experiment(recipe, few, seed=seed).results("seen")
         return torch.stack([runs[0].queries.uncertainty for runs in results.values()])
 
     state = torch.get_rng_state()

@@ -14,10 +14,10 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from laplace_metric._utils.files import to_json, write_atomically
+from laplace_metric._utils.files import json_text, write_atomically
 from laplace_metric.cli._output import require_outputs, warnings_as_notes
 from laplace_metric.cli.demo._data import load_data
-from laplace_metric.cli.demo._experiment import Outcome, Watch, run
+from laplace_metric.cli.demo._experiment import Outcome, Watch, run_experiment
 from laplace_metric.cli.demo._recipes import RECIPES, DemoRecipe
 from laplace_metric.cli.demo._summary import numbers_of, overview, report_of
 from laplace_metric.cli.pages import Report, render, terminal_table
@@ -66,9 +66,9 @@ def demo(options: argparse.Namespace) -> None:
     console, recipe = Console(), _recipe(options)
     paths, sets = _outputs(options), load_data(recipe, options.data)
     with warnings_as_notes(console), progress_bars(console) as watch, _one_thread():
-        outcome = run(recipe, sets, seed=options.seed, watch=watch)
+        outcome = run_experiment(recipe, sets, seed=options.seed, watch=watch)
     report = report_of(outcome)
-    contents: list[str | bytes] = [render(report), to_json(numbers_of(outcome))]
+    contents: list[str | bytes] = [render(report), json_text(numbers_of(outcome))]
     contents += [_overview(outcome, path.suffix[1:]) for path in paths[2:]]
     for path, content in zip(paths, contents, strict=True):
         write_atomically(path, content)

@@ -112,7 +112,7 @@ class Outcome:
         return {name: tuple(side[name] for side in sides) for name in sides[0]}
 
 
-def run(
+def run_experiment(
     recipe: DemoRecipe, sets: DemoData, *, seed: int = 0, watch: Watch = no_progress
 ) -> Outcome:
     """Train, fit and evaluate ``recipe.n_seeds`` networks, the first with ``seed``.
