@@ -218,9 +218,9 @@ def test_promises_are_kept_where_there_are_enough_queries(workplace, digits, cap
     assert promise["obtained"] > 0.85
     theirs = index.search(open_source(workplace / "more").read(range(600)), 1).uncertainty
     pooled = torch.cat([found.uncertainty, theirs])
-    is_ood = np.arange(len(pooled)) >= len(last)
+    strange = np.arange(len(pooled)) >= len(last)
     auroc = numbers["strangers"]["auroc"]["uncertainty"]
-    assert auroc == pytest.approx(roc_auc_score(is_ood, pooled), abs=1e-3)
+    assert auroc == pytest.approx(roc_auc_score(strange, pooled), abs=1e-3)
 
 
 def test_the_page_without_calibration(fitted, capsys):
