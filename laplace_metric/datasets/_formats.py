@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from jaxtyping import UInt8
-from PIL import Image
 from scipy.io import loadmat
 from torch import Tensor
 
@@ -88,7 +87,6 @@ def read_mat(path: Path, *fields: str) -> dict[str, Array]:
 
 
 DEFAULT = 224
-_IMAGE_DAMAGE = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError)
 
 
 def read_listed(
@@ -130,26 +128,30 @@ def read_square(path: Path, size: int) -> UInt8[Tensor, "3 size size"]:
     Examples
     --------
     >>> import tempfile
+    >>> from PIL import Image
     >>> path = Path(tempfile.mkdtemp()) / "red.png"
     >>> Image.new("RGB", (30, 20), "red").save(path)
     >>> read_square(path, 4)[:, 0, 0]
     tensor([255,   0,   0], dtype=torch.uint8)
     """
+    from PIL import Image  # only here: most users read no photographs
+
+    damage = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError)
     if not path.is_file():
         raise InputError(f"The image {path} is listed but not there. Unpack the archive again.")
     try:
         with Image.open(path) as image:
-            square = _centre(image.convert("RGB"), size)
-    except _IMAGE_DAMAGE as error:
+            square = _centre(image.convert("RGB"), size, Image.Resampling.BILINEAR)
+    except damage as error:
         raise FileFormatError(
             f"{path} is not a whole image ({error}). Unpack the archive again."
         ) from error
     return torch.from_numpy(np.array(square)).permute(2, 0, 1)
 
 
-def _centre(image: Image.Image, size: int) -> Image.Image:
+def _centre(image: Any, size: int, resampling: Any) -> Any:
     scale = size / min(image.size)
     width, height = (max(size, round(side * scale)) for side in image.size)
     left, top = (width - size) // 2, (height - size) // 2
-    resized = image.resize((width, height), Image.Resampling.BILINEAR)
+    resized = image.resize((width, height), resampling)
     return resized.crop((left, top, left + size, top + size))
