@@ -1,10 +1,9 @@
-"""A value on disk: a folder with a JSON, ``posterior.json``, and the safetensors that it names.
+"""Files that are whole or not there, and the hashes that tell one content from another.
 
-The tensors are written first, under a name that holds their hash; replacing the JSON is the one
-atomic step that makes them current. A reader sees the old posterior or the new one, never a mix.
-A value may have one more file, of a format that is not ours (an engine's own).
-
-Writing results: whole or not at all.
+A saved value is a folder with a JSON, such as ``posterior.json``, and the safetensors that it
+names. The tensors are written first, under a name that holds their hash; replacing the JSON is the
+one atomic step that makes them current. A reader sees the old value or the new one, never a mix.
+A value may have one more file of a foreign format (that of a search engine).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +22,9 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from laplace_metric.errors import FileFormatError, InputError
-
-VERSION = 2
-INDEX = "posterior.json"
 
 
 @dataclass(frozen=True)
@@ -42,12 +38,12 @@ class FileKind:
     """
 
     name: str
-    words: str
+    title: str
     version: int
 
     @property
     def format(self) -> str:
-        """Told in the JSON."""
+        """What the JSON calls it."""
         return f"laplace_metric.{self.name}"
 
     @property
@@ -56,7 +52,8 @@ class FileKind:
         return f"{self.name}.json"
 
 
-POSTERIOR = FileKind("posterior", "a saved posterior", VERSION)
+POSTERIOR = FileKind("posterior", "a saved posterior", 2)
+INDEX = POSTERIOR.index
 
 
 def write(
@@ -64,21 +61,21 @@ def write(
     content: dict[str, Any],
     tensors: dict[str, Tensor],
     kind: FileKind = POSTERIOR,
-    own: Callable[[Path], None] | None = None,
+    foreign: Callable[[Path], None] | None = None,
 ) -> None:
     """Make ``content`` (JSON) and ``tensors`` the current value of ``folder``.
 
-    ``own`` writes one more file to the path that it is given.
+    ``foreign`` writes the file of a foreign format to the path that it is given.
     """
     folder.mkdir(parents=True, exist_ok=True)
     plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
     written = [_hashed(folder, kind, "safetensors", lambda path: save_file(plain, path))]
     header = {"format": kind.format, "version": kind.version}
     header |= {"tensors": written[0][0], "sha256": written[0][1]}
-    if own is not None:
-        written.append(_hashed(folder, kind, "own", own))
-        header |= {"own": written[1][0], "own_sha256": written[1][1]}
-    _replace(folder / kind.index, json.dumps({**header, **content}, indent=2).encode())
+    if foreign is not None:
+        written.append(_hashed(folder, kind, "foreign", foreign))
+        header |= {"foreign": written[1][0], "foreign_sha256": written[1][1]}
+    write_atomically(folder / kind.index, json.dumps({**header, **content}, indent=2))
     for old in folder.glob(f"{kind.name}-*"):
         if old.name not in [name for name, _ in written]:
             old.unlink(missing_ok=True)
@@ -96,7 +93,7 @@ def read(
     FileFormatError
         If the folder has no such value, or one that is damaged, foreign or newer.
     """
-    content = _index(folder, kind)
+    content = read_index(folder, kind)
     path = _checked(folder, kind, content, "tensors", "sha256", hashed=not mapped)
     try:
         tensors = load_file(path)
@@ -108,13 +105,15 @@ def read(
     return content, {name: t.clone() for name, t in tensors.items()}
 
 
-def own_file(folder: Path, content: dict[str, Any], kind: FileKind, *, hashed: bool = True) -> Path:
-    """Where the file of another format lies, checked as ``read`` checks the tensors."""
-    return _checked(folder, kind, content, "own", "own_sha256", hashed=hashed)
+def foreign_file(
+    folder: Path, content: dict[str, Any], kind: FileKind, *, hashed: bool = True
+) -> Path:
+    """Where the file of a foreign format lies, checked as ``read`` checks the tensors."""
+    return _checked(folder, kind, content, "foreign", "foreign_sha256", hashed=hashed)
 
 
 def _checked(
-    folder: Path, kind: FileKind, content: dict[str, Any], key: str, digest: str, *, hashed: bool
+    folder: Path, kind: FileKind, content: dict[str, Any], key: str, sha_key: str, *, hashed: bool
 ) -> Path:
     name = str(content.get(key))
     if Path(name).name != name:
@@ -123,31 +122,29 @@ def _checked(
         )
     path = folder / name
     try:
-        found = _sha256(path) if hashed else path.stat().st_size
+        path.stat()
+        damaged = hashed and _sha256(path) != content.get(sha_key)
     except OSError as error:
         raise FileFormatError(f"{path} cannot be read: {error.strerror}.") from error
-    if hashed and found != content.get(digest):
+    if damaged:
         raise FileFormatError(f"{path} is damaged: its sha256 is not the one in {kind.index}.")
     return path
 
 
-def fingerprint(module: nn.Module) -> str:
-    """sha256 of a module's parameters, in order, with their shapes and dtypes."""
-    digest = hashlib.sha256()
-    for parameter in module.parameters():
-        digest.update(f"{tuple(parameter.shape)} {parameter.dtype}".encode())
-        plain = parameter.detach().cpu().contiguous().flatten().view(torch.uint8)
-        digest.update(plain.numpy().tobytes())
-    return digest.hexdigest()
+def read_index(folder: Path, kind: FileKind) -> dict[str, Any]:
+    """The JSON of what ``write`` wrote.
 
-
-def _index(folder: Path, kind: FileKind) -> dict[str, Any]:
+    Raises
+    ------
+    FileFormatError
+        If there is none, or one that is damaged, foreign or newer.
+    """
     path = folder / kind.index
     try:
         content = json.loads(path.read_text())
     except OSError as error:
         raise FileFormatError(
-            f"{folder} holds no {kind.index}, so it is not {kind.words}."
+            f"{folder} holds no {kind.index}, so it is not {kind.title}."
         ) from error
     except ValueError as error:
         raise FileFormatError(f"{path} is damaged: {error}.") from error
@@ -169,34 +166,55 @@ def _hashed(
         mode = temporary.stat().st_mode
         write_to(temporary)
         temporary.chmod(mode)  # safetensors makes files that only their owner may read
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        digest = _sha256(temporary)
-        name = f"{kind.name}-{digest[:16]}.{ending}"
-        os.replace(temporary, folder / name)
-    return name, digest
+        sha256 = _sha256(temporary)
+        name = f"{kind.name}-{sha256[:16]}.{ending}"
+        _move(temporary, folder / name)
+    return name, sha256
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
+    sha256 = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
+            sha256.update(block)
+    return sha256.hexdigest()
 
 
-def _replace(path: Path, data: bytes) -> None:
+def digest(text: str, tensors: Iterable[Tensor] = ()) -> str:
+    """sha256 of a text, then of tensors (any shapes) in order, with their shapes and dtypes.
+
+    Names of the tensors, where they matter, belong into the text.
+
+    Examples
+    --------
+    >>> digest("a", [torch.zeros(2)]) == digest("a", [torch.zeros(2, 1)])
+    False
+    """
+    sha256 = hashlib.sha256(text.encode())
+    for tensor in tensors:
+        sha256.update(f"|{tuple(tensor.shape)} {tensor.dtype}|".encode())
+        content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
+        sha256.update(content.numpy().data)
+    return sha256.hexdigest()
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Replace ``path`` in one step; interrupted, the old file (or none) is there."""
     with _temporary(path.parent, path.name) as temporary:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        _move(temporary, path)
+
+
+def _move(temporary: Path, path: Path) -> None:
+    """Give a file its name once its content is on the disk."""
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
 
 
 @contextmanager
 def _temporary(folder: Path, name: str) -> Iterator[Path]:
-    """A new file beside the one that it is going to be, removed if that does not happen."""
+    """An empty file in ``folder`` to write to; it is removed if it was not renamed."""
     temporary = folder / f".{name}.{os.getpid()}.{secrets.token_hex(4)}"
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL, 0o666))  # readable as the umask says
     try:
@@ -216,18 +234,7 @@ def require_writable(path: Path) -> None:
         raise InputError(f"{path}: the folder {folder} may not be written to.")
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replace ``path`` in one step; interrupted, the old file (or none) is there."""
-    data = content.encode() if isinstance(content, str) else content
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def to_json(content: Any) -> str:
+def json_text(content: Any) -> str:
     """Indented JSON; NaN and infinity, which JSON lacks, become null."""
     return json.dumps(_finite(content), indent=2, ensure_ascii=False) + "\n"
 
@@ -238,13 +245,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def digest(words: str, tensors: Sequence[Tensor]) -> str:
-    """sha256 of words and of tensors with their shapes and dtypes."""
-    found = hashlib.sha256(words.encode())
-    for tensor in tensors:
-        found.update(f"|{tuple(tensor.shape)} {tensor.dtype}|".encode())
-        plain = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
-        found.update(plain.numpy().tobytes())
-    return found.hexdigest()

@@ -1,7 +1,4 @@
-"""The command line. Heavy imports wait until a command needs them.
-
-``options`` says what a command takes and what carries it out, which is loaded after that.
-"""
+"""The command line; the module of a command, and torch with it, is imported when it runs."""
 
 from __future__ import annotations
 
@@ -18,20 +15,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0, 2 for a user's mistake, 130 for Ctrl-C."""
     options = parser().parse_args(arguments)
     try:
-        module, name = options.does.split(":")
+        module, name = options.function.split(":")
         getattr(import_module(module), name)(options)
     except KeyboardInterrupt:
         print("laplace-metric: interrupted", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
-        if not _is_users(error):
+        if not _is_mistake(error):
             raise
         print(f"laplace-metric: error: {error}", file=sys.stderr)
         return MISUSE
     return 0
 
 
-def _is_users(error: Exception) -> bool:
+def _is_mistake(error: Exception) -> bool:
+    """Whether the user can mend it; any other error is a bug, and keeps its traceback."""
     from laplace_metric.errors import LaplaceMetricError
 
     return isinstance(error, (LaplaceMetricError, OSError))

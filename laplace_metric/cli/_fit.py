@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from laplace_metric._utils import files
-from laplace_metric.cli._opened import ModelRecipe, model_and_data
+from laplace_metric.cli._loading import ModelRecipe, load_model_and_data
 from laplace_metric.cli._output import reporter_of, require_folder, require_new
 from laplace_metric.cli.sources import Source
 from laplace_metric.embedder import LaplaceEmbedder
@@ -19,25 +19,25 @@ CHECKPOINT = ".checkpoint"
 
 def fit(options: Namespace) -> None:
     """Fit and save; interrupted, the same command goes on from the checkpoint."""
-    voice, folder, began = reporter_of(options), options.output, time.monotonic()
+    reporter, folder, began = reporter_of(options), options.output, time.monotonic()
     require_folder(folder)
     require_new(folder / files.POSTERIOR.index, overwrite=options.overwrite, named=folder)
-    with voice.warnings():
-        model, head, source = model_and_data(options, voice)
+    with reporter.warnings():
+        model, head, source = load_model_and_data(options, reporter)
         source.require_classes("fit", least=2)
         embedder = LaplaceEmbedder(model, head, **_settings(options))
         checkpoint = options.checkpoint or folder / CHECKPOINT
         loader = source.batches(options.batch_size)
-        embedder.fit(loader, progress=voice.progress, checkpoint_dir=checkpoint)
+        embedder.fit(loader, progress=reporter.progress, checkpoint_dir=checkpoint)
         if options.optimize_prior:
             embedder.optimize_prior_precision()
     recipe = ModelRecipe(options.model, head, source.kind, source.options)
     _save(embedder, recipe, folder)
     shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
     numbers = _numbers(embedder, source, recipe)
-    voice.say(_summary(numbers, time.monotonic() - began))
-    voice.say(f"wrote {folder}")
-    voice.numbers({**numbers, "output": str(folder)})
+    reporter.say(_summary(numbers, time.monotonic() - began))
+    reporter.say(f"wrote {folder}")
+    reporter.numbers({**numbers, "output": str(folder)})
 
 
 def _settings(options: Namespace) -> dict[str, Any]:

@@ -1,32 +1,31 @@
-"""An index on disk with all that it needs: its posterior, and what it was built from.
+"""The folder of an index, which is all that a search needs but the model.
 
 index.json          the index itself, see ``search``
 gallery.json        where its items came from, and which of them were held out
-posterior/          a copy of the posterior, so that the folder is all that a search needs
+posterior/          a copy of the posterior
 """
 
 from __future__ import annotations
 
 from argparse import Namespace
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from laplace_metric._utils import files
-from laplace_metric.cli._opened import LoadedPosterior, open_posterior
+from laplace_metric.cli._loading import LoadedPosterior, SavedRecord, load_posterior
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli.sources import Source
 from laplace_metric.errors import InputError
 from laplace_metric.search import Index
 
-KIND = files.FileKind("gallery", "an index of the command line", 1)
 POSTERIOR = "posterior"
 
 
 @dataclass(frozen=True)
-class Origin:
+class Origin(SavedRecord):
     """What an index was built from.
 
     Parameters
@@ -41,16 +40,18 @@ class Origin:
         Of the split.
     calibrated_with : str or None
         Fingerprint of the data of --calibrate.
-    told : dict
-        How the options said that the data are to be read.
+    read_options : dict
+        Fields of ``ReadOptions`` that the command line set.
     """
+
+    KIND = files.FileKind("gallery", "an index of the command line", 1)
 
     data: str
     fingerprint: str
     holdout: float | None
     seed: int
     calibrated_with: str | None = None
-    told: dict[str, Any] = field(default_factory=dict)
+    read_options: dict[str, Any] = field(default_factory=dict)
 
     def split(self, n: int) -> tuple[list[int], list[int], list[int]]:
         """Rows of the items to index, to calibrate with and to evaluate with.
@@ -62,19 +63,9 @@ class Origin:
         ([4, 2, 2], [0, 1, 2, 3, 4, 5, 6, 7])
         """
         order = torch.randperm(n, generator=torch.Generator().manual_seed(self.seed)).tolist()
-        held = round(n * (self.holdout or 0.0))
-        cuts = n - held, n - held // 2
-        return sorted(order[: cuts[0]]), sorted(order[cuts[0] : cuts[1]]), sorted(order[cuts[1] :])
-
-    def write(self, folder: Path) -> None:
-        """Beside the index."""
-        files.write(folder, asdict(self), {}, KIND)
-
-    @classmethod
-    def read(cls, folder: Path) -> Origin:
-        """What ``write`` wrote; ``FileFormatError`` if there is none."""
-        content, _ = files.read(folder, KIND)
-        return cls(**{name: content[name] for name in cls.__dataclass_fields__})
+        n_held_out = round(n * (self.holdout or 0.0))
+        first, second = n - n_held_out, n - n_held_out // 2
+        return sorted(order[:first]), sorted(order[first:second]), sorted(order[second:])
 
 
 @dataclass(frozen=True)
@@ -82,18 +73,18 @@ class LoadedIndex:
     """An index with its posterior and its origin."""
 
     index: Index
-    opened: LoadedPosterior
+    posterior: LoadedPosterior
     origin: Origin
 
-    def queries(self, path: Path, options: Namespace, voice: Reporter) -> Source:
-        """Data to evaluate with: of the data that the index was built from, what it kept apart.
+    def queries(self, path: Path, options: Namespace, reporter: Reporter) -> Source:
+        """Data to evaluate with; of those that the index was built from, what was held out.
 
         Raises
         ------
         InputError
             If these are the items of the index themselves, or what calibrated it.
         """
-        source = self.opened.source(path, options, voice)
+        source = self.posterior.source(path, options, reporter)
         if source.fingerprint == self.origin.calibrated_with:
             raise InputError(
                 f"{path} calibrated the index, which would look better on it than it is. Give "
@@ -112,23 +103,25 @@ class LoadedIndex:
                 f"{path} holds the items of the index themselves, which would find themselves. "
                 "Give other data, or build the index with --holdout."
             )
-        voice.note(
+        reporter.note(
             f"{path} is what the index was built from: only the {len(rows):,} items are queries "
             "that were neither indexed nor used to calibrate"
         )
         return source.take(rows)
 
 
-def open_gallery(folder: Path, options: Namespace, voice: Reporter) -> LoadedIndex:
+def load_gallery(folder: Path, options: Namespace, reporter: Reporter) -> LoadedIndex:
     """What ``laplace-metric index`` wrote.
 
     Raises
     ------
-    InputError, FileFormatError
-        If there is no such folder, or it is damaged.
+    InputError
+        If there is no such folder.
+    FileFormatError
+        If it holds no index, or is damaged.
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: give one that laplace-metric index wrote.")
     origin = Origin.read(folder)
-    opened = open_posterior(folder / POSTERIOR, options, voice)
-    return LoadedIndex(Index.load(folder, opened.embedder), opened, origin)
+    posterior = load_posterior(folder / POSTERIOR, options, reporter)
+    return LoadedIndex(Index.load(folder, posterior.embedder), posterior, origin)

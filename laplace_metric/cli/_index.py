@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from laplace_metric.cli._gallery import POSTERIOR, LoadedIndex, Origin
+from laplace_metric.cli._loading import load_posterior, read_options_of
 from laplace_metric.cli._measures import TARGETS, threshold
-from laplace_metric.cli._opened import open_posterior, told
 from laplace_metric.cli._output import Reporter, reporter_of, require_folder, require_new
 from laplace_metric.cli.sources import Source
 from laplace_metric.errors import InputError
@@ -18,38 +18,38 @@ from laplace_metric.search import INDEX
 
 def index(options: Namespace) -> None:
     """Build, calibrate if there is something to calibrate with, save."""
-    voice, folder = reporter_of(options), options.output
+    reporter, folder = reporter_of(options), options.output
     require_folder(folder)
     require_new(folder / INDEX.index, overwrite=options.overwrite, named=folder)
     if options.calibrate is not None and options.holdout is not None:
         raise InputError("--calibrate and --holdout: give one of them.")
-    opened = open_posterior(options.posterior, options, voice)
-    source = opened.source(options.data, options, voice)
+    posterior = load_posterior(options.posterior, options, reporter)
+    source = posterior.source(options.data, options, reporter)
     where = str(options.data.resolve()), source.fingerprint
-    origin = Origin(*where, options.holdout, options.seed, told=_columns(options))
+    origin = Origin(*where, options.holdout, options.seed, read_options=_columns(options))
     items, held, _ = (source.take(rows) for rows in origin.split(len(source)))
     if options.calibrate is not None:
-        held = opened.source(options.calibrate, options, voice)
+        held = posterior.source(options.calibrate, options, reporter)
         _refuse_same(held, source, options)
         origin = replace(origin, calibrated_with=held.fingerprint)
     if len(held):
         source.require_classes("calibration")
         held.require_classes("calibration")
     how = {"engine": options.engine, "rank_by": options.rank_by, "progress": False}
-    loader = voice.watch("Indexing", items.inputs(options.batch_size))
-    with voice.warnings():
-        built = opened.embedder.index(loader, items.classes, list(items.ids), **how)
-        gallery = LoadedIndex(built, opened, origin)
+    loader = reporter.watch("Indexing", items.inputs(options.batch_size))
+    with reporter.warnings():
+        built = posterior.embedder.index(loader, items.classes, list(items.ids), **how)
+        gallery = LoadedIndex(built, posterior, origin)
         if len(held):
-            queries = voice.watch("Calibrating", held.inputs(options.batch_size))
+            queries = reporter.watch("Calibrating", held.inputs(options.batch_size))
             built.calibrate(queries, held.classes)
     _save(gallery, folder)
-    _tell(gallery, held, options, voice)
+    _tell(gallery, held, options, reporter)
 
 
 def _columns(options: Namespace) -> dict[str, Any]:
     """How the data are read, without the file of labels, which only an array needs."""
-    return {name: value for name, value in told(options).items() if name != "labels"}
+    return {name: value for name, value in read_options_of(options).items() if name != "labels"}
 
 
 def _refuse_same(held: Source, source: Source, options: Namespace) -> None:
@@ -63,24 +63,26 @@ def _refuse_same(held: Source, source: Source, options: Namespace) -> None:
 def _save(gallery: LoadedIndex, folder: Path) -> None:
     """The index last: a folder that has one has its posterior and origin too."""
     (folder / INDEX.index).unlink(missing_ok=True)
-    gallery.opened.embedder.save(folder / POSTERIOR)
-    gallery.opened.recipe.write(folder / POSTERIOR)
+    gallery.posterior.embedder.save(folder / POSTERIOR)
+    gallery.posterior.recipe.write(folder / POSTERIOR)
     gallery.origin.write(folder)
     gallery.index.save(folder)
 
 
-def _tell(gallery: LoadedIndex, held: Source, options: Namespace, voice: Reporter) -> None:
+def _tell(gallery: LoadedIndex, held: Source, options: Namespace, reporter: Reporter) -> None:
     calibration = gallery.index.calibration
     numbers: dict[str, Any] = {"items": len(gallery.index), "output": str(options.output)}
-    voice.say(f"indexed {len(gallery.index):,} items")
+    reporter.say(f"indexed {len(gallery.index):,} items")
     if calibration is None:
-        voice.note("not calibrated: no match probabilities. Give --calibrate DATA or --holdout 0.3")
+        reporter.note(
+            "not calibrated: no match probabilities. Give --calibrate DATA or --holdout 0.3"
+        )
     else:
         numbers |= {"calibrated_with": len(held), "thresholds": {}}
-        voice.say(f"calibrated with {len(held):,} held-out items: {calibration.quality()}")
+        reporter.say(f"calibrated with {len(held):,} held-out items: {calibration.quality()}")
         for target in TARGETS:
             found, words = threshold(calibration, target)
-            voice.say(f"  {target:.0%} precise: {words}")
+            reporter.say(f"  {target:.0%} precise: {words}")
             numbers["thresholds"][f"{target:g}"] = None if found is None else found.value
-    voice.say(f"wrote {options.output}")
-    voice.numbers(numbers)
+    reporter.say(f"wrote {options.output}")
+    reporter.numbers(numbers)

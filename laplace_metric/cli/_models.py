@@ -1,4 +1,4 @@
-"""What ``--model`` names: a factory of one's own, a timm model, a sentence transformer."""
+"""What ``--model`` names: a factory of the user, a timm model, a sentence transformer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -25,7 +26,7 @@ FORMS = (
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model, what makes its images (PIL image -> tensor), and the head it wants by itself."""
+    """A model, its transform of images (PIL image -> tensor), and its default head."""
 
     model: nn.Module
     transform: Callable[[Any], Any] | None = None
@@ -37,29 +38,37 @@ def load_model(name: str, device: str | None = None) -> LoadedModel:
 
     Raises
     ------
-    InputError, MissingPackageError
-        If there is no such model or device, a package is missing, or making it fails.
+    InputError
+        If there is no such model or device, or making it fails.
+    MissingPackageError
+        If its package is not installed.
     """
     prefix, _, rest = name.partition(":")
     if not prefix or not rest:
         raise InputError(f"--model {name!r}: give {FORMS}.")
-    named = _MAKERS.get(prefix, _own)(name, rest)
+    loaded = _LOADERS.get(prefix, _from_factory)(name, rest)
     try:
-        return LoadedModel(named.model.to(device or "cpu"), named.transform, named.head)
+        return replace(loaded, model=loaded.model.to(device or "cpu"))
     except (RuntimeError, AssertionError) as error:
         line = str(error).splitlines()[0]
         raise InputError(f"--device {device}: {line}") from error
 
 
-def check_takes(name: str, model: nn.Module, inputs: Inputs) -> None:
-    """Raise ``InputError`` if the model fails on these inputs; its own error is in the message."""
+def check_inputs(name: str, model: nn.Module, inputs: Inputs) -> None:
+    """Check that a model takes these inputs.
+
+    Raises
+    ------
+    InputError
+        If it fails on them; the error that it raises is in the message.
+    """
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     try:
         with evaluation_mode(model):
             call_model(model, to_device(inputs, device))
     except Exception as error:
         raise InputError(
-            f"--model {name} fails on {_shape(inputs)}: {_last(error)}. For images, --size and "
+            f"--model {name} fails on {_shape(inputs)}: {_one_line(error)}. For images, --size and "
             "--channels say how they are made."
         ) from error
 
@@ -73,21 +82,21 @@ class SentenceTransformer(nn.Module):
 
     def forward(self, texts: Sequence[str]) -> Tensor:
         """Embeddings on the encoder's device."""
-        how = {"batch_size": len(texts), "convert_to_tensor": True, "show_progress_bar": False}
-        return self.encoder.encode(list(texts), **how).clone()  # no inference tensor
+        options = {"batch_size": len(texts), "convert_to_tensor": True, "show_progress_bar": False}
+        return self.encoder.encode(list(texts), **options).clone()  # no inference tensor
 
 
-def _own(name: str, attribute: str) -> LoadedModel:
+def _from_factory(name: str, attribute: str) -> LoadedModel:
     module, _, _ = name.partition(":")
     with _current_folder_importable():
-        made: Any = _guarded(f"--model {name}: importing {module}", lambda: import_module(module))
+        value: Any = _guarded(f"--model {name}: importing {module}", partial(import_module, module))
         for part in attribute.split("."):
-            if not hasattr(made, part):
+            if not hasattr(value, part):
                 raise InputError(f"--model {name}: {module} has no {attribute!r}.")
-            made = getattr(made, part)
-        if not isinstance(made, nn.Module) and callable(made):
-            made = _guarded(f"--model {name}: {attribute}()", made)
-    model, transform = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+            value = getattr(value, part)
+        if not isinstance(value, nn.Module) and callable(value):
+            value = _guarded(f"--model {name}: {attribute}()", value)
+    model, transform = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
     if not isinstance(model, nn.Module):
         raise InputError(
             f"--model {name} gives a {type(model).__name__}: give an nn.Module, or a pair "
@@ -98,19 +107,19 @@ def _own(name: str, attribute: str) -> LoadedModel:
 
 def _timm(name: str, rest: str) -> LoadedModel:
     timm = _package("timm", "timm", name)
-    make = lambda: timm.create_model(rest, pretrained=True, num_classes=0)  # noqa: E731
-    model = _guarded(f"--model {name}", make)
+    create = partial(timm.create_model, rest, pretrained=True, num_classes=0)
+    model = _guarded(f"--model {name}", create)
     config = timm.data.resolve_model_data_config(model)
     return LoadedModel(model, timm.data.create_transform(**config, is_training=False), APPEND)
 
 
 def _sentences(name: str, rest: str) -> LoadedModel:
     package = _package("sentence_transformers", "sentence-transformers", name)
-    make = lambda: package.SentenceTransformer(rest, device="cpu")  # noqa: E731
-    return LoadedModel(SentenceTransformer(_guarded(f"--model {name}", make)), head=APPEND)
+    create = partial(package.SentenceTransformer, rest, device="cpu")
+    return LoadedModel(SentenceTransformer(_guarded(f"--model {name}", create)), head=APPEND)
 
 
-_MAKERS: dict[str, Callable[[str, str], LoadedModel]] = {
+_LOADERS: dict[str, Callable[[str, str], LoadedModel]] = {
     "timm": _timm,
     "sentence-transformers": _sentences,
 }
@@ -126,19 +135,19 @@ def _package(module: str, package: str, name: str) -> Any:
 
 
 def _guarded(what: str, call: Callable[[], Any]) -> Any:
-    """What ``call`` gives; whatever it raises is somebody else's, and told in one line."""
+    """What ``call`` returns; code of the user may raise anything, which becomes one line."""
     try:
         return call()
     except Exception as error:
-        raise InputError(f"{what} fails: {_last(error)}.") from error
+        raise InputError(f"{what} fails: {_one_line(error)}.") from error
 
 
-def _last(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     """An error in one line, with the place that raised it."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     lines = str(error).strip().splitlines() or [""]
-    place = "" if frame.filename.startswith("<") else f" ({frame.filename}:{frame.lineno})"
-    return f"{type(error).__name__}: {lines[0]}{place}".rstrip(".")
+    location = "" if frame.filename.startswith("<") else f" ({frame.filename}:{frame.lineno})"
+    return f"{type(error).__name__}: {lines[0]}{location}".rstrip(".")
 
 
 def _shape(inputs: Inputs) -> str:

@@ -1,7 +1,4 @@
-"""How the command line reads its arguments: one-line errors, numbers in their range.
-
-What each command takes, and the function that carries it out, as ``module:name``.
-"""
+"""What each command takes, and the function that carries it out, as ``module:name``."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import argparse
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from laplace_metric._utils.version import __version__
 from laplace_metric.cli.demo import DEFAULT, RECIPES
@@ -24,8 +21,8 @@ class Parser(argparse.ArgumentParser):
         self.exit(MISUSE, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
-def whole(least: int) -> Callable[[str], int]:
-    """A parser of whole numbers from ``least`` on."""
+def integer(least: int) -> Callable[[str], int]:
+    """A parser of integers from ``least`` on."""
 
     def parse(text: str) -> int:
         try:
@@ -49,28 +46,35 @@ def share(text: str) -> float:
     return _number(text, "share between 0 and 1", lambda value: 0 < value < 1)
 
 
-def _number(text: str, what: str, fine: Callable[[float], bool]) -> float:
+def _number(text: str, what: str, valid: Callable[[float], bool]) -> float:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not fine(value):
+    if not valid(value):
         raise argparse.ArgumentTypeError(f"{text!r} is not a {what}")
     return value
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
+    """Of the command line, with a parser for each command."""
     top = Parser(prog="laplace-metric", description="Honest uncertainty for any embedder.")
     top.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for name, (does, words, options) in COMMANDS.items():
-        command = commands.add_parser(
-            name, help=words.split(".")[0], description=f"{words[0].upper()}{words[1:]}."
-        )
-        command.set_defaults(does=does)
-        options(command)
+    for name, (function, description, add_options) in COMMANDS.items():
+        sentences = f"{description[0].upper()}{description[1:]}."
+        command = commands.add_parser(name, help=description.split(".")[0], description=sentences)
+        command.set_defaults(function=f"laplace_metric.cli.{function}")
+        add_options(command)
     return top
+
+
+DATA = "folder of images (DIR/<class>/*.png), .csv or .parquet of texts, .npy, .npz, .safetensors"
+QUERIES = "labelled queries; of the data of the index, those that --holdout kept apart"
+MODEL = "package.module:factory, timm:NAME or sentence-transformers:NAME_OR_FOLDER; "
+HOLDOUT = (
+    "keep this share of DATA out of the index: half calibrates, half is for evaluate and report"
+)
 
 
 def _fit(fit: argparse.ArgumentParser) -> None:
@@ -79,23 +83,14 @@ def _fit(fit: argparse.ArgumentParser) -> None:
     _model(fit)
     add("--head", metavar="NAME", help="the uncertain layer; default: the last linear one; append")
     _output(fit, "folder of the posterior", Path("posterior"))
-    add(
-        "--structure",
-        default="auto",
-        choices=("auto", "diag", "kron", "full"),
-        help="of the curvature; default: auto",
-    )
+    structures = ("auto", "diag", "kron", "full")
+    add("--structure", default="auto", choices=structures, help="of the curvature; default: auto")
     add("--distance", default="arccos", choices=("arccos", "euclidean"), help="default: arccos")
     add("--hessian", default="fixed", choices=("fixed", "positives", "full"), help="default: fixed")
     add("--prior-precision", type=positive, default=1.0, metavar="X", help="default: 1")
     add("--optimize-prior", action="store_true", help="choose it by the marginal likelihood")
-    add(
-        "--checkpoint",
-        type=Path,
-        metavar="DIR",
-        help="what an interrupted fit goes on from, kept; default: inside the output while fitting",
-    )
-    _reading(fit)
+    where = "what an interrupted fit goes on from, kept; default: inside the output while fitting"
+    add("--checkpoint", type=Path, metavar="DIR", help=where)
     _common(fit)
 
 
@@ -103,7 +98,6 @@ def _embed(embed: argparse.ArgumentParser) -> None:
     embed.add_argument("data", type=Path, metavar="DATA", help=DATA)
     _posterior(embed)
     _output(embed, ".safetensors, .npz or .parquet")
-    _reading(embed)
     _common(embed)
 
 
@@ -115,15 +109,8 @@ def _index(index: argparse.ArgumentParser) -> None:
     add("--engine", default="flat", choices=("flat", "ivf", "hnsw"), help="default: flat, exact")
     add("--rank-by", default="mean", choices=("mean", "expected", "shared"), help="default: mean")
     add("--calibrate", type=Path, metavar="DATA", help="labelled items that are not in the index")
-    add(
-        "--holdout",
-        type=share,
-        metavar="SHARE",
-        help="keep this share of DATA out of the index: "
-        "half calibrates, half is left for evaluate and report",
-    )
-    add("--seed", type=whole(0), default=0, metavar="N", help="of the holdout; default: 0")
-    _reading(index)
+    add("--holdout", type=share, metavar="SHARE", help=HOLDOUT)
+    add("--seed", type=integer(0), default=0, metavar="N", help="of the holdout; default: 0")
     _common(index)
 
 
@@ -131,29 +118,19 @@ def _search(search: argparse.ArgumentParser) -> None:
     add = search.add_argument
     add("index", type=Path, metavar="INDEX", help="what index wrote")
     add("queries", type=Path, metavar="QUERIES", help=DATA)
-    add("-k", type=whole(1), default=5, metavar="K", help="neighbours of each query; default: 5")
+    add("-k", type=integer(1), default=5, metavar="K", help="neighbours of each query; default: 5")
     add("--output", type=Path, metavar="FILE", help="all results, as .csv, .json or .parquet")
-    add(
-        "--picture", type=Path, metavar="FILE", help="the first queries with their neighbours, .png"
-    )
+    add("--picture", type=Path, metavar="FILE", help="a figure of the first queries, .png")
     _model(search)
-    _reading(search)
     _common(search)
 
 
 def _evaluate(evaluate: argparse.ArgumentParser) -> None:
     add = evaluate.add_argument
     add("index", type=Path, metavar="INDEX", help="what index wrote")
-    add(
-        "data",
-        type=Path,
-        metavar="DATA",
-        help="labelled queries; of the data that the index was "
-        "built from, those that --holdout kept apart",
-    )
-    add("--strangers", type=Path, metavar="DATA", help="items of which none has a match")
+    add("data", type=Path, metavar="DATA", help=QUERIES)
+    add("--strangers", type=Path, metavar="DATA", help="out-of-distribution: none has a match")
     _model(evaluate)
-    _reading(evaluate)
     _common(evaluate)
 
 
@@ -163,110 +140,88 @@ def _report(report: argparse.ArgumentParser) -> None:
 
 
 def _demo(demo: argparse.ArgumentParser) -> None:
-    add = demo.add_argument
+    add, page = demo.add_argument, Path("report.html")
     add("--dataset", choices=tuple(RECIPES), default=DEFAULT, help=f"default: {DEFAULT}")
     add("--data", metavar="DIR", help="folder of the image sets; default: $LAPLACE_METRIC_DATA")
-    add(
-        "--output",
-        type=Path,
-        default=Path("report.html"),
-        metavar="FILE",
-        help="the report; default: report.html",
-    )
+    add("--output", type=Path, default=page, metavar="FILE", help=f"the report; default: {page}")
     add("--json", type=Path, metavar="FILE", help="the numbers; default: next to the report")
     add("--figure", type=Path, metavar="FILE", help="also an overview, as .png, .svg or .pdf")
-    add("--epochs", type=whole(1), metavar="N", help="of training; default: set by the data set")
-    add("--limit", type=whole(2), metavar="N", help="most images to train on, and to evaluate")
-    add("--seeds", type=whole(1), metavar="N", help="networks to train; default: set as above")
-    add("--seed", type=whole(0), default=0, metavar="N", help="of the first network; default: 0")
+    add("--epochs", type=integer(1), metavar="N", help="of training; default: set by the data set")
+    add("--limit", type=integer(2), metavar="N", help="most images to train on, and to evaluate")
+    add("--seeds", type=integer(1), metavar="N", help="networks to train; default: set as above")
+    add("--seed", type=integer(0), default=0, metavar="N", help="of the first network; default: 0")
 
 
 def _model(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--model",
-        metavar="NAME",
-        help="package.module:factory, timm:NAME or sentence-transformers:NAME_OR_FOLDER; none for "
-        "embeddings",
-    )
+    command.add_argument("--model", metavar="NAME", help=f"{MODEL}none for embeddings")
     command.add_argument("--device", metavar="D", help="such as cuda or cpu; default: cpu")
 
 
 def _posterior(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--posterior", type=Path, required=True, metavar="DIR", help="what fit wrote"
-    )
+    add = command.add_argument
+    add("--posterior", type=Path, required=True, metavar="DIR", help="what fit wrote")
     _model(command)
 
 
 def _output(command: argparse.ArgumentParser, what: str, default: Path | None = None) -> None:
-    command.add_argument(
-        "--output",
-        type=Path,
-        default=default,
-        required=default is None,
-        metavar="PATH",
-        help=what if default is None else f"{what}; default: {default}",
-    )
+    options: dict[str, Any] = {"type": Path, "default": default, "required": default is None}
+    description = what if default is None else f"{what}; default: {default}"
+    command.add_argument("--output", metavar="PATH", help=description, **options)
 
 
-def _reading(command: argparse.ArgumentParser) -> None:
+def _common(command: argparse.ArgumentParser) -> None:
     add = command.add_argument_group("reading data").add_argument
-    add("--size", type=whole(1), metavar="N", help="scale images to N x N; default: as they are")
+    add("--size", type=integer(1), metavar="N", help="scale images to N x N; default: as they are")
     add("--channels", type=int, choices=(1, 3), help="grey or RGB; default: as the first image")
     add("--skip-unreadable", action="store_true", help="leave out images that cannot be read")
     add("--text-column", metavar="NAME", help="of a table; default: text")
     add("--label-column", metavar="NAME", help="of a table; default: label, if there is one")
     add("--id-column", metavar="NAME", help="of a table; default: id, if there is one")
     add("--labels", type=Path, metavar="FILE", help="of an .npy: .npy, or one a line")
-    add("--batch-size", type=whole(1), default=64, metavar="N", help="default: 64")
-
-
-def _common(command: argparse.ArgumentParser) -> None:
+    add("--batch-size", type=integer(1), default=64, metavar="N", help="default: 64")
     add = command.add_argument
     add("--json", metavar="FILE", help="the result for machines; - for stdout")
     add("--quiet", action="store_true", help="no progress, notes or results; errors only")
     add("--overwrite", action="store_true", help="replace outputs that exist")
 
 
-DATA = "folder of images (DIR/<class>/*.png), .csv or .parquet of texts, .npy, .npz, .safetensors"
-Options = Callable[[argparse.ArgumentParser], None]
-COMMANDS: dict[str, tuple[str, str, Options]] = {
+COMMANDS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
     "fit": (
-        "laplace_metric.cli._fit:fit",
+        "_fit:fit",
         "fit a posterior to the last layer of a trained embedder. Needs items with labels; "
         "interrupted, the same command goes on from where it was",
         _fit,
     ),
     "embed": (
-        "laplace_metric.cli._embed:embed",
+        "_embed:embed",
         "write embeddings with their uncertainty to a file. Interrupted, the same command goes on "
         "from where it was",
         _embed,
     ),
     "index": (
-        "laplace_metric.cli._index:index",
+        "_index:index",
         "build an index to search in, and calibrate what a match in it looks like. The folder "
         "holds all that a search needs but the model",
         _index,
     ),
     "search": (
-        "laplace_metric.cli._search:search",
+        "_search:search",
         "find the neighbours of queries, and how sure each is. With a calibrated index: the "
         "probability of a match, and which queries are unknown",
         _search,
     ),
     "evaluate": (
-        "laplace_metric.cli._evaluate:evaluate",
+        "_evaluate:evaluate",
         "measure how much the answers of an index can be trusted. Needs labelled queries",
         _evaluate,
     ),
     "report": (
-        "laplace_metric.cli._report:report",
+        "_report:report",
         "write what evaluate measures as one web page. It needs nothing from outside",
         _report,
     ),
     "demo": (
-        "laplace_metric.cli.demo._command:demo",
+        "demo._command:demo",
         "train a small embedder and compare three kinds of uncertainty. Writes a report; the "
         "default needs no download and takes well under a minute",
         _demo,

@@ -1,11 +1,13 @@
-"""What a command says and leaves behind: notes, results, files that are not overwritten."""
+"""What a command prints, and the files that it writes."""
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from tqdm.auto import tqdm
 
-from laplace_metric._utils.files import require_writable, to_json, write_atomically
-from laplace_metric.cli.sources import Batches
+from laplace_metric._utils.files import json_text, require_writable, write_atomically
+from laplace_metric.cli.sources import Batches, pyarrow
 from laplace_metric.errors import InputError
 
 STDOUT = "-"
@@ -24,7 +26,7 @@ STDOUT = "-"
 
 @dataclass(frozen=True)
 class Reporter:
-    """Where a command speaks: results on stdout, notes on stderr, numbers where ``json`` says.
+    """Results to stdout, notes to stderr, numbers to where ``json`` says.
 
     Parameters
     ----------
@@ -64,9 +66,9 @@ class Reporter:
     def numbers(self, content: dict[str, Any]) -> None:
         """The result for machines."""
         if self.json == STDOUT:
-            sys.stdout.write(to_json(content))
+            sys.stdout.write(json_text(content))
         elif self.json is not None:
-            write_atomically(Path(self.json), to_json(content))
+            write_atomically(Path(self.json), json_text(content))
 
     @contextmanager
     def warnings(self) -> Iterator[None]:
@@ -88,7 +90,7 @@ def warnings_as_notes(console: Console) -> Iterator[None]:
 
 
 def reporter_of(options: Any, *files: Path | None) -> Reporter:
-    """The voice that options ask for; ``files`` and the JSON are checked before the work.
+    """The reporter of a command, whose ``files`` and JSON are checked before the work.
 
     Raises
     ------
@@ -96,25 +98,95 @@ def reporter_of(options: Any, *files: Path | None) -> Reporter:
         If a file exists and --overwrite was not given, or it cannot be written.
     """
     numbers = None if options.json in (None, STDOUT) else Path(options.json)
-    wanted = [path for path in (*files, numbers) if path is not None]
-    if len(set(wanted)) < len(wanted):
-        raise InputError(f"two results would go to {wanted[-1]}. Give different names.")
-    for path in wanted:
-        require_writable(path)
+    paths = [path for path in (*files, numbers) if path is not None]
+    require_outputs(paths)
+    for path in paths:
         require_new(path, overwrite=options.overwrite)
     return Reporter(options.quiet, options.json)
 
 
+def require_outputs(paths: Sequence[Path]) -> None:
+    """Check that different files are named, and that each can be written.
+
+    Raises
+    ------
+    InputError
+        If not.
+    """
+    repeated = [path for path in paths if paths.count(path) > 1]
+    if repeated:
+        raise InputError(f"two results would go to {repeated[0]}. Give different names.")
+    for path in paths:
+        require_writable(path)
+
+
 def require_new(path: Path, *, overwrite: bool, named: Path | None = None) -> None:
-    """Raise ``InputError`` if ``path`` exists, which stands for ``named``."""
+    """Check that ``path``, which stands for ``named``, does not exist.
+
+    Raises
+    ------
+    InputError
+        If it does, and may not be overwritten.
+    """
     if path.exists() and not overwrite:
         raise InputError(f"{named or path} exists: give --overwrite, or another --output.")
 
 
 def require_folder(path: Path) -> None:
-    """Raise ``InputError`` if ``path`` is no folder and none can be made there."""
-    place = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
-    if not place.is_dir():
-        raise InputError(f"--output {path}: {place} is not a folder.")
-    if not os.access(place, os.W_OK):
-        raise InputError(f"--output {path}: the folder {place} may not be written to.")
+    """Check that ``path`` is a folder that can be written to, or that one can be made.
+
+    Raises
+    ------
+    InputError
+        If not.
+    """
+    parent = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if not parent.is_dir():
+        raise InputError(f"--output {path}: {parent} is not a folder.")
+    if not os.access(parent, os.W_OK):
+        raise InputError(f"--output {path}: the folder {parent} may not be written to.")
+
+
+Columns = Mapping[str, list[Any]]
+
+
+def rows_of(columns: Columns) -> list[dict[str, Any]]:
+    """One mapping a row.
+
+    Examples
+    --------
+    >>> rows_of({"a": [1, 2], "b": ["x", "y"]})
+    [{'a': 1, 'b': 'x'}, {'a': 2, 'b': 'y'}]
+    """
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def write_table(path: Path, columns: Columns) -> None:
+    """Write columns as .csv, .json or .parquet."""
+    write_atomically(path, TABLE_WRITERS[path.suffix](columns))
+
+
+def _csv(columns: Columns) -> str:
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(columns), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows_of(columns))
+    return text.getvalue()
+
+
+def _json(columns: Columns) -> str:
+    return json_text(rows_of(columns))
+
+
+def parquet_bytes(columns: Columns) -> bytes:
+    """A Parquet file of columns, lists or arrays of pyarrow."""
+    file = io.BytesIO()
+    pyarrow("parquet").write_table(pyarrow("lib").Table.from_pydict(dict(columns)), file)
+    return file.getvalue()
+
+
+TABLE_WRITERS: dict[str, Callable[[Columns], str | bytes]] = {
+    ".csv": _csv,
+    ".json": _json,
+    ".parquet": parquet_bytes,
+}

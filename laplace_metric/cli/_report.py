@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from laplace_metric._utils.files import write_atomically
 from laplace_metric._utils.version import __version__
 from laplace_metric.cli._evaluate import lines, measured
-from laplace_metric.cli._gallery import LoadedIndex, open_gallery
+from laplace_metric.cli._gallery import LoadedIndex, load_gallery
 from laplace_metric.cli._measures import DISTANCE, MATCH, UNCERTAINTY, Measures
 from laplace_metric.cli._output import reporter_of
 from laplace_metric.cli.pages import Chart, templates
@@ -21,9 +21,9 @@ from laplace_metric.plots import inline_svg
 
 def report(options: Namespace) -> None:
     """Measure and write the page."""
-    voice = reporter_of(options, options.output)
-    gallery = open_gallery(options.index, options, voice)
-    measures, queries = measured(gallery, options, voice)
+    reporter = reporter_of(options, options.output)
+    gallery = load_gallery(options.index, options, reporter)
+    measures, queries = measured(gallery, options, reporter)
     numbers = measures.numbers()
     page = (
         templates(Path(__file__).parent)
@@ -37,8 +37,8 @@ def report(options: Namespace) -> None:
         )
     )
     write_atomically(options.output, page)
-    voice.say(f"wrote {options.output}")
-    voice.numbers({**numbers, "output": str(options.output)})
+    reporter.say(f"wrote {options.output}")
+    reporter.numbers({**numbers, "output": str(options.output)})
 
 
 def charts(measures: Measures) -> dict[str, Chart]:
@@ -64,18 +64,18 @@ def _histogram(measures: Measures) -> Figure:
     if not bool(measures.right.all()):
         others["with a wrong answer"] = trace[~measures.right]
     if measures.strangers is not None:
-        others["strangers"] = measures.strangers.trace
+        others["out-of-distribution"] = measures.strangers.trace
     return plots.uncertainty_plot(trace, others)
 
 
 def _facts(gallery: LoadedIndex, queries: Source, options: Namespace) -> dict[str, str]:
-    settings = gallery.opened.embedder.settings
-    strangers = {} if options.strangers is None else {"Strangers": str(options.strangers)}
+    settings = gallery.posterior.embedder.settings
+    strangers = {} if options.strangers is None else {"Out-of-distribution": str(options.strangers)}
     return {
         "Index": f"{options.index}: {len(gallery.index):,} items of {gallery.origin.data}",
         "Queries": f"{len(queries):,} items of {options.data}",
         **strangers,
-        "Model": gallery.opened.recipe.model or "none: embeddings",
+        "Model": gallery.posterior.recipe.model or "none: embeddings",
         "Posterior": f"structure {settings.structure}, hessian {settings.hessian}, distance "
         f"{settings.distance}, prior precision {settings.prior_precision:.3g}",
         "Version": f"laplace-metric {__version__}",

@@ -43,7 +43,7 @@ Bytes = npt.NDArray[np.uint8]
 Content = tuple[Bytes, npt.NDArray[np.int64]]  # images [n, 3, 32, 32], labels [n]
 
 
-def read(request: Request) -> ImageSet:
+def read_cifar10(request: Request) -> ImageSet:
     """One split, uint8 [N, 3, 32, 32].
 
     The test split carries ``extras["cifar10h_counts"]`` [N, 10] int64 where they are known: how
@@ -73,8 +73,8 @@ def _read_archive(path: Path, request: Request) -> Content:
         raise FileFormatError(
             f"{path} is not the binary version of CIFAR-10 ({error}). Remove it and fetch it again."
         ) from error
-    kept = records[request.rows(len(records)).numpy()]
-    return kept[:, 1:].reshape(-1, 3, 32, 32), kept[:, 0].astype(np.int64)
+    records = records[request.rows(len(records)).numpy()]
+    return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].astype(np.int64)
 
 
 def _members(archive: tarfile.TarFile, names: Iterable[str]) -> Iterable[bytes]:
@@ -117,5 +117,5 @@ def _counts(path: Path, request: Request) -> npt.NDArray[np.int64] | None:
         counts = read_npy(beside)
     else:
         counts = read_npz(path, "cifar10h_counts")["cifar10h_counts"]
-    kept: npt.NDArray[np.int64] = counts[request.rows(len(counts)).numpy()].astype(np.int64)
-    return kept
+    rows = request.rows(len(counts)).numpy()
+    return counts[rows].astype(np.int64)

@@ -13,12 +13,17 @@ FOLDER = "CUB_200_2011"
 CLASSES = {"train": range(1, 101), "test": range(101, 201)}
 
 
-def read(request: Request) -> ImageSet:
-    """One split, uint8 [N, 3, size, size] (`jpeg_folder.read_square`; default size 224).
+def read_cub200(request: Request) -> ImageSet:
+    """One split, uint8 [N, 3, size, size] (`read_square`; default size 224).
 
     The splits are those of zero-shot retrieval: the first 100 classes train, the other 100 test
     (the authors' own ``train_test_split.txt`` is not read). Labels are 0..199 in both, so the
     test split has 100..199.
+
+    Raises
+    ------
+    FileFormatError
+        If the lists of the archive are damaged or do not fit.
     """
     images, names = _table(request, "images.txt"), _table(request, "classes.txt")
     classes = _table(request, "image_class_labels.txt")

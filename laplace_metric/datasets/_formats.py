@@ -1,7 +1,4 @@
-"""Read npy and npz files of plain arrays, never of pickled objects.
-
-Folders of photographs of any size, decoded into squares of one size.
-"""
+"""Files of plain arrays, never of pickled objects, and photographs as squares of one size."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import Image
+from jaxtyping import UInt8
 from torch import Tensor
 
 from laplace_metric.datasets._image_set import ImageSet
@@ -43,7 +40,13 @@ def read_npz(path: Path, *fields: str) -> dict[str, Array]:
 
 
 def read_npy(path: Path) -> Array:
-    """The array of an npy file; raises FileFormatError where it holds none."""
+    """The array of an npy file, mapped.
+
+    Raises
+    ------
+    FileFormatError
+        If it holds no array.
+    """
     try:
         return np.lib.format.open_memmap(path, mode="r")
     except _DAMAGE as error:
@@ -51,7 +54,6 @@ def read_npy(path: Path) -> Array:
 
 
 DEFAULT = 224
-_IMAGE_DAMAGE = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError)
 
 
 def read_listed(
@@ -69,43 +71,54 @@ def read_listed(
     size = DEFAULT if request.size is None else request.size
     if size < 1:
         raise InputError(f"size={size} must be at least 1, the side of the images in pixels.")
-    kept = [listed[row] for row in request.rows(len(listed)).tolist()]
-    images = torch.empty(len(kept), 3, size, size, dtype=torch.uint8)
-    for image, (path, _) in zip(images, kept, strict=True):
+    pairs = [listed[row] for row in request.rows(len(listed)).tolist()]
+    images = torch.empty(len(pairs), 3, size, size, dtype=torch.uint8)
+    for image, (path, _) in zip(images, pairs, strict=True):
         image.copy_(read_square(path, size))
-    labels = torch.tensor([label for _, label in kept], dtype=torch.int64)
+    labels = torch.tensor([label for _, label in pairs], dtype=torch.int64)
     return ImageSet(images, labels, request.title, tuple(class_names))
 
 
-def read_square(path: Path, size: int) -> Tensor:
-    """One RGB image, uint8 [3, size, size].
+def read_square(path: Path, size: int) -> UInt8[Tensor, "3 size size"]:
+    """One RGB image.
 
     The shorter side is resized to `size` (bilinear, averaging over the pixels it merges, aspect
     ratio kept), then the centre is cut out of the longer one. Grey images get three equal planes.
 
+    Raises
+    ------
+    InputError
+        If there is no such file.
+    FileFormatError
+        If it is damaged or no image.
+
     Examples
     --------
     >>> import tempfile
+    >>> from PIL import Image
     >>> path = Path(tempfile.mkdtemp()) / "red.png"
     >>> Image.new("RGB", (30, 20), "red").save(path)
     >>> read_square(path, 4)[:, 0, 0]
     tensor([255,   0,   0], dtype=torch.uint8)
     """
+    from PIL import Image  # only here: most users read no photographs
+
+    damage = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError)
     if not path.is_file():
         raise InputError(f"The image {path} is listed but not there. Unpack the archive again.")
     try:
         with Image.open(path) as image:
-            square = _centre(image.convert("RGB"), size)
-    except _IMAGE_DAMAGE as error:
+            square = _centre(image.convert("RGB"), size, Image.Resampling.BILINEAR)
+    except damage as error:
         raise FileFormatError(
             f"{path} is not a whole image ({error}). Unpack the archive again."
         ) from error
     return torch.from_numpy(np.array(square)).permute(2, 0, 1)
 
 
-def _centre(image: Image.Image, size: int) -> Image.Image:
+def _centre(image: Any, size: int, resampling: Any) -> Any:
     scale = size / min(image.size)
     width, height = (max(size, round(side * scale)) for side in image.size)
     left, top = (width - size) // 2, (height - size) // 2
-    resized = image.resize((width, height), Image.Resampling.BILINEAR)
+    resized = image.resize((width, height), resampling)
     return resized.crop((left, top, left + size, top + size))

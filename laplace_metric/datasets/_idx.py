@@ -87,8 +87,14 @@ def _content(path: Path) -> bytes:
         ) from error
 
 
-def read(request: Request) -> ImageSet:
-    """Read one split of MNIST, FashionMNIST or KMNIST: uint8 images [N, 1, 28, 28]."""
+def read_mnist_family(request: Request) -> ImageSet:
+    """One split of MNIST, FashionMNIST or KMNIST, uint8 [N, 1, 28, 28].
+
+    Raises
+    ------
+    FileFormatError
+        If the two files do not fit, or one is damaged.
+    """
     images = read_idx(_find(request, "images-idx3-ubyte"))
     labels = read_idx(_find(request, "labels-idx1-ubyte"))
     if images.ndim != 3 or labels.shape != images.shape[:1]:

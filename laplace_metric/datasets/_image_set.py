@@ -1,7 +1,4 @@
-"""The value every reader returns: images, labels and their names, aligned row by row.
-
-Hold classes out, to test on classes that training never saw.
-"""
+"""Labelled images in memory, and their split by class."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
+from jaxtyping import Bool, Float, Int, Int64, Shaped
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
 
@@ -32,7 +30,7 @@ class ImageSet:
         Name and split, for example ``"fashion-mnist/train"``.
     class_names : tuple of str
     extras : mapping of str to Tensor [N, ...]
-        Further facts about each image, for example ``"cifar10h_counts"`` [N, 10].
+        More about each image, for example ``"cifar10h_counts"`` [N, 10].
 
     Raises
     ------
@@ -51,8 +49,8 @@ class ImageSet:
     tensor([1, 1])
     """
 
-    images: Tensor
-    labels: Tensor
+    images: Shaped[Tensor, "N C H W"]
+    labels: Int64[Tensor, " N"]
     name: str
     class_names: tuple[str, ...]
     extras: Mapping[str, Tensor] = field(default_factory=dict)
@@ -79,8 +77,10 @@ class ImageSet:
         classes = f"{len(self.class_names)} classes"
         return f"ImageSet({self.name!r}, {len(self)} images of {shape}, {classes})"
 
-    def pixels(self, rows: Tensor | slice = slice(None)) -> Tensor:
-        """Images [n, C, H, W] of the given rows (default: all) as float32 in [0, 1].
+    def pixels(
+        self, rows: Shaped[Tensor, " n"] | slice = slice(None)
+    ) -> Float[Tensor, "rows C H W"]:
+        """Images of some rows (default: all) as float32 in [0, 1].
 
         Examples
         --------
@@ -91,8 +91,14 @@ class ImageSet:
         images = self.images[rows]
         return images.float() / 255 if images.dtype == torch.uint8 else images
 
-    def subset(self, indices: Iterable[int] | Tensor) -> ImageSet:
-        """The images at `indices` (integers or a boolean mask [N]), in that order."""
+    def subset(self, indices: Iterable[int] | Int[Tensor, " n"] | Bool[Tensor, " N"]) -> ImageSet:
+        """The images at `indices`, in that order.
+
+        Raises
+        ------
+        InputError
+            If `indices` is a mask that has not one entry for each image.
+        """
         rows = indices if isinstance(indices, Tensor) else torch.tensor(list(indices)).long()
         if rows.dtype == torch.bool and rows.shape != self.labels.shape:
             raise InputError(
@@ -111,7 +117,12 @@ class ImageSet:
 
         A batch is cut out of the tensors by one indexing operation; nothing is collated
         image by image. The last batch may be smaller. With `shuffle` the order is drawn anew
-        each pass, from `generator` where one is given.
+        each pass, from `generator` unless it is None.
+
+        Raises
+        ------
+        InputError
+            If `batch_size` is below 1.
         """
         if batch_size < 1:
             raise InputError(f"batch_size={batch_size} must be at least 1.")
@@ -127,7 +138,7 @@ class ImageSet:
 
 
 class _Rows(Dataset[Batch]):
-    """Indexed by a whole list of rows at once."""
+    """Indexed by a list of rows, a batch at once."""
 
     def __init__(self, image_set: ImageSet) -> None:
         self.image_set = image_set

@@ -1,27 +1,26 @@
-"""The table of image sets and the one function that reads them."""
+"""Read an image set by its name."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from importlib import import_module
 
-from laplace_metric.datasets import _cifar10 as cifar10
-from laplace_metric.datasets import _cub200 as cub200
-from laplace_metric.datasets import _idx as idx
-from laplace_metric.datasets import _omniglot as omniglot
-from laplace_metric.datasets import _remotes as fetch
-from laplace_metric.datasets import _sklearn_sets as sklearn_sets
+from laplace_metric.datasets import _remotes
 from laplace_metric.datasets._image_set import ImageSet
 from laplace_metric.datasets._remotes import Reader, Request
 from laplace_metric.errors import InputError, UnknownNameError
 
-READERS: dict[str, Callable[[Request], ImageSet]] = {
-    "digits": sklearn_sets.read_digits,
-    "photographs": sklearn_sets.read_photographs,
-    **dict.fromkeys(idx.FAMILIES, idx.read),
-    "cifar10": cifar10.read,
-    "omniglot": omniglot.read,
-    "cub200": cub200.read,
+# name -> the function that reads it, imported when it is called
+READERS = {
+    "digits": "_sklearn_sets:read_digits",
+    "photographs": "_sklearn_sets:read_photographs",
+    "mnist": "_idx:read_mnist_family",
+    "fashion-mnist": "_idx:read_mnist_family",
+    "kmnist": "_idx:read_mnist_family",
+    "cifar10": "_cifar10:read_cifar10",
+    "omniglot": "_omniglot:read_omniglot",
+    "cub200": "_cub200:read_cub200",
 }
 NAMES = tuple(READERS)
 SPLITS = ("train", "test")
@@ -61,7 +60,6 @@ def load(
         is resized, then the centre cut out) only.
     colour : bool
         Three channels for ``"photographs"``, instead of grey.
-
     download : bool
         First fetch what `data` lacks of this split, from where its authors publish it (needs
         the extra ``laplace-metric[data]``). Without it nothing is ever fetched. The archive of
@@ -96,8 +94,11 @@ def load(
     reader = readers.get(name)
     request = Request(name, split, data, limit, size, colour, reader)
     if download:
-        fetch.download(request)
-    return READERS[name](request) if reader is None else reader.read(request)
+        _remotes.download(request)
+    if reader is not None:
+        return reader.read(request)
+    module, function = READERS[name].split(":")
+    return getattr(import_module(f"laplace_metric.datasets.{module}"), function)(request)
 
 
 def _check_options(

@@ -27,11 +27,16 @@ DEFAULT = 28
 CHUNK = 2_048  # images resized at a time: 90 MB of float32
 
 
-def read(request: Request) -> ImageSet:
+def read_omniglot(request: Request) -> ImageSet:
     """One split, uint8 [N, 1, size, size], ink bright on black as in MNIST.
 
     ``extras`` holds ``"alphabet"`` [N] and ``"drawer"`` [N] (1..20), int64. The labels of both
     splits start at 0, though their characters differ.
+
+    Raises
+    ------
+    InputError
+        If ``request.size`` is not in 1..105.
     """
     size = DEFAULT if request.size is None else request.size
     if not 1 <= size <= SIDE:
@@ -67,16 +72,16 @@ def _read_zip(path: Path, request: Request, size: int) -> ImageSet:
     if not images:
         raise FileFormatError(f"{path} holds no Alphabet/character/drawing.png. Fetch it again.")
     names, labels, extras = _facts(files)
-    kept = {key: value[rows] for key, value in extras.items()}
-    return ImageSet(torch.cat(images), labels[rows], request.title, names, kept)
+    extras = {key: value[rows] for key, value in extras.items()}
+    return ImageSet(torch.cat(images), labels[rows], request.title, names, extras)
 
 
 def _facts(files: list[str]) -> tuple[tuple[str, ...], Tensor, dict[str, Tensor]]:
     """Class names, labels and extras, read off the paths of the drawings."""
-    found = np.array([DRAWING.findall(name)[0] for name in files])  # [N, (alphabet, char., drawer)]
-    names, labels = np.unique(np.char.add(found[:, 0], found[:, 1]), return_inverse=True)
-    alphabet = np.unique(found[:, 0], return_inverse=True)[1]
-    extras = {"alphabet": alphabet, "drawer": found[:, 2].astype(np.int64)}
+    alphabet, character, drawer = np.array([DRAWING.findall(name)[0] for name in files]).T
+    names, labels = np.unique(np.char.add(alphabet, character), return_inverse=True)
+    alphabets = np.unique(alphabet, return_inverse=True)[1]
+    extras = {"alphabet": alphabets, "drawer": drawer.astype(np.int64)}
     numbers = {key: torch.from_numpy(value).long() for key, value in extras.items()}
     return tuple(names.tolist()), torch.from_numpy(labels).long(), numbers
 

@@ -1,11 +1,7 @@
-"""Where the original files are published, and the hashes that tell them from damaged ones.
+"""Where a reader finds its files, in a data folder or where their authors publish them.
 
 The sha256 were computed from the files themselves; the md5 are those which the authors
 (CIFAR-10) or torchvision (KMNIST, Omniglot) publish.
-
-What a reader is asked for, and where it looks for files.
-
-Fetch the original files of an image set, when asked to.
 """
 
 from __future__ import annotations
@@ -18,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
+from jaxtyping import Int64
 from torch import Tensor
 
 from laplace_metric.datasets._image_set import ImageSet
@@ -33,17 +30,44 @@ class Remote:
     hash: str
 
 
-def _idx(folder: str, site: str, prefix: str, images: str, labels: str) -> tuple[Remote, ...]:
+# name -> folder, site, hashes of: train images and labels, test images and labels
+_IDX = {
+    "mnist": (
+        "MNIST",
+        "https://ossci-datasets.s3.amazonaws.com/mnist",
+        "sha256:440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        "sha256:3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        "sha256:8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        "sha256:f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+    ),
+    "fashion-mnist": (
+        "FashionMNIST",
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+        "sha256:3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+        "sha256:a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+        "sha256:346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+        "sha256:67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+    ),
+    "kmnist": (
+        "KMNIST",
+        "http://codh.rois.ac.jp/kmnist/dataset/kmnist",
+        "md5:bdb82020997e1d708af4cf47b453dcf7",
+        "md5:e144d726b3acfaa3e44228e80efcd344",
+        "md5:5c965bf0a639b31b8f53240b1b52f4d7",
+        "md5:7320c461ea6c1c855c0b718fb2a4b134",
+    ),
+}
+
+
+def _idx_files(name: str, split: str) -> tuple[Remote, ...]:
+    folder, site, *hashes = _IDX[name]
+    prefix, known = ("train", hashes[:2]) if split == "train" else ("t10k", hashes[2:])
     names = (f"{prefix}-images-idx3-ubyte.gz", f"{prefix}-labels-idx1-ubyte.gz")
     return tuple(
-        Remote(f"{folder}/raw/{name}", f"{site}/{name}", known)
-        for name, known in zip(names, (images, labels), strict=True)
+        Remote(f"{folder}/raw/{file}", f"{site}/{file}", sha)
+        for file, sha in zip(names, known, strict=True)
     )
 
-
-_MNIST = ("MNIST", "https://ossci-datasets.s3.amazonaws.com/mnist")
-_FASHION = ("FashionMNIST", "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com")
-_KMNIST = ("KMNIST", "http://codh.rois.ac.jp/kmnist/dataset/kmnist")
 
 _CIFAR10 = Remote(
     "CIFAR10/cifar-10-binary.tar.gz",
@@ -60,42 +84,7 @@ _OMNIGLOT = "https://raw.githubusercontent.com/brendenlake/omniglot/master/pytho
 
 # (name, split) -> the files of that split
 REMOTES: dict[tuple[str, str], tuple[Remote, ...]] = {
-    ("mnist", "train"): _idx(
-        *_MNIST,
-        "train",
-        "sha256:440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-        "sha256:3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-    ),
-    ("mnist", "test"): _idx(
-        *_MNIST,
-        "t10k",
-        "sha256:8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-        "sha256:f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-    ),
-    ("fashion-mnist", "train"): _idx(
-        *_FASHION,
-        "train",
-        "sha256:3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-        "sha256:a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-    ),
-    ("fashion-mnist", "test"): _idx(
-        *_FASHION,
-        "t10k",
-        "sha256:346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-        "sha256:67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-    ),
-    ("kmnist", "train"): _idx(
-        *_KMNIST,
-        "train",
-        "md5:bdb82020997e1d708af4cf47b453dcf7",
-        "md5:e144d726b3acfaa3e44228e80efcd344",
-    ),
-    ("kmnist", "test"): _idx(
-        *_KMNIST,
-        "t10k",
-        "md5:5c965bf0a639b31b8f53240b1b52f4d7",
-        "md5:7320c461ea6c1c855c0b718fb2a4b134",
-    ),
+    **{(name, split): _idx_files(name, split) for name in _IDX for split in ("train", "test")},
     ("cifar10", "train"): (_CIFAR10,),
     ("cifar10", "test"): (_CIFAR10, _CIFAR10H),
     ("omniglot", "train"): (
@@ -173,18 +162,24 @@ class Request:
         return REMOTES.get((self.name, self.split), ())
 
     def folder(self, create: bool = False) -> Path:
-        """The data folder: the argument `data`, else the environment variable."""
-        given = self.data if self.data is not None else os.environ.get(VARIABLE)
-        if not given:
+        """The data folder: the argument `data`, else the environment variable.
+
+        Raises
+        ------
+        InputError
+            If neither is set, or it is no folder.
+        """
+        path = self.data if self.data is not None else os.environ.get(VARIABLE)
+        if not path:
             raise InputError(
                 f"{self.name!r} is read from a data folder: pass data=FOLDER "
                 f"(--data FOLDER on the command line) or set the environment variable {VARIABLE}."
             )
-        folder = Path(given).expanduser()
+        folder = Path(path).expanduser()
         if create:
             folder.mkdir(parents=True, exist_ok=True)
         if not folder.is_dir():
-            raise InputError(f"data={str(given)!r} is not a folder.")
+            raise InputError(f"data={str(path)!r} is not a folder.")
         return folder
 
     def file(self, *choices: str) -> Path:
@@ -200,38 +195,38 @@ class Request:
         for choice in choices:
             if exists(folder / choice):
                 return folder / choice
-        looked = " or ".join(str(folder / choice) for choice in choices)
+        candidates = " or ".join(str(folder / choice) for choice in choices)
         raise InputError(
-            f"{self.title} needs the {kind} {looked}, which is not there. {self._advice(choices)}"
+            f"{self.title} needs the {kind} {candidates}, which is not there. "
+            f"{self._advice(choices)}"
         )
 
     def _advice(self, choices: tuple[str, ...]) -> str:
         by_hand = self.reader.by_hand if self.reader else BY_HAND.get(self.name)
         if by_hand:
             return f"It is not downloaded; put the originals there by hand: {by_hand}"
-        remotes = self.remotes
-        urls = " ".join(remote.url for remote in remotes if remote.path in choices)
+        urls = " ".join(remote.url for remote in self.remotes if remote.path in choices)
         return "Pass download=True, or put the original there by hand" + (
             f": {urls}" if urls else "."
         )
 
-    def rows(self, n: int) -> Tensor:
+    def rows(self, n: int) -> Int64[Tensor, " rows"]:
         """Rows to keep of `n`: all, or `limit` evenly spaced ones (sorted sets stay mixed)."""
-        kept = n if self.limit is None else min(self.limit, n)
-        return torch.arange(kept) * n // max(kept, 1)
+        n_rows = n if self.limit is None else min(self.limit, n)
+        return torch.arange(n_rows) * n // max(n_rows, 1)
 
 
 def download(request: Request) -> tuple[Path, ...]:
     """Fetch what the data folder lacks of one split.
 
     Nothing is fetched for sets that come with a package, or that are unpacked by hand.
-    A file that is there already, gzipped or not, is left alone. A new one is checked against
-    its published hash before it takes its name.
+    A file that exists, gzipped or not, is left alone. A new one is checked against its published
+    hash before it takes its name.
 
     Returns
     -------
     tuple of Path
-        The files that were fetched now.
+        The files that were fetched.
 
     Raises
     ------
@@ -245,11 +240,10 @@ def download(request: Request) -> tuple[Path, ...]:
     >>> download(Request("digits", "train"))
     ()
     """
-    remotes = request.remotes
-    if not remotes:
+    if not request.remotes:
         return ()
     folder = request.folder(create=True)
-    missing = [remote for remote in remotes if not _present(folder / remote.path)]
+    missing = [remote for remote in request.remotes if not _present(folder / remote.path)]
     return tuple(_fetch(_pooch(), remote, folder) for remote in missing)
 
 

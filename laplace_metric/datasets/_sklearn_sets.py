@@ -57,5 +57,5 @@ def _patches(photograph: npt.NDArray[np.uint8], request: Request) -> Tensor:
     across = image.shape[2] // size
     field = torch.arange(len(columns))
     colour_of_field = (field // across + field % across) % 2
-    kept = columns[colour_of_field == (request.split == "test")]
-    return kept.reshape(-1, image.shape[0], size, size)
+    patches = columns[colour_of_field == (request.split == "test")]
+    return patches.reshape(-1, image.shape[0], size, size)  # [n, C, size, size]

@@ -5,7 +5,6 @@ Inputs of any kind -> what a search needs to know of each: mean, trace, head inp
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from laplace_metric._utils.files import digest
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.errors import EmptyLoaderError, InputError, NonFiniteError
 from laplace_metric.laplace import Traces, traced, traces_of
@@ -26,11 +26,9 @@ if TYPE_CHECKING:
 
 def identity(embedder: LaplaceEmbedder) -> str:
     """sha256 of what decides uncertainties and distances, the backbone left out."""
-    posterior, digest = embedder.posterior_, hashlib.sha256()
-    for tensor in (posterior.mean, posterior.spectrum):
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    digest.update(f"{embedder.spherical} {embedder.settings.structure}".encode())
-    return digest.hexdigest()
+    posterior = embedder.posterior_
+    settings = f"{embedder.spherical} {embedder.settings.structure}"
+    return digest(settings, (posterior.mean, posterior.spectrum))
 
 
 BATCH = 256

@@ -84,5 +84,5 @@ def _engine(
     kind = engines.from_json(content["engine"])
     if isinstance(kind, Flat):
         return engines.build(tensors.get("vectors", tensors["mean"]), kind, mapped=mapped)
-    path = files.own_file(folder, content, INDEX, hashed=not mapped)
+    path = files.foreign_file(folder, content, INDEX, hashed=not mapped)
     return FaissEngine.read(path, tensors["keys"], kind, mapped=mapped)

@@ -66,10 +66,10 @@ def test_parts_that_were_read_otherwise_are_refused(workplace, monkeypatch, caps
         patched.setattr("laplace_metric.cli._embed.write_atomically", stop)
         assert main([*words, "--channels", "1"]) == 130
     assert any(parts.iterdir())
-    told = next(iter(sorted(parts.iterdir()))) / "part.json"
-    content = json.loads(told.read_text())
-    assert content["of"]["reading"]["channels"] == 1
-    content["of"]["reading"]["channels"] = 3
-    told.write_text(json.dumps(content))
+    part = next(iter(sorted(parts.iterdir()))) / "part.json"
+    content = json.loads(part.read_text())
+    assert content["run"]["read_options"]["channels"] == 1
+    content["run"]["read_options"]["channels"] = 3
+    part.write_text(json.dumps(content))
     assert main(words) == 2
     assert "belongs to another run" in capsys.readouterr().err

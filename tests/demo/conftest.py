@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from laplace_metric.cli.demo import RECIPES
-from laplace_metric.cli.demo._data import read
-from laplace_metric.cli.demo._experiment import Outcome, run
+from laplace_metric.cli.demo._data import load_data
+from laplace_metric.cli.demo._experiment import Outcome, run_experiment
 
 SMALL = replace(RECIPES["digits"], epochs=2, n_seeds=2, n_train=150, n_queries=60)
 
@@ -26,4 +26,4 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def outcome() -> Outcome:
-    return run(SMALL, read(SMALL), seed=3)
+    return run_experiment(SMALL, load_data(SMALL), seed=3)

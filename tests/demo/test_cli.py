@@ -76,7 +76,7 @@ def test_ctrl_c_exits_with_130_and_leaves_nothing(tmp_path, capsys, monkeypatch)
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "run", interrupted)
+    monkeypatch.setattr(command, "run_experiment", interrupted)
     monkeypatch.chdir(tmp_path)
     torch.set_num_threads(2)
     assert main(["demo"]) == 130
@@ -90,7 +90,7 @@ def test_bugs_keep_their_traceback(tmp_path, monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(command, "run", broken)
+    monkeypatch.setattr(command, "run_experiment", broken)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ZeroDivisionError):
         main(["demo"])

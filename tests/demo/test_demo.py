@@ -9,15 +9,20 @@ import torch
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.cli.demo import RECIPES
-from laplace_metric.cli.demo._data import BalancedBatches, read, thinned
-from laplace_metric.cli.demo._experiment import fitted, run, small_network, trained
+from laplace_metric.cli.demo._data import BalancedBatches, load_data, subsample
+from laplace_metric.cli.demo._experiment import (
+    fit_methods,
+    run_experiment,
+    small_network,
+    train_network,
+)
 from laplace_metric.datasets import load
 from laplace_metric.evaluation import recall_at_k
 
 
 @pytest.fixture(scope="module")
 def sets():
-    return read(RECIPES["digits"])
+    return load_data(RECIPES["digits"])
 
 
 def rows(images):
@@ -29,21 +34,21 @@ def test_the_sets_share_no_image_and_no_class_where_they_must_not(sets):
     assert set(sets.unseen.labels.tolist()) == {7, 8, 9}
     assert not rows(sets.train) & rows(sets.seen)
     assert len(sets.train) == 910
-    assert list(sets.out) == ["patches of photographs"]
-    for images in (sets.seen, sets.unseen, *sets.out.values()):
+    assert list(sets.ood) == ["patches of photographs"]
+    for images in (sets.seen, sets.unseen, *sets.ood.values()):
         assert 100 <= len(images) <= 500
         assert 0 <= float(images.pixels().min()) < float(images.pixels().max()) <= 1
 
 
-def test_thinning_keeps_proportions_or_whole_classes():
+def test_subsampling_keeps_proportions_or_whole_classes():
     digits = load("digits")
-    few = thinned(digits, 200)
+    few = subsample(digits, 200)
     assert len(few) == 200
     assert few.labels.bincount(minlength=10).min() >= 10
-    whole = thinned(digits, 30)
+    whole = subsample(digits, 30)
     for label in whole.labels.unique():
         assert int((whole.labels == label).sum()) == int((digits.labels == label).sum())
-    assert thinned(digits, 10**6) is digits
+    assert subsample(digits, 10**6) is digits
 
 
 def test_batches_are_balanced_and_reproducible(sets):
@@ -79,9 +84,9 @@ def test_networks_end_in_a_linear_layer_and_have_dropout(channels, side):
 
 def test_training_teaches_and_all_methods_share_the_network(sets):
     recipe = replace(RECIPES["digits"], epochs=5)
-    model, losses = trained(recipe, sets, seed=0)
+    model, losses = train_network(recipe, sets, seed=0)
     assert losses[-1] < 0.8 * losses[0]
-    methods = fitted(model, sets, seed=0)
+    methods = fit_methods(model, sets, seed=0)
     assert list(methods) == ["Deterministic", "MC dropout", "Laplace"]
     assert all(method.model is model for method in methods.values())
     x, y = sets.seen.pixels(), sets.seen.labels
@@ -94,10 +99,10 @@ def test_training_teaches_and_all_methods_share_the_network(sets):
 
 def test_the_same_seed_gives_the_same_numbers_and_another_seed_others(sets):
     recipe = replace(RECIPES["digits"], epochs=1, n_train=60, n_queries=40, n_seeds=1)
-    few = read(recipe)
+    few = load_data(recipe)
 
     def uncertainties(seed):
-        results = run(recipe, few, seed=seed).results("seen")
+        results = run_experiment(recipe, few, seed=seed).results("seen")
         return torch.stack([runs[0].queries.uncertainty for runs in results.values()])
 
     state = torch.get_rng_state()

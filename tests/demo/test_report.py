@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-from laplace_metric._utils.files import require_writable, to_json, write_atomically
+from laplace_metric._utils.files import json_text, require_writable, write_atomically
 from laplace_metric.cli.demo._summary import numbers_of, overview, report_of
 from laplace_metric.cli.pages import render, terminal_table
 from laplace_metric.cli.pages._html import data_uri, gallery
@@ -188,7 +188,7 @@ def test_json_has_every_number_and_no_nan(outcome):
     first = outcome.runs[0]
     broken = replace(first.seen["Laplace"], r_auroc=math.nan)
     changed = replace(first, seen={**first.seen, "Laplace": broken})
-    text = to_json(numbers_of(replace(outcome, runs=(changed, outcome.runs[1]))))
+    text = json_text(numbers_of(replace(outcome, runs=(changed, outcome.runs[1]))))
     content = json.loads(text, parse_constant=lambda name: pytest.fail(name))
     assert [run["seed"] for run in content["runs"]] == [3, 4]
     numbers = content["runs"][0]["seen classes"]["Laplace"]

@@ -67,8 +67,12 @@ def test_rubbish_behind_the_commit_is_cut(tmp_path):
 def test_a_log_line_without_its_manifest_does_not_count(tmp_path, monkeypatch):
     spool = Spool.resume(filled(tmp_path, 600))
     spool.append(ROWS[600:700], LABELS[600:700])
+
+    def fails(*_):
+        raise OSError("disk full")
+
     with monkeypatch.context() as patch:
-        patch.setattr(files, "_replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+        patch.setattr(files, "write_atomically", fails)
         with pytest.raises(OSError, match="disk full"):
             spool.commit()
     assert (tmp_path / "commits.jsonl").read_text().count("\n") == 2

@@ -124,10 +124,10 @@ def test_mapping_does_not_hash_what_loading_does(index, points, embedder, tmp_pa
 def test_a_damaged_engine_is_refused(points, embedder, tmp_path):
     made = embedder.index(points[0][:100], engine=IVF(lists=2), progress=False)
     made.save(tmp_path)
-    damage(tmp_path, "own")
+    damage(tmp_path, "foreign")
     with pytest.raises(FileFormatError, match="is damaged: its sha256"):
         Index.load(tmp_path, embedder)
-    (path,) = tmp_path.glob("index-*.own")
+    (path,) = tmp_path.glob("index-*.foreign")
     path.write_bytes(b"no engine")
     for mmap in (True, False):
         with pytest.raises(FileFormatError):

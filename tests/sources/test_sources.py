@@ -53,7 +53,7 @@ def test_part_of_a_source_is_read_in_its_order(images):
     source = open_source(images[0])
     part = source.take([4, 1])
     assert part.ids == (source.ids[4], source.ids[1])
-    assert part.numbers.tolist() == [1, 0]
+    assert part.labels.tolist() == [1, 0]
     assert torch.equal(part.read([0, 1]), source.read([4, 1]))
     assert part.fingerprint != source.fingerprint
 

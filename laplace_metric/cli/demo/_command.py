@@ -1,7 +1,4 @@
-"""What the terminal shows while the demo works.
-
-``laplace-metric demo``: run, show, write.
-"""
+"""``laplace-metric demo``: run the experiment, show the tables, write the report."""
 
 from __future__ import annotations
 
@@ -17,10 +14,10 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from laplace_metric._utils.files import require_writable, to_json, write_atomically
-from laplace_metric.cli._output import warnings_as_notes
-from laplace_metric.cli.demo._data import read
-from laplace_metric.cli.demo._experiment import Outcome, Watch, run
+from laplace_metric._utils.files import json_text, write_atomically
+from laplace_metric.cli._output import require_outputs, warnings_as_notes
+from laplace_metric.cli.demo._data import load_data
+from laplace_metric.cli.demo._experiment import Outcome, Watch, run_experiment
 from laplace_metric.cli.demo._recipes import RECIPES, DemoRecipe
 from laplace_metric.cli.demo._summary import numbers_of, overview, report_of
 from laplace_metric.cli.pages import Report, render, terminal_table
@@ -31,7 +28,7 @@ COLUMNS = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
 
 @contextmanager
 def progress_bars(console: Console) -> Iterator[Watch]:
-    """A `Watch` with one bar for each description, which grows by every loader it is given."""
+    """A `Watch` with one bar for each description, which grows by every loader of that name."""
     with Progress(*COLUMNS, console=console) as progress:
         tasks: dict[str, TaskID] = {}
 
@@ -48,7 +45,7 @@ def progress_bars(console: Console) -> Iterator[Watch]:
 
 @dataclass(frozen=True)
 class _Watched:
-    """A loader that moves a bar with every batch."""
+    """A loader that advances a bar with every batch."""
 
     loader: Iterable[Any]
     progress: Progress
@@ -67,12 +64,12 @@ FIGURE_FORMATS = (".png", ".svg", ".pdf")
 def demo(options: argparse.Namespace) -> None:
     """Do what the command line asks; nothing is written before all of it has succeeded."""
     console, recipe = Console(), _recipe(options)
-    paths, sets = _outputs(options), read(recipe, options.data)
+    paths, sets = _outputs(options), load_data(recipe, options.data)
     with warnings_as_notes(console), progress_bars(console) as watch, _one_thread():
-        outcome = run(recipe, sets, seed=options.seed, watch=watch)
+        outcome = run_experiment(recipe, sets, seed=options.seed, watch=watch)
     report = report_of(outcome)
-    contents: list[str | bytes] = [render(report), to_json(numbers_of(outcome))]
-    contents += _pictures(outcome, paths[2:])
+    contents: list[str | bytes] = [render(report), json_text(numbers_of(outcome))]
+    contents += [_overview(outcome, path.suffix[1:]) for path in paths[2:]]
     for path, content in zip(paths, contents, strict=True):
         write_atomically(path, content)
     _show(console, report, paths)
@@ -85,28 +82,25 @@ def _outputs(options: argparse.Namespace) -> list[Path]:
         if options.figure.suffix not in FIGURE_FORMATS:
             raise InputError(f"--figure {options.figure}: end it in {', '.join(FIGURE_FORMATS)}.")
         paths.append(options.figure)
-    if len(set(paths)) < len(paths):
-        raise InputError(f"two results would go to {paths[1]}. Give different names.")
-    for path in paths:
-        require_writable(path)
+    require_outputs(paths)
     return paths
 
 
 def _recipe(options: argparse.Namespace) -> DemoRecipe:
     """The data set's recipe with what the options change."""
-    recipe = RECIPES[options.dataset]
-    if options.epochs is not None:
-        recipe = replace(recipe, epochs=options.epochs)
-    if options.seeds is not None:
-        recipe = replace(recipe, n_seeds=options.seeds)
-    if options.limit is not None:
-        recipe = replace(recipe, n_train=options.limit, n_queries=options.limit)
-    return recipe
+    changes = {
+        "epochs": options.epochs,
+        "n_seeds": options.seeds,
+        "n_train": options.limit,
+        "n_queries": options.limit,
+    }
+    changes = {name: value for name, value in changes.items() if value is not None}
+    return replace(RECIPES[options.dataset], **changes)
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """For networks as small as the demo's, sharing the work out takes longer than doing it."""
+    """For networks as small as the demo's, sharing the work takes longer than doing it."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -115,13 +109,10 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _pictures(outcome: Outcome, paths: list[Path]) -> list[bytes]:
-    pictures = []
-    for path in paths:
-        buffer = io.BytesIO()
-        overview(outcome).savefig(buffer, format=path.suffix[1:], dpi=110, facecolor="white")
-        pictures.append(buffer.getvalue())
-    return pictures
+def _overview(outcome: Outcome, file_format: str) -> bytes:
+    buffer = io.BytesIO()
+    overview(outcome).savefig(buffer, format=file_format, dpi=110, facecolor="white")
+    return buffer.getvalue()
 
 
 def _show(console: Console, report: Report, written: list[Path]) -> None:

@@ -1,4 +1,4 @@
-"""The image sets of a demonstration: trained on, held out in two ways, and strange."""
+"""The image sets of the demo: for training, held out in two ways, and out-of-distribution."""
 
 from __future__ import annotations
 
@@ -13,32 +13,30 @@ from torch import Tensor
 from laplace_metric.cli.demo._recipes import DemoRecipe
 from laplace_metric.datasets import ImageSet, load, split_classes
 
-DRAWERS_TRAINED = 15  # of the 20 people who drew each Omniglot character
-FEW = 5  # images of a class: with fewer, retrieval would have next to nothing to find
+TRAINING_DRAWERS = 15  # of the 20 people who drew each Omniglot character
+MIN_PER_CLASS = 5  # with fewer, retrieval would have next to nothing to find
 
 
 @dataclass(frozen=True)
 class DemoData:
-    """Four kinds of images; `seen` and `unseen` name the classes, all images of both are new."""
+    """Images to train on, new images of `seen` and of `unseen` classes, and others by title."""
 
     train: ImageSet
     seen: ImageSet
     unseen: ImageSet
-    out: dict[str, ImageSet]
+    ood: dict[str, ImageSet]
 
 
-def read(recipe: DemoRecipe, data: str | os.PathLike[str] | None = None) -> DemoData:
-    """Load what a recipe asks for; missing folders and files raise ``InputError``."""
-    sets = _by_class(recipe, data) if recipe.n_seen else _by_drawer(recipe, data)
-    train, seen, unseen = sets
-    train = thinned(train, recipe.n_train)
+def load_data(recipe: DemoRecipe, data: str | os.PathLike[str] | None = None) -> DemoData:
+    """The image sets of a recipe; missing folders and files raise ``InputError``."""
+    train, seen, unseen = (_by_class if recipe.n_seen else _by_drawer)(recipe, data)
+    train, n = subsample(train, recipe.n_train), recipe.n_queries
     seen = seen.subset(torch.isin(seen.labels, train.labels.unique()))
-    out = {
-        partner.title: load(partner.name, "test", data, recipe.n_queries, **partner.options)  # type: ignore[arg-type]
-        for partner in recipe.partners
+    ood = {
+        other.title: load(other.name, "test", data, n, **other.options)  # type: ignore[arg-type]
+        for other in recipe.ood_sets
     }
-    n = recipe.n_queries
-    return DemoData(train, thinned(seen, n), thinned(unseen, n), out)
+    return DemoData(train, subsample(seen, n), subsample(unseen, n), ood)
 
 
 def _by_class(
@@ -48,7 +46,13 @@ def _by_class(
     classes = range(recipe.n_seen or 0)
     train, unseen = split_classes(load(recipe.dataset, "train", data), classes)
     seen, more_unseen = split_classes(load(recipe.dataset, "test", data), classes)
-    return train, seen, _joined(unseen, more_unseen)
+    unseen = replace(
+        unseen,
+        images=torch.cat([unseen.images, more_unseen.images]),
+        labels=torch.cat([unseen.labels, more_unseen.labels]),
+        extras={},
+    )
+    return train, seen, unseen
 
 
 def _by_drawer(
@@ -56,38 +60,29 @@ def _by_drawer(
 ) -> tuple[ImageSet, ImageSet, ImageSet]:
     """Some drawers of the background characters, the other drawers, the evaluation characters."""
     background = load(recipe.dataset, "train", data)
-    trained = background.extras["drawer"] <= DRAWERS_TRAINED
+    of_training = background.extras["drawer"] <= TRAINING_DRAWERS
     unseen = load(recipe.dataset, "test", data)
-    return background.subset(trained), background.subset(~trained), unseen
+    return background.subset(of_training), background.subset(~of_training), unseen
 
 
-def thinned(images: ImageSet, n: int) -> ImageSet:
-    """About n images: evenly spaced ones, or whole classes where they would be too few a class.
+def subsample(images: ImageSet, n: int) -> ImageSet:
+    """About n images: evenly spaced ones, or all of some classes if that left too few in each.
 
     Examples
     --------
     >>> labels = torch.arange(100) % 50
     >>> many = ImageSet(torch.zeros(100, 1, 2, 2), labels, "many", tuple(map(str, range(50))))
-    >>> thinned(many, 6).labels.tolist()
+    >>> subsample(many, 6).labels.tolist()
     [0, 16, 33, 0, 16, 33]
     """
     if len(images) <= n:
         return images
     classes = images.labels.unique()
-    if n >= FEW * len(classes):
+    if n >= MIN_PER_CLASS * len(classes):
         return images.subset(torch.arange(n) * len(images) // n)
-    kept = max(2, n * len(classes) // len(images))
-    chosen = classes[torch.arange(kept) * len(classes) // kept]
+    n_classes = max(2, n * len(classes) // len(images))
+    chosen = classes[torch.arange(n_classes) * len(classes) // n_classes]
     return images.subset(torch.isin(images.labels, chosen))
-
-
-def _joined(one: ImageSet, other: ImageSet) -> ImageSet:
-    return replace(
-        one,
-        images=torch.cat([one.images, other.images]),
-        labels=torch.cat([one.labels, other.labels]),
-        extras={},
-    )
 
 
 class BalancedBatches:
@@ -125,6 +120,6 @@ class BalancedBatches:
 
     def _rows(self) -> Tensor:
         chosen = torch.randperm(len(self._count), generator=self.generator)[: self._classes]
-        place = torch.rand(self._classes, self._each, generator=self.generator)
-        offset = (place * self._count[chosen, None]).long()
+        position = torch.rand(self._classes, self._each, generator=self.generator)
+        offset = (position * self._count[chosen, None]).long()  # [classes, each]
         return self._order[self._start[chosen, None] + offset].flatten()

@@ -1,7 +1,4 @@
-"""The small embedders of the demo: dropout between the layers, a linear layer at the end.
-
-The demo itself: one network, three ways to be uncertain about it, the same queries for each.
-"""
+"""The demo's experiment: one network, three ways to be uncertain about it, the same queries."""
 
 from __future__ import annotations
 
@@ -25,6 +22,11 @@ from laplace_metric.training import train_embedder
 EMBEDDING_SIZE = 16
 DROPOUT_RATE = 0.2  # the rate of the Monte Carlo dropout baseline of Warburg et al. (2023)
 TINY = 16  # pixels; below, strided convolutions would leave nothing
+N_DRAWS = 100
+N_BOOTSTRAP = 1000
+BATCH = 250
+POINT, DROPOUT, HIGHLIGHT = "Deterministic", "MC dropout", "Laplace"
+NEW = "new classes"
 
 
 def small_network(
@@ -32,7 +34,7 @@ def small_network(
 ) -> nn.Sequential:
     """Images [B, channels, side, side] -> embeddings [B, embedding_size], not normalised.
 
-    Two hidden layers: dense ones for tiny images, strided convolutions for larger ones.
+    Two hidden layers with dropout: dense for tiny images, strided convolutions for larger ones.
 
     Examples
     --------
@@ -69,13 +71,6 @@ def _convolutions(channels: int, dropout: float) -> nn.Sequential:
     )
 
 
-N_DRAWS = 100
-N_BOOTSTRAP = 1000
-BATCH = 250
-POINT, DROPOUT, HIGHLIGHT = "Deterministic", "MC dropout", "Laplace"
-NEW = "new classes"
-
-
 class Watch(Protocol):
     """Wraps a loader to show progress: part of the work called ``description``.
 
@@ -87,7 +82,7 @@ class Watch(Protocol):
     ) -> Iterable[Any]: ...
 
 
-def unwatched(description: str, loader: Iterable[Any], passes: int = 1) -> Iterable[Any]:
+def no_progress(description: str, loader: Iterable[Any], passes: int = 1) -> Iterable[Any]:
     """No progress display."""
     return loader
 
@@ -117,7 +112,9 @@ class Outcome:
         return {name: tuple(side[name] for side in sides) for name in sides[0]}
 
 
-def run(recipe: DemoRecipe, sets: DemoData, *, seed: int = 0, watch: Watch = unwatched) -> Outcome:
+def run_experiment(
+    recipe: DemoRecipe, sets: DemoData, *, seed: int = 0, watch: Watch = no_progress
+) -> Outcome:
     """Train, fit and evaluate ``recipe.n_seeds`` networks, the first with ``seed``.
 
     The same seed gives the same numbers on the same machine.
@@ -127,21 +124,21 @@ def run(recipe: DemoRecipe, sets: DemoData, *, seed: int = 0, watch: Watch = unw
 
 
 def _run(recipe: DemoRecipe, sets: DemoData, seed: int, watch: Watch) -> MethodRun:
-    model, losses = trained(recipe, sets, seed, watch)
-    methods = fitted(model, sets, seed, watch)
+    model, losses = train_network(recipe, sets, seed, watch)
+    methods = fit_methods(model, sets, seed, watch)
     laplace = methods[HIGHLIGHT]
     assert isinstance(laplace, LaplaceEmbedder)
     return MethodRun(
         seed,
         losses,
         laplace.settings.prior_precision,
-        seen=_evaluated(methods, sets.seen, {**sets.out, NEW: sets.unseen}, seed, watch),
-        unseen=_evaluated(methods, sets.unseen, sets.out, seed, watch),
+        seen=_evaluate(methods, sets.seen, {**sets.ood, NEW: sets.unseen}, seed, watch),
+        unseen=_evaluate(methods, sets.unseen, sets.ood, seed, watch),
     )
 
 
-def trained(
-    recipe: DemoRecipe, sets: DemoData, seed: int, watch: Watch = unwatched
+def train_network(
+    recipe: DemoRecipe, sets: DemoData, seed: int, watch: Watch = no_progress
 ) -> tuple[nn.Module, list[float]]:
     """The network in eval mode and its losses; global random state is left as it was."""
     batches = BalancedBatches(
@@ -164,8 +161,8 @@ def trained(
     return model.eval(), losses
 
 
-def fitted(
-    model: nn.Module, sets: DemoData, seed: int, watch: Watch = unwatched
+def fit_methods(
+    model: nn.Module, sets: DemoData, seed: int, watch: Watch = no_progress
 ) -> dict[str, ProbabilisticEmbedder]:
     """The three methods on the same network."""
     loader = watch("fitting Laplace", sets.train.loader(BATCH))
@@ -178,10 +175,10 @@ def fitted(
     }
 
 
-def _evaluated(
+def _evaluate(
     methods: dict[str, ProbabilisticEmbedder],
     queries: ImageSet,
-    out: dict[str, ImageSet],
+    ood: dict[str, ImageSet],
     seed: int,
     watch: Watch,
 ) -> dict[str, MethodResult]:
@@ -191,7 +188,7 @@ def _evaluated(
             watch(f"evaluating {name}", queries.loader(BATCH)),
             {
                 title: watch(f"evaluating {name}", images.loader(BATCH))
-                for title, images in out.items()
+                for title, images in ood.items()
             },
             n_draws=N_DRAWS,
             generator=torch.Generator().manual_seed(seed),

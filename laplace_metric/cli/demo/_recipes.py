@@ -1,4 +1,4 @@
-"""What the demo trains on and compares with, as plain values (cheap to import for ``--help``)."""
+"""What the demo trains on and compares with: plain values, for ``--help`` imports them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Partner:
+class OODSet:
     """An out-of-distribution set: its name in `datasets.load`, its title, options of `load`."""
 
     name: str
@@ -24,7 +24,7 @@ class DemoRecipe:
         Name in `datasets.load`.
     noun : str
         What its images show, in the plural.
-    partners : tuple of Partner
+    ood_sets : tuple of OODSet
     n_seen : int or None
         Classes 0 to n_seen - 1 are trained on, the others held out. None: the test split holds
         other classes than the train split (Omniglot).
@@ -38,7 +38,7 @@ class DemoRecipe:
 
     dataset: str
     noun: str
-    partners: tuple[Partner, ...]
+    ood_sets: tuple[OODSet, ...]
     n_seen: int | None = 7
     epochs: int = 15
     batch_size: int = 64
@@ -48,11 +48,11 @@ class DemoRecipe:
     n_queries: int = 1_000
 
 
-MNIST = Partner("mnist", "handwritten digits (MNIST)")
-KMNIST = Partner("kmnist", "Japanese letters (KMNIST)")
-FASHION = Partner("fashion-mnist", "clothes (FashionMNIST)")
-GREY = Partner("photographs", "patches of photographs")
-COLOUR = Partner("photographs", "patches of photographs", {"size": 32, "colour": True})
+MNIST = OODSet("mnist", "handwritten digits (MNIST)")
+KMNIST = OODSet("kmnist", "Japanese letters (KMNIST)")
+FASHION = OODSet("fashion-mnist", "clothes (FashionMNIST)")
+GREY = OODSet("photographs", "patches of photographs")
+COLOUR = OODSet("photographs", "patches of photographs", {"size": 32, "colour": True})
 
 RECIPES: dict[str, DemoRecipe] = {
     recipe.dataset: recipe

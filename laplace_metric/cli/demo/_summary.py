@@ -1,4 +1,4 @@
-"""An outcome in words, numbers and pictures."""
+"""An outcome as a report, as numbers, and as a figure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from laplace_metric.plots import _curves as plots
 def report_of(outcome: Outcome) -> Report:
     """Both query sets, the known classes first."""
     recipe, sets = outcome.recipe, outcome.data
-    strange = " and ".join(sets.out)
+    ood = " and ".join(sets.ood)
     return Report(
         title=f"Does the network know what it does not know? {recipe.noun.capitalize()}",
         lead=(
@@ -33,7 +33,7 @@ def report_of(outcome: Outcome) -> Report:
             "together. Three ways to say how sure it is of a placement are compared on the same "
             f"weights: the length of its output (Deterministic), {N_DRAWS} passes with dropout on "
             "(MC dropout), and a Laplace posterior over its last layer (Laplace), which needs one "
-            f"pass. Strange inputs, which it should be unsure about: {strange}."
+            f"pass. Out-of-distribution inputs, which it should be unsure about: {ood}."
         ),
         facts=_facts(outcome),
         sections=(_known(outcome), _new(outcome)),
@@ -56,7 +56,7 @@ def numbers_of(outcome: Outcome) -> dict[str, Any]:
 def overview(outcome: Outcome) -> Figure:
     """Three plots of the first network: ROC on known classes, the other two on new ones."""
     known, new = outcome.runs[0].seen, outcome.runs[0].unseen
-    out = next(iter(outcome.data.out))
+    out = next(iter(outcome.data.ood))
     figure = Figure(figsize=(12.6, 3.8), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     plots.roc_plot({name: r.ood[out].roc for name, r in known.items()}, left)
@@ -74,8 +74,8 @@ def _known(outcome: Outcome) -> Section:
     return Section(
         f"Known classes: new {outcome.recipe.noun}",
         f"{_size(results)} queries that the network never saw, of the classes that it was trained "
-        f"on ({_classes(outcome, 'seen')}), search among each other. Strange inputs are "
-        f"{', '.join(outcome.data.out)} and {outcome.recipe.noun} of {NEW}.",
+        f"on ({_classes(outcome, 'seen')}), search among each other. Out-of-distribution "
+        f"inputs are {', '.join(outcome.data.ood)} and {outcome.recipe.noun} of {NEW}.",
         results,
         outcome.data.seen,
     )
@@ -86,9 +86,9 @@ def _new(outcome: Outcome) -> Section:
     return Section(
         f"New classes: {outcome.recipe.noun} of classes never trained on",
         f"{_size(results)} queries of classes that the network never saw "
-        f"({_classes(outcome, 'unseen')}) search among each other. They are strange to it as "
+        f"({_classes(outcome, 'unseen')}) search among each other. They are new to it as "
         "well, which makes both parts harder than before: to tell right answers from wrong ones, "
-        "and these queries from even stranger inputs.",
+        "and these queries from out-of-distribution inputs.",
         results,
         outcome.data.unseen,
     )

@@ -1,6 +1,5 @@
-"""Results as a table in the terminal, a self-contained web page, and JSON."""
+"""Reports as tables in the terminal and as web pages that ask for nothing from outside."""
 
-from laplace_metric._utils.files import to_json, write_atomically
 from laplace_metric.cli.pages._html import Chart, Picture, Strip, render, strip, strips, templates
 from laplace_metric.cli.pages._rows import Report, Section, terminal_table
 
@@ -15,6 +14,4 @@ __all__ = [
     "strips",
     "templates",
     "terminal_table",
-    "to_json",
-    "write_atomically",
 ]

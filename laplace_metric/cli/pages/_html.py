@@ -1,7 +1,4 @@
-"""Queries with their nearest neighbours, as pictures inside the page.
-
-A report as one HTML page that asks for nothing from outside.
-"""
+"""A report as one HTML page, with its figures and images inside."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import io
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
@@ -18,7 +16,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
-from laplace_metric.cli.pages._rows import Report, Row, Section, table_rows
+from laplace_metric.cli.pages._rows import Report, Section, table_rows
 from laplace_metric.datasets import ImageSet
 from laplace_metric.evaluation import MethodResult
 from laplace_metric.plots import _curves as plots
@@ -56,27 +54,25 @@ def strips(
     """Up to ``shown`` queries from both ends of uncertainty [Q], with neighbours [Q, k] (rows)."""
     order = uncertainty.argsort(stable=True).cpu()
     shown = min(shown, len(order) // 2)
-    ends = (order[:shown], order.flip(0)[:shown])
     certain, unsure = (
-        [strip(f"{float(uncertainty[row]):.3g}", int(row), neighbours[row], images) for row in end]
-        for end in ends
+        [strip(f"{float(uncertainty[row]):.3g}", row, neighbours[row], images) for row in end]
+        for end in (order[:shown].tolist(), order.flip(0)[:shown].tolist())
     )
     return certain, unsure
 
 
 def strip(caption: str, query: int, neighbours: Tensor, images: ImageSet) -> Strip:
-    """A query (a row) with other rows, and what stands beside it."""
-    own = int(images.labels[query])
-    pictures = [Picture(data_uri(_pixels(images, query)), images.class_names[own], None)]
-    for row in neighbours.cpu().tolist():
-        label = int(images.labels[row])
-        uri = data_uri(_pixels(images, row))
-        pictures.append(Picture(uri, images.class_names[label], label == own))
+    """A query (a row of ``images``) and its neighbours [k] (rows), with a caption beside them."""
+    labels, names = images.labels, images.class_names
+    pictures = [
+        Picture(
+            data_uri(images.pixels(slice(row, row + 1))[0]),
+            names[int(labels[row])],
+            None if place == 0 else bool(labels[row] == labels[query]),
+        )
+        for place, row in enumerate([query, *neighbours.cpu().tolist()])
+    ]
     return Strip(caption, tuple(pictures))
-
-
-def _pixels(images: ImageSet, row: int) -> Tensor:
-    return images.pixels(slice(row, row + 1))[0]
 
 
 def data_uri(image: Tensor) -> str:
@@ -96,26 +92,10 @@ def data_uri(image: Tensor) -> str:
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure with a title and, where figures of a kind stand side by side, its own name."""
+    """A figure as SVG, and its title."""
 
     title: str
     svg: Markup
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A section as the template takes it."""
-
-    title: str
-    intro: str
-    methods: tuple[str, ...]
-    rows: list[Row]
-    roc: list[Chart]
-    sparsification: list[Chart]
-    reliability: list[Chart]
-    uncertainty: list[Chart]
-    certain: list[Strip]
-    unsure: list[Strip]
 
 
 def render(report: Report) -> str:
@@ -132,7 +112,7 @@ def _template() -> Template:
 
 
 def templates(*folders: Path) -> Environment:
-    """Templates of these folders, and the look and the parts that pages share."""
+    """Templates of these folders, and the styles and macros that pages share."""
     return Environment(
         loader=FileSystemLoader([*folders, Path(__file__).parent]),
         autoescape=True,
@@ -142,43 +122,38 @@ def templates(*folders: Path) -> Environment:
     )
 
 
-def _panel(section: Section, prefix: str, highlight: str) -> Panel:
+def _panel(section: Section, prefix: str, highlight: str) -> dict[str, Any]:
+    """A section as the template takes it."""
     results = section.first
     certain, unsure = gallery(results[highlight], section.images)
 
     def chart(title: str, figure: Figure, key: str) -> Chart:
         return Chart(title, inline_svg(figure, f"{prefix}-{key}", title))
 
-    strange = next(iter(results.values())).ood
-    detections = {
-        out: {_area(n, r, out): r.ood[out].roc for n, r in results.items()} for out in strange
-    }
+    roc, uncertainty = [], []
+    for i, out in enumerate(next(iter(results.values())).ood):
+        rocs = {_area(name, r, out): r.ood[out].roc for name, r in results.items()}
+        roc.append(chart(out, plots.roc_plot(rocs, legend_below=True), f"roc{i}"))
+    for i, (name, result) in enumerate(results.items()):
+        others = {out: numbers.uncertainty for out, numbers in result.ood.items()}
+        figure = plots.uncertainty_plot(result.queries.uncertainty, others)
+        uncertainty.append(chart(name, figure, f"hist{i}"))
     curves = {name: result.sparsification for name, result in results.items()}
     votes = {name: result.calibration for name, result in results.items()}
-    return Panel(
-        section.title,
-        section.intro,
-        tuple(results),
-        table_rows(section.results),
-        [
-            chart(out, plots.roc_plot(c, legend_below=True), f"roc{i}")
-            for i, (out, c) in enumerate(detections.items())
+    return {
+        "title": section.title,
+        "intro": section.intro,
+        "methods": list(results),
+        "rows": table_rows(section.results),
+        "roc": roc,
+        "uncertainty": uncertainty,
+        "sparsification": [
+            chart("Sparsification", plots.sparsification_plot(curves, highlight), "sparse")
         ],
-        [chart("Sparsification", plots.sparsification_plot(curves, highlight), "sparse")],
-        [chart("Reliability", plots.reliability_plot(votes), "reliable")],
-        [
-            chart(
-                name,
-                plots.uncertainty_plot(
-                    result.queries.uncertainty, {k: v.uncertainty for k, v in result.ood.items()}
-                ),
-                f"hist{i}",
-            )
-            for i, (name, result) in enumerate(results.items())
-        ],
-        certain,
-        unsure,
-    )
+        "reliability": [chart("Reliability", plots.reliability_plot(votes), "reliable")],
+        "certain": certain,
+        "unsure": unsure,
+    }
 
 
 def _area(name: str, result: MethodResult, out: str) -> str:

@@ -1,9 +1,4 @@
-"""What a report says, apart from how it looks.
-
-The rows of the comparison table, shared by terminal and web page.
-
-The comparison table for the terminal.
-"""
+"""The content of a report, and the rows of its tables, which terminal and web page share."""
 
 from __future__ import annotations
 
@@ -26,8 +21,8 @@ class Section:
     ----------
     title, intro : str
     results : dict of method name to tuple of MethodResult
-        The same queries and strange sets for all; one result for each seed. Figures show the
-        first, tables the mean over all.
+        The same queries and out-of-distribution sets for all; one result for each seed. Figures
+        show the first, tables the mean over all.
     images : ImageSet
         The queries, row by row as they were evaluated.
     """

@@ -1,9 +1,23 @@
 """Data on disk as batches: folders of images, tables of texts, files of arrays."""
 
-from laplace_metric.cli.sources._images import Pixels
-from laplace_metric.cli.sources._opening import open_source
-from laplace_metric.cli.sources._source import ARRAYS, IMAGES, TEXTS, Batches, ReadOptions, Source
-from laplace_metric.cli.sources._texts import EMBEDDING, pyarrow
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from laplace_metric.cli.sources._arrays import npy_source, npz_source, safetensors_source
+from laplace_metric.cli.sources._images import Pixels, image_source
+from laplace_metric.cli.sources._source import (
+    ARRAYS,
+    IMAGES,
+    TEXTS,
+    Batches,
+    Notify,
+    ReadOptions,
+    Source,
+)
+from laplace_metric.cli.sources._tables import EMBEDDING, csv_source, parquet_source, pyarrow
+from laplace_metric.errors import InputError
 
 __all__ = [
     "ARRAYS",
@@ -17,3 +31,43 @@ __all__ = [
     "open_source",
     "pyarrow",
 ]
+
+READERS: dict[str, Callable[[Path, ReadOptions, Notify], Source]] = {
+    ".csv": csv_source,
+    ".tsv": csv_source,
+    ".parquet": parquet_source,
+    ".npy": npy_source,
+    ".npz": npz_source,
+    ".safetensors": safetensors_source,
+}
+
+
+def open_source(
+    path: Path, options: ReadOptions | None = None, notify: Notify = lambda _: None
+) -> Source:
+    """A folder of images, or a file whose suffix tells its format.
+
+    Parameters
+    ----------
+    path : Path
+        ``DIR/<class>/*.png``, ``DIR/*.png``, or a .csv, .tsv, .parquet, .npy, .npz, .safetensors.
+    options : ReadOptions or None
+    notify : callable
+        Gets a line for each guess.
+
+    Raises
+    ------
+    InputError
+        If there is no such path, it is of another kind, or cannot be read.
+    """
+    options = ReadOptions() if options is None else options
+    if path.is_dir():
+        return image_source(path, options, notify)
+    if not path.exists():
+        raise InputError(f"{path} does not exist.")
+    if path.suffix.lower() not in READERS:
+        raise InputError(
+            f"{path} is of no kind that can be read: give a folder of images, or a file that ends "
+            f"in {', '.join(READERS)}."
+        )
+    return READERS[path.suffix.lower()](path, options, notify)

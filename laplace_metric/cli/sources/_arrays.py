@@ -1,11 +1,11 @@
-"""Embeddings [N, D] that are there already: .npy, .npz, .safetensors."""
+"""Precomputed embeddings [N, D]: .npy, .npz, .safetensors."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import zipfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,33 +14,41 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from laplace_metric._utils.files import digest
 from laplace_metric.cli.sources._source import ARRAYS, Notify, ReadOptions, Source, require_items
 from laplace_metric.errors import FileFormatError, InputError, LabelError
 
-HASHED = 1000
-"""Rows that are hashed at once."""
+NAMES = ("embeddings", "labels", "ids")
+HASHED_ROWS = 1000
+"""As many are hashed at once."""
 
 
-def npy_source(path: Path, reading: ReadOptions, say: Notify) -> Source:
-    """An array [N, D], mapped rather than read; labels from ``reading.labels``."""
-    labels = None if reading.labels is None else _labels_in(reading.labels)
-    return array_source(path, _loaded(path, mmap_mode="r"), labels, None)
+def npy_source(path: Path, options: ReadOptions, notify: Notify) -> Source:
+    """An array [N, D], mapped rather than read; labels from ``options.labels``."""
+    labels = None if options.labels is None else _read_labels(options.labels)
+    return array_source(path, _load(path, mmap_mode="r"), labels, None)
 
 
-def npz_source(path: Path, reading: ReadOptions, say: Notify) -> Source:
-    """Arrays ``embeddings``, and if there are any ``labels`` and ``ids``."""
-    with _loaded(path) as file:
+def npz_source(path: Path, options: ReadOptions, notify: Notify) -> Source:
+    """Arrays ``embeddings``, and if the file has them ``labels`` and ``ids``."""
+    with _load(path) as file:
         names = file.files
-        arrays = {name: _member(path, file, name) for name in names if name in _NAMES}
-    return array_source(path, _embeddings(path, arrays, names), *_rest(arrays, reading))
+        arrays = {n: _checked(path, partial(file.__getitem__, n)) for n in names if n in NAMES}
+    return _source_of(path, arrays, names, options)
 
 
-def safetensors_source(path: Path, reading: ReadOptions, say: Notify) -> Source:
-    """Tensors ``embeddings`` and ``labels``; ids and names of classes from JSON in its header."""
+def safetensors_source(path: Path, options: ReadOptions, notify: Notify) -> Source:
+    """Tensors ``embeddings`` and ``labels``; ids and names of classes from JSON in the header.
+
+    Raises
+    ------
+    FileFormatError
+        If it is no safetensors file.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             names = list(file.keys())
-            arrays = {name: file.get_tensor(name) for name in names if name in _NAMES}
+            arrays = {name: file.get_tensor(name) for name in names if name in NAMES}
             header = file.metadata() or {}
     except SafetensorError as error:
         raise FileFormatError(f"{path} is not a safetensors file: {error}.") from error
@@ -49,7 +57,7 @@ def safetensors_source(path: Path, reading: ReadOptions, say: Notify) -> Source:
     if "classes" in header and "labels" in arrays:
         classes = json.loads(header["classes"])
         arrays["labels"] = [classes[number] for number in arrays["labels"].tolist()]
-    return array_source(path, _embeddings(path, arrays, names), *_rest(arrays, reading))
+    return _source_of(path, arrays, names, options)
 
 
 def array_source(path: Path, embeddings: Any, labels: Any, ids: Any) -> Source:
@@ -57,50 +65,42 @@ def array_source(path: Path, embeddings: Any, labels: Any, ids: Any) -> Source:
 
     Raises
     ------
-    InputError, LabelError
-        If embeddings are not [N, D] numbers, or labels or ids are not N.
+    InputError
+        If embeddings are not numbers [N, D].
+    LabelError
+        If labels or ids are not N.
     """
     if embeddings.ndim != 2 or not _numeric(embeddings):
         shape, kind = tuple(embeddings.shape), embeddings.dtype
         raise InputError(f"{path} holds {kind} of shape {shape}: embeddings are numbers [N, D].")
     n = len(embeddings)
     require_items(path, n, "row")
-    classes, names = _strings(path, "labels", labels, n), _strings(path, "ids", ids, n)
     return Source(
         path,
         ARRAYS,
-        names or tuple(f"row {row + 1}" for row in range(n)),
-        classes,
+        _strings(path, "ids", ids, n) or tuple(f"row {row + 1}" for row in range(n)),
+        _strings(path, "labels", labels, n),
         lambda rows: _tensor(embeddings, rows),
         _fingerprint(embeddings),
         {},
     )
 
 
-_NAMES = ("embeddings", "labels", "ids")
+def _source_of(
+    path: Path, arrays: dict[str, Any], names: Sequence[str], options: ReadOptions
+) -> Source:
+    if "embeddings" not in arrays:
+        listed = ", ".join(map(repr, names)) or "none"
+        raise InputError(f"{path} holds no array 'embeddings'; its arrays: {listed}.")
+    labels = arrays.get("labels") if options.labels is None else _read_labels(options.labels)
+    return array_source(path, arrays["embeddings"], labels, arrays.get("ids"))
 
 
-def _rest(arrays: dict[str, Any], reading: ReadOptions) -> tuple[Any, Any]:
-    labels = arrays.get("labels") if reading.labels is None else _labels_in(reading.labels)
-    return labels, arrays.get("ids")
+def _load(path: Path, **options: Any) -> Any:
+    return _checked(path, lambda: np.load(path, allow_pickle=False, **options))
 
 
-def _embeddings(path: Path, arrays: dict[str, Any], names: Sequence[str]) -> Any:
-    if "embeddings" in arrays:
-        return arrays["embeddings"]
-    there = ", ".join(map(repr, names)) or "none"
-    raise InputError(f"{path} holds no array 'embeddings'; its arrays: {there}.")
-
-
-def _loaded(path: Path, **options: Any) -> Any:
-    return _told(path, lambda: np.load(path, allow_pickle=False, **options))
-
-
-def _member(path: Path, file: Any, name: str) -> Any:
-    return _told(path, lambda: file[name])
-
-
-def _told(path: Path, load: Callable[[], Any]) -> Any:
+def _checked(path: Path, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
@@ -109,11 +109,11 @@ def _told(path: Path, load: Callable[[], Any]) -> Any:
         ) from error
 
 
-def _labels_in(path: Path) -> Any:
+def _read_labels(path: Path) -> Any:
     if not path.is_file():
         raise InputError(f"--labels {path} is not a file.")
     if path.suffix.lower() == ".npy":
-        return _loaded(path)
+        return _load(path)
     try:
         return path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
@@ -149,16 +149,14 @@ def _numeric(values: Any) -> bool:
 
 def _tensor(values: Any, rows: Sequence[int]) -> Tensor:
     """The rows as float32, or float64 where they are that."""
-    picked = values[list(rows)]
-    if isinstance(picked, Tensor):
-        return picked if picked.dtype == torch.float64 else picked.float()
-    wide = picked.dtype == np.float64
-    return torch.from_numpy(picked.astype(np.float64 if wide else np.float32))
+    selected = values[list(rows)]
+    if isinstance(selected, Tensor):
+        return selected if selected.dtype == torch.float64 else selected.float()
+    wide = selected.dtype == np.float64
+    return torch.from_numpy(selected.astype(np.float64 if wide else np.float32))
 
 
 def _fingerprint(values: Any) -> str:
-    digest = hashlib.sha256(f"{tuple(values.shape)} ".encode())
-    for start in range(0, len(values), HASHED):
-        rows = range(start, min(start + HASHED, len(values)))
-        digest.update(_tensor(values, list(rows)).contiguous().numpy().tobytes())
-    return digest.hexdigest()
+    n, step = len(values), HASHED_ROWS
+    blocks = (_tensor(values, range(k, min(k + step, n))) for k in range(0, n, step))
+    return digest(str(tuple(values.shape)), blocks)

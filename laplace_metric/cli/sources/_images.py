@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,14 +16,8 @@ from PIL import Image
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from laplace_metric.cli.sources._source import (
-    IMAGES,
-    Notify,
-    ReadOptions,
-    Source,
-    digest_of,
-    require_items,
-)
+from laplace_metric._utils.files import digest
+from laplace_metric.cli.sources._source import IMAGES, Notify, ReadOptions, Source, require_items
 from laplace_metric.errors import InputError
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
@@ -31,7 +26,7 @@ DEEP = ("I", "F")
 THREADS = min(8, os.cpu_count() or 1)
 
 
-def image_source(folder: Path, reading: ReadOptions, say: Notify) -> Source:
+def image_source(folder: Path, options: ReadOptions, notify: Notify) -> Source:
     """Ids are paths below ``folder``, classes the folders right below it.
 
     Raises
@@ -43,19 +38,20 @@ def image_source(folder: Path, reading: ReadOptions, say: Notify) -> Source:
     ids, others = _listed(folder)
     require_items(folder, len(ids), f"image ({', '.join(ENDINGS)})")
     if others:
-        say(f"{folder}: {others:,} files that are no images are left out")
-    channels = reading.channels or _guess(folder / ids[0], reading, say)
-    pixels = Pixels(folder, reading.size, channels, reading.transform)
-    if reading.skip_unreadable:
-        ids = _readable(ids, pixels, say)
+        notify(f"{folder}: {others:,} files that are no images are left out")
+    channels = options.channels or _guess_channels(folder / ids[0], options, notify)
+    pixels = Pixels(folder, options.size, channels, options.transform)
+    if options.skip_unreadable:
+        ids = _readable(ids, pixels, notify)
+    sizes = [(name, (folder / name).stat().st_size) for name in ids]
     return Source(
         folder,
         IMAGES,
         tuple(ids),
         _classes(folder, ids),
         lambda rows: pixels.batch([ids[row] for row in rows]),
-        digest_of(f"{name} {(folder / name).stat().st_size}" for name in ids),
-        {"size": reading.size, "channels": channels},
+        digest(json.dumps(sizes)),
+        {"size": options.size, "channels": channels},
     )
 
 
@@ -69,7 +65,13 @@ class Pixels:
     transform: Any = None
 
     def batch(self, names: Sequence[str]) -> Tensor:
-        """[B, C, H, W]; images of different sizes are an error that names two of them."""
+        """These images [B, C, H, W].
+
+        Raises
+        ------
+        InputError
+            If one cannot be read, or two are of different sizes; the message names them.
+        """
         with ThreadPoolExecutor(THREADS) as pool:
             images = list(pool.map(self.one, names))
         for name, image in zip(names, images, strict=True):
@@ -81,8 +83,8 @@ class Pixels:
         return torch.stack(images)
 
     def one(self, name: str) -> Tensor:
-        """One image; ``InputError`` names a file that cannot be read."""
-        image = self.opened(name)
+        """One image [C, H, W]; a file that cannot be read is an ``InputError``."""
+        image = self.decoded(name)
         if self.transform is not None:
             return _transformed(self.transform, image)
         if self.size is not None:
@@ -91,13 +93,18 @@ class Pixels:
         planes = array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
         return torch.from_numpy(np.ascontiguousarray(planes)).float() / 255
 
-    def opened(self, name: str) -> Image.Image:
-        """The picture as it is, grey or RGB."""
+    def decoded(self, name: str) -> Image.Image:
+        """The image at its own size, grey or RGB.
+
+        Raises
+        ------
+        InputError
+            If the file cannot be read; the message names it.
+        """
         path = self.folder / name
         try:
             with Image.open(path) as file:
-                if file.mode.startswith(DEEP):
-                    raise ValueError(f"{file.mode} pixels have more than 8 bits")
+                _check_depth(file.mode)
                 return file.convert("L" if self.channels == 1 else "RGB")
         except Exception as error:  # decoders raise whatever they meet
             raise InputError(
@@ -106,14 +113,19 @@ class Pixels:
             ) from error
 
 
+def _check_depth(mode: str) -> None:
+    if mode.startswith(DEEP):
+        raise ValueError(f"{mode} pixels have more than 8 bits")
+
+
 def _listed(folder: Path) -> tuple[list[str], int]:
     """Paths of the images below a folder, sorted, and how many other files there are."""
     images, others = [], 0
-    for place, folders, names in os.walk(folder, followlinks=True):
+    for parent, folders, names in os.walk(folder, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             if name.lower().endswith(ENDINGS) and not name.startswith("."):
-                images.append((Path(place) / name).relative_to(folder).as_posix())
+                images.append((Path(parent) / name).relative_to(folder).as_posix())
             else:
                 others += not name.startswith(".")
     return sorted(images), others
@@ -132,8 +144,8 @@ def _classes(folder: Path, ids: Sequence[str]) -> tuple[str, ...] | None:
     return None
 
 
-def _guess(first: Path, reading: ReadOptions, say: Notify) -> int:
-    if reading.transform is not None:
+def _guess_channels(first: Path, options: ReadOptions, notify: Notify) -> int:
+    if options.transform is not None:
         return 3
     try:
         with Image.open(first) as image:
@@ -141,27 +153,28 @@ def _guess(first: Path, reading: ReadOptions, say: Notify) -> int:
     except Exception:
         return 3  # which image cannot be read is said when it is read
     name = "grey" if channels == 1 else "RGB"
-    say(f"images are read as {name}, as {first} is ({mode}); --channels chooses")
+    notify(f"images are read as {name}, as {first} is ({mode}); --channels chooses")
     return channels
 
 
-def _readable(ids: list[str], pixels: Pixels, say: Notify) -> list[str]:
+def _readable(ids: list[str], pixels: Pixels, notify: Notify) -> list[str]:
     """The images that can be read, after one reading of all of them."""
 
-    def works(name: str) -> bool:
+    def can_be_read(name: str) -> bool:
         try:
-            pixels.opened(name)
+            pixels.decoded(name)
         except InputError:
             return False
         return True
 
     with ThreadPoolExecutor(THREADS) as pool:
-        good = list(tqdm(pool.map(works, ids), desc="Checking", total=len(ids), leave=False))
-    kept = [name for name, fine in zip(ids, good, strict=True) if fine]
-    require_items(pixels.folder, len(kept), "image that can be read")
-    if len(kept) < len(ids):
-        say(f"skipped {len(ids) - len(kept):,} of {len(ids):,} images, which cannot be read")
-    return kept
+        checks = pool.map(can_be_read, ids)
+        valid = list(tqdm(checks, desc="Checking", total=len(ids), leave=False))
+    readable = [name for name, ok in zip(ids, valid, strict=True) if ok]
+    require_items(pixels.folder, len(readable), "image that can be read")
+    if len(readable) < len(ids):
+        notify(f"skipped {len(ids) - len(readable):,} of {len(ids):,} images, which cannot be read")
+    return readable
 
 
 def _transformed(transform: Any, image: Image.Image) -> Tensor:

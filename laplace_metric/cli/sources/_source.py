@@ -1,13 +1,9 @@
-"""How data are read, as one value.
-
-``Source``: items on disk with their ids and classes; inputs are read when they are needed.
-"""
+"""``Source``: items on disk with ids and classes, whose inputs are read when they are needed."""
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,16 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from laplace_metric._utils.files import digest
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.models import Inputs
 
 Notify = Callable[[str], None]
-"""Where guesses are said aloud."""
+"""Gets a line for each guess that a reader makes."""
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What the reader is told; None leaves the choice to what is found, and it is said aloud.
+    """How data are read; what is None is guessed from the data, and the user is notified.
 
     Parameters
     ----------
@@ -97,13 +94,13 @@ class Source:
     def take(self, rows: Sequence[int]) -> Source:
         """The items at these rows, in that order."""
         classes = None if self.classes is None else tuple(self.classes[row] for row in rows)
-        ids, read = tuple(self.ids[row] for row in rows), self.read
-        digest = digest_of([self.fingerprint, *map(str, rows)])
-
-        def part(of: Sequence[int]) -> Inputs:
-            return read([rows[row] for row in of])
-
-        return replace(self, ids=ids, classes=classes, read=part, fingerprint=digest)
+        return replace(
+            self,
+            ids=tuple(self.ids[row] for row in rows),
+            classes=classes,
+            read=lambda places: self.read([rows[place] for place in places]),
+            fingerprint=digest(f"{self.fingerprint} {list(rows)}"),
+        )
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -111,33 +108,38 @@ class Source:
         return tuple(sorted(set(self.classes or ())))
 
     @property
-    def numbers(self) -> Tensor | None:
+    def labels(self) -> Tensor | None:
         """Classes as places in ``class_names`` [N]; None without classes."""
         if self.classes is None:
             return None
-        place = {name: number for number, name in enumerate(self.class_names)}
-        return torch.tensor([place[name] for name in self.classes])
+        label = {name: number for number, name in enumerate(self.class_names)}
+        return torch.tensor([label[name] for name in self.classes])
 
     def batches(self, size: int) -> Batches:
-        """``(inputs, labels)``, labels as in ``numbers``, or None."""
-        return Batches(self, size, self.numbers)
+        """``(inputs, labels)``; without classes, labels are None."""
+        return Batches(self, size, self.labels)
 
     def inputs(self, size: int) -> Batches:
         """The same with None for labels."""
         return Batches(self, size, None)
 
     def require_classes(self, needed_for: str, least: int = 1) -> None:
-        """Raise ``LabelError`` unless items have classes, ``least`` different ones."""
+        """Check that items have classes, ``least`` different ones.
+
+        Raises
+        ------
+        LabelError
+            If they have not.
+        """
         if self.classes is None:
             raise LabelError(
                 f"{self.path} has no labels, which {needed_for} needs: {_HOW[self.kind]}."
             )
-        found = set(self.classes)
-        if len(found) < least:
-            names = ", ".join(sorted(found))
+        names = self.class_names
+        if len(names) < least:
             raise LabelError(
-                f"{self.path} holds {len(found)} class ({names}); {needed_for} needs at least "
-                f"{least}."
+                f"{self.path} holds {len(names)} class ({', '.join(names)}); {needed_for} needs at "
+                f"least {least}."
             )
 
 
@@ -166,15 +168,13 @@ class Batches:
             yield self.source.read(rows), labels
 
 
-def digest_of(parts: Iterable[str]) -> str:
-    """sha256 of strings in order."""
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(f"{len(part)} {part}\n".encode())
-    return digest.hexdigest()
-
-
 def require_items(path: Path, n: int, what: str) -> None:
-    """Raise ``InputError`` for an empty source."""
+    """Check that a source is not empty.
+
+    Raises
+    ------
+    InputError
+        If it is.
+    """
     if n == 0:
         raise InputError(f"{path} holds no {what}.")

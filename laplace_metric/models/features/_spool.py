@@ -106,7 +106,7 @@ def _commits(lines: bytes) -> Iterator[Commit]:
 def write_manifest(folder: Path, content: dict[str, Any]) -> None:
     """Replace the manifest in one step; return when that is on the disk."""
     header = {"format": SPOOL.format, "version": SPOOL.version, "sha256": _sha256(content)}
-    files._replace(folder / SPOOL.index, json.dumps({**header, **content}, indent=2).encode())
+    files.write_atomically(folder / SPOOL.index, json.dumps({**header, **content}, indent=2))
     _sync_folder(folder)
 
 
@@ -119,7 +119,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         If there is none, or one that is damaged, foreign or newer.
     """
     try:
-        found = files._index(folder, SPOOL)
+        found = files.read_index(folder, SPOOL)
     except FileFormatError as error:
         raise FileFormatError(f"{error} {REMEDY}") from error
     content = {name: found[name] for name in found if name not in ("format", "version", "sha256")}

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from laplace_metric._utils.files import fingerprint
+from laplace_metric._utils.files import digest
 from laplace_metric.errors import FileFormatError
 from laplace_metric.models.heads._capture import LocatedHead
 from laplace_metric.models.heads._locate import APPEND, identity_head, named_head
@@ -25,7 +25,7 @@ def head_spec(head: LocatedHead) -> HeadSpec:
         "n_outputs": head.n_outputs,
         "shapes": [list(p.shape) for p in parameters],
         "dtype": str(parameters[0].dtype),
-        "sha256": fingerprint(head.module),
+        "sha256": digest("", parameters),
     }
 
 

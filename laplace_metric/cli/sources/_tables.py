@@ -1,11 +1,9 @@
-"""A table of texts, one a row: CSV, or the columns that another table holds.
-
-Parquet: a column of texts, or a list column ``embedding``.
-"""
+"""Tables, one item a row: CSV of texts; Parquet of texts, or with a list column ``embedding``."""
 
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -13,22 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from laplace_metric._utils.files import digest
 from laplace_metric.cli.sources._arrays import array_source
-from laplace_metric.cli.sources._source import (
-    TEXTS,
-    Notify,
-    ReadOptions,
-    Source,
-    digest_of,
-    require_items,
-)
+from laplace_metric.cli.sources._source import TEXTS, Notify, ReadOptions, Source, require_items
 from laplace_metric.errors import FileFormatError, InputError, LabelError, MissingPackageError
 
 COLUMNS = {"text": "text_column", "label": "label_column", "id": "id_column"}
-"""What a column holds, which is also the name that is guessed, and where it is told."""
+"""What a column holds, which is also its default name, and the option that names it."""
+EMBEDDING = "embedding"
 
 
-def csv_source(path: Path, reading: ReadOptions, say: Notify) -> Source:
+def csv_source(path: Path, options: ReadOptions, notify: Notify) -> Source:
     """UTF-8 with a line of column names; commas, or tabs in a .tsv.
 
     Raises
@@ -37,31 +30,30 @@ def csv_source(path: Path, reading: ReadOptions, say: Notify) -> Source:
         If there is no such column, a row has another number of fields, or it is no text file.
     """
     header, rows = _table(path)
-    chosen = chosen_columns(path, header, reading, say)
-    found = {what: [row[header.index(name)] for row in rows] for what, name in chosen.items()}
-    return text_source(path, found, chosen)
+    names = _column_names(path, header, options, notify)
+    columns = {what: [row[header.index(name)] for row in rows] for what, name in names.items()}
+    return _text_source(path, columns, names["text"])
 
 
-def chosen_columns(
-    path: Path, header: Sequence[str], reading: ReadOptions, say: Notify, needed: str = "text"
+def _column_names(
+    path: Path, header: Sequence[str], options: ReadOptions, notify: Notify, needed: str = "text"
 ) -> dict[str, str]:
-    """Names of the columns that hold text, label and id; those that were not told are guessed."""
-    told = {what: getattr(reading, option) for what, option in COLUMNS.items()}
-    chosen = {what: name or what for what, name in told.items() if name or what in header}
-    for what, name in chosen.items():
+    """Names of the columns that hold text, label and id; without an option, the default names."""
+    set_names = {what: getattr(options, option) for what, option in COLUMNS.items()}
+    names = {what: name or what for what, name in set_names.items() if name or what in header}
+    for what, name in names.items():
         if name not in header:
             raise InputError(_no_column(path, what, name, header))
-    if needed == "text" and "text" not in chosen:
+    if needed == "text" and "text" not in names:
         raise InputError(_no_column(path, "text", "text", header))
-    guessed = [f"{what}s from column {what!r}" for what in chosen if not told[what]]
+    guessed = [f"{what}s from column {what!r}" for what in names if not set_names[what]]
     if guessed:
-        say(f"{path}: {', '.join(guessed)}")
-    return chosen
+        notify(f"{path}: {', '.join(guessed)}")
+    return names
 
 
-def text_source(path: Path, found: dict[str, list[str]], columns: dict[str, str]) -> Source:
-    """From the columns as lists."""
-    texts, classes = found["text"], found.get("label")
+def _text_source(path: Path, columns: dict[str, list[str]], text_column: str) -> Source:
+    texts, classes = columns["text"], columns.get("label")
     require_items(path, len(texts), "row")
     if classes is not None and not all(classes):
         row = classes.index("") + 1
@@ -69,11 +61,11 @@ def text_source(path: Path, found: dict[str, list[str]], columns: dict[str, str]
     return Source(
         path,
         TEXTS,
-        tuple(found.get("id") or (f"row {row + 1}" for row in range(len(texts)))),
+        tuple(columns.get("id") or (f"row {row + 1}" for row in range(len(texts)))),
         None if classes is None else tuple(classes),
         lambda rows: [texts[row] for row in rows],
-        digest_of(texts),
-        {"text_column": columns["text"]},
+        digest(json.dumps(texts)),
+        {"text_column": text_column},
     )
 
 
@@ -98,14 +90,11 @@ def _table(path: Path) -> tuple[list[str], list[list[str]]]:
 
 
 def _no_column(path: Path, what: str, name: str, header: Sequence[str]) -> str:
-    there = ", ".join(map(repr, header)) or "none"
+    names = ", ".join(map(repr, header)) or "none"
     return (
         f"{path} has no column {name!r}. Name the one that holds the {what}s with "
-        f"--{COLUMNS[what].replace('_', '-')}; its columns: {there}."
+        f"--{COLUMNS[what].replace('_', '-')}; its columns: {names}."
     )
-
-
-EMBEDDING = "embedding"
 
 
 def pyarrow(module: str) -> Any:
@@ -122,30 +111,34 @@ def pyarrow(module: str) -> Any:
         raise MissingPackageError("pyarrow", "Parquet", "pip install pyarrow") from error
 
 
-def parquet_source(path: Path, reading: ReadOptions, say: Notify) -> Source:
-    """Embeddings where there is a column ``embedding`` and no --text-column is told, else texts.
+def parquet_source(path: Path, options: ReadOptions, notify: Notify) -> Source:
+    """Embeddings if there is a column ``embedding`` and no --text-column, else texts.
 
     Raises
     ------
-    InputError, FileFormatError, MissingPackageError
-        If there is no such column, it is no Parquet, or pyarrow is not installed.
+    InputError
+        If there is no such column.
+    FileFormatError
+        If it is no Parquet file.
+    MissingPackageError
+        If pyarrow is not installed.
     """
-    file = _opened(path)
+    file = _parquet_file(path)
     header = file.schema_arrow.names
-    arrays = EMBEDDING in header and reading.text_column is None
-    chosen = chosen_columns(path, header, reading, say, needed=EMBEDDING if arrays else "text")
+    arrays = EMBEDDING in header and options.text_column is None
+    names = _column_names(path, header, options, notify, needed=EMBEDDING if arrays else "text")
     if not arrays:
-        columns = file.read(columns=list(chosen.values())).to_pydict()
-        found = {what: list(map(_text, columns[name])) for what, name in chosen.items()}
-        return text_source(path, found, chosen)
-    say(f"{path}: embeddings from column {EMBEDDING!r}")
-    wanted = [chosen[what] for what in ("label", "id") if what in chosen]
-    table = file.read(columns=[EMBEDDING, *wanted])
-    named = {w: table[chosen[w]].to_pylist() if w in chosen else None for w in ("label", "id")}
-    return array_source(path, _matrix(path, table[EMBEDDING]), named["label"], named["id"])
+        table = file.read(columns=list(names.values())).to_pydict()
+        texts = {what: list(map(_text, table[name])) for what, name in names.items()}
+        return _text_source(path, texts, names["text"])
+    notify(f"{path}: embeddings from column {EMBEDDING!r}")
+    names.pop("text", None)
+    table = file.read(columns=[EMBEDDING, *names.values()])
+    lists = {what: table[name].to_pylist() for what, name in names.items()}
+    return array_source(path, _matrix(path, table[EMBEDDING]), lists.get("label"), lists.get("id"))
 
 
-def _opened(path: Path) -> Any:
+def _parquet_file(path: Path) -> Any:
     parquet, lib = pyarrow("parquet"), pyarrow("lib")
     try:
         return parquet.ParquetFile(path)

@@ -1,0 +1,163 @@
+"""Loading what the options name: a model with its data, a posterior with its recipe."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from torch import nn
+
+from laplace_metric._utils import files
+from laplace_metric.cli._models import FORMS, LoadedModel, check_inputs, load_model
+from laplace_metric.cli._output import Reporter
+from laplace_metric.cli.sources import ARRAYS, ReadOptions, Source, open_source
+from laplace_metric.embedder import LaplaceEmbedder
+from laplace_metric.errors import FileFormatError, InputError
+from laplace_metric.models import Precomputed
+from laplace_metric.models.heads import APPEND
+
+Record = TypeVar("Record", bound="SavedRecord")
+
+
+@dataclass(frozen=True)
+class SavedRecord:
+    """Plain values that are saved as a JSON in a folder, beside what they describe."""
+
+    KIND: ClassVar[files.FileKind]
+
+    def write(self, folder: Path) -> None:
+        """Make it the record of ``folder``."""
+        files.write(folder, asdict(self), {}, self.KIND)
+
+    @classmethod
+    def read(cls: type[Record], folder: Path) -> Record:
+        """What ``write`` wrote.
+
+        Raises
+        ------
+        FileFormatError
+            If there is none, or it is damaged.
+        """
+        content, _ = files.read(folder, cls.KIND)
+        try:
+            return cls(**{field.name: content[field.name] for field in fields(cls)})
+        except KeyError as error:
+            raise FileFormatError(f"{folder / cls.KIND.index} is damaged: no {error}.") from error
+
+
+@dataclass(frozen=True)
+class ModelRecipe(SavedRecord):
+    """The model of a posterior and how its inputs are read, for later commands.
+
+    Parameters
+    ----------
+    model : str or None
+        As ``--model`` took it; None: the data are embeddings.
+    head : str or None
+    kind : str
+        Of the inputs: images, texts, arrays.
+    read_options : dict
+        Fields of ``ReadOptions`` that decide what an input looks like.
+    """
+
+    KIND = files.FileKind("recipe", "a posterior of the command line", 1)
+
+    model: str | None
+    head: str | None
+    kind: str
+    read_options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class LoadedPosterior:
+    """A posterior on its model."""
+
+    embedder: LaplaceEmbedder
+    recipe: ModelRecipe
+    loaded: LoadedModel | None
+
+    def source(self, path: Path, options: Namespace, reporter: Reporter) -> Source:
+        """Data, read as those of the fit were unless options say otherwise.
+
+        Raises
+        ------
+        InputError
+            If they are of another kind, or the model does not take them.
+        """
+        read_options = ReadOptions(**{**self.recipe.read_options, **read_options_of(options)})
+        source = _read_source(path, read_options, self.loaded, reporter)
+        if source.kind != self.recipe.kind:
+            raise InputError(
+                f"{path} holds {source.kind}, the posterior was fitted to {self.recipe.kind}."
+            )
+        if self.loaded is not None and self.recipe.model is not None:
+            check_inputs(self.recipe.model, self.loaded.model, source.read([0]))
+        return source
+
+
+def load_posterior(folder: Path, options: Namespace, reporter: Reporter) -> LoadedPosterior:
+    """A posterior that ``fit`` wrote, on the model of its recipe (or of --model).
+
+    Raises
+    ------
+    InputError
+        If there is no such folder, or the model cannot be loaded.
+    FileFormatError
+        If it holds no posterior, or its head is not that of the model.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder: give one that laplace-metric fit wrote.")
+    recipe = ModelRecipe.read(folder)
+    name = options.model or recipe.model
+    if name is None:
+        return LoadedPosterior(LaplaceEmbedder.load(folder), recipe, None)
+    reporter.note(f"model {name}, as {'told' if options.model else f'{folder} says'}")
+    loaded = load_model(name, options.device)
+    embedder = LaplaceEmbedder.load(folder, loaded.model)
+    return LoadedPosterior(embedder, replace(recipe, model=name), loaded)
+
+
+def load_model_and_data(
+    options: Namespace, reporter: Reporter
+) -> tuple[nn.Module, str | None, Source]:
+    """The model to fit, its head, and the data to fit it to.
+
+    Raises
+    ------
+    InputError
+        If either is missing, or the model does not take the data.
+    """
+    loaded = None if options.model is None else load_model(options.model, options.device)
+    read_options = ReadOptions(**read_options_of(options))
+    source = _read_source(options.data, read_options, loaded, reporter)
+    if loaded is not None:
+        check_inputs(options.model, loaded.model, source.read([0]))
+        return loaded.model, _head(options, loaded, reporter), source
+    if source.kind != ARRAYS:
+        raise InputError(f"{options.data} holds {source.kind}, which need a --model: {FORMS}.")
+    if options.head or options.device:
+        raise InputError("--head and --device need a --model.")
+    return Precomputed(source.read([0]).shape[1]), APPEND, source
+
+
+def _head(options: Namespace, loaded: LoadedModel, reporter: Reporter) -> str | None:
+    if options.head is None and loaded.head is not None:
+        reporter.note(f"head {loaded.head!r}: a new linear layer behind {options.model}")
+    return options.head or loaded.head
+
+
+def read_options_of(options: Namespace) -> dict[str, Any]:
+    """The fields of ``ReadOptions`` that the command line sets."""
+    names = {field.name for field in fields(ReadOptions)} - {"transform"}
+    return {name: value for name in sorted(names) if (value := getattr(options, name))}
+
+
+def _read_source(
+    path: Path, options: ReadOptions, loaded: LoadedModel | None, reporter: Reporter
+) -> Source:
+    transform = None if loaded is None else loaded.transform
+    if transform is not None and options.size is not None:
+        raise InputError("--size: this model comes with a transform, which sets the size.")
+    return open_source(path, replace(options, transform=transform), reporter.note)
