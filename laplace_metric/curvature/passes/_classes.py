@@ -39,7 +39,7 @@ class ClassSumsPass(Pass):
         return Statistics(UNNAMED, ClassSums.zeros(source.classes, self.head.n_outputs))
 
     def blocks(self, source: FeatureSource, start: int) -> Iterator[Block]:
-        return source.blocks(start) if self.geometry.curved_loss else iter(())
+        return super().blocks(source, start) if self.geometry.curved_loss else iter(())
 
     def add(self, so_far: Statistics, block: Block) -> None:
         so_far.by_class.add_(block.labels, self.points(block).directions)

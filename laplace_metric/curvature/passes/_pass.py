@@ -71,7 +71,7 @@ class Pass(ABC):
 
     def blocks(self, source: FeatureSource, start: int) -> Iterator[Block]:
         """What is read, from point ``start`` on."""
-        return source.blocks(start)
+        return (block for block in source.blocks() if block.start >= start)
 
     def read(
         self,

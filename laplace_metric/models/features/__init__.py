@@ -4,6 +4,7 @@ The model runs once; its features are kept and read back in blocks, several time
 at most ``memory_bytes`` (twice that for the moment in which the batches are joined) plus one block.
 """
 
+from laplace_metric.models.features._durable import FEATURE_FOLDER, DurableRows
 from laplace_metric.models.features._rows import (
     BLOCK_BYTES,
     Block,
@@ -13,17 +14,16 @@ from laplace_metric.models.features._rows import (
     check_finite,
     check_shapes,
 )
-from laplace_metric.models.features._spool import SPOOL, Spool
 from laplace_metric.models.features._store import FeatureStore
 
 __all__ = [
     "BLOCK_BYTES",
-    "SPOOL",
+    "FEATURE_FOLDER",
     "Block",
+    "DurableRows",
     "FeatureSource",
     "FeatureStore",
     "MemoryRows",
-    "Spool",
     "block_rows",
     "check_finite",
     "check_shapes",
