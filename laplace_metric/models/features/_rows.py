@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric.errors import InputError, LabelError, NonFiniteError
@@ -88,8 +88,10 @@ def check_shapes(features: Tensor, labels: Tensor, *, where: str) -> None:
 
     Raises
     ------
-    InputError, LabelError
-        If they are not.
+    InputError
+        If features are something else.
+    LabelError
+        If the numbers of rows differ.
     """
     if features.ndim != 2 or not features.is_floating_point():
         raise InputError(
@@ -100,7 +102,13 @@ def check_shapes(features: Tensor, labels: Tensor, *, where: str) -> None:
 
 
 def check_spec(features: Tensor, labels: Tensor, spec: RowSpec | None, *, where: str) -> None:
-    """Raise unless features [n, D] and labels [n] have the width and the types of earlier rows."""
+    """Features [n, D] and labels [n] must have the width and the types of earlier rows.
+
+    Raises
+    ------
+    InputError
+        If they have not.
+    """
     if spec is None:
         return
     if features.shape[1] != spec[0].shape[1]:
@@ -115,11 +123,15 @@ def check_spec(features: Tensor, labels: Tensor, spec: RowSpec | None, *, where:
             )
 
 
-def check_finite(features: Tensor, *, where: str) -> None:
-    """Raise ``NonFiniteError`` that names ``where`` and counts the rows with NaN or infinity."""
-    if features.numel() == 0:
-        return
-    if not _finite(features):
+def check_finite(features: Float[Tensor, "n D"], *, where: str) -> None:
+    """No row may hold NaN or infinity; ``where`` names the features in the error.
+
+    Raises
+    ------
+    NonFiniteError
+        If one does; it says how many.
+    """
+    if features.numel() and not _finite(features):
         bad = int((~torch.isfinite(features)).any(1).sum())
         raise NonFiniteError(
             f"{where} holds NaN or infinity in {bad} of {len(features)} rows: check the inputs "
@@ -127,7 +139,7 @@ def check_finite(features: Tensor, *, where: str) -> None:
         )
 
 
-def _finite(features: Tensor) -> Tensor:
+def _finite(features: Float[Tensor, "n D"]) -> Bool[Tensor, ""]:
     low, high = features.aminmax()  # one pass, NaN propagates, nothing [N, D] is allocated
     return torch.isfinite(low) & torch.isfinite(high)
 
@@ -155,7 +167,13 @@ class FiniteChecks:
                 self.settle()
 
     def settle(self) -> None:
-        """Raise ``NonFiniteError`` for the first bad batch, each time it is called after one."""
+        """Finish the checks that are outstanding.
+
+        Raises
+        ------
+        NonFiniteError
+            For the first bad batch, each time it is called after one.
+        """
         if not self._open:
             return
         flags = torch.stack([flag for _, flag in self._open]).tolist()  # the one synchronisation

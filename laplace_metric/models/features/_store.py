@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -24,53 +23,8 @@ from laplace_metric.models.features._rows import (
 )
 from laplace_metric.models.features._shards import ShardRows, TemporaryRows
 
-Rows = MemoryRows | ShardRows
 LABELS_AT_ONCE = 2**20
 """Labels that ``classes`` reads at once: 8 MiB."""
-
-
-@dataclass(frozen=True)
-class BlockReader:
-    """Hands out rows on a device, in a type (None: as stored).
-
-    Examples
-    --------
-    >>> rows = MemoryRows()
-    >>> rows.append(torch.ones(100, 2**16), torch.arange(100))
-    >>> reader = BlockReader(torch.device("cpu"), torch.float64)
-    >>> [(b.start, b.stop, b.features.dtype) for b in reader.blocks(rows)]
-    [(0, 64, torch.float64), (64, 100, torch.float64)]
-    """
-
-    device: torch.device
-    dtype: torch.dtype | None = None
-
-    def features(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
-        """Features on the device, in the type."""
-        return self.labels(rows).to(self.dtype or rows.dtype)
-
-    def labels(self, rows: Tensor) -> Tensor:
-        """Labels [n] on the device; towards an accelerator, nothing waits for the copy."""
-        return rows.to(self.device, non_blocking=self._accelerated)
-
-    def blocks(self, rows: Rows) -> Iterator[Block]:
-        """All rows; the boundaries are those of the stored type."""
-        step = _block_size(rows)
-        for start in range(0, len(rows), step):
-            stop = min(start + step, len(rows))
-            features, labels = rows.read(start, stop, pinned=self._accelerated)
-            yield Block(start, self.features(features), self.labels(labels))
-
-    @property
-    def _accelerated(self) -> bool:
-        return self.device.type == "cuda"
-
-
-def _block_size(rows: Rows) -> int:
-    if rows.spec is None:
-        return 1
-    features, _ = rows.spec
-    return block_rows(features.shape[1], features.element_size())
 
 
 class FeatureStore:
@@ -108,9 +62,10 @@ class FeatureStore:
         dtype: torch.dtype | None = None,
         device: torch.device | None = None,
     ) -> None:
-        self._memory_bytes, self._directory, self._dtype = memory_bytes, directory, dtype
-        self._open_rows: Rows | None = MemoryRows() if durable is None else DurableRows(durable)
-        self._device = device
+        self._memory_bytes, self._directory = memory_bytes, directory
+        self._dtype, self._device = dtype, device
+        self._open_rows: MemoryRows | ShardRows | None
+        self._open_rows = MemoryRows() if durable is None else DurableRows(durable)
         self._finite = FiniteChecks()
         self._by_class: tuple[Tensor, dict[int, Tensor]] | None = None
 
@@ -124,12 +79,11 @@ class FeatureStore:
     ) -> FeatureStore:
         """A store around tensors that are there already; nothing is copied."""
         check_shapes(features, labels, where="features")
-        store = cls(dtype=dtype)
+        store = cls(dtype=dtype, device=labels.device)
         store._rows.append(features, labels)
-        store._device = labels.device
-        for start in range(0, len(features), step := _block_size(store._rows)):
-            stop = min(start + step, len(features))
-            store._finite.add(features[start:stop], where=f"features[{start}:{stop}]")
+        for rows in store._slices():
+            where = f"features[{rows.start}:{rows.stop}]"
+            store._finite.add(features[rows], where=where)
         return store
 
     @classmethod
@@ -140,13 +94,7 @@ class FeatureStore:
         *,
         dtype: torch.dtype | None = None,
     ) -> FeatureStore:
-        """Reopen a durable store as of its last commit: the same blocks, bit for bit.
-
-        Raises
-        ------
-        FileFormatError
-            If the folder is damaged (see ``DurableRows.resume``).
-        """
+        """Reopen a durable store as of its last commit: the same blocks, bit for bit."""
         store = cls(dtype=dtype, device=torch.device(device))
         store._open_rows = DurableRows.resume(folder)
         return store
@@ -164,21 +112,19 @@ class FeatureStore:
         self._finite.add(features, where=where)
         self._device = self._device or labels.device
         total = (len(self) + len(features)) * features.shape[1] * features.element_size()
-        if not self.spilled and total > self._memory_bytes:
-            self._spill()
+        if isinstance(self._rows, MemoryRows) and total > self._memory_bytes:
+            self._spill(self._rows.batches)
         self._rows.append(features, labels)
 
     def commit(self) -> None:
         """Make every row so far durable; without ``durable``, only the checks are finished."""
-        self._finite.settle()
-        if isinstance(self._rows, DurableRows):
-            self._rows.commit()
+        if isinstance(rows := self._checked, DurableRows):
+            rows.commit()
 
     def complete(self) -> None:
         """Commit, and note that the loader was exhausted."""
-        self._finite.settle()
-        if isinstance(self._rows, DurableRows):
-            self._rows.complete()
+        if isinstance(rows := self._checked, DurableRows):
+            rows.complete()
 
     @property
     def exhausted(self) -> bool:
@@ -197,7 +143,7 @@ class FeatureStore:
     @property
     def labels(self) -> Int[Tensor, " N"]:
         """Labels of all rows; those on disk are read each time, blocks have theirs."""
-        return self._reader.labels(self._checked.labels(0, len(self)))
+        return self._move(self._checked.labels(0, len(self)))
 
     @property
     def classes(self) -> Int[Tensor, " C"]:
@@ -206,7 +152,7 @@ class FeatureStore:
         for start in range(0, len(self), LABELS_AT_ONCE):
             labels = rows.labels(start, min(start + LABELS_AT_ONCE, len(self))).unique()
             classes = torch.cat([classes, labels.to(classes)]).unique()
-        return self._reader.labels(classes)
+        return self._move(classes)
 
     def members(self, label: int) -> Int[Tensor, " n"]:
         """Indices of the points of a class, ascending."""
@@ -226,16 +172,17 @@ class FeatureStore:
 
     @property
     def spilled(self) -> bool:
-        """Whether the features live in a file."""
+        """Whether the features live in files."""
         return isinstance(self._rows, ShardRows)
 
     def rows(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
         """The features at ``index``."""
-        return self._reader.features(self._checked.rows(index))
+        features = self._move(self._checked.rows(index))
+        return features.to(self._dtype or features.dtype)
 
     def blocks(self) -> Iterator[Block]:
         """Every row once, in blocks whose boundaries depend on width and stored type alone."""
-        return self._reader.blocks(self._checked)
+        return self._blocks(self._checked)
 
     def close(self) -> None:
         """Let go of the rows, and remove the temporary files, if there are any."""
@@ -250,23 +197,36 @@ class FeatureStore:
         self.close()
 
     @property
-    def _rows(self) -> Rows:
+    def _rows(self) -> MemoryRows | ShardRows:
         if self._open_rows is None:
             raise InputError("the store is closed.")
         return self._open_rows
 
     @property
-    def _checked(self) -> Rows:
+    def _checked(self) -> MemoryRows | ShardRows:
         self._finite.settle()
         return self._rows
 
-    @property
-    def _reader(self) -> BlockReader:
-        return BlockReader(self.device, self._dtype)
+    def _slices(self) -> Iterator[slice]:
+        """The rows of every block."""
+        if (spec := self._rows.spec) is not None:
+            step = block_rows(spec[0].shape[1], spec[0].element_size())
+            for start in range(0, len(self), step):
+                yield slice(start, min(start + step, len(self)))
 
-    def _spill(self) -> None:
-        assert isinstance(self._rows, MemoryRows)
-        batches, rows = self._rows.batches, TemporaryRows(self._directory)
-        self._open_rows = rows
+    def _blocks(self, rows: MemoryRows | ShardRows) -> Iterator[Block]:
+        pinned = self.device.type == "cuda"
+        for part in self._slices():
+            features, labels = (
+                self._move(t) for t in rows.read(part.start, part.stop, pinned=pinned)
+            )
+            yield Block(part.start, features.to(self._dtype or features.dtype), labels)
+
+    def _move(self, rows: Tensor) -> Tensor:
+        """To the device; towards an accelerator, nothing waits for the copy."""
+        return rows.to(self.device, non_blocking=self.device.type == "cuda")
+
+    def _spill(self, batches: list[tuple[Tensor, Tensor]]) -> None:
+        rows = self._open_rows = TemporaryRows(self._directory)
         while batches:
             rows.append(*batches.pop(0))
