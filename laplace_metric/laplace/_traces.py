@@ -115,7 +115,7 @@ class _RootTraces:
         return root(self.head, self.posterior, h).square_().sum((1, 2))
 
     def forms(self, h: Tensor, z: Tensor | None) -> Forms:
-        z = self.head.raw(h) if z is None else z
+        z = self.head.forward(h) if z is None else z
         f = root(self.head, self.posterior, h)
         along = (z[:, None, :] @ f).square_().sum((1, 2))
         return f.square_().sum((1, 2)), along, z.square().sum(1)
@@ -133,7 +133,7 @@ class _LayerTraces:
         return torch.stack([_sum(f, v) for f, v in self._terms(h)]).sum(0)
 
     def forms(self, h: Tensor, z: Tensor | None) -> Forms:
-        z = self.head.raw(h) if z is None else z
+        z = self.head.forward(h) if z is None else z
         terms = self._terms(h)
         trace = torch.stack([_sum(f, v) for f, v in terms]).sum(0)
         along = torch.stack([(v * f.vjp(z).square()).sum(1) for f, v in terms]).sum(0)

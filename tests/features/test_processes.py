@@ -53,7 +53,8 @@ rows = torch.randn(60_000, 64, generator=torch.Generator().manual_seed(0))
 labels = torch.arange(60_000) % 13
 
 def work(tell, size):
-    store = DurableRows.resume(folder) if os.path.exists(folder + "/features.json") else DurableRows(folder)
+    committed = os.path.exists(folder + "/features.json")
+    store = DurableRows.resume(folder) if committed else DurableRows(folder)
     while len(store) < 60_000:
         for _ in range(random.randint(0, 3)):
             part = slice(len(store), min(60_000, len(store) + random.randint(0, size)))

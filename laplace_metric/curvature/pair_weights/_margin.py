@@ -115,4 +115,4 @@ class MarginPairWeights:
             yield columns, self.seen.inside(points.coordinates, labels, part).mul_(self.target)
 
     def _points(self, features: Tensor) -> Points:
-        return self.geometry.points(features, self.head.raw(features), checked=False)
+        return self.geometry.points(features, self.head.forward(features), checked=False)
