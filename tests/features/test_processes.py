@@ -77,8 +77,8 @@ def child(prepare, size):
     os.close(tell)
     return pid, ours
 
-def check(ours):
-    committed = os.read(ours, 2**20)
+def check(ours, committed=b""):
+    committed += os.read(ours, 2**20)
     os.close(ours)
     least = int.from_bytes(committed[-4:], "big")
     if not os.path.exists(folder + "/features.json"):
@@ -111,7 +111,7 @@ def die_at(call):  # just before or just after the call-th step that reaches the
 
 random.seed(1)
 before, resumes = 0, 0
-for call in range(1, 41):
+for call in range(1, 31):
     random.seed(call)
     pid, ours = child(die_at(call), 20)
     assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL
@@ -121,10 +121,11 @@ for call in range(1, 41):
 for number in range(8):
     random.seed(number)
     pid, ours = child(lambda: None, 100)
+    committed = os.read(ours, 4) if number % 2 else b""  # also on a slow machine
     time.sleep(random.uniform(0.0, 0.06))
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    n, _ = check(ours)
+    n, _ = check(ours, committed)
     assert n >= before
     resumes += n > before
     before = n

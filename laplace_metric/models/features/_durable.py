@@ -106,7 +106,13 @@ class DurableRows(ShardRows):
         super().append(features, labels)
 
     def commit(self) -> None:
-        """Make every row so far durable; return when it is."""
+        """Make every row so far durable; return when it is.
+
+        Raises
+        ------
+        FileFormatError
+            If another process has written to the folder.
+        """
         self.flush()
         self._publish()
 
@@ -132,17 +138,12 @@ class DurableRows(ShardRows):
         return Shard(path, shard.n_rows, shard.offsets, sha256)
 
     def _publish(self) -> None:
-        """Replace the JSON, if there is anything new; return when it is on the disk.
-
-        Raises
-        ------
-        FileFormatError
-            If another process has replaced it: the shards that it counts may be gone.
-        """
+        """Replace the JSON, if there is anything new; return when it is on the disk."""
         content = _index_of(self._shards, self.spec, exhausted=self.exhausted)
         if content == self._committed:
             return
         if self._committed is not None and self._index.read_bytes() != self._committed:
+            # it may have removed shards of this one
             raise FileFormatError(f"{self.folder} is written by another process: use two folders.")
         _sync(self.folder)  # the shards' names
         files._replace(self._index, content)
@@ -169,13 +170,7 @@ def _index_of(shards: list[Shard], spec: RowSpec | None, *, exhausted: bool) -> 
 
 
 def _read_index(folder: Path) -> dict[str, Any]:
-    """What ``_index_of`` gave.
-
-    Raises
-    ------
-    FileFormatError
-        If there is none, or one that is damaged, foreign or newer.
-    """
+    """What ``_index_of`` gave; ``FileFormatError`` if it is missing, damaged, foreign or newer."""
     try:
         content = files._index(folder, FEATURE_FOLDER)
     except FileFormatError as error:
@@ -190,13 +185,7 @@ def _read_index(folder: Path) -> dict[str, Any]:
 
 
 def _verified(path: Path, committed: dict[str, Any]) -> Shard:
-    """A committed shard, after its file was read once.
-
-    Raises
-    ------
-    FileFormatError
-        If the file is missing, or not the one that was committed.
-    """
+    """A committed shard; ``FileFormatError`` if the file is missing or was altered."""
     try:
         sha256 = files._sha256(path)
     except OSError as error:

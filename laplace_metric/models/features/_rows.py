@@ -102,13 +102,7 @@ def check_shapes(features: Tensor, labels: Tensor, *, where: str) -> None:
 
 
 def check_spec(features: Tensor, labels: Tensor, spec: RowSpec | None, *, where: str) -> None:
-    """Features [n, D] and labels [n] must have the width and the types of earlier rows.
-
-    Raises
-    ------
-    InputError
-        If they have not.
-    """
+    """Raise ``InputError`` unless the rows have the width and the types of earlier ones."""
     if spec is None:
         return
     if features.shape[1] != spec[0].shape[1]:
@@ -167,13 +161,7 @@ class FiniteChecks:
                 self.settle()
 
     def settle(self) -> None:
-        """Finish the checks that are outstanding.
-
-        Raises
-        ------
-        NonFiniteError
-            For the first bad batch, each time it is called after one.
-        """
+        """Raise ``NonFiniteError`` for the first bad batch, each time it is called after one."""
         if not self._open:
             return
         flags = torch.stack([flag for _, flag in self._open]).tolist()  # the one synchronisation

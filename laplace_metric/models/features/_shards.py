@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import FileIO
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -29,8 +29,8 @@ SHARD_BYTES = 16 * 2**20
 
 COLUMNS = FEATURES, LABELS = "features", "labels"
 
-Span = tuple[int, Tensor]
-"""A row, and contiguous memory [n, ...] for it and the rows after it."""
+Run = tuple[int, slice]
+"""The first of some neighbouring rows, and where they go in what is read."""
 
 
 @dataclass(frozen=True)
@@ -51,27 +51,29 @@ class Shard:
         offsets = {name: 8 + size + header[name]["data_offsets"][0] for name in COLUMNS}
         return cls(path, header[LABELS]["shape"][0], offsets, sha256)
 
-    def read(self, column: str, spans: Iterable[Span]) -> None:
-        """Fill the spans' memory with their rows.
+    def read(self, column: str, runs: Iterable[Run], rows: Tensor) -> None:
+        """Fill contiguous ``rows`` [n, ...] with the runs.
 
         Raises
         ------
         FileFormatError
             If the file is gone or has become shorter.
         """
+        memory = memoryview(rows.view(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+        size = rows.nbytes // len(rows)
         try:
             with FileIO(self.path) as file:
-                for start, rows in spans:
-                    file.seek(self.offsets[column] + start * (rows.nbytes // len(rows)))
-                    memory = memoryview(rows.view(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
-                    while n_bytes := file.readinto(memory):
-                        memory = memory[n_bytes:]
-                    if memory:
-                        raise FileFormatError(
-                            f"{self.path} ends early: another program cut it. Fit again."
-                        )
+                for start, part in runs:
+                    file.seek(self.offsets[column] + start * size)
+                    self._fill(file, memory[part.start * size : part.stop * size])
         except OSError as error:
             raise FileFormatError(f"{self.path} cannot be read: {error.strerror}.") from error
+
+    def _fill(self, file: FileIO, memory: memoryview) -> None:
+        while memory:
+            if not (n_bytes := file.readinto(memory)):
+                raise FileFormatError(f"{self.path} ends early: another program cut it. Fit again.")
+            memory = memory[n_bytes:]
 
 
 class Buffer:
@@ -95,10 +97,10 @@ class Buffer:
             memory[rows] = column
         self.n_rows = rows.stop
 
-    def read(self, column: str, spans: Iterable[Span]) -> None:
-        """Fill the spans' memory with their rows."""
-        for start, rows in spans:
-            rows.copy_(self.columns[column][start : start + len(rows)])
+    def read(self, column: str, runs: Iterable[Run], rows: Tensor) -> None:
+        """Fill ``rows`` [n, ...] with the runs."""
+        for start, part in runs:
+            rows[part] = self.columns[column][start : start + part.stop - part.start]
 
 
 class ShardRows(ABC):
@@ -185,8 +187,9 @@ class ShardRows(ABC):
         self._adopt([self._write(path, c) for path, c in zip(paths, shards, strict=True)])
 
     def _adopt(self, shards: list[Shard]) -> None:
-        self._shards += shards
-        self._starts = [0, *accumulate(shard.n_rows for shard in self._shards)]
+        for shard in shards:
+            self._shards.append(shard)
+            self._starts.append(self._starts[-1] + shard.n_rows)
 
     def _column(self, number: int, index: Tensor, *, pinned: bool = False) -> Tensor:
         """Rows of a column at a strictly increasing index: one reading a run of neighbours."""
@@ -197,22 +200,23 @@ class ShardRows(ABC):
         cuts = torch.searchsorted(index, torch.tensor(self._starts[1:], dtype=torch.int64))
         edges = pairwise([0, *cuts.tolist(), len(index)])
         for part, start, (a, b) in zip(parts, self._starts, edges, strict=True):
-            if part is not None and a < b:
-                part.read(COLUMNS[number], _runs(index[a:b] - start, rows[a:b]))
+            if a < b:
+                assert part is not None, "closed"
+                part.read(COLUMNS[number], _runs(index[a:b] - start), rows[a:b])
         return rows
 
 
-def _runs(index: Tensor, rows: Tensor) -> Iterator[Span]:
-    """A strictly increasing index as runs of neighbours, each with its part of ``rows``.
+def _runs(index: Tensor) -> Iterator[Run]:
+    """A strictly increasing index as runs of neighbours.
 
     Examples
     --------
-    >>> [(start, len(rows)) for start, rows in _runs(torch.tensor([2, 3, 7]), torch.empty(3, 1))]
-    [(2, 2), (7, 1)]
+    >>> list(_runs(torch.tensor([2, 3, 7])))
+    [(2, slice(0, 2, None)), (7, slice(2, 3, None))]
     """
     edges = [0, *((index.diff() != 1).nonzero().flatten() + 1).tolist(), len(index)]
     for start, (first, last) in zip(index[edges[:-1]].tolist(), pairwise(edges), strict=True):
-        yield start, rows[first:last]
+        yield start, slice(first, last)
 
 
 class TemporaryRows(ShardRows):
