@@ -141,12 +141,12 @@ class ShardRows(ABC):
         self, start: int, stop: int, *, pinned: bool = False
     ) -> tuple[Float[Tensor, "n D"], Int[Tensor, " n"]]:
         """Rows ``start`` to ``stop``, in new (pinned) memory."""
-        index = torch.arange(start, stop)
-        return self._column(0, index, pinned=pinned), self._column(1, index, pinned=pinned)
+        features = self._neighbours(0, start, stop, pinned=pinned)
+        return features, self._neighbours(1, start, stop, pinned=pinned)
 
     def labels(self, start: int, stop: int) -> Int[Tensor, " n"]:
         """Labels of the rows ``start`` to ``stop``."""
-        return no_labels() if self.spec is None else self._column(1, torch.arange(start, stop))
+        return no_labels() if self.spec is None else self._neighbours(1, start, stop)
 
     def rows(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
         """The features at ``index``, in any order and with repetitions; -1 is the last one.
@@ -191,19 +191,40 @@ class ShardRows(ABC):
             self._shards.append(shard)
             self._starts.append(self._starts[-1] + shard.n_rows)
 
-    def _column(self, number: int, index: Tensor, *, pinned: bool = False) -> Tensor:
+    def _neighbours(self, number: int, start: int, stop: int, *, pinned: bool = False) -> Tensor:
+        """Rows ``start`` to ``stop`` of a column, without an index, which would cost as much."""
+        rows = self._empty(number, stop - start, pinned=pinned)
+        for part, first, end in zip(
+            self._parts, self._starts, [*self._starts[1:], stop], strict=True
+        ):
+            a, b = max(start, first), min(stop, end)
+            if a < b:
+                part.read(
+                    COLUMNS[number], [(a - first, slice(0, b - a))], rows[a - start : b - start]
+                )
+        return rows
+
+    def _column(self, number: int, index: Tensor) -> Tensor:
         """Rows of a column at a strictly increasing index: one reading a run of neighbours."""
-        if self.spec is None:
-            raise InputError("no features were appended.")
-        like, parts = self.spec[number], [*self._shards, self._buffer]
-        rows = torch.empty(len(index), *like.shape[1:], dtype=like.dtype, pin_memory=pinned)
+        rows = self._empty(number, len(index))
         cuts = torch.searchsorted(index, torch.tensor(self._starts[1:], dtype=torch.int64))
         edges = pairwise([0, *cuts.tolist(), len(index)])
-        for part, start, (a, b) in zip(parts, self._starts, edges, strict=True):
+        for part, start, (a, b) in zip(self._parts, self._starts, edges, strict=True):
             if a < b:
-                assert part is not None, "closed"
                 part.read(COLUMNS[number], _runs(index[a:b] - start), rows[a:b])
         return rows
+
+    @property
+    def _parts(self) -> list[Shard | Buffer]:
+        if self._buffer is None:
+            raise InputError("no features were appended.")
+        return [*self._shards, self._buffer]
+
+    def _empty(self, number: int, n_rows: int, *, pinned: bool = False) -> Tensor:
+        if self.spec is None:
+            raise InputError("no features were appended.")
+        column = self.spec[number]
+        return torch.empty(n_rows, *column.shape[1:], dtype=column.dtype, pin_memory=pinned)
 
 
 def _runs(index: Tensor) -> Iterator[Run]:
