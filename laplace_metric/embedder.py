@@ -324,7 +324,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         def embed(inputs: Inputs) -> Tensor:
             h = self.activations(inputs).features
             with full_precision():
-                z = jacobian.perturbed(h, weights)
+                z = jacobian.forward_with(h, weights)
                 return nn.functional.normalize(z, dim=-1) if self.spherical else z
 
         return embed

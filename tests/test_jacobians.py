@@ -71,7 +71,7 @@ def test_every_product_is_that_of_autograd(name, backend):
     j = oracle(module, h)
     tight = {"rtol": 1e-9, "atol": 1e-9}
     torch.testing.assert_close(head.jacobian(h), j, **tight)
-    torch.testing.assert_close(head.raw(h), module.eval()(h).detach(), **tight)
+    torch.testing.assert_close(head.forward(h), module.eval()(h).detach(), **tight)
     module.train()
     g = torch.Generator().manual_seed(2)
     b = torch.randn(B, Z, Z, generator=g, dtype=torch.float64)
@@ -102,7 +102,7 @@ def test_float32_agrees(name, backend):
 def test_perturbed_runs_the_module_under_each_parameter_vector(name, backend):
     module, head = backend_of(name, backend)
     vectors = torch.randn(6, head.n_parameters, dtype=torch.float64)
-    draws = head.perturbed(inputs(), vectors)
+    draws = head.forward_with(inputs(), vectors)
     for vector, z in zip(vectors, draws, strict=True):
         copy = make(name)
         copy.load_state_dict(module.state_dict())

@@ -56,7 +56,7 @@ def check_products(head: HeadJacobian, name: str) -> None:
     h, b = inputs(), symmetric(B)
     j = oracle(name, h)
     torch.testing.assert_close(head.jacobian(h), j, **TIGHT)
-    torch.testing.assert_close(head.raw(h), make(name, nn)(h).detach(), **TIGHT)
+    torch.testing.assert_close(head.forward(h), make(name, nn)(h).detach(), **TIGHT)
     expected = torch.einsum("bzp,bzy,byp->p", j, b, j)
     torch.testing.assert_close(head.diagonal(h, b), expected, **TIGHT)
     v = torch.randn(B, 2, Z, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
@@ -93,7 +93,7 @@ def test_float32_agrees(name):
 def test_perturbed_runs_the_module_under_each_parameter_vector(name):
     head, twin = jacobian_of(make(name), Z), make(name, nn)
     vectors = torch.randn(6, head.n_parameters, dtype=torch.float64)
-    for vector, z in zip(vectors, head.perturbed(inputs(), vectors), strict=True):
+    for vector, z in zip(vectors, head.forward_with(inputs(), vectors), strict=True):
         nn.utils.vector_to_parameters(vector, twin.parameters())
         torch.testing.assert_close(z, twin(inputs()).detach())
 
@@ -112,8 +112,8 @@ def test_the_users_head_is_left_alone():
     for module in (model, model[2]):
         head = jacobian_of(module, Z)
         h = inputs() if module is model else torch.ones(B, 7, dtype=torch.float64)
-        head.jacobian(h), head.diagonal(h, symmetric(B)), head.raw(h)
-        head.perturbed(h, head.parameters[None]), head.vjp(h, symmetric(B))
+        head.jacobian(h), head.diagonal(h, symmetric(B)), head.forward(h)
+        head.forward_with(h, head.parameters[None]), head.vjp(h, symmetric(B))
         assert len(model.feature_maps) == len(maps)
         assert all(a is b for a, b in zip(model.feature_maps, maps, strict=True))
     assert all(part.training for part in model.modules())

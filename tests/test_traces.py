@@ -75,7 +75,7 @@ def test_they_are_those_of_the_embeddings(head, structure, distance):
     expected = embedder(x).uncertainty
     torch.testing.assert_close(embedder.uncertainties([x], progress=False), expected, **EXACT)
     head, posterior = embedder.fitted_.jacobian, embedder.posterior_
-    for raw in (None, head.raw(x)):
+    for raw in (None, head.forward(x)):
         ours = variance_trace(head, posterior, x, raw, spherical=distance == "arccos")
         torch.testing.assert_close(ours, expected, **EXACT)
 

@@ -50,7 +50,7 @@ def fit_cost(n: int) -> dict[str, Any]:
     fit()
     extra = peak_bytes() - before
     seconds = best(fit, 5)
-    z = head.raw(h)
+    z = head.forward(h)
     products = best(lambda: h @ head.weight.T, 5) + best(lambda: z.T @ h, 5)
     return {
         "n": n,

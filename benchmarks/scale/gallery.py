@@ -43,7 +43,7 @@ def gallery_cost(structure: str, size: ScaleSize) -> list[Row]:
 
 def row(fit: Fitted, x: Tensor, spherical: bool, known: bool, repeats: int) -> Row:
     """One geometry; ``known``: the embeddings are given."""
-    raw = fit.jacobian.raw(x) if known else None
+    raw = fit.jacobian.forward(x) if known else None
     call = lambda: variance_trace(fit.jacobian, fit.posterior, x, raw, spherical=spherical)  # noqa: E731
     assert isinstance(fit.jacobian, LinearJacobian)
     weight, few = fit.jacobian.weight, slice(1_000)
@@ -57,7 +57,7 @@ def row(fit: Fitted, x: Tensor, spherical: bool, known: bool, repeats: int) -> R
         repeats,
     )
     kind = ProjectedNormal if spherical else Gaussian
-    exact = kind(fit.jacobian.raw(x[few]), covariance(fit.jacobian, fit.posterior, x[few]))
+    exact = kind(fit.jacobian.forward(x[few]), covariance(fit.jacobian, fit.posterior, x[few]))
     return {
         "geometry": "sphere" if spherical else "raw",
         "embeddings_known": known,

@@ -53,9 +53,9 @@ def passes() -> Iterator[list[int]]:
     """Counts how often the features are read from end to end."""
     count, blocks = [0], FeatureStore.blocks
 
-    def counted(store: FeatureStore, start: int = 0) -> Any:
+    def counted(store: FeatureStore) -> Any:
         count[0] += 1
-        return blocks(store, start)
+        return blocks(store)
 
     with patch.object(FeatureStore, "blocks", counted):
         yield count

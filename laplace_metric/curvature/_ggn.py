@@ -262,7 +262,7 @@ def batch_curvature(
         return all_pairs_curvature(FeatureStore.of(features, labels), head, loss, structure)
     assert indices_tuple is not None
     check_memory(structure, head.layouts, features.device)
-    points = loss.geometry.points(features, head.raw(features))
+    points = loss.geometry.points(features, head.forward(features))
     y = mined_pair_weights(
         indices_tuple, points.coordinates, loss.margin, negatives=loss.approximation.negatives
     )

@@ -171,7 +171,7 @@ def _one_batch(
     structure = settings.structure
     if not callable(settings.pairs):
         return batch_curvature(h, head, loss, structure, labels=labels)
-    indices = tuple(index.to(h.device) for index in settings.pairs(head.raw(h), labels))
+    indices = tuple(index.to(h.device) for index in settings.pairs(head.forward(h), labels))
     return batch_curvature(h, head, loss, structure, indices_tuple=indices)
 
 

@@ -119,7 +119,7 @@ class _RootTraces:
         return covariance_factor(self.head, self.posterior, h).square_().sum((1, 2))
 
     def forms(self, h: Tensor, z: Tensor | None) -> Forms:
-        z = self.head.raw(h) if z is None else z
+        z = self.head.forward(h) if z is None else z
         f = covariance_factor(self.head, self.posterior, h)
         along = (z[:, None, :] @ f).square_().sum((1, 2))
         return f.square_().sum((1, 2)), along, z.square().sum(1)
@@ -137,7 +137,7 @@ class _LayerTraces:
         return torch.stack([_sum(f, v) for f, v in self._terms(h)]).sum(0)
 
     def forms(self, h: Tensor, z: Tensor | None) -> Forms:
-        z = self.head.raw(h) if z is None else z
+        z = self.head.forward(h) if z is None else z
         terms = self._terms(h)
         trace = torch.stack([_sum(f, v) for f, v in terms]).sum(0)
         along = torch.stack([(v * f.vjp(z).square()).sum(1) for f, v in terms]).sum(0)

@@ -1,10 +1,7 @@
-"""Embeddings that are there already, as a model: arrays in, the same arrays out.
+"""Models that do not map one tensor to one tensor [B, Z], wrapped so that they do.
 
-A method of a model as a module.
-
-One vector per input out of a model that returns one vector per token, or several things.
-
-A model of sentence-transformers as a module: strings in, one tensor out.
+``Precomputed``: embeddings that are arrays already. ``Call``: a method of a model. ``Pooled``: one
+vector per token, or several outputs. ``Sentences``: a model of sentence-transformers.
 """
 
 from __future__ import annotations
@@ -15,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from laplace_metric.errors import InputError, NonFiniteError, UnknownNameError
@@ -41,13 +39,15 @@ class Precomputed(nn.Module):
         super().__init__()
         self.size = size
 
-    def forward(self, embeddings: Any) -> Tensor:
-        """[N, D] as float32 or float64.
+    def forward(self, embeddings: Any) -> Float[Tensor, "N D"]:
+        """The embeddings as float32 or float64.
 
         Raises
         ------
-        InputError, NonFiniteError
-            For another shape, another size, NaN or infinity.
+        InputError
+            For no numbers, another shape or another size.
+        NonFiniteError
+            For NaN or infinity.
         """
         try:
             array = embeddings if isinstance(embeddings, Tensor) else np.asarray(embeddings)
@@ -71,9 +71,9 @@ class Call(nn.Module):
     ----------
     model : nn.Module
     method : str
-        Name of a method, such as "encode_image".
+        Name of the method, such as "encode_image".
     **options
-        Given to every call, such as ``normalize=True``.
+        Passed to every call, such as ``normalize=True``.
 
     Raises
     ------
@@ -104,7 +104,7 @@ class Call(nn.Module):
         return getattr(self.model, self.method)(*args, **kwargs, **self.options)
 
     def extra_repr(self) -> str:
-        """The call."""
+        """What is called."""
         return ", ".join([self.method, *(f"{k}={v!r}" for k, v in self.options.items())])
 
 
@@ -120,7 +120,7 @@ class Pooled(nn.Module):
         Returns a ``ModelOutput``, a dict, a tuple or a tensor.
     pooling : "mean" | "cls" | "last" | None
         How the vectors of tokens [B, T, Z] become one: their mean, the first or the last of them.
-        Padding, which ``attention_mask`` tells, counts neither for "mean" nor for "last".
+        Padding, where ``attention_mask`` is zero, counts neither for "mean" nor for "last".
         None: the field is one vector per input already.
     field : name, place in a tuple, or None
         None: "last_hidden_state" with a pooling, "pooler_output" without.
@@ -152,30 +152,46 @@ class Pooled(nn.Module):
         self.field = _default(pooling) if field is None else field
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """[B, Z]."""
-        found = _read(self.model(*args, **kwargs), self.field)
+        """One vector per input [B, Z].
+
+        Raises
+        ------
+        InputError
+            If the field holds no vectors of tokens, and so cannot be pooled.
+        """
+        tokens = _read(self.model(*args, **kwargs), self.field)
         if self.pooling is None:
-            return found
-        if found.ndim != 3:
+            return tokens
+        if tokens.ndim != 3:
             raise InputError(
                 f"pooling={self.pooling!r} needs vectors of tokens [B, T, Z]; {self.field!r} is "
-                f"{shown(found)}: pass pooling=None for a field [B, Z]."
+                f"{shown(tokens)}: pass pooling=None for a field [B, Z]."
             )
-        return pooled(found, self._mask(args, kwargs), self.pooling)
+        return pooled(tokens, self._mask(args, kwargs), self.pooling)
 
     def _mask(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
         """``attention_mask``, by name or by its place among the model's arguments."""
         bound = signature(unwrapped(self.model).forward).bind_partial(*args, **kwargs).arguments
-        found: Tensor | None = kwargs.get("attention_mask", bound.get("attention_mask"))
-        return found
+        mask: Tensor | None = kwargs.get("attention_mask", bound.get("attention_mask"))
+        return mask
 
     def extra_repr(self) -> str:
         """What is read."""
         return f"pooling={self.pooling!r}, field={self.field!r}"
 
 
-def pooled(tokens: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
-    """[B, T, Z] -> [B, Z]; ``mask`` [B, T] is zero at padding, on either side; None: no padding."""
+def pooled(
+    tokens: Float[Tensor, "B T Z"], mask: Shaped[Tensor, "B T"] | None, pooling: str
+) -> Float[Tensor, "B Z"]:
+    """The vectors of tokens as one vector per input.
+
+    ``mask`` is zero at padding, which may stand on either side; None: there is no padding.
+
+    Raises
+    ------
+    InputError
+        If the mask has another shape than the tokens.
+    """
     if pooling == "cls":
         return tokens[:, 0]
     if mask is None:
@@ -196,36 +212,37 @@ def _default(pooling: str | None) -> str:
 
 
 def _read(output: Any, field: str | int) -> Tensor:
+    """The field of a model's output; of a tensor, the tensor."""
     if isinstance(output, Tensor):
         return output
     try:
         if isinstance(output, (Mapping, tuple, list)):
-            found = output[field]  # type: ignore[index]
+            value = output[field]  # type: ignore[index]
         else:
-            found = getattr(output, str(field))
+            value = getattr(output, str(field))
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise InputError(f"field={field!r}: the model returned {shown(output)}.") from error
-    if not isinstance(found, Tensor):
+    if not isinstance(value, Tensor):
         raise InputError(f"field={field!r} is no tensor: the model returned {shown(output)}.")
-    return found
+    return value
 
 
 class Sentences(nn.Module):
-    """A list of B strings -> what ``model.encode`` gives for them [B, Z], as one batch.
+    """What ``model.encode`` returns for a list of B strings, as one batch [B, Z].
 
-    Unlike ``encode``, it neither switches the model to evaluation mode nor stops gradients, and
-    what it returns can be differentiated: what calls it decides.
+    Unlike ``encode``, it neither switches the model to evaluation mode nor stops gradients: the
+    caller decides.
 
     Parameters
     ----------
     model : SentenceTransformer
     prompt : str or None
-        Stands before every text; None: the model's default prompt, if it has one.
+        Put before every text; None: the model's default prompt, if it has one.
 
     Raises
     ------
     InputError
-        If the model is none of sentence-transformers, or its inputs are no strings.
+        If the model is not one of sentence-transformers.
     """
 
     model: Any
@@ -242,7 +259,13 @@ class Sentences(nn.Module):
         self.prompt: str | None = default if prompt is None else prompt
 
     def forward(self, texts: Sequence[str]) -> Tensor:
-        """B strings -> [B, Z]."""
+        """Embeddings [B, Z] of B strings.
+
+        Raises
+        ------
+        InputError
+            If the texts are not a list of strings.
+        """
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
             raise InputError(f"texts is a {type(texts).__name__}: pass a list of strings.")
         tokens = self.model.preprocess(list(texts), prompt=self.prompt)

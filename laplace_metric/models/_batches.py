@@ -1,4 +1,4 @@
-"""Reading a loader: one checked ``(inputs, labels)`` batch after the other, on one device."""
+"""Batches of a loader: read one after the other, checked, moved to one device, given to a model."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
@@ -43,8 +44,8 @@ def device_of(model: nn.Module) -> torch.device:
     return torch.device("cpu") if parameter is None else parameter.device
 
 
-def check_labels(labels: Any, *, name: str = "labels") -> Tensor:
-    """Labels as an int64 vector.
+def check_labels(labels: Any, *, name: str = "labels") -> Int[Tensor, " B"]:
+    """Labels as an int64 tensor.
 
     Raises
     ------
@@ -68,13 +69,14 @@ def check_labels(labels: Any, *, name: str = "labels") -> Tensor:
 
 
 def _split(batch: Any, index: int) -> tuple[Inputs, Any]:
+    """Inputs and labels of batch ``index``, which must have both."""
     if isinstance(batch, (tuple, list)) and len(batch) == 2:
         return batch[0], batch[1]
-    seen = type(batch).__name__
+    kind = type(batch).__name__
     if isinstance(batch, Sequence):
-        seen = f"{seen} of length {len(batch)}"
+        kind = f"{kind} of length {len(batch)}"
     raise LabelError(
-        f"loader batch {index} is a {seen}, so its labels are missing: "
+        f"loader batch {index} is a {kind}, so its labels are missing: "
         "yield (inputs, labels), where inputs is a tensor, a tuple or a dict."
     )
 
@@ -82,12 +84,14 @@ def _split(batch: Any, index: int) -> tuple[Inputs, Any]:
 def input_batches(
     loader: Iterable[Any], device: torch.device, *, progress: bool, description: str
 ) -> Iterator[Inputs]:
-    """Yield the inputs of each batch, on one device, whether or not labels come with them.
+    """The inputs of each batch, on one device, whether or not labels come with them.
 
     Raises
     ------
-    EmptyLoaderError, InputError
-        For a loader without batches, a tensor or a mapping (one batch, where many are asked for).
+    EmptyLoaderError
+        For a loader without batches.
+    InputError
+        For a tensor or a mapping (one batch, where many are asked for), or nothing iterable.
 
     Examples
     --------
@@ -138,14 +142,17 @@ def labelled_batches(
     description: str,
     status: Callable[[], str] | None = None,
 ) -> Iterator[tuple[Inputs, Tensor]]:
-    """Yield ``(inputs on device, labels [B] int64 on device)`` with a progress bar.
+    """The inputs and the labels [B] int64 of each batch, on one device, with a progress bar.
 
-    ``status()`` is what the bar says after each batch.
+    ``status()`` is what the bar says after each batch. Labels that are missing or of the wrong
+    kind raise ``LabelError``.
 
     Raises
     ------
-    EmptyLoaderError, LabelError, InputError
-        For a loader without batches, labels that are missing or of the wrong kind, no loader.
+    EmptyLoaderError
+        For a loader without batches.
+    InputError
+        If the loader is not iterable.
     """
     if not isinstance(loader, Iterable):
         raise InputError(f"loader is a {type(loader).__name__}: pass an iterable of batches.")

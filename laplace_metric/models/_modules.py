@@ -1,7 +1,4 @@
-"""Modules that only run another module: what they hold is the model.
-
-Look at a model without leaving a trace: eval mode, no gradients, modes put back.
-"""
+"""The model inside its wrappers, and evaluation mode that leaves no trace."""
 
 from __future__ import annotations
 
@@ -17,12 +14,12 @@ from laplace_metric.errors import InputError
 
 
 def check_module(model: Any) -> nn.Module:
-    """The model itself.
+    """The model itself, if it is a module.
 
     Raises
     ------
     InputError
-        If it is no module.
+        If it is none.
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"model is a {type(model).__name__}: pass a torch.nn.Module.")
@@ -32,14 +29,9 @@ def check_module(model: Any) -> nn.Module:
 def unwrapped(model: Any) -> nn.Module:
     """The module inside ``torch.compile``, ``DataParallel`` and ``DistributedDataParallel``.
 
-    It has the same weights, and its layers the names that they had before: a posterior that was
-    fitted on a compiled model loads on a plain one. Hooks would make ``torch.compile`` compile
-    again, and run once on every device of a ``DataParallel``.
-
-    Raises
-    ------
-    InputError
-        If it is no module.
+    It has the same weights, and its layers have the names that they had before: a posterior that
+    was fitted on a compiled model loads on a plain one. Hooks on a wrapper would make
+    ``torch.compile`` compile again, and run once on every device of a ``DataParallel``.
 
     Examples
     --------
@@ -56,7 +48,7 @@ def unwrapped(model: Any) -> nn.Module:
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Eval mode without gradients; each sub-module's own mode is put back afterwards."""
+    """Eval mode without gradients; afterwards each sub-module has the mode that it had before."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

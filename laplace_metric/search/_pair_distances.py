@@ -86,7 +86,7 @@ def _dense(fitted: Fitted, spherical: bool) -> tuple[Map, OfPairs]:
         sides = [(a, None), (b, None), (a, b)]
         covariances = [predictive.covariance(head, posterior, *side) for side in sides]
         return squared_distance(
-            EmbeddingPairs(head.raw(a), head.raw(b), *covariances), spherical=spherical
+            EmbeddingPairs(head.forward(a), head.forward(b), *covariances), spherical=spherical
         )
 
     return lambda h: h, of

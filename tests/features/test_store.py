@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
-from laplace_metric.errors import InputError, LabelError, NonFiniteError
+from laplace_metric.errors import FileFormatError, InputError, LabelError, NonFiniteError
 from laplace_metric.models.features import Block, FeatureSource, FeatureStore, block_rows
 from laplace_metric.models.features import _rows as checks
-from laplace_metric.models.features._disk import TemporaryRows
+from laplace_metric.models.features import _shards as shards
+from laplace_metric.models.features._shards import TemporaryRows
 
 WIDTH = 512
 STEP = block_rows(WIDTH, 4)
@@ -20,7 +22,7 @@ KINDS = ["memory", "spilled late", "spilled", "durable"]
 
 def store_of(kind: str, folder: Path, **options) -> FeatureStore:
     if kind == "durable":
-        return FeatureStore(durable=folder / "spool", **options)
+        return FeatureStore(durable=folder / "durable", **options)
     memory_bytes = {"memory": 10**9, "spilled late": ROWS.nbytes // 2, "spilled": 0}[kind]
     return FeatureStore(memory_bytes, str(folder), **options)
 
@@ -82,16 +84,48 @@ def test_rows_outside_the_file(tmp_path, kind, index):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_boundaries_do_not_depend_on_batches_or_start(tmp_path, kind):
+def test_boundaries_do_not_depend_on_batches(tmp_path, kind):
     blocks = list(fill(store_of(kind, tmp_path)).blocks())
     (tmp_path / "other").mkdir()
     other = fill(store_of(kind, tmp_path / "other"), size=64)
-    for k, block in enumerate(blocks):
-        assert same_blocks(list(other.blocks(block.start)), blocks[k:])
-    assert list(other.blocks(N)) == []
-    for start in (1, STEP - 1, STEP + 1, -STEP, N + 1, 3 * STEP):
-        with pytest.raises(InputError, match=f"start={start} is not where a block starts"):
-            other.blocks(start)
+    assert [block.start for block in blocks] == list(range(0, N, STEP))
+    assert same_blocks(list(other.blocks()), blocks)
+
+
+@pytest.mark.parametrize("kind", ["spilled", "durable"])
+def test_shards_of_any_size_hold_the_same(tmp_path, kind, monkeypatch):
+    for shard_rows in (1, 64, 300, 301, 1000):  # smaller and larger than a batch of 301
+        monkeypatch.setattr(shards, "SHARD_BYTES", shard_rows * (WIDTH * 4 + 8))
+        folder = tmp_path / str(shard_rows)
+        folder.mkdir()
+        with fill(store_of(kind, folder)) as store:
+            files = list(folder.rglob("*.safetensors"))
+            assert len(files) >= N // max(shard_rows, 301) - 1
+            assert max(file.stat().st_size for file in files) < shard_rows * (WIDTH * 4 + 8) + 300
+            assert torch.equal(torch.cat([b.features for b in store.blocks()]), ROWS)
+            assert torch.equal(store.labels, LABELS)
+            assert torch.equal(store.classes, torch.arange(7))
+            index = torch.randint(N, (200,), generator=torch.Generator().manual_seed(1))
+            assert torch.equal(store.rows(index), ROWS[index])
+            assert torch.equal(store.rows(store.members(3)), ROWS[LABELS == 3])
+
+
+@pytest.mark.parametrize("kind", ["spilled", "durable"])
+def test_appended_rows_are_copied(tmp_path, kind):
+    store, batch = store_of(kind, tmp_path), ROWS[:9].clone()
+    store.append(batch, LABELS[:9], where="batch")
+    batch.zero_()
+    assert torch.equal(store.rows(torch.arange(9)), ROWS[:9])
+
+
+@pytest.mark.parametrize("kind", ["spilled", "durable"])
+@pytest.mark.parametrize("damage", [lambda p: os.truncate(p, 5000), Path.unlink])
+def test_a_shard_that_is_cut_while_it_is_read(tmp_path, kind, damage):
+    store = fill(store_of(kind, tmp_path), torch.float64)
+    store._rows.flush()
+    damage(next(tmp_path.rglob("*.safetensors")))
+    with pytest.raises(FileFormatError, match=r"safetensors (ends early|cannot be read)"):
+        list(store.blocks())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -206,12 +240,12 @@ def test_checks_of_an_accelerator_come_with_the_next_reading(tmp_path, kind, mon
             read()
     store.close()
     if kind == "durable":
-        assert len(FeatureStore.resume(tmp_path / "spool")) == 0  # a bad row is never committed
+        assert len(FeatureStore.resume(tmp_path / "durable")) == 0  # a bad row is never committed
 
 
 def test_outstanding_checks_are_few(monkeypatch):
     monkeypatch.setattr(checks, "_later", lambda device: True)
-    monkeypatch.setattr(checks, "AT_ONCE", 3)
+    monkeypatch.setattr(checks, "CHECKS_AT_ONCE", 3)
     pending = checks.FiniteChecks()
     for number in range(7):
         pending.add(BATCHES[0], where=f"batch {number}")

@@ -208,7 +208,7 @@ def test_curvature_is_measured_at_the_sampled_heads_before_the_step(make_model, 
         zip(batches, states, recorded, strict=True)
     ):
         torch.testing.assert_close(h, before[:-1](x).detach())
-        torch.testing.assert_close(head.raw(h), embeddings)
+        torch.testing.assert_close(head.forward(h), embeddings)
         assert torch.equal(kwargs["labels"], y)
         precision = tau + (0 if curvature is None else 20.0 * curvature.clamp_min(0))
         eps = torch.randn(1, 27, generator=weights)[0].double() / torch.as_tensor(precision).sqrt()

@@ -61,7 +61,7 @@ class Pass(ABC):
     @cached_property
     def task(self) -> str:
         """Fingerprint: head, geometry, settings, and the results of earlier passes."""
-        head = f"{self.head.words}|{self.head.layouts}"
+        head = f"{self.head.signature}|{self.head.layouts}"
         described = f"{self.name}|{self.geometry}|{head}|{sorted(self.settings().items())}"
         return digest(described, [self.head.parameters, *self.head.constants, *self.inputs()])
 
@@ -128,7 +128,7 @@ class Pass(ABC):
     def points(self, block: Block) -> Points:
         """A block in this geometry; a zero embedding gives NaN, found when the pass is over."""
         h = block.features
-        return self.geometry.points(h, self.head.raw(h), checked=False)
+        return self.geometry.points(h, self.head.forward(h), checked=False)
 
 
 PassSchedule = Generator[Pass, Statistics, T]

@@ -1,7 +1,7 @@
 """A fit that survives its process: a folder with its features and its finished passes.
 
     checkpoint.json      what is fitted: settings, head, model, ranks; another fit is refused
-    features/            the spool of head inputs and labels, committed every few seconds
+    features/            head inputs and labels, committed every few seconds
     pass-0003/           statistics of a finished pass
     columns/             the reference points that were drawn
 
@@ -26,7 +26,7 @@ from laplace_metric.curvature.passes import Pass
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.laplace._settings import FitOptions
 from laplace_metric.laplace.runtime._group import ProcessGroup
-from laplace_metric.models.features import SPOOL, FeatureStore
+from laplace_metric.models.features import FEATURE_FOLDER, FeatureStore
 
 try:
     import fcntl
@@ -97,7 +97,7 @@ class Checkpoint:
     def store(self, device: torch.device, dtype: torch.dtype | None) -> FeatureStore:
         """The features that are there, or an empty durable store."""
         folder = self.folder / "features"
-        if (folder / SPOOL.index).exists() or not _only_empty_files(folder):
+        if (folder / FEATURE_FOLDER.index).exists() or not _only_empty_files(folder):
             return FeatureStore.resume(folder, device, dtype=dtype)
         if any(self.folder.glob("pass-*/statistics.json")):
             raise FileFormatError(f"{folder} is missing: restore it, or delete {self.folder}.")

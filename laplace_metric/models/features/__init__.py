@@ -1,9 +1,11 @@
 """Features of the fitting data: in memory while small, on disk beyond, durable where asked.
 
-The model runs once; its features are kept and read back in blocks, several times. Memory held is
-at most ``memory_bytes`` (twice that for the moment in which the batches are joined) plus one block.
+The model runs once; its features are stored and read back in blocks, several times. Memory used is
+at most ``memory_bytes`` (twice that for the moment in which the batches are joined), one block, and
+one shard where features go to disk.
 """
 
+from laplace_metric.models.features._durable import FEATURE_FOLDER, DurableRows
 from laplace_metric.models.features._rows import (
     BLOCK_BYTES,
     Block,
@@ -13,17 +15,16 @@ from laplace_metric.models.features._rows import (
     check_finite,
     check_shapes,
 )
-from laplace_metric.models.features._spool import SPOOL, Spool
 from laplace_metric.models.features._store import FeatureStore
 
 __all__ = [
     "BLOCK_BYTES",
-    "SPOOL",
+    "FEATURE_FOLDER",
     "Block",
+    "DurableRows",
     "FeatureSource",
     "FeatureStore",
     "MemoryRows",
-    "Spool",
     "block_rows",
     "check_finite",
     "check_shapes",

@@ -1,9 +1,4 @@
-"""What a curvature reads its points from, and what a store keeps them in.
-
-What may be appended, and how many rows are handled at once.
-
-Rows kept in memory.
-"""
+"""Where points are read from, what may be appended, and the rows that are kept in memory."""
 
 from __future__ import annotations
 
@@ -12,15 +7,19 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric.errors import InputError, LabelError, NonFiniteError
 
-LABEL_ROWS = 2**20
-"""Labels that are read at once: 8 MiB."""
-
-Like = tuple[Tensor, Tensor]
+RowSpec = tuple[Tensor, Tensor]
 """Features [0, D] and labels [0]: the width and the types of all rows."""
+
+BLOCK_BYTES = 4 * 2**20
+"""Bytes of one block: small enough for a CPU's cache, large enough for a full-speed product."""
+
+CHECKS_AT_ONCE = 1024
+"""Batches on an accelerator whose check may be outstanding."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,8 @@ class Block:
     """
 
     start: int
-    features: Tensor
-    labels: Tensor
+    features: Float[Tensor, "n D"]
+    labels: Int[Tensor, " n"]
 
     def __len__(self) -> int:
         return len(self.features)
@@ -57,62 +56,26 @@ class FeatureSource(Protocol):
         """Where everything is handed out."""
 
     @property
-    def labels(self) -> Tensor:
-        """Labels [N]."""
+    def labels(self) -> Int[Tensor, " N"]:
+        """Labels of all rows."""
 
     @property
-    def classes(self) -> Tensor:
-        """The labels that occur [C], ascending."""
+    def classes(self) -> Int[Tensor, " C"]:
+        """The labels that occur, ascending."""
 
-    def members(self, label: int) -> Tensor:
-        """Indices [n] of the points of a class, ascending."""
+    def members(self, label: int) -> Int[Tensor, " n"]:
+        """Indices of the points of a class, ascending."""
 
-    def blocks(self, start: int = 0) -> Iterator[Block]:
-        """Every row from ``start`` on, once; blocks have the same boundaries whatever the start."""
+    def blocks(self) -> Iterator[Block]:
+        """Every row once; the boundaries depend on width and type alone."""
 
-    def rows(self, index: Tensor) -> Tensor:
-        """The features at ``index`` [n], as [n, D]."""
-
-
-class Rows(Protocol):
-    """Where a store keeps its rows: memory, a temporary pair of files, or a spool."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def like(self) -> Like | None:
-        """Width and types, or None before the first ``append``."""
-
-    def append(self, features: Tensor, labels: Tensor) -> None:
-        """Add features [n, D] and labels [n]."""
-
-    def read(self, start: int, stop: int, *, pinned: bool = False) -> tuple[Tensor, Tensor]:
-        """Features [stop - start, D] and labels; read from a file into pinned memory if asked."""
-
-    def rows(self, index: Tensor) -> Tensor:
-        """The features at ``index`` [n], as [n, D]."""
-
-    @property
-    def labels(self) -> Tensor:
-        """Labels [N]."""
-
-    def label_blocks(self) -> Iterator[Tensor]:
-        """The same in parts of at most ``LABEL_ROWS``."""
-
-    def close(self) -> None:
-        """Let go of memory and handles."""
+    def rows(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
+        """The features at ``index``."""
 
 
-def no_labels() -> Tensor:
-    """Labels [0] of a source to which nothing was appended."""
+def no_labels() -> Int[Tensor, " 0"]:
+    """Labels of a source to which nothing was appended."""
     return torch.empty(0, dtype=torch.int64)
-
-
-BLOCK_BYTES = 4 * 2**20
-"""Bytes of one block: small enough for a CPU's cache, large enough for a full-speed product."""
-
-AT_ONCE = 1024
-"""Batches on an accelerator whose check may be outstanding."""
 
 
 def block_rows(n_columns: int, itemsize: int, budget: int = BLOCK_BYTES) -> int:
@@ -121,7 +84,15 @@ def block_rows(n_columns: int, itemsize: int, budget: int = BLOCK_BYTES) -> int:
 
 
 def check_shapes(features: Tensor, labels: Tensor, *, where: str) -> None:
-    """Raise unless features are floats [N, D] with one label a row."""
+    """Features must be floats [N, D] with one label a row.
+
+    Raises
+    ------
+    InputError
+        If features are something else.
+    LabelError
+        If the numbers of rows differ.
+    """
     if features.ndim != 2 or not features.is_floating_point():
         raise InputError(
             f"{where} is {features.dtype} {tuple(features.shape)}: pass floats [N, D]."
@@ -130,15 +101,15 @@ def check_shapes(features: Tensor, labels: Tensor, *, where: str) -> None:
         raise LabelError(f"{where} has {len(features)} rows but {len(labels)} labels.")
 
 
-def check_like(features: Tensor, labels: Tensor, like: Like | None, *, where: str) -> None:
-    """Raise unless features [n, D] and labels [n] have the width and the types of earlier rows."""
-    if like is None:
+def check_spec(features: Tensor, labels: Tensor, spec: RowSpec | None, *, where: str) -> None:
+    """Raise ``InputError`` unless the rows have the width and the types of earlier ones."""
+    if spec is None:
         return
-    if features.shape[1] != like[0].shape[1]:
+    if features.shape[1] != spec[0].shape[1]:
         raise InputError(
-            f"{where} has {features.shape[1]} features, earlier ones {like[0].shape[1]}"
+            f"{where} has {features.shape[1]} features, earlier ones {spec[0].shape[1]}"
         )
-    for name, now, before in zip(("features", "labels"), (features, labels), like, strict=True):
+    for name, now, before in zip(("features", "labels"), (features, labels), spec, strict=True):
         if (now.dtype, now.shape[1:]) != (before.dtype, before.shape[1:]):
             raise InputError(
                 f"{where} has {name} {now.dtype} {tuple(now.shape)}, earlier ones are "
@@ -146,11 +117,15 @@ def check_like(features: Tensor, labels: Tensor, like: Like | None, *, where: st
             )
 
 
-def check_finite(features: Tensor, *, where: str) -> None:
-    """Raise ``NonFiniteError`` that names ``where`` and counts the rows with NaN or infinity."""
-    if features.numel() == 0:
-        return
-    if not _finite(features):
+def check_finite(features: Float[Tensor, "n D"], *, where: str) -> None:
+    """No row may hold NaN or infinity; ``where`` names the features in the error.
+
+    Raises
+    ------
+    NonFiniteError
+        If one does; it says how many.
+    """
+    if features.numel() and not _finite(features):
         bad = int((~torch.isfinite(features)).any(1).sum())
         raise NonFiniteError(
             f"{where} holds NaN or infinity in {bad} of {len(features)} rows: check the inputs "
@@ -158,7 +133,7 @@ def check_finite(features: Tensor, *, where: str) -> None:
         )
 
 
-def _finite(features: Tensor) -> Tensor:
+def _finite(features: Float[Tensor, "n D"]) -> Bool[Tensor, ""]:
     low, high = features.aminmax()  # one pass, NaN propagates, nothing [N, D] is allocated
     return torch.isfinite(low) & torch.isfinite(high)
 
@@ -182,7 +157,7 @@ class FiniteChecks:
             check_finite(features, where=where)
         elif features.numel():
             self._open.append((where, _finite(features)))
-            if len(self._open) >= AT_ONCE:
+            if len(self._open) >= CHECKS_AT_ONCE:
                 self.settle()
 
     def settle(self) -> None:
@@ -222,36 +197,33 @@ class MemoryRows:
         return self._rows
 
     @property
-    def like(self) -> Like | None:
+    def spec(self) -> RowSpec | None:
         """Width and types: features [0, D], labels [0]."""
         if not self.batches:
             return None
         features, labels = self.batches[0]
         return features[:0], labels[:0]
 
-    def append(self, features: Tensor, labels: Tensor) -> None:
-        """Keep features [n, D] and labels [n]; nothing is copied."""
+    def append(self, features: Float[Tensor, "n D"], labels: Int[Tensor, " n"]) -> None:
+        """Keep rows; nothing is copied."""
         self.batches.append((features, labels))
         self._rows += len(features)
 
-    def read(self, start: int, stop: int, *, pinned: bool = False) -> tuple[Tensor, Tensor]:
-        """Views of features [stop - start, D] and labels; ``pinned`` is for files."""
+    def read(
+        self, start: int, stop: int, *, pinned: bool = False
+    ) -> tuple[Float[Tensor, "n D"], Int[Tensor, " n"]]:
+        """Views of rows ``start`` to ``stop``; ``pinned`` is for files."""
         features, labels = self._joined()
         return features[start:stop], labels[start:stop]
 
-    def rows(self, index: Tensor) -> Tensor:
-        """The features at ``index`` [n], as [n, D]."""
+    def rows(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
+        """The features at ``index``."""
         features, _ = self._joined()
         return features[index.to(features.device)]
 
-    @property
-    def labels(self) -> Tensor:
-        """Labels [N]."""
-        return self._joined()[1] if self.batches else no_labels()
-
-    def label_blocks(self) -> Iterator[Tensor]:
-        """The same at once: they are in memory."""
-        yield self.labels
+    def labels(self, start: int, stop: int) -> Int[Tensor, " n"]:
+        """Labels of the rows ``start`` to ``stop``."""
+        return self._joined()[1][start:stop] if self.batches else no_labels()
 
     def close(self) -> None:
         """Let go of the tensors."""

@@ -1,83 +1,30 @@
-"""Rows as they are handed out: on a device, in a type, in blocks.
-
-The features of the fitting data, wherever they are kept.
-"""
+"""The features of the fitting data, wherever they are kept, handed out in blocks or by index."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.errors import InputError
-from laplace_metric.models.features._disk import DiskRows, TemporaryRows
+from laplace_metric.models.features._durable import DurableRows
 from laplace_metric.models.features._rows import (
     Block,
     FiniteChecks,
     MemoryRows,
-    Rows,
     block_rows,
-    check_like,
     check_shapes,
+    check_spec,
     no_labels,
 )
-from laplace_metric.models.features._spool import Spool
+from laplace_metric.models.features._shards import ShardRows, TemporaryRows
 
-
-@dataclass(frozen=True)
-class BlockReader:
-    """Where to, and in which type (None: as stored).
-
-    Examples
-    --------
-    >>> from laplace_metric.models.features import MemoryRows
-    >>> rows = MemoryRows()
-    >>> rows.append(torch.ones(100, 2**16), torch.arange(100))
-    >>> out = BlockReader(torch.device("cpu"), torch.float64)
-    >>> [(b.start, b.stop, b.features.dtype) for b in out.blocks(rows, 64)]
-    [(64, 100, torch.float64)]
-    """
-
-    device: torch.device
-    dtype: torch.dtype | None = None
-
-    def features(self, rows: Tensor) -> Tensor:
-        """Features [n, D] on the device, in the type."""
-        return self.labels(rows).to(self.dtype or rows.dtype)
-
-    def labels(self, rows: Tensor) -> Tensor:
-        """Labels [n] on the device; towards an accelerator, nothing waits for the copy."""
-        return rows.to(self.device, non_blocking=self._accelerated)
-
-    def blocks(self, rows: Rows, start: int = 0) -> Iterator[Block]:
-        """The rows from ``start`` on; the boundaries are those of the stored type."""
-        step = step_of(rows)
-        if start != len(rows) and (start % step or not 0 <= start < len(rows)):
-            raise InputError(
-                f"start={start} is not where a block starts: choose a multiple of {step} below "
-                f"N = {len(rows)}, or N."
-            )
-        return self._blocks(rows, range(start, len(rows), step))
-
-    def _blocks(self, rows: Rows, starts: range) -> Iterator[Block]:
-        for start in starts:
-            stop = min(start + starts.step, starts.stop)
-            features, labels = rows.read(start, stop, pinned=self._accelerated)
-            yield Block(start, self.features(features), self.labels(labels))
-
-    @property
-    def _accelerated(self) -> bool:
-        return self.device.type == "cuda"
-
-
-def step_of(rows: Rows) -> int:
-    """Rows of a block."""
-    like = rows.like
-    return 1 if like is None else block_rows(like[0].shape[1], like[0].element_size())
+LABELS_AT_ONCE = 2**20
+"""Labels that ``classes`` reads at once: 8 MiB."""
 
 
 class FeatureStore:
@@ -91,7 +38,7 @@ class FeatureStore:
     directory : str or None
         Where those files live; None: the system's temporary folder.
     durable : Path or None
-        Write everything to a ``Spool`` in this folder instead, which ``close`` leaves.
+        Write everything to ``DurableRows`` in this folder instead, which ``close`` leaves.
     dtype : torch.dtype or None
         Features are handed out in this type, converted block by block; None: as stored.
     device : torch.device or None
@@ -115,24 +62,28 @@ class FeatureStore:
         dtype: torch.dtype | None = None,
         device: torch.device | None = None,
     ) -> None:
-        self._memory_bytes, self._directory, self._dtype = memory_bytes, directory, dtype
-        self._kept: Rows | None = MemoryRows() if durable is None else Spool(durable)
-        self._device = device
+        self._memory_bytes, self._directory = memory_bytes, directory
+        self._dtype, self._device = dtype, device
+        self._open_rows: MemoryRows | ShardRows | None
+        self._open_rows = MemoryRows() if durable is None else DurableRows(durable)
         self._finite = FiniteChecks()
         self._by_class: tuple[Tensor, dict[int, Tensor]] | None = None
 
     @classmethod
     def of(
-        cls, features: Tensor, labels: Tensor, *, dtype: torch.dtype | None = None
+        cls,
+        features: Float[Tensor, "N D"],
+        labels: Int[Tensor, " N"],
+        *,
+        dtype: torch.dtype | None = None,
     ) -> FeatureStore:
         """A store around tensors that are there already; nothing is copied."""
         check_shapes(features, labels, where="features")
-        store = cls(dtype=dtype)
+        store = cls(dtype=dtype, device=labels.device)
         store._rows.append(features, labels)
-        store._device = labels.device
-        for start in range(0, len(features), step := step_of(store._rows)):
-            stop = min(start + step, len(features))
-            store._finite.add(features[start:stop], where=f"features[{start}:{stop}]")
+        for rows in store._slices():
+            where = f"features[{rows.start}:{rows.stop}]"
+            store._finite.add(features[rows], where=where)
         return store
 
     @classmethod
@@ -143,48 +94,42 @@ class FeatureStore:
         *,
         dtype: torch.dtype | None = None,
     ) -> FeatureStore:
-        """Reopen a durable store as of its last commit: the same blocks, bit for bit.
-
-        Raises
-        ------
-        FileFormatError
-            If the folder is damaged (see ``Spool.resume``).
-        """
+        """Reopen a durable store as of its last commit: the same blocks, bit for bit."""
         store = cls(dtype=dtype, device=torch.device(device))
-        store._kept = Spool.resume(folder)
+        store._open_rows = DurableRows.resume(folder)
         return store
 
-    def append(self, features: Tensor, labels: Tensor, *, where: str) -> None:
+    def append(
+        self, features: Float[Tensor, "n D"], labels: Int[Tensor, " n"], *, where: str
+    ) -> None:
         """Add rows; ``where`` names them in an error (NaN, wrong length, wrong width).
 
         NaN on an accelerator is reported later: by ``commit``, or when rows are first read.
         """
         check_shapes(features, labels, where=where)
         features = at_least_float32(features.detach())
-        check_like(features, labels, self._rows.like, where=where)
+        check_spec(features, labels, self._rows.spec, where=where)
         self._finite.add(features, where=where)
         self._device = self._device or labels.device
         total = (len(self) + len(features)) * features.shape[1] * features.element_size()
-        if not self.spilled and total > self._memory_bytes:
-            self._spill()
+        if isinstance(self._rows, MemoryRows) and total > self._memory_bytes:
+            self._spill(self._rows.batches)
         self._rows.append(features, labels)
 
     def commit(self) -> None:
         """Make every row so far durable; without ``durable``, only the checks are finished."""
-        self._finite.settle()
-        if isinstance(self._rows, Spool):
-            self._rows.commit()
+        if isinstance(rows := self._checked, DurableRows):
+            rows.commit()
 
     def complete(self) -> None:
         """Commit, and note that the loader was exhausted."""
-        self._finite.settle()
-        if isinstance(self._rows, Spool):
-            self._rows.complete()
+        if isinstance(rows := self._checked, DurableRows):
+            rows.complete()
 
     @property
     def exhausted(self) -> bool:
         """Whether a durable store was completed, now or before it was resumed."""
-        return isinstance(self._rows, Spool) and self._rows.exhausted
+        return isinstance(self._rows, DurableRows) and self._rows.exhausted
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -192,30 +137,31 @@ class FeatureStore:
     @property
     def nbytes(self) -> int:
         """Size of the features, in memory or on disk."""
-        like = self._rows.like
-        return 0 if like is None else len(self) * like[0].shape[1] * like[0].element_size()
+        spec = self._rows.spec
+        return 0 if spec is None else len(self) * spec[0].shape[1] * spec[0].element_size()
 
     @property
-    def labels(self) -> Tensor:
-        """Labels [N]; those on disk are read each time, blocks have theirs."""
-        return self._out.labels(self._checked.labels)
+    def labels(self) -> Int[Tensor, " N"]:
+        """Labels of all rows; those on disk are read each time, blocks have theirs."""
+        return self._move(self._checked.labels(0, len(self)))
 
     @property
-    def classes(self) -> Tensor:
-        """The labels that occur [C], ascending."""
-        found = no_labels()
-        for part in self._checked.label_blocks():
-            found = torch.unique(torch.cat([found, part.unique().to(found)]))
-        return self._out.labels(found)
+    def classes(self) -> Int[Tensor, " C"]:
+        """The labels that occur, ascending."""
+        rows, classes = self._checked, no_labels()
+        for start in range(0, len(self), LABELS_AT_ONCE):
+            labels = rows.labels(start, min(start + LABELS_AT_ONCE, len(self))).unique()
+            classes = torch.cat([classes, labels.to(classes)]).unique()
+        return self._move(classes)
 
-    def members(self, label: int) -> Tensor:
-        """Indices [n] of the points of a class, ascending."""
+    def members(self, label: int) -> Int[Tensor, " n"]:
+        """Indices of the points of a class, ascending."""
         if self._by_class is None or len(self._by_class[0]) != len(self):
             labels = self.labels
             order = labels.argsort(stable=True)
-            found, counts = torch.unique_consecutive(labels[order], return_counts=True)
+            classes, counts = torch.unique_consecutive(labels[order], return_counts=True)
             members = order.split(counts.tolist())
-            self._by_class = order, dict(zip(found.tolist(), members, strict=True))
+            self._by_class = order, dict(zip(classes.tolist(), members, strict=True))
         order, members_of = self._by_class
         return members_of.get(label, order[:0])
 
@@ -226,28 +172,23 @@ class FeatureStore:
 
     @property
     def spilled(self) -> bool:
-        """Whether the features live in a file."""
-        return isinstance(self._rows, DiskRows)
+        """Whether the features live in files."""
+        return isinstance(self._rows, ShardRows)
 
-    def rows(self, index: Tensor) -> Tensor:
-        """The features at ``index`` [n], as [n, D]."""
-        return self._out.features(self._checked.rows(index))
+    def rows(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
+        """The features at ``index``."""
+        features = self._move(self._checked.rows(index))
+        return features.to(self._dtype or features.dtype)
 
-    def blocks(self, start: int = 0) -> Iterator[Block]:
-        """The rows from ``start`` on, once, in blocks whose boundaries are the same for any start.
-
-        Raises
-        ------
-        InputError
-            If ``start`` is not a boundary: 0 or the ``stop`` of a block.
-        """
-        return self._out.blocks(self._checked, start)
+    def blocks(self) -> Iterator[Block]:
+        """Every row once, in blocks whose boundaries depend on width and stored type alone."""
+        return self._blocks(self._checked)
 
     def close(self) -> None:
         """Let go of the rows, and remove the temporary files, if there are any."""
-        if self._kept is not None:
-            self._kept.close()
-        self._kept = None
+        if self._open_rows is not None:
+            self._open_rows.close()
+        self._open_rows = None
 
     def __enter__(self) -> FeatureStore:
         return self
@@ -256,23 +197,36 @@ class FeatureStore:
         self.close()
 
     @property
-    def _rows(self) -> Rows:
-        if self._kept is None:
+    def _rows(self) -> MemoryRows | ShardRows:
+        if self._open_rows is None:
             raise InputError("the store is closed.")
-        return self._kept
+        return self._open_rows
 
     @property
-    def _checked(self) -> Rows:
+    def _checked(self) -> MemoryRows | ShardRows:
         self._finite.settle()
         return self._rows
 
-    @property
-    def _out(self) -> BlockReader:
-        return BlockReader(self.device, self._dtype)
+    def _slices(self) -> Iterator[slice]:
+        """The rows of every block."""
+        if (spec := self._rows.spec) is not None:
+            step = block_rows(spec[0].shape[1], spec[0].element_size())
+            for start in range(0, len(self), step):
+                yield slice(start, min(start + step, len(self)))
 
-    def _spill(self) -> None:
-        assert isinstance(self._rows, MemoryRows)
-        kept = self._rows.batches
-        self._kept = TemporaryRows(self._directory)
-        while kept:
-            self._kept.append(*kept.pop(0))
+    def _blocks(self, rows: MemoryRows | ShardRows) -> Iterator[Block]:
+        pinned = self.device.type == "cuda"
+        for part in self._slices():
+            features, labels = (
+                self._move(t) for t in rows.read(part.start, part.stop, pinned=pinned)
+            )
+            yield Block(part.start, features.to(self._dtype or features.dtype), labels)
+
+    def _move(self, rows: Tensor) -> Tensor:
+        """To the device; towards an accelerator, nothing waits for the copy."""
+        return rows.to(self.device, non_blocking=self.device.type == "cuda")
+
+    def _spill(self, batches: list[tuple[Tensor, Tensor]]) -> None:
+        rows = self._open_rows = TemporaryRows(self._directory)
+        while batches:
+            rows.append(*batches.pop(0))

@@ -16,6 +16,7 @@ import copy
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric.errors import HeadError, MissingPackageError
@@ -43,8 +44,10 @@ class BackpackJacobian(FunctionalJacobian):
 
         Raises
         ------
-        MissingPackageError, HeadError
-            If BackPACK is not installed, or does not know a module of the head.
+        MissingPackageError
+            If BackPACK is not installed.
+        HeadError
+            If BackPACK does not know a module of the head.
         """
         try:
             from backpack import extend
@@ -58,7 +61,7 @@ class BackpackJacobian(FunctionalJacobian):
             ) from error
         return cls(module, n_outputs, extended)
 
-    def _forward(self, features: Tensor) -> Tensor:
+    def _forward_to_extend(self, features: Tensor) -> Tensor:
         for parameter in self.extended.parameters():
             parameter.requires_grad_()
         return self.extended(features)
@@ -68,8 +71,8 @@ class BackpackJacobian(FunctionalJacobian):
         parts = []
         for parameter in self.extended.parameters():
             value = getattr(parameter, name)
-            skip = value.ndim - parameter.ndim
-            parts.append(value.detach().flatten(skip))
+            n_leading = value.ndim - parameter.ndim
+            parts.append(value.detach().flatten(n_leading))
             delattr(parameter, name)
             parameter.grad = None
         return torch.cat(parts, dim=-1)
@@ -82,23 +85,25 @@ class BackpackJacobian(FunctionalJacobian):
             (output * cotangents).sum().backward(retain_graph=True)
         return self._read(extension.savefield)
 
-    def jacobian(self, features: Tensor) -> Tensor:
+    def jacobian(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z P"]:
         with torch.enable_grad():
-            output = self._forward(features)
+            output = self._forward_to_extend(features)
             rows = torch.eye(self.n_outputs, dtype=output.dtype, device=output.device)
             parts = [self._backward(output, row.expand_as(output), "BatchGrad") for row in rows]
         return torch.stack(parts, dim=1)
 
-    def diagonal(self, features: Tensor, blocks: Tensor) -> Tensor:
+    def diagonal(
+        self, features: Float[Tensor, "B D"], blocks: Float[Tensor, "B Z Z"]
+    ) -> Float[Tensor, " P"]:
         values, vectors = torch.linalg.eigh(blocks)  # [B, Z], [B, Z, Z]
         total = torch.zeros(self.n_parameters, dtype=torch.float64, device=features.device)
         with torch.enable_grad():
-            output = self._forward(features)
+            output = self._forward_to_extend(features)
             for r in range(self.n_outputs):
                 for sign in (1, -1):
                     root = (sign * values[:, r]).clamp_min(0).sqrt()
                     if bool(root.any()):
-                        v = root[:, None] * vectors[:, :, r]
+                        v = root[:, None] * vectors[:, :, r]  # [B, Z]
                         total += sign * self._backward(output, v, "SumGradSquared").double()
         return total
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric.models.jacobians._factors import (
@@ -87,7 +88,7 @@ class ChainJacobian(HeadJacobian):
         return self.linears[-1].n_outputs
 
     @property
-    def parameters(self) -> Tensor:
+    def parameters(self) -> Float[Tensor, " P"]:
         return torch.cat([linear.parameters for linear in self.linears])
 
     @property
@@ -95,47 +96,49 @@ class ChainJacobian(HeadJacobian):
         return True
 
     @property
-    def words(self) -> str:
+    def signature(self) -> str:
         return f"{type(self).__name__} {self.activations}"
 
-    def raw(self, features: Tensor) -> Tensor:
+    def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z"]:
         for linear, group in zip(self.linears, (*self.activations, ()), strict=True):
-            features = _activate(linear.raw(features), group)
+            features = _activate(linear.forward(features), group)
         return features
 
-    def layers(self, features: Tensor) -> list[Layer]:
-        inputs, slopes = self._forward(features)
+    def layers(self, features: Float[Tensor, "B D"]) -> list[Layer]:
+        inputs, slopes = self._inputs_and_slopes(features)
         factors: list[Factor] = [OrthogonalFactor()]
         for linear, slope in zip(self.linears[:0:-1], slopes[::-1], strict=True):
             factors.append(_behind(factors[-1], linear.weight, slope))
         parts = zip(inputs, factors[::-1], self.layouts, strict=True)
         return [Layer(layout.augment(h), factor, layout) for h, factor, layout in parts]
 
-    def _forward(self, features: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """Input of every layer, and the slope phi'(s) after every layer but the last."""
+    def _inputs_and_slopes(self, features: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Input [B, D'] of every layer; slope phi'(s) [B, O] after every layer but the last."""
         inputs, slopes = [features], []
         for linear, group in zip(self.linears, self.activations, strict=False):
-            value, slope = _activate_with_slope(linear.raw(inputs[-1]), group)
+            value, slope = _activate_with_slope(linear.forward(inputs[-1]), group)
             inputs.append(value)
             slopes.append(slope)
         return inputs, slopes
 
-    def jacobian(self, features: Tensor) -> Tensor:
+    def jacobian(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z P"]:
         parts = [layer.jacobian(self.n_outputs) for layer in self.layers(features)]
         return torch.cat(parts, dim=-1)
 
-    def perturbed(self, features: Tensor, parameters: Tensor) -> Tensor:
+    def forward_with(
+        self, features: Float[Tensor, "B D"], parameters: Float[Tensor, "n P"]
+    ) -> Float[Tensor, "n B Z"]:
         sizes = [layout.n_parameters for layout in self.layouts]
         first, *rest = parameters.split(sizes, dim=1)
-        value = self.linears[0].perturbed(features, first)
+        value = self.linears[0].forward_with(features, first)
         for group, linear, theta in zip(self.activations, self.linears[1:], rest, strict=True):
             matrix = linear.layout.fold(theta)  # [n, O, A]
-            value = _augment(_activate(value, group), linear.layout) @ matrix.mT
+            value = _augment(_activate(value, group), linear.layout) @ matrix.mT  # [n, B, O]
         return value
 
 
 def _behind(factor: Factor, weight: Tensor, slope: Tensor) -> Factor:
-    """``M_{l+1} W_{l+1} diag(phi'(s_l))``."""
+    """``M_l = M_{l+1} W_{l+1} diag(phi'(s_l))``."""
     if isinstance(factor, OrthogonalFactor):
         return GatedFactor(weight, slope)
     return DenseFactor((factor.dense(0) @ weight) * slope[:, None, :])
@@ -153,7 +156,7 @@ def _activate(values: Tensor, group: Sequence[nn.Module]) -> Tensor:
 
 
 def _activate_with_slope(values: Tensor, group: Sequence[nn.Module]) -> tuple[Tensor, Tensor]:
-    """phi(s) and phi'(s) [n, O]."""
+    """phi(s) and phi'(s), both [B, O]."""
     with torch.enable_grad():
         s = values.detach().requires_grad_()
         out = _activate(s, group)

@@ -16,7 +16,13 @@ BACKENDS = ("auto", "analytic", "torch.func", "backpack", "nnj")
 
 
 def check_backend(name: str) -> None:
-    """Raise ``UnknownNameError`` for a name that is not a backend."""
+    """The name must be one of ``BACKENDS``.
+
+    Raises
+    ------
+    UnknownNameError
+        If it is not.
+    """
     if name not in BACKENDS:
         raise UnknownNameError("backend", name, BACKENDS)
 

@@ -1,6 +1,4 @@
-"""Quadratic forms of many symmetric matrices in the columns of one weight.
-
-``M_i = dz_i/ds_i`` [Z, O], from the output s of a linear layer inside a head to the head's z.
+"""``M_i = dz_i/ds_i`` [Z, O], from the output s of a linear layer inside a head to the head's z.
 
 Three kinds of M share one interface, so that every sum over points is a few matrix products:
 
@@ -18,14 +16,17 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-SLAB_ROWS = 16
+TILE_ROWS = 16
 """Rows of B that ``columnwise`` takes at once."""
 
 
-def columnwise(blocks: Tensor, weight: Tensor) -> Tensor:
-    """``w_o^T B_i w_o`` [n, O] for symmetric B [n, Z, Z] and the columns of one W [Z, O].
+def columnwise(
+    blocks: Float[Tensor, "n Z Z"], weight: Float[Tensor, "Z O"]
+) -> Float[Tensor, "n O"]:
+    """``w_o^T B_i w_o`` for symmetric B_i and the columns of one W.
 
     ``sum_yz B_yz (W_yo W_zo)`` is a matrix product [n, Z^2] x [Z^2, O], and B's symmetry leaves
     its upper half: half the work of ``B_i W`` for every i, and no array [n, Z, O].
@@ -37,57 +38,60 @@ def columnwise(blocks: Tensor, weight: Tensor) -> Tensor:
     """
     size = (len(blocks), weight.shape[1])
     total = torch.zeros(size, dtype=blocks.dtype, device=blocks.device)
-    for start in range(0, len(weight), SLAB_ROWS):
-        stop = min(start + SLAB_ROWS, len(weight))
-        upper = blocks[:, start:stop, start:].clone()
-        upper[:, :, stop - start :] *= 2  # stands for the entries below the slab as well
+    for start in range(0, len(weight), TILE_ROWS):
+        stop = min(start + TILE_ROWS, len(weight))
+        upper = blocks[:, start:stop, start:].clone()  # [n, s, Z - start]
+        upper[:, :, stop - start :] *= 2  # stands for the entries below the tile as well
         products = weight[start:stop, None] * weight[None, start:]  # [s, Z - start, O]
         total.addmm_(upper.flatten(1), products.flatten(0, 1).to(upper))
     return total
 
 
 ALL = slice(None)
+"""Every row, or every column."""
 
 
 class Factor(ABC):
     """M_i of n points."""
 
     @abstractmethod
-    def vjp(self, v: Tensor) -> Tensor:
-        """``M_i^T v_i`` [n, O] for v [n, K]."""
+    def vjp(self, v: Float[Tensor, "n K"]) -> Float[Tensor, "n O"]:
+        """``M_i^T v_i``."""
 
     @abstractmethod
-    def after(self, v: Tensor) -> Tensor:
-        """``V_i M_i`` [n, R, O] for V [n, R, Z]."""
+    def after(self, v: Float[Tensor, "n R Z"]) -> Float[Tensor, "n R O"]:
+        """``V_i M_i``."""
 
     @abstractmethod
-    def gram_diagonal(self) -> Tensor:
+    def gram_diagonal(self) -> Float[Tensor, "*shape"]:
         """diag(M_i^T M_i), broadcastable to [n, O]."""
 
     @abstractmethod
-    def gram_sum(self, weights: Tensor, n_rows: int) -> Tensor:
-        """``sum_i q_i M_i^T M_i`` [O, O] for q [n]."""
+    def gram_sum(self, weights: Float[Tensor, " n"], n_rows: int) -> Float[Tensor, "O O"]:
+        """``sum_i q_i M_i^T M_i`` for weights q; the identity is told O by ``n_rows``."""
 
     @abstractmethod
-    def gram_inner(self, matrix: Tensor) -> Tensor:
-        """``<M_i^T M_i, S>`` broadcastable to [n], for S [O, O]."""
+    def gram_inner(self, matrix: Float[Tensor, "O O"]) -> Float[Tensor, "*shape"]:
+        """``<M_i^T M_i, S>`` broadcastable to [n], for a matrix S."""
 
     @abstractmethod
-    def quadratic(self, blocks: Tensor) -> Tensor:
-        """``diag(M_i^T B_i M_i)`` [n, O] for symmetric B [n, Z, Z]."""
+    def quadratic(self, blocks: Float[Tensor, "n Z Z"]) -> Float[Tensor, "n O"]:
+        """``diag(M_i^T B_i M_i)`` for symmetric B_i."""
 
     @abstractmethod
-    def dense(self, n_outputs: int) -> Tensor:
-        """M [n or 1, Z, O]; only the identity needs to be told Z."""
+    def dense(self, n_outputs: int) -> Float[Tensor, "m Z O"]:
+        """M of all points (m = n), or the same for all (m = 1); only the identity is told Z."""
 
     @abstractmethod
-    def rotated(self, basis: Tensor) -> Factor:
-        """M Q for an orthogonal Q [O, O]."""
+    def rotated(self, basis: Float[Tensor, "O O"]) -> Factor:
+        """M Q for an orthogonal Q."""
 
-    def projected(self, u: Tensor, rows: slice = ALL, columns: slice = ALL) -> Tensor:
-        """``(I - u_i u_i^T) M_i`` [n, s, o], a part of it, up to a rotation from the left."""
-        wide = u.expand(-1, self.dense(0).shape[1])
-        along = wide[:, rows, None] * self.vjp(u)[:, None, columns]
+    def projected(
+        self, u: Float[Tensor, "n K"], rows: slice = ALL, columns: slice = ALL
+    ) -> Float[Tensor, "n s o"]:
+        """``(I - u_i u_i^T) M_i``, a part of it, up to a rotation from the left."""
+        wide = u.expand(-1, self.dense(0).shape[1])  # [n, Z]
+        along = wide[:, rows, None] * self.vjp(u)[:, None, columns]  # [n, s, o]
         return self.dense(0)[:, rows, columns] - along
 
 
@@ -95,35 +99,37 @@ class Factor(ABC):
 class OrthogonalFactor(Factor):
     """``M = Q``, orthogonal and the same for all points; None is the identity."""
 
-    basis: Tensor | None = None
+    basis: Float[Tensor, "O O"] | None = None
 
-    def vjp(self, v: Tensor) -> Tensor:
+    def vjp(self, v: Float[Tensor, "n K"]) -> Float[Tensor, "n O"]:
         return v if self.basis is None or v.shape[1] == 1 else v @ self.basis
 
-    def after(self, v: Tensor) -> Tensor:
+    def after(self, v: Float[Tensor, "n R Z"]) -> Float[Tensor, "n R O"]:
         return v if self.basis is None else v @ self.basis
 
-    def gram_diagonal(self) -> Tensor:
+    def gram_diagonal(self) -> Float[Tensor, "*shape"]:
         return torch.ones(())
 
-    def gram_sum(self, weights: Tensor, n_rows: int) -> Tensor:
+    def gram_sum(self, weights: Float[Tensor, " n"], n_rows: int) -> Float[Tensor, "O O"]:
         return weights.sum() * torch.eye(n_rows, dtype=weights.dtype, device=weights.device)
 
-    def gram_inner(self, matrix: Tensor) -> Tensor:
+    def gram_inner(self, matrix: Float[Tensor, "O O"]) -> Float[Tensor, "*shape"]:
         return matrix.trace()
 
-    def quadratic(self, blocks: Tensor) -> Tensor:
+    def quadratic(self, blocks: Float[Tensor, "n Z Z"]) -> Float[Tensor, "n O"]:
         if self.basis is None:
             return blocks.diagonal(dim1=1, dim2=2)
         return columnwise(blocks, self.basis)
 
-    def dense(self, n_outputs: int) -> Tensor:
+    def dense(self, n_outputs: int) -> Float[Tensor, "m Z O"]:
         return (torch.eye(n_outputs) if self.basis is None else self.basis)[None]
 
-    def rotated(self, basis: Tensor) -> Factor:
+    def rotated(self, basis: Float[Tensor, "O O"]) -> Factor:
         return OrthogonalFactor(basis if self.basis is None else self.basis @ basis)
 
-    def projected(self, u: Tensor, rows: slice = ALL, columns: slice = ALL) -> Tensor:
+    def projected(
+        self, u: Float[Tensor, "n K"], rows: slice = ALL, columns: slice = ALL
+    ) -> Float[Tensor, "n s o"]:
         """``Q^T (I - u u^T) Q``: rotated from the left as well, so it is symmetric."""
         w = self.vjp(u)
         identity = torch.eye(w.shape[1], dtype=w.dtype, device=w.device)
@@ -132,64 +138,64 @@ class OrthogonalFactor(Factor):
 
 @dataclass(frozen=True)
 class GatedFactor(Factor):
-    """``M_i = W diag(g_i)``: W [Z, O] of the last layer, g [n, O]."""
+    """``M_i = W diag(g_i)``: W of the last layer, g the slope of the activation before it."""
 
-    weight: Tensor
-    gate: Tensor
+    weight: Float[Tensor, "Z O"]
+    gate: Float[Tensor, "n O"]
 
-    def vjp(self, v: Tensor) -> Tensor:
+    def vjp(self, v: Float[Tensor, "n K"]) -> Float[Tensor, "n O"]:
         return (v.expand(-1, len(self.weight)) @ self.weight) * self.gate
 
-    def after(self, v: Tensor) -> Tensor:
+    def after(self, v: Float[Tensor, "n R Z"]) -> Float[Tensor, "n R O"]:
         return (v @ self.weight) * self.gate[:, None, :]
 
-    def gram_diagonal(self) -> Tensor:
+    def gram_diagonal(self) -> Float[Tensor, "*shape"]:
         return self.gate.square() * self.weight.square().sum(0)
 
-    def gram_sum(self, weights: Tensor, n_rows: int) -> Tensor:
+    def gram_sum(self, weights: Float[Tensor, " n"], n_rows: int) -> Float[Tensor, "O O"]:
         return (self.weight.mT @ self.weight) * (self.gate.mT @ (weights[:, None] * self.gate))
 
-    def gram_inner(self, matrix: Tensor) -> Tensor:
+    def gram_inner(self, matrix: Float[Tensor, "O O"]) -> Float[Tensor, "*shape"]:
         return ((self.gate @ (matrix * (self.weight.mT @ self.weight))) * self.gate).sum(1)
 
-    def quadratic(self, blocks: Tensor) -> Tensor:
+    def quadratic(self, blocks: Float[Tensor, "n Z Z"]) -> Float[Tensor, "n O"]:
         return columnwise(blocks, self.weight) * self.gate.square()
 
-    def dense(self, n_outputs: int) -> Tensor:
+    def dense(self, n_outputs: int) -> Float[Tensor, "m Z O"]:
         return self.weight * self.gate[:, None, :]
 
-    def rotated(self, basis: Tensor) -> Factor:
+    def rotated(self, basis: Float[Tensor, "O O"]) -> Factor:
         return DenseFactor(self.dense(0) @ basis)
 
 
 @dataclass(frozen=True)
 class DenseFactor(Factor):
-    """M [n, Z, O] itself."""
+    """M itself."""
 
-    values: Tensor
+    values: Float[Tensor, "n Z O"]
 
-    def vjp(self, v: Tensor) -> Tensor:
-        wide = v.expand(-1, self.values.shape[1])
+    def vjp(self, v: Float[Tensor, "n K"]) -> Float[Tensor, "n O"]:
+        wide = v.expand(-1, self.values.shape[1])  # [n, Z]
         return (wide[:, None, :] @ self.values)[:, 0]
 
-    def after(self, v: Tensor) -> Tensor:
+    def after(self, v: Float[Tensor, "n R Z"]) -> Float[Tensor, "n R O"]:
         return v @ self.values
 
-    def gram_diagonal(self) -> Tensor:
+    def gram_diagonal(self) -> Float[Tensor, "*shape"]:
         return self.values.square().sum(1)
 
-    def gram_sum(self, weights: Tensor, n_rows: int) -> Tensor:
-        flat = self.values.flatten(0, 1)
+    def gram_sum(self, weights: Float[Tensor, " n"], n_rows: int) -> Float[Tensor, "O O"]:
+        flat = self.values.flatten(0, 1)  # [n Z, O]
         return flat.mT @ (weights[:, None, None] * self.values).flatten(0, 1)
 
-    def gram_inner(self, matrix: Tensor) -> Tensor:
+    def gram_inner(self, matrix: Float[Tensor, "O O"]) -> Float[Tensor, "*shape"]:
         return ((self.values @ matrix) * self.values).sum((1, 2))
 
-    def quadratic(self, blocks: Tensor) -> Tensor:
+    def quadratic(self, blocks: Float[Tensor, "n Z Z"]) -> Float[Tensor, "n O"]:
         return ((blocks @ self.values) * self.values).sum(1)
 
-    def dense(self, n_outputs: int) -> Tensor:
+    def dense(self, n_outputs: int) -> Float[Tensor, "m Z O"]:
         return self.values
 
-    def rotated(self, basis: Tensor) -> Factor:
+    def rotated(self, basis: Float[Tensor, "O O"]) -> Factor:
         return DenseFactor(self.values @ basis)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vjp, vmap
 
@@ -35,12 +36,12 @@ class FunctionalJacobian(HeadJacobian):
         return (Layout(1, len(self.parameters), bias=False),)
 
     @property
-    def parameters(self) -> Tensor:
+    def parameters(self) -> Float[Tensor, " P"]:
         parts = [at_least_float32(p.detach()).flatten() for p in self.module.parameters()]
         return torch.cat(parts)
 
     @property
-    def words(self) -> str:
+    def signature(self) -> str:
         return f"{type(self).__name__} {self.module}"
 
     @property
@@ -64,11 +65,11 @@ class FunctionalJacobian(HeadJacobian):
         }
         return functional_call(self.module, (parameters, buffers), (features,))
 
-    def raw(self, features: Tensor) -> Tensor:
+    def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z"]:
         with evaluation_mode(self.module):
             return self._call(self._named(), features)
 
-    def jacobian(self, features: Tensor) -> Tensor:
+    def jacobian(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z P"]:
         def one(parameters: Parameters, h: Tensor) -> Tensor:
             return self._call(parameters, h[None])[0]
 
@@ -76,13 +77,17 @@ class FunctionalJacobian(HeadJacobian):
             parts = vmap(jacrev(one), in_dims=(None, 0))(self._named(), features)
         return torch.cat([part.flatten(2) for part in parts.values()], dim=-1)
 
-    def vjp(self, features: Tensor, cotangents: Tensor) -> Tensor:
+    def vjp(
+        self, features: Float[Tensor, "B D"], cotangents: Float[Tensor, "B R Z"]
+    ) -> Float[Tensor, "R P"]:
         """One backward pass a row of V, all points at once: no [B, Z, P] array."""
         with evaluation_mode(self.module):
-            pull = vjp(lambda parameters: self._call(parameters, features), self._named())[1]
-            rows = [pull(v)[0].values() for v in cotangents.unbind(1)]
+            pullback = vjp(lambda theta: self._call(theta, features), self._named())[1]
+            rows = [pullback(v)[0].values() for v in cotangents.unbind(1)]
         return torch.stack([torch.cat([g.flatten() for g in row]) for row in rows]).double()
 
-    def perturbed(self, features: Tensor, parameters: Tensor) -> Tensor:
+    def forward_with(
+        self, features: Float[Tensor, "B D"], parameters: Float[Tensor, "n P"]
+    ) -> Float[Tensor, "n B Z"]:
         with evaluation_mode(self.module):
             return torch.stack([self._call(self._unflatten(p), features) for p in parameters])

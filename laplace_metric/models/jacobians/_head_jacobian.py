@@ -1,7 +1,4 @@
-"""What every Jacobian backend provides, and what follows from the Jacobian alone.
-
-The analytic Jacobian of a linear head, with and without bias.
-"""
+"""What every Jacobian backend provides, and the analytic Jacobian of a linear head."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import at_least_float32
@@ -21,7 +19,7 @@ JACOBIAN_BYTES = 64 * 2**20
 
 
 class HeadJacobian(ABC):
-    """A head ``z = g(h; theta)`` seen through its Jacobian ``J_i = dz_i/dtheta`` [Z, P].
+    """A head ``z = g(h; theta)`` and its Jacobian ``J_i = dz_i/dtheta`` [Z, P].
 
     ``theta`` has the order of ``torch.nn.utils.parameters_to_vector(head.parameters())``.
     """
@@ -36,24 +34,26 @@ class HeadJacobian(ABC):
 
     @property
     @abstractmethod
-    def parameters(self) -> Tensor:
-        """theta [P], a copy."""
+    def parameters(self) -> Float[Tensor, " P"]:
+        """theta, a copy."""
 
     @abstractmethod
-    def raw(self, features: Tensor) -> Tensor:
-        """z [B, Z] of the features h [B, D]."""
+    def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z"]:
+        """Raw embeddings z of the features h."""
 
     @abstractmethod
-    def jacobian(self, features: Tensor) -> Tensor:
-        """J [B, Z, P], materialised."""
+    def jacobian(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z P"]:
+        """J, materialised."""
 
     @abstractmethod
-    def perturbed(self, features: Tensor, parameters: Tensor) -> Tensor:
-        """z [n, B, Z] under n parameter vectors [n, P], each shared by all inputs."""
+    def forward_with(
+        self, features: Float[Tensor, "B D"], parameters: Float[Tensor, "n P"]
+    ) -> Float[Tensor, "n B Z"]:
+        """z under n parameter vectors, each shared by all inputs."""
 
     @property
-    def words(self) -> str:
-        """What the head computes, apart from its tensors."""
+    def signature(self) -> str:
+        """What the head computes, apart from its tensors; part of fingerprints."""
         return type(self).__name__
 
     @property
@@ -61,7 +61,7 @@ class HeadJacobian(ABC):
         """Tensors beside the parameters that it depends on."""
         return []
 
-    def layers(self, features: Tensor) -> list[Layer] | None:
+    def layers(self, features: Float[Tensor, "B D"]) -> list[Layer] | None:
         """J as Kronecker products, one a linear layer; None for heads without that structure."""
         return None
 
@@ -75,25 +75,29 @@ class HeadJacobian(ABC):
         """P."""
         return sum(layout.n_parameters for layout in self.layouts)
 
-    def jacobians(self, features: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """(rows, J of those rows) within ``JACOBIAN_BYTES``."""
+    def jacobians(self, features: Float[Tensor, "B D"]) -> Iterator[tuple[slice, Tensor]]:
+        """Slices of the rows, each with its J [b, Z, P] within ``JACOBIAN_BYTES``."""
         size = 8 * self.n_outputs * self.n_parameters
         step = max(1, JACOBIAN_BYTES // size)
         for start in range(0, len(features), step):
             part = slice(start, min(start + step, len(features)))
             yield part, self.jacobian(features[part])
 
-    def diagonal(self, features: Tensor, blocks: Tensor) -> Tensor:
-        """``diag(sum_i J_i^T B_i J_i)`` [P] float64 for symmetric B [B, Z, Z] of any sign."""
+    def diagonal(
+        self, features: Float[Tensor, "B D"], blocks: Float[Tensor, "B Z Z"]
+    ) -> Float[Tensor, " P"]:
+        """``diag(sum_i J_i^T B_i J_i)`` in float64, for symmetric B_i of any sign."""
         if (layers := self.layers(features)) is not None:
             return torch.cat([layer.diagonal(blocks) for layer in layers]).double()
         total = torch.zeros(self.n_parameters, dtype=torch.float64, device=features.device)
         for part, j in self.jacobians(features):
-            total += (j * (blocks[part] @ j)).sum((0, 1)).double()
+            total += (j * (blocks[part] @ j)).sum((0, 1)).double()  # [b, Z, P] -> [P]
         return total
 
-    def vjp(self, features: Tensor, cotangents: Tensor) -> Tensor:
-        """``sum_i V_i J_i`` [R, P] float64 for V [B, R, Z]."""
+    def vjp(
+        self, features: Float[Tensor, "B D"], cotangents: Float[Tensor, "B R Z"]
+    ) -> Float[Tensor, "R P"]:
+        """Vector-Jacobian products ``sum_i V_i J_i`` in float64, for cotangents V."""
         if (layers := self.layers(features)) is not None:
             return torch.cat([layer.vjp(cotangents) for layer in layers], dim=1).double()
         size = (cotangents.shape[1], self.n_parameters)
@@ -119,8 +123,8 @@ class LinearJacobian(HeadJacobian):
     torch.Size([5, 2, 8])
     """
 
-    weight: Tensor
-    bias: Tensor | None = None
+    weight: Float[Tensor, "Z D"]
+    bias: Float[Tensor, " Z"] | None = None
 
     @classmethod
     def of(cls, module: nn.Linear) -> LinearJacobian:
@@ -143,27 +147,29 @@ class LinearJacobian(HeadJacobian):
         return len(self.weight)
 
     @property
-    def parameters(self) -> Tensor:
+    def parameters(self) -> Float[Tensor, " P"]:
         parts = [self.weight.flatten()] + ([] if self.bias is None else [self.bias])
         return torch.cat(parts)
 
-    def raw(self, features: Tensor) -> Tensor:
+    def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z"]:
         return nn.functional.linear(features, self.weight, self.bias)
 
-    def layers(self, features: Tensor) -> list[Layer]:
+    def layers(self, features: Float[Tensor, "B D"]) -> list[Layer]:
         return [Layer(self.layout.augment(features), OrthogonalFactor(), self.layout)]
 
     @property
     def layered(self) -> bool:
         return True
 
-    def jacobian(self, features: Tensor) -> Tensor:
+    def jacobian(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z P"]:
         return self.layers(features)[0].jacobian(self.n_outputs)
 
-    def perturbed(self, features: Tensor, parameters: Tensor) -> Tensor:
+    def forward_with(
+        self, features: Float[Tensor, "B D"], parameters: Float[Tensor, "n P"]
+    ) -> Float[Tensor, "n B Z"]:
         """One product [B, D] x [D, n Z]."""
         size = self.weight.numel()
-        weight = parameters[:, :size].unflatten(-1, self.weight.shape)
+        weight = parameters[:, :size].unflatten(-1, self.weight.shape)  # [n, Z, D]
         z = features @ weight.flatten(0, 1).mT  # [B, n Z]
         z = z.unflatten(1, weight.shape[:2]).transpose(0, 1)  # [n, B, Z]
         return z if self.bias is None else z + parameters[:, None, size:]

@@ -1,8 +1,7 @@
-"""Where the parameters of a linear layer stand: one matrix [W, b] or a part of the vector theta.
+"""A linear layer inside a head: its parameters as one matrix, its Jacobian as Kronecker products.
 
-The Jacobian of a linear layer inside a head: ``J_i = M_i (x) a_i^T``.
-
-``a_i`` [A] is the layer's input (with a 1 for its bias), ``M_i`` [Z, O] a ``Factor``.
+The Jacobian is ``J_i = M_i (x) a_i^T``: ``a_i`` [A] is the layer's input (with a 1 for its bias),
+``M_i`` [Z, O] a ``Factor``.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float, Num
 from torch import Tensor
 
 from laplace_metric.models.jacobians._factors import Factor
@@ -47,23 +47,23 @@ class Layout:
         """P = O A."""
         return self.n_outputs * self.n_columns
 
-    def fold(self, vector: Tensor) -> Tensor:
-        """[..., P] in parameter order -> [..., O, A]."""
+    def fold(self, vector: Num[Tensor, "*n P"]) -> Num[Tensor, "*n O A"]:
+        """Parameters in their order as [W, b]."""
         size = self.n_outputs * self.n_features
         weight = vector[..., :size].unflatten(-1, (self.n_outputs, self.n_features))
         if not self.bias:
             return weight
         return torch.cat([weight, vector[..., size:, None]], dim=-1)
 
-    def flatten(self, matrix: Tensor) -> Tensor:
-        """[..., O, A] -> [..., P] in parameter order; undoes ``fold``."""
+    def flatten(self, matrix: Num[Tensor, "*n O A"]) -> Num[Tensor, "*n P"]:
+        """[W, b] as parameters in their order; undoes ``fold``."""
         weight = matrix[..., : self.n_features].flatten(-2)
         if not self.bias:
             return weight
         return torch.cat([weight, matrix[..., self.n_features]], dim=-1)
 
-    def augment(self, features: Tensor) -> Tensor:
-        """h [B, D] -> [h, 1] [B, A]."""
+    def augment(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B A"]:
+        """[h, 1] if there is a bias, else h."""
         if not self.bias:
             return features
         return torch.cat([features, features.new_ones(len(features), 1)], dim=1)
@@ -73,29 +73,30 @@ class Layout:
 class Layer:
     """``J_i = M_i (x) a_i^T`` for n points: ``inputs`` a [n, A], ``factor`` M, and its layout."""
 
-    inputs: Tensor
+    inputs: Float[Tensor, "n A"]
     factor: Factor
     layout: Layout
 
-    def divided(self, lengths: Tensor) -> Layer:
-        """``J_i / r_i`` for r [n, 1]."""
+    def divided(self, lengths: Float[Tensor, "n 1"]) -> Layer:
+        """``J_i / r_i`` for lengths r."""
         return Layer(self.inputs / lengths, self.factor, self.layout)
 
-    def rotated(self, left: Tensor, right: Tensor) -> Layer:
-        """``J_i (Q_S (x) Q_A)``."""
+    def rotated(self, left: Float[Tensor, "O O"], right: Float[Tensor, "A A"]) -> Layer:
+        """``J_i (Q_S (x) Q_A)`` for Q_S left and Q_A right."""
         return Layer(self.inputs @ right, self.factor.rotated(left), self.layout)
 
-    def vjp(self, cotangents: Tensor) -> Tensor:
-        """``sum_i V_i J_i`` [R, P] for V [n, R, Z]: one product [R O, n] x [n, A]."""
+    def vjp(self, cotangents: Float[Tensor, "n R Z"]) -> Float[Tensor, "R P"]:
+        """``sum_i V_i J_i``: one product [R O, n] x [n, A]."""
         rows = self.factor.after(cotangents)  # [n, R, O]
-        return self.layout.flatten((rows.flatten(1).mT @ self.inputs).unflatten(0, rows.shape[1:]))
+        matrices = (rows.flatten(1).mT @ self.inputs).unflatten(0, rows.shape[1:])  # [R, O, A]
+        return self.layout.flatten(matrices)
 
-    def diagonal(self, blocks: Tensor) -> Tensor:
-        """``diag(sum_i J_i^T B_i J_i)`` [P], symmetric B [n, Z, Z]: one product [O, n] x [n, A]."""
-        rows = self.factor.quadratic(blocks)
+    def diagonal(self, blocks: Float[Tensor, "n Z Z"]) -> Float[Tensor, " P"]:
+        """``diag(sum_i J_i^T B_i J_i)`` for symmetric B: one product [O, n] x [n, A]."""
+        rows = self.factor.quadratic(blocks)  # [n, O]
         return self.layout.flatten(rows.mT @ self.inputs.square())
 
-    def jacobian(self, n_outputs: int) -> Tensor:
-        """J [n, Z, P], materialised, columns in parameter order."""
+    def jacobian(self, n_outputs: int) -> Float[Tensor, "n Z P"]:
+        """J, materialised, columns in parameter order."""
         m = self.factor.dense(n_outputs).to(self.inputs)
-        return self.layout.flatten(m[..., None] * self.inputs[:, None, None, :])
+        return self.layout.flatten(m[..., None] * self.inputs[:, None, None, :])  # [n, Z, O, A]

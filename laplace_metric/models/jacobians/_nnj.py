@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric.errors import HeadError, MissingPackageError
@@ -40,14 +41,14 @@ class HooklessChain(nn.Module):
             maps.append(part.forward(maps[-1]))
         return maps
 
-    def forward(self, features: Tensor) -> Tensor:
-        """z [B, Z] of h [B, D]."""
+    def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z"]:
+        """Raw embeddings z of the features h."""
         return self.feature_maps(features)[-1]
 
 
 @dataclass(frozen=True)
 class NnjJacobian(FunctionalJacobian):
-    """First derivatives by nnj; draws and pull-backs by ``torch.func``.
+    """First derivatives by nnj; draws and vector-Jacobian products by ``torch.func``.
 
     Examples
     --------
@@ -71,9 +72,10 @@ class NnjJacobian(FunctionalJacobian):
 
         Raises
         ------
-        MissingPackageError, HeadError
-            If nnj cannot be imported, or the head is not made of its linear layers and elementwise
-            activations.
+        MissingPackageError
+            If nnj cannot be imported.
+        HeadError
+            If the head is not made of nnj's linear layers and elementwise activations.
         """
         if unknown := _unknown(module, _import()):
             raise HeadError(
@@ -94,12 +96,14 @@ class NnjJacobian(FunctionalJacobian):
         return chain, maps[-1]
 
     @torch.no_grad()
-    def jacobian(self, features: Tensor) -> Tensor:
+    def jacobian(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z P"]:
         chain, output = self._chain(features)
         return chain.jacobian(features, output, wrt="weight")
 
     @torch.no_grad()
-    def diagonal(self, features: Tensor, blocks: Tensor) -> Tensor:
+    def diagonal(
+        self, features: Float[Tensor, "B D"], blocks: Float[Tensor, "B Z Z"]
+    ) -> Float[Tensor, " P"]:
         """nnj gives one diagonal a point [b, P]: blocks of points keep that small."""
         step = max(1, JACOBIAN_BYTES // (8 * self.n_parameters))
         total = torch.zeros(self.n_parameters, dtype=torch.float64, device=features.device)
