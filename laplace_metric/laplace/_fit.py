@@ -91,8 +91,8 @@ def fit_posterior(
         from laplace_metric.laplace.runtime import fit_with_runtime
 
         return fit_with_runtime(model, head, loader, settings, options)
-    progress = options.progress
-    batches = labelled_batches(loader, device_of(model), progress=progress, description="Fitting")
+    progress, dtype, device = options.progress, options.dtype, device_of(model)
+    batches = labelled_batches(loader, device, progress=progress, description="Fitting")
     inputs, labels = next(batches)
     located, activations = locate_head(model, inputs, head)
     jacobian = jacobian_of(located.module, located.n_outputs, settings.backend)
@@ -102,12 +102,12 @@ def fit_posterior(
     if settings.pairs != "all":
         curvature, n_points = minibatch_curvature(head_batches, jacobian, loss, settings)
         return posterior_of(located, jacobian, curvature, n_points, loss, settings)
-    with FeatureStore(options.memory_bytes, dtype=options.dtype, device=device_of(model)) as store:
+    with FeatureStore(options.memory_bytes, dtype=dtype, device=device) as store:
         collect(head_batches, store)
         with full_precision():  # the model may run under autocast, the sums not
             curvature = all_pairs_curvature(
                 store,
-                jacobian if options.dtype is None else in_dtype(options.dtype, located, settings),
+                jacobian if dtype is None else in_dtype(dtype, located, settings),
                 loss,
                 settings.structure,
                 reference=options.reference,

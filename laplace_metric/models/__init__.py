@@ -1,17 +1,18 @@
 """The network: batches in, adapters around it, the head inside it, its Jacobian, its inputs."""
 
 from laplace_metric.models._adapters import Call, Pooled, Precomputed, Sentences
-from laplace_metric.models._batches import (
+from laplace_metric.models._calling import (
     Inputs,
     call_model,
     check_labels,
     device_of,
+    evaluation_mode,
     input_batches,
     labelled_batches,
     labels_of,
     to_device,
+    unwrapped,
 )
-from laplace_metric.models._modules import evaluation_mode, unwrapped
 
 __all__ = [
     "Call",

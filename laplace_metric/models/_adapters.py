@@ -16,8 +16,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from laplace_metric.errors import InputError, NonFiniteError, UnknownNameError
-from laplace_metric.models._batches import device_of, to_device
-from laplace_metric.models._modules import check_module, unwrapped
+from laplace_metric.models._calling import check_module, device_of, to_device, unwrapped
 from laplace_metric.models.heads import shown
 
 

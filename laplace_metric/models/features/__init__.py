@@ -10,12 +10,11 @@ from laplace_metric.models.features._rows import (
     BLOCK_BYTES,
     Block,
     FeatureSource,
-    MemoryRows,
     block_rows,
     check_finite,
     check_shapes,
 )
-from laplace_metric.models.features._store import FeatureStore
+from laplace_metric.models.features._store import FeatureStore, MemoryRows
 
 __all__ = [
     "BLOCK_BYTES",

@@ -149,90 +149,29 @@ class FiniteChecks:
     """
 
     def __init__(self) -> None:
-        self._open: list[tuple[str, Tensor]] = []
+        self.pending: list[tuple[str, Tensor]] = []
 
     def add(self, features: Tensor, *, where: str) -> None:
         """Check features [n, D], or note a flag on their device."""
         if not _later(features.device):
             check_finite(features, where=where)
         elif features.numel():
-            self._open.append((where, _finite(features)))
-            if len(self._open) >= CHECKS_AT_ONCE:
+            self.pending.append((where, _finite(features)))
+            if len(self.pending) >= CHECKS_AT_ONCE:
                 self.settle()
 
     def settle(self) -> None:
         """Raise ``NonFiniteError`` for the first bad batch, each time it is called after one."""
-        if not self._open:
+        if not self.pending:
             return
-        flags = torch.stack([flag for _, flag in self._open]).tolist()  # the one synchronisation
-        bad = [where for (where, _), finite in zip(self._open, flags, strict=True) if not finite]
+        flags = torch.stack([flag for _, flag in self.pending]).tolist()  # the one synchronisation
+        bad = [where for (where, _), finite in zip(self.pending, flags, strict=True) if not finite]
         if bad:
             raise NonFiniteError(
                 f"{bad[0]} holds NaN or infinity: check the inputs and the model's weights."
             )
-        self._open.clear()
+        self.pending.clear()
 
 
 def _later(device: torch.device) -> bool:
     return device.type == "cuda"
-
-
-class MemoryRows:
-    """Batches, joined when they are first read.
-
-    Examples
-    --------
-    >>> rows = MemoryRows()
-    >>> rows.append(torch.ones(2, 3), torch.zeros(2, dtype=torch.int64))
-    >>> rows.append(torch.ones(1, 3), torch.zeros(1, dtype=torch.int64))
-    >>> rows.read(1, 3)[0].shape
-    torch.Size([2, 3])
-    """
-
-    def __init__(self) -> None:
-        self.batches: list[tuple[Tensor, Tensor]] = []
-        self._rows = 0
-
-    def __len__(self) -> int:
-        return self._rows
-
-    @property
-    def spec(self) -> RowSpec | None:
-        """Width and types: features [0, D], labels [0]."""
-        if not self.batches:
-            return None
-        features, labels = self.batches[0]
-        return features[:0], labels[:0]
-
-    def append(self, features: Float[Tensor, "n D"], labels: Int[Tensor, " n"]) -> None:
-        """Keep rows; nothing is copied."""
-        self.batches.append((features, labels))
-        self._rows += len(features)
-
-    def read(
-        self, start: int, stop: int, *, pinned: bool = False
-    ) -> tuple[Float[Tensor, "n D"], Int[Tensor, " n"]]:
-        """Views of rows ``start`` to ``stop``; ``pinned`` is for files."""
-        features, labels = self._joined()
-        return features[start:stop], labels[start:stop]
-
-    def rows(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
-        """The features at ``index``."""
-        features, _ = self._joined()
-        return features[index.to(features.device)]
-
-    def labels(self, start: int, stop: int) -> Int[Tensor, " n"]:
-        """Labels of the rows ``start`` to ``stop``."""
-        return self._joined()[1][start:stop] if self.batches else no_labels()
-
-    def close(self) -> None:
-        """Let go of the tensors."""
-        self.batches.clear()
-
-    def _joined(self) -> tuple[Tensor, Tensor]:
-        if not self.batches:
-            raise InputError("no features were appended.")
-        if len(self.batches) > 1:
-            features, labels = zip(*self.batches, strict=True)
-            self.batches = [(torch.cat(features), torch.cat(labels))]
-        return self.batches[0]

@@ -15,7 +15,7 @@ from laplace_metric.models.features._durable import DurableRows
 from laplace_metric.models.features._rows import (
     Block,
     FiniteChecks,
-    MemoryRows,
+    RowSpec,
     block_rows,
     check_shapes,
     check_spec,
@@ -25,6 +25,67 @@ from laplace_metric.models.features._shards import ShardRows, TemporaryRows
 
 LABELS_AT_ONCE = 2**20
 """Labels that ``classes`` reads at once: 8 MiB."""
+
+
+class MemoryRows:
+    """Batches, joined when they are first read.
+
+    Examples
+    --------
+    >>> rows = MemoryRows()
+    >>> rows.append(torch.ones(2, 3), torch.zeros(2, dtype=torch.int64))
+    >>> rows.append(torch.ones(1, 3), torch.zeros(1, dtype=torch.int64))
+    >>> rows.read(1, 3)[0].shape
+    torch.Size([2, 3])
+    """
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[Tensor, Tensor]] = []
+        self._rows = 0
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @property
+    def spec(self) -> RowSpec | None:
+        """Width and types: features [0, D], labels [0]."""
+        if not self.batches:
+            return None
+        features, labels = self.batches[0]
+        return features[:0], labels[:0]
+
+    def append(self, features: Float[Tensor, "n D"], labels: Int[Tensor, " n"]) -> None:
+        """Keep rows; nothing is copied."""
+        self.batches.append((features, labels))
+        self._rows += len(features)
+
+    def read(
+        self, start: int, stop: int, *, pinned: bool = False
+    ) -> tuple[Float[Tensor, "n D"], Int[Tensor, " n"]]:
+        """Views of rows ``start`` to ``stop``; ``pinned`` is for files."""
+        features, labels = self._joined()
+        return features[start:stop], labels[start:stop]
+
+    def rows(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
+        """The features at ``index``."""
+        features, _ = self._joined()
+        return features[index.to(features.device)]
+
+    def labels(self, start: int, stop: int) -> Int[Tensor, " n"]:
+        """Labels of the rows ``start`` to ``stop``."""
+        return self._joined()[1][start:stop] if self.batches else no_labels()
+
+    def close(self) -> None:
+        """Let go of the tensors."""
+        self.batches.clear()
+
+    def _joined(self) -> tuple[Tensor, Tensor]:
+        if not self.batches:
+            raise InputError("no features were appended.")
+        if len(self.batches) > 1:
+            features, labels = zip(*self.batches, strict=True)
+            self.batches = [(torch.cat(features), torch.cat(labels))]
+        return self.batches[0]
 
 
 class FeatureStore:
@@ -204,7 +265,8 @@ class FeatureStore:
 
     @property
     def _checked(self) -> MemoryRows | ShardRows:
-        self._finite.settle()
+        if self._finite.pending:
+            self._finite.settle()
         return self._rows
 
     def _slices(self) -> Iterator[slice]:

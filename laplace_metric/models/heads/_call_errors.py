@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from laplace_metric.errors import DtypeError, HeadError, InputError
-from laplace_metric.models._batches import Inputs
+from laplace_metric.models._calling import Inputs
 
 
 def explain(model: nn.Module, inputs: Inputs, error: Exception) -> None:

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.errors import HeadError
-from laplace_metric.models._batches import Inputs, call_model
-from laplace_metric.models._modules import evaluation_mode
+from laplace_metric.models._calling import Inputs, call_model, evaluation_mode
 from laplace_metric.models.heads._call_errors import check_returned, explain
 
 

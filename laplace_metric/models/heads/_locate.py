@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric.errors import HeadError, NonFiniteError
-from laplace_metric.models._batches import Inputs
-from laplace_metric.models._modules import check_module, evaluation_mode
+from laplace_metric.models._calling import Inputs, check_module, evaluation_mode
 from laplace_metric.models.heads._capture import (
     HeadActivations,
     LocatedHead,

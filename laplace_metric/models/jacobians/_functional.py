@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vjp, vmap
 
 from laplace_metric._utils.precision import at_least_float32
-from laplace_metric.models._modules import evaluation_mode
+from laplace_metric.models._calling import evaluation_mode
 from laplace_metric.models.jacobians._head_jacobian import HeadJacobian
 from laplace_metric.models.jacobians._layers import Layout
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Float
@@ -132,7 +133,7 @@ class LinearJacobian(HeadJacobian):
         bias = None if module.bias is None else at_least_float32(module.bias.detach())
         return cls(at_least_float32(module.weight.detach()), bias)
 
-    @property
+    @cached_property
     def layout(self) -> Layout:
         """Of [W, b]."""
         n_outputs, n_features = self.weight.shape

@@ -1,20 +1,68 @@
-"""Batches of a loader: read one after the other, checked, moved to one device, given to a model."""
+"""Calling a model: unwrapped, in evaluation mode, on one checked batch of a loader after another."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 from tqdm.auto import tqdm
 
 from laplace_metric.errors import EmptyLoaderError, InputError, LabelError
 
 Inputs = Any
 """A tensor or strings (``model(x)``), a tuple (``model(*x)``) or a mapping (``model(**x)``)."""
+
+
+def check_module(model: Any) -> nn.Module:
+    """The model itself, if it is a module.
+
+    Raises
+    ------
+    InputError
+        If it is none.
+    """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model is a {type(model).__name__}: pass a torch.nn.Module.")
+    return model
+
+
+def unwrapped(model: Any) -> nn.Module:
+    """The module inside ``torch.compile``, ``DataParallel`` and ``DistributedDataParallel``.
+
+    It has the same weights, and its layers have the names that they had before: a posterior that
+    was fitted on a compiled model loads on a plain one. Hooks on a wrapper would make
+    ``torch.compile`` compile again, and run once on every device of a ``DataParallel``.
+
+    Examples
+    --------
+    >>> layer = nn.Linear(3, 2)
+    >>> unwrapped(nn.DataParallel(layer)) is layer
+    True
+    """
+    module = check_module(model)
+    if isinstance(module, (DataParallel, DistributedDataParallel)):
+        return unwrapped(module.module)
+    compiled = module._modules.get("_orig_mod")  # the name that torch.compile gives, for good
+    return module if compiled is None else unwrapped(compiled)
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Eval mode without gradients; afterwards each sub-module has the mode that it had before."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def call_model(model: nn.Module, inputs: Inputs) -> Any:
