@@ -26,7 +26,7 @@ def main() -> None:
     index = problem.embedder.index(gallery, [NAMES[y] for y in labels], progress=False)
     index.calibrate(pool[:CALIBRATED], [NAMES[y] for y in pool_labels[:CALIBRATED]])
     queries = torch.cat([pool[SHOWN], problem.strangers["kmnist"][:STRANGERS]])
-    figure = index.search(queries, K).picture(queries, gallery)
+    figure = index.search(queries, K).figure(queries, gallery)
     save(figure, options.output / "retrieval-neighbours.png")
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
+from laplace_metric import plots
 from laplace_metric._utils.files import write_atomically
 from laplace_metric._utils.version import __version__
 from laplace_metric.cli._evaluate import lines, measured
@@ -15,8 +14,7 @@ from laplace_metric.cli._measures import DISTANCE, MATCH, UNCERTAINTY, Measures
 from laplace_metric.cli._output import reporter_of
 from laplace_metric.cli.pages import Chart, templates
 from laplace_metric.cli.sources import Source
-from laplace_metric.plots import _curves as plots
-from laplace_metric.plots import inline_svg
+from laplace_metric.plots import Figure, inline_svg
 
 
 def report(options: Namespace) -> None:

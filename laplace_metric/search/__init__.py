@@ -9,7 +9,7 @@ from laplace_metric.search._ranking import (
     nearest,
     query_vectors,
 )
-from laplace_metric.search._result import Pictured, RetrievalSets, SearchResult
+from laplace_metric.search._result import RetrievalSets, SearchResult
 from laplace_metric.search._storage import INDEX
 from laplace_metric.search.engines._protocol import HNSW, IVF, Flat
 
@@ -21,7 +21,6 @@ __all__ = [
     "Encoded",
     "Flat",
     "Index",
-    "Pictured",
     "RetrievalSets",
     "SearchResult",
     "gallery_vectors",

@@ -5,7 +5,6 @@ What a search answers: the neighbours of each query, and how sure each of them i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,8 @@ from laplace_metric.search.match import SearchHits, Threshold
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.figure import Figure
+
+    from laplace_metric.plots import Figure, ImagesOrTexts
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,6 @@ class RetrievalSets:
         """Ids of the set of one query, nearest first."""
         chosen = self.positions[query][self.members[query]]
         return self.ids.values[chosen.cpu().numpy()]
-
-
-Pictured = Tensor | Sequence[Any]
-"""Images or texts, one an entry."""
 
 
 @dataclass(frozen=True)
@@ -168,8 +164,8 @@ class SearchResult:
             raise MissingPackageError("pandas", "to_pandas()", install) from error
         return pandas.DataFrame(self.columns())
 
-    def picture(
-        self, queries: Pictured, items: Pictured, *, rows: int = 8, columns: int = 6
+    def figure(
+        self, queries: ImagesOrTexts, items: ImagesOrTexts, *, rows: int = 8, columns: int = 6
     ) -> Figure:
         """Queries with their neighbours, match probabilities and what is unknown.
 
@@ -183,11 +179,11 @@ class SearchResult:
         Returns
         -------
         Figure
-            Of matplotlib: ``result.picture(images, gallery).savefig("found.png")``.
+            Of matplotlib: ``result.figure(images, gallery).savefig("neighbours.png")``.
         """
-        from laplace_metric.plots import picture
+        from laplace_metric.plots import neighbours_plot
 
-        return picture(self, queries, items, rows, columns)
+        return neighbours_plot(self, queries, items, rows=rows, columns=columns)
 
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
         """The same as arrays [Q k]; what is not known is left out."""
