@@ -43,7 +43,7 @@ def indexed(structure: str, n: int) -> tuple[Index, Encoded, Tensor]:
     index = embedder.index(Points(n, problem), progress=False)
     inputs = next(iter(Points(n, problem)))[0][:QUERIES]
     inputs = inputs + torch.randn(inputs.shape, generator=torch.Generator().manual_seed(5))
-    return index, index._encoder(inputs), inputs
+    return index, index.encoder(inputs), inputs
 
 
 def timed(ways: dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str, float]:
@@ -66,7 +66,7 @@ def flat(structure: str, n: int) -> Row:
     plain.add(index.items.encoded.mean.numpy())
     expected = build(_expected(index), Flat())
     torch_only = build(index.items.encoded.mean, Flat(faiss=False))
-    parts = (index.items.encoded, index._pairs)
+    parts = (index.items.encoded, index.encoder.pairs)
     one, asked = queries.take(slice(0, 1)), queries.mean.numpy()
     wide = torch.cat([queries.mean, torch.zeros(len(queries), 1)], 1)
     ways: dict[str, Callable[[], Any]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -132,7 +133,7 @@ def require_count(name: str, value: int, least: int = 1) -> int:
 
 def require_share(name: str, value: float) -> float:
     """A number strictly between 0 and 1."""
-    if not 0.0 < value < 1.0:
+    if not isinstance(value, Real) or not 0.0 < value < 1.0:
         raise InputError(f"{name}={value!r} is not valid. Give a number between 0 and 1.")
     return float(value)
 

@@ -106,10 +106,10 @@ def test_an_inverted_file_keeps_its_lists_and_its_keys(points):
     x, _ = points
     engine = build(x[:100], IVF(lists=4, probes=4))
     kept = torch.cat([torch.arange(10), torch.arange(50, 100)])
-    same = engine.changed(x[kept], kept)
+    same = engine.updated(x[kept], kept)
     assert same is engine
     assert engine.keys.tolist() == kept.tolist()
-    engine.changed(torch.cat([x[kept], x[100:102]]), None)
+    engine.updated(torch.cat([x[kept], x[100:102]]), None)
     assert engine.keys[-3:].tolist() == [99, 100, 101]
     assert engine.index.ntotal == 62
 
@@ -118,7 +118,7 @@ def test_a_graph_is_built_again(points):
     x, _ = points
     engine = build(x[:100], HNSW())
     kept = torch.arange(40, 100)
-    again = engine.changed(x[kept], kept)
+    again = engine.updated(x[kept], kept)
     assert isinstance(again, FaissEngine)
     assert again is not engine
     assert again.keys.tolist() == list(range(60))

@@ -122,18 +122,18 @@ def test_who_is_unknown_does_not_depend_on_how_many_neighbours_are_asked_for(
 
 def test_judging_compares_labels(index, points):
     x, y = points
-    judged = index.judge(x[300:340], y[300:340], k=4)
+    judged = index.labelled_hits(x[300:340], y[300:340], k=4)
     theirs = index.labels[judged.hits.positions.numpy()]
     assert np.array_equal(judged.match.numpy(), theirs == y[300:340, None].numpy())
     assert torch.equal(judged.known, y[300:340] < KNOWN)
     assert len(judged) == 40
-    assert index.judge(x[:3], y[:3], k=10_000).match.shape == (3, len(index))
+    assert index.labelled_hits(x[:3], y[:3], k=10_000).match.shape == (3, len(index))
 
 
 def test_nobody_matches_where_nobody_is_found(points, embedder):
     x, y = points
     index = embedder.index(x[:200], y[:200] * 0, engine=IVF(lists=20, probes=1), progress=False)
-    judged = index.judge(x[200:220], y[200:220] * 0, k=60)
+    judged = index.labelled_hits(x[200:220], y[200:220] * 0, k=60)
     assert torch.equal(judged.match, judged.hits.positions >= 0)
     assert not bool(judged.match.all())
 

@@ -3,17 +3,17 @@
 from laplace_metric.search.engines._build import build, from_json, kind_of, to_json
 from laplace_metric.search.engines._faiss import FaissEngine
 from laplace_metric.search.engines._flat import FlatEngine
-from laplace_metric.search.engines._protocol import HNSW, IVF, Engine, EngineKind, Flat, Found
+from laplace_metric.search.engines._protocol import HNSW, IVF, Engine, EngineHits, EngineKind, Flat
 
 __all__ = [
     "HNSW",
     "IVF",
     "Engine",
+    "EngineHits",
     "EngineKind",
     "FaissEngine",
     "Flat",
     "FlatEngine",
-    "Found",
     "build",
     "from_json",
     "kind_of",

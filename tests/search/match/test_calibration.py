@@ -22,7 +22,7 @@ from laplace_metric.search.match import (
 )
 from laplace_metric.search.match import _calibration as calibration
 from laplace_metric.search.match import _storage as storage
-from laplace_metric.search.match._hits import Nonconformity, watched
+from laplace_metric.search.match._hits import ConformityMeasure, query_statistics
 from laplace_metric.search.match._probability import _fitted
 
 CLASSES, KNOWN, K, RUNS, TAUGHT = 20, 15, 3, 40, 240
@@ -40,15 +40,15 @@ def judged() -> LabelledHits:
 
     embedder = LaplaceEmbedder.from_embeddings(*draw(300, KNOWN), prior_precision=20.0)
     index = embedder.index(*draw(150, KNOWN), progress=False)
-    return index.judge(*draw(800, CLASSES), k=40)
+    return index.labelled_hits(*draw(800, CLASSES), k=40)
 
 
 @pytest.fixture
 def quick(monkeypatch) -> None:
     """One candidate in place of six: what conformal tests promise holds for any score."""
 
-    def fit(evidence, match):
-        x, y = evidence.values[evidence.there].numpy(), match[evidence.there].double().numpy()
+    def fit(features, match):
+        x, y = features.values[features.exists].numpy(), match[features.exists].double().numpy()
         return MatchProbability("all", *_fitted(x, y, "all", "logistic"), {})
 
     monkeypatch.setattr(calibration, "fit_match_probability", fit)
@@ -119,8 +119,8 @@ def test_a_calibration_keeps_what_the_second_half_says(judged):
     assert torch.equal(found.known, second.known)
     assert found.first_match.tolist() == pytest.approx(first_matches(logit, second.match))
     own = found.matcher.logit(PairFeatures.of(first.hits))[:, :K]
-    reference = Nonconformity.of(watched(first.hits, own)[first.known])
-    assert torch.equal(found.typical.reference, reference.reference)
+    reference = ConformityMeasure.of(query_statistics(first.hits, own)[first.known])
+    assert torch.equal(found.conformity_measure.reference, reference.reference)
     assert (found.k, found.depth, found.n_items) == (K, 40, 150)
     p = found.probability[:, 0]
     assert found.threshold_for(recall=0.5) == threshold_for(p, found.match[:, 0], recall=0.5)
@@ -129,9 +129,9 @@ def test_a_calibration_keeps_what_the_second_half_says(judged):
     gap = (p - found.match[:, 0].double()).square()
     assert ours.brier.estimate == pytest.approx(float(gap.mean()))
     assert ours.brier.low <= ours.brier.estimate <= ours.brier.high
-    held_out = found.typicality[found.known]
+    held_out = found.conformity[found.known]
     wider = found.p_value(second.hits, logit)
-    torch.testing.assert_close(wider, p_values(held_out, found.typicality))
+    torch.testing.assert_close(wider, p_values(held_out, found.conformity))
 
 
 def test_another_seed_is_another_split(judged):
@@ -168,7 +168,7 @@ def test_too_few_queries_that_have_a_match(judged):
 
 def test_typical_is_the_least_common_of_what_is_watched():
     reference = torch.tensor([[0.0, 5.0, 1.0], [1.0, 6.0, 1.0], [2.0, 7.0, 1.0], [3.0, 8.0, 2.0]])
-    typical = Nonconformity.of(reference)
+    typical = ConformityMeasure.of(reference)
     asked = torch.tensor(
         [[0.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 7.5, 0.0], [0.0, 0.0, 3.0], [0.0, 5.0, 1.0]]
     )
@@ -185,7 +185,7 @@ def test_watched_are_the_best_score_the_uncertainty_and_the_nearest(judged):
     logit = torch.tensor([[1.0, 3.0], [-2.0, -5.0]])
     wanted = [[-3.0, float(hits.trace[0]), float(hits.distance[0, 0])],
               [2.0, float(hits.trace[1]), float(hits.distance[1, 0])]]  # fmt: skip
-    assert watched(hits, logit).tolist() == wanted
+    assert query_statistics(hits, logit).tolist() == wanted
 
 
 def test_a_calibration_survives_json_and_tensors(judged):
@@ -209,11 +209,11 @@ def test_a_calibration_survives_json_and_tensors(judged):
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        (lambda c, t: c.update(map="luck"), ValueError),
-        (lambda c, t: c.update(evidence="luck"), ValueError),
+        (lambda c, t: c.update(calibrator="luck"), ValueError),
+        (lambda c, t: c.update(features="luck"), ValueError),
         (lambda c, t: c.pop("offset"), KeyError),
         (lambda c, t: c.pop("depth"), KeyError),
-        (lambda c, t: t.pop("calibration.typical"), KeyError),
+        (lambda c, t: t.pop("calibration.reference"), KeyError),
         (lambda c, t: t.pop("calibration.cap"), KeyError),
     ],
 )

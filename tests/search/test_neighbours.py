@@ -1,4 +1,4 @@
-"""Pairs out of words against ``LaplaceEmbedder.distance`` row by row, and against joint draws."""
+"""Pairs of head inputs against ``LaplaceEmbedder.distance`` row by row, and joint draws."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from torch import nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.laplace import Distance
-from laplace_metric.search import _pair_distances as pair_distances
-from laplace_metric.search._encoding import Encoder
-from laplace_metric.search._pair_distances import PairDistances
+from laplace_metric.search import Encoder
+from laplace_metric.search import _neighbours as neighbours
 from laplace_metric.search.match import SearchHits
 
 Q, N, K = 7, 9, 4
@@ -36,11 +35,10 @@ def fitted(head: str, structure: str, distance: str) -> LaplaceEmbedder:
 
 def encoded(embedder: LaplaceEmbedder):
     """Pairs, a batch of inputs as a query and one as items, and both encoded."""
-    pairs = PairDistances(embedder.fitted_, spherical=embedder.spherical)
+    encode = Encoder.of(embedder)
     g = torch.Generator().manual_seed(1)
     x, y = (torch.randn(n, 4, generator=g, dtype=torch.float64) for n in (Q, N))
-    encode = Encoder(embedder, pairs.words)
-    return pairs, x, y, encode(x), encode(y)
+    return encode.pairs, x, y, encode(x), encode(y)
 
 
 def some_positions() -> torch.Tensor:
@@ -73,7 +71,7 @@ def test_they_are_the_distances_of_the_embedder(head, structure, distance):
 def test_blocks_change_nothing(structure, monkeypatch):
     pairs, _, _, queries, items = encoded(fitted("linear", structure, "arccos"))
     whole = pairs(queries, items, some_positions())
-    monkeypatch.setattr(pair_distances, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(neighbours, "PAIR_BYTES", 1)
     parts = pairs(queries, items, some_positions())
     torch.testing.assert_close(parts.mean, whole.mean)
     torch.testing.assert_close(parts.variance, whole.variance)
