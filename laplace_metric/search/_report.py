@@ -11,7 +11,7 @@ from torch import Tensor
 from laplace_metric.evaluation import Reliability, Sparsification
 
 MATCH, UNCERTAINTY, DISTANCE = "match probability", "uncertainty", "distance alone"
-"""Scores of a query by which wrong answers are told from right ones."""
+"""Scores of a query that rank wrong answers above right ones, if they are any good."""
 ALPHA_UNKNOWN = 0.05
 """Share of queries with a match that may be called unknown."""
 SERIES = ("sparsification", "reliability", "right", "uncertainty", "ood_uncertainty")
@@ -62,7 +62,7 @@ class SetCoverage:
 
 @dataclass(frozen=True)
 class OODReport:
-    """How well out-of-distribution inputs are told from the queries.
+    """How well scores separate out-of-distribution inputs from the queries.
 
     Parameters
     ----------
@@ -145,17 +145,15 @@ class IndexReport:
             ("whose class the index has", _percent(self.known_share)),
             ("recall@1 of those", _percent(self.recall_at_1)),
         ]
-        rows += [
-            (f"R-AUROC, wrong answers told by {n}", _short(v)) for n, v in self.r_auroc.items()
-        ]
+        rows += [(f"AUROC of wrong answers by {n}", _short(v)) for n, v in self.r_auroc.items()]
         rows += [(f"AUSC by {name}", _short(value)) for name, value in self.ausc.items()]
         rows.append(("AUSC, the best possible", _short(self.ausc_oracle)))
         if self.retrieval_sets is not None and self.unknown is not None:
             rows += self._calibrated_rows(self.retrieval_sets, self.unknown)
         if self.ood is not None:
-            rows += [(f"AUROC, OOD told by {n}", _short(v)) for n, v in self.ood.auroc.items()]
+            rows += [(f"AUROC of OOD inputs by {n}", _short(v)) for n, v in self.ood.auroc.items()]
             if self.ood.unknown is not None:
-                rows.append(("OOD called unknown", _percent(self.ood.unknown)))
+                rows.append(("OOD inputs called unknown", _percent(self.ood.unknown)))
         return rows
 
     def _calibrated_rows(
@@ -166,8 +164,8 @@ class IndexReport:
             ("match probability: Brier score", _short(self.brier)),
         ]
         for promise in self.promises:
-            kept = f"obtained {_percent(promise.obtained)}, answers {_percent(promise.answered)}"
-            text = promise.explanation if promise.threshold is None else kept
+            outcome = f"obtained {_percent(promise.obtained)}, answers {_percent(promise.answered)}"
+            text = promise.explanation if promise.threshold is None else outcome
             rows.append((f"precision promised {promise.promised:.0%}", text))
         covered = f"{_percent(sets.coverage)} with {sets.mean_size or 0:.1f} items"
         text = covered if sets.explanation is None else sets.explanation
@@ -181,12 +179,13 @@ class IndexReport:
         return "\n".join(f"{name:<52}{value}" for name, value in self.rows())
 
 
+PARTS = (PromisedPrecision, SetCoverage, OODReport)
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(entry) for entry in value]
-    return (
-        asdict(value) if isinstance(value, (PromisedPrecision, SetCoverage, OODReport)) else value
-    )
+    return asdict(value) if isinstance(value, PARTS) else value
 
 
 def _percent(value: float | None) -> str:

@@ -66,7 +66,7 @@ def test_shares_are_counts(report, calibrated, parts):
     assert torch.equal(report.right, torch.from_numpy(right))
 
 
-def test_wrong_answers_are_told_as_scikit_learn_tells_them(report, calibrated, parts):
+def test_wrong_answers_are_ranked_as_scikit_learn_says(report, calibrated, parts):
     result, right = counted(calibrated, *parts[2])
     scores = {
         MATCH: 1 - result.match_probability[:, 0],
@@ -148,7 +148,7 @@ def test_sets_and_unknown_are_those_of_the_index(report, calibrated, parts):
     }
 
 
-def test_ood_inputs_are_told_from_the_queries(report, calibrated, parts):
+def test_ood_inputs_are_ranked_as_scikit_learn_says(report, calibrated, parts):
     (x, _), ood = parts[2], parts[3]
     ours, theirs = calibrated.search(x, k=6), calibrated.search(ood, k=6)
     is_ood = np.r_[np.zeros(len(x)), np.ones(len(ood))]
@@ -178,16 +178,16 @@ def test_the_table_says_what_the_numbers_say(report):
     assert rows["queries"] == "160"
     assert rows["recall@1 of those"] == f"{report.recall_at_1:.1%}"
     assert rows["match probability: Brier score"] == f"{report.brier:.3f}"
-    assert rows["OOD called unknown"] == f"{report.ood.unknown:.1%}"
+    assert rows["OOD inputs called unknown"] == f"{report.ood.unknown:.1%}"
     assert all(name in str(report) and value in str(report) for name, value in rows.items())
 
 
-def test_where_all_answers_are_right_nothing_is_told_apart(plain, parts):
+def test_where_all_answers_are_right_there_is_no_auroc(plain, parts):
     x, y = parts[0]
     report = plain.evaluate(x, y)
     assert report.answers_right == 1
     assert set(report.r_auroc.values()) == {None}
-    assert dict(report.rows())["R-AUROC, wrong answers told by uncertainty"] == "n/a"
+    assert dict(report.rows())["AUROC of wrong answers by uncertainty"] == "n/a"
     others = plain.evaluate(x[:5], y[:5] + 100)
     assert others.recall_at_1 is None
     assert others.to_json()["recall_at_1"] is None

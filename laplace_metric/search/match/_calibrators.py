@@ -5,8 +5,8 @@ The score is a logistic regression that does not run away, larger for a match:
     l = w . min(max(x, low), cap) + c
 
 A feature that speaks for a match the larger it is (w > 0) counts up to its median on held-out
-pairs, so that nothing looks like a match by being farther, or less certain, than anything seen
-before; a feature against counts without end. (A feature that was capped stays so if its weight
+pairs, so that nothing looks like a match by being farther, or less certain, than any of them; a
+feature against counts without end. (A feature that was capped stays so if its weight
 changes sign when the others are capped, too.) ``low`` keeps a certainty of zero finite.
 
 Three calibrators of the score l, fitted by scikit-learn:

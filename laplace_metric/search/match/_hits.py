@@ -1,4 +1,4 @@
-"""What a search returned, what is known of each pair, and how typical a query is.
+"""Hits of a search, the features of each pair, and how like known queries a query is.
 
 The conformity of a query among those that have a match, the score of the test for "unknown":
 

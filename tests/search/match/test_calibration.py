@@ -29,7 +29,7 @@ CLASSES, KNOWN, K, RUNS, TAUGHT = 20, 15, 3, 40, 240
 
 
 @pytest.fixture(scope="module")
-def judged() -> LabelledHits:
+def labelled() -> LabelledHits:
     """800 queries of 20 Gaussian classes, three quarters of which the index has."""
     g = torch.Generator().manual_seed(0)
     centres = torch.randn(CLASSES, 8, generator=g)
@@ -54,12 +54,12 @@ def quick(monkeypatch) -> None:
     monkeypatch.setattr(calibration, "fit_match_probability", fit)
 
 
-def splits(judged: LabelledHits):
+def splits(labelled: LabelledHits):
     """A calibration and the queries left over, from orders of the same queries."""
     for seed in range(RUNS):
         g = torch.Generator().manual_seed(seed)
-        order = torch.randperm(len(judged), generator=g)
-        taught, left = judged.take(order[:TAUGHT]), judged.take(order[TAUGHT:])
+        order = torch.randperm(len(labelled), generator=g)
+        taught, left = labelled.take(order[:TAUGHT]), labelled.take(order[TAUGHT:])
         yield calibrated(taught, K, 150, g), left
 
 
@@ -70,22 +70,22 @@ def within(rates: list[float], low: float, high: float) -> None:
     assert low - slack <= float(rate.mean()) <= high + slack
 
 
-def test_known_queries_are_called_unknown_at_most_as_often_as_promised(judged, quick):
-    alpha, alarms, strangers, sizes = 0.1, [], [], []
-    for found, left in splits(judged):
+def test_known_queries_are_called_unknown_at_most_as_often_as_promised(labelled, quick):
+    alpha, alarms, detected, sizes = 0.1, [], [], []
+    for found, left in splits(labelled):
         logit = found.matcher.logit(PairFeatures.of(left.hits))
         unknown = found.p_value(left.hits, logit) <= alpha
         alarms.append(float(unknown[left.known].double().mean()))
-        strangers.append(float(unknown[~left.known].double().mean()))
+        detected.append(float(unknown[~left.known].double().mean()))
         sizes.append(int(found.known.sum()))
     within(alarms, alpha - 1 / (min(sizes) + 1) - 0.01, alpha)
-    assert sum(strangers) > 3 * sum(alarms)
+    assert sum(detected) > 3 * sum(alarms)
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.25])
-def test_sets_hold_a_match_as_often_as_promised(alpha, judged, quick):
+def test_sets_hold_a_match_as_often_as_promised(alpha, labelled, quick):
     covered, sizes = [], []
-    for found, left in splits(judged):
+    for found, left in splits(labelled):
         members = found.members(found.matcher.logit(PairFeatures.of(left.hits)), alpha)
         hit = (members & left.match).any(1)[left.known]
         covered.append(float(hit.double().mean()))
@@ -109,10 +109,10 @@ def first_matches(logit, match):
     return found
 
 
-def test_a_calibration_keeps_what_the_second_half_says(judged):
-    found = calibrated(judged.take(torch.arange(400)), K, 150, torch.Generator().manual_seed(0))
+def test_a_calibration_keeps_what_the_second_half_says(labelled):
+    found = calibrated(labelled.take(torch.arange(400)), K, 150, torch.Generator().manual_seed(0))
     order = torch.randperm(400, generator=torch.Generator().manual_seed(0))
-    first, second = judged.take(order[:200]), judged.take(order[200:])
+    first, second = labelled.take(order[:200]), labelled.take(order[200:])
     logit = found.matcher.logit(PairFeatures.of(second.hits))
     assert torch.equal(found.logit, logit[:, :K])
     assert torch.equal(found.match, second.match[:, :K])
@@ -134,21 +134,21 @@ def test_a_calibration_keeps_what_the_second_half_says(judged):
     torch.testing.assert_close(wider, p_values(held_out, found.conformity))
 
 
-def test_another_seed_is_another_split(judged):
+def test_another_seed_is_another_split(labelled):
     one, two, three = (
-        calibrated(judged, K, 150, torch.Generator().manual_seed(s)) for s in (0, 0, 1)
+        calibrated(labelled, K, 150, torch.Generator().manual_seed(s)) for s in (0, 0, 1)
     )
     assert torch.equal(one.logit, two.logit)
     assert not torch.equal(one.logit, three.logit)
 
 
-def test_sets_that_cannot_be_promised(judged, quick):
-    found = calibrated(judged, K, 150, torch.Generator().manual_seed(0))
+def test_sets_that_cannot_be_promised(labelled, quick):
+    found = calibrated(labelled, K, 150, torch.Generator().manual_seed(0))
     n = int(found.known.sum())
-    logit = found.matcher.logit(PairFeatures.of(judged.hits))
+    logit = found.matcher.logit(PairFeatures.of(labelled.hits))
     with pytest.raises(InputError, match=rf"alpha=0.001 needs at least 999 .* of {n}, 0.0% have"):
         found.members(logit, 0.001)
-    near = LabelledHits(judged.hits, judged.match.clone(), judged.known)
+    near = LabelledHits(labelled.hits, labelled.match.clone(), labelled.known)
     near.match[::3] = False
     found = calibrated(near, K, 150, torch.Generator().manual_seed(0))
     missed = float((found.first_match[found.known] == -torch.inf).double().mean())
@@ -158,17 +158,17 @@ def test_sets_that_cannot_be_promised(judged, quick):
     assert bool(found.members(logit, 0.9).any())
 
 
-def test_too_few_queries_that_have_a_match(judged):
-    known = judged.known.nonzero().flatten()
+def test_too_few_queries_that_have_a_match(labelled):
+    known = labelled.known.nonzero().flatten()
     g = torch.Generator()
     with pytest.raises(InputError, match="of one half have a match.*at least 20"):
-        calibrated(judged.take(known[:39]), K, 150, g.manual_seed(0))
-    calibrated(judged.take(known[:40]), K, 150, g.manual_seed(0))
+        calibrated(labelled.take(known[:39]), K, 150, g.manual_seed(0))
+    calibrated(labelled.take(known[:40]), K, 150, g.manual_seed(0))
 
 
 def test_typical_is_the_least_common_of_what_is_watched():
     reference = torch.tensor([[0.0, 5.0, 1.0], [1.0, 6.0, 1.0], [2.0, 7.0, 1.0], [3.0, 8.0, 2.0]])
-    typical = ConformityMeasure.of(reference)
+    measure = ConformityMeasure.of(reference)
     asked = torch.tensor(
         [[0.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 7.5, 0.0], [0.0, 0.0, 3.0], [0.0, 5.0, 1.0]]
     )
@@ -176,20 +176,20 @@ def test_typical_is_the_least_common_of_what_is_watched():
         min(sum(float(r[j]) >= float(x[j]) for r in reference) / 4 for j in range(3)) for x in asked
     ]
     assert direct == [1, 0.5, 0.25, 0, 1]
-    assert typical(asked).tolist() == direct
-    assert typical(asked.double()).dtype == torch.float64
+    assert measure(asked).tolist() == direct
+    assert measure(asked.double()).dtype == torch.float64
 
 
-def test_watched_are_the_best_score_the_uncertainty_and_the_nearest(judged):
-    hits: SearchHits = judged.hits.take(torch.arange(2))
+def test_watched_are_the_best_score_the_uncertainty_and_the_nearest(labelled):
+    hits: SearchHits = labelled.hits.take(torch.arange(2))
     logit = torch.tensor([[1.0, 3.0], [-2.0, -5.0]])
     wanted = [[-3.0, float(hits.trace[0]), float(hits.distance[0, 0])],
               [2.0, float(hits.trace[1]), float(hits.distance[1, 0])]]  # fmt: skip
     assert query_statistics(hits, logit).tolist() == wanted
 
 
-def test_a_calibration_survives_json_and_tensors(judged):
-    found = calibrated(judged, K, 150, torch.Generator().manual_seed(0))
+def test_a_calibration_survives_json_and_tensors(labelled):
+    found = calibrated(labelled, K, 150, torch.Generator().manual_seed(0))
     content, tensors = storage.written(found)
     assert all(name.startswith("calibration.") for name in tensors)
     again = storage.read(json.loads(json.dumps(content)), {**tensors, "mean": torch.zeros(1)})
@@ -198,10 +198,10 @@ def test_a_calibration_survives_json_and_tensors(judged):
     assert again.matcher.chosen == found.matcher.chosen
     assert again.matcher.score.offset == found.matcher.score.offset
     assert (again.k, again.depth, again.n_items) == (found.k, found.depth, found.n_items)
-    logit = found.matcher.logit(PairFeatures.of(judged.hits))
-    assert torch.equal(again.matcher.logit(PairFeatures.of(judged.hits)), logit)
-    assert torch.equal(again.p_value(judged.hits, logit), found.p_value(judged.hits, logit))
-    logit = found.matcher.logit(PairFeatures.of(judged.hits))
+    logit = found.matcher.logit(PairFeatures.of(labelled.hits))
+    assert torch.equal(again.matcher.logit(PairFeatures.of(labelled.hits)), logit)
+    assert torch.equal(again.p_value(labelled.hits, logit), found.p_value(labelled.hits, logit))
+    logit = found.matcher.logit(PairFeatures.of(labelled.hits))
     assert torch.equal(again.members(logit, 0.2), found.members(logit, 0.2))
     assert again.threshold_for(recall=0.5) == found.threshold_for(recall=0.5)
 
@@ -217,8 +217,8 @@ def test_a_calibration_survives_json_and_tensors(judged):
         (lambda c, t: t.pop("calibration.cap"), KeyError),
     ],
 )
-def test_a_damaged_calibration_is_an_error(change, error, judged, quick):
-    found = calibrated(judged, K, 150, torch.Generator().manual_seed(0))
+def test_a_damaged_calibration_is_an_error(change, error, labelled, quick):
+    found = calibrated(labelled, K, 150, torch.Generator().manual_seed(0))
     content, tensors = storage.written(found)
     change(content, tensors)
     with pytest.raises(error):
