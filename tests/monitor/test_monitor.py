@@ -37,35 +37,35 @@ def cut(data, size):
 
 
 @pytest.fixture(scope="module")
-def whole():
+def uncut():
     one = monitor()
     one.update(stream())
     return one
 
 
 @pytest.mark.parametrize("size", [1, 37, 100, 333])
-def test_cuts_change_nothing(whole, size):
-    one, found = monitor(), []
+def test_cuts_change_nothing(uncut, size):
+    one, reports = monitor(), []
     for part in cut(stream(), size):
-        found += one.update(part)
-    assert found == one.reports == whole.reports
-    assert one.alarms == whole.alarms
+        reports += one.update(part)
+    assert reports == one.reports == uncut.reports
+    assert one.alarms == uncut.alarms
     assert one.alarms
     for name in NAMES:
-        a, b = one.streams[name].martingale, whole.streams[name].martingale
+        a, b = one.streams[name].martingale, uncut.streams[name].martingale
         assert np.array_equal(a.bets, b.bets)
 
 
-def test_says_what_when_and_how_far(whole):
-    assert [(r.first, r.last) for r in whole.reports] == [
+def test_says_what_when_and_how_far(uncut):
+    assert [(r.first, r.last) for r in uncut.reports] == [
         (i + 1, i + 100) for i in range(0, 700, 100)
     ]
-    assert [r.drifted for r in whole.reports] == [()] * 3 + [NAMES[:1]] * 4
-    [alarm] = whole.alarms
+    assert [r.drifted for r in uncut.reports] == [()] * 3 + [NAMES[:1]] * 4
+    [alarm] = uncut.alarms
     assert (alarm.name, alarm.kind) == (NAMES[0], "large")
     assert 350 < alarm.at < 420
     assert abs(alarm.since - 351) < 20
-    last = whole.reports[-1]
+    last = uncut.reports[-1]
     now = stream()[NAMES[0]][600:].double()
     assert last.shift_tests[NAMES[0]].window.median == pytest.approx(float(now.quantile(0.5)))
     text = str(last)
@@ -73,9 +73,9 @@ def test_says_what_when_and_how_far(whole):
     assert "uncertainty: larger, median" in text
     assert "match probability: as before" in text
     assert f"ALARM at query {alarm.at}: too many large values of uncertainty" in text
-    assert "no difference seen" in str(whole.reports[0])
-    assert "ALARM" not in str(whole.reports[0])
-    evidence = whole.streams[NAMES[0]].martingale.log_value / np.log(10)
+    assert "no difference seen" in str(uncut.reports[0])
+    assert "ALARM" not in str(uncut.reports[0])
+    evidence = uncut.streams[NAMES[0]].martingale.log_value / np.log(10)
     assert last.evidence[NAMES[0]] == pytest.approx(evidence)
 
 
@@ -96,14 +96,14 @@ def test_alarms_stand_in_the_order_of_their_queries():
     assert report.drifted == NAMES
 
 
-def test_names_may_come_in_any_order(whole):
+def test_names_may_come_in_any_order(uncut):
     one = monitor()
     one.update(dict(reversed(stream().items())))
-    assert one.reports == whole.reports
+    assert one.reports == uncut.reports
 
 
 @pytest.mark.parametrize("at", [0, 100, 357, 700])
-def test_goes_on_after_a_restart_as_without(whole, tmp_path, at):
+def test_goes_on_after_a_restart_as_without(uncut, tmp_path, at):
     one = monitor()
     one.generator.manual_seed(5)
     two = monitor()
@@ -127,10 +127,10 @@ def test_goes_on_after_a_restart_as_without(whole, tmp_path, at):
     assert (tmp_path / "a/monitor.json").read_bytes() == (tmp_path / "b/monitor.json").read_bytes()
 
 
-def test_a_damaged_file_says_so(whole, tmp_path):
+def test_a_damaged_file_says_so(uncut, tmp_path):
     with pytest.raises(FileFormatError, match="is not a saved monitor"):
         Monitor.load(tmp_path)
-    whole.save(tmp_path)
+    uncut.save(tmp_path)
     index = tmp_path / "monitor.json"
     content = json.loads(index.read_text())
     del content["names"]
@@ -140,7 +140,7 @@ def test_a_damaged_file_says_so(whole, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("reference", "options", "words"),
+    ("reference", "options", "message"),
     [
         ({}, {}, "reference is empty"),
         ([1.0], {}, "pass {name: values"),
@@ -151,13 +151,13 @@ def test_a_damaged_file_says_so(whole, tmp_path):
         ({"u": torch.zeros(50)}, {"false_alarms": 0.0}, "false_alarms=0.0"),
     ],
 )
-def test_bad_beginnings(reference, options, words):
-    with pytest.raises(InputError, match=words):
+def test_bad_beginnings(reference, options, message):
+    with pytest.raises(InputError, match=message):
         Monitor(reference, **options)
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "words"),
+    ("queries", "error", "message"),
     [
         ({NAMES[0]: [1.0]}, InputError, "same names"),
         ({**{name: [1.0] for name in NAMES}, "more": [1.0]}, InputError, "same names"),
@@ -167,10 +167,10 @@ def test_bad_beginnings(reference, options, words):
         ({NAMES[0]: 1.0, NAMES[1]: 1.0}, InputError, r"shape \[Q\]"),
     ],
 )
-def test_bad_queries_are_not_taken_in(given, error, words):
+def test_bad_queries_are_not_taken_in(queries, error, message):
     one = monitor()
-    with pytest.raises(error, match=words):
-        one.update(given)
+    with pytest.raises(error, match=message):
+        one.update(queries)
     assert one.n == 0
     assert torch.equal(one.generator.get_state(), torch.Generator().get_state())
 
@@ -209,16 +209,16 @@ def test_of_an_embedder():
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-def test_plot(whole):
+def test_plot(uncut):
     with pytest.raises(InputError, match="full window of 100"):
         monitor().plot()
-    figure = whole.plot()
+    figure = uncut.plot()
     first, _, last = figure.axes
     assert first.get_ylabel() == NAMES[0]
     assert "log10" in last.get_ylabel()
-    alarm = [line for line in first.lines if list(line.get_xdata()) == [whole.alarms[0].at] * 2]
+    alarm = [line for line in first.lines if list(line.get_xdata()) == [uncut.alarms[0].at] * 2]
     assert len(alarm) == 1
     [marks] = [line for line in first.lines if line.get_label() == "drifted"]
     assert list(marks.get_xdata()) == [350.5 + i for i in range(0, 400, 100)]
     evidence = next(line for line in last.lines if line.get_label() == NAMES[0])
-    assert list(evidence.get_ydata())[1:] == [r.evidence[NAMES[0]] for r in whole.reports]
+    assert list(evidence.get_ydata())[1:] == [r.evidence[NAMES[0]] for r in uncut.reports]

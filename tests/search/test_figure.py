@@ -33,14 +33,14 @@ def test_titles_say_what_the_result_says(index, points):
         assert ("unknown" in row[0].get_title()) == unknown
         for rank, panel in enumerate(row[1:]):
             p = float(result.match_probability[q, rank])
-            words = panel.get_title().split("\n")
-            assert words[0] == str(result.labels[q, rank])
-            assert words[1].startswith(f"d {float(result.distance[q, rank]):.2f} ± ")
-            assert words[2] == f"match {p:.0%}"
+            lines = panel.get_title().split("\n")
+            assert lines[0] == str(result.labels[q, rank])
+            assert lines[1].startswith(f"d {float(result.distance[q, rank]):.2f} ± ")
+            assert lines[2] == f"match {p:.0%}"
             assert panel.title.get_color() == (SURE if p >= 0.5 else UNSURE)
-            shown = panel.images[0].get_array()
+            pixels = panel.images[0].get_array()
             item = IMAGES[int(result.positions[q, rank])][0]
-            torch.testing.assert_close(torch.as_tensor(shown), item)
+            torch.testing.assert_close(torch.as_tensor(pixels), item)
 
 
 def test_texts_and_few_rows_without_a_calibration(index, points):

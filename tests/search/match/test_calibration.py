@@ -72,12 +72,12 @@ def within(rates: list[float], low: float, high: float) -> None:
 
 def test_known_queries_are_called_unknown_at_most_as_often_as_promised(labelled, quick):
     alpha, alarms, detected, sizes = 0.1, [], [], []
-    for found, left in splits(labelled):
-        logit = found.matcher.logit(PairFeatures.of(left.hits))
-        unknown = found.p_value(left.hits, logit) <= alpha
+    for fitted, left in splits(labelled):
+        logit = fitted.matcher.logit(PairFeatures.of(left.hits))
+        unknown = fitted.p_value(left.hits, logit) <= alpha
         alarms.append(float(unknown[left.known].double().mean()))
         detected.append(float(unknown[~left.known].double().mean()))
-        sizes.append(int(found.known.sum()))
+        sizes.append(int(fitted.known.sum()))
     within(alarms, alpha - 1 / (min(sizes) + 1) - 0.01, alpha)
     assert sum(detected) > 3 * sum(alarms)
 
@@ -85,53 +85,53 @@ def test_known_queries_are_called_unknown_at_most_as_often_as_promised(labelled,
 @pytest.mark.parametrize("alpha", [0.1, 0.25])
 def test_sets_hold_a_match_as_often_as_promised(alpha, labelled, quick):
     covered, sizes = [], []
-    for found, left in splits(labelled):
-        members = found.members(found.matcher.logit(PairFeatures.of(left.hits)), alpha)
+    for fitted, left in splits(labelled):
+        members = fitted.members(fitted.matcher.logit(PairFeatures.of(left.hits)), alpha)
         hit = (members & left.match).any(1)[left.known]
         covered.append(float(hit.double().mean()))
-        sizes.append(int(found.known.sum()))
+        sizes.append(int(fitted.known.sum()))
     within(covered, 1 - alpha, 1 - alpha + 1 / (min(sizes) + 1))
 
 
 def first_matches(logit, match):
     """log P(the first match is this one), by the definition, one pair after the other."""
-    found = []
+    logs = []
     for scores, matches in zip(logit.tolist(), match.tolist(), strict=True):
         missed = 1.0
         for score, right in zip(scores, matches, strict=True):
             p = 1 / (1 + math.exp(-score))
             if right:
-                found.append(math.log(missed * p))
+                logs.append(math.log(missed * p))
                 break
             missed *= 1 - p
         else:
-            found.append(-math.inf)
-    return found
+            logs.append(-math.inf)
+    return logs
 
 
 def test_a_calibration_keeps_what_the_second_half_says(labelled):
-    found = calibrated(labelled.take(torch.arange(400)), K, 150, torch.Generator().manual_seed(0))
+    fitted = calibrated(labelled.take(torch.arange(400)), K, 150, torch.Generator().manual_seed(0))
     order = torch.randperm(400, generator=torch.Generator().manual_seed(0))
     first, second = labelled.take(order[:200]), labelled.take(order[200:])
-    logit = found.matcher.logit(PairFeatures.of(second.hits))
-    assert torch.equal(found.logit, logit[:, :K])
-    assert torch.equal(found.match, second.match[:, :K])
-    assert torch.equal(found.known, second.known)
-    assert found.first_match.tolist() == pytest.approx(first_matches(logit, second.match))
-    own = found.matcher.logit(PairFeatures.of(first.hits))[:, :K]
-    reference = ConformityMeasure.of(query_statistics(first.hits, own)[first.known])
-    assert torch.equal(found.conformity_measure.reference, reference.reference)
-    assert (found.k, found.depth, found.n_items) == (K, 40, 150)
-    p = found.probability[:, 0]
-    assert found.threshold_for(recall=0.5) == threshold_for(p, found.match[:, 0], recall=0.5)
-    ours = found.quality(10)
-    assert ours.reliability.ece == expected_calibration_error(p, found.match[:, 0]).ece < 0.15
-    gap = (p - found.match[:, 0].double()).square()
+    logit = fitted.matcher.logit(PairFeatures.of(second.hits))
+    assert torch.equal(fitted.logit, logit[:, :K])
+    assert torch.equal(fitted.match, second.match[:, :K])
+    assert torch.equal(fitted.known, second.known)
+    assert fitted.first_match.tolist() == pytest.approx(first_matches(logit, second.match))
+    first_logit = fitted.matcher.logit(PairFeatures.of(first.hits))[:, :K]
+    reference = ConformityMeasure.of(query_statistics(first.hits, first_logit)[first.known])
+    assert torch.equal(fitted.conformity_measure.reference, reference.reference)
+    assert (fitted.k, fitted.depth, fitted.n_items) == (K, 40, 150)
+    p = fitted.probability[:, 0]
+    assert fitted.threshold_for(recall=0.5) == threshold_for(p, fitted.match[:, 0], recall=0.5)
+    ours = fitted.quality(10)
+    assert ours.reliability.ece == expected_calibration_error(p, fitted.match[:, 0]).ece < 0.15
+    gap = (p - fitted.match[:, 0].double()).square()
     assert ours.brier.estimate == pytest.approx(float(gap.mean()))
     assert ours.brier.low <= ours.brier.estimate <= ours.brier.high
-    held_out = found.conformity[found.known]
-    wider = found.p_value(second.hits, logit)
-    torch.testing.assert_close(wider, p_values(held_out, found.conformity))
+    held_out = fitted.conformity[fitted.known]
+    wider = fitted.p_value(second.hits, logit)
+    torch.testing.assert_close(wider, p_values(held_out, fitted.conformity))
 
 
 def test_another_seed_is_another_split(labelled):
@@ -143,19 +143,19 @@ def test_another_seed_is_another_split(labelled):
 
 
 def test_sets_that_cannot_be_promised(labelled, quick):
-    found = calibrated(labelled, K, 150, torch.Generator().manual_seed(0))
-    n = int(found.known.sum())
-    logit = found.matcher.logit(PairFeatures.of(labelled.hits))
+    fitted = calibrated(labelled, K, 150, torch.Generator().manual_seed(0))
+    n = int(fitted.known.sum())
+    logit = fitted.matcher.logit(PairFeatures.of(labelled.hits))
     with pytest.raises(InputError, match=rf"alpha=0.001 needs at least 999 .* of {n}, 0.0% have"):
-        found.members(logit, 0.001)
+        fitted.members(logit, 0.001)
     near = LabelledHits(labelled.hits, labelled.match.clone(), labelled.known)
     near.match[::3] = False
-    found = calibrated(near, K, 150, torch.Generator().manual_seed(0))
-    missed = float((found.first_match[found.known] == -torch.inf).double().mean())
+    fitted = calibrated(near, K, 150, torch.Generator().manual_seed(0))
+    missed = float((fitted.first_match[fitted.known] == -torch.inf).double().mean())
     assert missed > 0.2
     with pytest.raises(InputError, match=f"alpha=0.2 .*40 nearest items.*{missed:.1%} have none"):
-        found.members(logit, 0.2)
-    assert bool(found.members(logit, 0.9).any())
+        fitted.members(logit, 0.2)
+    assert bool(fitted.members(logit, 0.9).any())
 
 
 def test_too_few_queries_that_have_a_match(labelled):
@@ -169,15 +169,16 @@ def test_too_few_queries_that_have_a_match(labelled):
 def test_typical_is_the_least_common_of_what_is_watched():
     reference = torch.tensor([[0.0, 5.0, 1.0], [1.0, 6.0, 1.0], [2.0, 7.0, 1.0], [3.0, 8.0, 2.0]])
     measure = ConformityMeasure.of(reference)
-    asked = torch.tensor(
+    statistics = torch.tensor(
         [[0.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 7.5, 0.0], [0.0, 0.0, 3.0], [0.0, 5.0, 1.0]]
     )
     direct = [
-        min(sum(float(r[j]) >= float(x[j]) for r in reference) / 4 for j in range(3)) for x in asked
+        min(sum(float(r[j]) >= float(x[j]) for r in reference) / 4 for j in range(3))
+        for x in statistics
     ]
     assert direct == [1, 0.5, 0.25, 0, 1]
-    assert measure(asked).tolist() == direct
-    assert measure(asked.double()).dtype == torch.float64
+    assert measure(statistics).tolist() == direct
+    assert measure(statistics.double()).dtype == torch.float64
 
 
 def test_watched_are_the_best_score_the_uncertainty_and_the_nearest(labelled):
@@ -189,21 +190,21 @@ def test_watched_are_the_best_score_the_uncertainty_and_the_nearest(labelled):
 
 
 def test_a_calibration_survives_json_and_tensors(labelled):
-    found = calibrated(labelled, K, 150, torch.Generator().manual_seed(0))
-    content, tensors = storage.written(found)
+    fitted = calibrated(labelled, K, 150, torch.Generator().manual_seed(0))
+    content, tensors = storage.written(fitted)
     assert all(name.startswith("calibration.") for name in tensors)
     again = storage.read(json.loads(json.dumps(content)), {**tensors, "mean": torch.zeros(1)})
-    assert torch.equal(again.probability, found.probability)
-    assert again.matcher.losses == found.matcher.losses
-    assert again.matcher.chosen == found.matcher.chosen
-    assert again.matcher.score.offset == found.matcher.score.offset
-    assert (again.k, again.depth, again.n_items) == (found.k, found.depth, found.n_items)
-    logit = found.matcher.logit(PairFeatures.of(labelled.hits))
+    assert torch.equal(again.probability, fitted.probability)
+    assert again.matcher.losses == fitted.matcher.losses
+    assert again.matcher.chosen == fitted.matcher.chosen
+    assert again.matcher.score.offset == fitted.matcher.score.offset
+    assert (again.k, again.depth, again.n_items) == (fitted.k, fitted.depth, fitted.n_items)
+    logit = fitted.matcher.logit(PairFeatures.of(labelled.hits))
     assert torch.equal(again.matcher.logit(PairFeatures.of(labelled.hits)), logit)
-    assert torch.equal(again.p_value(labelled.hits, logit), found.p_value(labelled.hits, logit))
-    logit = found.matcher.logit(PairFeatures.of(labelled.hits))
-    assert torch.equal(again.members(logit, 0.2), found.members(logit, 0.2))
-    assert again.threshold_for(recall=0.5) == found.threshold_for(recall=0.5)
+    assert torch.equal(again.p_value(labelled.hits, logit), fitted.p_value(labelled.hits, logit))
+    logit = fitted.matcher.logit(PairFeatures.of(labelled.hits))
+    assert torch.equal(again.members(logit, 0.2), fitted.members(logit, 0.2))
+    assert again.threshold_for(recall=0.5) == fitted.threshold_for(recall=0.5)
 
 
 @pytest.mark.parametrize(
@@ -218,8 +219,8 @@ def test_a_calibration_survives_json_and_tensors(labelled):
     ],
 )
 def test_a_damaged_calibration_is_an_error(change, error, labelled, quick):
-    found = calibrated(labelled, K, 150, torch.Generator().manual_seed(0))
-    content, tensors = storage.written(found)
+    fitted = calibrated(labelled, K, 150, torch.Generator().manual_seed(0))
+    content, tensors = storage.written(fitted)
     change(content, tensors)
     with pytest.raises(error):
         storage.read(content, tensors)

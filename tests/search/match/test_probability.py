@@ -80,32 +80,32 @@ def test_the_log_loss_is_that_of_the_folds():
         score, fitted = probability._fitted(x[train], y[train], "all", "beta")
         p = fitted(score(torch.from_numpy(x[test]))).numpy()
         loss[test] = -(y[test] * np.log(p) + (1 - y[test]) * np.log(1 - p))
-    found, error = matcher.losses["all, beta"]
-    assert found == pytest.approx(loss.mean())
+    mean_loss, error = matcher.losses["all, beta"]
+    assert mean_loss == pytest.approx(loss.mean())
     assert error == pytest.approx(loss.reshape(50, K).mean(1).std(ddof=1) / 50**0.5)
 
 
 def test_pairs_of_one_query_stay_together(monkeypatch):
     features, _, match = simulated(n=40)
     features.values[..., 1] = torch.arange(40).double()[:, None]
-    there = features.exists.clone()
-    there[3:9, 2:] = False
-    seen = []
+    exists = features.exists.clone()
+    exists[3:9, 2:] = False
+    training_queries = []
     fitted = probability._fitted
 
     def spy(x, y, kind, name):
-        seen.append(x[:, 1])
+        training_queries.append(x[:, 1])
         return fitted(x, y, kind, name)
 
     monkeypatch.setattr(probability, "_fitted", spy)
-    fit_match_probability(PairFeatures(features.values, there), match)
-    sizes = dict(zip(range(40), there.sum(1).tolist(), strict=True))
-    assert len(seen) == 6 * FOLDS + 1
-    for queries in seen:
+    fit_match_probability(PairFeatures(features.values, exists), match)
+    sizes = dict(zip(range(40), exists.sum(1).tolist(), strict=True))
+    assert len(training_queries) == 6 * FOLDS + 1
+    for queries in training_queries:
         for query, count in zip(*np.unique(queries, return_counts=True), strict=True):
             assert count == sizes[int(query)], "all of its pairs, or none"
-    assert len(seen[-1]) == int(there.sum())
-    held_out = [set(range(40)) - {int(q) for q in queries} for queries in seen[:FOLDS]]
+    assert len(training_queries[-1]) == int(exists.sum())
+    held_out = [set(range(40)) - {int(q) for q in queries} for queries in training_queries[:FOLDS]]
     assert sorted(q for fold in held_out for q in fold) == list(range(40))
 
 
@@ -113,9 +113,9 @@ def test_nobody_is_no_match():
     features, _, match = simulated()
     for chosen in ("distance", "all"):
         matcher = fit_match_probability(features, match)
-        there = features.exists.clone()
-        there[0, 1:] = False
-        logit = matcher.logit(PairFeatures(features.values, there))
+        exists = features.exists.clone()
+        exists[0, 1:] = False
+        logit = matcher.logit(PairFeatures(features.values, exists))
         p = matcher(logit)
         assert logit[0, 1:].tolist() == [-torch.inf] * 3
         assert p[0].tolist()[1:] == [0, 0, 0], chosen

@@ -72,9 +72,9 @@ def test_evidence_for_a_match_counts_up_to_its_median(column):
     assert float(score.cap[column]) == middle[column]
     at = torch.from_numpy(np.tile(middle, (4, 1)))
     at[:, column] += torch.tensor([-0.5, 0.0, 1.0, 100.0])
-    found = score(at)
-    assert float(found[0]) < float(found[1])
-    assert torch.equal(found[1:], found[1].expand(3))
+    scores = score(at)
+    assert float(scores[0]) < float(scores[1])
+    assert torch.equal(scores[1:], scores[1].expand(3))
     weights, offset = optimum(np.minimum(values, score.cap.numpy()), match, ALL)
     np.testing.assert_allclose(score.weights.numpy(), weights, atol=2e-2)
     assert score.offset == pytest.approx(offset, abs=5e-2)
@@ -85,8 +85,8 @@ def test_evidence_against_a_match_counts_without_end():
     score = fit_score(values, match, ALL)
     far = torch.from_numpy(np.tile(np.median(values, 0), (3, 1)))
     far[:, 0] = torch.tensor([1.0, 10.0, 1000.0])
-    found = score(far)
-    assert bool((found.diff() < -8 * float(-score.weights[0])).all())
+    scores = score(far)
+    assert bool((scores.diff() < -8 * float(-score.weights[0])).all())
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -135,8 +135,8 @@ def test_evidence_is_what_the_names_say():
     positions, gaps = torch.tensor([[5, -1]]), torch.tensor([[1.9, torch.inf]])
     features = PairFeatures.of(SearchHits(positions, gaps, squared, torch.tensor([0.3])))
     assert features.exists.tolist() == [[True, False]]
-    wanted = [1.9, np.log(0.8 / 4), np.log(0.3), 0.0]
-    assert features.values[0, 0].tolist() == pytest.approx(wanted, rel=1e-6)
+    expected = [1.9, np.log(0.8 / 4), np.log(0.3), 0.0]
+    assert features.values[0, 0].tolist() == pytest.approx(expected, rel=1e-6)
     assert features.values[0, 1].tolist() == [0.0] * 4
     both = PairFeatures.of(SearchHits(positions * 0, gaps, squared, torch.tensor([0.3])))
     assert float(both.values[0, 1, 3]) == pytest.approx(np.log(2))
