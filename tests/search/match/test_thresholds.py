@@ -236,7 +236,7 @@ def test_a_threshold_reads_as_a_sentence():
     p = torch.linspace(0, 1, 2000)
     threshold = threshold_for(p, p > 0.25, precision=0.9, confidence=0.995)
     assert str(threshold) == (
-        f"match if probability >= {threshold.value:.4f}: precision {threshold.estimate:.1%}, at least "
-        f"90% with 99.5% confidence; accepts {threshold.accepted:.1%} of 2000 held-out "
+        f"match if probability >= {threshold.value:.4f}: precision {threshold.estimate:.1%}, at "
+        f"least 90% with 99.5% confidence; accepts {threshold.accepted:.1%} of 2000 held-out "
         "queries"
     )
