@@ -47,11 +47,11 @@ def brute(queries: Tensor, gallery: Tensor, k: int) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("case", galleries())
 def test_it_is_brute_force(case, kind):
     queries, gallery, k = galleries()[case]
-    hits = FlatEngine(gallery, KINDS[kind]).search(queries, k)
+    found = FlatEngine(gallery, KINDS[kind]).search(queries, k)
     positions, distances = brute(queries, gallery, k)
-    assert torch.equal(hits.positions, positions)
+    assert torch.equal(found.positions, positions)
     if case != "overflowing squares":
-        torch.testing.assert_close(hits.squared.double().sqrt(), distances, rtol=1e-6, atol=1e-30)
+        torch.testing.assert_close(found.squared.double().sqrt(), distances, rtol=1e-6, atol=1e-30)
 
 
 @pytest.mark.parametrize("case", galleries())
@@ -60,9 +60,9 @@ def test_every_way_gives_the_same_numbers(case, monkeypatch):
     first = FlatEngine(gallery, Flat(faiss=True)).search(queries, k)
     monkeypatch.setattr(proposers, "BLOCK_BYTES", 200)
     for other in (FlatEngine(gallery, Flat(faiss=False)), FlatEngine(gallery, Flat(), mapped=True)):
-        hits = other.search(queries, k)
-        assert torch.equal(hits.positions, first.positions)
-        assert torch.equal(hits.squared, first.squared)
+        found = other.search(queries, k)
+        assert torch.equal(found.positions, first.positions)
+        assert torch.equal(found.squared, first.squared)
 
 
 def test_float64_needs_no_faiss_and_float64_queries_may_ask_a_float32_index():
@@ -119,7 +119,7 @@ def test_what_only_differences_settle_is_settled_a_few_queries_at_a_time(monkeyp
     vectors = torch.randn(3, 4, generator=g).repeat_interleave(60, 0)
     queries = torch.randn(7, 4, generator=g)
     monkeypatch.setattr("laplace_metric.search.engines._flat.MOST", 2 * 8 * len(vectors))
-    hits = FlatEngine(vectors, Flat()).search(queries, 5)
+    found = FlatEngine(vectors, Flat()).search(queries, 5)
     exact = torch.cdist(queries.double(), vectors.double())
     nearest = exact.argmin(1) // 60 * 60
-    assert torch.equal(hits.positions, nearest[:, None] + torch.arange(5))
+    assert torch.equal(found.positions, nearest[:, None] + torch.arange(5))
