@@ -242,7 +242,7 @@ class Index(Gallery):
             self.next_id,
             self.calibration,
         )
-        storage.save(Path(path), state, self.encoder.identity)
+        storage.save_index(Path(path), state, self.encoder.identity)
 
     @classmethod
     def load(cls, path: str | Path, embedder: FittedEmbedder, *, mmap: bool = False) -> Index:
@@ -262,7 +262,7 @@ class Index(Gallery):
             head of the model is not checked.
         """
         encoder = Encoder.of(embedder)
-        state = storage.load(Path(path), encoder.identity, mmap=mmap)
+        state = storage.load_index(Path(path), encoder.identity, mmap=mmap)
         parts = state.items, state.kind, state.rank_by, state.engine
         index = cls(encoder, *parts, calibration=state.calibration)
         index.changes, index.next_id = state.changes, state.next_id

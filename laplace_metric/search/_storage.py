@@ -35,7 +35,7 @@ class IndexState:
     calibration: Calibration | None
 
 
-def save(folder: Path, state: IndexState, identity: str) -> None:
+def save_index(folder: Path, state: IndexState, identity: str) -> None:
     """Write ``state`` and the identity of the encoder that it belongs to."""
     encoded, labels = state.items.encoded, state.items.labels
     tensors = {"mean": encoded.mean, "trace": encoded.trace, "basis_inputs": encoded.basis_inputs}
@@ -43,20 +43,20 @@ def save(folder: Path, state: IndexState, identity: str) -> None:
     tensors |= {} if labels is None else labels.tensors("labels")
     content: dict[str, Any] = {"n_items": len(state.items), "rank_by": state.rank_by}
     content |= {"changes": state.changes, "next_id": state.next_id}
-    content |= {"engine": engines.to_json(state.kind), "embedder": identity}
+    content |= {"engine": engines.kind_to_json(state.kind), "embedder": identity}
     if isinstance(state.engine, FaissEngine):
         tensors["keys"] = torch.from_numpy(state.engine.keys)
     elif isinstance(state.engine, FlatEngine) and state.rank_by == "expected":
         tensors["vectors"] = state.engine.vectors
     if state.calibration is not None:
-        content["calibration"], more = calibrations.written(state.calibration)
+        content["calibration"], more = calibrations.calibration_to_json(state.calibration)
         tensors |= more
     write_engine = state.engine.write if isinstance(state.engine, FaissEngine) else None
     files.write(folder, content, tensors, INDEX, write_engine)
 
 
-def load(folder: Path, identity: str, *, mmap: bool) -> IndexState:
-    """Read what ``save`` wrote.
+def load_index(folder: Path, identity: str, *, mmap: bool) -> IndexState:
+    """Read what ``save_index`` wrote.
 
     Raises
     ------
@@ -79,11 +79,11 @@ def _state(
     folder: Path, content: dict[str, Any], tensors: dict[str, Tensor], mapped: bool
 ) -> IndexState:
     items, rank_by = _items(content, tensors), check_ranking(content["rank_by"])
-    kind = engines.from_json(content["engine"])
+    kind = engines.kind_from_json(content["engine"])
     engine = _engine(folder, content, tensors, kind, mapped)
     calibration = None
     if "calibration" in content:
-        calibration = calibrations.read(content["calibration"], tensors)
+        calibration = calibrations.calibration_from_json(content["calibration"], tensors)
     counts = int(content["changes"]), int(content["next_id"])
     return IndexState(items, kind, rank_by, engine, *counts, calibration)
 

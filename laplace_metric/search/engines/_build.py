@@ -43,14 +43,14 @@ def build(vectors: Float[Tensor, "N d"], kind: EngineKind, *, mapped: bool = Fal
     return FaissEngine.build(vectors, kind)
 
 
-def to_json(kind: EngineKind) -> dict[str, Any]:
+def kind_to_json(kind: EngineKind) -> dict[str, Any]:
     """Its name and its numbers."""
     name = next(name for name, of in KINDS.items() if isinstance(kind, of))
     return {"name": name, **asdict(kind)}
 
 
-def from_json(content: dict[str, Any]) -> EngineKind:
-    """What ``to_json`` wrote.
+def kind_from_json(content: dict[str, Any]) -> EngineKind:
+    """What ``kind_to_json`` wrote.
 
     Raises
     ------

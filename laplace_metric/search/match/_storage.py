@@ -17,7 +17,7 @@ PER_FEATURE = ("weights", "low", "cap")
 PREFIX = "calibration."
 
 
-def written(calibration: Calibration) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def calibration_to_json(calibration: Calibration) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What goes into JSON, and the tensors."""
     matcher, score = calibration.matcher, calibration.matcher.score
     content: dict[str, Any] = {name: getattr(calibration, name) for name in COUNTS}
@@ -31,8 +31,8 @@ def written(calibration: Calibration) -> tuple[dict[str, Any], dict[str, Tensor]
     return content, {f"{PREFIX}{name}": tensor for name, tensor in tensors.items()}
 
 
-def read(content: dict[str, Any], tensors: dict[str, Tensor]) -> Calibration:
-    """What ``written`` gave.
+def calibration_from_json(content: dict[str, Any], tensors: dict[str, Tensor]) -> Calibration:
+    """What ``calibration_to_json`` gave.
 
     Raises
     ------

@@ -191,9 +191,11 @@ def test_watched_are_the_best_score_the_uncertainty_and_the_nearest(labelled):
 
 def test_a_calibration_survives_json_and_tensors(labelled):
     fitted = calibrated(labelled, K, 150, torch.Generator().manual_seed(0))
-    content, tensors = storage.written(fitted)
+    content, tensors = storage.calibration_to_json(fitted)
     assert all(name.startswith("calibration.") for name in tensors)
-    again = storage.read(json.loads(json.dumps(content)), {**tensors, "mean": torch.zeros(1)})
+    again = storage.calibration_from_json(
+        json.loads(json.dumps(content)), {**tensors, "mean": torch.zeros(1)}
+    )
     assert torch.equal(again.probability, fitted.probability)
     assert again.matcher.losses == fitted.matcher.losses
     assert again.matcher.chosen == fitted.matcher.chosen
@@ -220,7 +222,7 @@ def test_a_calibration_survives_json_and_tensors(labelled):
 )
 def test_a_damaged_calibration_is_an_error(change, error, labelled, quick):
     fitted = calibrated(labelled, K, 150, torch.Generator().manual_seed(0))
-    content, tensors = storage.written(fitted)
+    content, tensors = storage.calibration_to_json(fitted)
     change(content, tensors)
     with pytest.raises(error):
-        storage.read(content, tensors)
+        storage.calibration_from_json(content, tensors)
