@@ -213,7 +213,10 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         folder = None if checkpoint_dir is None else Path(checkpoint_dir)
         how = (progress, precision, distributed, folder)
         options = FitOptions(reference, generator, memory_bytes, *how)
-        self._fitted = fit_posterior(self.model, self.head, loader, self.settings, options)
+        fit = fit_posterior
+        if options.needs_runtime:
+            from laplace_metric.laplace.runtime import fit_with_runtime as fit
+        self._fitted = fit(self.model, self.head, loader, self.settings, options)
         self.settings = replace(self.settings, structure=self._fitted.structure)
         return self
 

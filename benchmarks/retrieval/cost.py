@@ -37,15 +37,15 @@ Row = dict[str, Any]
 
 
 @lru_cache(maxsize=1)
-def indexed(structure: str, n: int) -> tuple[Index, Encoded, Tensor]:
-    """An index of n items, queries as it knows them, and their inputs."""
+def indexed(structure: str, n: int) -> tuple[LaplaceEmbedder, Index, Encoded, Tensor]:
+    """An embedder, an index of n items, queries as it knows them, and their inputs."""
     problem = Problem(common=2**0.5)
     embedder = LaplaceEmbedder(problem.model(), structure=structure)
     embedder.fit(Points(FITTED, problem), progress=False)
     index = embedder.index(Points(n, problem), progress=False)
     inputs = next(iter(Points(n, problem)))[0][:QUERIES]
     inputs = inputs + torch.randn(inputs.shape, generator=torch.Generator().manual_seed(5))
-    return index, index._encoder(inputs), inputs
+    return embedder, index, index.encoder(inputs), inputs
 
 
 def timed(ways: dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str, float]:
@@ -62,13 +62,13 @@ def timed(ways: dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str,
 def flat(structure: str, n: int) -> Row:
     """Exact search, in one batch and one query at a time."""
     start = time.perf_counter()
-    index, queries, inputs = indexed(structure, n)
+    _, index, queries, inputs = indexed(structure, n)
     built = time.perf_counter() - start
     plain = faiss.IndexFlatL2(queries.mean.shape[1])
     plain.add(index.items.encoded.mean.numpy())
     expected = build(_expected(index), Flat())
     torch_only = build(index.items.encoded.mean, Flat(faiss=False))
-    parts = (index.items.encoded, index._pairs)
+    parts = (index.items.encoded, index.encoder.pairs)
     one, asked = queries.take(slice(0, 1)), queries.mean.numpy()
     wide = torch.cat([queries.mean, torch.zeros(len(queries), 1)], 1)
     ways: dict[str, Callable[[], Any]] = {
@@ -109,7 +109,7 @@ def _expected(index: Index) -> Tensor:
 
 def approximate(n: int, graph: int) -> list[Row]:
     """recall@10 against exact search, and the time of a query in a batch."""
-    index, queries, _ = indexed("diag", n)
+    _, index, queries, _ = indexed("diag", n)
     rows = _recalls(index.items.encoded.mean, queries.mean, [IVF(probes=p) for p in PROBES])
     fewer = index.items.encoded.mean[:graph]
     return rows + _recalls(fewer, queries.mean, [HNSW(ef=ef) for ef in (32, 128)])
@@ -140,16 +140,16 @@ def _recalls(vectors: Tensor, queries: Tensor, kinds: Sequence[IVF | HNSW]) -> l
 
 def mapped(n: int) -> Row:
     """Saving, loading and the first search of an index that stays on disk."""
-    index, _, inputs = indexed("diag", n)
+    embedder, index, _, inputs = indexed("diag", n)
     row: Row = {"items": n}
     with tempfile.TemporaryDirectory() as folder:
         row["save"] = seconds(lambda: index.save(folder))[0]
         row["bytes"] = sum(file.stat().st_size for file in Path(folder).iterdir())
-        row["load"] = seconds(lambda: Index.load(folder, index.embedder))[0]
+        row["load"] = seconds(lambda: Index.load(folder, embedder))[0]
         again: list[Index] = []
-        row["load mapped"] = seconds(
-            lambda: again.append(Index.load(folder, index.embedder, mmap=True))
-        )[0]
+        row["load mapped"] = seconds(lambda: again.append(Index.load(folder, embedder, mmap=True)))[
+            0
+        ]
         row["search mapped"] = timed({"search": lambda: again[0].search(inputs, K)}, 2)["search"]
     return row
 

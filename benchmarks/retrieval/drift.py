@@ -71,7 +71,7 @@ def watched(reference: Numbers, stream: Numbers, rate: float, size: StreamSize) 
 def quiet(law: str, rate: float, monitors: Sequence[Monitor]) -> Row:
     """Rates of false alarms; windows of a stream share its reference, so streams are the unit."""
     alarms = sum(bool(monitor.alarms) for monitor in monitors)
-    moved = np.array([np.mean([bool(r.moved) for r in m.readings]) for m in monitors])
+    moved = np.array([np.mean([bool(r.drifted) for r in m.reports]) for m in monitors])
     interval = stats.binomtest(alarms, len(monitors)).proportion_ci(method="exact")
     return shown({
         "stream": law, "rate": rate, "streams": len(monitors), "alarms": alarms,
@@ -100,7 +100,7 @@ def delays(found: dict[str, Numbers], change: str, share: float, size: StreamSiz
     alarms = [m.alarms[0] if m.alarms else None for m in monitors]
     late = [a for a in alarms if a is not None and a.at > size.quiet]
     windows = [
-        next((r.last for r in m.readings if r.first > size.quiet and r.moved), None)
+        next((r.last for r in m.reports if r.first > size.quiet and r.drifted), None)
         for m in monitors
     ]
     return shown({

@@ -34,9 +34,9 @@ def measured(problem: Problem, splits: int = SPLITS, queries: int = QUERIES) -> 
     rankings = {name: recall(problem, name, (x, y)) for name in RANKINGS}
     index = problem.embedder.index(*problem.gallery, progress=False)
     start = time.perf_counter()
-    judged = index.judge(x, y, problem.depth)
+    judged = index.labelled_hits(x, y, problem.depth)
     seconds = time.perf_counter() - start
-    norm = problem.embedder.captured(x).raw.norm(dim=1)
+    norm = problem.embedder.activations(x).raw.norm(dim=1)
     ood = {name: hits(index, part) for name, part in problem.ood.items()}
     question = Question(judged, y, norm, ood, len(index), K)
     rows = [asked(question, seed) for seed in range(splits)]
@@ -64,7 +64,7 @@ def shuffled(part: tuple[Tensor, Tensor], limit: int) -> tuple[Tensor, Tensor]:
 def recall(problem: Problem, rank_by: str, pool: tuple[Tensor, Tensor]) -> float:
     """Share of the queries with a match whose nearest item is one."""
     index = problem.embedder.index(*problem.gallery, rank_by=rank_by, progress=False)
-    judged = index.judge(*pool, 1)
+    judged = index.labelled_hits(*pool, 1)
     return float(judged.match[judged.known, 0].double().mean())
 
 

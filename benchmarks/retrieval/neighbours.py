@@ -23,5 +23,5 @@ def run(options: Namespace) -> None:
     index = problem.embedder.index(gallery, [NAMES[y] for y in labels], progress=False)
     index.calibrate(pool[:CALIBRATED], [NAMES[y] for y in pool_labels[:CALIBRATED]])
     queries = torch.cat([pool[SHOWN], problem.ood["kmnist"][:N_OOD]])
-    figure = index.search(queries, K).picture(queries, gallery)
+    figure = index.search(queries, K).figure(queries, gallery)
     save_png(figure, (options.output or FIGURES) / "retrieval-neighbours.png")

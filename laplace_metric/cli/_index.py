@@ -9,11 +9,10 @@ from typing import Any
 
 from laplace_metric.cli._gallery import POSTERIOR, LoadedIndex, Origin
 from laplace_metric.cli._loading import load_posterior, read_options_of
-from laplace_metric.cli._measures import TARGETS, threshold
 from laplace_metric.cli._output import Reporter, reporter_of, require_folder, require_new
 from laplace_metric.cli.sources import Source
 from laplace_metric.errors import InputError
-from laplace_metric.search import INDEX
+from laplace_metric.search import INDEX, PRECISIONS, promised_threshold
 
 
 def index(options: Namespace) -> None:
@@ -80,9 +79,9 @@ def _tell(gallery: LoadedIndex, held: Source, options: Namespace, reporter: Repo
     else:
         numbers |= {"calibrated_with": len(held), "thresholds": {}}
         reporter.say(f"calibrated with {len(held):,} held-out items: {calibration.quality()}")
-        for target in TARGETS:
-            found, words = threshold(calibration, target)
+        for target in PRECISIONS:
+            threshold, words = promised_threshold(calibration, target)
             reporter.say(f"  {target:.0%} precise: {words}")
-            numbers["thresholds"][f"{target:g}"] = None if found is None else found.value
+            numbers["thresholds"][f"{target:g}"] = None if threshold is None else threshold.value
     reporter.say(f"wrote {options.output}")
     reporter.numbers(numbers)

@@ -5,18 +5,16 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
+from laplace_metric import plots
 from laplace_metric._utils.files import write_atomically
 from laplace_metric._utils.version import __version__
-from laplace_metric.cli._evaluate import lines, measured
+from laplace_metric.cli._evaluate import measured
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery
-from laplace_metric.cli._measures import DISTANCE, MATCH, UNCERTAINTY, Measures
 from laplace_metric.cli._output import reporter_of
 from laplace_metric.cli.pages import Chart, templates
 from laplace_metric.cli.sources import Source
-from laplace_metric.plots import _curves as plots
-from laplace_metric.plots import inline_svg
+from laplace_metric.plots import Figure, inline_svg
+from laplace_metric.search import DISTANCE, MATCH, UNCERTAINTY, IndexReport
 
 
 def report(options: Namespace) -> None:
@@ -24,16 +22,16 @@ def report(options: Namespace) -> None:
     reporter = reporter_of(options, options.output)
     gallery = load_gallery(options.index, options, reporter)
     measures, queries = measured(gallery, options, reporter)
-    numbers = measures.numbers()
+    numbers = measures.to_json()
     page = (
         templates(Path(__file__).parent)
         .get_template("trust.html.j2")
         .render(
-            lines=lines(numbers),
+            lines=measures.rows(),
             promises=numbers.get("promises", []),
             charts=charts(measures),
             facts=_facts(gallery, queries, options),
-            calibrated=measures.calibration is not None,
+            calibrated=measures.reliability is not None,
         )
     )
     write_atomically(options.output, page)
@@ -41,10 +39,10 @@ def report(options: Namespace) -> None:
     reporter.numbers({**numbers, "output": str(options.output)})
 
 
-def charts(measures: Measures) -> dict[str, Chart]:
+def charts(measures: IndexReport) -> dict[str, Chart]:
     """The figures that there are, by name."""
-    first = MATCH if MATCH in measures.curves else UNCERTAINTY
-    shown = {name: measures.curves[name] for name in (first, DISTANCE)}
+    first = MATCH if MATCH in measures.sparsification else UNCERTAINTY
+    shown = {name: measures.sparsification[name] for name in (first, DISTANCE)}
     found = {
         "answering": _chart("Answering", plots.sparsification_plot(shown, first)),
         "uncertainty": _chart("Uncertainty", _histogram(measures)),
@@ -59,18 +57,18 @@ def _chart(title: str, figure: Figure) -> Chart:
     return Chart(title, inline_svg(figure, title.lower(), title))
 
 
-def _histogram(measures: Measures) -> Figure:
-    trace, others = measures.judged.hits.trace, {}
+def _histogram(measures: IndexReport) -> Figure:
+    others = {}
     if not bool(measures.right.all()):
-        others["with a wrong answer"] = trace[~measures.right]
-    if measures.strangers is not None:
-        others["out-of-distribution"] = measures.strangers.trace
-    return plots.uncertainty_plot(trace, others)
+        others["with a wrong answer"] = measures.uncertainty[~measures.right]
+    if measures.ood_uncertainty is not None:
+        others["out-of-distribution"] = measures.ood_uncertainty
+    return plots.uncertainty_plot(measures.uncertainty, others)
 
 
 def _facts(gallery: LoadedIndex, queries: Source, options: Namespace) -> dict[str, str]:
     settings = gallery.posterior.embedder.settings
-    strangers = {} if options.strangers is None else {"Out-of-distribution": str(options.strangers)}
+    strangers = {} if options.strangers is None else {"Strangers": str(options.strangers)}
     return {
         "Index": f"{options.index}: {len(gallery.index):,} items of {gallery.origin.data}",
         "Queries": f"{len(queries):,} items of {options.data}",

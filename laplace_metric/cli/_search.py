@@ -85,7 +85,7 @@ def _figure(result: SearchResult, gallery: LoadedIndex, queries: Source) -> byte
     if queries.kind != IMAGES:
         asked = list(queries.read(range(len(queries))))
     file = io.BytesIO()
-    result.picture(asked, items).savefig(file, format="png", dpi=110, facecolor="white")
+    result.figure(asked, items).savefig(file, format="png", dpi=110, facecolor="white")
     return file.getvalue()
 
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.curvature import ContrastiveLoss, all_pairs_curvature, batch_curvature
 from laplace_metric.curvature.structures import Curvature
-from laplace_metric.errors import DegenerateCurvatureWarning, InputError, LabelError
+from laplace_metric.errors import DegenerateCurvatureWarning, LabelError
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import FitOptions, Settings
 from laplace_metric.models import Inputs, device_of, labelled_batches
@@ -78,19 +78,8 @@ def fit_posterior(
     settings: Settings,
     options: FitOptions,
 ) -> Fitted:
-    """Fit ``settings`` to a loader of ``(inputs, labels)``; the model runs over it once.
-
-    Raises
-    ------
-    InputError
-        For options that need ``pairs="all"``, with other pairs.
-    """
-    if settings.pairs != "all" and (names := options.needs_all_pairs):
-        raise InputError(f"{names[0]} needs pairs='all': pairs of batches do not add up.")
-    if options.distributed or options.checkpoint_dir is not None:
-        from laplace_metric.laplace.runtime import fit_with_runtime
-
-        return fit_with_runtime(model, head, loader, settings, options)
+    """Fit ``settings`` to a loader of ``(inputs, labels)``; the model runs over it once."""
+    settings.check_options(options)
     progress, dtype, device = options.progress, options.dtype, device_of(model)
     batches = labelled_batches(loader, device, progress=progress, description="Fitting")
     inputs, labels = next(batches)

@@ -63,10 +63,9 @@ class FitOptions:
             raise InputError(f"checkpoint_dir={str(self.checkpoint_dir)!r} is a file.")
 
     @property
-    def needs_all_pairs(self) -> list[str]:
-        """Options in use that pairs of batches do not have."""
-        names = ("distributed", "checkpoint_dir", "precision")
-        return [name for name in names if getattr(self, name)]
+    def needs_runtime(self) -> bool:
+        """Whether several processes or a checkpoint are asked for."""
+        return self.distributed or self.checkpoint_dir is not None
 
     @property
     def dtype(self) -> torch.dtype | None:
@@ -146,6 +145,18 @@ class Settings:
             return self
         narrow = all(max(x.n_outputs, x.n_features) <= WIDEST for x in head.layouts)
         return replace(self, structure="kron" if head.layered and narrow else "diag")
+
+    def check_options(self, options: FitOptions) -> None:
+        """Refuse options that pairs of batches do not have.
+
+        Raises
+        ------
+        InputError
+            For sums that are shared, kept or in another precision, without ``pairs="all"``.
+        """
+        for name in ("distributed", "checkpoint_dir", "precision"):
+            if self.pairs != "all" and getattr(options, name):
+                raise InputError(f"{name} needs pairs='all': pairs of batches do not add up.")
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; a miner is kept by name only."""

@@ -1,4 +1,4 @@
-"""Calling a model: unwrapped, in evaluation mode, on one checked batch of a loader after another."""
+"""Calling a model: unwrapped, in evaluation mode, on one checked batch after another."""
 
 from __future__ import annotations
 

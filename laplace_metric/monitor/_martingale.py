@@ -1,18 +1,10 @@
-"""What a monitor is given: finite numbers, the same quantities every time.
+"""A bet against exchangeability that can be watched for ever.
 
-Conformal p-values of a stream (Vovk, Gammerman and Shafer 2005, chapter 2).
+Vovk 2021 ("Testing randomness online"); Shafer and Vovk 2019.
 
-The p-value of a value is its place from above among everything so far, the reference, the stream
-and itself, ties broken by a uniform draw. If all of these are exchangeable, the p-values are
-independent and uniform on [0, 1], whatever the distribution and with any ties. (A comparison with
-the reference alone is not: its p-values share the reference and are dependent.)
-
-A bet against exchangeability that can be watched for ever (Vovk 2021, "Testing randomness
-online"; Shafer and Vovk 2019).
-
-One unit of money is bet against the p-values of ``ranks``. Its value is a martingale as long as
-they are uniform, so by Ville's inequality it EVER reaches ``1 / a`` with probability at most ``a``:
-over the draw of reference and stream, and at any length of the stream.
+One unit of money is bet against conformal p-values. Its value is a martingale as long as they are
+independent and uniform, so by Ville's inequality it EVER reaches ``1 / a`` with probability at
+most ``a``: over the draw of reference and stream, and at any length of the stream.
 
 Each bet says that p falls into a region more often than it should,
 
@@ -30,102 +22,13 @@ their own past, not of that of the others, so the mean of the martingales need n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log, log1p, log2
 
 import numpy as np
 import numpy.typing as npt
 
-from laplace_metric._utils.validation import ArrayLike, as_scores
-from laplace_metric.errors import InputError
-
 Array = npt.NDArray[np.float64]
-
-LEAST = 30
-"""Values of a reference and of a window, below which a test can hardly tell anything."""
-
-
-def checked_reference(reference: Mapping[str, ArrayLike]) -> dict[str, Array]:
-    """Each quantity [n] as float64, n at least ``LEAST``."""
-    if not isinstance(reference, Mapping) or not reference:
-        raise InputError("reference is empty or no mapping: pass {name: values [n]}.")
-    found = {str(name): _numbers(f"reference[{name!r}]", x) for name, x in reference.items()}
-    for name, values in found.items():
-        if len(values) < LEAST:
-            raise InputError(f"reference[{name!r}] has {len(values)} values: pass {LEAST} or more.")
-    return found
-
-
-def checked_values(values: Mapping[str, ArrayLike], names: tuple[str, ...]) -> dict[str, Array]:
-    """Each of ``names`` [m] as float64, in that order."""
-    if not isinstance(values, Mapping) or set(values) != set(names):
-        given = sorted(map(str, values)) if isinstance(values, Mapping) else type(values)
-        raise InputError(
-            f"values holds {given}, the reference {sorted(names)}: pass a mapping with the same "
-            "names."
-        )
-    columns = {name: _numbers(f"values[{name!r}]", values[name]) for name in names}
-    lengths = {name: len(column) for name, column in columns.items()}
-    if len(set(lengths.values())) > 1:
-        raise InputError(f"values has the lengths {lengths}: pass one number for each query.")
-    return columns
-
-
-def _numbers(name: str, values: ArrayLike) -> Array:
-    found: Array = as_scores(name, values).cpu().numpy()
-    return found
-
-
-BLOCK = 256
-
-
-class RunningRanks:
-    """The place of each value of a stream among all before it.
-
-    Parameters
-    ----------
-    values : [n]
-        Everything so far, in any order.
-
-    Examples
-    --------
-    >>> ranks = RunningRanks(np.array([1.0, 2.0, 3.0]))
-    >>> ranks.p_values(np.array([2.5, 9.0]), np.array([0.5, 0.5]))
-    array([0.375, 0.1  ])
-    """
-
-    def __init__(self, values: Array) -> None:
-        self._sorted = np.sort(values)
-        self._recent = np.empty(0)
-
-    @property
-    def values(self) -> Array:
-        """Everything so far, sorted."""
-        return np.sort(np.concatenate([self._sorted, self._recent]), kind="stable")
-
-    def p_values(self, values: Array, draws: Array) -> Array:
-        """p [m] of the next values [m]; small = large value. ``draws`` [m] in [0, 1) are for ties.
-
-        Counts are whole numbers, so the result does not depend on how a stream is cut.
-        """
-        parts = range(0, len(values), BLOCK)
-        found = [self._block(values[i : i + BLOCK], draws[i : i + BLOCK]) for i in parts]
-        return np.concatenate([np.empty(0), *found])
-
-    def _block(self, values: Array, draws: Array) -> Array:
-        seen, first = np.concatenate([self._recent, values]), len(self._recent)
-        places = first + np.arange(len(values))
-        earlier = np.arange(len(seen)) < places[:, None]
-        left, right = (np.searchsorted(self._sorted, values, side) for side in ("left", "right"))
-        above = len(self._sorted) - right + (earlier & (seen > values[:, None])).sum(1)
-        equal = right - left + (earlier & (seen == values[:, None])).sum(1)
-        n = len(self._sorted) + places + 1
-        self._recent = seen
-        if len(seen) > 4 * BLOCK:
-            self._sorted, self._recent = self.values, np.empty(0)
-        return (above + draws * (equal + 1)) / n
-
 
 SHARES, STAKES = (0.01, 0.05, 0.2, 0.5), (0.05, 0.1, 0.2, 0.4)
 REGIONS: tuple[tuple[str, float, float], ...] = (
@@ -160,7 +63,7 @@ class Alarm:
     Parameters
     ----------
     name : str
-        The quantity that moved.
+        The quantity that drifted.
     at, since : int
         Queries are counted from 1: that of the alarm, and the one at which the bet that has
         gained most began (an estimate of when the change began).
@@ -215,8 +118,8 @@ class Martingale:
     @property
     def log_value(self) -> float:
         """The logarithm of what the unit of money has become."""
-        kept = -log(log2(self.n + 2))
-        return float(np.logaddexp(np.logaddexp.reduce(self.bets), kept))
+        unspent = -log(log2(self.n + 2))
+        return float(np.logaddexp(np.logaddexp.reduce(self.bets), unspent))
 
     def update(self, p_values: Array) -> float:
         """Bet on the next p-values [m]; returns ``log_value``."""
@@ -226,10 +129,10 @@ class Martingale:
 
     def _step(self, row: Array) -> None:
         self.n += 1
-        fresh = log_share(self.n) - log(len(KINDS))
+        stake = log_share(self.n) - log(len(KINDS))
         self.since[self.best <= 0] = self.n
         self.best = np.maximum(self.best, 0) + row
-        self.bets = np.logaddexp(self.bets, fresh) + row
+        self.bets = np.logaddexp(self.bets, stake) + row
         if self.alarm is None and self.log_value >= self.threshold:
             bet = int(self.best.argmax())
             self.alarm = Alarm(self.name, self.n, int(self.since[bet]), KINDS[bet])

@@ -1,57 +1,28 @@
-"""All that is kept of one quantity.
-
-``Monitor``: a stream of queries against a reference, window by window and for ever.
-"""
+"""``Monitor``: a stream of queries against a reference, window by window and for ever."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from laplace_metric._utils import files
 from laplace_metric._utils.validation import ArrayLike, check_count, check_share
-from laplace_metric.monitor._martingale import (
-    LEAST,
-    Alarm,
-    Array,
-    Martingale,
-    RunningRanks,
-    checked_reference,
-    checked_values,
-)
+from laplace_metric.errors import FileFormatError, InputError
+from laplace_metric.monitor._martingale import Alarm
+from laplace_metric.monitor._stream import LEAST, StreamState, checked_reference, checked_values
 from laplace_metric.monitor._windows import WindowReport, compare, holm
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from laplace_metric.embedder import LaplaceEmbedder
+    from laplace_metric.plots import Figure
 
-
-class StreamState:
-    """Reference, ranks, bets and the unfinished window of one quantity.
-
-    Parameters
-    ----------
-    name : str
-    reference : [n]
-    threshold : float
-        Of the martingale.
-    """
-
-    def __init__(self, name: str, reference: Array, threshold: float) -> None:
-        self.reference = reference
-        self.ranks = RunningRanks(reference)
-        self.martingale = Martingale(name, threshold)
-        self.window = np.empty(0)
-
-    def take(self, values: Array, draws: Array) -> None:
-        """The next values [m], no more than the window still lacks; a full one begins anew."""
-        self.martingale.update(self.ranks.p_values(values, draws))
-        self.window = np.concatenate([self.window, values])
+MONITOR = files.FileKind("monitor", "a saved monitor", 1)
 
 
 class Monitor:
@@ -60,11 +31,11 @@ class Monitor:
     Two answers with one rate ``a = false_alarms``, each true if the reference and the stream are
     exchangeable (drawn from one distribution, independently) as long as nothing drifts:
 
-    - each full window is compared with the reference by a two-sample test (``windows``) of level
-      a: of all windows without drift, a share of at most about a is said to have moved. Windows
+    - each full window is compared with the reference by a two-sample test of level
+      a: of all windows without drift, a share of at most about a is said to have drifted. Windows
       share the reference, so with an unlucky one that share is larger for all of them; this
       matters less the larger the reference is beside the window.
-    - the evidence against "no drift" since the first query (``martingale``) raises an ``Alarm``,
+    - the evidence against "no drift" since the first query (a martingale) raises an ``Alarm``,
       at any query, once. The probability that this EVER happens without drift is at most a, however
       long the stream is: here reference and repeated looks are accounted for. Each of Q quantities
       may use ``a / Q`` of it.
@@ -89,7 +60,7 @@ class Monitor:
 
     Attributes
     ----------
-    readings : list of Reading
+    reports : list of WindowReport
         Of every full window so far.
 
     Raises
@@ -101,11 +72,11 @@ class Monitor:
     --------
     >>> generator = torch.Generator().manual_seed(0)
     >>> monitor = Monitor({"uncertainty": torch.rand(2000, generator=generator)}, window=200)
-    >>> [reading] = monitor.update({"uncertainty": torch.rand(250, generator=generator)})
-    >>> reading.moved, monitor.alarms
+    >>> [report] = monitor.update({"uncertainty": torch.rand(250, generator=generator)})
+    >>> report.drifted, monitor.alarms
     ((), ())
     >>> more = monitor.update({"uncertainty": 1.5 * torch.rand(400, generator=generator)})
-    >>> [reading.moved for reading in more], monitor.alarms[0].at
+    >>> [report.drifted for report in more], monitor.alarms[0].at
     ([('uncertainty',), ('uncertainty',)], 260)
     """
 
@@ -120,10 +91,10 @@ class Monitor:
         self.window = check_count("window", window, LEAST)
         self.false_alarms = check_share("false_alarms", false_alarms)
         self.generator = torch.Generator() if generator is None else generator
-        self.readings: list[WindowReport] = []
-        values = checked_reference(reference)
-        threshold = float(np.log(len(values) / self.false_alarms))
-        self.tracks = {name: StreamState(name, x, threshold) for name, x in values.items()}
+        self.reports: list[WindowReport] = []
+        columns = checked_reference(reference)
+        threshold = float(np.log(len(columns) / self.false_alarms))
+        self.streams = {name: StreamState(name, x, threshold) for name, x in columns.items()}
 
     @classmethod
     def of(
@@ -154,19 +125,19 @@ class Monitor:
         >>> len(monitor.update({"uncertainty": embedder(x[:50]).uncertainty}))
         1
         """
-        found = embedder.uncertainties(loader, progress=progress)
-        return cls({"uncertainty": found}, **options)
+        reference = {"uncertainty": embedder.uncertainties(loader, progress=progress)}
+        return cls(reference, **options)
 
     @property
     def n(self) -> int:
         """Queries so far."""
-        return next(iter(self.tracks.values())).martingale.n
+        return next(iter(self.streams.values())).martingale.n
 
     @property
     def alarms(self) -> tuple[Alarm, ...]:
         """At most one of each quantity, the earliest first."""
-        found = [track.martingale.alarm for track in self.tracks.values()]
-        return tuple(sorted((a for a in found if a is not None), key=lambda alarm: alarm.at))
+        alarms = [stream.martingale.alarm for stream in self.streams.values()]
+        return tuple(sorted((a for a in alarms if a is not None), key=lambda alarm: alarm.at))
 
     def update(self, values: Mapping[str, ArrayLike]) -> list[WindowReport]:
         """Take the next queries in; their number is free and changes no result.
@@ -178,7 +149,7 @@ class Monitor:
 
         Returns
         -------
-        list of Reading
+        list of WindowReport
             One for each window that these queries complete. ``alarms`` is up to date after every
             call, full window or not.
 
@@ -187,19 +158,19 @@ class Monitor:
         InputError, NonFiniteError
             Then nothing of ``values`` was taken in.
         """
-        columns = checked_values(values, tuple(self.tracks))
+        columns = checked_values(values, tuple(self.streams))
         m = len(next(iter(columns.values())))
         shape = m, len(columns)
         draws = torch.rand(shape, dtype=torch.float64, generator=self.generator).numpy()
-        before, start = len(self.readings), 0
+        before, start = len(self.reports), 0
         while start < m:
             stop = min(m, start + self.window - self.n % self.window)
-            for place, (name, track) in enumerate(self.tracks.items()):
-                track.take(columns[name][start:stop], draws[start:stop, place])
+            for i, (name, stream) in enumerate(self.streams.items()):
+                stream.take(columns[name][start:stop], draws[start:stop, i])
             if self.n % self.window == 0:
-                self.readings.append(self._read())
+                self.reports.append(self._report())
             start = stop
-        return self.readings[before:]
+        return self.reports[before:]
 
     def plot(self) -> Figure:
         """Each quantity over time against the reference's band, and the evidence below.
@@ -211,13 +182,30 @@ class Monitor:
         """
         from laplace_metric.plots import monitor_plot
 
-        return monitor_plot(self)
+        if not self.reports:
+            raise InputError(
+                f"the monitor has seen {self.n} queries: a plot needs a full window of "
+                f"{self.window}."
+            )
+        level = float(np.log10(len(self.streams) / self.false_alarms))
+        return monitor_plot(self.reports, [alarm.at for alarm in self.alarms], level)
 
     def save(self, path: str | Path) -> None:
         """Write the folder ``path``, safetensors and JSON; a loaded monitor goes on as this one."""
-        from laplace_metric.monitor._files import save
-
-        save(self, Path(path))
+        streams = list(self.streams.values())
+        tensors = {"generator": self.generator.get_state()}
+        for i, stream in enumerate(streams):
+            tensors |= {f"{i}.{name}": x for name, x in stream.tensors().items()}
+        alarms = [stream.martingale.alarm for stream in streams]
+        content = {
+            "window": self.window,
+            "false_alarms": self.false_alarms,
+            "names": list(self.streams),
+            "n": self.n,
+            "alarms": [alarm and asdict(alarm) for alarm in alarms],
+            "reports": [asdict(report) for report in self.reports],
+        }
+        files.write(Path(path), content, tensors, MONITOR)
 
     @classmethod
     def load(cls, path: str | Path) -> Monitor:
@@ -226,21 +214,39 @@ class Monitor:
         Raises
         ------
         FileFormatError
+            If the folder holds no monitor, or a damaged one.
         """
-        from laplace_metric.monitor._files import load
+        content, tensors = files.read(Path(path), MONITOR)
+        try:
+            return cls._restored(content, tensors)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise FileFormatError(f"{path} is damaged: {error!r}.") from error
 
-        return load(Path(path))
+    @classmethod
+    def _restored(cls, content: dict[str, Any], tensors: dict[str, Tensor]) -> Monitor:
+        reference = {name: tensors[f"{i}.reference"] for i, name in enumerate(content["names"])}
+        options = {name: content[name] for name in ("window", "false_alarms")}
+        monitor = cls(reference, **options)
+        monitor.generator.set_state(tensors["generator"])
+        monitor.reports = [WindowReport.from_json(report) for report in content["reports"]]
+        for i, stream in enumerate(monitor.streams.values()):
+            alarm = content["alarms"][i]
+            state = {name: tensors[f"{i}.{name}"] for name in stream.tensors()}
+            stream.restore(state, content["n"], alarm and Alarm(**alarm))
+        return monitor
 
-    def _read(self) -> WindowReport:
-        found = [compare(track.reference, track.window) for track in self.tracks.values()]
-        adjusted = holm([move.p_value for move in found])
-        pairs = zip(self.tracks, found, adjusted, strict=True)
-        moves = {name: replace(move, p_value=p) for name, move, p in pairs}
-        evidence = {
-            name: track.martingale.log_value / float(np.log(10))
-            for name, track in self.tracks.items()
+    def _report(self) -> WindowReport:
+        tests = {name: compare(s.reference, s.window) for name, s in self.streams.items()}
+        adjusted = holm([test.p_value for test in tests.values()])
+        tests = {
+            name: replace(test, p_value=p)
+            for (name, test), p in zip(tests.items(), adjusted, strict=True)
         }
-        for track in self.tracks.values():
-            track.window = np.empty(0)
+        evidence = {
+            name: stream.martingale.log_value / float(np.log(10))
+            for name, stream in self.streams.items()
+        }
+        for stream in self.streams.values():
+            stream.window = np.empty(0)
         first = self.n - self.window + 1
-        return WindowReport(first, self.n, self.false_alarms, moves, evidence, self.alarms)
+        return WindowReport(first, self.n, self.false_alarms, tests, evidence, self.alarms)

@@ -1,18 +1,17 @@
 """One window against the reference: a two-sample test that sees the tails.
 
 A p-value is three times the smallest of three: Kolmogorov-Smirnov, which sees that the bulk has
-moved, and the number of the window's values among the largest, and among the smallest, 5 % of both
-samples together, which is hypergeometric. A few strange queries change the tail alone, which
-Kolmogorov-Smirnov sees late (compared in ``benchmarks/retrieval``). Ties make each test more
-careful, never less.
-
-``WindowReport``: what a full window says.
+shifted, and the number of the window's values among the largest, and among the smallest, 5 % of
+both samples together, which is hypergeometric. A few out-of-distribution queries change the tail
+alone, which Kolmogorov-Smirnov sees late (compared in ``benchmarks/retrieval``). Ties make each
+test more careful, never less.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -32,6 +31,7 @@ class Quantiles:
 
     @classmethod
     def of(cls, values: Array) -> Quantiles:
+        """Of a sample [n]."""
         return cls(*(float(x) for x in np.quantile(values, (TAIL, 0.5, 1 - TAIL))))
 
 
@@ -41,8 +41,7 @@ class ShiftTest:
 
     Parameters
     ----------
-    now, then : Spread
-        Of the window and of the reference.
+    window, reference : Quantiles
     above, below : float
         Share of the window beyond the reference's 95 % and 5 % quantile.
     larger : float
@@ -51,8 +50,8 @@ class ShiftTest:
         After Holm's correction for the number of quantities.
     """
 
-    now: Quantiles
-    then: Quantiles
+    window: Quantiles
+    reference: Quantiles
     above: float
     below: float
     larger: float
@@ -77,14 +76,14 @@ def compare(reference: Array, window: Array) -> ShiftTest:
     >>> compare(reference, reference[450:550]).direction
     'differently spread'
     """
-    then = Quantiles.of(reference)
+    spread = Quantiles.of(reference)
     ordered = np.sort(reference)
     places = sum(np.searchsorted(ordered, window, side) for side in ("left", "right"))
     return ShiftTest(
         Quantiles.of(window),
-        then,
-        float((window > then.high).mean()),
-        float((window < then.low).mean()),
+        spread,
+        float((window > spread.high).mean()),
+        float((window < spread.low).mean()),
         float(np.mean(places) / 2 / len(reference)),
         p_value(reference, window),
     )
@@ -92,9 +91,9 @@ def compare(reference: Array, window: Array) -> ShiftTest:
 
 def p_value(reference: Array, window: Array) -> float:
     """Of "both are draws from one distribution"."""
-    found = stats.ks_2samp(reference, window, method="asymp").pvalue
+    bulk = stats.ks_2samp(reference, window, method="asymp").pvalue
     tails = (tail_p_value(sign * reference, sign * window) for sign in (1, -1))
-    return float(min(1.0, 3 * min(found, *tails)))
+    return float(min(1.0, 3 * min(bulk, *tails)))
 
 
 def tail_p_value(reference: Array, window: Array) -> float:
@@ -105,9 +104,9 @@ def tail_p_value(reference: Array, window: Array) -> float:
     """
     both = np.concatenate([reference, window])
     bound = np.quantile(both, 1 - TAIL, method="higher")
-    beyond, own = int((both >= bound).sum()), int((window >= bound).sum())
-    law, how = (len(both), beyond, len(window)), stats.hypergeom
-    return float(min(1.0, 2 * min(how.cdf(own, *law), how.sf(own - 1, *law))))
+    beyond, in_window = int((both >= bound).sum()), int((window >= bound).sum())
+    law, counts = stats.hypergeom, (len(both), beyond, len(window))
+    return float(min(1.0, 2 * min(law.cdf(in_window, *counts), law.sf(in_window - 1, *counts))))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -136,7 +135,7 @@ class WindowReport:
         Its queries, counted from 1.
     level : float
         Of the window's test.
-    moves : dict of name to Move
+    shift_tests : dict of name to ShiftTest
     evidence : dict of name to float
         log10 of the martingale after the window: 2 are odds of 100 to 1 against "no drift since
         the beginning".
@@ -149,7 +148,7 @@ class WindowReport:
     >>> from laplace_metric.monitor import Monitor
     >>> monitor = Monitor({"uncertainty": torch.arange(1000.0)}, window=100)
     >>> print(*monitor.update({"uncertainty": torch.arange(900.0, 1000.0)}))
-    queries 1 to 100: MOVED
+    queries 1 to 100: DRIFT
       uncertainty: larger, median 949.5 (reference 499.5), 50.0% above the reference's 95% \
 quantile, p = 6e-91
       ALARM at query 10: too many large values of uncertainty since about query 1
@@ -158,28 +157,41 @@ quantile, p = 6e-91
     first: int
     last: int
     level: float
-    moves: dict[str, ShiftTest]
+    shift_tests: dict[str, ShiftTest]
     evidence: dict[str, float]
     alarms: tuple[Alarm, ...]
 
     @property
-    def moved(self) -> tuple[str, ...]:
+    def drifted(self) -> tuple[str, ...]:
         """The quantities in which this window differs from the reference."""
-        return tuple(name for name, move in self.moves.items() if move.p_value <= self.level)
+        tests = self.shift_tests.items()
+        return tuple(name for name, test in tests if test.p_value <= self.level)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> WindowReport:
+        """Of what ``dataclasses.asdict`` gave."""
+        alarms = tuple(Alarm(**alarm) for alarm in content["alarms"])
+        tests = {name: _shift_test(test) for name, test in content["shift_tests"].items()}
+        return cls(**{**content, "shift_tests": tests, "alarms": alarms})
 
     def __str__(self) -> str:
-        title = "MOVED" if self.moved else "no difference seen"
+        title = "DRIFT" if self.drifted else "no difference seen"
         lines = [f"queries {self.first:,} to {self.last:,}: {title}"]
-        lines += [f"  {name}: {self._words(name)}" for name in self.moves]
+        lines += [f"  {name}: {self._line(name)}" for name in self.shift_tests]
         return "\n".join([*lines, *(f"  {alarm}" for alarm in self.alarms)])
 
-    def _words(self, name: str) -> str:
-        move = self.moves[name]
-        upper = move.above - move.below >= 0
-        share, side = (move.above, "above") if upper else (move.below, "below")
+    def _line(self, name: str) -> str:
+        test = self.shift_tests[name]
+        upper = test.above - test.below >= 0
+        share, side = (test.above, "above") if upper else (test.below, "below")
         quantile = "95%" if upper else "5%"
         return (
-            f"{move.direction if name in self.moved else 'as before'}, median "
-            f"{move.now.median:.4g} (reference {move.then.median:.4g}), {share:.1%} {side} the "
-            f"reference's {quantile} quantile, p = {move.p_value:.1g}"
+            f"{test.direction if name in self.drifted else 'as before'}, median "
+            f"{test.window.median:.4g} (reference {test.reference.median:.4g}), {share:.1%} {side} "
+            f"the reference's {quantile} quantile, p = {test.p_value:.1g}"
         )
+
+
+def _shift_test(content: dict[str, Any]) -> ShiftTest:
+    quantiles = {name: Quantiles(**content[name]) for name in ("window", "reference")}
+    return ShiftTest(**{**content, **quantiles})

@@ -1,7 +1,32 @@
 """Every figure, from plain values: the only room that imports matplotlib."""
 
-from laplace_metric.plots._curves import INK, STYLES, Style, inline_svg
-from laplace_metric.plots._neighbours import picture
-from laplace_metric.plots._stream import monitor_plot
+from matplotlib.figure import Figure
 
-__all__ = ["INK", "STYLES", "Style", "inline_svg", "monitor_plot", "picture"]
+from laplace_metric.plots._curves import (
+    reliability_plot,
+    roc_plot,
+    sparsification_plot,
+    uncertainty_plot,
+)
+from laplace_metric.plots._neighbours import ImagesOrTexts, RankedNeighbours, neighbours_plot
+from laplace_metric.plots._stream import WindowSummary, monitor_plot
+from laplace_metric.plots._style import FONT, INK, STYLES, Style, inline_svg, svg_of
+
+__all__ = [
+    "FONT",
+    "INK",
+    "STYLES",
+    "Figure",
+    "ImagesOrTexts",
+    "RankedNeighbours",
+    "Style",
+    "WindowSummary",
+    "inline_svg",
+    "monitor_plot",
+    "neighbours_plot",
+    "reliability_plot",
+    "roc_plot",
+    "sparsification_plot",
+    "svg_of",
+    "uncertainty_plot",
+]

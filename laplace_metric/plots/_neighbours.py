@@ -1,9 +1,10 @@
-"""A picture of queries with their neighbours: what was found, and how sure it is."""
+"""Queries with their neighbours: what a search returned, and how sure it is."""
 
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,34 +14,94 @@ from torch import Tensor
 
 from laplace_metric.errors import InputError
 
-if TYPE_CHECKING:
-    from laplace_metric.search import Pictured, SearchResult
-
+ImagesOrTexts = Tensor | Sequence[Any]
+"""Images or texts, one an entry."""
 CELL, FONT = (1.35, 1.75), 8
 SURE, UNSURE, NEUTRAL = "#0072B2", "#D55E00", "#010203"
 """Blue and vermilion of Okabe & Ito (2008): a match is more likely than not, or is not."""
 
 
-def picture(
-    result: SearchResult, queries: Pictured, items: Pictured, rows: int, columns: int
+class RankedNeighbours(Protocol):
+    """The k neighbours of Q queries, as ``SearchResult`` has them."""
+
+    @property
+    def positions(self) -> Tensor:
+        """Rows of the items [Q, k]; -1 where there is none."""
+
+    @property
+    def ids(self) -> npt.NDArray[Any]:
+        """[Q, k]."""
+
+    @property
+    def labels(self) -> npt.NDArray[Any] | None:
+        """[Q, k], if items have any."""
+
+    @property
+    def distance(self) -> Tensor:
+        """[Q, k]."""
+
+    @property
+    def distance_sd(self) -> Tensor:
+        """Its standard deviation [Q, k]."""
+
+    @property
+    def match_probability(self) -> Tensor | None:
+        """[Q, k], after a calibration."""
+
+    @property
+    def uncertainty(self) -> Tensor:
+        """Of the queries [Q]."""
+
+    @property
+    def unknown(self) -> Tensor | None:
+        """Whether each query [Q] has no match, after a calibration."""
+
+
+def neighbours_plot(
+    result: RankedNeighbours,
+    queries: ImagesOrTexts,
+    items: ImagesOrTexts,
+    *,
+    rows: int = 8,
+    columns: int = 6,
 ) -> Figure:
-    """See ``SearchResult.picture``."""
-    if len(queries) != len(result):
-        raise InputError(f"queries has {len(queries)} images for {len(result)} queries.")
-    q, k = min(rows, len(result)), min(columns, result.ids.shape[1])
-    size = ((k + 1) * CELL[0], q * CELL[1])
-    grid = Figure(figsize=size, layout="constrained").subplots(q, k + 1, squeeze=False)
-    for i in range(q):
-        _draw(grid[i, 0], queries[i])
-        _title_query(grid[i, 0], result, i)
-        for j in range(k):
+    """One row a query, its neighbours beside it.
+
+    Parameters
+    ----------
+    result : RankedNeighbours
+    queries, items : images [H, W], [C, H, W] or [H, W, C] with values in [0, 1] or bytes, or
+        texts, of all Q queries and all items
+    rows, columns : int
+        Most queries, and most neighbours of each.
+
+    Raises
+    ------
+    InputError
+        For another number of queries, or an image of another shape.
+    """
+    n_queries, k = result.ids.shape
+    if len(queries) != n_queries:
+        raise InputError(f"queries has {len(queries)} images for {n_queries} queries.")
+    rows, columns = min(rows, n_queries), min(columns, k)
+    figure = Figure(figsize=((columns + 1) * CELL[0], rows * CELL[1]), layout="constrained")
+    grid = figure.subplots(rows, columns + 1, squeeze=False)
+    for i in range(rows):
+        _query(grid[i, 0], result, queries, i)
+        for j in range(columns):
             _neighbour(grid[i, j + 1], result, items, i, j)
-    figure = grid[0, 0].get_figure()
-    assert isinstance(figure, Figure)
     return figure
 
 
-def _neighbour(axes: Axes, result: SearchResult, items: Pictured, i: int, j: int) -> None:
+def _query(axes: Axes, result: RankedNeighbours, queries: ImagesOrTexts, i: int) -> None:
+    _draw(axes, queries[i])
+    unknown = result.unknown is not None and bool(result.unknown[i])
+    uncertainty = f"uncertainty {float(result.uncertainty[i]):.2g}"
+    title = "\n".join(["query", uncertainty, "unknown" if unknown else ""])
+    axes.set_title(title, fontsize=FONT, color=UNSURE if unknown else NEUTRAL)
+
+
+def _neighbour(axes: Axes, result: RankedNeighbours, items: ImagesOrTexts, i: int, j: int) -> None:
     position = int(result.positions[i, j])
     if position < 0:
         axes.set_axis_off()
@@ -57,14 +118,6 @@ def _neighbour(axes: Axes, result: SearchResult, items: Pictured, i: int, j: int
     for spine in axes.spines.values():
         spine.set_color(colour)
         spine.set_linewidth(1.5)
-
-
-def _title_query(axes: Axes, result: SearchResult, i: int) -> None:
-    lines = ["query", f"uncertainty {float(result.uncertainty[i]):.2g}"]
-    unknown = result.unknown
-    stranger = unknown is not None and bool(unknown[i])
-    lines.append("unknown" if stranger else "")
-    axes.set_title("\n".join(lines), fontsize=FONT, color=UNSURE if stranger else NEUTRAL)
 
 
 def _draw(axes: Axes, item: Any) -> None:

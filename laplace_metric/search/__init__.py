@@ -1,31 +1,47 @@
 """Nearest neighbours of uncertain embeddings, and whether they are a match."""
 
-from laplace_metric.search._encoding import Encoded
+from laplace_metric.search._encoding import Encoder, FittedEmbedder
+from laplace_metric.search._evaluate import PRECISIONS, promised_threshold
 from laplace_metric.search._index import Index
-from laplace_metric.search._ranking import (
-    RANKINGS,
-    gallery_vectors,
-    moments,
-    nearest,
-    query_vectors,
+from laplace_metric.search._items import Encoded
+from laplace_metric.search._moments import gallery_vectors, moments, query_vectors
+from laplace_metric.search._neighbours import RANKINGS, nearest
+from laplace_metric.search._report import (
+    DISTANCE,
+    MATCH,
+    UNCERTAINTY,
+    IndexReport,
+    OODReport,
+    PromisedPrecision,
+    SetCoverage,
 )
-from laplace_metric.search._result import Pictured, RetrievalSets, SearchResult
+from laplace_metric.search._result import RetrievalSets, SearchResult
 from laplace_metric.search._storage import INDEX
 from laplace_metric.search.engines._protocol import HNSW, IVF, Flat
 
 __all__ = [
+    "DISTANCE",
     "HNSW",
     "INDEX",
     "IVF",
+    "MATCH",
+    "PRECISIONS",
     "RANKINGS",
+    "UNCERTAINTY",
     "Encoded",
+    "Encoder",
+    "FittedEmbedder",
     "Flat",
     "Index",
-    "Pictured",
+    "IndexReport",
+    "OODReport",
+    "PromisedPrecision",
     "RetrievalSets",
     "SearchResult",
+    "SetCoverage",
     "gallery_vectors",
     "moments",
     "nearest",
+    "promised_threshold",
     "query_vectors",
 ]

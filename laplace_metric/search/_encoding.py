@@ -1,93 +1,100 @@
-"""What tells one fitted embedder from another.
-
-Inputs of any kind -> what a search needs to know of each: mean, trace, head inputs.
-"""
+"""Inputs of any kind -> what a search needs to know of each: mean, trace, head inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from laplace_metric._utils.files import digest
-from laplace_metric._utils.precision import full_precision
+from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.errors import EmptyLoaderError, InputError, NonFiniteError
-from laplace_metric.laplace import Traces, traced, traces_of
-from laplace_metric.models import labels_of
-
-if TYPE_CHECKING:
-    from laplace_metric.embedder import LaplaceEmbedder
-
-
-def identity(embedder: LaplaceEmbedder) -> str:
-    """sha256 of what decides uncertainties and distances, the backbone left out."""
-    posterior = embedder.posterior_
-    settings = f"{embedder.spherical} {embedder.settings.structure}"
-    return digest(settings, (posterior.mean, posterior.spectrum))
-
+from laplace_metric.laplace import Fitted, traced, traces_of
+from laplace_metric.models import device_of, labels_of, to_device
+from laplace_metric.models.heads import capture
+from laplace_metric.search._items import Encoded
+from laplace_metric.search._neighbours import PairDistances
 
 BATCH = 256
 """Rows of one array, or texts of one list, that enter the model at once."""
 
 
-@dataclass(frozen=True)
-class Encoded:
-    """N uncertain embeddings, as small as search allows.
+class FittedEmbedder(Protocol):
+    """A model and the posterior over its head: what a search needs of ``LaplaceEmbedder``."""
 
-    Parameters
-    ----------
-    mean : Tensor [N, Z]
-        The embedding to search with (unit length on the sphere).
-    trace : Tensor [N]
-        Of its covariance: ``Embedding.uncertainty``.
-    words : Tensor [N, D]
-        Of what entered the head: with them, distances know that both embeddings share their
-        weights (``PairDistances.words``).
-    """
+    model: nn.Module
 
-    mean: Tensor
-    trace: Tensor
-    words: Tensor
+    @property
+    def fitted_(self) -> Fitted:
+        """Head and posterior."""
 
-    def __len__(self) -> int:
-        return len(self.mean)
-
-    def take(self, index: Any) -> Encoded:
-        """Those at ``index``."""
-        return Encoded(*(getattr(self, f.name)[index] for f in fields(self)))
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Encoded]) -> Encoded:
-        """One behind the other."""
-        return cls(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(cls)))
+    @property
+    def spherical(self) -> bool:
+        """Whether embeddings are directions."""
 
 
 class Encoder:
-    """Encodes one batch after the other; what does not depend on the batch is computed once."""
+    """A model with a posterior, as it is now; what does not depend on inputs is computed once.
 
-    def __init__(self, embedder: LaplaceEmbedder, words: Callable[[Tensor], Tensor]) -> None:
-        self.embedder, self.words, self.spherical = embedder, words, embedder.spherical
-        fitted = embedder.fitted_
-        self._traces: Traces = traces_of(fitted.jacobian, embedder.posterior_)
+    Parameters
+    ----------
+    model : nn.Module
+    fitted : Fitted
+        Of its head.
+    spherical : bool
+        Whether embeddings are directions.
+
+    Attributes
+    ----------
+    pairs : PairDistances
+        Between what it has encoded.
+    identity : str
+        sha256 of what decides uncertainties and distances, the model before the head left out.
+    """
+
+    def __init__(self, model: nn.Module, fitted: Fitted, *, spherical: bool) -> None:
+        self.model, self.head, self.spherical = model, fitted.head, spherical
+        self.pairs = PairDistances(fitted, spherical=spherical)
+        self.identity = _identity(fitted, spherical)
+        self._traces = traces_of(fitted.jacobian, fitted.posterior)
+
+    @classmethod
+    def of(cls, embedder: FittedEmbedder) -> Encoder:
+        """Of a ``LaplaceEmbedder``, or anything that has what a search needs."""
+        return cls(embedder.model, embedder.fitted_, spherical=embedder.spherical)
 
     def __call__(self, inputs: Any) -> Encoded:
-        """One batch."""
-        seen = self.embedder.activations(inputs)
-        _require_finite(seen.raw)
+        """Encode one batch.
+
+        Raises
+        ------
+        NonFiniteError
+            For embeddings with NaN or infinity.
+        InputError
+            On the sphere, for embeddings that are all zeros.
+        """
+        captured = capture(self.model, self.head, to_device(inputs, device_of(self.model)))
+        h, z = at_least_float32(captured.features), at_least_float32(captured.raw)
+        _require_finite(z)
         if self.spherical:
-            _require_direction(seen.raw)
+            _require_direction(z)
         with full_precision():
-            mean = nn.functional.normalize(seen.raw, dim=-1) if self.spherical else seen.raw
-            trace = traced(self._traces, seen.features, seen.raw, spherical=self.spherical)
-            return Encoded(mean, trace, self.words(seen.features))
+            mean = nn.functional.normalize(z, dim=-1) if self.spherical else z
+            trace = traced(self._traces, h, z, spherical=self.spherical)
+            return Encoded(mean, trace, self.pairs.basis_inputs(h))
 
     def all(self, name: str, inputs: Any, *, progress: bool) -> tuple[Encoded, list[Any]]:
-        """Everything that ``inputs`` holds, and the labels [n] of each batch that came with any."""
+        """Everything that ``inputs`` holds, and the labels [n] of each batch that came with any.
+
+        Raises
+        ------
+        EmptyLoaderError
+            If it holds nothing.
+        """
         parts, labels = [], []
         bar = {"desc": "Embedding", "total": _count(inputs), "disable": not progress}
         for batch, batch_labels in tqdm(batches(name, inputs), **bar):
@@ -99,10 +106,16 @@ class Encoder:
 
 
 def batches(name: str, inputs: Any) -> Iterator[tuple[Any, Any]]:
-    """``(inputs, labels or None)`` from an array, a list of texts, a mapping or a loader."""
+    """``(inputs, labels or None)`` from an array, a list of texts, a mapping or a loader.
+
+    Raises
+    ------
+    InputError
+        For anything else.
+    """
     if isinstance(inputs, np.ndarray):
         inputs = inputs.tolist() if inputs.dtype.kind in "UO" else torch.as_tensor(inputs)
-    if isinstance(inputs, Tensor) or _texts(inputs):
+    if isinstance(inputs, Tensor) or _are_texts(inputs):
         yield from ((inputs[i : i + BATCH], None) for i in range(0, len(inputs), BATCH))
     elif isinstance(inputs, Mapping):
         yield inputs, None
@@ -115,27 +128,35 @@ def batches(name: str, inputs: Any) -> Iterator[tuple[Any, Any]]:
         )
 
 
+def _identity(fitted: Fitted, spherical: bool) -> str:
+    digest = hashlib.sha256()
+    for tensor in (fitted.posterior.mean, fitted.posterior.spectrum):
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    digest.update(f"{spherical} {fitted.structure}".encode())
+    return digest.hexdigest()
+
+
 def _count(inputs: Any) -> int | None:
     """How many batches there will be, where that is known."""
-    if isinstance(inputs, (Tensor, np.ndarray)) or _texts(inputs):
+    if isinstance(inputs, (Tensor, np.ndarray)) or _are_texts(inputs):
         return -(-len(inputs) // BATCH)
     return len(inputs) if isinstance(inputs, Sized) and not isinstance(inputs, Mapping) else None
 
 
-def _texts(inputs: Any) -> bool:
+def _are_texts(inputs: Any) -> bool:
     return isinstance(inputs, (list, tuple)) and all(isinstance(x, str) for x in inputs)
 
 
-def _require_finite(raw: Tensor) -> None:
-    bad = int((~torch.isfinite(raw)).any(1).sum())
+def _require_finite(z: Tensor) -> None:
+    bad = int((~torch.isfinite(z)).any(1).sum())
     if bad:
-        raise NonFiniteError(f"{bad} of {len(raw)} embeddings of a batch hold NaN or infinity.")
+        raise NonFiniteError(f"{bad} of {len(z)} embeddings of a batch hold NaN or infinity.")
 
 
-def _require_direction(raw: Tensor) -> None:
-    zero = int((raw.norm(dim=1) == 0).sum())
+def _require_direction(z: Tensor) -> None:
+    zero = int((z.norm(dim=1) == 0).sum())
     if zero:
         raise InputError(
-            f"{zero} of {len(raw)} embeddings of a batch are all zeros, which have no direction: "
+            f"{zero} of {len(z)} embeddings of a batch are all zeros, which have no direction: "
             "leave those inputs out."
         )

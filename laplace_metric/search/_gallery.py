@@ -9,26 +9,23 @@ import torch
 from torch import Tensor
 
 from laplace_metric._utils.validation import check_count
-from laplace_metric.errors import InputError
-from laplace_metric.search._encoding import Encoded, Encoder, identity
-from laplace_metric.search._items import Items
-from laplace_metric.search._pair_distances import PairDistances
-from laplace_metric.search._ranking import check_ranking, nearest, vectors_of
+from laplace_metric.errors import InputError, LabelError
+from laplace_metric.search._encoding import Encoder, FittedEmbedder
+from laplace_metric.search._items import Encoded, Items
+from laplace_metric.search._neighbours import check_ranking, nearest, vectors_of
 from laplace_metric.search.engines import Engine, EngineKind, build, kind_of
-from laplace_metric.search.match import SearchHits
+from laplace_metric.search.match import LabelledHits, SearchHits
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from laplace_metric.embedder import LaplaceEmbedder
-
 
 class Gallery:
-    """Items, the engine that finds the nearest of them, and the embedder that both come from.
+    """Items, the engine that finds the nearest of them, and the encoder that both come from.
 
     Parameters
     ----------
-    embedder : LaplaceEmbedder
+    encoder : Encoder
     items : Items
     kind : Flat | IVF | HNSW
     rank_by : "mean" | "expected" | "shared"
@@ -37,8 +34,6 @@ class Gallery:
 
     Attributes
     ----------
-    identity : str
-        Of the posterior that embedded the items.
     changes : int
         Items added and removed so far.
     next_id : int
@@ -47,25 +42,22 @@ class Gallery:
 
     def __init__(
         self,
-        embedder: LaplaceEmbedder,
+        encoder: Encoder,
         items: Items,
         kind: EngineKind,
         rank_by: str,
         engine: Engine | None = None,
     ) -> None:
-        self.embedder, self.items, self.kind = embedder, items, kind
+        self.encoder, self.items, self.kind = encoder, items, kind
         self.rank_by = check_ranking(rank_by)
-        self.identity = identity(embedder)
-        self._pairs = PairDistances(embedder.fitted_, spherical=embedder.spherical)
-        self._encoder = Encoder(embedder, self._pairs.words)
         self.engine = build(self._vectors(items), kind) if engine is None else engine
         self.changes = 0
-        self.next_id = 0 if items.ids.words else int(items.ids.values.max()) + 1
+        self.next_id = 0 if items.ids.is_text else int(items.ids.values.max()) + 1
 
     @classmethod
     def build(
         cls,
-        embedder: LaplaceEmbedder,
+        embedder: FittedEmbedder,
         gallery: Any,
         labels: Any = None,
         ids: Any = None,
@@ -76,9 +68,9 @@ class Gallery:
     ) -> Self:
         """See ``LaplaceEmbedder.index``."""
         kind, rank_by = kind_of(engine), check_ranking(rank_by)
-        words = PairDistances(embedder.fitted_, spherical=embedder.spherical).words
-        encoded, found = Encoder(embedder, words).all("gallery", gallery, progress=progress)
-        return cls(embedder, Items.of(encoded, found, labels, ids), kind, rank_by)
+        encoder = Encoder.of(embedder)
+        encoded, batch_labels = encoder.all("gallery", gallery, progress=progress)
+        return cls(encoder, Items.of(encoded, batch_labels, labels, ids), kind, rank_by)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -103,10 +95,10 @@ class Gallery:
         InputError, LabelError
             For ids that are there already, labels of another kind; nothing is added then.
         """
-        encoded, found = self._encoder.all("gallery", gallery, progress=progress)
-        new = Items.of(encoded, found, labels, ids, self.next_id)
-        self._change(self.items.joined(new), None, len(new))
-        if not new.ids.words:
+        encoded, batch_labels = self.encoder.all("gallery", gallery, progress=progress)
+        new = Items.of(encoded, batch_labels, labels, ids, self.next_id)
+        self._replace(self.items.joined(new), None, len(new))
+        if not new.ids.is_text:
             self.next_id = max(self.next_id, int(new.ids.values.max()) + 1)
 
     def remove(self, ids: Any) -> None:
@@ -117,26 +109,55 @@ class Gallery:
         InputError
             For ids that are not there, or if nothing would be left; nothing is removed then.
         """
-        kept = torch.ones(len(self), dtype=torch.bool)
-        kept[self.items.rows_of(ids)] = False
-        if not bool(kept.any()):
+        stays = torch.ones(len(self), dtype=torch.bool)
+        stays[self.items.rows_of(ids)] = False
+        if not bool(stays.any()):
             raise InputError("ids name every item: an index cannot be empty.")
-        rows = kept.nonzero().flatten()
-        self._change(self.items.take(rows), rows, len(kept) - len(rows))
+        rows = stays.nonzero().flatten()
+        self._replace(self.items.take(rows), rows, len(stays) - len(rows))
 
-    def _check_depth(self, name: str, k: int) -> None:
+    def labelled_hits(
+        self, queries: Any, labels: Any = None, k: int = 10, *, progress: bool = False
+    ) -> LabelledHits:
+        """The k nearest items of labelled queries, and which of them are a match.
+
+        Raises
+        ------
+        LabelError
+            For an index or queries without labels.
+        InputError
+            For labels of another type than those of the index.
+        """
+        if self.items.labels is None:
+            raise LabelError("the index has no labels: pass labels= to embedder.index.")
+        encoded, batch_labels = self.encoder.all("queries", queries, progress=progress)
+        column = Items.of(encoded, batch_labels, labels, None).labels
+        if column is None:
+            raise LabelError("queries have no labels: pass labels=, or a loader that yields them.")
+        self.items.labels.check_like("labels", column)
+        check_count("k", k)
+        hits = self._nearest(encoded, min(k, len(self)))
+        item_labels = self.items.labels.values[hits.positions.clamp(min=0).cpu().numpy()]
+        match = torch.from_numpy(np.asarray(column.values[:, None] == item_labels, dtype=bool))
+        match = match.to(hits.positions.device) & (hits.positions >= 0)
+        known = torch.from_numpy(self.items.labels.codes_of(column.values) >= 0)
+        return LabelledHits(hits, match, known.to(match.device))
+
+    def _check_k(self, name: str, k: int) -> None:
         check_count(name, k)
         if k > len(self):
             raise InputError(f"{name}={k}: the index has {len(self)} items.")
 
-    def _hits(self, queries: Encoded, k: int) -> SearchHits:
-        return nearest(self.engine, queries, self.items.encoded, self._pairs, k, self.rank_by)
+    def _nearest(self, queries: Encoded, k: int) -> SearchHits:
+        pairs = self.encoder.pairs
+        return nearest(self.engine, queries, self.items.encoded, pairs, k, self.rank_by)
 
     def _vectors(self, items: Items) -> Tensor:
-        return vectors_of(items.encoded, self.rank_by, spherical=self.embedder.spherical)
+        return vectors_of(items.encoded, self.rank_by, spherical=self.encoder.spherical)
 
-    def _change(self, items: Items, kept: Tensor | None, n: int) -> None:
+    def _replace(self, items: Items, remaining: Tensor | None, n_changes: int) -> None:
+        """Items and engine together; ``remaining`` rows of the old items, None where some came."""
         if self.engine.mapped:
             raise InputError("this index was loaded with mmap=True: load it without to change it.")
-        self.engine = self.engine.changed(self._vectors(items), kept)
-        self.items, self.changes = items, self.changes + n
+        self.engine = self.engine.updated(self._vectors(items), remaining)
+        self.items, self.changes = items, self.changes + n_changes

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import torch
 
-from laplace_metric._utils.validation import check_count
-from laplace_metric.errors import InputError, LabelError, NotFittedError, StaleCalibrationWarning
+from laplace_metric._utils.validation import check_count, check_share
+from laplace_metric.errors import InputError, NotFittedError, StaleCalibrationWarning
 from laplace_metric.search import _storage as storage
+from laplace_metric.search._encoding import Encoder, FittedEmbedder
+from laplace_metric.search._evaluate import evaluated
 from laplace_metric.search._gallery import Gallery
-from laplace_metric.search._items import Items
+from laplace_metric.search._report import IndexReport
 from laplace_metric.search._result import RetrievalSets, SearchResult
 from laplace_metric.search.match import (
     Calibration,
-    LabelledHits,
     PairFeatures,
     calibrated,
-    check_alpha,
     credible_radius,
 )
 
-if TYPE_CHECKING:
-    from laplace_metric.embedder import LaplaceEmbedder
-
 GROWTH = 0.1
 """A calibration is stale once the index has changed by more than this share of its items."""
+DEPTH = 50
+"""Neighbours of each query that an evaluation looks at where there is no calibration to say."""
 
 
 class Index(Gallery):
@@ -36,8 +34,8 @@ class Index(Gallery):
 
     Parameters
     ----------
-    embedder : LaplaceEmbedder
-        Its posterior as it is now counts: tune it first.
+    encoder : Encoder
+        Of an embedder, whose posterior as it is now counts: tune it first.
     items : Items
     kind : Flat | IVF | HNSW
     rank_by : "mean" | "expected" | "shared"
@@ -55,10 +53,12 @@ class Index(Gallery):
     >>> index = embedder.index(x[:200], y[:200])
     >>> index.search(x[200:203], k=5).labels.shape
     (3, 5)
-    >>> calibration = index.calibrate(x[200:], y[200:])
+    >>> calibration = index.calibrate(x[200:300], y[200:300])
     >>> result = index.search(x[:3], k=5)
     >>> result.match_probability.shape, result.unknown.shape
     (torch.Size([3, 5]), torch.Size([3]))
+    >>> round(index.evaluate(x[300:], y[300:]).recall_at_1, 2)
+    0.44
     """
 
     def __init__(self, *parts: Any, calibration: Calibration | None = None, **more: Any) -> None:
@@ -87,17 +87,23 @@ class Index(Gallery):
         StaleCalibrationWarning
             If the index has changed by more than a tenth since it was calibrated.
         """
-        check_alpha(alpha)
-        self._check_depth("k", k)
-        encoded, _ = self._encoder.all("queries", queries, progress=progress)
-        hits = self._hits(encoded, self._depth(k))
-        judged: dict[str, Any] = {"match_probability": None, "p_value": None}
+        check_share("alpha", alpha)
+        self._check_k("k", k)
+        encoded, _ = self.encoder.all("queries", queries, progress=progress)
+        hits = self._nearest(encoded, self._depth(k))
+        match_probability = p_value = None
         if self.calibration is not None:
             logit = self._fresh(self.calibration).matcher.logit(PairFeatures.of(hits))
-            judged["match_probability"] = self.calibration.matcher(logit[:, :k])
-            judged["p_value"] = self.calibration.p_value(hits, logit)
+            match_probability = self.calibration.matcher(logit[:, :k])
+            p_value = self.calibration.p_value(hits, logit)
         columns = self.items.ids, self.items.labels
-        return SearchResult.of(hits.nearest(k), *columns, alpha=alpha, **judged)
+        return SearchResult.of(
+            hits.nearest(k),
+            *columns,
+            match_probability=match_probability,
+            p_value=p_value,
+            alpha=alpha,
+        )
 
     def calibrate(
         self,
@@ -111,8 +117,8 @@ class Index(Gallery):
     ) -> Calibration:
         """Learn from held-out labelled queries what a match looks like; kept as ``calibration``.
 
-        They should be as the queries to come: not seen in training nor in the fit, not items of
-        the index, of classes that training did not see if those to come are, and with as many
+        They should be as the queries to come: in neither training nor the fit, not items of
+        the index, of classes that were not in training if those to come are, and with as many
         queries without a match as are to come. One half teaches the probability, the other half
         the thresholds and conformal tests, which need to be independent of it.
 
@@ -129,35 +135,57 @@ class Index(Gallery):
 
         Raises
         ------
-        LabelError, InputError
+        InputError
             For an index or queries without labels, too few queries, all pairs matching or none.
         """
         for name, value in (("k", k), ("depth", depth)):
             check_count(name, value)
-        judged = self.judge(queries, labels, max(k, depth), progress=progress)
+        labelled = self.labelled_hits(queries, labels, max(k, depth), progress=progress)
         source = torch.Generator().manual_seed(0) if generator is None else generator
-        self.calibration = calibrated(judged, min(k, len(self)), len(self), source)
+        self.calibration = calibrated(labelled, min(k, len(self)), len(self), source)
         self.changes = 0
         return self.calibration
 
-    def judge(
-        self, queries: Any, labels: Any = None, k: int = 10, *, progress: bool = False
-    ) -> LabelledHits:
-        """Search for labelled queries and compare their labels with those of what is found."""
-        if self.items.labels is None:
-            raise LabelError("the index has no labels: pass labels= to embedder.index.")
-        encoded, found = self._encoder.all("queries", queries, progress=progress)
-        own = Items.of(encoded, found, labels, None).labels
-        if own is None:
-            raise LabelError("queries have no labels: pass labels=, or a loader that yields them.")
-        self.items.labels.check_like("labels", own)
-        check_count("k", k)
-        hits = self._hits(encoded, min(k, len(self)))
-        theirs = self.items.labels.values[hits.positions.clamp(min=0).cpu().numpy()]
-        match = torch.from_numpy(np.asarray(own.values[:, None] == theirs, dtype=bool))
-        match = match.to(hits.positions.device) & (hits.positions >= 0)
-        known = torch.from_numpy(self.items.labels.codes_of(own.values) >= 0)
-        return LabelledHits(hits, match, known.to(match.device))
+    def evaluate(
+        self,
+        queries: Any,
+        labels: Any = None,
+        ood: Any = None,
+        *,
+        depth: int | None = None,
+        progress: bool = False,
+    ) -> IndexReport:
+        """Measure on labelled queries how much the answers can be trusted.
+
+        Parameters
+        ----------
+        queries : as for ``search``
+            Neither items of the index nor those that it was calibrated with.
+        labels : [Q] whole numbers or strings, as those of the index; or from the loader
+        ood : as for ``search``, optional
+            Out-of-distribution inputs, of which none has a match in the index.
+        depth : int or None
+            Neighbours of each query to look at; None: as many as the calibration did, or 50.
+
+        Raises
+        ------
+        InputError
+            For an index or queries without labels.
+
+        Warns
+        -----
+        StaleCalibrationWarning
+            If the index has changed by more than a tenth since it was calibrated.
+        """
+        calibration = None if self.calibration is None else self._fresh(self.calibration)
+        if depth is None:
+            depth = DEPTH if calibration is None else calibration.depth
+        labelled = self.labelled_hits(queries, labels, depth, progress=progress)
+        ood_hits = None
+        if ood is not None:
+            encoded, _ = self.encoder.all("ood", ood, progress=progress)
+            ood_hits = self._nearest(encoded, min(depth, len(self)))
+        return evaluated(labelled, calibration, ood_hits)
 
     def retrieval_sets(
         self, queries: Any, alpha: float = 0.1, *, progress: bool = False
@@ -165,8 +193,7 @@ class Index(Gallery):
         """Sets that hold a true match with probability 1 - alpha or more, if there is one.
 
         Split conformal prediction, valid if these queries are exchangeable with the held-out ones:
-        see ``matching.conformal``, and ``matching.first_match`` for what is in a set. It is empty
-        where nothing looks like a match.
+        a set holds the likeliest first matches. It is empty where nothing looks like a match.
 
         Raises
         ------
@@ -178,8 +205,8 @@ class Index(Gallery):
         if self.calibration is None:
             raise NotFittedError("this index is not calibrated: call index.calibrate(...) first.")
         calibration = self._fresh(self.calibration)
-        encoded, _ = self._encoder.all("queries", queries, progress=progress)
-        hits = self._hits(encoded, min(calibration.depth, len(self)))
+        encoded, _ = self.encoder.all("queries", queries, progress=progress)
+        hits = self._nearest(encoded, min(calibration.depth, len(self)))
         members = calibration.members(calibration.matcher.logit(PairFeatures.of(hits)), alpha)
         return RetrievalSets(hits.positions, members, self.items.ids)
 
@@ -188,33 +215,42 @@ class Index(Gallery):
     ) -> RetrievalSets:
         """The items that lie in the credible cap of each query's own posterior.
 
-        Kirchhof et al. 2023, section 5.3: see ``matching.credible``. It promises nothing about
-        labels.
+        Kirchhof et al. 2023, section 5.3. It promises nothing about labels.
 
         Raises
         ------
         InputError
             If embeddings are no directions, or for a probability outside [0, 1].
         """
-        if not self.embedder.spherical:
+        if not self.encoder.spherical:
             raise InputError("credible_sets needs embeddings on the sphere: distance='arccos'.")
         check_count("depth", depth)
-        encoded, _ = self._encoder.all("queries", queries, progress=progress)
-        found = self._hits(encoded, min(depth, len(self)))
+        encoded, _ = self.encoder.all("queries", queries, progress=progress)
+        hits = self._nearest(encoded, min(depth, len(self)))
         radius = credible_radius(encoded.trace, encoded.mean.shape[1], probability)
-        members = found.distance <= radius[:, None]
-        return RetrievalSets(found.positions, members, self.items.ids)
+        members = hits.distance <= radius[:, None]
+        return RetrievalSets(hits.positions, members, self.items.ids)
 
     def save(self, path: str | Path) -> None:
         """Write everything but the embedder to folder ``path``: safetensors, JSON, atomic."""
-        storage.save(Path(path), self)
+        state = storage.IndexState(
+            self.items,
+            self.kind,
+            self.rank_by,
+            self.engine,
+            self.changes,
+            self.next_id,
+            self.calibration,
+        )
+        storage.save_index(Path(path), state, self.encoder.identity)
 
     @classmethod
-    def load(cls, path: str | Path, embedder: LaplaceEmbedder, *, mmap: bool = False) -> Index:
+    def load(cls, path: str | Path, embedder: FittedEmbedder, *, mmap: bool = False) -> Index:
         """Read what ``save`` wrote, for the posterior that it was built with.
 
         Parameters
         ----------
+        embedder : LaplaceEmbedder
         mmap : bool
             Leave embeddings on disk and read what a search touches; files are not hashed then,
             and items can be neither added nor removed.
@@ -225,7 +261,12 @@ class Index(Gallery):
             If the folder is not ours, damaged, or of another posterior. What stands before the
             head of the model is not checked.
         """
-        return storage.load(cls, Path(path), embedder, mmap=mmap)
+        encoder = Encoder.of(embedder)
+        state = storage.load_index(Path(path), encoder.identity, mmap=mmap)
+        parts = state.items, state.kind, state.rank_by, state.engine
+        index = cls(encoder, *parts, calibration=state.calibration)
+        index.changes, index.next_id = state.changes, state.next_id
+        return index
 
     def _depth(self, k: int) -> int:
         """Neighbours to look at, so that a calibration sees what it saw on held-out queries.

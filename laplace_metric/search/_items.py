@@ -1,31 +1,60 @@
-"""Ids and labels of items: whole numbers or strings, one for each, kept in that type.
-
-What an index knows of its items: embeddings, head inputs, ids and labels, row by row.
-"""
+"""What an index knows of its items, row by row: embeddings, ids and labels."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric.errors import InputError, LabelError
-from laplace_metric.search._encoding import Encoded
 
 Values = npt.NDArray[Any]
 """[N] int64, or objects that are strings."""
-ODD = "surrogatepass"
+SURROGATES = "surrogatepass"
 """Names of files that are not UTF-8 hold lone surrogates."""
 
 
 @dataclass(frozen=True)
+class Encoded:
+    """N uncertain embeddings, as small as search allows.
+
+    Parameters
+    ----------
+    mean : Tensor [N, Z]
+        The embedding to search with (unit length on the sphere).
+    trace : Tensor [N]
+        Of its covariance: ``Embedding.uncertainty``.
+    basis_inputs : Tensor [N, A]
+        What entered the head, in the eigenbasis of the posterior where it has one: with them,
+        distances know that both embeddings share their weights.
+    """
+
+    mean: Float[Tensor, "N Z"]
+    trace: Float[Tensor, " N"]
+    basis_inputs: Float[Tensor, "N A"]
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+    def take(self, rows: Any) -> Encoded:
+        """Those at ``rows``, anything that indexes a tensor."""
+        return Encoded(*(getattr(self, f.name)[rows] for f in fields(self)))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Encoded]) -> Encoded:
+        """One behind the other."""
+        return cls(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(cls)))
+
+
+@dataclass(frozen=True)
 class Column:
-    """One whole number or one string an item.
+    """One whole number or one string an item, kept in that type.
 
     Examples
     --------
@@ -37,7 +66,13 @@ class Column:
 
     @classmethod
     def of(cls, name: str, values: Any, length: int | None = None) -> Column:
-        """Checked; ``InputError`` unless each entry is a whole number or each a string."""
+        """Checked entries.
+
+        Raises
+        ------
+        InputError
+            Unless each is a whole number or each a string, and there are ``length`` of them.
+        """
         array = _array(name, values)
         if length is not None and len(array) != length:
             raise InputError(
@@ -46,7 +81,7 @@ class Column:
         return cls(array)
 
     @property
-    def words(self) -> bool:
+    def is_text(self) -> bool:
         """Whether the entries are strings."""
         return self.values.dtype == object
 
@@ -63,9 +98,15 @@ class Column:
         return Column(np.concatenate([self.values, other.values]))
 
     def check_like(self, name: str, other: Column) -> None:
-        """``InputError`` if one has numbers and the other strings."""
-        if self.words != other.words:
-            kinds = ["strings" if c.words else "numbers" for c in (self, other)]
+        """Refuse ``other`` if one has numbers and the other strings.
+
+        Raises
+        ------
+        InputError
+            Then.
+        """
+        if self.is_text != other.is_text:
+            kinds = ["strings" if c.is_text else "numbers" for c in (self, other)]
             raise InputError(f"{name} are {kinds[0]} in the index and {kinds[1]} here.")
 
     def duplicates(self) -> list[Any]:
@@ -75,22 +116,22 @@ class Column:
 
     def codes_of(self, values: Any) -> npt.NDArray[np.int64]:
         """First position of each value among the sorted unique entries; -1 where it is none."""
-        own, asked = np.unique(self.sortable), Column.of("values", values)
-        if asked.words != self.words:
-            return np.full(len(asked), -1)
-        place = np.searchsorted(own, asked.sortable).clip(max=len(own) - 1)
-        return np.where(own[place] == asked.sortable, place, -1)
+        unique, column = np.unique(self.sortable), Column.of("values", values)
+        if column.is_text != self.is_text:
+            return np.full(len(column), -1)
+        codes = np.searchsorted(unique, column.sortable).clip(max=len(unique) - 1)
+        return np.where(unique[codes] == column.sortable, codes, -1)
 
     @property
     def sortable(self) -> Values:
         """The values in a type that NumPy sorts fast."""
-        return self.values.astype(str) if self.words else self.values
+        return self.values.astype(str) if self.is_text else self.values
 
     def tensors(self, name: str) -> dict[str, Tensor]:
         """As tensors: numbers, or the bytes of all strings and where each ends."""
-        if not self.words:
+        if not self.is_text:
             return {name: torch.from_numpy(self.values)}
-        encoded = [value.encode(errors=ODD) for value in self.values]
+        encoded = [value.encode(errors=SURROGATES) for value in self.values]
         ends = np.cumsum([len(e) for e in encoded], dtype=np.int64)
         text = np.frombuffer(b"".join(encoded), dtype=np.uint8).copy()
         return {f"{name}.text": torch.from_numpy(text), f"{name}.ends": torch.from_numpy(ends)}
@@ -106,7 +147,7 @@ class Column:
         ends = tensors[f"{name}.ends"].tolist()
         starts = [0, *ends[:-1]]
         spans = zip(starts, ends, strict=True)
-        return cls(_strings([text[a:b].decode(errors=ODD) for a, b in spans]))
+        return cls(_strings([text[a:b].decode(errors=SURROGATES) for a, b in spans]))
 
 
 def _array(name: str, values: Any) -> Values:
@@ -155,58 +196,75 @@ class Items:
 
     @classmethod
     def of(
-        cls, encoded: Encoded, found: Sequence[Any], labels: Any, ids: Any, first: int = 0
+        cls, encoded: Encoded, batch_labels: Sequence[Any], labels: Any, ids: Any, first: int = 0
     ) -> Items:
-        """Checked; labels ``found`` in the batches count unless ``labels`` are given.
+        """Checked; labels that came with the batches count unless ``labels`` are given.
 
         Without ids, items are numbered from ``first``.
+
+        Raises
+        ------
+        InputError
+            For ids or labels of another length or type, or ids that stand more than once.
         """
         n = len(encoded)
-        given = _joined(found) if labels is None else labels
-        own = Column.of("ids", np.arange(first, first + n) if ids is None else ids, n)
-        if own.duplicates():
-            raise InputError(f"ids stand more than once, {own.duplicates()[:3]} among them.")
-        return cls(encoded, own, None if given is None else Column.of("labels", given, n))
+        labels = _joined(batch_labels) if labels is None else labels
+        column = Column.of("ids", np.arange(first, first + n) if ids is None else ids, n)
+        if duplicates := column.duplicates():
+            raise InputError(f"ids stand more than once, {duplicates[:3]} among them.")
+        return cls(encoded, column, None if labels is None else Column.of("labels", labels, n))
 
     def __len__(self) -> int:
         return len(self.encoded)
 
-    def take(self, rows: Tensor) -> Items:
+    def take(self, rows: Int[Tensor, " n"]) -> Items:
         """Those at ``rows`` [n]."""
-        at = rows.cpu().numpy()
-        labels = None if self.labels is None else self.labels.take(at)
-        return Items(
-            self.encoded.take(rows.to(self.encoded.mean.device)), self.ids.take(at), labels
-        )
+        encoded, rows_np = self.encoded.take(rows.to(self.encoded.mean.device)), rows.cpu().numpy()
+        labels = None if self.labels is None else self.labels.take(rows_np)
+        return Items(encoded, self.ids.take(rows_np), labels)
 
     def joined(self, new: Items) -> Items:
-        """With ``new`` items behind, whose ids must be new."""
+        """With ``new`` items behind.
+
+        Raises
+        ------
+        InputError
+            For ids that are in the index already, or of another type.
+        LabelError
+            If only one of the two has labels.
+        """
         ids = self.ids.joined("ids", new.ids)
         if ids.duplicates():
             raise InputError(f"ids are in the index already: {ids.duplicates()[:3]} among them.")
         if (self.labels is None) != (new.labels is None):
-            given = "no labels" if new.labels is None else "labels"
-            raise LabelError(f"{given} were given, unlike for the items of the index.")
+            passed = "no labels" if new.labels is None else "labels"
+            raise LabelError(f"{passed} were given, unlike for the items of the index.")
         labels = None
         if self.labels is not None and new.labels is not None:
             labels = self.labels.joined("labels", new.labels)
         return Items(Encoded.concatenate([self.encoded, new.encoded]), ids, labels)
 
-    def rows_of(self, ids: Any) -> Tensor:
-        """Rows [n] of these ids; ``InputError`` names those that are not here."""
-        asked = Column.of("ids", ids)
+    def rows_of(self, ids: Any) -> Int[Tensor, " n"]:
+        """Rows [n] of these ids.
+
+        Raises
+        ------
+        InputError
+            For ids that are not in the index; it names some.
+        """
+        column = Column.of("ids", ids)
         order = np.argsort(self.ids.sortable)
-        place = self.ids.take(order).codes_of(asked.values)
-        if (place < 0).any():
-            missing = asked.values[place < 0][:3].tolist()
+        codes = self.ids.take(order).codes_of(column.values)
+        if (codes < 0).any():
+            missing = column.values[codes < 0][:3].tolist()
             raise InputError(f"ids {missing} are not in the index.")
-        return torch.from_numpy(order[place])
+        return torch.from_numpy(order[codes])
 
 
-def _joined(found: Sequence[Any]) -> Any:
+def _joined(batch_labels: Sequence[Any]) -> Any:
     """Labels of all batches, or None if none had any."""
-    if not found:
+    if not batch_labels:
         return None
-    if isinstance(found[0], Tensor):
-        return torch.cat([labels.cpu() for labels in found])
-    return [name for labels in found for name in labels]
+    if isinstance(batch_labels[0], Tensor):
+        return torch.cat([labels.cpu() for labels in batch_labels])
+    return [name for labels in batch_labels for name in labels]

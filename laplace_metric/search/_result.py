@@ -1,15 +1,12 @@
-"""Sets of items instead of a ranking: as many as it takes to hold a match, or as are credible.
-
-What a search answers: the neighbours of each query, and how sure each of them is.
-"""
+"""What a search returns: the neighbours of each query, or a set of items for each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric.errors import MissingPackageError, NotFittedError
@@ -18,7 +15,8 @@ from laplace_metric.search.match import SearchHits, Threshold
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.figure import Figure
+
+    from laplace_metric.plots import Figure, ImagesOrTexts
 
 
 @dataclass(frozen=True)
@@ -35,17 +33,17 @@ class RetrievalSets:
         Of all items of the index.
     """
 
-    positions: Tensor
-    members: Tensor
+    positions: Int[Tensor, "Q depth"]
+    members: Bool[Tensor, "Q depth"]
     ids: Column
 
     @property
-    def sizes(self) -> Tensor:
+    def sizes(self) -> Int[Tensor, " Q"]:
         """[Q]; an empty set says that nothing in the index is near enough."""
         return self.members.sum(1)
 
     @property
-    def complete(self) -> Tensor:
+    def complete(self) -> Bool[Tensor, " Q"]:
         """Whether a set [Q] ends before the items that were looked at do."""
         return ~self.members[:, -1]
 
@@ -54,12 +52,8 @@ class RetrievalSets:
 
     def __getitem__(self, query: int) -> np.ndarray[Any, Any]:
         """Ids of the set of one query, nearest first."""
-        chosen = self.positions[query][self.members[query]]
-        return self.ids.values[chosen.cpu().numpy()]
-
-
-Pictured = Tensor | Sequence[Any]
-"""Images or texts, one an entry."""
+        rows = self.positions[query][self.members[query]]
+        return self.ids.values[rows.cpu().numpy()]
 
 
 @dataclass(frozen=True)
@@ -70,12 +64,12 @@ class SearchResult:
     ----------
     hits : SearchHits
     ids : array [Q, k]
-        Whole numbers or strings; -1 or "" where nothing was found.
+        Whole numbers or strings; -1 or "" where there is no neighbour.
     labels : array [Q, k] or None
     match_probability : Tensor [Q, k] or None
         That query and neighbour share their label; None before ``Index.calibrate``.
     p_value : Tensor [Q] or None
-        Of the hypothesis that the query has a match in the index; small for strangers.
+        Of the hypothesis that the query has a match in the index; small for OOD queries.
     alpha : float
         Share of known queries that may be called unknown.
     """
@@ -83,45 +77,45 @@ class SearchResult:
     hits: SearchHits
     ids: np.ndarray[Any, Any]
     labels: np.ndarray[Any, Any] | None
-    match_probability: Tensor | None
-    p_value: Tensor | None
+    match_probability: Float[Tensor, "Q k"] | None
+    p_value: Float[Tensor, " Q"] | None
     alpha: float
 
     @classmethod
     def of(
-        cls, hits: SearchHits, ids: Column, labels: Column | None, **judged: Any
+        cls, hits: SearchHits, ids: Column, labels: Column | None, **calibrated: Any
     ) -> SearchResult:
         """With the ids and labels at the positions of the hits."""
-        at = hits.positions.cpu().numpy()
-        named = [None if c is None else _at(c, at) for c in (ids, labels)]
-        return cls(hits, named[0], named[1], **judged)  # type: ignore[arg-type]
+        positions = hits.positions.cpu().numpy()
+        neighbour_labels = None if labels is None else _entries(labels, positions)
+        return cls(hits, _entries(ids, positions), neighbour_labels, **calibrated)
 
     @property
-    def positions(self) -> Tensor:
+    def positions(self) -> Int[Tensor, "Q k"]:
         """Rows of the index [Q, k]."""
         return self.hits.positions
 
     @property
-    def distance(self) -> Tensor:
+    def distance(self) -> Float[Tensor, "Q k"]:
         """Between mean embeddings [Q, k]; on the sphere ``2 - 2 cos`` is its square."""
         return self.hits.distance
 
     @property
-    def distance_sd(self) -> Tensor:
+    def distance_sd(self) -> Float[Tensor, "Q k"]:
         """Its standard deviation [Q, k] under the weights that both share."""
         return self.hits.distance_sd
 
     @property
-    def uncertainty(self) -> Tensor:
+    def uncertainty(self) -> Float[Tensor, " Q"]:
         """Of each query [Q]: the trace of its covariance."""
         return self.hits.trace
 
     @property
-    def unknown(self) -> Tensor | None:
+    def unknown(self) -> Bool[Tensor, " Q"] | None:
         """Whether each query [Q] has no match in the index, ``p_value <= alpha``; else None."""
         return None if self.p_value is None else self.p_value <= self.alpha
 
-    def accepted(self, threshold: Threshold | float) -> Tensor:
+    def accepted(self, threshold: Threshold | float) -> Bool[Tensor, " Q"]:
         """Whether to answer each query [Q] with its nearest neighbour, or to abstain.
 
         Parameters
@@ -145,10 +139,10 @@ class SearchResult:
 
         That of the nearest neighbour, so that it does not depend on k.
         """
-        found = {"uncertainty": self.uncertainty}
+        signals = {"uncertainty": self.uncertainty}
         if self.match_probability is not None:
-            found["match probability"] = self.match_probability[:, 0]
-        return found
+            signals["match probability"] = self.match_probability[:, 0]
+        return signals
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -168,8 +162,8 @@ class SearchResult:
             raise MissingPackageError("pandas", "to_pandas()", install) from error
         return pandas.DataFrame(self.columns())
 
-    def picture(
-        self, queries: Pictured, items: Pictured, *, rows: int = 8, columns: int = 6
+    def figure(
+        self, queries: ImagesOrTexts, items: ImagesOrTexts, *, rows: int = 8, columns: int = 6
     ) -> Figure:
         """Queries with their neighbours, match probabilities and what is unknown.
 
@@ -183,11 +177,11 @@ class SearchResult:
         Returns
         -------
         Figure
-            Of matplotlib: ``result.picture(images, gallery).savefig("found.png")``.
+            Of matplotlib: ``result.figure(images, gallery).savefig("neighbours.png")``.
         """
-        from laplace_metric.plots import picture
+        from laplace_metric.plots import neighbours_plot
 
-        return picture(self, queries, items, rows, columns)
+        return neighbours_plot(self, queries, items, rows=rows, columns=columns)
 
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
         """The same as arrays [Q k]; what is not known is left out."""
@@ -206,6 +200,6 @@ def _np(values: Any) -> np.ndarray[Any, Any]:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
 
 
-def _at(column: Column, positions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    nothing: Any = "" if column.words else -1
-    return np.where(positions < 0, nothing, column.values[positions.clip(min=0)])
+def _entries(column: Column, positions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    missing: Any = "" if column.is_text else -1
+    return np.where(positions < 0, missing, column.values[positions.clip(min=0)])

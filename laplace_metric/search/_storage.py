@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,67 +12,88 @@ from torch import Tensor
 from laplace_metric._utils import files
 from laplace_metric._utils.files import FileKind
 from laplace_metric.errors import FileFormatError
-from laplace_metric.search._encoding import Encoded, identity
-from laplace_metric.search._items import Column, Items
-from laplace_metric.search.engines import Engine, FaissEngine, Flat, FlatEngine
+from laplace_metric.search._items import Column, Encoded, Items
+from laplace_metric.search._neighbours import check_ranking
+from laplace_metric.search.engines import Engine, EngineKind, FaissEngine, Flat, FlatEngine
 from laplace_metric.search.engines import _build as engines
-from laplace_metric.search.match import _storage as matching
-
-if TYPE_CHECKING:
-    from laplace_metric.embedder import LaplaceEmbedder
-    from laplace_metric.search._index import Index
+from laplace_metric.search.match import Calibration
+from laplace_metric.search.match import _storage as calibrations
 
 INDEX = FileKind("index", "a saved index", 1)
 
 
-def save(folder: Path, index: Index) -> None:
-    """Write everything but the embedder."""
-    encoded, labels = index.items.encoded, index.items.labels
-    tensors = {"mean": encoded.mean, "trace": encoded.trace, "words": encoded.words}
-    tensors |= index.items.ids.tensors("ids")
+@dataclass(frozen=True)
+class IndexState:
+    """All of an index but its encoder."""
+
+    items: Items
+    kind: EngineKind
+    rank_by: str
+    engine: Engine
+    changes: int
+    next_id: int
+    calibration: Calibration | None
+
+
+def save_index(folder: Path, state: IndexState, identity: str) -> None:
+    """Write ``state`` and the identity of the encoder that it belongs to."""
+    encoded, labels = state.items.encoded, state.items.labels
+    tensors = {"mean": encoded.mean, "trace": encoded.trace, "basis_inputs": encoded.basis_inputs}
+    tensors |= state.items.ids.tensors("ids")
     tensors |= {} if labels is None else labels.tensors("labels")
-    content: dict[str, Any] = {"n_items": len(index), "rank_by": index.rank_by}
-    content |= {"changes": index.changes, "next_id": index.next_id}
-    content |= {"engine": engines.to_json(index.kind), "embedder": index.identity}
-    if isinstance(index.engine, FaissEngine):
-        tensors["keys"] = torch.from_numpy(index.engine.keys)
-    elif isinstance(index.engine, FlatEngine) and index.rank_by == "expected":
-        tensors["vectors"] = index.engine.vectors
-    if index.calibration is not None:
-        content["calibration"], more = matching.written(index.calibration)
+    content: dict[str, Any] = {"n_items": len(state.items), "rank_by": state.rank_by}
+    content |= {"changes": state.changes, "next_id": state.next_id}
+    content |= {"engine": engines.kind_to_json(state.kind), "embedder": identity}
+    if isinstance(state.engine, FaissEngine):
+        tensors["keys"] = torch.from_numpy(state.engine.keys)
+    elif isinstance(state.engine, FlatEngine) and state.rank_by == "expected":
+        tensors["vectors"] = state.engine.vectors
+    if state.calibration is not None:
+        content["calibration"], more = calibrations.calibration_to_json(state.calibration)
         tensors |= more
-    own = index.engine.write if isinstance(index.engine, FaissEngine) else None
-    files.write(folder, content, tensors, INDEX, own)
+    write_engine = state.engine.write if isinstance(state.engine, FaissEngine) else None
+    files.write(folder, content, tensors, INDEX, write_engine)
 
 
-def load(kind: type[Index], folder: Path, embedder: LaplaceEmbedder, *, mmap: bool) -> Index:
-    """Read what ``save`` wrote and check that it belongs to ``embedder``."""
+def load_index(folder: Path, identity: str, *, mmap: bool) -> IndexState:
+    """Read what ``save_index`` wrote.
+
+    Raises
+    ------
+    FileFormatError
+        If the folder holds no index, a damaged one, or one of another encoder.
+    """
     content, tensors = files.read(folder, INDEX, mapped=mmap)
-    if content.get("embedder") != identity(embedder):
+    if content.get("embedder") != identity:
         raise FileFormatError(
             f"{folder} was built with another embedder: other weights of the head, another "
             "posterior or another prior precision. Load the posterior that it was built with."
         )
     try:
-        items = _items(content, tensors)
-        engine = _engine(folder, content, tensors, mmap)
-        calibration = None
-        if "calibration" in content:
-            calibration = matching.read(content["calibration"], tensors)
-        of = engines.from_json(content["engine"])
-        index = kind(embedder, items, of, content["rank_by"], engine, calibration=calibration)
-        index.changes, index.next_id = int(content["changes"]), int(content["next_id"])
-        return index
+        return _state(folder, content, tensors, mmap)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
 
 
+def _state(
+    folder: Path, content: dict[str, Any], tensors: dict[str, Tensor], mapped: bool
+) -> IndexState:
+    items, rank_by = _items(content, tensors), check_ranking(content["rank_by"])
+    kind = engines.kind_from_json(content["engine"])
+    engine = _engine(folder, content, tensors, kind, mapped)
+    calibration = None
+    if "calibration" in content:
+        calibration = calibrations.calibration_from_json(content["calibration"], tensors)
+    counts = int(content["changes"]), int(content["next_id"])
+    return IndexState(items, kind, rank_by, engine, *counts, calibration)
+
+
 def _items(content: dict[str, Any], tensors: dict[str, Tensor]) -> Items:
     n, ids = content["n_items"], Column.from_tensors("ids", tensors)
-    encoded = Encoded(tensors["mean"], tensors["trace"], tensors["words"])
+    encoded = Encoded(tensors["mean"], tensors["trace"], tensors["basis_inputs"])
     labels = Column.from_tensors("labels", tensors)
     columns = [ids] if labels is None else [ids, labels]
-    parts = [encoded.mean, encoded.trace, encoded.words, *columns]
+    parts = [encoded.mean, encoded.trace, encoded.basis_inputs, *columns]
     lengths = [0 if part is None else len(part) for part in parts]
     if ids is None or set(lengths) != {n}:
         raise ValueError(f"{n} items, but columns of {lengths}")
@@ -79,9 +101,12 @@ def _items(content: dict[str, Any], tensors: dict[str, Tensor]) -> Items:
 
 
 def _engine(
-    folder: Path, content: dict[str, Any], tensors: dict[str, Tensor], mapped: bool
+    folder: Path,
+    content: dict[str, Any],
+    tensors: dict[str, Tensor],
+    kind: EngineKind,
+    mapped: bool,
 ) -> Engine:
-    kind = engines.from_json(content["engine"])
     if isinstance(kind, Flat):
         return engines.build(tensors.get("vectors", tensors["mean"]), kind, mapped=mapped)
     path = files.foreign_file(folder, content, INDEX, hashed=not mapped)

@@ -219,7 +219,7 @@ def test_promises_are_kept_where_there_are_enough_queries(workplace, digits, cap
     theirs = index.search(open_source(workplace / "more").read(range(600)), 1).uncertainty
     pooled = torch.cat([found.uncertainty, theirs])
     strange = np.arange(len(pooled)) >= len(last)
-    auroc = numbers["strangers"]["auroc"]["uncertainty"]
+    auroc = numbers["ood"]["auroc"]["uncertainty"]
     assert auroc == pytest.approx(roc_auc_score(strange, pooled), abs=1e-3)
 
 

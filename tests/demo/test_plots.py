@@ -8,6 +8,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from laplace_metric import plots
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation import (
     expected_calibration_error,
@@ -15,7 +16,6 @@ from laplace_metric.evaluation import (
     roc_curve,
     sparsification,
 )
-from laplace_metric.plots import _curves as plots
 
 NAMES = ("a", "b", "c")
 ROC = {name: roc_curve([0.1, 0.2, 0.3], [0.15, 0.4, 0.5]) for name in NAMES}

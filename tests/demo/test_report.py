@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 from rich.console import Console
 
+from laplace_metric import plots
 from laplace_metric._utils.files import json_text, require_writable, write_atomically
 from laplace_metric.cli.demo._summary import numbers_of, overview, report_of
 from laplace_metric.cli.pages import render, terminal_table
@@ -24,7 +25,6 @@ from laplace_metric.cli.pages._html import data_uri, gallery
 from laplace_metric.cli.pages._rows import UNDEFINED, table_rows
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation import roc_curve
-from laplace_metric.plots import _curves as plots
 from laplace_metric.plots import inline_svg
 
 VOID = {"meta", "img", "link", "br", "hr"}

@@ -37,73 +37,73 @@ def cut(data, size):
 
 
 @pytest.fixture(scope="module")
-def whole():
+def uncut():
     one = monitor()
     one.update(stream())
     return one
 
 
 @pytest.mark.parametrize("size", [1, 37, 100, 333])
-def test_cuts_change_nothing(whole, size):
-    one, found = monitor(), []
+def test_cuts_change_nothing(uncut, size):
+    one, reports = monitor(), []
     for part in cut(stream(), size):
-        found += one.update(part)
-    assert found == one.readings == whole.readings
-    assert one.alarms == whole.alarms
+        reports += one.update(part)
+    assert reports == one.reports == uncut.reports
+    assert one.alarms == uncut.alarms
     assert one.alarms
     for name in NAMES:
-        a, b = one.tracks[name].martingale, whole.tracks[name].martingale
+        a, b = one.streams[name].martingale, uncut.streams[name].martingale
         assert np.array_equal(a.bets, b.bets)
 
 
-def test_says_what_when_and_how_far(whole):
-    assert [(r.first, r.last) for r in whole.readings] == [
+def test_says_what_when_and_how_far(uncut):
+    assert [(r.first, r.last) for r in uncut.reports] == [
         (i + 1, i + 100) for i in range(0, 700, 100)
     ]
-    assert [r.moved for r in whole.readings] == [()] * 3 + [NAMES[:1]] * 4
-    [alarm] = whole.alarms
+    assert [r.drifted for r in uncut.reports] == [()] * 3 + [NAMES[:1]] * 4
+    [alarm] = uncut.alarms
     assert (alarm.name, alarm.kind) == (NAMES[0], "large")
     assert 350 < alarm.at < 420
     assert abs(alarm.since - 351) < 20
-    last = whole.readings[-1]
+    last = uncut.reports[-1]
     now = stream()[NAMES[0]][600:].double()
-    assert last.moves[NAMES[0]].now.median == pytest.approx(float(now.quantile(0.5)))
+    assert last.shift_tests[NAMES[0]].window.median == pytest.approx(float(now.quantile(0.5)))
     text = str(last)
-    assert "queries 601 to 700: MOVED" in text
+    assert "queries 601 to 700: DRIFT" in text
     assert "uncertainty: larger, median" in text
     assert "match probability: as before" in text
     assert f"ALARM at query {alarm.at}: too many large values of uncertainty" in text
-    assert "no difference seen" in str(whole.readings[0])
-    assert "ALARM" not in str(whole.readings[0])
-    evidence = whole.tracks[NAMES[0]].martingale.log_value / np.log(10)
+    assert "no difference seen" in str(uncut.reports[0])
+    assert "ALARM" not in str(uncut.reports[0])
+    evidence = uncut.streams[NAMES[0]].martingale.log_value / np.log(10)
     assert last.evidence[NAMES[0]] == pytest.approx(evidence)
 
 
 def test_smaller_values_are_told_by_the_lower_tail():
     one = monitor()
-    [reading] = one.update(values(100, 3, shift=-1.5))
-    assert "smaller" in str(reading)
-    assert "below the reference's 5% quantile" in str(reading)
+    [report] = one.update(values(100, 3, shift=-1.5))
+    assert "smaller" in str(report)
+    assert "below the reference's 5% quantile" in str(report)
     assert one.alarms[0].kind == "small"
 
 
 def test_alarms_stand_in_the_order_of_their_queries():
     one, first, then = monitor(), values(100, 4), values(100, 5, shift=3.0)
     one.update({**first, NAMES[1]: first[NAMES[1]] + 20})
-    [reading] = one.update({**then, NAMES[1]: then[NAMES[1]] + 20})
+    [report] = one.update({**then, NAMES[1]: then[NAMES[1]] + 20})
     assert [alarm.name for alarm in one.alarms] == [NAMES[1], NAMES[0]]
-    assert reading.alarms == one.alarms
-    assert reading.moved == NAMES
+    assert report.alarms == one.alarms
+    assert report.drifted == NAMES
 
 
-def test_names_may_come_in_any_order(whole):
+def test_names_may_come_in_any_order(uncut):
     one = monitor()
     one.update(dict(reversed(stream().items())))
-    assert one.readings == whole.readings
+    assert one.reports == uncut.reports
 
 
 @pytest.mark.parametrize("at", [0, 100, 357, 700])
-def test_goes_on_after_a_restart_as_without(whole, tmp_path, at):
+def test_goes_on_after_a_restart_as_without(uncut, tmp_path, at):
     one = monitor()
     one.generator.manual_seed(5)
     two = monitor()
@@ -118,7 +118,7 @@ def test_goes_on_after_a_restart_as_without(whole, tmp_path, at):
     one = Monitor.load(tmp_path)
     if at < 700:
         one.update(rest)
-    assert one.readings == two.readings
+    assert one.reports == two.reports
     assert one.alarms == two.alarms
     assert one.n == 700
     assert torch.equal(one.generator.get_state(), two.generator.get_state())
@@ -127,10 +127,10 @@ def test_goes_on_after_a_restart_as_without(whole, tmp_path, at):
     assert (tmp_path / "a/monitor.json").read_bytes() == (tmp_path / "b/monitor.json").read_bytes()
 
 
-def test_a_damaged_file_says_so(whole, tmp_path):
+def test_a_damaged_file_says_so(uncut, tmp_path):
     with pytest.raises(FileFormatError, match="is not a saved monitor"):
         Monitor.load(tmp_path)
-    whole.save(tmp_path)
+    uncut.save(tmp_path)
     index = tmp_path / "monitor.json"
     content = json.loads(index.read_text())
     del content["names"]
@@ -140,7 +140,7 @@ def test_a_damaged_file_says_so(whole, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("reference", "options", "words"),
+    ("reference", "options", "message"),
     [
         ({}, {}, "reference is empty"),
         ([1.0], {}, "pass {name: values"),
@@ -151,13 +151,13 @@ def test_a_damaged_file_says_so(whole, tmp_path):
         ({"u": torch.zeros(50)}, {"false_alarms": 0.0}, "false_alarms=0.0"),
     ],
 )
-def test_bad_beginnings(reference, options, words):
-    with pytest.raises(InputError, match=words):
+def test_bad_beginnings(reference, options, message):
+    with pytest.raises(InputError, match=message):
         Monitor(reference, **options)
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "words"),
+    ("queries", "error", "message"),
     [
         ({NAMES[0]: [1.0]}, InputError, "same names"),
         ({**{name: [1.0] for name in NAMES}, "more": [1.0]}, InputError, "same names"),
@@ -167,34 +167,34 @@ def test_bad_beginnings(reference, options, words):
         ({NAMES[0]: 1.0, NAMES[1]: 1.0}, InputError, r"shape \[Q\]"),
     ],
 )
-def test_bad_queries_are_not_taken_in(given, error, words):
+def test_bad_queries_are_not_taken_in(queries, error, message):
     one = monitor()
-    with pytest.raises(error, match=words):
-        one.update(given)
+    with pytest.raises(error, match=message):
+        one.update(queries)
     assert one.n == 0
     assert torch.equal(one.generator.get_state(), torch.Generator().get_state())
 
 
 def test_alarms_share_the_rate_and_windows_are_corrected():
     both, alone = monitor(), Monitor({NAMES[0]: values(2000, 0)[NAMES[0]]}, window=100)
-    thresholds = [m.tracks[NAMES[0]].martingale.threshold for m in (both, alone)]
+    thresholds = [m.streams[NAMES[0]].martingale.threshold for m in (both, alone)]
     assert np.exp(thresholds) == pytest.approx([200, 100])
     part = values(100, 9, shift=0.3)
     [one], [other] = both.update(part), alone.update({NAMES[0]: part[NAMES[0]]})
-    p = one.moves[NAMES[0]].p_value, other.moves[NAMES[0]].p_value
+    p = one.shift_tests[NAMES[0]].p_value, other.shift_tests[NAMES[0]].p_value
     assert p[0] == pytest.approx(2 * p[1])
 
 
 def test_rates_without_drift():
     """Reference and stream of one law with ties, new for each of 150 streams."""
-    rate, alarms, moved = 0.1, 0, 0
+    rate, alarms, drifted = 0.1, 0, 0
     for seed in range(150):
         one = Monitor(values(400, 3 * seed + 10_000), window=50, false_alarms=rate)
         one.update(values(200, 3 * seed + 10_001))
         alarms += bool(one.alarms)
-        moved += sum(bool(r.moved) for r in one.readings)
+        drifted += sum(bool(r.drifted) for r in one.reports)
     assert alarms / 150 < rate + 3 * np.sqrt(rate * (1 - rate) / 150)
-    assert moved / 600 < rate + 4 * np.sqrt(rate * (1 - rate) / 600)
+    assert drifted / 600 < rate + 4 * np.sqrt(rate * (1 - rate) / 600)
 
 
 def test_of_an_embedder():
@@ -202,23 +202,23 @@ def test_of_an_embedder():
     x, y = torch.randn(400, 8, generator=g), torch.arange(400) % 4
     embedder = LaplaceEmbedder.from_embeddings(x[:200], y[:200])
     one = Monitor.of(embedder, [x[200:300], x[300:]], window=50, progress=False)
-    reference = torch.from_numpy(one.tracks["uncertainty"].reference)
+    reference = torch.from_numpy(one.streams["uncertainty"].reference)
     torch.testing.assert_close(reference.float(), embedder(x[200:]).uncertainty)
     before = torch.random.get_rng_state()
     one.update({"uncertainty": embedder(x[:50]).uncertainty})
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-def test_plot(whole):
+def test_plot(uncut):
     with pytest.raises(InputError, match="full window of 100"):
         monitor().plot()
-    figure = whole.plot()
+    figure = uncut.plot()
     first, _, last = figure.axes
     assert first.get_ylabel() == NAMES[0]
     assert "log10" in last.get_ylabel()
-    alarm = [line for line in first.lines if list(line.get_xdata()) == [whole.alarms[0].at] * 2]
+    alarm = [line for line in first.lines if list(line.get_xdata()) == [uncut.alarms[0].at] * 2]
     assert len(alarm) == 1
-    [marks] = [line for line in first.lines if line.get_label() == "moved"]
+    [marks] = [line for line in first.lines if line.get_label() == "drifted"]
     assert list(marks.get_xdata()) == [350.5 + i for i in range(0, 400, 100)]
     evidence = next(line for line in last.lines if line.get_label() == NAMES[0])
-    assert list(evidence.get_ydata())[1:] == [r.evidence[NAMES[0]] for r in whole.readings]
+    assert list(evidence.get_ydata())[1:] == [r.evidence[NAMES[0]] for r in uncut.reports]

@@ -58,17 +58,17 @@ def test_level(draw):
     assert (found <= 0.1).mean() < 0.1 + 3 * np.sqrt(0.09 / 300)
 
 
-def test_numbers_of_a_move():
+def test_numbers_of_a_shift():
     window = np.round(R.normal(size=300) + 0.5, 1)
     reference = np.round(NORMAL, 1)
-    move = compare(reference, window)
+    test = compare(reference, window)
     truth = np.r_[np.zeros(5000), np.ones(300)]
-    assert move.larger == pytest.approx(roc_auc_score(truth, np.r_[reference, window]))
-    assert move.now.median == np.median(window)
-    assert (move.then.low, move.then.high) == tuple(np.quantile(reference, (0.05, 0.95)))
-    assert move.above == (window > np.quantile(reference, 0.95)).mean() > 0.05
-    assert move.below == (window < np.quantile(reference, 0.05)).mean() < 0.05
-    assert move.p_value == p_value(reference, window)
+    assert test.larger == pytest.approx(roc_auc_score(truth, np.r_[reference, window]))
+    assert test.window.median == np.median(window)
+    assert (test.reference.low, test.reference.high) == tuple(np.quantile(reference, (0.05, 0.95)))
+    assert test.above == (window > np.quantile(reference, 0.95)).mean() > 0.05
+    assert test.below == (window < np.quantile(reference, 0.05)).mean() < 0.05
+    assert test.p_value == p_value(reference, window)
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_numbers_of_a_move():
     ],
 )
 def test_direction(change, word):
-    move = compare(NORMAL, change(NORMAL[:2000]))
-    assert move.direction == word
-    assert move.p_value < 1e-10
+    test = compare(NORMAL, change(NORMAL[:2000]))
+    assert test.direction == word
+    assert test.p_value < 1e-10
 
 
 def test_holm_is_monotone_and_capped():

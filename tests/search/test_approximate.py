@@ -30,11 +30,11 @@ def test_nine_of_ten_neighbours_are_found(kind):
     x = x + 0.3 * torch.randn(4000, 16, generator=g)
     queries = x[:200] + 0.05 * torch.randn(200, 16, generator=g)
     exact = build(x, Flat()).search(queries, 10)
-    found = build(x, kind).search(queries, 10)
-    hit = (found.positions[:, :, None] == exact.positions[:, None]).any(1)
+    hits = build(x, kind).search(queries, 10)
+    hit = (hits.positions[:, :, None] == exact.positions[:, None]).any(1)
     assert float(hit.double().mean()) >= 0.9
-    gaps = (queries[:, None].double() - x.double()[found.positions]).square().sum(-1)
-    torch.testing.assert_close(found.squared.double(), gaps, rtol=1e-3, atol=1e-4)
+    gaps = (queries[:, None].double() - x.double()[hits.positions]).square().sum(-1)
+    torch.testing.assert_close(hits.squared.double(), gaps, rtol=1e-3, atol=1e-4)
 
 
 def test_where_too_few_are_found_there_is_nobody(points, embedder):
@@ -105,11 +105,11 @@ def test_ids_in_any_order_name_their_own_items(ids, points, embedder):
 def test_an_inverted_file_keeps_its_lists_and_its_keys(points):
     x, _ = points
     engine = build(x[:100], IVF(lists=4, probes=4))
-    kept = torch.cat([torch.arange(10), torch.arange(50, 100)])
-    same = engine.changed(x[kept], kept)
+    remaining = torch.cat([torch.arange(10), torch.arange(50, 100)])
+    same = engine.updated(x[remaining], remaining)
     assert same is engine
-    assert engine.keys.tolist() == kept.tolist()
-    engine.changed(torch.cat([x[kept], x[100:102]]), None)
+    assert engine.keys.tolist() == remaining.tolist()
+    engine.updated(torch.cat([x[remaining], x[100:102]]), None)
     assert engine.keys[-3:].tolist() == [99, 100, 101]
     assert engine.index.ntotal == 62
 
@@ -117,8 +117,8 @@ def test_an_inverted_file_keeps_its_lists_and_its_keys(points):
 def test_a_graph_is_built_again(points):
     x, _ = points
     engine = build(x[:100], HNSW())
-    kept = torch.arange(40, 100)
-    again = engine.changed(x[kept], kept)
+    remaining = torch.arange(40, 100)
+    again = engine.updated(x[remaining], remaining)
     assert isinstance(again, FaissEngine)
     assert again is not engine
     assert again.keys.tolist() == list(range(60))

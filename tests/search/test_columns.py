@@ -24,7 +24,7 @@ def test_tensors_give_back_what_went_in(values):
     again = Column.from_tensors("ids", column.tensors("ids"))
     assert again is not None
     assert again.values.tolist() == values
-    assert again.words == isinstance(values[0], str)
+    assert again.is_text == isinstance(values[0], str)
     assert Column.from_tensors("labels", column.tensors("ids")) is None
 
 

@@ -43,7 +43,7 @@ class Two(nn.Module):
 def test_arrays_tensors_and_loaders_give_the_same_index(points, embedder, monkeypatch):
     x, y = points
     monkeypatch.setattr(encoding, "BATCH", 70)
-    whole = index_of(embedder, x[:200], y[:200])
+    at_once = index_of(embedder, x[:200], y[:200])
     others = [
         index_of(embedder, x[:200].numpy(), y[:200].numpy()),
         index_of(embedder, [(x[i : i + 50], y[i : i + 50]) for i in range(0, 200, 50)]),
@@ -52,16 +52,16 @@ def test_arrays_tensors_and_loaders_give_the_same_index(points, embedder, monkey
             embedder, ((x[i : i + 40], None) for i in range(0, 200, 40)), list(y[:200].numpy())
         ),
     ]
-    wanted = whole.search(x[200:230], k=7)
+    expected = at_once.search(x[200:230], k=7)
     for other in others:
-        found = other.search([x[200:215], (x[215:230], y[215:230])], k=7)
-        assert np.array_equal(found.ids, wanted.ids)
-        assert np.array_equal(found.labels, wanted.labels)
-        torch.testing.assert_close(found.distance, wanted.distance)
-        torch.testing.assert_close(found.uncertainty, wanted.uncertainty)
-    assert whole.ids.tolist() == list(range(200))
-    torch.testing.assert_close(wanted.uncertainty, embedder(x[200:230]).uncertainty)
-    assert wanted.ids.dtype == wanted.labels.dtype == np.int64
+        result = other.search([x[200:215], (x[215:230], y[215:230])], k=7)
+        assert np.array_equal(result.ids, expected.ids)
+        assert np.array_equal(result.labels, expected.labels)
+        torch.testing.assert_close(result.distance, expected.distance)
+        torch.testing.assert_close(result.uncertainty, expected.uncertainty)
+    assert at_once.ids.tolist() == list(range(200))
+    torch.testing.assert_close(expected.uncertainty, embedder(x[200:230]).uncertainty)
+    assert expected.ids.dtype == expected.labels.dtype == np.int64
 
 
 def test_labels_that_are_given_count_before_those_of_the_loader(points, embedder):
@@ -111,25 +111,25 @@ def test_each_ranking_is_that_of_brute_force(rank_by, distance, points):
     embedder = LaplaceEmbedder.from_embeddings(x[:200], y[:200], **settings)
     index = index_of(embedder, x[:40], rank_by=rank_by)
     queries, k = x[300:320], 10
-    seen, stored = embedder(queries), embedder(x[:40])
-    gaps = torch.cdist(seen.mean.double(), stored.mean.double())
+    embedded, stored = embedder(queries), embedder(x[:40])
+    gaps = torch.cdist(embedded.mean.double(), stored.mean.double())
     if rank_by == "shared":
         pairs = queries.repeat_interleave(40, 0), x[:40].repeat(20, 1)
         score = embedder.distance(*pairs).mean.view(20, 40)
     elif rank_by == "expected" and distance == "arccos":
-        score = -(seen.mean @ stored.mean.mT) / (1 + stored.uncertainty).sqrt()
+        score = -(embedded.mean @ stored.mean.mT) / (1 + stored.uncertainty).sqrt()
     elif rank_by == "expected":
         score = gaps.square() + stored.uncertainty
     else:
         score = gaps
-    found = index.search(queries, k=k)
+    result = index.search(queries, k=k)
     torch.testing.assert_close(
-        score.gather(1, found.positions), score.sort(1).values[:, :k], atol=1e-5, rtol=1e-5
+        score.gather(1, result.positions), score.sort(1).values[:, :k], atol=1e-5, rtol=1e-5
     )
-    torch.testing.assert_close(found.distance.double(), gaps.gather(1, found.positions))
-    again = embedder.distance(queries, x[:40][found.positions[:, 3]])
-    torch.testing.assert_close(found.hits.squared.mean[:, 3], again.mean, rtol=1e-4, atol=1e-5)
-    spread = found.hits.squared.standard_deviation[:, 3]
+    torch.testing.assert_close(result.distance.double(), gaps.gather(1, result.positions))
+    again = embedder.distance(queries, x[:40][result.positions[:, 3]])
+    torch.testing.assert_close(result.hits.squared.mean[:, 3], again.mean, rtol=1e-4, atol=1e-5)
+    spread = result.hits.squared.standard_deviation[:, 3]
     torch.testing.assert_close(spread, again.standard_deviation, rtol=1e-3, atol=1e-5)
 
 

@@ -130,7 +130,7 @@ def test_an_engine_that_fails_leaves_the_items_as_they_were(points, embedder, mo
     def fails(self, vectors, kept):
         raise MemoryError
 
-    monkeypatch.setattr(type(index.engine), "changed", fails)
+    monkeypatch.setattr(type(index.engine), "updated", fails)
     for change in (lambda: index.add(x[:3], y[:3]), lambda: index.remove([1])):
         with pytest.raises(MemoryError):
             change()

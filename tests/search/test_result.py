@@ -19,7 +19,7 @@ from laplace_metric.search.engines import IVF
 from laplace_metric.search.match import PairFeatures, credible_radius
 
 KNOWN = 8
-"""Classes of which the index has items; the others are strangers."""
+"""Classes of which the index has items; the others are out-of-distribution."""
 
 
 @pytest.fixture
@@ -120,22 +120,22 @@ def test_who_is_unknown_does_not_depend_on_how_many_neighbours_are_asked_for(
     torch.testing.assert_close(one.distance_sd, many.distance_sd[:, :1])
 
 
-def test_judging_compares_labels(index, points):
+def test_labelled_hits_compare_labels(index, points):
     x, y = points
-    judged = index.judge(x[300:340], y[300:340], k=4)
-    theirs = index.labels[judged.hits.positions.numpy()]
-    assert np.array_equal(judged.match.numpy(), theirs == y[300:340, None].numpy())
-    assert torch.equal(judged.known, y[300:340] < KNOWN)
-    assert len(judged) == 40
-    assert index.judge(x[:3], y[:3], k=10_000).match.shape == (3, len(index))
+    labelled = index.labelled_hits(x[300:340], y[300:340], k=4)
+    theirs = index.labels[labelled.hits.positions.numpy()]
+    assert np.array_equal(labelled.match.numpy(), theirs == y[300:340, None].numpy())
+    assert torch.equal(labelled.known, y[300:340] < KNOWN)
+    assert len(labelled) == 40
+    assert index.labelled_hits(x[:3], y[:3], k=10_000).match.shape == (3, len(index))
 
 
 def test_nobody_matches_where_nobody_is_found(points, embedder):
     x, y = points
     index = embedder.index(x[:200], y[:200] * 0, engine=IVF(lists=20, probes=1), progress=False)
-    judged = index.judge(x[200:220], y[200:220] * 0, k=60)
-    assert torch.equal(judged.match, judged.hits.positions >= 0)
-    assert not bool(judged.match.all())
+    labelled = index.labelled_hits(x[200:220], y[200:220] * 0, k=60)
+    assert torch.equal(labelled.match, labelled.hits.positions >= 0)
+    assert not bool(labelled.match.all())
 
 
 def test_a_calibration_refuses(index, points, embedder):

@@ -99,7 +99,7 @@ def test_a_mapped_index_is_read_only_and_stays_on_disk(index, points, embedder, 
             change()
     assert len(loaded) == 293
     (path,) = tmp_path.glob("index-*.safetensors")
-    for tensor in (loaded.items.encoded.mean, loaded.items.encoded.words):
+    for tensor in (loaded.items.encoded.mean, loaded.items.encoded.basis_inputs):
         assert pages_of(path, tensor.data_ptr())
 
 
@@ -148,8 +148,8 @@ def test_a_damaged_engine_is_refused(points, embedder, tmp_path):
         ({"engine": {"name": "ivf", "lists": 0}}, "damaged.*lists=0"),
         ({"engine": {"name": "flat", "speed": 3}}, "damaged.*speed"),
         ({"tensors": "../elsewhere"}, "is not a file name"),
-        ({"calibration": {"evidence": "luck", "map": "beta"}}, "damaged.*luck"),
-        ({"calibration": {}}, "damaged.*evidence"),
+        ({"calibration": {"features": "luck", "calibrator": "beta"}}, "damaged.*luck"),
+        ({"calibration": {}}, "damaged.*features"),
     ],
 )
 def test_a_foreign_or_damaged_json_is_refused(changes, message, points, embedder, tmp_path):

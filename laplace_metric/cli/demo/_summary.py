@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from matplotlib.figure import Figure
 
+from laplace_metric import plots
 from laplace_metric.cli.demo._experiment import (
     HIGHLIGHT,
     N_BOOTSTRAP,
@@ -19,7 +19,7 @@ from laplace_metric.cli.demo._experiment import (
 )
 from laplace_metric.cli.pages import Report, Section
 from laplace_metric.evaluation import MethodResult
-from laplace_metric.plots import _curves as plots
+from laplace_metric.plots import Figure
 
 
 def report_of(outcome: Outcome) -> Report:

@@ -12,15 +12,14 @@ from typing import Any
 import torch
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
-from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
+from laplace_metric import plots
 from laplace_metric.cli.pages._rows import Report, Section, table_rows
 from laplace_metric.datasets import ImageSet
 from laplace_metric.evaluation import MethodResult
-from laplace_metric.plots import _curves as plots
-from laplace_metric.plots import inline_svg
+from laplace_metric.plots import Figure, inline_svg
 
 SHOWN = 5
 """Queries shown at each end."""

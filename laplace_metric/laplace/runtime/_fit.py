@@ -59,6 +59,7 @@ def fit_with_runtime(
     options: FitOptions,
 ) -> Fitted:
     """See ``LaplaceEmbedder.fit``: ``distributed``, ``checkpoint_dir``."""
+    settings.check_options(options)
     group = ProcessGroup.of(distributed=options.distributed)
     on_all = group.run_on_all_ranks
     if group.n > 1:

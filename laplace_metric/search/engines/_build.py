@@ -1,10 +1,11 @@
-"""Engines that find the nearest vectors: one file a kind, built from a value that names it."""
+"""Engines from the values that name them, and these as JSON."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any
 
+from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric.errors import FileFormatError, UnknownNameError
@@ -18,6 +19,11 @@ KINDS: dict[str, type[EngineKind]] = {"flat": Flat, "ivf": IVF, "hnsw": HNSW}
 def kind_of(engine: str | EngineKind) -> EngineKind:
     """``"flat"``, ``"ivf"`` and ``"hnsw"`` are the kinds with their defaults.
 
+    Raises
+    ------
+    UnknownNameError
+        For anything else.
+
     Examples
     --------
     >>> kind_of("ivf"), kind_of(HNSW(links=16))
@@ -30,21 +36,27 @@ def kind_of(engine: str | EngineKind) -> EngineKind:
     return KINDS[engine]()
 
 
-def build(vectors: Tensor, kind: EngineKind, *, mapped: bool = False) -> Engine:
+def build(vectors: Float[Tensor, "N d"], kind: EngineKind, *, mapped: bool = False) -> Engine:
     """An engine over vectors [N, d]."""
     if isinstance(kind, Flat):
         return FlatEngine(vectors, kind, mapped=mapped)
     return FaissEngine.build(vectors, kind)
 
 
-def to_json(kind: EngineKind) -> dict[str, Any]:
+def kind_to_json(kind: EngineKind) -> dict[str, Any]:
     """Its name and its numbers."""
     name = next(name for name, of in KINDS.items() if isinstance(kind, of))
     return {"name": name, **asdict(kind)}
 
 
-def from_json(content: dict[str, Any]) -> EngineKind:
-    """What ``to_json`` wrote."""
+def kind_from_json(content: dict[str, Any]) -> EngineKind:
+    """What ``kind_to_json`` wrote.
+
+    Raises
+    ------
+    FileFormatError
+        For an unknown kind.
+    """
     numbers = dict(content)
     name = numbers.pop("name", None)
     if name not in KINDS:

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.evaluation.neighbours import require_faiss
-from laplace_metric.search.engines._protocol import HNSW, IVF, Engine, Found
+from laplace_metric.search.engines._protocol import HNSW, IVF, Engine, EngineHits
 
 VECTORS_PER_LIST = 39
 """That FAISS wants to train on."""
@@ -45,17 +46,18 @@ class FaissEngine(Engine):
         self._copy: Any = None
 
     @classmethod
-    def build(cls, vectors: Tensor, kind: IVF | HNSW) -> FaissEngine:
+    def build(cls, vectors: Float[Tensor, "N d"], kind: IVF | HNSW) -> FaissEngine:
         """Train and fill one."""
         faiss, data = require_faiss(), _floats(vectors)
         index = _ivf(faiss, data, kind) if isinstance(kind, IVF) else _hnsw(faiss, data, kind)
         return cls(index, np.arange(len(data)), kind)
 
-    def search(self, queries: Tensor, k: int) -> Found:
+    def search(self, queries: Float[Tensor, "Q d"], k: int) -> EngineHits:
+        """On the GPUs where FAISS can."""
         squared, keys = self._searcher.search(_floats(queries), k)
         positions = np.where(keys < 0, -1, np.searchsorted(self.keys, keys))
         squared = np.where(keys < 0, np.inf, squared)
-        return Found(
+        return EngineHits(
             torch.as_tensor(positions, device=queries.device),
             torch.as_tensor(squared, dtype=queries.dtype, device=queries.device),
         )
@@ -70,9 +72,12 @@ class FaissEngine(Engine):
             self._copy = faiss.index_cpu_to_all_gpus(self.index)
         return self._copy
 
-    def changed(self, vectors: Tensor, kept: Tensor | None) -> FaissEngine:
+    def updated(
+        self, vectors: Float[Tensor, "N d"], remaining: Int[Tensor, " N"] | None
+    ) -> FaissEngine:
+        """With items added or removed in place; a graph is built again without them."""
         self._copy = None
-        if kept is None:
+        if remaining is None:
             new = _floats(vectors[len(self.keys) :])
             keys = np.arange(len(new)) + (int(self.keys[-1]) + 1)
             _add(self.index, new, keys)
@@ -80,12 +85,13 @@ class FaissEngine(Engine):
             return self
         if isinstance(self.kind, HNSW):
             return FaissEngine.build(vectors, self.kind)
-        rows = kept.cpu().numpy()
+        rows = remaining.cpu().numpy()
         self.index.remove_ids(np.delete(self.keys, rows))
         self.keys = self.keys[rows]
         return self
 
     def write(self, path: Path) -> None:
+        """In FAISS's own format."""
         if self.source is not None:  # FAISS would write a reference to that file
             shutil.copyfile(self.source, path)
         else:
@@ -93,7 +99,13 @@ class FaissEngine(Engine):
 
     @classmethod
     def read(cls, path: Path, keys: Tensor, kind: IVF | HNSW, *, mapped: bool) -> FaissEngine:
-        """What ``write`` wrote; ``mapped`` leaves the lists of an inverted file on disk."""
+        """What ``write`` wrote; ``mapped`` leaves the lists of an inverted file on disk.
+
+        Raises
+        ------
+        FileFormatError
+            If it is no FAISS index, or one of another size.
+        """
         faiss = require_faiss()
         flags = faiss.IO_FLAG_MMAP if mapped and isinstance(kind, IVF) else 0
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric.errors import InputError
@@ -20,7 +21,7 @@ from laplace_metric.evaluation.neighbours import (
     rerank,
     shortlist_reranker,
 )
-from laplace_metric.search.engines._protocol import Engine, Flat, Found
+from laplace_metric.search.engines._protocol import Engine, EngineHits, Flat
 
 MOST = 2**28
 """Bytes of all distances of the queries that are settled one item after the other."""
@@ -33,9 +34,14 @@ class FlatEngine(Engine):
     ----------
     mapped : bool
         Read the vectors block by block, so that no second copy is made.
+
+    Raises
+    ------
+    InputError
+        If FAISS is asked for and cannot hold the vectors.
     """
 
-    def __init__(self, vectors: Tensor, kind: Flat, *, mapped: bool = False) -> None:
+    def __init__(self, vectors: Float[Tensor, "N d"], kind: Flat, *, mapped: bool = False) -> None:
         if kind.faiss and not faiss_fits(vectors):
             require_faiss()
             raise InputError(
@@ -44,7 +50,8 @@ class FlatEngine(Engine):
             )
         self.vectors, self.kind, self.mapped = vectors, kind, mapped
 
-    def search(self, queries: Tensor, k: int) -> Found:
+    def search(self, queries: Float[Tensor, "Q d"], k: int) -> EngineHits:
+        """The same neighbours whichever way they are found."""
         rows = max(1, MOST // (8 * len(self.vectors)))
         rerankers = (
             lambda: shortlist_reranker(self.vectors, k, self._fast),
@@ -52,17 +59,19 @@ class FlatEngine(Engine):
             lambda: chunked(exact_reranker(self.vectors, k), rows),
         )
         row_bytes = (k + SPARE) * self.vectors.shape[1] // 2
-        asked = queries.to(self.vectors)
-        positions, distances = rerank(asked, None, k, row_bytes, rerankers)
-        return Found(positions, distances.square().to(queries.dtype))
+        positions, distances = rerank(queries.to(self.vectors), None, k, row_bytes, rerankers)
+        return EngineHits(positions, distances.square().to(queries.dtype))
 
-    def changed(self, vectors: Tensor, kept: Tensor | None) -> FlatEngine:
+    def updated(
+        self, vectors: Float[Tensor, "N d"], remaining: Int[Tensor, " N"] | None
+    ) -> FlatEngine:
+        """Over the new vectors."""
         return FlatEngine(vectors, self.kind)
 
     @cached_property
     def _fast(self) -> CandidateSearch:
-        wanted = self.kind.faiss is not False and not self.mapped
-        if wanted and faiss_fits(self.vectors):
+        may_copy = self.kind.faiss is not False and not self.mapped
+        if may_copy and faiss_fits(self.vectors):
             return faiss_candidates(self.vectors)
         return block_candidates(self.vectors, self.vectors.dtype)
 

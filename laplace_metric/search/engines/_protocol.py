@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.validation import check_count
@@ -13,7 +14,7 @@ from laplace_metric.errors import InputError
 
 
 @dataclass(frozen=True)
-class Found:
+class EngineHits:
     """The k nearest of each query, nearest first.
 
     Parameters
@@ -24,8 +25,8 @@ class Found:
         Squared Euclidean distances; infinite at -1.
     """
 
-    positions: Tensor
-    squared: Tensor
+    positions: Int[Tensor, "Q k"]
+    squared: Float[Tensor, "Q k"]
 
 
 class Engine(ABC):
@@ -35,15 +36,21 @@ class Engine(ABC):
     """Whether it reads its vectors from disk."""
 
     @abstractmethod
-    def search(self, queries: Tensor, k: int) -> Found:
-        """Of queries [Q, d]; 1 <= k <= N."""
+    def search(self, queries: Float[Tensor, "Q d"], k: int) -> EngineHits:
+        """The nearest of queries [Q, d]; 1 <= k <= N."""
 
     @abstractmethod
-    def changed(self, vectors: Tensor, kept: Tensor | None) -> Engine:
-        """With other vectors: some rows of the old ones ``kept`` [n], or new ones at the end."""
+    def updated(self, vectors: Float[Tensor, "N d"], remaining: Int[Tensor, " N"] | None) -> Engine:
+        """With other vectors [N, d]: ``remaining`` rows of the old ones, or new ones at the end."""
 
     def write(self, path: Path) -> None:
-        """Its own file, for engines that have one."""
+        """Write the file of the engine, for kinds that have one.
+
+        Raises
+        ------
+        NotImplementedError
+            For kinds that have none.
+        """
         raise NotImplementedError
 
 

@@ -7,12 +7,7 @@ from laplace_metric.search.match._calibration import (
     calibrated,
     quality,
 )
-from laplace_metric.search.match._conformal import (
-    check_alpha,
-    credible_radius,
-    lowest_typical,
-    p_values,
-)
+from laplace_metric.search.match._conformal import conformal_quantile, credible_radius, p_values
 from laplace_metric.search.match._hits import PairFeatures, SearchHits
 from laplace_metric.search.match._probability import MatchProbability
 from laplace_metric.search.match._thresholds import Threshold, threshold_for
@@ -26,9 +21,8 @@ __all__ = [
     "SearchHits",
     "Threshold",
     "calibrated",
-    "check_alpha",
+    "conformal_quantile",
     "credible_radius",
-    "lowest_typical",
     "p_values",
     "quality",
     "threshold_for",

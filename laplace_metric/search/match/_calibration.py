@@ -1,7 +1,4 @@
-"""How honest a match probability is, with intervals.
-
-What held-out labelled queries teach an index: probabilities, thresholds, who is unknown.
-"""
+"""What held-out labelled queries teach an index: probabilities, thresholds, who is unknown."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric.errors import InputError
@@ -19,12 +17,17 @@ from laplace_metric.evaluation import (
     expected_calibration_error,
 )
 from laplace_metric.search.match._conformal import (
+    conformal_quantile,
+    first_match_score,
     log_first_match,
-    lowest_typical,
-    of_first_match,
     p_values,
 )
-from laplace_metric.search.match._hits import Nonconformity, PairFeatures, SearchHits, watched
+from laplace_metric.search.match._hits import (
+    ConformityMeasure,
+    PairFeatures,
+    SearchHits,
+    query_statistics,
+)
 from laplace_metric.search.match._probability import MatchProbability, fit_match_probability
 from laplace_metric.search.match._thresholds import Threshold, threshold_for
 
@@ -53,15 +56,17 @@ class Quality:
         return f"Brier score {ends[0]}, ECE {ends[1]}"
 
 
-def quality(probability: Tensor, match: Tensor, *, n: int = 500) -> Quality:
+def quality(
+    probability: Float[Tensor, " Q"], match: Bool[Tensor, " Q"], *, n: int = 500
+) -> Quality:
     """From probabilities [Q] and whether they were matches [Q]; ``n`` bootstrap resamples.
 
     Examples
     --------
     >>> import torch
     >>> p = torch.linspace(0, 1, 200)
-    >>> found = quality(p, p > 0.5, n=100)
-    >>> round(found.brier.estimate, 4), round(found.ece.estimate, 3)
+    >>> measured = quality(p, p > 0.5, n=100)
+    >>> round(measured.brier.estimate, 4), round(measured.ece.estimate, 3)
     (0.0829, 0.249)
     """
     p, y = probability.double().contiguous(), match.double().contiguous()
@@ -80,7 +85,7 @@ def _brier(p: Tensor, y: Tensor) -> float:
     return float((p - y).square().mean())
 
 
-KNOWN = 20
+LEAST_KNOWN = 20
 """Held-out queries with a match in the index that a conformal test needs at the very least."""
 
 
@@ -99,13 +104,13 @@ class LabelledHits:
     """
 
     hits: SearchHits
-    match: Tensor
-    known: Tensor
+    match: Bool[Tensor, "Q depth"]
+    known: Bool[Tensor, " Q"]
 
     def __len__(self) -> int:
         return len(self.match)
 
-    def take(self, rows: Tensor) -> LabelledHits:
+    def take(self, rows: Int[Tensor, " n"] | Bool[Tensor, " Q"]) -> LabelledHits:
         """Some queries."""
         return LabelledHits(self.hits.take(rows), self.match[rows], self.known[rows])
 
@@ -127,26 +132,28 @@ class Calibration:
         Scores of the pairs of the second half, and whether they are a ``match`` [n, k].
     known : Tensor [n]
         Whether the index has the label of each of those queries.
-    typical : Typical
-        The known queries of the first half, and ``typicality`` [n] of the second half among them.
+    conformity : Tensor [n]
+        Of the queries of the second half, by ``conformity_measure``.
     first_match : Tensor [n]
         The score of the first true match of each, ``log_first_match``; -inf where none is among
         ``depth``.
+    conformity_measure : ConformityMeasure
+        Of the known queries of the first half.
     """
 
     matcher: MatchProbability
     k: int
     depth: int
     n_items: int
-    logit: Tensor
-    match: Tensor
-    known: Tensor
-    typicality: Tensor
-    first_match: Tensor
-    typical: Nonconformity
+    logit: Float[Tensor, "n k"]
+    match: Bool[Tensor, "n k"]
+    known: Bool[Tensor, " n"]
+    conformity: Float[Tensor, " n"]
+    first_match: Float[Tensor, " n"]
+    conformity_measure: ConformityMeasure
 
     @property
-    def probability(self) -> Tensor:
+    def probability(self) -> Float[Tensor, "n k"]:
         """Of the pairs [n, k] of the second half."""
         return self.matcher(self.logit)
 
@@ -157,10 +164,15 @@ class Calibration:
         recall: float | None = None,
         confidence: float = 0.95,
     ) -> Threshold:
-        """Which probability of the nearest neighbour to accept; see ``matching.threshold_for``.
+        """Which probability of the nearest neighbour to accept; see ``match.threshold_for``.
 
         Queries without a match in the index count as errors once they are accepted, in the share
         in which they were among the held-out queries.
+
+        Raises
+        ------
+        InputError
+            If no threshold keeps what is asked for.
         """
         p, correct = self.probability[:, 0], self.match[:, 0]
         return threshold_for(p, correct, precision=precision, recall=recall, confidence=confidence)
@@ -168,16 +180,16 @@ class Calibration:
     def quality(self, n: int = 500) -> Quality:
         """Brier score, calibration error and reliability of the nearest neighbour's probability.
 
-        On the second half, which the probability has not seen; n bootstrap resamples.
+        On the second half, from which the probability did not learn; n bootstrap resamples.
         """
         return quality(self.probability[:, 0], self.match[:, 0], n=n)
 
-    def p_value(self, hits: SearchHits, logit: Tensor) -> Tensor:
+    def p_value(self, hits: SearchHits, logit: Float[Tensor, "Q depth"]) -> Float[Tensor, " Q"]:
         """Of "the query has a match in the index" [Q], from its hits and their scores [Q, >= k]."""
-        seen = self.typical(watched(hits, logit[:, : self.k]))
-        return p_values(self.typicality[self.known], seen.to(self.typicality))
+        conformity = self.conformity_measure(query_statistics(hits, logit[:, : self.k]))
+        return p_values(self.conformity[self.known], conformity.to(self.conformity))
 
-    def members(self, logit: Tensor, alpha: float) -> Tensor:
+    def members(self, logit: Float[Tensor, "Q depth"], alpha: float) -> Bool[Tensor, "Q depth"]:
         """Which neighbours [Q, depth] are in the set that holds a match, from their scores.
 
         Raises
@@ -187,8 +199,8 @@ class Calibration:
             ``alpha`` of them has no match among ``depth``.
         """
         held_out = self.first_match[self.known]
-        least = lowest_typical(held_out, alpha)
-        if least == -torch.inf:
+        quantile = conformal_quantile(held_out, alpha)
+        if quantile == -torch.inf:
             missed = float((held_out == -torch.inf).double().mean())
             raise InputError(
                 f"alpha={alpha:g} needs at least {math.ceil(1 / alpha - 1)} held-out queries and "
@@ -196,11 +208,11 @@ class Calibration:
                 f"of them: of {len(held_out)}, {missed:.1%} have none. Ask for a larger alpha, or "
                 "calibrate with a larger depth or more queries."
             )
-        return log_first_match(logit) >= least
+        return log_first_match(logit) >= quantile
 
 
 def calibrated(
-    judged: LabelledHits, k: int, n_items: int, generator: torch.Generator
+    labelled: LabelledHits, k: int, n_items: int, generator: torch.Generator
 ) -> Calibration:
     """Split the queries in two and learn from each half.
 
@@ -209,30 +221,35 @@ def calibrated(
     InputError
         For too few queries, all pairs matching or none.
     """
-    order = torch.randperm(len(judged), generator=generator, device=generator.device)
-    first, second = (judged.take(rows) for rows in order.to(judged.match.device).tensor_split(2))
+    order = torch.randperm(len(labelled), generator=generator, device=generator.device)
+    halves = order.to(labelled.match.device).tensor_split(2)
+    first, second = (labelled.take(rows) for rows in halves)
     _check(first, second)
-    everything = PairFeatures.of(first.hits)
-    matcher = fit_match_probability(everything.take(k), first.match[:, :k])
-    logit = matcher.logit(everything)[first.known, :k]
-    typical = Nonconformity.of(watched(first.hits.take(first.known), logit))
-    return _conformal(matcher, typical, second, k, n_items)
+    features = PairFeatures.of(first.hits)
+    matcher = fit_match_probability(features.take(k), first.match[:, :k])
+    logit = matcher.logit(features)[first.known, :k]
+    measure = ConformityMeasure.of(query_statistics(first.hits.take(first.known), logit))
+    return _conformal(matcher, measure, second, k, n_items)
 
 
 def _conformal(
-    matcher: MatchProbability, typical: Nonconformity, held_out: LabelledHits, k: int, n_items: int
+    matcher: MatchProbability,
+    measure: ConformityMeasure,
+    held_out: LabelledHits,
+    k: int,
+    n_items: int,
 ) -> Calibration:
     logit, match = matcher.logit(PairFeatures.of(held_out.hits)), held_out.match
-    first = of_first_match(logit, match)
-    typicality = typical(watched(held_out.hits, logit[:, :k]))
-    scores = logit[:, :k], match[:, :k], held_out.known, typicality, first
-    return Calibration(matcher, k, match.shape[1], n_items, *scores, typical)
+    first_match = first_match_score(logit, match)
+    conformity = measure(query_statistics(held_out.hits, logit[:, :k]))
+    per_query = logit[:, :k], match[:, :k], held_out.known, conformity, first_match
+    return Calibration(matcher, k, match.shape[1], n_items, *per_query, measure)
 
 
 def _check(*halves: LabelledHits) -> None:
     n_known = min(int(half.known.sum()) for half in halves)
-    if n_known < KNOWN:
+    if n_known < LEAST_KNOWN:
         raise InputError(
-            f"{n_known} queries of one half have a match in the index: at least {KNOWN} are "
+            f"{n_known} queries of one half have a match in the index: at least {LEAST_KNOWN} are "
             "needed. Pass more queries of labels that it holds."
         )

@@ -1,19 +1,21 @@
-"""From a score to a probability: three one-dimensional calibrations, fitted by scikit-learn.
+"""From features of a pair to a probability: a score, then a one-dimensional calibrator.
+
+The score is a logistic regression that does not run away, larger for a match:
+
+    l = w . min(max(x, low), cap) + c
+
+A feature that speaks for a match the larger it is (w > 0) counts up to its median on held-out
+pairs, so that nothing looks like a match by being farther, or less certain, than any of them; a
+feature against counts without end. (A feature that was capped stays so if its weight
+changes sign when the others are capped, too.) ``low`` keeps a certainty of zero finite.
+
+Three calibrators of the score l, fitted by scikit-learn:
 
     logistic    sigmoid(l)                                          Platt 1999
     beta        sigmoid(a ln s - b ln(1 - s) + c), s = sigmoid(l)   Kull et al. 2017 (a, b >= 0)
     isotonic    non-decreasing, linear between its knots            Zadrozny & Elkan 2002
 
-of the score l of a logistic regression. Each is a few numbers that can be written to a file.
-
-A score of each pair, larger for a match: a logistic regression that does not run away.
-
-    l = w . min(max(e, low), cap) + c
-
-Evidence that speaks for a match the larger it is (w > 0) counts up to its median on held-out pairs,
-so that nothing looks like a match by being farther, or less certain, than anything seen before;
-evidence against counts without end. (Evidence that was capped stays so if its weight changes sign
-when the others are capped, too.) ``low`` keeps a certainty of zero finite.
+Score and calibrator are a few numbers each, which can be written to a file.
 """
 
 from __future__ import annotations
@@ -25,10 +27,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from laplace_metric.search.match._hits import NAMES
+from laplace_metric.search.match._hits import FEATURES
 
 Array = npt.NDArray[np.float64]
 WEAK = 1e4
@@ -37,7 +40,7 @@ WEAK = 1e4
 
 @dataclass(frozen=True)
 class Calibrator:
-    """A fitted map: its ``kind`` and its numbers.
+    """A fitted calibrator: its ``kind`` and its numbers.
 
     Parameters
     ----------
@@ -47,9 +50,9 @@ class Calibrator:
     """
 
     kind: str
-    numbers: Tensor
+    numbers: Float[Tensor, "2 K"]
 
-    def __call__(self, logit: Tensor) -> Tensor:
+    def __call__(self, logit: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
         """Probabilities in (0, 1) of the scores' shape, float64."""
         return _APPLY[self.kind](logit.double(), self.numbers.to(logit.device))
 
@@ -109,9 +112,9 @@ def _apply_beta(logit: Tensor, numbers: Tensor) -> Tensor:
 
 
 def _apply_isotonic(logit: Tensor, numbers: Tensor) -> Tensor:
-    x, y = numbers.cpu().numpy()
-    found = np.interp(logit.cpu().numpy(), x, y)
-    return torch.as_tensor(found, device=logit.device)
+    scores, probabilities = numbers.cpu().numpy()
+    interpolated = np.interp(logit.cpu().numpy(), scores, probabilities)
+    return torch.as_tensor(interpolated, device=logit.device)
 
 
 _APPLY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -127,7 +130,7 @@ FLOOR = 1e-3
 
 @dataclass(frozen=True)
 class Score:
-    """Fitted numbers, one an entry of the evidence [4]; unused evidence has weight 0.
+    """Fitted numbers, one a feature; unused features have weight 0.
 
     Parameters
     ----------
@@ -135,26 +138,26 @@ class Score:
     offset : float
     """
 
-    weights: Tensor
-    low: Tensor
-    cap: Tensor
+    weights: Float[Tensor, " 4"]
+    low: Float[Tensor, " 4"]
+    cap: Float[Tensor, " 4"]
     offset: float
 
-    def __call__(self, values: Tensor) -> Tensor:
-        """l [...] of evidence [..., 4]."""
-        seen = values.maximum(self.low.to(values)).minimum(self.cap.to(values))
-        return seen @ self.weights.to(values) + self.offset
+    def __call__(self, values: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B"]:
+        """l [...] of features [..., 4]."""
+        bounded = values.maximum(self.low.to(values)).minimum(self.cap.to(values))
+        return bounded @ self.weights.to(values) + self.offset
 
 
 def fit_score(values: Array, match: Array, columns: list[int]) -> Score:
-    """From evidence [n, 4] of pairs and whether they match [n], by some columns of it."""
+    """From features [n, 4] of pairs and whether they match [n], by some columns of it."""
     middle = np.median(values, 0)
     low = np.where(np.isfinite(middle), middle + np.log(FLOOR), 0.0)
-    low[[NAMES.index("distance"), NAMES.index("rank")]] = 0.0
-    cap, free = np.full(len(NAMES), np.inf), np.arange(len(NAMES)) == NAMES.index("rank")
+    low[[FEATURES.index("distance"), FEATURES.index("rank")]] = 0.0
+    cap, free = np.full(len(FEATURES), np.inf), np.arange(len(FEATURES)) == FEATURES.index("rank")
     while True:
-        seen = np.minimum(np.maximum(values, low), cap)
-        weights, offset = _standardised_regression(seen, match, columns)
+        bounded = np.minimum(np.maximum(values, low), cap)
+        weights, offset = _standardised_regression(bounded, match, columns)
         grows = (weights > 0) & np.isinf(cap) & ~free
         if not grows.any():
             w, least, most = map(torch.from_numpy, (weights, low, cap))
@@ -174,6 +177,6 @@ def _standardised_regression(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # separable pairs end at the iteration limit
         fit = LogisticRegression(C=WEAK, max_iter=1000).fit((x - mean) / scale, match)
-    weights = np.zeros(len(NAMES))
+    weights = np.zeros(len(FEATURES))
     weights[columns] = fit.coef_[0] / scale
     return weights, float(fit.intercept_[0] - weights[columns] @ mean)

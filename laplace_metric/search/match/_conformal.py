@@ -11,17 +11,7 @@ the last without ties (Vovk et al. 2005; Lei et al. 2018). On average over held-
 queries: neither for one class nor for one held-out set. Drift, another gallery, repeated or
 neighbouring frames of one video break it.
 
-Credible sets of a query (Kirchhof et al. 2023, MCInfoNCE, section 5.3 and C.5).
-
-The items whose mean direction lies in the smallest cap that holds the query's latent direction
-with probability p under a von Mises-Fisher of the query's concentration:
-
-    {j : mu_q . mu_j >= t},    P(mu_q . z >= t) = p
-
-(printed with <=, which is the complement). A property of the query's posterior alone: it says where
-the query may lie, and promises nothing about labels; ``Index.retrieval_sets`` does.
-
-Which neighbour is the first match: the score of retrieval sets.
+Which neighbour is the first match, the score of retrieval sets:
 
     log pi_j = log s_j + sum_{i < j} log(1 - s_i),   s = sigmoid(l)
 
@@ -30,6 +20,15 @@ set of all neighbours with ``pi_j >= q`` is one of the smallest that hold the fi
 (Sadinle, Lei & Wasserman 2019, for classes; here the classes are ranks): one item where the nearest
 is sure, some where it is not, none where nothing looks like a match. That independence does not
 hold costs size; the coverage comes from held-out queries.
+
+Credible sets of a query (Kirchhof et al. 2023, MCInfoNCE, section 5.3 and C.5): the items whose
+mean direction lies in the smallest cap that holds the query's latent direction with probability p
+under a von Mises-Fisher of the query's concentration:
+
+    {j : mu_q . mu_j >= t},    P(mu_q . z >= t) = p
+
+(printed with <=, which is the complement). A property of the query's posterior alone: it says where
+the query may lie, and promises nothing about labels; ``Index.retrieval_sets`` does.
 """
 
 from __future__ import annotations
@@ -37,14 +36,15 @@ from __future__ import annotations
 import math
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from laplace_metric._utils.validation import check_share
 from laplace_metric.distributions import cap_angle, vmf_concentration
-from laplace_metric.errors import InputError
 
 
-def p_values(held_out: Tensor, scores: Tensor) -> Tensor:
+def p_values(held_out: Float[Tensor, " n"], scores: Float[Tensor, " Q"]) -> Float[Tensor, " Q"]:
     """p [Q] of scores [Q], small where they are low among ``held_out`` [n].
 
     Examples
@@ -56,27 +56,28 @@ def p_values(held_out: Tensor, scores: Tensor) -> Tensor:
     return (1 + below).double() / (len(held_out) + 1)
 
 
-def lowest_typical(held_out: Tensor, alpha: float) -> float:
+def conformal_quantile(held_out: Float[Tensor, " n"], alpha: float) -> float:
     """q, so that a new score is at least q with probability 1 - alpha or more; -inf for few scores.
+
+    Raises
+    ------
+    InputError
+        Unless alpha lies between 0 and 1.
 
     Examples
     --------
-    >>> lowest_typical(torch.arange(1.0, 20.0), 0.1)
+    >>> conformal_quantile(torch.arange(1.0, 20.0), 0.1)
     2.0
     """
-    check_alpha(alpha)
+    check_share("alpha", alpha)
     n = len(held_out)
     k = min(n, math.floor(alpha * (n + 1) * (1 + 1e-12)))  # 0.1 * 20 is 2 also in floats
     return -math.inf if k == 0 else float(held_out.sort().values[k - 1])
 
 
-def check_alpha(alpha: float) -> None:
-    """``InputError`` unless it lies between 0 and 1."""
-    if not isinstance(alpha, (int, float)) or not 0 < alpha < 1:
-        raise InputError(f"alpha={alpha!r}: pass a number between 0 and 1.")
-
-
-def credible_radius(trace: Tensor, dimension: int, probability: float) -> Tensor:
+def credible_radius(
+    trace: Float[Tensor, " Q"], dimension: int, probability: float
+) -> Float[Tensor, " Q"]:
     """Euclidean radius [Q] about the unit mean, in [0, 2].
 
     Parameters
@@ -95,7 +96,7 @@ def credible_radius(trace: Tensor, dimension: int, probability: float) -> Tensor
     return 2 * (cap_angle(concentration, dimension, probability) / 2).sin()
 
 
-def log_first_match(logit: Tensor) -> Tensor:
+def log_first_match(logit: Float[Tensor, "Q k"]) -> Float[Tensor, "Q k"]:
     """log pi [Q, k] of scores l [Q, k], nearest neighbour first; -inf where there is none.
 
     Examples
@@ -107,12 +108,14 @@ def log_first_match(logit: Tensor) -> Tensor:
     return logsigmoid(logit) + missed.cumsum(1) - missed
 
 
-def of_first_match(logit: Tensor, match: Tensor) -> Tensor:
+def first_match_score(
+    logit: Float[Tensor, "Q k"], match: Bool[Tensor, "Q k"]
+) -> Float[Tensor, " Q"]:
     """log pi [Q] of the first neighbour that is a match [Q, k]; -inf where none is.
 
     Examples
     --------
-    >>> of_first_match(torch.zeros(1, 3), torch.tensor([[False, True, True]])).exp()
+    >>> first_match_score(torch.zeros(1, 3), torch.tensor([[False, True, True]])).exp()
     tensor([0.2500])
     """
     first = match.to(torch.uint8).argmax(1, keepdim=True)

@@ -1,13 +1,12 @@
-"""What a search found: all that matching looks at.
+"""Hits of a search, the features of each pair, and how like known queries a query is.
 
-What is known of a pair before its labels are: its distance, and how sure that is.
+The conformity of a query among those that have a match, the score of the test for "unknown":
 
-How typical a query is among those that have a match: the score of the test for "unknown".
-
-    t = min over what is watched of  #{i : x_i >= x} / n
+    t = min over three statistics x of  #{i : x_i >= x} / n
 
 with x the best score (its negative), the query's uncertainty and its distance to the nearest item,
-and x_i those of reference queries with a match. A stranger is extreme in one of the three.
+and x_i those of reference queries with a match. An out-of-distribution query is extreme in one of
+the three.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric.laplace import Distance
@@ -36,13 +36,13 @@ class SearchHits:
         Uncertainty of each query.
     """
 
-    positions: Tensor
-    distance: Tensor
+    positions: Int[Tensor, "Q k"]
+    distance: Float[Tensor, "Q k"]
     squared: Distance
-    trace: Tensor
+    trace: Float[Tensor, " Q"]
 
     @property
-    def distance_sd(self) -> Tensor:
+    def distance_sd(self) -> Float[Tensor, "Q k"]:
         """Standard deviation of the distance [Q, k]: ``sd(d^2) / (2 sqrt(E d^2))``.
 
         The delta method about ``sqrt(E d^2)``: exact to first order where the distance is large
@@ -57,14 +57,14 @@ class SearchHits:
         squared = Distance(self.squared.mean[:, :k], self.squared.variance[:, :k])
         return SearchHits(self.positions[:, :k], self.distance[:, :k], squared, self.trace)
 
-    def take(self, rows: Tensor) -> SearchHits:
+    def take(self, rows: Int[Tensor, " n"] | Bool[Tensor, " Q"]) -> SearchHits:
         """Those of some queries."""
         squared = Distance(self.squared.mean[rows], self.squared.variance[rows])
         return SearchHits(self.positions[rows], self.distance[rows], squared, self.trace[rows])
 
 
-NAMES = ("distance", "spread", "uncertainty", "rank")
-KINDS: dict[str, list[int]] = {"distance": [0, 3], "all": [0, 1, 2, 3]}
+FEATURES = ("distance", "spread", "uncertainty", "rank")
+FEATURE_SETS: dict[str, list[int]] = {"distance": [0, 3], "all": [0, 1, 2, 3]}
 """What a probability may look at: distance and rank, as without a posterior, or everything."""
 
 
@@ -77,48 +77,54 @@ class PairFeatures:
     values : Tensor [Q, k, 4], float64
         The distance of the means; the logarithms of its standard deviation, of the query's
         uncertainty and of the neighbour's rank. -inf where a posterior is certain.
-    there : Tensor [Q, k]
+    exists : Tensor [Q, k]
         Whether there is a neighbour.
     """
 
-    values: Tensor
-    there: Tensor
+    values: Float[Tensor, "Q k 4"]
+    exists: Bool[Tensor, "Q k"]
 
     @classmethod
     def of(cls, hits: SearchHits) -> PairFeatures:
-        """Of everything that was found."""
-        wide = hits.trace[:, None].expand_as(hits.distance)
-        rank = torch.arange(1, hits.distance.shape[1] + 1, device=wide.device).expand_as(wide)
-        columns = [hits.distance, hits.distance_sd.log(), wide.log(), rank.log()]
-        values = torch.stack([column.double() for column in columns], -1)
-        there = hits.positions >= 0
-        return cls(torch.where(there[..., None], values, 0.0), there)
+        """Of every hit."""
+        trace = hits.trace[:, None].expand_as(hits.distance)
+        rank = torch.arange(1, hits.distance.shape[1] + 1, device=trace.device).expand_as(trace)
+        columns = [hits.distance, hits.distance_sd.log(), trace.log(), rank.log()]
+        values = torch.stack([column.double() for column in columns], -1)  # [Q, k, 4]
+        exists = hits.positions >= 0
+        return cls(torch.where(exists[..., None], values, 0.0), exists)
 
     def take(self, k: int) -> PairFeatures:
         """Of the k nearest neighbours."""
-        return PairFeatures(self.values[:, :k], self.there[:, :k])
+        return PairFeatures(self.values[:, :k], self.exists[:, :k])
 
 
 @dataclass(frozen=True)
-class Nonconformity:
-    """Reference values [3, n], ascending, of queries with a match."""
+class ConformityMeasure:
+    """How like queries with a match a query is.
 
-    reference: Tensor
+    Parameters
+    ----------
+    reference : Tensor [3, n]
+        Statistics of n queries with a match, each row ascending.
+    """
+
+    reference: Float[Tensor, "3 n"]
 
     @classmethod
-    def of(cls, watched: Tensor) -> Nonconformity:
-        """From what is watched [Q, 3]."""
-        return cls(watched.mT.sort(1).values.contiguous())
+    def of(cls, statistics: Float[Tensor, "n 3"]) -> ConformityMeasure:
+        """From those of the reference queries [n, 3]."""
+        return cls(statistics.mT.sort(1).values.contiguous())
 
-    def __call__(self, watched: Tensor) -> Tensor:
+    def __call__(self, statistics: Float[Tensor, "Q 3"]) -> Float[Tensor, " Q"]:
         """t [Q] in [0, 1], small for a query like none of them."""
-        reference = self.reference.to(watched)
-        below = torch.searchsorted(reference, watched.mT.contiguous())
+        reference = self.reference.to(statistics)
+        below = torch.searchsorted(reference, statistics.mT.contiguous())  # [3, Q]
         return (1 - below.double() / reference.shape[1]).amin(0)
 
 
-def watched(hits: SearchHits, logit: Tensor) -> Tensor:
-    """What is watched of each query [Q, 3], from its scores [Q, k]."""
+def query_statistics(hits: SearchHits, logit: Float[Tensor, "Q k"]) -> Float[Tensor, "Q 3"]:
+    """[Q, 3]: the best score (its negative), the uncertainty, the distance of the nearest item."""
     nearest = hits.distance[:, : logit.shape[1]].amin(1)
     columns = [-logit.amax(1), hits.trace, nearest]
     return torch.stack([column.double() for column in columns], 1)

@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from laplace_metric.errors import InputError
@@ -18,52 +19,52 @@ from laplace_metric.search.match._calibrators import (
     Score,
     fit_score,
 )
-from laplace_metric.search.match._hits import KINDS, PairFeatures
+from laplace_metric.search.match._hits import FEATURE_SETS, PairFeatures
 
 FOLDS = 5
 
 
 @dataclass(frozen=True)
 class MatchProbability:
-    """``p = map(score(evidence))``.
+    """``p = calibrator(score(features))``.
 
     Parameters
     ----------
-    kind : "distance" | "all"
-        The evidence that it looks at.
+    feature_set : "distance" | "all"
+        The features that it looks at.
     score : Score
-    map : Map
-    losses : dict of "evidence, map" to (log loss, standard error)
+    calibrator : Calibrator
+    losses : dict of "feature set, calibrator" to (log loss, standard error)
         Cross-validated, of every candidate; the smallest was chosen.
     """
 
-    kind: str
+    feature_set: str
     score: Score
-    map: Calibrator
+    calibrator: Calibrator
     losses: dict[str, tuple[float, float]]
 
-    def logit(self, evidence: PairFeatures) -> Tensor:
+    def logit(self, features: PairFeatures) -> Float[Tensor, "Q k"]:
         """The score of each pair [Q, k], larger for a match; -inf where there is no neighbour."""
-        return self.score(evidence.values).masked_fill(~evidence.there, -torch.inf)
+        return self.score(features.values).masked_fill(~features.exists, -torch.inf)
 
-    def __call__(self, logit: Tensor) -> Tensor:
+    def __call__(self, logit: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
         """[Q, k] in [0, 1] of such scores; 0 where there is no neighbour."""
-        return self.map(logit).masked_fill(logit == -torch.inf, 0.0)
+        return self.calibrator(logit).masked_fill(logit == -torch.inf, 0.0)
 
     @property
     def chosen(self) -> str:
         """Name of the candidate with the smallest loss."""
-        return f"{self.kind}, {self.map.kind}"
+        return f"{self.feature_set}, {self.calibrator.kind}"
 
 
-def fit_match_probability(evidence: PairFeatures, match: Tensor) -> MatchProbability:
-    """Choose evidence and map by cross-validated log loss, then fit them to everything.
+def fit_match_probability(features: PairFeatures, match: Bool[Tensor, "Q k"]) -> MatchProbability:
+    """Choose features and calibrator by cross-validated log loss, then fit them to everything.
 
     Pairs of one query stay in one fold.
 
     Parameters
     ----------
-    evidence : Evidence of [Q, k] pairs
+    features : PairFeatures of [Q, k] pairs
     match : Tensor [Q, k]
         Whether their labels agree.
 
@@ -72,21 +73,21 @@ def fit_match_probability(evidence: PairFeatures, match: Tensor) -> MatchProbabi
     InputError
         For fewer than ten queries, or if all pairs match, or none.
     """
-    there = evidence.there
-    y = match[there].double().cpu().numpy()
+    exists = features.exists
+    y = match[exists].double().cpu().numpy()
     _check(len(match), y)
-    groups = torch.arange(len(match))[:, None].expand_as(match)[there.cpu()].numpy()
-    x = evidence.values[there].cpu().numpy()
+    groups = torch.arange(len(match))[:, None].expand_as(match)[exists.cpu()].numpy()
+    x = features.values[exists].cpu().numpy()
     losses = {
-        f"{kind}, {name}": _cross_validated(x, y, groups, kind, name)
-        for kind, name in product(KINDS, CALIBRATORS)
+        f"{feature_set}, {name}": _cross_validated(x, y, groups, feature_set, name)
+        for feature_set, name in product(FEATURE_SETS, CALIBRATORS)
     }
-    kind, name = min(losses, key=lambda key: losses[key][0]).split(", ")
-    return MatchProbability(kind, *_fitted(x, y, kind, name), losses)
+    feature_set, name = min(losses, key=lambda key: losses[key][0]).split(", ")
+    return MatchProbability(feature_set, *_fitted(x, y, feature_set, name), losses)
 
 
-def _fitted(x: Array, y: Array, kind: str, name: str) -> tuple[Score, Calibrator]:
-    score = fit_score(x, y, KINDS[kind])
+def _fitted(x: Array, y: Array, feature_set: str, name: str) -> tuple[Score, Calibrator]:
+    score = fit_score(x, y, FEATURE_SETS[feature_set])
     return score, CALIBRATORS[name](score(torch.from_numpy(x)).numpy(), y)
 
 
@@ -106,7 +107,7 @@ def _check_both(match: Array) -> None:
 
 
 def _cross_validated(
-    x: Array, y: Array, groups: npt.NDArray[np.int64], kind: str, name: str
+    x: Array, y: Array, groups: npt.NDArray[np.int64], feature_set: str, name: str
 ) -> tuple[float, float]:
     """Mean log loss of held-out pairs and its standard error over queries."""
     from sklearn.model_selection import GroupKFold
@@ -114,8 +115,8 @@ def _cross_validated(
     loss = np.empty(len(y))
     for train, test in GroupKFold(FOLDS).split(x, y, groups):
         _check_both(y[train])
-        score, fitted = _fitted(x[train], y[train], kind, name)
-        p = fitted(score(torch.from_numpy(x[test]))).numpy()
+        score, calibrator = _fitted(x[train], y[train], feature_set, name)
+        p = calibrator(score(torch.from_numpy(x[test]))).numpy()
         loss[test] = -np.log(np.where(y[test] == 1, p, 1 - p).clip(min=1e-12))
     per_query = np.bincount(groups, loss) / np.bincount(groups).clip(min=1)
     return float(loss.mean()), float(per_query.std(ddof=1) / len(per_query) ** 0.5)

@@ -8,37 +8,47 @@ from torch import Tensor
 
 from laplace_metric.search.match._calibration import Calibration
 from laplace_metric.search.match._calibrators import CALIBRATORS, Calibrator, Score
-from laplace_metric.search.match._hits import KINDS, Nonconformity
+from laplace_metric.search.match._hits import FEATURE_SETS, ConformityMeasure
 from laplace_metric.search.match._probability import MatchProbability
 
 COUNTS = ("k", "depth", "n_items")
-SCORES = ("logit", "match", "known", "typicality", "first_match")
-NUMBERS = ("weights", "low", "cap")
+PER_QUERY = ("logit", "match", "known", "conformity", "first_match")
+PER_FEATURE = ("weights", "low", "cap")
 PREFIX = "calibration."
 
 
-def written(calibration: Calibration) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def calibration_to_json(calibration: Calibration) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What goes into JSON, and the tensors."""
     matcher, score = calibration.matcher, calibration.matcher.score
     content: dict[str, Any] = {name: getattr(calibration, name) for name in COUNTS}
-    content |= {"evidence": matcher.kind, "map": matcher.map.kind, "offset": score.offset}
+    content |= {"features": matcher.feature_set, "calibrator": matcher.calibrator.kind}
+    content |= {"offset": score.offset}
     content |= {"losses": {name: list(loss) for name, loss in matcher.losses.items()}}
-    tensors = {name: getattr(calibration, name) for name in SCORES}
-    tensors |= {name: getattr(score, name) for name in NUMBERS}
-    tensors |= {"map": matcher.map.numbers, "typical": calibration.typical.reference}
+    tensors = {name: getattr(calibration, name) for name in PER_QUERY}
+    tensors |= {name: getattr(score, name) for name in PER_FEATURE}
+    tensors |= {"calibrator": matcher.calibrator.numbers}
+    tensors |= {"reference": calibration.conformity_measure.reference}
     return content, {f"{PREFIX}{name}": tensor for name, tensor in tensors.items()}
 
 
-def read(content: dict[str, Any], tensors: dict[str, Tensor]) -> Calibration:
-    """What ``written`` gave; ``KeyError`` or ``ValueError`` if it is damaged."""
-    kind, name = content["evidence"], content["map"]
-    if kind not in KINDS or name not in CALIBRATORS:
-        raise ValueError(f"calibration by {kind!r}, {name!r}")
-    own = {k.removeprefix(PREFIX): t for k, t in tensors.items() if k.startswith(PREFIX)}
+def calibration_from_json(content: dict[str, Any], tensors: dict[str, Tensor]) -> Calibration:
+    """What ``calibration_to_json`` gave.
+
+    Raises
+    ------
+    ValueError
+        If it is damaged; or ``KeyError``.
+    """
+    feature_set, name = content["features"], content["calibrator"]
+    if feature_set not in FEATURE_SETS or name not in CALIBRATORS:
+        raise ValueError(f"calibration by {feature_set!r}, {name!r}")
+    stored = {k.removeprefix(PREFIX): t for k, t in tensors.items() if k.startswith(PREFIX)}
     losses = {key: (float(a), float(b)) for key, (a, b) in content["losses"].items()}
-    numbers = {key: own[key] for key in NUMBERS}
+    numbers = {key: stored[key] for key in PER_FEATURE}
     score = Score(**numbers, offset=float(content["offset"]))
-    matcher = MatchProbability(kind, score, Calibrator(name, own["map"]), losses)
+    calibrator = Calibrator(name, stored["calibrator"])
+    matcher = MatchProbability(feature_set, score, calibrator, losses)
     fields: dict[str, Any] = {key: content[key] for key in COUNTS}
-    fields |= {key: own[key] for key in SCORES}
-    return Calibration(matcher, **fields, typical=Nonconformity(own["typical"]))
+    fields |= {key: stored[key] for key in PER_QUERY}
+    measure = ConformityMeasure(stored["reference"])
+    return Calibration(matcher, **fields, conformity_measure=measure)

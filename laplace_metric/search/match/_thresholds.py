@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from laplace_metric.errors import InputError
@@ -65,8 +66,8 @@ class Threshold:
 
 
 def threshold_for(
-    probability: Tensor,
-    correct: Tensor,
+    probability: Float[Tensor, " n"],
+    correct: Shaped[Tensor, " n"],
     *,
     precision: float | None = None,
     recall: float | None = None,
@@ -80,6 +81,9 @@ def threshold_for(
         Of the nearest neighbour of each held-out query.
     correct : Tensor [n]
         Whether it is a match.
+    precision, recall : float in (0, 1)
+        What to promise; one of the two.
+    confidence : float in (0, 1)
 
     Raises
     ------
@@ -105,8 +109,8 @@ def threshold_for(
         shapes = f"{tuple(probability.shape)} and {tuple(correct.shape)}"
         raise InputError(f"probability and correct have shapes {shapes}: pass [n] of both.")
     p, right = probability.double().cpu().numpy(), correct.cpu().numpy().astype(bool)
-    find = _precise if recall is None else _complete
-    value, passed, total, level = find(p, right, float(target or 0), 1 - confidence)
+    search = _for_precision if recall is None else _for_recall
+    value, passed, total, level = search(p, right, float(target or 0), 1 - confidence)
     bound = lower_bound(passed, total, level)
     estimate, share = passed / total, float((p >= value).mean())
     return Threshold(
@@ -125,27 +129,26 @@ Chosen = tuple[float, int, int, float]
 """Threshold, successes, trials and the level that each test had."""
 
 
-def _precise(p: Array, right: npt.NDArray[np.bool_], target: float, delta: float) -> Chosen:
+def _for_precision(p: Array, right: npt.NDArray[np.bool_], target: float, delta: float) -> Chosen:
     values, accepted, good = _accepted(p, right)
-    kept = _rejected(good, accepted, target, delta / STARTS)
+    rejected = _rejected(good, accepted, target, delta / STARTS)
     shares = -(-len(p) * np.arange(1, STARTS + 1) // STARTS)
     starts = np.unique(np.searchsorted(accepted, shares))
-    if not kept[starts].any():
+    if not rejected[starts].any():
         first = good[starts], accepted[starts]
         raise InputError(_unreachable("precision", target, *first, delta / STARTS))
-    at = max(int(s) + _run(kept[s:]) for s in starts if kept[s]) - 1
-    return float(values[at]), int(good[at]), int(accepted[at]), delta / STARTS
+    last = max(int(s) + _run(rejected[s:]) for s in starts if rejected[s]) - 1
+    return float(values[last]), int(good[last]), int(accepted[last]), delta / STARTS
 
 
-def _complete(p: Array, right: npt.NDArray[np.bool_], target: float, delta: float) -> Chosen:
-    own = np.sort(p[right])
-    values, first = np.unique(own, return_index=True)
-    good, total = len(own) - first, np.full(len(first), len(own))
-    kept = _rejected(good, total, target, delta)
-    steps = _run(kept)
+def _for_recall(p: Array, right: npt.NDArray[np.bool_], target: float, delta: float) -> Chosen:
+    of_matches = np.sort(p[right])
+    values, first = np.unique(of_matches, return_index=True)
+    good, total = len(of_matches) - first, np.full(len(first), len(of_matches))
+    steps = _run(_rejected(good, total, target, delta))
     if steps == 0:
         raise InputError(_unreachable("recall", target, good[:1], total[:1], delta))
-    return float(values[steps - 1]), int(good[steps - 1]), len(own), delta
+    return float(values[steps - 1]), int(good[steps - 1]), len(of_matches), delta
 
 
 def _accepted(p: Array, right: npt.NDArray[np.bool_]) -> tuple[Array, Counts, Counts]:
@@ -162,9 +165,9 @@ def _rejected(successes: Counts, n: Counts, target: float, level: float) -> npt.
     return np.asarray(binom.sf(successes - 1, n, target) <= level)
 
 
-def _run(kept: npt.NDArray[np.bool_]) -> int:
+def _run(rejected: npt.NDArray[np.bool_]) -> int:
     """Length of the run of true values at the beginning."""
-    return len(kept) if kept.all() else int(np.argmin(kept))
+    return len(rejected) if rejected.all() else int(np.argmin(rejected))
 
 
 def _unreachable(name: str, target: float, good: Counts, n: Counts, level: float) -> str:

@@ -1,4 +1,4 @@
-"""Pairs out of words against ``LaplaceEmbedder.distance`` row by row, and against joint draws."""
+"""Pairs of head inputs against ``LaplaceEmbedder.distance`` row by row, and joint draws."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from torch import nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.laplace import Distance
-from laplace_metric.search import _pair_distances as pair_distances
-from laplace_metric.search._encoding import Encoder
-from laplace_metric.search._pair_distances import PairDistances
+from laplace_metric.search import Encoder
+from laplace_metric.search import _neighbours as neighbours
 from laplace_metric.search.match import SearchHits
 
 Q, N, K = 7, 9, 4
@@ -36,11 +35,10 @@ def fitted(head: str, structure: str, distance: str) -> LaplaceEmbedder:
 
 def encoded(embedder: LaplaceEmbedder):
     """Pairs, a batch of inputs as a query and one as items, and both encoded."""
-    pairs = PairDistances(embedder.fitted_, spherical=embedder.spherical)
+    encode = Encoder.of(embedder)
     g = torch.Generator().manual_seed(1)
     x, y = (torch.randn(n, 4, generator=g, dtype=torch.float64) for n in (Q, N))
-    encode = Encoder(embedder, pairs.words)
-    return pairs, x, y, encode(x), encode(y)
+    return encode.pairs, x, y, encode(x), encode(y)
 
 
 def some_positions() -> torch.Tensor:
@@ -56,14 +54,14 @@ def test_they_are_the_distances_of_the_embedder(head, structure, distance):
     embedder = fitted(head, structure, distance)
     pairs, x, y, queries, items = encoded(embedder)
     positions = some_positions()
-    found = pairs(queries, items, positions)
-    there = positions >= 0
-    row, rank = there.nonzero(as_tuple=True)
+    moments = pairs(queries, items, positions)
+    exists = positions >= 0
+    row, rank = exists.nonzero(as_tuple=True)
     one = embedder.distance(x[row], y[positions[row, rank]])
-    torch.testing.assert_close(found.mean[there], one.mean, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(found.variance[there], one.variance, rtol=1e-9, atol=1e-9)
-    assert bool((found.mean[~there] == torch.inf).all())
-    assert bool((found.variance[~there] == torch.inf).all())
+    torch.testing.assert_close(moments.mean[exists], one.mean, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(moments.variance[exists], one.variance, rtol=1e-9, atol=1e-9)
+    assert bool((moments.mean[~exists] == torch.inf).all())
+    assert bool((moments.variance[~exists] == torch.inf).all())
     embedding = embedder(y)
     torch.testing.assert_close(items.mean, embedding.mean)
     torch.testing.assert_close(items.trace, embedding.uncertainty)
@@ -72,19 +70,19 @@ def test_they_are_the_distances_of_the_embedder(head, structure, distance):
 @pytest.mark.parametrize("structure", ["kron", "full"])
 def test_blocks_change_nothing(structure, monkeypatch):
     pairs, _, _, queries, items = encoded(fitted("linear", structure, "arccos"))
-    whole = pairs(queries, items, some_positions())
-    monkeypatch.setattr(pair_distances, "BLOCK_BYTES", 1)
+    at_once = pairs(queries, items, some_positions())
+    monkeypatch.setattr(neighbours, "PAIR_BYTES", 1)
     parts = pairs(queries, items, some_positions())
-    torch.testing.assert_close(parts.mean, whole.mean)
-    torch.testing.assert_close(parts.variance, whole.variance)
+    torch.testing.assert_close(parts.mean, at_once.mean)
+    torch.testing.assert_close(parts.variance, at_once.variance)
 
 
 def test_an_item_that_is_the_query_is_at_no_distance():
     embedder = fitted("linear", "kron", "arccos")
     pairs, _, _, queries, _ = encoded(embedder)
-    found = pairs(queries, queries, torch.arange(Q)[:, None])
-    assert float(found.mean.abs().max()) < 1e-12
-    assert float(found.variance.abs().max()) < 1e-12
+    moments = pairs(queries, queries, torch.arange(Q)[:, None])
+    assert float(moments.mean.abs().max()) < 1e-12
+    assert float(moments.variance.abs().max()) < 1e-12
 
 
 @pytest.mark.parametrize("distance", ["arccos", "euclidean"])
@@ -125,5 +123,5 @@ def test_no_neighbour_has_no_finite_spread_and_no_error_none():
     squared = Distance(torch.tensor([[0.0, torch.inf]]), torch.tensor([[0.0, torch.inf]]))
     hits = SearchHits(torch.tensor([[0, -1]]), torch.zeros(1, 2), squared, torch.zeros(1))
     assert hits.distance_sd.tolist() == [[0.0, torch.inf]]
-    kept = replace(hits, trace=torch.ones(1)).nearest(1)
-    assert kept.distance_sd.tolist() == [[0.0]]
+    first = replace(hits, trace=torch.ones(1)).nearest(1)
+    assert first.distance_sd.tolist() == [[0.0]]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laplace_metric.errors import InputError
-from laplace_metric.search.match import lowest_typical, p_values
+from laplace_metric.search.match import conformal_quantile, p_values
 
 SCORES = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=12)
 
@@ -30,7 +30,7 @@ def test_p_values_are_a_count(held_out, scores):
 def test_the_lowest_typical_score_is_an_order_statistic(held_out, percent):
     k = math.floor(Fraction(percent, 100) * (len(held_out) + 1))
     wanted = -math.inf if k == 0 else sorted(held_out)[k - 1]
-    assert lowest_typical(torch.tensor(held_out), percent / 100) == wanted
+    assert conformal_quantile(torch.tensor(held_out), percent / 100) == wanted
 
 
 @settings(max_examples=80, deadline=None)
@@ -42,7 +42,7 @@ def test_with_ties_the_promises_hold_for_whoever_is_new(scores, percent):
     for i in range(n):
         held_out = torch.tensor(scores[:i] + scores[i + 1 :])
         alarms += float(p_values(held_out, torch.tensor([scores[i]]))) <= alpha + 1e-12
-        covered += scores[i] >= lowest_typical(held_out, alpha)
+        covered += scores[i] >= conformal_quantile(held_out, alpha)
     assert alarms / n <= alpha + 1e-12
     assert covered / n >= 1 - alpha - 1e-12
 
@@ -55,7 +55,7 @@ def test_over_every_order_coverage_is_within_its_bounds(n, alpha):
     for *held_out, new in orders:
         held = torch.tensor(held_out, dtype=torch.float64)
         alarms += float(p_values(held, torch.tensor([new]).double())) <= alpha + 1e-12
-        covered += new >= lowest_typical(held, alpha)
+        covered += new >= conformal_quantile(held, alpha)
     k = math.floor(alpha * (n + 1) + 1e-9)
     assert alarms / len(orders) == pytest.approx(k / (n + 1))
     coverage = covered / len(orders)
@@ -68,7 +68,7 @@ def test_over_many_draws_coverage_is_within_its_bounds(alpha):
     g, n, runs = torch.Generator().manual_seed(0), 37, 4000
     draws = torch.randn(runs, n + 1, generator=g, dtype=torch.float64)
     alarms = [float(p_values(row[:n], row[n:])) <= alpha for row in draws]
-    covered = [float(row[n]) >= lowest_typical(row[:n], alpha) for row in draws]
+    covered = [float(row[n]) >= conformal_quantile(row[:n], alpha) for row in draws]
     slack = 3 * (alpha * (1 - alpha) / runs) ** 0.5
     assert alpha - 1 / (n + 1) - slack <= sum(alarms) / runs <= alpha + slack
     assert 1 - alpha - slack <= sum(covered) / runs <= 1 - alpha + 1 / (n + 1) + slack
@@ -77,13 +77,13 @@ def test_over_many_draws_coverage_is_within_its_bounds(alpha):
 def test_floats_do_not_lose_a_rank():
     for n, alpha in ((19, 0.1), (9, 0.3), (9, 0.7), (99, 0.29), (99, 0.57)):
         k = round(alpha * (n + 1))
-        assert lowest_typical(torch.arange(1.0, n + 1), alpha) == k
+        assert conformal_quantile(torch.arange(1.0, n + 1), alpha) == k
 
 
 def test_the_ends_of_the_range():
-    assert lowest_typical(torch.arange(5.0), 1 - 1e-15) == 4
-    assert lowest_typical(torch.zeros(0), 0.5) == -math.inf
-    assert lowest_typical(torch.zeros(0), 1 - 1e-15) == -math.inf
+    assert conformal_quantile(torch.arange(5.0), 1 - 1e-15) == 4
+    assert conformal_quantile(torch.zeros(0), 0.5) == -math.inf
+    assert conformal_quantile(torch.zeros(0), 1 - 1e-15) == -math.inf
     assert p_values(torch.zeros(0), torch.zeros(2)).tolist() == [1, 1]
     lowest = torch.tensor([-torch.inf, 1.0])
     assert p_values(lowest, torch.tensor([-torch.inf])).tolist() == pytest.approx([2 / 3])
@@ -92,4 +92,4 @@ def test_the_ends_of_the_range():
 @pytest.mark.parametrize("alpha", [0, 1, -0.1, 1.5, float("nan"), "a", None, True])
 def test_alpha_lies_between_0_and_1(alpha):
     with pytest.raises(InputError, match="alpha=.*between 0 and 1"):
-        lowest_typical(torch.arange(5.0), alpha)
+        conformal_quantile(torch.arange(5.0), alpha)

@@ -1,4 +1,4 @@
-"""What stands beside each neighbour in the picture of a search."""
+"""What stands beside each neighbour in the figure of a search."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ def test_titles_say_what_the_result_says(index, points):
     x, y = points
     index.calibrate(x[300:], y[300:])
     result = index.search(torch.cat([x[:2], 50 * x[2:3] + 90]), k=3)
-    grid = panels(result.picture(IMAGES[:3], IMAGES), 4)
+    grid = panels(result.figure(IMAGES[:3], IMAGES), 4)
     assert [len(row) for row in grid] == [4, 4, 4]
     for q, row in enumerate(grid):
         unknown = bool(result.unknown[q])
         assert ("unknown" in row[0].get_title()) == unknown
         for rank, panel in enumerate(row[1:]):
             p = float(result.match_probability[q, rank])
-            words = panel.get_title().split("\n")
-            assert words[0] == str(result.labels[q, rank])
-            assert words[1].startswith(f"d {float(result.distance[q, rank]):.2f} ± ")
-            assert words[2] == f"match {p:.0%}"
+            lines = panel.get_title().split("\n")
+            assert lines[0] == str(result.labels[q, rank])
+            assert lines[1].startswith(f"d {float(result.distance[q, rank]):.2f} ± ")
+            assert lines[2] == f"match {p:.0%}"
             assert panel.title.get_color() == (SURE if p >= 0.5 else UNSURE)
-            shown = panel.images[0].get_array()
+            pixels = panel.images[0].get_array()
             item = IMAGES[int(result.positions[q, rank])][0]
-            torch.testing.assert_close(torch.as_tensor(shown), item)
+            torch.testing.assert_close(torch.as_tensor(pixels), item)
 
 
 def test_texts_and_few_rows_without_a_calibration(index, points):
     result = index.search(points[0][:5], k=4)
     texts = [f"text {i}" for i in range(600)]
-    figure = result.picture(texts[:5], texts, rows=2, columns=2)
+    figure = result.figure(texts[:5], texts, rows=2, columns=2)
     grid = panels(figure, 3)
     assert len(grid) == 2
     assert grid[0][1].texts[0].get_text() == f"text {int(result.positions[0, 0])}"
@@ -57,8 +57,8 @@ def test_texts_and_few_rows_without_a_calibration(index, points):
 def test_what_cannot_be_drawn(index, points):
     result = index.search(points[0][:2], k=1)
     with pytest.raises(InputError, match="queries has 3 images for 2 queries"):
-        result.picture(IMAGES[:3], IMAGES)
+        result.figure(IMAGES[:3], IMAGES)
     with pytest.raises(InputError, match=r"an image has shape \(16,\)"):
-        result.picture(IMAGES[:2].flatten(1), IMAGES)
+        result.figure(IMAGES[:2].flatten(1), IMAGES)
     with pytest.raises(NotFittedError, match=r"index.calibrate"):
         result.accepted(0.5)

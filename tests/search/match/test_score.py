@@ -10,13 +10,13 @@ from scipy.special import expit
 
 from laplace_metric.search.match import PairFeatures
 from laplace_metric.search.match._calibrators import FLOOR, WEAK, fit_score
-from laplace_metric.search.match._hits import KINDS, NAMES
+from laplace_metric.search.match._hits import FEATURE_SETS, FEATURES
 
-ALL = KINDS["all"]
+ALL = FEATURE_SETS["all"]
 
 
 def pairs(slopes, n: int = 2000, seed: int = 0):
-    """Evidence [n, 4] with log odds linear in it."""
+    """Features [n, 4] with log odds linear in it."""
     rng = np.random.default_rng(seed)
     values = rng.normal(size=(n, 4)) * [0.3, 0.5, 0.4, 0.8] + [1.2, -2.0, -1.0, 1.5]
     values[:, [0, 3]] = np.abs(values[:, [0, 3]])
@@ -40,11 +40,11 @@ def optimum(values, match, columns):
     return weights, best[-1] - weights[columns] @ mean
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FEATURE_SETS)
 def test_without_a_positive_weight_it_is_logistic_regression(kind):
     values, match = pairs([-3, -1.5, -2, -1])
-    score = fit_score(values, match, KINDS[kind])
-    weights, offset = optimum(values, match, KINDS[kind])
+    score = fit_score(values, match, FEATURE_SETS[kind])
+    weights, offset = optimum(values, match, FEATURE_SETS[kind])
     assert (weights <= 0).all()
     np.testing.assert_allclose(score.weights.numpy(), weights, atol=5e-3)
     assert score.offset == pytest.approx(offset, abs=2e-2)
@@ -72,9 +72,9 @@ def test_evidence_for_a_match_counts_up_to_its_median(column):
     assert float(score.cap[column]) == middle[column]
     at = torch.from_numpy(np.tile(middle, (4, 1)))
     at[:, column] += torch.tensor([-0.5, 0.0, 1.0, 100.0])
-    found = score(at)
-    assert float(found[0]) < float(found[1])
-    assert torch.equal(found[1:], found[1].expand(3))
+    scores = score(at)
+    assert float(scores[0]) < float(scores[1])
+    assert torch.equal(scores[1:], scores[1].expand(3))
     weights, offset = optimum(np.minimum(values, score.cap.numpy()), match, ALL)
     np.testing.assert_allclose(score.weights.numpy(), weights, atol=2e-2)
     assert score.offset == pytest.approx(offset, abs=5e-2)
@@ -85,8 +85,8 @@ def test_evidence_against_a_match_counts_without_end():
     score = fit_score(values, match, ALL)
     far = torch.from_numpy(np.tile(np.median(values, 0), (3, 1)))
     far[:, 0] = torch.tensor([1.0, 10.0, 1000.0])
-    found = score(far)
-    assert bool((found.diff() < -8 * float(-score.weights[0])).all())
+    scores = score(far)
+    assert bool((scores.diff() < -8 * float(-score.weights[0])).all())
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -108,8 +108,8 @@ def test_constant_evidence_says_nothing():
     values[:, 2] = -4.0
     score = fit_score(values, match, ALL)
     assert float(score.weights[2]) == pytest.approx(0, abs=1e-9)
-    assert KINDS["distance"] == [0, 3]
-    assert NAMES == ("distance", "spread", "uncertainty", "rank")
+    assert FEATURE_SETS["distance"] == [0, 3]
+    assert FEATURES == ("distance", "spread", "uncertainty", "rank")
 
 
 def test_a_certain_posterior_gives_a_finite_score():
@@ -133,11 +133,11 @@ def test_evidence_is_what_the_names_say():
 
     squared = Distance(torch.tensor([[4.0, torch.inf]]), torch.tensor([[0.64, torch.inf]]))
     positions, gaps = torch.tensor([[5, -1]]), torch.tensor([[1.9, torch.inf]])
-    evidence = PairFeatures.of(SearchHits(positions, gaps, squared, torch.tensor([0.3])))
-    assert evidence.there.tolist() == [[True, False]]
-    wanted = [1.9, np.log(0.8 / 4), np.log(0.3), 0.0]
-    assert evidence.values[0, 0].tolist() == pytest.approx(wanted, rel=1e-6)
-    assert evidence.values[0, 1].tolist() == [0.0] * 4
+    features = PairFeatures.of(SearchHits(positions, gaps, squared, torch.tensor([0.3])))
+    assert features.exists.tolist() == [[True, False]]
+    expected = [1.9, np.log(0.8 / 4), np.log(0.3), 0.0]
+    assert features.values[0, 0].tolist() == pytest.approx(expected, rel=1e-6)
+    assert features.values[0, 1].tolist() == [0.0] * 4
     both = PairFeatures.of(SearchHits(positions * 0, gaps, squared, torch.tensor([0.3])))
     assert float(both.values[0, 1, 3]) == pytest.approx(np.log(2))
     assert both.take(1).values.shape == (1, 1, 4)

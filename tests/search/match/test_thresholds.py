@@ -63,29 +63,29 @@ def test_it_is_the_rule_by_brute_force(quantity, seed):
     right = rng.random(n) < p ** rng.choice([0.1, 0.5, 1.0])
     target, confidence = rng.choice([0.5, 0.8, 0.9]), rng.choice([0.6, 0.9])
     rule = precise if quantity == "precision" else complete
-    wanted = rule(p, right, target, 1 - confidence)
-    asked = {quantity: float(target), "confidence": float(confidence)}
+    expected = rule(p, right, target, 1 - confidence)
+    promise = {quantity: float(target), "confidence": float(confidence)}
     args = torch.from_numpy(p), torch.from_numpy(right)
-    if wanted is None:
+    if expected is None:
         with pytest.raises(InputError, match="cannot be promised"):
-            threshold_for(*args, **asked)
+            threshold_for(*args, **promise)
         return
-    found = threshold_for(*args, **asked)
-    assert found.value == wanted
-    accepted = p >= wanted
+    threshold = threshold_for(*args, **promise)
+    assert threshold.value == expected
+    accepted = p >= expected
     share = right[accepted].mean() if quantity == "precision" else accepted[right].mean()
-    assert found.estimate == pytest.approx(share)
-    assert found.accepted == pytest.approx(accepted.mean())
-    assert found.target <= found.lower <= found.estimate
-    assert (found.quantity, found.n, found.confidence) == (quantity, n, confidence)
+    assert threshold.estimate == pytest.approx(share)
+    assert threshold.accepted == pytest.approx(accepted.mean())
+    assert threshold.target <= threshold.lower <= threshold.estimate
+    assert (threshold.quantity, threshold.n, threshold.confidence) == (quantity, n, confidence)
 
 
 def test_a_sequence_ends_at_the_first_that_is_not_rejected():
     right = np.repeat([True, False, True, False], [60, 12, 40, 288])
     p = np.linspace(1, 0, len(right))
-    wanted = precise(p, right, 0.8, 0.1)
-    found = threshold_for(*map(torch.from_numpy, (p, right)), precision=0.8, confidence=0.9)
-    assert found.value == wanted
+    expected = precise(p, right, 0.8, 0.1)
+    threshold = threshold_for(*map(torch.from_numpy, (p, right)), precision=0.8, confidence=0.9)
+    assert threshold.value == expected
     later = right[: 60 + 12 + 40].mean()
     assert later > 0.8, "there are more that would do, behind some that do not"
 
@@ -96,10 +96,10 @@ def test_order_and_type_do_not_matter(seed):
     p = torch.from_numpy(rng.random(300).round(2))
     right = torch.from_numpy(rng.random(300)) < p
     order = torch.from_numpy(rng.permutation(300))
-    for asked in ({"precision": 0.6}, {"recall": 0.7}):
-        one = threshold_for(p, right, **asked)
-        assert threshold_for(p[order], right[order], **asked) == one
-        assert threshold_for(p, right.long(), **asked) == one
+    for promise in ({"precision": 0.6}, {"recall": 0.7}):
+        one = threshold_for(p, right, **promise)
+        assert threshold_for(p[order], right[order], **promise) == one
+        assert threshold_for(p, right.long(), **promise) == one
 
 
 RUNS, N, DELTA = 400, 400, 0.1
@@ -111,12 +111,12 @@ def promises(quantity: str, target: float, true, draw) -> tuple[float, float]:
     rng, made, broken = np.random.default_rng(0), 0, 0
     for _ in range(RUNS):
         p, right = draw(rng)
-        asked = {quantity: target, "confidence": 1 - DELTA}
+        promise = {quantity: target, "confidence": 1 - DELTA}
         try:
-            found = threshold_for(torch.from_numpy(p), torch.from_numpy(right), **asked)
+            threshold = threshold_for(torch.from_numpy(p), torch.from_numpy(right), **promise)
         except InputError:
             continue
-        made, broken = made + 1, broken + (true(found.value) < target)
+        made, broken = made + 1, broken + (true(threshold.value) < target)
     return made / RUNS, broken / RUNS
 
 
@@ -170,10 +170,10 @@ def test_recall_is_kept_as_often_as_promised_and_not_by_being_careful():
 def test_all_that_is_tied_is_accepted_or_none_of_it():
     p = torch.tensor([0.9] * 100 + [0.5] * 100)
     right = torch.tensor([True] * 100 + [True, False] * 50)
-    found = threshold_for(p, right, precision=0.9)
-    assert found.value == pytest.approx(0.9)
-    assert found.accepted == 0.5
-    assert found.estimate == 1.0
+    threshold = threshold_for(p, right, precision=0.9)
+    assert threshold.value == pytest.approx(0.9)
+    assert threshold.accepted == 0.5
+    assert threshold.estimate == 1.0
     assert threshold_for(p, right, precision=0.6).accepted == 1.0
     assert threshold_for(p, right, recall=0.9).accepted == 1.0
     assert threshold_for(p, right, recall=0.5).value == pytest.approx(0.9)
@@ -201,13 +201,13 @@ def test_what_cannot_be_promised_says_what_can():
     assert threshold_for(hopeful, right, precision=best - 0.001).lower >= best - 0.001
     with pytest.raises(InputError, match="cannot be promised"):
         threshold_for(hopeful, right, precision=best + 0.001)
-    for asked in ({"recall": 0.9}, {"precision": 0.5}):
+    for promise in ({"recall": 0.9}, {"precision": 0.5}):
         with pytest.raises(InputError, match="the best lower bound of these queries is 0.000"):
-            threshold_for(p, p > 2, **asked)
+            threshold_for(p, p > 2, **promise)
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("promise", "message"),
     [
         ({}, "pass either precision= or recall="),
         ({"precision": 0.9, "recall": 0.9}, "pass either"),
@@ -218,10 +218,10 @@ def test_what_cannot_be_promised_says_what_can():
         ({"precision": float("nan")}, "precision=nan"),
     ],
 )
-def test_targets_lie_between_0_and_1(asked, message):
+def test_targets_lie_between_0_and_1(promise, message):
     p = torch.linspace(0, 1, 50)
     with pytest.raises(InputError, match=message):
-        threshold_for(p, p > 0.5, **asked)
+        threshold_for(p, p > 0.5, **promise)
 
 
 @pytest.mark.parametrize("correct", [torch.ones(60) > 0, torch.ones(50, 1) > 0, torch.ones(0) > 0])
@@ -234,9 +234,9 @@ def test_one_hit_a_probability(correct):
 
 def test_a_threshold_reads_as_a_sentence():
     p = torch.linspace(0, 1, 2000)
-    found = threshold_for(p, p > 0.25, precision=0.9, confidence=0.995)
-    assert str(found) == (
-        f"match if probability >= {found.value:.4f}: precision {found.estimate:.1%}, at least "
-        f"90% with 99.5% confidence; accepts {found.accepted:.1%} of 2000 held-out "
+    threshold = threshold_for(p, p > 0.25, precision=0.9, confidence=0.995)
+    assert str(threshold) == (
+        f"match if probability >= {threshold.value:.4f}: precision {threshold.estimate:.1%}, at "
+        f"least 90% with 99.5% confidence; accepts {threshold.accepted:.1%} of 2000 held-out "
         "queries"
     )

@@ -17,7 +17,7 @@ Q, K = 300, 4
 
 
 def simulated(slopes=(-4.0, 0.0, -1.5, -0.5), seed: int = 0, n: int = Q, bend: bool = False):
-    """Evidence of [n, K] pairs, their true probabilities and labels drawn from them."""
+    """Features of [n, K] pairs, their true probabilities and labels drawn from them."""
     g = torch.Generator().manual_seed(seed)
     values = torch.randn(n, K, 4, generator=g, dtype=torch.float64) * 0.5
     values[..., 0] = (values[..., 0] + 1.5).abs()
@@ -30,9 +30,9 @@ def simulated(slopes=(-4.0, 0.0, -1.5, -0.5), seed: int = 0, n: int = Q, bend: b
 
 
 def test_it_is_calibrated_and_near_the_truth():
-    evidence, _, match = simulated()
-    matcher = fit_match_probability(evidence, match)
-    assert matcher.kind == "all"
+    features, _, match = simulated()
+    matcher = fit_match_probability(features, match)
+    assert matcher.feature_set == "all"
     new, true, labels = simulated(seed=1, n=4000)
     p = matcher(matcher.logit(new))
     assert float((p - true).abs().mean()) < 0.03
@@ -44,9 +44,9 @@ def test_it_is_calibrated_and_near_the_truth():
 
 
 def test_the_chosen_one_has_the_smallest_loss_and_it_is_honest():
-    evidence, true, match = simulated(bend=True)
-    matcher = fit_match_probability(evidence, match)
-    assert matcher.map.kind == "isotonic", "the truth is a step"
+    features, true, match = simulated(bend=True)
+    matcher = fit_match_probability(features, match)
+    assert matcher.calibrator.kind == "isotonic", "the truth is a step"
     assert set(matcher.losses) == {
         f"{kind}, {name}"
         for kind in ("distance", "all")
@@ -63,59 +63,59 @@ def test_the_chosen_one_has_the_smallest_loss_and_it_is_honest():
 
 
 def test_without_a_posterior_s_evidence_the_distance_is_enough():
-    evidence, _, match = simulated(slopes=(-4.0, 0.0, 0.0, -0.5))
-    evidence.values[..., 1:3] = -3.0
-    matcher = fit_match_probability(evidence, match)
-    assert matcher.kind == "distance"
+    features, _, match = simulated(slopes=(-4.0, 0.0, 0.0, -0.5))
+    features.values[..., 1:3] = -3.0
+    matcher = fit_match_probability(features, match)
+    assert matcher.feature_set == "distance"
     assert matcher.score.weights[1:3].tolist() == [0, 0]
 
 
 def test_the_log_loss_is_that_of_the_folds():
-    evidence, _, match = simulated(n=50)
-    matcher = fit_match_probability(evidence, match)
-    x, y = evidence.values.reshape(-1, 4).numpy(), match.double().flatten().numpy()
+    features, _, match = simulated(n=50)
+    matcher = fit_match_probability(features, match)
+    x, y = features.values.reshape(-1, 4).numpy(), match.double().flatten().numpy()
     groups = np.repeat(np.arange(50), K)
     loss = np.empty(len(y))
     for train, test in GroupKFold(FOLDS).split(x, y, groups):
         score, fitted = probability._fitted(x[train], y[train], "all", "beta")
         p = fitted(score(torch.from_numpy(x[test]))).numpy()
         loss[test] = -(y[test] * np.log(p) + (1 - y[test]) * np.log(1 - p))
-    found, error = matcher.losses["all, beta"]
-    assert found == pytest.approx(loss.mean())
+    mean_loss, error = matcher.losses["all, beta"]
+    assert mean_loss == pytest.approx(loss.mean())
     assert error == pytest.approx(loss.reshape(50, K).mean(1).std(ddof=1) / 50**0.5)
 
 
 def test_pairs_of_one_query_stay_together(monkeypatch):
-    evidence, _, match = simulated(n=40)
-    evidence.values[..., 1] = torch.arange(40).double()[:, None]
-    there = evidence.there.clone()
-    there[3:9, 2:] = False
-    seen = []
+    features, _, match = simulated(n=40)
+    features.values[..., 1] = torch.arange(40).double()[:, None]
+    exists = features.exists.clone()
+    exists[3:9, 2:] = False
+    training_queries = []
     fitted = probability._fitted
 
     def spy(x, y, kind, name):
-        seen.append(x[:, 1])
+        training_queries.append(x[:, 1])
         return fitted(x, y, kind, name)
 
     monkeypatch.setattr(probability, "_fitted", spy)
-    fit_match_probability(PairFeatures(evidence.values, there), match)
-    sizes = dict(zip(range(40), there.sum(1).tolist(), strict=True))
-    assert len(seen) == 6 * FOLDS + 1
-    for queries in seen:
+    fit_match_probability(PairFeatures(features.values, exists), match)
+    sizes = dict(zip(range(40), exists.sum(1).tolist(), strict=True))
+    assert len(training_queries) == 6 * FOLDS + 1
+    for queries in training_queries:
         for query, count in zip(*np.unique(queries, return_counts=True), strict=True):
             assert count == sizes[int(query)], "all of its pairs, or none"
-    assert len(seen[-1]) == int(there.sum())
-    held_out = [set(range(40)) - {int(q) for q in queries} for queries in seen[:FOLDS]]
+    assert len(training_queries[-1]) == int(exists.sum())
+    held_out = [set(range(40)) - {int(q) for q in queries} for queries in training_queries[:FOLDS]]
     assert sorted(q for fold in held_out for q in fold) == list(range(40))
 
 
 def test_nobody_is_no_match():
-    evidence, _, match = simulated()
+    features, _, match = simulated()
     for chosen in ("distance", "all"):
-        matcher = fit_match_probability(evidence, match)
-        there = evidence.there.clone()
-        there[0, 1:] = False
-        logit = matcher.logit(PairFeatures(evidence.values, there))
+        matcher = fit_match_probability(features, match)
+        exists = features.exists.clone()
+        exists[0, 1:] = False
+        logit = matcher.logit(PairFeatures(features.values, exists))
         p = matcher(logit)
         assert logit[0, 1:].tolist() == [-torch.inf] * 3
         assert p[0].tolist()[1:] == [0, 0, 0], chosen
@@ -125,18 +125,18 @@ def test_nobody_is_no_match():
 
 @pytest.mark.parametrize("name", ["logistic", "beta", "isotonic"])
 def test_every_map_gives_nobody_no_chance(name):
-    evidence, _, match = simulated()
-    x, y = evidence.values.reshape(-1, 4).numpy(), match.double().flatten().numpy()
+    features, _, match = simulated()
+    x, y = features.values.reshape(-1, 4).numpy(), match.double().flatten().numpy()
     matcher = probability.MatchProbability("all", *probability._fitted(x, y, "all", name), {})
     assert matcher(torch.tensor([-torch.inf, 0.0], dtype=torch.float64))[0] == 0
 
 
 def test_matches_of_one_query_leave_nothing_to_learn_from_the_others():
-    evidence, _, match = simulated(n=40)
+    features, _, match = simulated(n=40)
     match = torch.zeros_like(match)
     match[7] = True
     with pytest.raises(InputError, match="none of 128 pairs match.*from many queries"):
-        fit_match_probability(evidence, match)
+        fit_match_probability(features, match)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_matches_of_one_query_leave_nothing_to_learn_from_the_others():
     [(9, None, "9 queries.*at least 10"), (30, True, "all of 120"), (30, False, "none of 120")],
 )
 def test_it_refuses(n, value, message):
-    evidence, _, match = simulated(n=n)
+    features, _, match = simulated(n=n)
     labels = match if value is None else torch.full_like(match, value)
     with pytest.raises(InputError, match=message):
-        fit_match_probability(evidence, labels)
+        fit_match_probability(features, labels)

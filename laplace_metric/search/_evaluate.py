@@ -1,0 +1,149 @@
+"""Measure on labelled queries how much the answers of an index can be trusted."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from laplace_metric.errors import InputError, UndefinedMetricWarning
+from laplace_metric.evaluation import auroc, expected_calibration_error, r_auroc, sparsification
+from laplace_metric.search._report import (
+    ALPHA_UNKNOWN,
+    DISTANCE,
+    MATCH,
+    UNCERTAINTY,
+    IndexReport,
+    OODReport,
+    PromisedPrecision,
+    SetCoverage,
+)
+from laplace_metric.search.match import (
+    Calibration,
+    LabelledHits,
+    PairFeatures,
+    SearchHits,
+    Threshold,
+)
+
+PRECISIONS = (0.9, 0.95, 0.99)
+"""That thresholds are asked to promise."""
+ALPHA_SETS = 0.1
+
+
+def evaluated(
+    labelled: LabelledHits, calibration: Calibration | None, ood: SearchHits | None
+) -> IndexReport:
+    """See ``Index.evaluate``."""
+    answers = _Answers.of(labelled.hits, calibration)
+    known, right = labelled.known, labelled.match[:, 0]
+    curves = {name: sparsification(score, right) for name, score in answers.scores.items()}
+    optional: dict[str, Any] = {}
+    if calibration is not None:
+        optional = _calibrated(labelled, calibration, answers)
+    if ood is not None:
+        optional |= {"ood": _ood(answers, ood, calibration), "ood_uncertainty": ood.trace}
+    return IndexReport(
+        queries=len(right),
+        known_share=float(known.double().mean()),
+        answers_right=float(right.double().mean()),
+        recall_at_1=_mean(right[known]),
+        r_auroc={name: _r_auroc(score, right) for name, score in answers.scores.items()},
+        ausc={name: curve.ausc for name, curve in curves.items()},
+        ausc_oracle=curves[DISTANCE].ausc_oracle,
+        sparsification=curves,
+        right=right,
+        uncertainty=labelled.hits.trace,
+        **optional,
+    )
+
+
+def promised_threshold(calibration: Calibration, precision: float) -> tuple[Threshold | None, str]:
+    """The threshold that promises a precision, or None; and either in words."""
+    try:
+        threshold = calibration.threshold_for(precision=precision)
+    except InputError as error:
+        return None, str(error).removeprefix(f"precision={precision:g} ")
+    return threshold, str(threshold)
+
+
+@dataclass(frozen=True, eq=False)
+class _Answers:
+    """Scores [Q] of queries, higher is less certain, and what a calibration makes of them."""
+
+    scores: dict[str, Tensor]
+    logit: Tensor | None = None
+    probability: Tensor | None = None
+    unknown: Tensor | None = None
+
+    @classmethod
+    def of(cls, hits: SearchHits, calibration: Calibration | None) -> _Answers:
+        scores = {UNCERTAINTY: hits.trace, DISTANCE: hits.distance[:, 0]}
+        if calibration is None:
+            return cls(scores)
+        logit = calibration.matcher.logit(PairFeatures.of(hits))
+        probability = calibration.matcher(logit)[:, 0]
+        unknown = calibration.p_value(hits, logit) <= ALPHA_UNKNOWN
+        return cls({MATCH: 1 - probability} | scores, logit, probability, unknown)
+
+
+def _calibrated(
+    labelled: LabelledHits, calibration: Calibration, answers: _Answers
+) -> dict[str, Any]:
+    p, logit, unknown = answers.probability, answers.logit, answers.unknown
+    assert p is not None
+    assert logit is not None
+    assert unknown is not None
+    known, right = labelled.known, labelled.match[:, 0]
+    reliability = expected_calibration_error(p, right)
+    return {
+        "ece": reliability.ece,
+        "brier": float((p - right.double()).square().mean()),
+        "promises": tuple(_promise(calibration, p, right, target) for target in PRECISIONS),
+        "retrieval_sets": _sets(labelled, calibration, logit),
+        "unknown": {"of_known": _mean(unknown[known]), "of_others": _mean(unknown[~known])},
+        "reliability": reliability,
+    }
+
+
+def _promise(
+    calibration: Calibration, p: Tensor, right: Tensor, promised: float
+) -> PromisedPrecision:
+    threshold, explanation = promised_threshold(calibration, promised)
+    if threshold is None:
+        return PromisedPrecision(promised, None, explanation)
+    accepted = p >= threshold.value
+    shares = _mean(right[accepted]), _mean(accepted)
+    return PromisedPrecision(promised, threshold.value, explanation, *shares)
+
+
+def _sets(labelled: LabelledHits, calibration: Calibration, logit: Tensor) -> SetCoverage:
+    promised = 1 - ALPHA_SETS
+    try:
+        members = calibration.members(logit, ALPHA_SETS)
+    except InputError as error:
+        return SetCoverage(promised, explanation=str(error))
+    covered = (members & labelled.match).any(1)
+    return SetCoverage(promised, _mean(covered[labelled.known]), _mean(members.sum(1)))
+
+
+def _ood(answers: _Answers, hits: SearchHits, calibration: Calibration | None) -> OODReport:
+    ood = _Answers.of(hits, calibration)
+    aurocs = {name: auroc(score, ood.scores[name]) for name, score in answers.scores.items()}
+    unknown = None if ood.unknown is None else _mean(ood.unknown)
+    return OODReport(len(hits.trace), aurocs, unknown)
+
+
+def _r_auroc(score: Tensor, right: Tensor) -> float | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndefinedMetricWarning)
+        value = r_auroc(score, right)
+    return None if math.isnan(value) else value
+
+
+def _mean(values: Tensor) -> float | None:
+    return float(values.to(torch.float64).mean()) if len(values) else None

@@ -1,0 +1,188 @@
+"""The nearest items of each query, and the distance to each with the weights that both share.
+
+The engine proposes by one of three rankings; distances are then computed pair by pair.
+
+"mean"        distance of the means, as without uncertainty
+"expected"    expected distance of independent embeddings: one more coordinate (``moments``)
+"shared"      expected distance under shared weights: the means' shortlist, ranked again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from laplace_metric._utils.precision import full_precision
+from laplace_metric.curvature.structures import IdentityEigenbasis, KroneckerEigenbasis
+from laplace_metric.errors import UnknownNameError
+from laplace_metric.laplace import (
+    Distance,
+    EmbeddingPairs,
+    Fitted,
+    Posterior,
+    SpectralPairs,
+    squared_distance,
+    squared_distance_in_basis,
+)
+from laplace_metric.laplace import _posterior as predictive
+from laplace_metric.models.jacobians import LinearJacobian
+from laplace_metric.search._items import Encoded
+from laplace_metric.search._moments import gallery_vectors, query_vectors
+from laplace_metric.search.engines import Engine
+from laplace_metric.search.match import SearchHits
+
+RANKINGS = ("mean", "expected", "shared")
+PAIR_BYTES, MEAN_BYTES = 2**22, 2**24
+"""Of the head inputs of pairs, and of the means of items, that are gathered at once."""
+SHORTLIST = 4
+"""Times k: neighbours that "shared" ranks again."""
+BY_DIFFERENCES = "donot_use_mm_for_euclid_dist"
+
+InputMap = Callable[[Tensor], Tensor]
+"""Head inputs h [n, D] -> what is kept of them [n, A]."""
+DistanceOfPairs = Callable[[Tensor, Tensor, Tensor, Tensor], Distance]
+"""Of the pairs (x_i, y_j), from x [q, A], y [n, A] and rows i, j [pairs]."""
+
+
+class PairDistances:
+    """Moments of the squared distance of (query, item) pairs, from what is kept of each.
+
+    A linear head with a diagonal or Kronecker posterior needs one product [pairs, A] x [A, Z];
+    any other head the covariances of each pair, [Z, Z]. In float32, squared distances on the sphere
+    below some 1e-6 (near duplicates) are rounding.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        Head and posterior that embedded both.
+    spherical : bool
+        Whether embeddings are directions.
+
+    Attributes
+    ----------
+    basis_inputs : function
+        What is kept of head inputs h [n, D]: those themselves, or [h; 1] in the basis Q_A.
+    """
+
+    def __init__(self, fitted: Fitted, *, spherical: bool) -> None:
+        basis, head = fitted.posterior.basis, fitted.jacobian
+        self.spherical = spherical
+        self.basis_inputs: InputMap
+        if isinstance(head, LinearJacobian) and isinstance(
+            basis, (IdentityEigenbasis, KroneckerEigenbasis)
+        ):
+            self.basis_inputs, self._of = _in_eigenbasis(head, fitted.posterior, spherical)
+        else:
+            self.basis_inputs, self._of = (lambda h: h), _dense(fitted, spherical)
+
+    @full_precision()
+    @torch.no_grad()
+    def __call__(self, queries: Encoded, items: Encoded, positions: Int[Tensor, "Q k"]) -> Distance:
+        """[Q, k] for the items at ``positions`` [Q, k]; those at -1 are infinitely far."""
+        row_bytes = queries.basis_inputs.shape[1] * queries.basis_inputs.element_size()
+        step = max(1, PAIR_BYTES // (positions.shape[1] * row_bytes))
+        means, variances = queries.mean.new_full((2, *positions.shape), torch.inf)
+        for start in range(0, len(positions), step):
+            block = positions[start : start + step]
+            row, rank = (block >= 0).nonzero(as_tuple=True)
+            if len(row) == 0:
+                continue
+            needed, item = block[row, rank].unique(return_inverse=True)
+            x = queries.basis_inputs[start : start + step]
+            y = items.basis_inputs[needed.to(items.basis_inputs.device)].to(x)
+            squared = self._of(x, y, row, item)
+            means[row + start, rank], variances[row + start, rank] = squared.mean, squared.variance
+        return Distance(means, variances)
+
+
+def _dense(fitted: Fitted, spherical: bool) -> DistanceOfPairs:
+    head, posterior = fitted.jacobian, fitted.posterior
+
+    def of(x: Tensor, y: Tensor, i: Tensor, j: Tensor) -> Distance:
+        a, b = x[i], y[j]
+        sides = [(a, None), (b, None), (a, b)]
+        covariances = [predictive.covariance(head, posterior, *side) for side in sides]
+        pairs = EmbeddingPairs(head.forward(a), head.forward(b), *covariances)
+        return squared_distance(pairs, spherical=spherical)
+
+    return of
+
+
+def _in_eigenbasis(
+    head: LinearJacobian, posterior: Posterior, spherical: bool
+) -> tuple[InputMap, DistanceOfPairs]:
+    """In Q_S: ``z = M x``, ``C = diag(V (x y))``; ``x = Q_A^T h``, ``M = Q_S^T [W, b] Q_A``."""
+    layout, basis = head.layout, posterior.basis
+    weights = layout.fold(head.parameters)  # [Z, A]
+    variances = layout.fold(posterior.spectrum)  # [Z, A]
+    if isinstance(basis, KroneckerEigenbasis):
+        (block,) = basis.blocks
+        weights, variances = block.left.mT @ weights @ block.right, block.fold(posterior.spectrum)
+
+    def of(x: Tensor, y: Tensor, i: Tensor, j: Tensor) -> Distance:
+        z_x, z_y = x @ weights.mT, y @ weights.mT  # [q, Z], [n, Z]
+        a, b = x.square() @ variances.mT, y.square() @ variances.mT
+        w = (x[i] * y[j]) @ variances.mT  # [pairs, Z]
+        pairs = SpectralPairs(z_x[i], z_y[j], a[i], b[j], w)
+        return squared_distance_in_basis(pairs, spherical=spherical)
+
+    if isinstance(basis, KroneckerEigenbasis):
+        return (lambda h: layout.augment(h) @ block.right), of
+    return layout.augment, of
+
+
+def check_ranking(rank_by: str) -> str:
+    """The ranking itself.
+
+    Raises
+    ------
+    UnknownNameError
+        Unless it is one of ``RANKINGS``.
+    """
+    if rank_by not in RANKINGS:
+        raise UnknownNameError("rank_by", rank_by, RANKINGS)
+    return rank_by
+
+
+def vectors_of(items: Encoded, rank_by: str, *, spherical: bool) -> Float[Tensor, "N d"]:
+    """What the engine stores [N, d]: d is Z, or Z + 1 for "expected"."""
+    if rank_by == "expected":
+        return gallery_vectors(items.mean, items.trace, spherical=spherical)
+    return items.mean
+
+
+def nearest(
+    engine: Engine, queries: Encoded, items: Encoded, pairs: PairDistances, k: int, rank_by: str
+) -> SearchHits:
+    """The k nearest items of each query, and their distances."""
+    vectors = queries.mean
+    if rank_by == "expected":
+        vectors = query_vectors(queries.mean, queries.trace, spherical=pairs.spherical)
+    depth = min(len(items), SHORTLIST * k) if rank_by == "shared" else k
+    positions = engine.search(vectors, depth).positions.to(queries.mean.device)
+    squared = pairs(queries, items, positions)
+    if rank_by == "shared":
+        positions, squared = _reranked(positions, squared, k)
+    distance = _distances_of_means(queries, items, positions)
+    return SearchHits(positions, distance, squared, queries.trace)
+
+
+def _reranked(positions: Tensor, squared: Distance, k: int) -> tuple[Tensor, Distance]:
+    order = squared.mean.argsort(dim=1, stable=True)[:, :k]
+    moments = (m.gather(1, order) for m in (squared.mean, squared.variance))
+    return positions.gather(1, order), Distance(*moments)
+
+
+def _distances_of_means(queries: Encoded, items: Encoded, positions: Tensor) -> Tensor:
+    """[Q, k], from differences; infinite where there is no item."""
+    distance = torch.full_like(positions, torch.inf, dtype=queries.mean.dtype)
+    step = max(1, MEAN_BYTES // (positions.shape[1] * items.mean[:1].nbytes))
+    for start in range(0, len(positions), step):
+        block = slice(start, start + step)
+        rows = positions[block].clamp(min=0).to(items.mean.device)
+        means, centre = items.mean[rows].to(queries.mean), queries.mean[block, None]
+        distance[block] = torch.cdist(centre, means, compute_mode=BY_DIFFERENCES)[:, 0]
+    return distance.masked_fill(positions < 0, torch.inf)

@@ -1,0 +1,196 @@
+"""What ``Index.evaluate`` says of an index: numbers, a table, and series for figures."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from laplace_metric.evaluation import Reliability, Sparsification
+
+MATCH, UNCERTAINTY, DISTANCE = "match probability", "uncertainty", "distance alone"
+"""Scores of a query that rank wrong answers above right ones, if they are any good."""
+ALPHA_UNKNOWN = 0.05
+"""Share of queries with a match that may be called unknown."""
+SERIES = ("sparsification", "reliability", "right", "uncertainty", "ood_uncertainty")
+"""Fields of a report that are for figures, not for tables."""
+
+
+@dataclass(frozen=True)
+class PromisedPrecision:
+    """What accepting nearest neighbours by a threshold gives on these queries.
+
+    Parameters
+    ----------
+    promised : float
+    threshold : float or None
+        On the match probability; None if no threshold can promise that.
+    explanation : str
+        The promise, or why there is none.
+    obtained, answered : float or None
+        Share of accepted neighbours that are a match; share of queries that are accepted.
+    """
+
+    promised: float
+    threshold: float | None
+    explanation: str
+    obtained: float | None = None
+    answered: float | None = None
+
+
+@dataclass(frozen=True)
+class SetCoverage:
+    """What retrieval sets give on these queries.
+
+    Parameters
+    ----------
+    promised : float
+        Share of the queries with a match whose set holds one.
+    coverage, mean_size : float or None
+        That share, and the items in a set; None if no sets can promise that.
+    explanation : str or None
+        Why not.
+    """
+
+    promised: float
+    coverage: float | None = None
+    mean_size: float | None = None
+    explanation: str | None = None
+
+
+@dataclass(frozen=True)
+class OODReport:
+    """How well scores separate out-of-distribution inputs from the queries.
+
+    Parameters
+    ----------
+    items : int
+    auroc : dict of score to float
+    unknown : float or None
+        Share that is called unknown; None without a calibration.
+    """
+
+    items: int
+    auroc: dict[str, float]
+    unknown: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class IndexReport:
+    """Of ``Index.evaluate``; scores are those of ``MATCH``, ``UNCERTAINTY`` and ``DISTANCE``.
+
+    Parameters
+    ----------
+    queries : int
+    known_share : float
+        Share of queries whose label the index has.
+    answers_right : float
+        Share of all queries whose nearest item has their label.
+    recall_at_1 : float or None
+        The same of the queries whose label the index has.
+    r_auroc : dict of score to float or None
+        AUROC of wrong nearest items against right ones; None where there is only one kind.
+    ausc : dict of score to float
+        Area under the share of right answers as the least certain queries are left out.
+    ausc_oracle : float
+        The largest possible.
+    ece, brier : float or None
+        Of the match probability of the nearest items; None without a calibration, as the next.
+    promises : tuple of PromisedPrecision
+        Of thresholds for ``PRECISIONS``.
+    retrieval_sets : SetCoverage or None
+    unknown : dict or None
+        Share called unknown "of_known" queries (0.05 by design) and "of_others".
+    ood : OODReport or None
+    sparsification : dict of score to Sparsification
+    reliability : Reliability or None
+    right : Tensor [Q]
+        Whether the nearest item has the query's label.
+    uncertainty : Tensor [Q]
+    ood_uncertainty : Tensor [M] or None
+    """
+
+    queries: int
+    known_share: float
+    answers_right: float
+    recall_at_1: float | None
+    r_auroc: dict[str, float | None]
+    ausc: dict[str, float]
+    ausc_oracle: float
+    sparsification: dict[str, Sparsification]
+    right: Bool[Tensor, " Q"]
+    uncertainty: Float[Tensor, " Q"]
+    ece: float | None = None
+    brier: float | None = None
+    promises: tuple[PromisedPrecision, ...] = ()
+    retrieval_sets: SetCoverage | None = None
+    unknown: dict[str, float | None] | None = None
+    reliability: Reliability | None = None
+    ood: OODReport | None = None
+    ood_uncertainty: Float[Tensor, " M"] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """All numbers; without a calibration or OOD inputs theirs are left out."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in SERIES}
+        required = values.pop("recall_at_1")
+        present = {name: _plain(x) for name, x in values.items() if x is not None and x != ()}
+        return present | {"recall_at_1": required}
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What each number is, and the number, both in words."""
+        rows = [
+            ("queries", f"{self.queries:,}"),
+            ("whose class the index has", _percent(self.known_share)),
+            ("recall@1 of those", _percent(self.recall_at_1)),
+        ]
+        rows += [(f"AUROC of wrong answers by {n}", _short(v)) for n, v in self.r_auroc.items()]
+        rows += [(f"AUSC by {name}", _short(value)) for name, value in self.ausc.items()]
+        rows.append(("AUSC, the best possible", _short(self.ausc_oracle)))
+        if self.retrieval_sets is not None and self.unknown is not None:
+            rows += self._calibrated_rows(self.retrieval_sets, self.unknown)
+        if self.ood is not None:
+            rows += [(f"AUROC of OOD inputs by {n}", _short(v)) for n, v in self.ood.auroc.items()]
+            if self.ood.unknown is not None:
+                rows.append(("OOD inputs called unknown", _percent(self.ood.unknown)))
+        return rows
+
+    def _calibrated_rows(
+        self, sets: SetCoverage, unknown: dict[str, float | None]
+    ) -> list[tuple[str, str]]:
+        rows = [
+            ("match probability: calibration error (ECE)", _short(self.ece)),
+            ("match probability: Brier score", _short(self.brier)),
+        ]
+        for promise in self.promises:
+            outcome = f"obtained {_percent(promise.obtained)}, answers {_percent(promise.answered)}"
+            text = promise.explanation if promise.threshold is None else outcome
+            rows.append((f"precision promised {promise.promised:.0%}", text))
+        covered = f"{_percent(sets.coverage)} with {sets.mean_size or 0:.1f} items"
+        text = covered if sets.explanation is None else sets.explanation
+        rows.append((f"sets with a match, promised {sets.promised:.0%}", text))
+        of_known = f"called unknown, of known queries ({ALPHA_UNKNOWN:.0%} by design)"
+        rows.append((of_known, _percent(unknown["of_known"])))
+        rows.append(("called unknown, of queries of other classes", _percent(unknown["of_others"])))
+        return rows
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<52}{value}" for name, value in self.rows())
+
+
+PARTS = (PromisedPrecision, SetCoverage, OODReport)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(entry) for entry in value]
+    return asdict(value) if isinstance(value, PARTS) else value
+
+
+def _percent(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.1%}"
+
+
+def _short(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.3f}"

@@ -1,0 +1,228 @@
+"""Calibrations on exchangeable queries: false alarms, coverage, storage."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.errors import InputError
+from laplace_metric.evaluation import expected_calibration_error
+from laplace_metric.search.match import (
+    LabelledHits,
+    MatchProbability,
+    PairFeatures,
+    SearchHits,
+    calibrated,
+    p_values,
+    threshold_for,
+)
+from laplace_metric.search.match import _calibration as calibration
+from laplace_metric.search.match import _storage as storage
+from laplace_metric.search.match._hits import ConformityMeasure, query_statistics
+from laplace_metric.search.match._probability import _fitted
+
+CLASSES, KNOWN, K, RUNS, TAUGHT = 20, 15, 3, 40, 240
+
+
+@pytest.fixture(scope="module")
+def labelled() -> LabelledHits:
+    """800 queries of 20 Gaussian classes, three quarters of which the index has."""
+    g = torch.Generator().manual_seed(0)
+    centres = torch.randn(CLASSES, 8, generator=g)
+
+    def draw(n: int, classes: int):
+        y = torch.randint(0, classes, (n,), generator=g)
+        return centres[y] + 0.5 * torch.randn(n, 8, generator=g), y
+
+    embedder = LaplaceEmbedder.from_embeddings(*draw(300, KNOWN), prior_precision=20.0)
+    index = embedder.index(*draw(150, KNOWN), progress=False)
+    return index.labelled_hits(*draw(800, CLASSES), k=40)
+
+
+@pytest.fixture
+def quick(monkeypatch) -> None:
+    """One candidate in place of six: what conformal tests promise holds for any score."""
+
+    def fit(features, match):
+        x, y = features.values[features.exists].numpy(), match[features.exists].double().numpy()
+        return MatchProbability("all", *_fitted(x, y, "all", "logistic"), {})
+
+    monkeypatch.setattr(calibration, "fit_match_probability", fit)
+
+
+def splits(labelled: LabelledHits):
+    """A calibration and the queries left over, from orders of the same queries."""
+    for seed in range(RUNS):
+        g = torch.Generator().manual_seed(seed)
+        order = torch.randperm(len(labelled), generator=g)
+        taught, left = labelled.take(order[:TAUGHT]), labelled.take(order[TAUGHT:])
+        yield calibrated(taught, K, 150, g), left
+
+
+def within(rates: list[float], low: float, high: float) -> None:
+    """The mean lies between the bounds, give or take three standard errors."""
+    rate = torch.tensor(rates)
+    slack = 3 * float(rate.std()) / len(rates) ** 0.5
+    assert low - slack <= float(rate.mean()) <= high + slack
+
+
+def test_known_queries_are_called_unknown_at_most_as_often_as_promised(labelled, quick):
+    alpha, alarms, detected, sizes = 0.1, [], [], []
+    for fitted, left in splits(labelled):
+        logit = fitted.matcher.logit(PairFeatures.of(left.hits))
+        unknown = fitted.p_value(left.hits, logit) <= alpha
+        alarms.append(float(unknown[left.known].double().mean()))
+        detected.append(float(unknown[~left.known].double().mean()))
+        sizes.append(int(fitted.known.sum()))
+    within(alarms, alpha - 1 / (min(sizes) + 1) - 0.01, alpha)
+    assert sum(detected) > 3 * sum(alarms)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.25])
+def test_sets_hold_a_match_as_often_as_promised(alpha, labelled, quick):
+    covered, sizes = [], []
+    for fitted, left in splits(labelled):
+        members = fitted.members(fitted.matcher.logit(PairFeatures.of(left.hits)), alpha)
+        hit = (members & left.match).any(1)[left.known]
+        covered.append(float(hit.double().mean()))
+        sizes.append(int(fitted.known.sum()))
+    within(covered, 1 - alpha, 1 - alpha + 1 / (min(sizes) + 1))
+
+
+def first_matches(logit, match):
+    """log P(the first match is this one), by the definition, one pair after the other."""
+    logs = []
+    for scores, matches in zip(logit.tolist(), match.tolist(), strict=True):
+        missed = 1.0
+        for score, right in zip(scores, matches, strict=True):
+            p = 1 / (1 + math.exp(-score))
+            if right:
+                logs.append(math.log(missed * p))
+                break
+            missed *= 1 - p
+        else:
+            logs.append(-math.inf)
+    return logs
+
+
+def test_a_calibration_keeps_what_the_second_half_says(labelled):
+    fitted = calibrated(labelled.take(torch.arange(400)), K, 150, torch.Generator().manual_seed(0))
+    order = torch.randperm(400, generator=torch.Generator().manual_seed(0))
+    first, second = labelled.take(order[:200]), labelled.take(order[200:])
+    logit = fitted.matcher.logit(PairFeatures.of(second.hits))
+    assert torch.equal(fitted.logit, logit[:, :K])
+    assert torch.equal(fitted.match, second.match[:, :K])
+    assert torch.equal(fitted.known, second.known)
+    assert fitted.first_match.tolist() == pytest.approx(first_matches(logit, second.match))
+    first_logit = fitted.matcher.logit(PairFeatures.of(first.hits))[:, :K]
+    reference = ConformityMeasure.of(query_statistics(first.hits, first_logit)[first.known])
+    assert torch.equal(fitted.conformity_measure.reference, reference.reference)
+    assert (fitted.k, fitted.depth, fitted.n_items) == (K, 40, 150)
+    p = fitted.probability[:, 0]
+    assert fitted.threshold_for(recall=0.5) == threshold_for(p, fitted.match[:, 0], recall=0.5)
+    ours = fitted.quality(10)
+    assert ours.reliability.ece == expected_calibration_error(p, fitted.match[:, 0]).ece < 0.15
+    gap = (p - fitted.match[:, 0].double()).square()
+    assert ours.brier.estimate == pytest.approx(float(gap.mean()))
+    assert ours.brier.low <= ours.brier.estimate <= ours.brier.high
+    held_out = fitted.conformity[fitted.known]
+    wider = fitted.p_value(second.hits, logit)
+    torch.testing.assert_close(wider, p_values(held_out, fitted.conformity))
+
+
+def test_another_seed_is_another_split(labelled):
+    one, two, three = (
+        calibrated(labelled, K, 150, torch.Generator().manual_seed(s)) for s in (0, 0, 1)
+    )
+    assert torch.equal(one.logit, two.logit)
+    assert not torch.equal(one.logit, three.logit)
+
+
+def test_sets_that_cannot_be_promised(labelled, quick):
+    fitted = calibrated(labelled, K, 150, torch.Generator().manual_seed(0))
+    n = int(fitted.known.sum())
+    logit = fitted.matcher.logit(PairFeatures.of(labelled.hits))
+    with pytest.raises(InputError, match=rf"alpha=0.001 needs at least 999 .* of {n}, 0.0% have"):
+        fitted.members(logit, 0.001)
+    near = LabelledHits(labelled.hits, labelled.match.clone(), labelled.known)
+    near.match[::3] = False
+    fitted = calibrated(near, K, 150, torch.Generator().manual_seed(0))
+    missed = float((fitted.first_match[fitted.known] == -torch.inf).double().mean())
+    assert missed > 0.2
+    with pytest.raises(InputError, match=f"alpha=0.2 .*40 nearest items.*{missed:.1%} have none"):
+        fitted.members(logit, 0.2)
+    assert bool(fitted.members(logit, 0.9).any())
+
+
+def test_too_few_queries_that_have_a_match(labelled):
+    known = labelled.known.nonzero().flatten()
+    g = torch.Generator()
+    with pytest.raises(InputError, match="of one half have a match.*at least 20"):
+        calibrated(labelled.take(known[:39]), K, 150, g.manual_seed(0))
+    calibrated(labelled.take(known[:40]), K, 150, g.manual_seed(0))
+
+
+def test_typical_is_the_least_common_of_what_is_watched():
+    reference = torch.tensor([[0.0, 5.0, 1.0], [1.0, 6.0, 1.0], [2.0, 7.0, 1.0], [3.0, 8.0, 2.0]])
+    measure = ConformityMeasure.of(reference)
+    statistics = torch.tensor(
+        [[0.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 7.5, 0.0], [0.0, 0.0, 3.0], [0.0, 5.0, 1.0]]
+    )
+    direct = [
+        min(sum(float(r[j]) >= float(x[j]) for r in reference) / 4 for j in range(3))
+        for x in statistics
+    ]
+    assert direct == [1, 0.5, 0.25, 0, 1]
+    assert measure(statistics).tolist() == direct
+    assert measure(statistics.double()).dtype == torch.float64
+
+
+def test_watched_are_the_best_score_the_uncertainty_and_the_nearest(labelled):
+    hits: SearchHits = labelled.hits.take(torch.arange(2))
+    logit = torch.tensor([[1.0, 3.0], [-2.0, -5.0]])
+    wanted = [[-3.0, float(hits.trace[0]), float(hits.distance[0, 0])],
+              [2.0, float(hits.trace[1]), float(hits.distance[1, 0])]]  # fmt: skip
+    assert query_statistics(hits, logit).tolist() == wanted
+
+
+def test_a_calibration_survives_json_and_tensors(labelled):
+    fitted = calibrated(labelled, K, 150, torch.Generator().manual_seed(0))
+    content, tensors = storage.calibration_to_json(fitted)
+    assert all(name.startswith("calibration.") for name in tensors)
+    again = storage.calibration_from_json(
+        json.loads(json.dumps(content)), {**tensors, "mean": torch.zeros(1)}
+    )
+    assert torch.equal(again.probability, fitted.probability)
+    assert again.matcher.losses == fitted.matcher.losses
+    assert again.matcher.chosen == fitted.matcher.chosen
+    assert again.matcher.score.offset == fitted.matcher.score.offset
+    assert (again.k, again.depth, again.n_items) == (fitted.k, fitted.depth, fitted.n_items)
+    logit = fitted.matcher.logit(PairFeatures.of(labelled.hits))
+    assert torch.equal(again.matcher.logit(PairFeatures.of(labelled.hits)), logit)
+    assert torch.equal(again.p_value(labelled.hits, logit), fitted.p_value(labelled.hits, logit))
+    logit = fitted.matcher.logit(PairFeatures.of(labelled.hits))
+    assert torch.equal(again.members(logit, 0.2), fitted.members(logit, 0.2))
+    assert again.threshold_for(recall=0.5) == fitted.threshold_for(recall=0.5)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda c, t: c.update(calibrator="luck"), ValueError),
+        (lambda c, t: c.update(features="luck"), ValueError),
+        (lambda c, t: c.pop("offset"), KeyError),
+        (lambda c, t: c.pop("depth"), KeyError),
+        (lambda c, t: t.pop("calibration.reference"), KeyError),
+        (lambda c, t: t.pop("calibration.cap"), KeyError),
+    ],
+)
+def test_a_damaged_calibration_is_an_error(change, error, labelled, quick):
+    fitted = calibrated(labelled, K, 150, torch.Generator().manual_seed(0))
+    content, tensors = storage.calibration_to_json(fitted)
+    change(content, tensors)
+    with pytest.raises(error):
+        storage.calibration_from_json(content, tensors)

@@ -1,0 +1,206 @@
+"""What an evaluation says, against counting query by query and scikit-learn."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import brier_score_loss, roc_auc_score
+
+from laplace_metric.errors import LabelError, StaleCalibrationWarning
+from laplace_metric.search import (
+    DISTANCE,
+    MATCH,
+    PRECISIONS,
+    UNCERTAINTY,
+    promised_threshold,
+)
+
+KNOWN = 9
+"""Classes of which the index has items."""
+
+
+@pytest.fixture(scope="module")
+def parts(points):
+    """Of the index, to calibrate with, to evaluate with, and out-of-distribution inputs."""
+    x, y = points
+    rows = (y[:240] < KNOWN).nonzero().flatten()
+    ood = 40 + torch.randn(50, 6, generator=torch.Generator().manual_seed(1))
+    return (x[rows], y[rows]), (x[240:440], y[240:440]), (x[440:], y[440:]), ood
+
+
+@pytest.fixture(scope="module")
+def plain(parts, embedder):
+    return embedder.index(*parts[0], progress=False)
+
+
+@pytest.fixture(scope="module")
+def calibrated(parts, embedder):
+    index = embedder.index(*parts[0], progress=False)
+    index.calibrate(*parts[1], k=6, depth=30)
+    return index
+
+
+@pytest.fixture(scope="module")
+def report(calibrated, parts):
+    return calibrated.evaluate(*parts[2], parts[3])
+
+
+def counted(index, x, y):
+    """Neighbours of each query, and whether the first one has its label."""
+    result = index.search(x, k=30)
+    return result, result.labels[:, 0] == y.numpy()
+
+
+def test_shares_are_counts(report, calibrated, parts):
+    x, y = parts[2]
+    _, right = counted(calibrated, x, y)
+    known = (y < KNOWN).numpy()
+    assert report.queries == len(y)
+    assert report.known_share == pytest.approx(known.mean())
+    assert report.answers_right == pytest.approx(right.mean())
+    assert report.recall_at_1 == pytest.approx(right[known].mean())
+    assert 0 < right.mean() < right[known].mean() < 1
+    assert torch.equal(report.right, torch.from_numpy(right))
+
+
+def test_wrong_answers_are_ranked_as_scikit_learn_says(report, calibrated, parts):
+    result, right = counted(calibrated, *parts[2])
+    scores = {
+        MATCH: 1 - result.match_probability[:, 0],
+        UNCERTAINTY: result.uncertainty,
+        DISTANCE: result.distance[:, 0],
+    }
+    assert list(report.r_auroc) == list(scores) == list(report.ausc)
+    for name, score in scores.items():
+        assert report.r_auroc[name] == pytest.approx(roc_auc_score(~right, score))
+        order = np.argsort(score.numpy(), kind="stable")
+        left = [right[order][: -(-len(right) * (100 - i) // 100)].mean() for i in range(100)]
+        assert len(score.unique()) == len(score), "no ties to average"
+        np.testing.assert_allclose(report.sparsification[name].curve, left)
+        area = float(torch.trapezoid(torch.tensor(left))) / 99
+        assert report.ausc[name] == pytest.approx(area)
+        assert report.ausc[name] <= report.ausc_oracle
+
+
+def test_the_probability_is_as_honest_as_its_bins(report, calibrated, parts):
+    result, right = counted(calibrated, *parts[2])
+    p = result.match_probability[:, 0].numpy()
+    assert report.brier == pytest.approx(brier_score_loss(right, p))
+    bins = np.minimum((p * 10).astype(int), 9)
+    gaps = [
+        abs(p[bins == b].mean() - right[bins == b].mean()) * (bins == b).mean()
+        for b in np.unique(bins)
+    ]
+    assert report.ece == pytest.approx(sum(gaps))
+    assert report.reliability.ece == report.ece
+
+
+def test_promises_are_what_their_thresholds_give(calibrated, parts):
+    x, y = parts[2]
+    calibration = calibrated.calibration
+    report = calibrated.evaluate(x, y)
+    p = calibrated.search(x, k=1).match_probability[:, 0].numpy()
+    assert [promise.promised for promise in report.promises] == list(PRECISIONS)
+    for promise in report.promises:
+        threshold, text = promised_threshold(calibration, promise.promised)
+        assert promise.explanation == text
+        if threshold is None:
+            assert "cannot be promised" in text
+            assert (promise.threshold, promise.obtained, promise.answered) == (None,) * 3
+            continue
+        accepted = p >= threshold.value
+        assert promise.threshold == threshold.value
+        assert promise.answered == pytest.approx(accepted.mean())
+        assert promise.obtained == pytest.approx(report.right.numpy()[accepted].mean())
+
+
+def test_a_promise_that_can_be_made(points):
+    from laplace_metric import LaplaceEmbedder
+
+    x, y = points
+    near = x - 0.9 * (x - torch.stack([x[y == c].mean(0) for c in range(12)])[y])
+    embedder = LaplaceEmbedder.from_embeddings(near[:200], y[:200])
+    index = embedder.index(near[:100], y[:100], progress=False)
+    index.calibrate(near[100:500], torch.where(torch.arange(400) % 40 == 0, 3, y[100:500]))
+    report = index.evaluate(near[500:], y[500:])
+    promise = report.promises[0]
+    p = index.search(near[500:], k=1).match_probability[:, 0]
+    assert promise.threshold is not None
+    assert promise.answered == pytest.approx(float((p >= promise.threshold).double().mean()))
+    assert f"obtained {promise.obtained:.1%}" in str(report)
+
+
+def test_sets_and_unknown_are_those_of_the_index(report, calibrated, parts):
+    x, y = parts[2]
+    sets = calibrated.retrieval_sets(x, alpha=0.1)
+    known = y < KNOWN
+    held = [label in calibrated.labels[np.isin(calibrated.ids, sets[q])]
+            for q, label in enumerate(y.tolist())]  # fmt: skip
+    assert report.retrieval_sets.coverage == pytest.approx(np.mean(np.array(held)[known.numpy()]))
+    assert report.retrieval_sets.mean_size == pytest.approx(float(sets.sizes.double().mean()))
+    unknown = calibrated.search(x, k=6).unknown
+    assert report.unknown == {
+        "of_known": pytest.approx(float(unknown[known].double().mean())),
+        "of_others": pytest.approx(float(unknown[~known].double().mean())),
+    }
+
+
+def test_ood_inputs_are_ranked_as_scikit_learn_says(report, calibrated, parts):
+    (x, _), ood = parts[2], parts[3]
+    ours, theirs = calibrated.search(x, k=6), calibrated.search(ood, k=6)
+    is_ood = np.r_[np.zeros(len(x)), np.ones(len(ood))]
+    trace = np.r_[ours.uncertainty, theirs.uncertainty]
+    p = np.r_[ours.match_probability[:, 0], theirs.match_probability[:, 0]]
+    assert report.ood.items == len(ood)
+    assert report.ood.auroc[UNCERTAINTY] == pytest.approx(roc_auc_score(is_ood, trace))
+    assert report.ood.auroc[MATCH] == pytest.approx(roc_auc_score(is_ood, -p))
+    assert report.ood.unknown == pytest.approx(float(theirs.unknown.double().mean()))
+    assert torch.equal(report.ood_uncertainty, theirs.uncertainty)
+
+
+def test_without_a_calibration_or_ood_inputs_less_is_said(plain, calibrated, report, parts):
+    less = plain.evaluate(*parts[2])
+    assert list(less.r_auroc) == [UNCERTAINTY, DISTANCE]
+    assert less.r_auroc[DISTANCE] == report.r_auroc[DISTANCE]
+    content, full = less.to_json(), report.to_json()
+    extra = {"ece", "brier", "promises", "retrieval_sets", "unknown", "ood"}
+    assert set(full) - set(content) == extra
+    assert json.loads(json.dumps(full)) == full
+    assert (less.ood, less.reliability, less.ood_uncertainty) == (None, None, None)
+    assert plain.evaluate(*parts[2], parts[3]).ood.unknown is None
+
+
+def test_the_table_says_what_the_numbers_say(report):
+    rows = dict(report.rows())
+    assert rows["queries"] == "160"
+    assert rows["recall@1 of those"] == f"{report.recall_at_1:.1%}"
+    assert rows["match probability: Brier score"] == f"{report.brier:.3f}"
+    assert rows["OOD inputs called unknown"] == f"{report.ood.unknown:.1%}"
+    assert all(name in str(report) and value in str(report) for name, value in rows.items())
+
+
+def test_where_all_answers_are_right_there_is_no_auroc(plain, parts):
+    x, y = parts[0]
+    report = plain.evaluate(x, y)
+    assert report.answers_right == 1
+    assert set(report.r_auroc.values()) == {None}
+    assert dict(report.rows())["AUROC of wrong answers by uncertainty"] == "n/a"
+    others = plain.evaluate(x[:5], y[:5] + 100)
+    assert others.recall_at_1 is None
+    assert others.to_json()["recall_at_1"] is None
+
+
+def test_it_refuses_and_warns(plain, parts, embedder, points):
+    x, y = parts[2]
+    with pytest.raises(LabelError, match="queries have no labels"):
+        plain.evaluate(x)
+    with pytest.raises(LabelError, match="the index has no labels"):
+        embedder.index(x, progress=False).evaluate(x, y)
+    index = embedder.index(*parts[0], progress=False)
+    index.calibrate(*parts[1], k=6, depth=30)
+    index.add(points[0][:60], points[1][:60])
+    with pytest.warns(StaleCalibrationWarning):
+        index.evaluate(x, y)
