@@ -469,7 +469,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
 
     def save(self, path: str | Path) -> None:
         """Write the posterior (not the model) to folder ``path``: safetensors + JSON, atomic."""
-        serialization.save(Path(path), self.settings, self.fitted_)
+        serialization.save_fitted(Path(path), self.settings, self.fitted_)
 
     @classmethod
     def load(cls, path: str | Path, model: nn.Module | None = None) -> LaplaceEmbedder:
@@ -483,7 +483,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
             If the folder is not ours, damaged, newer, or its head is not that of ``model``.
         """
         network = Precomputed() if model is None else unwrapped(model)
-        settings, fitted = serialization.load(Path(path), network)
+        settings, fitted = serialization.load_fitted(Path(path), network)
         if isinstance(network, Precomputed):
             network.size = fitted.head.n_outputs
         return cls.from_fitted(network, settings, fitted)

@@ -8,7 +8,7 @@ from laplace_metric.laplace._distances import (
 )
 from laplace_metric.laplace._fit import (
     Fitted,
-    collect,
+    collect_features,
     fit_posterior,
     head_inputs,
     in_dtype,
@@ -36,7 +36,7 @@ __all__ = [
     "Traces",
     "Uncertainties",
     "by_marginal_likelihood",
-    "collect",
+    "collect_features",
     "covariance",
     "diagnose",
     "fit_posterior",

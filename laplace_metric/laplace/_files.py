@@ -25,7 +25,7 @@ from laplace_metric.models.heads import APPEND, head_from_spec, head_spec
 from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
 
 
-def save(folder: Path, settings: Settings, fitted: Fitted) -> None:
+def save_fitted(folder: Path, settings: Settings, fitted: Fitted) -> None:
     """Write everything but the model; the head is kept as a fingerprint of its weights."""
     posterior = fitted.posterior
     content = {
@@ -41,8 +41,8 @@ def save(folder: Path, settings: Settings, fitted: Fitted) -> None:
     files.write(folder, content, tensors)
 
 
-def load(folder: Path, model: nn.Module) -> tuple[Settings, Fitted]:
-    """Read what ``save`` wrote and check that it belongs to the head of ``model``.
+def load_fitted(folder: Path, model: nn.Module) -> tuple[Settings, Fitted]:
+    """Read what ``save_fitted`` wrote and check that it belongs to the head of ``model``.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """A fit in four phases, each a function of values that can be called on its own.
 
     locate_head(model, inputs)             which layer, Z, whether the model l2-normalises after it
-    collect(model, head, batches, store)   h [N, D] and labels [N]: the model runs once over each
+    collect_features(batches, store)       h [N, D] and labels [N]: the model runs once over each
     all_pairs_curvature(store, ...)        H = sum_ij y_ij J^T d2l J, an average over pairs
     posterior_of(head, H, ...)             N(theta, (n_eff H + tau I)^-1)
 
@@ -92,7 +92,7 @@ def fit_posterior(
         curvature, n_points = minibatch_curvature(head_batches, jacobian, loss, settings)
         return posterior_of(located, jacobian, curvature, n_points, loss, settings)
     with FeatureStore(options.memory_bytes, dtype=dtype, device=device) as store:
-        collect(head_batches, store)
+        collect_features(head_batches, store)
         with full_precision():  # the model may run under autocast, the sums not
             curvature = all_pairs_curvature(
                 store,
@@ -117,7 +117,7 @@ def where(number: int) -> str:
     return f"the head's input in loader batch {number}"
 
 
-def collect(batches: HeadBatches, store: FeatureStore) -> None:
+def collect_features(batches: HeadBatches, store: FeatureStore) -> None:
     """Keep the head's inputs and labels of every batch."""
     for number, (features, labels) in enumerate(batches):
         store.append(features, labels, where=where(number))
