@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric._utils import files
@@ -50,7 +51,9 @@ class ClassSums:
     sums: Tensor
 
     @classmethod
-    def of(cls, labels: Tensor, vectors: Tensor | None = None) -> ClassSums:
+    def of(
+        cls, labels: Int[Tensor, " N"], vectors: Float[Tensor, "N V"] | None = None
+    ) -> ClassSums:
         """Sums of ``vectors`` [N, V] by ``labels`` [N]."""
         classes, position, counts = torch.unique(labels, return_inverse=True, return_counts=True)
         if vectors is None:
@@ -73,13 +76,13 @@ class ClassSums:
         )
 
     @classmethod
-    def zeros(cls, classes: Tensor, n_values: int) -> ClassSums:
+    def zeros(cls, classes: Int[Tensor, " C"], n_values: int) -> ClassSums:
         """No points yet of ``classes`` [C], ascending."""
         counts = torch.zeros_like(classes)
         sums = torch.zeros(len(classes), n_values, dtype=torch.float64, device=classes.device)
         return cls(classes, counts, sums)
 
-    def add_(self, labels: Tensor, vectors: Tensor | None = None) -> None:
+    def add_(self, labels: Int[Tensor, " n"], vectors: Float[Tensor, "n V"] | None = None) -> None:
         """Add points of known classes in place, without a look at a value (no device waits).
 
         A label that is not among the classes is counted for a neighbouring one.
@@ -103,13 +106,13 @@ class ClassSums:
         """The same on another device."""
         return ClassSums(*(t.to(device) for t in self.tensors))
 
-    def position(self, labels: Tensor) -> Tensor:
+    def position(self, labels: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
         """Positions of labels [n] in ``classes``; of an unknown label, a neighbour's."""
         return torch.searchsorted(self.classes, labels.contiguous()).clamp_max(
             len(self.classes) - 1
         )
 
-    def index(self, labels: Tensor) -> Tensor:
+    def index(self, labels: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
         """Positions of labels [n] in ``classes``.
 
         Raises

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric.curvature.structures import KroneckerEigenbasis, KroneckerEigenblock
@@ -72,7 +73,7 @@ class DiagonalTraces:
         self._x = variances.new_empty(self.rows, layout.n_features)
         self._z, self._v = variances.new_empty(2, self.rows, layout.n_outputs)
 
-    def trace(self, h: Tensor) -> Tensor:
+    def trace(self, h: Float[Tensor, "n D"]) -> Float[Tensor, " n"]:
         """``tr C`` [n]."""
         return self.sums.into(self.squared_inputs(h), self._v.view(-1, 1))[:, 0]
 
@@ -84,7 +85,7 @@ class DiagonalTraces:
         square = self._z[: len(h)]
         return v.sum(1), v.mul(square).sum(1), square.sum(1)
 
-    def squared_inputs(self, h: Tensor) -> Tensor:
+    def squared_inputs(self, h: Float[Tensor, "n D"]) -> Float[Tensor, "n A"]:
         """x^2 [n, D]."""
         return torch.mul(h, h, out=self._x[: len(h)])
 
@@ -111,14 +112,14 @@ class KroneckerTraces(DiagonalTraces):
         """Only the raw geometry needs them."""
         return _strips(self._right, self._sums, len(self.inputs.matrix))
 
-    def trace(self, h: Tensor) -> Tensor:
+    def trace(self, h: Float[Tensor, "n D"]) -> Float[Tensor, " n"]:
         total = h.new_zeros(len(h))
         for start, strip in self._strips:
             y = strip.into(h[:, start:], self._y[:, : strip.matrix.shape[1]])
             total += y.square_().sum(1)
         return total
 
-    def squared_inputs(self, h: Tensor) -> Tensor:
+    def squared_inputs(self, h: Float[Tensor, "n D"]) -> Float[Tensor, "n A"]:
         return self.inputs.into(h, self._x).square_()
 
     def seen(self, z: Tensor) -> Tensor:

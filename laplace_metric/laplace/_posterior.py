@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric._utils.precision import full_precision
@@ -77,14 +78,14 @@ class Posterior:
         return self.curvature.basis.to(self.mean)
 
     @cached_property
-    def spectrum(self) -> Tensor:
+    def spectrum(self) -> Float[Tensor, " P"]:
         """Eigenvalues ``1 / (n_eff l + tau)`` of the covariance [P], in the weights' dtype."""
         precision = self.curvature.precision(self.n_effective, self.prior_precision)
         return precision.reciprocal().to(self.mean.dtype)
 
     @cached_property
     @full_precision()
-    def variance(self) -> Tensor:
+    def variance(self) -> Float[Tensor, " P"]:
         """Diagonal of the covariance [P]."""
         return self.basis.diagonal(self.spectrum)
 
@@ -103,7 +104,7 @@ class Posterior:
         return replace(self, prior_precision=prior_precision, n_effective=n)
 
     @full_precision()
-    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n P"]:
         """``n`` parameter vectors [n, P]."""
         noise = torch.randn(
             n, len(self.mean), generator=generator, dtype=self.mean.dtype, device=self.mean.device
@@ -131,7 +132,10 @@ JACOBIAN_BYTES = 64 * 2**20
 
 
 def covariance(
-    head: HeadJacobian, posterior: Posterior, features: Tensor, other: Tensor | None = None
+    head: HeadJacobian,
+    posterior: Posterior,
+    features: Float[Tensor, "B D"],
+    other: Float[Tensor, "B D"] | None = None,
 ) -> Covariance:
     """``J_x S J_y^T`` for the rows of h_x and h_y [B, D] (None: of h_x itself, the variance).
 
@@ -195,7 +199,9 @@ def _kronecker_term(
     return DenseCovariance((m_x * v[:, None, :]) @ m_y.mT)
 
 
-def covariance_factor(head: HeadJacobian, posterior: Posterior, h: Tensor) -> Tensor:
+def covariance_factor(
+    head: HeadJacobian, posterior: Posterior, h: Float[Tensor, "b D"]
+) -> Float[Tensor, "b Z P"]:
     """``F = J Q S^(1/2)`` [b, Z, P]; a linear head needs one product [b, A] x [A, P] a row."""
     if isinstance(head, LinearJacobian) and isinstance(posterior.basis, DenseEigenbasis):
         rows = head.layout.fold(posterior.basis.vectors.mT).permute(1, 2, 0)  # Q as [Z, A, P]

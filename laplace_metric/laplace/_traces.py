@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric.curvature.structures import KroneckerEigenbasis
@@ -37,7 +38,7 @@ class Traces(Protocol):
 
     rows: int
 
-    def trace(self, h: Tensor) -> Tensor:
+    def trace(self, h: Float[Tensor, "n D"]) -> Float[Tensor, " n"]:
         """``tr C`` [n]."""
 
     def forms(self, h: Tensor, z: Tensor | None) -> Forms:
@@ -47,11 +48,11 @@ class Traces(Protocol):
 def variance_trace(
     head: HeadJacobian,
     posterior: Posterior,
-    features: Tensor,
-    raw: Tensor | None = None,
+    features: Float[Tensor, "n D"],
+    raw: Float[Tensor, "n Z"] | None = None,
     *,
     spherical: bool,
-) -> Tensor:
+) -> Float[Tensor, " n"]:
     """Trace of the covariance of each (projected) embedding, as ``Embedding.uncertainty`` has it.
 
     Parameters
@@ -80,8 +81,12 @@ def variance_trace(
 
 @torch.no_grad()
 def traced(
-    traces: Traces, features: Tensor, raw: Tensor | None = None, *, spherical: bool
-) -> Tensor:
+    traces: Traces,
+    features: Float[Tensor, "n D"],
+    raw: Float[Tensor, "n Z"] | None = None,
+    *,
+    spherical: bool,
+) -> Float[Tensor, " n"]:
     """The same for one batch after the other, with what does not depend on the batch given."""
     traces_out = features.new_empty(len(features))
     for start in range(0, len(features), traces.rows):
@@ -115,7 +120,7 @@ class _RootTraces:
     def __init__(self, head: HeadJacobian, posterior: Posterior) -> None:
         self.head, self.posterior, self.rows = head, posterior, jacobian_rows(head)
 
-    def trace(self, h: Tensor) -> Tensor:
+    def trace(self, h: Float[Tensor, "n D"]) -> Float[Tensor, " n"]:
         return covariance_factor(self.head, self.posterior, h).square_().sum((1, 2))
 
     def forms(self, h: Tensor, z: Tensor | None) -> Forms:
@@ -133,7 +138,7 @@ class _LayerTraces:
         widest = head.n_outputs * max(layout.n_outputs for layout in head.layouts)
         self.rows = block_rows(widest, posterior.mean.element_size())
 
-    def trace(self, h: Tensor) -> Tensor:
+    def trace(self, h: Float[Tensor, "n D"]) -> Float[Tensor, " n"]:
         return torch.stack([_sum(f, v) for f, v in self._terms(h)]).sum(0)
 
     def forms(self, h: Tensor, z: Tensor | None) -> Forms:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric.errors import InputError
@@ -10,11 +11,11 @@ from laplace_metric.errors import InputError
 
 def mined_pair_weights(
     indices: tuple[Tensor, ...],
-    coordinates: Tensor,
+    coordinates: Float[Tensor, "B Z"],
     margin: float | None = None,
     *,
     negatives: bool = True,
-) -> Tensor:
+) -> Float[Tensor, "B B"]:
     """Symmetric targets Y [B, B] of pytorch-metric-learning miner tuples.
 
     Pairs are ``(a1, p, a2, n)``, triplets ``(a, p, n)`` (as pairs (a, p) and (a, n)). A pair that

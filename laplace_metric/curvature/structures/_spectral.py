@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric.errors import InputError, NonFiniteError
@@ -25,13 +26,13 @@ DENSE_LIMIT_BYTES = 2**30
 class Eigenbasis(Protocol):
     """Q [P, P] with orthonormal columns, never written out unless it is dense."""
 
-    def to_eigenbasis(self, vectors: Tensor) -> Tensor:
+    def to_eigenbasis(self, vectors: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
         """``Q^T v`` [..., P]."""
 
-    def from_eigenbasis(self, coordinates: Tensor) -> Tensor:
+    def from_eigenbasis(self, coordinates: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
         """``Q c`` [..., P]."""
 
-    def diagonal(self, values: Tensor) -> Tensor:
+    def diagonal(self, values: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
         """diag(Q diag(values) Q^T) [P]."""
 
     def to(self, like: Tensor) -> Eigenbasis:
@@ -42,13 +43,13 @@ class Eigenbasis(Protocol):
 class IdentityEigenbasis:
     """Q = I: the diagonal structure."""
 
-    def to_eigenbasis(self, vectors: Tensor) -> Tensor:
+    def to_eigenbasis(self, vectors: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
         return vectors
 
-    def from_eigenbasis(self, coordinates: Tensor) -> Tensor:
+    def from_eigenbasis(self, coordinates: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
         return coordinates
 
-    def diagonal(self, values: Tensor) -> Tensor:
+    def diagonal(self, values: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
         return values
 
     def to(self, like: Tensor) -> IdentityEigenbasis:
@@ -61,13 +62,13 @@ class DenseEigenbasis:
 
     vectors: Tensor
 
-    def to_eigenbasis(self, vectors: Tensor) -> Tensor:
+    def to_eigenbasis(self, vectors: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
         return vectors @ self.vectors
 
-    def from_eigenbasis(self, coordinates: Tensor) -> Tensor:
+    def from_eigenbasis(self, coordinates: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
         return coordinates @ self.vectors.mT
 
-    def diagonal(self, values: Tensor) -> Tensor:
+    def diagonal(self, values: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
         return self.vectors.square() @ values
 
     def to(self, like: Tensor) -> DenseEigenbasis:
@@ -82,13 +83,13 @@ class KroneckerEigenblock:
     right: Tensor
     layout: Layout
 
-    def to_eigenbasis(self, vectors: Tensor) -> Tensor:
+    def to_eigenbasis(self, vectors: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
         return (self.left.mT @ self.layout.fold(vectors) @ self.right).flatten(-2)
 
-    def from_eigenbasis(self, coordinates: Tensor) -> Tensor:
+    def from_eigenbasis(self, coordinates: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
         return self.layout.flatten(self.left @ self.fold(coordinates) @ self.right.mT)
 
-    def diagonal(self, values: Tensor) -> Tensor:
+    def diagonal(self, values: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
         return self.layout.flatten(self.left.square() @ self.fold(values) @ self.right.square().mT)
 
     def fold(self, coordinates: Tensor) -> Tensor:
@@ -107,19 +108,19 @@ class KroneckerEigenbasis:
         """Parameters of each layer."""
         return [block.layout.n_parameters for block in self.blocks]
 
-    def to_eigenbasis(self, vectors: Tensor) -> Tensor:
+    def to_eigenbasis(self, vectors: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
         parts = vectors.split(self.sizes, dim=-1)
         return torch.cat(
             [b.to_eigenbasis(v) for b, v in zip(self.blocks, parts, strict=True)], dim=-1
         )
 
-    def from_eigenbasis(self, coordinates: Tensor) -> Tensor:
+    def from_eigenbasis(self, coordinates: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
         parts = coordinates.split(self.sizes, dim=-1)
         return torch.cat(
             [b.from_eigenbasis(c) for b, c in zip(self.blocks, parts, strict=True)], dim=-1
         )
 
-    def diagonal(self, values: Tensor) -> Tensor:
+    def diagonal(self, values: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
         parts = values.split(self.sizes)
         return torch.cat([b.diagonal(v) for b, v in zip(self.blocks, parts, strict=True)])
 
@@ -204,11 +205,11 @@ class SpectralCurvature:
         """P."""
         return len(self.eigenvalues)
 
-    def diagonal(self) -> Tensor:
+    def diagonal(self) -> Float[Tensor, " P"]:
         """diag(H) [P], before n_effective and the prior precision."""
         return self.basis.diagonal(self.eigenvalues)
 
-    def to_dense(self) -> Tensor:
+    def to_dense(self) -> Float[Tensor, "P P"]:
         """H [P, P].
 
         Raises
@@ -227,21 +228,25 @@ class SpectralCurvature:
         )  # rows: Q^T e_i
         return q @ (self.eigenvalues[:, None] * q.mT)
 
-    def precision(self, n_effective: float, prior_precision: float) -> Tensor:
+    def precision(self, n_effective: float, prior_precision: float) -> Float[Tensor, " P"]:
         """Eigenvalues ``p = n_eff l + prior_precision`` [P] of the posterior precision."""
         return n_effective * self.eigenvalues + prior_precision
 
-    def solve(self, vectors: Tensor, n_effective: float, prior_precision: float) -> Tensor:
+    def solve(
+        self, vectors: Float[Tensor, "*n P"], n_effective: float, prior_precision: float
+    ) -> Float[Tensor, "*n P"]:
         """``(n_eff H + prior_precision I)^-1 v`` for v [..., P]."""
         p = self.precision(n_effective, prior_precision)
         return self.basis.from_eigenbasis(self.basis.to_eigenbasis(vectors) / p)
 
-    def quadratic(self, vectors: Tensor, n_effective: float, prior_precision: float) -> Tensor:
+    def quadratic(
+        self, vectors: Float[Tensor, "*n P"], n_effective: float, prior_precision: float
+    ) -> Float[Tensor, "*n"]:
         """``v^T (n_eff H + prior_precision I)^-1 v`` [...] for v [..., P]."""
         p = self.precision(n_effective, prior_precision)
         return (self.basis.to_eigenbasis(vectors).square() / p).sum(-1)
 
-    def variance(self, n_effective: float, prior_precision: float) -> Tensor:
+    def variance(self, n_effective: float, prior_precision: float) -> Float[Tensor, " P"]:
         """Diagonal of the posterior covariance [P]."""
         return self.basis.diagonal(self.precision(n_effective, prior_precision).reciprocal())
 

@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric.curvature.by_class import PointBlocks, Points
@@ -17,12 +18,12 @@ from laplace_metric.curvature.terms._protocol import CurvatureTerm, Terms, Tile
 from laplace_metric.models.jacobians import HeadJacobian, LinearJacobian
 
 
-def weighted_blocks(points: Points, blocks: PointBlocks, n_outputs: int) -> Tensor:
+def weighted_blocks(points: Points, blocks: PointBlocks, n_outputs: int) -> Float[Tensor, "n Z Z"]:
     """``B_i = 2 T_i / r_i^2`` [n, Z, Z]."""
     return 2 * blocks.dense(n_outputs) / points.lengths[:, :, None].square()
 
 
-def normalized_projection(points: Points, n_outputs: int) -> Tensor:
+def normalized_projection(points: Points, n_outputs: int) -> Float[Tensor, "n Z Z"]:
     """``(I - u_i u_i^T) / r_i`` [n, Z, Z], which turns J_i into J^_i."""
     u = points.directions.expand(-1, n_outputs)
     identity = torch.eye(n_outputs, dtype=u.dtype, device=u.device)
