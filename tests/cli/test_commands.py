@@ -106,25 +106,25 @@ def test_embed_goes_on_behind_the_last_whole_part(fitted, monkeypatch):
 
 
 def test_an_interrupted_fit_leaves_no_output_and_goes_on(workplace, monkeypatch, capsys):
-    from laplace_metric.laplace import _collect as collecting
     from laplace_metric.laplace.runtime import Checkpoint
+    from laplace_metric.laplace.runtime import _fit as fitting
 
     monkeypatch.setattr(Checkpoint, "due", lambda self: True)
-    whole, seen = collecting.features_of, []
+    capture, seen = fitting.capture, []
 
     def counted(model, head, inputs):
         seen.append(len(inputs))
         if len(seen) == 6:
             raise KeyboardInterrupt
-        return whole(model, head, inputs)
+        return capture(model, head, inputs)
 
-    monkeypatch.setattr(collecting, "features_of", counted)
+    monkeypatch.setattr(fitting, "capture", counted)
     assert main([*FIT, "--quiet"]) == 130
     assert [p.name for p in (workplace / "posterior").iterdir()] == [".checkpoint"]
     assert main([*FIT, "--quiet"]) == 0
-    assert sum(seen[6:]) == 600 - 4 * 64  # one batch again, to see that it is the same
+    assert sum(seen[6:]) == 600 - 5 * 64  # six were kept; one again, to see that it is the same
     assert not (workplace / "posterior" / ".checkpoint").exists()
-    monkeypatch.setattr(collecting, "features_of", whole)
+    monkeypatch.setattr(fitting, "capture", capture)
     assert main([*FIT, "--quiet", "--output", "whole"]) == 0
     one, two = (LaplaceEmbedder.load(name, own_model()) for name in ("posterior", "whole"))
     assert torch.equal(one.hessian_.eigenvalues, two.hessian_.eigenvalues)

@@ -58,13 +58,15 @@ def assert_matches(h, labels, head, distance, normalized, hessian, margin, toler
     ours = all_pairs_curvature(FeatureStore.of(h, labels), LinearJacobian.of(head), loss).values
     targets = all_pair_weights(labels, coordinates(h, head, distance, normalized), margin)
     expected = oracle(h, head, targets, distance, hessian, normalized).diagonal()
-    # what is summed, before signs cancel: rounding is relative to that, also in the oracle
-    mass = oracle(h, head, targets.abs(), distance, hessian, normalized).diagonal().norm()
-    rounding = 1e-13 * float(mass)
-    if loss.geometry.spherical:  # Z = 1 has no tangent: H = 0, in units of |[h, 1] / r|^2
-        a = torch.cat([h, torch.ones(len(h), 1)], 1) / head(h).detach().norm(dim=1, keepdim=True)
-        rounding += 1e-15 * float(a.square().sum())
-    assert float((ours - expected).norm()) <= tolerance * float(expected.norm()) + rounding
+    # rounding is relative to what is summed before signs cancel, entry by entry: pairs of either
+    # sign, and |[h, 1] / r|^2 of the points (where H is 0, as for Z = 1 or a bias of differences)
+    mass = oracle(h, head, targets.abs(), distance, hessian, normalized).diagonal()
+    z = head(h).detach()
+    r = z.norm(dim=1, keepdim=True) if loss.geometry.spherical else torch.ones(len(h), 1)
+    layout = LinearJacobian.of(head).layout
+    units = (layout.augment(h) / r).square().sum(0).expand(layout.n_outputs, -1)
+    rounding = 1e-13 * mass.abs() + 1e-14 * layout.flatten(units)
+    assert bool(((ours - expected).abs() <= tolerance * expected.norm() + rounding).all())
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -249,7 +249,7 @@ def test_outstanding_checks_are_few(monkeypatch):
     pending = checks.FiniteChecks()
     for number in range(7):
         pending.add(BATCHES[0], where=f"batch {number}")
-    assert len(pending._open) == 1
+    assert len(pending.pending) == 1
     pending.add(BATCHES[1], where="batch 7")
     with pytest.raises(NonFiniteError, match="batch 7"):
         pending.add(BATCHES[0], where="batch 8")
