@@ -180,9 +180,9 @@ def test_a_json_cannot_make_save_delete_files(tmp_path):
 def test_a_live_writer_is_not_disturbed(tmp_path):
     """Its hidden folder stays, and the next one waits for its turn."""
     with files._hidden(tmp_path, "thing", KIND) as hidden:
-        with pytest.raises(WriteError, match="another process, which holds .thing.lock"):
-            with locked(tmp_path / ".thing.lock", seconds=0.0):
-                raise AssertionError
+        held = pytest.raises(WriteError, match="another process, which holds .thing.lock")
+        with held, locked(tmp_path / ".thing.lock", seconds=0.0):
+            raise AssertionError
         assert hidden.is_dir()
     assert list(tmp_path.iterdir()) == []
 

@@ -19,7 +19,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -49,6 +49,9 @@ MALFORMED = (
 """What a field of a wrong type or size makes a loader raise."""
 SEAL = "json_sha256"
 JOURNAL = "names"
+RENAMES = ".renames.json"
+TURN = ".renames.lock"
+_RENAME = re.compile(r"([A-Za-z]+/)?\.([a-z]+)\.[0-9a-f]{16}\.tmp/\2\.json")
 JSON_BYTES = 2**30
 """A larger JSON is none of ours."""
 HEAD_BYTES = 2**16
@@ -107,6 +110,10 @@ class _Pending:
         for name in self.names:
             _replace(self.hidden / name, self.folder / name)
 
+    def rename(self, root: Path) -> str:
+        """What ``commit`` does, for the note in ``root``."""
+        return (self.hidden / self.kind.index).relative_to(root).as_posix()
+
     def commit(self) -> None:
         """Make it the value of the folder."""
         _replace(self.hidden / self.kind.index, self.folder / self.kind.index)
@@ -122,8 +129,11 @@ _BATCH: ContextVar[_Batch | None] = ContextVar("batch", default=None)
 
 
 @contextmanager
-def together() -> Iterator[None]:
+def together(root: Path | None = None) -> Iterator[None]:
     """What is written within takes effect at the end, all of it, or none after an error.
+
+    With ``root``, a folder that holds all of it, this is so even if the process is killed: the
+    renames are noted there first, and ``finish`` or the next writer carries them out.
 
     Raises
     ------
@@ -134,6 +144,11 @@ def together() -> Iterator[None]:
         yield
         return
     with ExitStack() as stack:
+        if root is not None:
+            with _named_errors(root):
+                root.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(root / TURN))
+                _finish(root)
         batch = _Batch(stack)
         token = _BATCH.set(batch)
         try:
@@ -143,10 +158,56 @@ def together() -> Iterator[None]:
         with _named_errors(*(p.folder for p in batch.pending)):
             for pending in batch.pending:
                 pending.prepare()
+            if root is not None:
+                _note(root, [pending.rename(root) for pending in batch.pending])
             for pending in batch.pending:
                 pending.commit()
-        for pending in batch.pending:
-            sync_folder(pending.folder)
+            for pending in batch.pending:
+                sync_folder(pending.folder)
+            if root is not None:
+                (root / RENAMES).unlink()
+
+
+def _note(root: Path, renames: list[str]) -> None:
+    try:
+        _write_synced(root / RENAMES, json.dumps(renames))
+    except OSError:
+        (root / RENAMES).unlink(missing_ok=True)
+        raise
+
+
+def finish(root: Path) -> None:
+    """Carry out the renames that a killed writer noted in ``root``, if there are any.
+
+    Raises
+    ------
+    FileFormatError
+        If they are to be carried out, and the folder cannot be written to.
+    """
+    if not (root / RENAMES).exists():
+        return
+    try:
+        with locked(root / TURN):
+            _finish(root)
+    except OSError as error:
+        raise FileFormatError(
+            f"{root} was being replaced when the process was killed, which cannot be finished: "
+            f"{error}."
+        ) from error
+
+
+def _finish(root: Path) -> None:
+    try:
+        renames = json.loads((root / RENAMES).read_bytes())
+    except FileNotFoundError:
+        return
+    except (ValueError, RecursionError):  # killed before it was noted: nothing was renamed
+        renames = []
+    for rename in renames if isinstance(renames, list) else []:
+        if isinstance(rename, str) and _RENAME.fullmatch(rename) and (root / rename).is_file():
+            source = root / rename
+            _replace(source, source.parent.parent / source.name)
+    (root / RENAMES).unlink()
 
 
 def write(
@@ -216,9 +277,8 @@ def read(
 
 def settled(folder: Path, kind: FileKind, load: Callable[[], Loaded]) -> Loaded:
     """What ``load`` reads of a value; it is called again if the value was replaced meanwhile."""
-    path = folder / kind.index
     for _ in range(READS):
-        with _stamped(path) as unchanged:
+        with _stamped(folder / kind.index) as unchanged:
             try:
                 return load()
             except (FileFormatError, OSError):
@@ -227,23 +287,39 @@ def settled(folder: Path, kind: FileKind, load: Callable[[], Loaded]) -> Loaded:
     return load()
 
 
+def settled_together(paths: Sequence[Path], load: Callable[[], Loaded]) -> Loaded:
+    """What ``load`` reads of several values, none of whose JSON was replaced meanwhile."""
+    for _ in range(READS):
+        with ExitStack() as stack:
+            checks = [stack.enter_context(_stamped(path)) for path in paths]
+            try:
+                value = load()
+            except (FileFormatError, OSError):
+                if all(unchanged() for unchanged in checks):
+                    raise
+                continue
+            if all(unchanged() for unchanged in checks):
+                return value
+    return load()
+
+
 @contextmanager
 def _stamped(path: Path) -> Iterator[Callable[[], bool]]:
     """A function that says whether ``path`` is the same file as now."""
-
-    def stamp() -> tuple[int, ...] | None:
-        try:
-            status = path.stat()
-        except OSError:
-            return None
-        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
     with ExitStack() as stack:
         if os.name != "nt":  # held open, its number is not given to another file
             with suppress(OSError):
                 stack.enter_context(path.open("rb"))
-        before = stamp()
-        yield lambda: stamp() == before
+        before = _stamp(path)
+        yield lambda: _stamp(path) == before
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _read(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from laplace_metric._utils.files import sealed
-from laplace_metric.cli import main
+from tests.cli.workshop import trusting as main
 
 
 @pytest.fixture
