@@ -60,6 +60,10 @@ class FileFormatError(LaplaceMetricError):
     """A file is damaged, not ours, of a newer version, or belongs to another head."""
 
 
+class WriteError(LaplaceMetricError, OSError):
+    """Something cannot be written, such as on a full disk; what was there before is still there."""
+
+
 class LaplaceMetricWarning(UserWarning):
     """Base of all warnings of this package."""
 

@@ -23,7 +23,7 @@ def fitted(model, loader):
 
 def edit(folder, **changes):
     path = folder / files.INDEX
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    path.write_text(json.dumps(files.sealed({**json.loads(path.read_text()), **changes})))
 
 
 def test_round_trip(fitted, model, data, tmp_path):

@@ -9,10 +9,14 @@ from importlib import import_module
 from laplace_metric.cli._options import MISUSE, parser
 
 INTERRUPTED = 130
+NOT_WRITTEN = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code is 0, 2 for a user's mistake, 130 for Ctrl-C."""
+    """Run a command; the exit code is 0.
+
+    It is 1 if a result cannot be written, 2 for a user's mistake, 130 for Ctrl-C.
+    """
     options = parser().parse_args(arguments)
     try:
         module, name = options.function.split(":")
@@ -24,8 +28,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not _is_mistake(error):
             raise
         print(f"laplace-metric: error: {error}", file=sys.stderr)
-        return MISUSE
+        return _code(error)
     return 0
+
+
+def _code(error: Exception) -> int:
+    from laplace_metric.errors import WriteError
+
+    return NOT_WRITTEN if isinstance(error, WriteError) else MISUSE
 
 
 def _is_mistake(error: Exception) -> bool:

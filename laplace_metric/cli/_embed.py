@@ -58,7 +58,7 @@ def _embed_all(
     """Means [N, Z] and uncertainties [N], part by part; finished parts are read."""
     size = options.batch_size * PART_BATCHES
     run = {
-        "posterior": files.read(options.posterior)[0]["sha256"],
+        "posterior": files.read(options.posterior)[0][files.SEAL],
         "data": source.fingerprint,
         "size": size,
         "model": posterior.recipe.model,

@@ -46,10 +46,9 @@ def _settings(options: Namespace) -> dict[str, Any]:
 
 
 def _save(embedder: LaplaceEmbedder, recipe: ModelRecipe, folder: Path) -> None:
-    """The posterior last: a folder that has one has its recipe too."""
-    (folder / files.POSTERIOR.index).unlink(missing_ok=True)
-    recipe.write(folder)
-    embedder.save(folder)
+    with files.together(folder):
+        recipe.write(folder)
+        embedder.save(folder)
 
 
 def _numbers(embedder: LaplaceEmbedder, source: Source, recipe: ModelRecipe) -> dict[str, Any]:

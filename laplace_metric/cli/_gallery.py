@@ -15,11 +15,18 @@ from typing import Any
 import torch
 
 from laplace_metric._utils import files
-from laplace_metric.cli._loading import LoadedPosterior, SavedRecord, load_posterior
+from laplace_metric.cli._loading import (
+    LoadedPosterior,
+    ModelRecipe,
+    SavedRecord,
+    is_text,
+    load_posterior,
+    reads_inputs,
+)
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli.sources import Source
 from laplace_metric.errors import InputError
-from laplace_metric.search import Index
+from laplace_metric.search import INDEX, Index
 
 POSTERIOR = "posterior"
 
@@ -45,6 +52,14 @@ class Origin(SavedRecord):
     """
 
     KIND = files.FileKind("gallery", "an index of the command line", 1)
+    VALID = {  # noqa: RUF012
+        "data": lambda x: isinstance(x, str),
+        "fingerprint": lambda x: isinstance(x, str),
+        "holdout": lambda x: x is None or (isinstance(x, float) and 0 < x < 1),
+        "seed": lambda x: type(x) is int and 0 <= x < 2**63,
+        "calibrated_with": is_text,
+        "read_options": reads_inputs,
+    }
 
     data: str
     fingerprint: str
@@ -122,6 +137,13 @@ def load_gallery(folder: Path, options: Namespace, reporter: Reporter) -> Loaded
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: give one that laplace-metric index wrote.")
+    files.finish(folder)
+    kinds = {POSTERIOR: (files.POSTERIOR, ModelRecipe.KIND), ".": (Origin.KIND, INDEX)}
+    paths = [folder / place / kind.index for place, several in kinds.items() for kind in several]
+    return files.settled_together(paths, lambda: _load(folder, options, reporter))
+
+
+def _load(folder: Path, options: Namespace, reporter: Reporter) -> LoadedIndex:
     origin = Origin.read(folder)
     posterior = load_posterior(folder / POSTERIOR, options, reporter)
     return LoadedIndex(Index.load(folder, posterior.embedder), posterior, origin)

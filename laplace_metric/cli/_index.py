@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from laplace_metric._utils import files
 from laplace_metric.cli._gallery import POSTERIOR, LoadedIndex, Origin
 from laplace_metric.cli._loading import load_posterior, read_options_of
 from laplace_metric.cli._output import Reporter, reporter_of, require_folder, require_new
@@ -60,12 +61,11 @@ def _refuse_same(held: Source, source: Source, options: Namespace) -> None:
 
 
 def _save(gallery: LoadedIndex, folder: Path) -> None:
-    """The index last: a folder that has one has its posterior and origin too."""
-    (folder / INDEX.index).unlink(missing_ok=True)
-    gallery.posterior.embedder.save(folder / POSTERIOR)
-    gallery.posterior.recipe.write(folder / POSTERIOR)
-    gallery.origin.write(folder)
-    gallery.index.save(folder)
+    with files.together(folder):
+        gallery.posterior.embedder.save(folder / POSTERIOR)
+        gallery.posterior.recipe.write(folder / POSTERIOR)
+        gallery.origin.write(folder)
+        gallery.index.save(folder)
 
 
 def _tell(gallery: LoadedIndex, held: Source, options: Namespace, reporter: Reporter) -> None:

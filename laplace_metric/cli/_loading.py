@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -10,9 +11,9 @@ from typing import Any, ClassVar, TypeVar
 from torch import nn
 
 from laplace_metric._utils import files
-from laplace_metric.cli._models import FORMS, LoadedModel, check_inputs, load_model
+from laplace_metric.cli._models import FORMS, LoadedModel, check_inputs, code_of, load_model
 from laplace_metric.cli._output import Reporter
-from laplace_metric.cli.sources import ARRAYS, ReadOptions, Source, open_source
+from laplace_metric.cli.sources import ARRAYS, IMAGES, TEXTS, ReadOptions, Source, open_source
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.models import Precomputed
@@ -26,6 +27,8 @@ class SavedRecord:
     """Plain values that are saved as a JSON in a folder, beside what they describe."""
 
     KIND: ClassVar[files.FileKind]
+    VALID: ClassVar[dict[str, Callable[[Any], bool]]]
+    """Whether a value may be that of a field."""
 
     def write(self, folder: Path) -> None:
         """Make it the record of ``folder``."""
@@ -42,9 +45,35 @@ class SavedRecord:
         """
         content, _ = files.read(folder, cls.KIND)
         try:
-            return cls(**{field.name: content[field.name] for field in fields(cls)})
+            values = {field.name: content[field.name] for field in fields(cls)}
         except KeyError as error:
             raise FileFormatError(f"{folder / cls.KIND.index} is damaged: no {error}.") from error
+        for name, value in values.items():
+            if not cls.VALID[name](value):
+                raise FileFormatError(
+                    f"{folder / cls.KIND.index} is damaged: {name} is {value!r:.60}."
+                )
+        return cls(**values)
+
+
+def is_text(value: Any) -> bool:
+    """Whether a JSON value is a text or null."""
+    return value is None or isinstance(value, str)
+
+
+def reads_inputs(value: Any) -> bool:
+    """Whether a JSON value holds fields of ``ReadOptions``."""
+    return isinstance(value, dict) and all(
+        name in _READ_OPTIONS and _READ_OPTIONS[name](item) for name, item in value.items()
+    )
+
+
+_READ_OPTIONS: dict[str, Callable[[Any], bool]] = {
+    "size": lambda x: x is None or (type(x) is int and 0 < x < 2**16),
+    "channels": lambda x: x in (None, 1, 3) and not isinstance(x, bool),
+    "skip_unreadable": lambda x: isinstance(x, bool),
+    **dict.fromkeys(("text_column", "label_column", "id_column"), is_text),
+}
 
 
 @dataclass(frozen=True)
@@ -63,6 +92,12 @@ class ModelRecipe(SavedRecord):
     """
 
     KIND = files.FileKind("recipe", "a posterior of the command line", 1)
+    VALID = {  # noqa: RUF012
+        "model": is_text,
+        "head": is_text,
+        "kind": lambda x: x in (IMAGES, TEXTS, ARRAYS),
+        "read_options": reads_inputs,
+    }
 
     model: str | None
     head: str | None
@@ -103,14 +138,21 @@ def load_posterior(folder: Path, options: Namespace, reporter: Reporter) -> Load
     Raises
     ------
     InputError
-        If there is no such folder, or the model cannot be loaded.
+        If there is no such folder, the recipe is not trusted, or the model cannot be loaded.
     FileFormatError
         If it holds no posterior, or its head is not that of the model.
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: give one that laplace-metric fit wrote.")
+    files.finish(folder)
     recipe = ModelRecipe.read(folder)
     name = options.model or recipe.model
+    if recipe.model is not None and options.model is None and not options.trust_recipe:
+        raise InputError(
+            f"{folder / ModelRecipe.KIND.index} names the model {recipe.model!r}: "
+            f"{code_of(recipe.model)}. Whoever wrote the folder chose that code. Give --trust-recipe to run it, or name a "
+            "model yourself with --model."
+        )
     if name is None:
         return LoadedPosterior(LaplaceEmbedder.load(folder), recipe, None)
     reporter.note(f"model {name}, as {'told' if options.model else f'{folder} says'}")

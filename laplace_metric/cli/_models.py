@@ -54,6 +54,20 @@ def load_model(name: str, device: str | None = None) -> LoadedModel:
         raise InputError(f"--device {device}: {line}") from error
 
 
+def code_of(name: str) -> str:
+    """What loading a model runs, in words.
+
+    Examples
+    --------
+    >>> code_of("my_model:embedder")
+    "it would import 'my_model' and call 'embedder' of it"
+    """
+    prefix, _, rest = name.partition(":")
+    if prefix in _LOADERS:
+        return f"it would load {rest!r} with {prefix}"
+    return f"it would import {prefix!r} and call {rest!r} of it"
+
+
 def check_inputs(name: str, model: nn.Module, inputs: Inputs) -> None:
     """Check that a model takes these inputs.
 

@@ -121,7 +121,7 @@ def _search(search: argparse.ArgumentParser) -> None:
     add("-k", type=integer(1), default=5, metavar="K", help="neighbours of each query; default: 5")
     add("--output", type=Path, metavar="FILE", help="all results, as .csv, .json or .parquet")
     add("--picture", type=Path, metavar="FILE", help="a figure of the first queries, .png")
-    _model(search)
+    _saved_model(search)
     _common(search)
 
 
@@ -130,7 +130,7 @@ def _evaluate(evaluate: argparse.ArgumentParser) -> None:
     add("index", type=Path, metavar="INDEX", help="what index wrote")
     add("data", type=Path, metavar="DATA", help=QUERIES)
     add("--strangers", type=Path, metavar="DATA", help="out-of-distribution: none has a match")
-    _model(evaluate)
+    _saved_model(evaluate)
     _common(evaluate)
 
 
@@ -157,10 +157,16 @@ def _model(command: argparse.ArgumentParser) -> None:
     command.add_argument("--device", metavar="D", help="such as cuda or cpu; default: cpu")
 
 
+def _saved_model(command: argparse.ArgumentParser) -> None:
+    _model(command)
+    trust = "run the code of the model that the posterior's recipe.json names; else give --model"
+    command.add_argument("--trust-recipe", action="store_true", help=trust)
+
+
 def _posterior(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("--posterior", type=Path, required=True, metavar="DIR", help="what fit wrote")
-    _model(command)
+    _saved_model(command)
 
 
 def _output(command: argparse.ArgumentParser, what: str, default: Path | None = None) -> None:

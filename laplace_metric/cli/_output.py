@@ -167,11 +167,35 @@ def write_table(path: Path, columns: Columns) -> None:
 
 
 def _csv(columns: Columns) -> str:
+    rows = zip(*columns.values(), strict=True)
+    return "".join(map(_csv_line, [list(columns), *(map(_defused, row) for row in rows)]))
+
+
+def _csv_line(cells: Iterable[Any]) -> str:
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(columns), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows_of(columns))
-    return text.getvalue()
+    csv.writer(text).writerow(cells)  # its own line end, so that \r and \n in cells are quoted
+    return text.getvalue().removesuffix("\r\n") + "\n"
+
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What begins a formula in a spreadsheet, also in its full-width form, or hides one."""
+
+
+def _defused(value: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula: with an apostrophe, unless it is a number.
+
+    Examples
+    --------
+    >>> _defused("=1+1"), _defused("-3.5"), _defused("cat")
+    ("'=1+1", '-3.5', 'cat')
+    """
+    if not isinstance(value, str) or not value.lstrip(" ").startswith(FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value if value == value.strip() else f"'{value}"
 
 
 def _json(columns: Columns) -> str:

@@ -61,7 +61,7 @@ def load_fitted(folder: Path, model: nn.Module) -> tuple[Settings, Fitted]:
         posterior = Posterior(jacobian.parameters, curvature, n_effective, tau)
         loss, n_points = settings.loss(normalized=head.normalized), content["n_points"]
         return settings, Fitted(head, jacobian, loss, posterior, n_points, settings.structure)
-    except (KeyError, TypeError, ValueError) as error:
+    except files.MALFORMED as error:
         raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
 
 

@@ -219,7 +219,7 @@ class Monitor:
         content, tensors = files.read(Path(path), MONITOR)
         try:
             return cls._restored(content, tensors)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        except files.MALFORMED as error:
             raise FileFormatError(f"{path} is damaged: {error!r}.") from error
 
     @classmethod

@@ -215,7 +215,7 @@ class Checkpointer(Callback):
             self.run.restore(state)
             self._resumed = state["now"]
             self._restore_random(state["epoch start"])
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        except files.MALFORMED as error:
             raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
 
 

@@ -245,15 +245,24 @@ class Index(Gallery):
         storage.save_index(Path(path), state, self.encoder.identity)
 
     @classmethod
-    def load(cls, path: str | Path, embedder: FittedEmbedder, *, mmap: bool = False) -> Index:
+    def load(
+        cls,
+        path: str | Path,
+        embedder: FittedEmbedder,
+        *,
+        mmap: bool = False,
+        verify: bool | None = None,
+    ) -> Index:
         """Read what ``save`` wrote, for the posterior that it was built with.
 
         Parameters
         ----------
         embedder : LaplaceEmbedder
         mmap : bool
-            Leave embeddings on disk and read what a search touches; files are not hashed then,
-            and items can be neither added nor removed.
+            Leave embeddings on disk and read what a search touches; items can be neither added
+            nor removed then.
+        verify : bool, optional
+            Hash every file. None: unless ``mmap``, where only headers and JSON are hashed.
 
         Raises
         ------
@@ -262,7 +271,7 @@ class Index(Gallery):
             head of the model is not checked.
         """
         encoder = Encoder.of(embedder)
-        state = storage.load_index(Path(path), encoder.identity, mmap=mmap)
+        state = storage.load_index(Path(path), encoder.identity, mmap=mmap, verify=verify)
         parts = state.items, state.kind, state.rank_by, state.engine
         index = cls(encoder, *parts, calibration=state.calibration)
         index.changes, index.next_id = state.changes, state.next_id

@@ -55,32 +55,39 @@ def save_index(folder: Path, state: IndexState, identity: str) -> None:
     files.write(folder, content, tensors, INDEX, write_engine)
 
 
-def load_index(folder: Path, identity: str, *, mmap: bool) -> IndexState:
-    """Read what ``save_index`` wrote.
+def load_index(
+    folder: Path, identity: str, *, mmap: bool, verify: bool | None = None
+) -> IndexState:
+    """Read what ``save_index`` wrote; ``verify``: hash all of it, which is the default but of mmap.
 
     Raises
     ------
     FileFormatError
         If the folder holds no index, a damaged one, or one of another encoder.
     """
-    content, tensors = files.read(folder, INDEX, mapped=mmap)
+    whole = not mmap if verify is None else verify
+    return files.settled(folder, INDEX, lambda: _load(folder, identity, mmap, whole))
+
+
+def _load(folder: Path, identity: str, mmap: bool, whole: bool) -> IndexState:
+    content, tensors = files.read(folder, INDEX, mapped=mmap, verify=whole)
     if content.get("embedder") != identity:
         raise FileFormatError(
             f"{folder} was built with another embedder: other weights of the head, another "
             "posterior or another prior precision. Load the posterior that it was built with."
         )
     try:
-        return _state(folder, content, tensors, mmap)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return _state(folder, content, tensors, mmap, whole)
+    except files.MALFORMED as error:
         raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
 
 
 def _state(
-    folder: Path, content: dict[str, Any], tensors: dict[str, Tensor], mapped: bool
+    folder: Path, content: dict[str, Any], tensors: dict[str, Tensor], mapped: bool, whole: bool
 ) -> IndexState:
     items, rank_by = _items(content, tensors), check_ranking(content["rank_by"])
     kind = engines.kind_from_json(content["engine"])
-    engine = _engine(folder, content, tensors, kind, mapped)
+    engine = _engine(folder, content, tensors, kind, mapped, whole)
     calibration = None
     if "calibration" in content:
         calibration = calibrations.calibration_from_json(content["calibration"], tensors)
@@ -106,8 +113,9 @@ def _engine(
     tensors: dict[str, Tensor],
     kind: EngineKind,
     mapped: bool,
+    whole: bool,
 ) -> Engine:
     if isinstance(kind, Flat):
         return engines.build(tensors.get("vectors", tensors["mean"]), kind, mapped=mapped)
-    path = files.foreign_file(folder, content, INDEX, hashed=not mapped)
+    path = files.foreign_file(folder, content, INDEX, hashed=whole)
     return FaissEngine.read(path, tensors["keys"], kind, mapped=mapped)

@@ -14,9 +14,9 @@ from torch import nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.cli import _embed as embed_command
-from laplace_metric.cli import main
 from laplace_metric.cli.sources import ReadOptions, open_source
 from laplace_metric.search import Index
+from tests.cli.workshop import trusting as main
 
 FIT = ["fit", "photos", "--model", "my_model:embedder"]
 

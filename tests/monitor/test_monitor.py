@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from laplace_metric import LaplaceEmbedder
+from laplace_metric._utils.files import sealed
 from laplace_metric.errors import FileFormatError, InputError, NonFiniteError
 from laplace_metric.monitor import Monitor
 
@@ -134,7 +135,7 @@ def test_a_damaged_file_says_so(uncut, tmp_path):
     index = tmp_path / "monitor.json"
     content = json.loads(index.read_text())
     del content["names"]
-    index.write_text(json.dumps(content))
+    index.write_text(json.dumps(sealed(content)))
     with pytest.raises(FileFormatError, match="damaged"):
         Monitor.load(tmp_path)
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
+from laplace_metric._utils.files import sealed
 from laplace_metric.errors import FileFormatError
 from laplace_metric.online._checkpoint import CHECKPOINT
 
@@ -223,7 +224,7 @@ def test_damaged_checkpoint_is_refused(tmp_path):
     index = tmp_path / CHECKPOINT.index
     text = index.read_text()
     for change in ({"state": {"dict": []}}, {"state": 3}, {"version": 2}, {"format": "other"}):
-        index.write_text(json.dumps({**json.loads(text), **change}))
+        index.write_text(json.dumps(sealed({**json.loads(text), **change})))
         with pytest.raises(FileFormatError):
             run(tmp_path, Loss(), epochs=1)
     index.write_text(text)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from laplace_metric import LaplaceEmbedder
+from laplace_metric._utils.files import sealed
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.search import Index
 from laplace_metric.search.engines import HNSW, IVF, Flat
@@ -41,7 +42,7 @@ def same(index: Index, other: Index, queries: torch.Tensor) -> None:
 
 def edit(folder, **changes):
     path = folder / "index.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    path.write_text(json.dumps(sealed({**json.loads(path.read_text()), **changes})))
 
 
 def damage(folder, ending):

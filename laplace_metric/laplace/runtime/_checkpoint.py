@@ -102,7 +102,7 @@ class Checkpoint:
         if any(self.folder.glob("pass-*/statistics.json")):
             raise FileFormatError(f"{folder} is missing: restore it, or delete {self.folder}.")
         for left_over in folder.glob("*"):  # killed before the first commit
-            left_over.unlink()
+            files.remove_hidden(left_over) if left_over.is_dir() else left_over.unlink()
         return FeatureStore(durable=folder, dtype=dtype, device=device)
 
     def due(self) -> bool:

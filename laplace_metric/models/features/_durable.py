@@ -7,9 +7,8 @@ process writes a folder at a time.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,8 @@ from laplace_metric.models.features._rows import RowSpec, check_shapes, check_sp
 from laplace_metric.models.features._shards import Shard, ShardRows
 
 FEATURE_FOLDER = files.FileKind("features", "a folder of features", 1)
+SHARD_NAME = re.compile(r"features-\d+\.safetensors")
+HIDDEN_NAME = re.compile(r"\.features[-.\w]*\.(json|safetensors)\.([0-9a-f]{16}\.tmp|lock)")
 REMEDY = "Nothing was changed: restore the folder from a copy, or delete it and fit again."
 
 
@@ -126,15 +127,10 @@ class DurableRows(ShardRows):
         return self.folder / FEATURE_FOLDER.index
 
     def _write(self, path: Path, columns: dict[str, Tensor]) -> Shard:
-        with files._temporary(self.folder, path.name) as temporary:
-            mode = temporary.stat().st_mode
+        with files.writing(path) as temporary:
             save_file(columns, temporary)
-            temporary.chmod(mode)  # safetensors makes files that only their owner may read
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
             shard = Shard.open(temporary)
-            sha256 = files._sha256(temporary)
-            os.replace(temporary, path)
+            sha256 = files.sha256_of(temporary)
         return Shard(path, shard.n_rows, shard.offsets, sha256)
 
     def _publish(self) -> None:
@@ -145,16 +141,20 @@ class DurableRows(ShardRows):
         if self._committed is not None and self._index.read_bytes() != self._committed:
             # it may have removed shards of this one
             raise FileFormatError(f"{self.folder} is written by another process: use two folders.")
-        _sync(self.folder)  # the shards' names
+        files.sync_folder(self.folder)  # the shards' names
         files.write_atomically(self._index, content)
-        _sync(self.folder)
+        files.sync_folder(self.folder)
         self._committed = content
 
     def _remove_uncommitted(self) -> None:
         """Remove shards that the JSON does not name, and files that were not finished."""
         committed = {shard.path for shard in self._shards}
-        for path in {*self.folder.glob("features-*"), *self.folder.glob(".features*")} - committed:
-            path.unlink(missing_ok=True)
+        for path in set(self.folder.glob("features-*")) - committed:
+            if SHARD_NAME.fullmatch(path.name):
+                path.unlink(missing_ok=True)
+        for path in self.folder.glob(".features*"):
+            if HIDDEN_NAME.fullmatch(path.name):
+                files.remove_hidden(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _index_of(shards: list[Shard], spec: RowSpec | None, *, exhausted: bool) -> bytes:
@@ -166,7 +166,7 @@ def _index_of(shards: list[Shard], spec: RowSpec | None, *, exhausted: bool) -> 
         "shards": {s.path.name: {"rows": s.n_rows, "sha256": s.sha256} for s in shards},
     }
     header = {"format": FEATURE_FOLDER.format, "version": FEATURE_FOLDER.version}
-    return json.dumps({**header, "sha256": _sha256(content), **content}, indent=1).encode()
+    return json.dumps(files.sealed({**header, **content}), indent=1).encode()
 
 
 def _read_index(folder: Path) -> dict[str, Any]:
@@ -175,19 +175,13 @@ def _read_index(folder: Path) -> dict[str, Any]:
         content = files.read_index(folder, FEATURE_FOLDER)
     except FileFormatError as error:
         raise FileFormatError(f"{error} {REMEDY}") from error
-    values = {name: content.get(name) for name in ("exhausted", "width", "dtypes", "shards")}
-    if content.get("sha256") != _sha256(values):
-        raise FileFormatError(
-            f"{folder / FEATURE_FOLDER.index} is damaged: its content does not have the sha256 "
-            f"that it names. {REMEDY}"
-        )
-    return values
+    return {name: content.get(name) for name in ("exhausted", "width", "dtypes", "shards")}
 
 
 def _verified(path: Path, committed: dict[str, Any]) -> Shard:
     """A committed shard; ``FileFormatError`` if the file is missing or was altered."""
     try:
-        sha256 = files._sha256(path)
+        sha256 = files.sha256_of(path)
     except OSError as error:
         raise FileFormatError(f"{path} cannot be read: {error.strerror}. {REMEDY}") from error
     if sha256 != committed["sha256"]:
@@ -195,15 +189,3 @@ def _verified(path: Path, committed: dict[str, Any]) -> Shard:
             f"{path} is damaged: its sha256 is not the one in {FEATURE_FOLDER.index}. {REMEDY}"
         )
     return Shard.open(path, sha256)
-
-
-def _sha256(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _sync(folder: Path) -> None:
-    """A rename is on the disk when its folder is; not every system can be asked for that."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        os.fsync(handle)
-        os.close(handle)

@@ -1,0 +1,230 @@
+"""Results that are replaced, folders that others wrote: nothing is lost, no code is run."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from laplace_metric._utils.files import sealed
+from laplace_metric.cli import main
+from laplace_metric.cli._output import write_table
+
+posix = pytest.mark.skipif(os.name != "posix", reason="limits file sizes, forks and kills")
+
+
+def write_arrays(name, n, names=None):
+    y = np.arange(n) % 4
+    x = np.eye(8)[y] + 0.5 * np.random.default_rng(n).normal(size=(n, 8))
+    np.savez(name, embeddings=x, labels=y if names is None else np.array(names)[y])
+
+
+@pytest.fixture
+def arrays(tmp_path, monkeypatch):
+    """The current folder: items, other items, a posterior and an index of the items."""
+    monkeypatch.chdir(tmp_path)
+    write_arrays("items.npz", 400)
+    write_arrays("others.npz", 300)
+    assert main(["fit", "items.npz", "--quiet"]) == 0
+    assert main(["index", "items.npz", "--posterior", "posterior", "--quiet"]) == 0
+    return tmp_path
+
+
+START = """
+import contextlib, io, json, os, resource, signal
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from laplace_metric.cli import main
+
+def said(*arguments):
+    text = io.StringIO()
+    with contextlib.redirect_stderr(text):
+        code = main([*arguments, "--quiet"])
+    return code, text.getvalue()
+
+def values(folder):
+    return [p.read_bytes() for p in sorted(Path(folder).rglob("*")) if p.is_file()]
+
+FIT = ["fit", "others.npz", "--structure", "full", "--prior-precision", "2", "--output", "p2"]
+"""
+
+DISK = """
+no_limit = resource.RLIM_INFINITY
+assert said(*FIT)[0] == 0
+commands = {
+    "index": ["index", "others.npz", "--posterior", "p2", "--overwrite"],
+    "posterior": ["fit", "others.npz", "--checkpoint", "c", "--overwrite"],
+}
+for folder, command in commands.items():
+    before = values(folder)
+    for limit in (10, 300, 3_000):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, no_limit))
+        code, text = said(*command)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (no_limit, no_limit))
+        assert code == 1, (limit, code, text)
+        assert len(text.strip().splitlines()) == 1 and "cannot be written" in text, text
+        assert values(folder) == before
+    assert said(*command)[0] == 0
+    assert values(folder) != before
+assert said("search", "index", "items.npz")[0] == 0
+"""
+
+KILLS = """
+assert said(*FIT)[0] == 0
+replace, posteriors = os.replace, {400: "posterior", 300: "p2"}
+data, outcomes = {400: "items.npz", 300: "others.npz"}, []
+
+def n_items():
+    assert said("search", "index", "items.npz", "-k", "1", "--json", "j", "--overwrite")[0] == 0
+    return json.loads(Path("index/index.json").read_text())["n_items"]
+
+def dying(call):
+    left = [call]
+    def step(*arguments):
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        replace(*arguments)
+    return step
+
+now = 400
+for call in range(1, 12):
+    other = 700 - now
+    pid = os.fork()
+    if pid == 0:
+        os.replace = dying(call)
+        command = ["index", data[other], "--posterior", posteriors[other], "--overwrite"]
+        os._exit(main([*command, "--quiet"]))
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    expected, now = now, n_items()
+    outcomes.append((code, now != expected))
+killed = [changed for code, changed in outcomes if code == -signal.SIGKILL]
+print(killed, {code for code, _ in outcomes})
+command = ["index", "items.npz", "--posterior", "posterior", "--overwrite"]
+assert said(*command)[0] == 0
+print(sorted(p.name for p in Path("index").rglob("*") if p.name.startswith(".")))
+"""
+
+
+def run(code):
+    root = str(Path(__file__).parents[2])
+    process = subprocess.run(
+        [sys.executable, "-c", START + code],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"},
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout.splitlines()
+
+
+@posix
+def test_on_a_full_disk_overwrite_keeps_the_old_result(arrays):
+    run(DISK)
+
+
+@posix
+def test_killed_while_it_replaces_an_index(arrays):
+    """Before the renames are noted, the old one is there; after that, the new one."""
+    outcomes, left = run(KILLS)
+    assert outcomes.startswith("[False, False, False, False, True, True, True, True] ")
+    assert left == "[]"
+
+
+def test_a_recipe_runs_nothing_that_was_not_allowed(arrays, capsys, monkeypatch):
+    Path("evil.py").write_text("open('ran', 'w')\n")
+    path = Path("posterior/recipe.json")
+    content = json.loads(path.read_text())
+    for model, says in (
+        ("os:abort", "import 'os' and call 'abort'"),
+        ("evil:run", "import 'evil' and call 'run'"),
+        ("timm:resnet18", "load 'resnet18' with timm"),
+        ("sentence-transformers:x", "load 'x' with sentence-transformers"),
+        ("antigravity", "antigravity"),
+    ):
+        path.write_text(json.dumps(sealed({**content, "model": model})))
+        commands = [
+            ["embed", "items.npz", "--posterior", "posterior", "--output", "o.npz"],
+            ["index", "items.npz", "--posterior", "posterior", "--output", "i2"],
+        ]
+        for command in commands:
+            assert main([*command, "--quiet"]) == 2
+            shown = capsys.readouterr().err
+            assert says in shown
+            assert "--trust-recipe" in shown
+    assert not Path("ran").exists()
+    monkeypatch.delitem(sys.modules, "evil", raising=False)
+    path.write_text(json.dumps(sealed({**content, "model": "evil:run"})))
+    assert main([*commands[0], "--quiet", "--trust-recipe"]) == 2
+    assert Path("ran").exists()
+
+
+def test_a_recipe_inside_an_index_is_asked_for_too(arrays, capsys):
+    path = Path("index/posterior/recipe.json")
+    path.write_text(json.dumps(sealed({**json.loads(path.read_text()), "model": "os:abort"})))
+    for command in ("search", "evaluate", "report"):
+        assert main([command, "index", "others.npz", "--quiet"]) == 2
+        assert "call 'abort'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("file", "changes"),
+    [
+        ("gallery.json", {"seed": "x"}),
+        ("gallery.json", {"seed": 10**30}),
+        ("gallery.json", {"seed": True}),
+        ("gallery.json", {"holdout": 5}),
+        ("gallery.json", {"holdout": [0.5]}),
+        ("gallery.json", {"data": 3}),
+        ("gallery.json", {"read_options": {"transform": "x"}}),
+        ("gallery.json", {"read_options": [1]}),
+        ("posterior/recipe.json", {"read_options": [1]}),
+        ("posterior/recipe.json", {"read_options": {"size": -1}}),
+        ("posterior/recipe.json", {"kind": []}),
+        ("posterior/recipe.json", {"model": 5}),
+        ("posterior/posterior.json", {"head": {"name": "append", "dtype": 3}}),
+        ("posterior/posterior.json", {"n_points": "x", "settings": 3}),
+        ("index.json", {"changes": 1e999}),
+        ("index.json", {"engine": "[" * 100}),
+    ],
+)
+def test_hostile_fields_are_named(file, changes, arrays, capsys):
+    path = Path("index") / file
+    path.write_text(json.dumps(sealed({**json.loads(path.read_text()), **changes})))
+    assert main(["search", "index", "others.npz", "--quiet"]) == 2
+    assert "damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("file", ["gallery.json", "posterior/recipe.json", "index.json"])
+def test_a_digit_that_flipped_is_noticed(file, arrays, capsys):
+    path = Path("index") / file
+    text = path.read_text()
+    place = text.rindex(next(c for c in reversed(text.rsplit('"json_sha256"')[0]) if c.isdigit()))
+    path.write_text(text[:place] + str((int(text[place]) + 1) % 10) + text[place + 1 :])
+    assert main(["search", "index", "others.npz", "--quiet"]) == 2
+    assert "damaged" in capsys.readouterr().err
+
+
+def test_cells_of_a_csv_are_no_formulas(arrays):
+    names = ["=1+1", "+cmd|' /C calc'!A0", "@SUM(A1)", "\t=1"]
+    write_arrays("named.npz", 40, names)
+    assert main(["index", "named.npz", "--posterior", "posterior", "--output", "i2"]) == 0
+    assert main(["search", "i2", "named.npz", "-k", "1", "--output", "r.csv", "--quiet"]) == 0
+    with open("r.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["label"] for row in rows} == {f"'{name}" for name in names}
+    cells = ["-1", "-1.5e-3", "- x", "a=b", "\r=1", " =1", "\uff1d1", "", "-"]
+    write_table(Path("t.csv"), {"x": cells, "n": [-1.5] * len(cells)})
+    with open("t.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    shown = ["-1", "-1.5e-3", "'- x", "a=b", "'\r=1", "' =1", "'\uff1d1", "", "'-"]
+    assert [row["x"] for row in rows] == shown
+    assert {row["n"] for row in rows} == {"-1.5"}
