@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -58,8 +58,13 @@ class Scratch(threading.local):
     """Buffers [rows, width] that are written again with each block; each thread has its own."""
 
     def __init__(self, like: Tensor, rows: int, **widths: int) -> None:
+        self._made_of = like.new_empty(0), rows, widths
         for name, width in widths.items():
             setattr(self, name, like.new_empty(rows, width))
+
+    def __reduce__(self) -> Any:
+        like, rows, widths = self._made_of
+        return partial(Scratch, **widths), (like, rows)
 
 
 class DiagonalTraces:

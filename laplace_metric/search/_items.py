@@ -15,7 +15,9 @@ from torch import Tensor
 from laplace_metric.errors import InputError, LabelError
 
 Values = npt.NDArray[Any]
-"""[N] int64, or objects that are strings."""
+"""[N] int64, or objects that are strings: NumPy's own drop NUL at the end, and pad all of them to
+the longest."""
+LARGEST = 2**63 - 1
 SURROGATES = "surrogatepass"
 """Names of files that are not UTF-8 hold lone surrogates."""
 
@@ -111,21 +113,16 @@ class Column:
 
     def duplicates(self) -> list[Any]:
         """Entries that stand more than once."""
-        unique, counts = np.unique(self.sortable, return_counts=True)
+        unique, counts = np.unique(self.values, return_counts=True)
         return unique[counts > 1].tolist()
 
     def codes_of(self, values: Any) -> npt.NDArray[np.int64]:
         """First position of each value among the sorted unique entries; -1 where it is none."""
-        unique, column = np.unique(self.sortable), Column.of("values", values)
+        unique, column = np.unique(self.values), Column.of("values", values)
         if column.is_text != self.is_text:
             return np.full(len(column), -1)
-        codes = np.searchsorted(unique, column.sortable).clip(max=len(unique) - 1)
-        return np.where(unique[codes] == column.sortable, codes, -1)
-
-    @property
-    def sortable(self) -> Values:
-        """The values in a type that NumPy sorts fast."""
-        return self.values.astype(str) if self.is_text else self.values
+        codes = np.searchsorted(unique, column.values).clip(max=len(unique) - 1)
+        return np.where(unique[codes] == column.values, codes, -1)
 
     def tensors(self, name: str) -> dict[str, Tensor]:
         """As tensors: numbers, or the bytes of all strings and where each ends."""
@@ -157,10 +154,20 @@ def _array(name: str, values: Any) -> Values:
     if array.ndim != 1:
         raise InputError(f"{name} has shape {array.shape}: pass one entry for each item.")
     if array.dtype.kind in "iu":
+        _check_range(name, array)
         return array.astype(np.int64)
     if array.dtype.kind == "U" or all(isinstance(value, str) for value in array):
         return _strings([str(value) for value in array])
     raise InputError(f"{name} are {array.dtype}: pass whole numbers or strings, one for each item.")
+
+
+def _check_range(name: str, array: Values) -> None:
+    too_large = array > LARGEST if array.dtype.kind == "u" else np.zeros(0, dtype=bool)
+    if too_large.any():
+        raise InputError(
+            f"{name} hold {int(too_large.sum())} numbers above {LARGEST}, "
+            f"{array[too_large][0]} the first: numbers are kept as int64. Pass them as strings."
+        )
 
 
 def _listed(name: str, values: Any) -> Values:
@@ -253,7 +260,7 @@ class Items:
             For ids that are not in the index; it names some.
         """
         column = Column.of("ids", ids)
-        order = np.argsort(self.ids.sortable)
+        order = np.argsort(self.ids.values)
         codes = self.ids.take(order).codes_of(column.values)
         if (codes < 0).any():
             missing = column.values[codes < 0][:3].tolist()

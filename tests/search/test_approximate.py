@@ -13,9 +13,9 @@ from laplace_metric.search.engines import (
     FaissEngine,
     Flat,
     build,
-    from_json,
+    kind_from_json,
     kind_of,
-    to_json,
+    kind_to_json,
 )
 
 KINDS = {"ivf": IVF(), "hnsw": HNSW()}
@@ -158,7 +158,7 @@ def test_settings_that_faiss_would_die_of_are_refused(build_it, message):
 
 def test_kinds_survive_json():
     for kind in (Flat(faiss=False), IVF(lists=3), HNSW(links=8, ef=9)):
-        assert from_json(to_json(kind)) == kind
+        assert kind_from_json(kind_to_json(kind)) == kind
 
 
 def test_without_faiss_the_message_says_what_works(monkeypatch):
