@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from laplace_metric._utils.validation import check_count
-from laplace_metric.errors import InputError, LabelError
+from laplace_metric.errors import InputError, LabelError, NonFiniteError
 from laplace_metric.search._encoding import Encoder, FittedEmbedder
 from laplace_metric.search._items import Encoded, Items
 from laplace_metric.search._neighbours import check_ranking, nearest, vectors_of
@@ -180,10 +180,12 @@ class Gallery:
 
     def _nearest(self, queries: Encoded, k: int) -> SearchHits:
         pairs = self.encoder.pairs
-        return nearest(self.engine, queries, self.items.encoded, pairs, k, self.rank_by)
+        hits = nearest(self.engine, queries, self.items.encoded, pairs, k, self.rank_by)
+        _check_distances(hits)
+        return hits
 
     def _now(self) -> Self:
-        """This gallery as it is now: what changes ``self`` leaves the copy alone."""
+        """A copy, as it is now: what changes ``self`` later leaves it alone."""
         return copy.copy(self)
 
     def _replace(
@@ -196,3 +198,15 @@ class Gallery:
         engine, changes = self.engine.updated(vectors, remaining), self.changes + n_changes
         changed = {"items": items, "engine": engine, "changes": changes, "next_id": next_id}
         self._state = replace(self._state, **changed)
+
+
+def _check_distances(hits: SearchHits) -> None:
+    fine = (
+        hits.distance.isfinite() & hits.squared.mean.isfinite() & hits.squared.variance.isfinite()
+    )
+    bad = ~(fine | (hits.positions < 0)).all(1)
+    if bool(bad.any()):
+        raise NonFiniteError(
+            f"distances of {int(bad.sum())} of {len(bad)} queries overflow {hits.distance.dtype}: "
+            "scale the inputs of the index and the queries down, or use float64."
+        )

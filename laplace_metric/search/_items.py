@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -154,26 +154,36 @@ def _array(name: str, values: Any) -> Values:
     if array.ndim != 1:
         raise InputError(f"{name} has shape {array.shape}: pass one entry for each item.")
     if array.dtype.kind in "iu":
-        _check_range(name, array)
+        if array.dtype.kind == "u":
+            _check_range(name, array[array > LARGEST].tolist())
         return array.astype(np.int64)
     if array.dtype.kind == "U" or all(isinstance(value, str) for value in array):
         return _strings([str(value) for value in array])
     raise InputError(f"{name} are {array.dtype}: pass whole numbers or strings, one for each item.")
 
 
-def _check_range(name: str, array: Values) -> None:
-    too_large = array > LARGEST if array.dtype.kind == "u" else np.zeros(0, dtype=bool)
-    if too_large.any():
+def _check_range(name: str, values: Iterable[Any]) -> None:
+    too_large = [value for value in values if not -LARGEST - 1 <= value <= LARGEST]
+    if too_large:
         raise InputError(
-            f"{name} hold {int(too_large.sum())} numbers above {LARGEST}, "
-            f"{array[too_large][0]} the first: numbers are kept as int64. Pass them as strings."
+            f"{name} hold {len(too_large)} numbers that int64 cannot, {too_large[0]} the first: "
+            "pass them as strings."
         )
+
+
+def _numbered(first: int, n: int) -> Values:
+    return np.arange(first, first + n, dtype=np.int64 if first + n <= LARGEST else np.uint64)
 
 
 def _listed(name: str, values: Any) -> Values:
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise InputError(f"{name} is a {type(values).__name__}: pass a list or an array.")
-    return np.asarray(values) if not _any_strings(values) else _strings(list(values))
+    if _any_strings(values):
+        return _strings(list(values))
+    array = np.asarray(values)
+    if array.dtype.kind in "fO" and all(type(value) is int for value in values):
+        _check_range(name, values)  # NumPy makes floats or objects of them
+    return array
 
 
 def _any_strings(values: Sequence[Any]) -> bool:
@@ -216,7 +226,7 @@ class Items:
         """
         n = len(encoded)
         labels = _joined(batch_labels) if labels is None else labels
-        column = Column.of("ids", np.arange(first, first + n) if ids is None else ids, n)
+        column = Column.of("ids", _numbered(first, n) if ids is None else ids, n)
         if duplicates := column.duplicates():
             raise InputError(f"ids stand more than once, {duplicates[:3]} among them.")
         return cls(encoded, column, None if labels is None else Column.of("labels", labels, n))
