@@ -44,7 +44,14 @@ from laplace_metric.models import (
     to_device,
     unwrapped,
 )
-from laplace_metric.models.heads import APPEND, HeadActivations, LocatedHead, capture
+from laplace_metric.models.heads import (
+    APPEND,
+    FittedWeights,
+    HeadActivations,
+    LocatedHead,
+    capture,
+    check_rows,
+)
 
 if TYPE_CHECKING:
     from laplace_metric.search import Index
@@ -131,6 +138,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
             positivity,
         )
         self._fitted: Fitted | None = None
+        self._weights: FittedWeights | None = None
 
     @classmethod
     def from_embeddings(
@@ -162,6 +170,8 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         torch.Size([3])
         """
         tensor = Precomputed()(embeddings)
+        if len(tensor) and settings.get("distance", "arccos") == "arccos":
+            check_rows(tensor, spherical=True)
         embedder = cls(Precomputed(tensor.shape[1]), head=APPEND, **settings)
         return embedder.fit([(tensor, labels)], progress=progress)
 
@@ -243,8 +253,19 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         return self.fitted_.head
 
     def __call__(self, inputs: Inputs) -> Embedding:
-        """Distributions over the embeddings of a batch, in closed form: one forward pass."""
-        return self._embedding(self.activations(inputs), self.posterior_)
+        """Distributions over the embeddings of a batch, in closed form: one forward pass.
+
+        Any number of threads may call at once.
+
+        Raises
+        ------
+        NonFiniteError, InputError
+            For embeddings or variances with NaN or infinity, and without a direction.
+        WeightsChangedError
+            If the head no longer has the weights of the fit.
+        """
+        fitted = self._fitted_to_these_weights()
+        return _embedding(self._captured(fitted, inputs), fitted)
 
     def uncertainties(self, loader: Iterable[Any], *, progress: bool = True) -> Tensor:
         """``uncertainty`` [N] of everything a loader yields, without its distributions.
@@ -258,7 +279,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
 
         Raises
         ------
-        NotFittedError, EmptyLoaderError, InputError
+        NotFittedError, EmptyLoaderError, InputError, NonFiniteError, WeightsChangedError
 
         Examples
         --------
@@ -267,15 +288,15 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         >>> embedder.uncertainties([x[:10], (x[10:], y[10:])], progress=False).shape
         torch.Size([20])
         """
-        traces, spherical = traces_of(self.fitted_.jacobian, self.posterior_), self.spherical
+        fitted = self._fitted_to_these_weights()
+        traces, spherical = traces_of(fitted.jacobian, fitted.posterior), fitted.spherical
         device, title = device_of(self.model), "Uncertainties"
         parts = []
         for inputs in input_batches(loader, device, progress=progress, description=title):
-            activations = self.activations(inputs)
+            seen = self._captured(fitted, inputs)
             with full_precision():
-                parts.append(
-                    traced(traces, activations.features, activations.raw, spherical=spherical)
-                )
+                parts.append(traced(traces, seen.features, seen.raw, spherical=spherical))
+                check_rows(seen.raw, parts[-1], spherical=spherical)
         return torch.cat(parts)
 
     def index(
@@ -321,14 +342,16 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
     def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
         """n embedders from the posterior: a function from inputs to [n, B, Z]."""
         check_count("n", n)
-        weights = self.posterior_.sample(n, generator)
-        jacobian = self.fitted_.jacobian
+        fitted = self._fitted_to_these_weights()
+        weights = fitted.posterior.sample(n, generator)
 
         def embed(inputs: Inputs) -> Tensor:
-            h = self.activations(inputs).features
+            self._fitted_to_these_weights()
+            seen = self._captured(fitted, inputs)
             with full_precision():
-                z = jacobian.forward_with(h, weights)
-                return nn.functional.normalize(z, dim=-1) if self.spherical else z
+                check_rows(seen.raw, spherical=fitted.spherical)
+                z = fitted.jacobian.forward_with(seen.features, weights)
+                return nn.functional.normalize(z, dim=-1) if fitted.spherical else z
 
         return embed
 
@@ -351,20 +374,17 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         Raises
         ------
         InputError
-            If the batches have different lengths.
+            If the batches have different lengths, or rows without a direction.
+        NonFiniteError
+            For rows with NaN or infinity.
+        WeightsChangedError
+            If the head no longer has the weights of the fit.
         """
-        a, b = self.activations(x), self.activations(y)
+        fitted = self._fitted_to_these_weights()
+        a, b = self._captured(fitted, x), self._captured(fitted, y)
         if len(a.raw) != len(b.raw):
             raise InputError(f"x has {len(a.raw)} rows and y {len(b.raw)}: pass pairs, row by row.")
-        return self._distance(a, b, shared_weights)
-
-    @full_precision()
-    def _distance(self, a: HeadActivations, b: HeadActivations, shared_weights: bool) -> Distance:
-        head, posterior = self.fitted_.jacobian, self.posterior_
-        xx, yy = (covariance(head, posterior, s.features) for s in (a, b))
-        both = (a.features, b.features)
-        xy = covariance(head, posterior, *both) if shared_weights else None
-        return squared_distance(EmbeddingPairs(a.raw, b.raw, xx, yy, xy), spherical=self.spherical)
+        return _distance(a, b, fitted, shared_weights)
 
     def diagnose(self, inputs: Inputs | None = None) -> Diagnosis:
         """Why the uncertainty is what it is, in numbers and words; with ``inputs``, of theirs too.
@@ -375,29 +395,36 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         >>> embedder.diagnose().n_parameters
         64
         """
-        vanishes = self.fitted_.loss.vanishes
+        fitted = self.fitted_
+        vanishes = fitted.loss.vanishes
         if inputs is None:
-            return diagnose(self.posterior_, vanishes=vanishes)
+            return diagnose(fitted.posterior, vanishes=vanishes)
         activations = self.activations(inputs)
-        seen_as = Uncertainties.of(
-            self._embedding(activations, self.posterior_).uncertainty, activations.raw
-        )
-        return diagnose(self.posterior_, vanishes=vanishes, uncertainties=seen_as)
+        seen_as = Uncertainties.of(_embedding(activations, fitted).uncertainty, activations.raw)
+        return diagnose(fitted.posterior, vanishes=vanishes, uncertainties=seen_as)
 
     def activations(self, inputs: Inputs) -> HeadActivations:
-        """One forward pass seen at the head: what enters it [B, D] and what leaves it [B, Z]."""
-        activations = capture(self.model, self.head_, to_device(inputs, device_of(self.model)))
-        return HeadActivations(
-            at_least_float32(activations.features),
-            at_least_float32(activations.raw),
-            activations.output,
-        )
+        """One forward pass seen at the head: what enters it [B, D] and what leaves it [B, Z].
 
-    @full_precision()
-    def _embedding(self, activations: HeadActivations, posterior: Posterior) -> Embedding:
-        kind = ProjectedNormal if self.spherical else Gaussian
-        spread = covariance(self.fitted_.jacobian, posterior, activations.features)
-        return Embedding(kind(activations.raw, spread))
+        Raises
+        ------
+        WeightsChangedError
+            If the head no longer has the weights of the fit.
+        """
+        return self._captured(self._fitted_to_these_weights(), inputs)
+
+    def _captured(self, fitted: Fitted, inputs: Inputs) -> HeadActivations:
+        seen = capture(self.model, fitted.head, to_device(inputs, device_of(self.model)))
+        h, z = at_least_float32(seen.features), at_least_float32(seen.raw)
+        return HeadActivations(h, z, seen.output)
+
+    def _fitted_to_these_weights(self, *, values: bool = False) -> Fitted:
+        """The fit, if the head still has the weights that it belongs to."""
+        fitted, weights = self.fitted_, self._weights
+        if weights is None or weights.mean is not fitted.posterior.mean:
+            weights = self._weights = FittedWeights(fitted.head, fitted.posterior.mean)
+        weights.check(values=values)
+        return fitted
 
     def optimize_prior_precision(
         self,
@@ -461,15 +488,24 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
             torch.cat([y for _, y in pairs]),
         )
 
+        fitted = self.fitted_
+
         def score(tau: float, n_effective: float) -> float:
-            posterior = self.posterior_.with_precision(tau, n_effective)
-            return float(metric(self._embedding(activations, posterior), target))
+            changed = fitted.with_precision(tau, n_effective)
+            return float(metric(_embedding(activations, changed), target))
 
         return score
 
     def save(self, path: str | Path) -> None:
-        """Write the posterior (not the model) to folder ``path``: safetensors + JSON, atomic."""
-        serialization.save_fitted(Path(path), self.settings, self.fitted_)
+        """Write the posterior (not the model) to folder ``path``: safetensors + JSON, atomic.
+
+        Raises
+        ------
+        WeightsChangedError
+            If the head no longer has the weights of the fit.
+        """
+        fitted = self._fitted_to_these_weights(values=True)
+        serialization.save_fitted(Path(path), self.settings, fitted)
 
     @classmethod
     def load(cls, path: str | Path, model: nn.Module | None = None) -> LaplaceEmbedder:
@@ -494,3 +530,27 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         embedder = cls(model, head=APPEND if fitted.head.parts is None else fitted.head.module)
         embedder.settings, embedder._fitted = settings, fitted
         return embedder
+
+
+@full_precision()
+def _embedding(activations: HeadActivations, fitted: Fitted) -> Embedding:
+    kind, raw = ProjectedNormal if fitted.spherical else Gaussian, activations.raw
+    spread = covariance(fitted.jacobian, fitted.posterior, activations.features)
+    trace = spread.diagonal().sum(-1)
+    most = trace / raw.square().sum(-1) if fitted.spherical else trace  # of any variance
+    check_rows(raw, most, spherical=fitted.spherical)
+    return Embedding(kind(raw, spread))
+
+
+@full_precision()
+def _distance(
+    a: HeadActivations, b: HeadActivations, fitted: Fitted, shared_weights: bool
+) -> Distance:
+    head, posterior, spherical = fitted.jacobian, fitted.posterior, fitted.spherical
+    xx, yy = (covariance(head, posterior, side.features) for side in (a, b))
+    both = (a.features, b.features)
+    xy = covariance(head, posterior, *both) if shared_weights else None
+    squared = squared_distance(EmbeddingPairs(a.raw, b.raw, xx, yy, xy), spherical=spherical)
+    check_rows(b.raw, spherical=spherical)
+    check_rows(a.raw, squared.mean, squared.variance, spherical=spherical)
+    return squared

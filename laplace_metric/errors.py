@@ -52,6 +52,10 @@ class DtypeError(InputError):
     """Inputs and model disagree about the floating-point type."""
 
 
+class WeightsChangedError(LaplaceMetricError):
+    """The head no longer has the weights that its posterior was fitted to."""
+
+
 class NotFittedError(LaplaceMetricError, AttributeError):
     """A fitted quantity was asked for before ``fit``."""
 

@@ -14,8 +14,10 @@ L is triangular, so of its columns only the part below the diagonal is multiplie
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -53,6 +55,19 @@ class Affine:
         return torch.addmm(self.offset, x, self.matrix, out=out)
 
 
+class Scratch(threading.local):
+    """Buffers [rows, width] that are written again with each block; each thread has its own."""
+
+    def __init__(self, like: Tensor, rows: int, **widths: int) -> None:
+        self._made_of = like.new_empty(0), rows, widths
+        for name, width in widths.items():
+            setattr(self, name, like.new_empty(rows, width))
+
+    def __reduce__(self) -> Any:
+        like, rows, widths = self._made_of
+        return partial(Scratch, **widths), (like, rows)
+
+
 class DiagonalTraces:
     """``tr C`` and ``z^T C z`` of a block of at most ``rows`` features h [n, D].
 
@@ -70,24 +85,28 @@ class DiagonalTraces:
         self.outputs = Affine.of(layout.fold(head.parameters).mT, layout.n_features)
         self.variances = Affine.of(variances.mT, layout.n_features)
         self.sums = Affine.of(variances.sum(0)[:, None], layout.n_features)
-        self._x = variances.new_empty(self.rows, layout.n_features)
-        self._z, self._v = variances.new_empty(2, self.rows, layout.n_outputs)
+        widths: dict[str, Any] = {
+            "x": layout.n_features,
+            "z": layout.n_outputs,
+            "v": layout.n_outputs,
+        }
+        self._scratch: Any = Scratch(variances, self.rows, **widths)
 
     def trace(self, h: Float[Tensor, "n D"]) -> Float[Tensor, " n"]:
         """``tr C`` [n]."""
-        return self.sums.into(self.squared_inputs(h), self._v.view(-1, 1))[:, 0]
+        return self.sums.into(self.squared_inputs(h), self._scratch.v.view(-1, 1))[:, 0]
 
     def forms(self, h: Tensor, z: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """``tr C``, ``z^T C z`` and ``z^T z`` [n]; of the head's own z if it is not given."""
-        v = self.variances.into(self.squared_inputs(h), self._v)
-        square = self.outputs.into(h, self._z) if z is None else self.seen(z)
-        torch.mul(square, square, out=self._z[: len(h)])
-        square = self._z[: len(h)]
+        v = self.variances.into(self.squared_inputs(h), self._scratch.v)
+        square = self.outputs.into(h, self._scratch.z) if z is None else self.seen(z)
+        torch.mul(square, square, out=self._scratch.z[: len(h)])
+        square = self._scratch.z[: len(h)]
         return v.sum(1), v.mul(square).sum(1), square.sum(1)
 
     def squared_inputs(self, h: Float[Tensor, "n D"]) -> Float[Tensor, "n A"]:
         """x^2 [n, D]."""
-        return torch.mul(h, h, out=self._x[: len(h)])
+        return torch.mul(h, h, out=self._scratch.x[: len(h)])
 
     def seen(self, z: Tensor) -> Tensor:
         """Q_S^T z [n, Z]."""
@@ -104,8 +123,8 @@ class KroneckerTraces(DiagonalTraces):
         self.outputs = Affine.of(head.layout.fold(head.parameters).mT @ block.left, size)
         self.variances = Affine.of(variances.mT, width)
         self._right, self._sums = block.right, variances.sum(0)
-        self._x = variances.new_empty(self.rows, width)
-        self._y = variances.new_empty(self.rows, STRIP)
+        widths = {"x": width, "y": STRIP, "z": head.n_outputs, "v": head.n_outputs}
+        self._scratch = Scratch(variances, self.rows, **widths)
 
     @cached_property
     def _strips(self) -> list[tuple[int, Affine]]:
@@ -115,15 +134,15 @@ class KroneckerTraces(DiagonalTraces):
     def trace(self, h: Float[Tensor, "n D"]) -> Float[Tensor, " n"]:
         total = h.new_zeros(len(h))
         for start, strip in self._strips:
-            y = strip.into(h[:, start:], self._y[:, : strip.matrix.shape[1]])
+            y = strip.into(h[:, start:], self._scratch.y[:, : strip.matrix.shape[1]])
             total += y.square_().sum(1)
         return total
 
     def squared_inputs(self, h: Float[Tensor, "n D"]) -> Float[Tensor, "n A"]:
-        return self.inputs.into(h, self._x).square_()
+        return self.inputs.into(h, self._scratch.x).square_()
 
     def seen(self, z: Tensor) -> Tensor:
-        return torch.mm(z, self._left, out=self._z[: len(z)])
+        return torch.mm(z, self._left, out=self._scratch.z[: len(z)])
 
 
 def linear_traces(head: LinearJacobian, posterior: Posterior) -> DiagonalTraces:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -52,17 +53,50 @@ def unwrapped(model: Any) -> nn.Module:
     return module if compiled is None else unwrapped(compiled)
 
 
+_MODES = threading.RLock()
+_SWITCHED: dict[int, tuple[nn.Module, int, bool]] = {}
+"""Modules in eval mode for a while, by id: (module, calls that need it so, mode before)."""
+
+
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Eval mode without gradients; afterwards each sub-module has the mode that it had before."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
+    """Eval mode without gradients; afterwards each sub-module has the mode that it had before.
+
+    Any number of threads at once: the first call switches a module, the last one switches it back.
+    A model that is in eval mode is not touched.
+    """
+    held: list[nn.Module] = []
     try:
+        _hold_in_evaluation(model, held)
         with torch.no_grad():
             yield
     finally:
-        for module, training in modes:
-            module.training = training
+        if held:
+            _release(held)
+
+
+def _hold_in_evaluation(model: nn.Module, held: list[nn.Module]) -> None:
+    """Switch the modules of ``model``; ``held`` gets those that have to be released."""
+    modules = list(model.modules())
+    with _MODES:
+        if not any(module.training or id(module) in _SWITCHED for module in modules):
+            return
+        for module in modules:
+            _, calls, training = _SWITCHED.get(id(module), (module, 0, module.training))
+            _SWITCHED[id(module)] = (module, calls + 1, training)
+            held.append(module)
+        if any(module.training for module in modules):
+            model.eval()
+
+
+def _release(held: Iterable[nn.Module]) -> None:
+    with _MODES:
+        for module in held:
+            _, calls, training = _SWITCHED.pop(id(module))
+            if calls > 1:
+                _SWITCHED[id(module)] = (module, calls - 1, training)
+            else:
+                module.training = training
 
 
 def call_model(model: nn.Module, inputs: Inputs) -> Any:

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from laplace_metric._utils.precision import at_least_float32, full_precision
-from laplace_metric.errors import EmptyLoaderError, InputError, NonFiniteError
+from laplace_metric.errors import EmptyLoaderError, InputError
 from laplace_metric.laplace import Fitted, traced, traces_of
 from laplace_metric.models import device_of, labels_of, to_device
-from laplace_metric.models.heads import capture
+from laplace_metric.models.heads import FittedWeights, capture, check_rows
 from laplace_metric.search._items import Encoded
 from laplace_metric.search._neighbours import PairDistances
 
@@ -60,6 +60,8 @@ class Encoder:
         self.model, self.head, self.spherical = model, fitted.head, spherical
         self.pairs = PairDistances(fitted, spherical=spherical)
         self.identity = _identity(fitted, spherical)
+        self._weights = FittedWeights(fitted.head, fitted.posterior.mean)
+        self._weights.check(values=True)
         self._traces = traces_of(fitted.jacobian, fitted.posterior)
 
     @classmethod
@@ -73,18 +75,19 @@ class Encoder:
         Raises
         ------
         NonFiniteError
-            For embeddings with NaN or infinity.
+            For embeddings or uncertainties with NaN or infinity.
         InputError
-            On the sphere, for embeddings that are all zeros.
+            On the sphere, for embeddings without a direction.
+        WeightsChangedError
+            If the head no longer has the weights of the fit.
         """
+        self._weights.check()
         captured = capture(self.model, self.head, to_device(inputs, device_of(self.model)))
         h, z = at_least_float32(captured.features), at_least_float32(captured.raw)
-        _require_finite(z)
-        if self.spherical:
-            _require_direction(z)
         with full_precision():
             mean = nn.functional.normalize(z, dim=-1) if self.spherical else z
             trace = traced(self._traces, h, z, spherical=self.spherical)
+            check_rows(z, trace, spherical=self.spherical)
             return Encoded(mean, trace, self.pairs.basis_inputs(h))
 
     def all(self, name: str, inputs: Any, *, progress: bool) -> tuple[Encoded, list[Any]]:
@@ -145,18 +148,3 @@ def _count(inputs: Any) -> int | None:
 
 def _are_texts(inputs: Any) -> bool:
     return isinstance(inputs, (list, tuple)) and all(isinstance(x, str) for x in inputs)
-
-
-def _require_finite(z: Tensor) -> None:
-    bad = int((~torch.isfinite(z)).any(1).sum())
-    if bad:
-        raise NonFiniteError(f"{bad} of {len(z)} embeddings of a batch hold NaN or infinity.")
-
-
-def _require_direction(z: Tensor) -> None:
-    zero = int((z.norm(dim=1) == 0).sum())
-    if zero:
-        raise InputError(
-            f"{zero} of {len(z)} embeddings of a batch are all zeros, which have no direction: "
-            "leave those inputs out."
-        )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,11 +12,13 @@ import torch
 from torch import Tensor
 
 from laplace_metric._utils.validation import check_count
-from laplace_metric.errors import InputError, LabelError
+from laplace_metric.errors import InputError, LabelError, NonFiniteError
 from laplace_metric.search._encoding import Encoder, FittedEmbedder
 from laplace_metric.search._items import Encoded, Items
 from laplace_metric.search._neighbours import check_ranking, nearest, vectors_of
-from laplace_metric.search.engines import Engine, EngineKind, build, kind_of
+from laplace_metric.search._storage import IndexState
+from laplace_metric.search.engines import Engine, EngineKind, kind_of
+from laplace_metric.search.engines import _build as engines
 from laplace_metric.search.match import LabelledHits, SearchHits
 
 if TYPE_CHECKING:
@@ -23,36 +28,24 @@ if TYPE_CHECKING:
 class Gallery:
     """Items, the engine that finds the nearest of them, and the encoder that both come from.
 
+    Any number of threads may search, add and remove at once. All that changes is one value that is
+    never changed itself, only replaced: a search sees the items as they were when it was called.
+
     Parameters
     ----------
     encoder : Encoder
-    items : Items
-    kind : Flat | IVF | HNSW
-    rank_by : "mean" | "expected" | "shared"
-    engine : Engine or None
-        None builds it.
-
-    Attributes
-    ----------
-    changes : int
-        Items added and removed so far.
-    next_id : int
-        Number of the next item without an id; never given twice.
+    state : IndexState
     """
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        items: Items,
-        kind: EngineKind,
-        rank_by: str,
-        engine: Engine | None = None,
-    ) -> None:
-        self.encoder, self.items, self.kind = encoder, items, kind
-        self.rank_by = check_ranking(rank_by)
-        self.engine = build(self._vectors(items), kind) if engine is None else engine
-        self.changes = 0
-        self.next_id = 0 if items.ids.is_text else int(items.ids.values.max()) + 1
+    def __init__(self, encoder: Encoder, state: IndexState) -> None:
+        self.encoder, self._state = encoder, state
+        self._changing = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_changing"}
+
+    def __setstate__(self, attributes: dict[str, Any]) -> None:
+        vars(self).update(attributes, _changing=threading.Lock())
 
     @classmethod
     def build(
@@ -70,10 +63,44 @@ class Gallery:
         kind, rank_by = kind_of(engine), check_ranking(rank_by)
         encoder = Encoder.of(embedder)
         encoded, batch_labels = encoder.all("gallery", gallery, progress=progress)
-        return cls(encoder, Items.of(encoded, batch_labels, labels, ids), kind, rank_by)
+        items = Items.of(encoded, batch_labels, labels, ids)
+        vectors = vectors_of(items.encoded, rank_by, spherical=encoder.spherical)
+        next_id = 0 if items.ids.is_text else int(items.ids.values.max()) + 1
+        state = IndexState(items, kind, rank_by, engines.build(vectors, kind), 0, next_id, None)
+        return cls(encoder, state)
 
     def __len__(self) -> int:
         return len(self.items)
+
+    @property
+    def items(self) -> Items:
+        """What is known of each item."""
+        return self._state.items
+
+    @property
+    def engine(self) -> Engine:
+        """What finds the nearest of them."""
+        return self._state.engine
+
+    @property
+    def kind(self) -> EngineKind:
+        """What names that engine."""
+        return self._state.kind
+
+    @property
+    def rank_by(self) -> str:
+        """What "nearest" means: "mean", "expected" or "shared"."""
+        return self._state.rank_by
+
+    @property
+    def changes(self) -> int:
+        """Items added and removed since the calibration, or so far."""
+        return self._state.changes
+
+    @property
+    def next_id(self) -> int:
+        """Number of the next item without an id; never given twice."""
+        return self._state.next_id
 
     @property
     def ids(self) -> np.ndarray[Any, Any]:
@@ -96,10 +123,11 @@ class Gallery:
             For ids that are there already, labels of another kind; nothing is added then.
         """
         encoded, batch_labels = self.encoder.all("gallery", gallery, progress=progress)
-        new = Items.of(encoded, batch_labels, labels, ids, self.next_id)
-        self._replace(self.items.joined(new), None, len(new))
-        if not new.ids.is_text:
-            self.next_id = max(self.next_id, int(new.ids.values.max()) + 1)
+        with self._changing:
+            new, next_id = Items.of(encoded, batch_labels, labels, ids, self.next_id), self.next_id
+            if not new.ids.is_text:
+                next_id = max(next_id, int(new.ids.values.max()) + 1)
+            self._replace(self.items.joined(new), None, len(new), next_id)
 
     def remove(self, ids: Any) -> None:
         """Remove items by their ids; O(N) a call.
@@ -109,12 +137,13 @@ class Gallery:
         InputError
             For ids that are not there, or if nothing would be left; nothing is removed then.
         """
-        stays = torch.ones(len(self), dtype=torch.bool)
-        stays[self.items.rows_of(ids)] = False
-        if not bool(stays.any()):
-            raise InputError("ids name every item: an index cannot be empty.")
-        rows = stays.nonzero().flatten()
-        self._replace(self.items.take(rows), rows, len(stays) - len(rows))
+        with self._changing:
+            stays = torch.ones(len(self), dtype=torch.bool)
+            stays[self.items.rows_of(ids)] = False
+            if not bool(stays.any()):
+                raise InputError("ids name every item: an index cannot be empty.")
+            rows = stays.nonzero().flatten()
+            self._replace(self.items.take(rows), rows, len(stays) - len(rows), self.next_id)
 
     def labelled_hits(
         self, queries: Any, labels: Any = None, k: int = 10, *, progress: bool = False
@@ -128,6 +157,7 @@ class Gallery:
         InputError
             For labels of another type than those of the index.
         """
+        self = self._now()
         if self.items.labels is None:
             raise LabelError("the index has no labels: pass labels= to embedder.index.")
         encoded, batch_labels = self.encoder.all("queries", queries, progress=progress)
@@ -150,14 +180,34 @@ class Gallery:
 
     def _nearest(self, queries: Encoded, k: int) -> SearchHits:
         pairs = self.encoder.pairs
-        return nearest(self.engine, queries, self.items.encoded, pairs, k, self.rank_by)
+        hits = nearest(self.engine, queries, self.items.encoded, pairs, k, self.rank_by)
+        _check_distances(hits)
+        return hits
 
-    def _vectors(self, items: Items) -> Tensor:
-        return vectors_of(items.encoded, self.rank_by, spherical=self.encoder.spherical)
+    def _now(self) -> Self:
+        """A copy, as it is now: what changes ``self`` later leaves it alone."""
+        return copy.copy(self)
 
-    def _replace(self, items: Items, remaining: Tensor | None, n_changes: int) -> None:
+    def _replace(
+        self, items: Items, remaining: Tensor | None, n_changes: int, next_id: int
+    ) -> None:
         """Items and engine together; ``remaining`` rows of the old items, None where some came."""
         if self.engine.mapped:
             raise InputError("this index was loaded with mmap=True: load it without to change it.")
-        self.engine = self.engine.updated(self._vectors(items), remaining)
-        self.items, self.changes = items, self.changes + n_changes
+        vectors = vectors_of(items.encoded, self.rank_by, spherical=self.encoder.spherical)
+        engine, changes = self.engine.updated(vectors, remaining), self.changes + n_changes
+        self._state = replace(
+            self._state, items=items, engine=engine, changes=changes, next_id=next_id
+        )
+
+
+def _check_distances(hits: SearchHits) -> None:
+    fine = (
+        hits.distance.isfinite() & hits.squared.mean.isfinite() & hits.squared.variance.isfinite()
+    )
+    bad = ~(fine | (hits.positions < 0)).all(1)
+    if bool(bad.any()):
+        raise NonFiniteError(
+            f"distances of {int(bad.sum())} of {len(bad)} queries overflow {hits.distance.dtype}: "
+            "scale the inputs of the index and the queries down, or use float64."
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,7 @@ class Index(Gallery):
     ----------
     encoder : Encoder
         Of an embedder, whose posterior as it is now counts: tune it first.
-    items : Items
-    kind : Flat | IVF | HNSW
-    rank_by : "mean" | "expected" | "shared"
-    engine : Engine or None
-        None builds it.
-    calibration : Calibration or None
+    state : IndexState
 
     Examples
     --------
@@ -61,9 +57,10 @@ class Index(Gallery):
     0.44
     """
 
-    def __init__(self, *parts: Any, calibration: Calibration | None = None, **more: Any) -> None:
-        super().__init__(*parts, **more)
-        self.calibration = calibration
+    @property
+    def calibration(self) -> Calibration | None:
+        """What a match looks like; None before ``calibrate``."""
+        return self._state.calibration
 
     def search(
         self, queries: Any, k: int = 10, *, alpha: float = 0.05, progress: bool = False
@@ -87,6 +84,7 @@ class Index(Gallery):
         StaleCalibrationWarning
             If the index has changed by more than a tenth since it was calibrated.
         """
+        self = self._now()
         check_share("alpha", alpha)
         self._check_k("k", k)
         encoded, _ = self.encoder.all("queries", queries, progress=progress)
@@ -140,11 +138,14 @@ class Index(Gallery):
         """
         for name, value in (("k", k), ("depth", depth)):
             check_count(name, value)
-        labelled = self.labelled_hits(queries, labels, max(k, depth), progress=progress)
+        now = self._now()
+        labelled = now.labelled_hits(queries, labels, max(k, depth), progress=progress)
         source = torch.Generator().manual_seed(0) if generator is None else generator
-        self.calibration = calibrated(labelled, min(k, len(self)), len(self), source)
-        self.changes = 0
-        return self.calibration
+        calibration = calibrated(labelled, min(k, len(now)), len(now), source)
+        with self._changing:  # what changed meanwhile is news to the calibration
+            changes = self.changes - now.changes
+            self._state = replace(self._state, calibration=calibration, changes=changes)
+        return calibration
 
     def evaluate(
         self,
@@ -177,6 +178,7 @@ class Index(Gallery):
         StaleCalibrationWarning
             If the index has changed by more than a tenth since it was calibrated.
         """
+        self = self._now()
         calibration = None if self.calibration is None else self._fresh(self.calibration)
         if depth is None:
             depth = DEPTH if calibration is None else calibration.depth
@@ -202,6 +204,7 @@ class Index(Gallery):
         InputError
             If too many held-out queries had no match among their ``depth`` nearest items.
         """
+        self = self._now()
         if self.calibration is None:
             raise NotFittedError("this index is not calibrated: call index.calibrate(...) first.")
         calibration = self._fresh(self.calibration)
@@ -222,6 +225,7 @@ class Index(Gallery):
         InputError
             If embeddings are no directions, or for a probability outside [0, 1].
         """
+        self = self._now()
         if not self.encoder.spherical:
             raise InputError("credible_sets needs embeddings on the sphere: distance='arccos'.")
         check_count("depth", depth)
@@ -233,16 +237,7 @@ class Index(Gallery):
 
     def save(self, path: str | Path) -> None:
         """Write everything but the embedder to folder ``path``: safetensors, JSON, atomic."""
-        state = storage.IndexState(
-            self.items,
-            self.kind,
-            self.rank_by,
-            self.engine,
-            self.changes,
-            self.next_id,
-            self.calibration,
-        )
-        storage.save_index(Path(path), state, self.encoder.identity)
+        storage.save_index(Path(path), self._state, self.encoder.identity)
 
     @classmethod
     def load(
@@ -272,10 +267,7 @@ class Index(Gallery):
         """
         encoder = Encoder.of(embedder)
         state = storage.load_index(Path(path), encoder.identity, mmap=mmap, verify=verify)
-        parts = state.items, state.kind, state.rank_by, state.engine
-        index = cls(encoder, *parts, calibration=state.calibration)
-        index.changes, index.next_id = state.changes, state.next_id
-        return index
+        return cls(encoder, state)
 
     def _depth(self, k: int) -> int:
         """Neighbours to look at, so that a calibration sees what it saw on held-out queries.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -15,7 +15,9 @@ from torch import Tensor
 from laplace_metric.errors import InputError, LabelError
 
 Values = npt.NDArray[Any]
-"""[N] int64, or objects that are strings."""
+"""[N] int64, or objects that are strings: NumPy's own drop NUL at the end, and pad all of them to
+the longest."""
+LARGEST = 2**63 - 1
 SURROGATES = "surrogatepass"
 """Names of files that are not UTF-8 hold lone surrogates."""
 
@@ -111,21 +113,16 @@ class Column:
 
     def duplicates(self) -> list[Any]:
         """Entries that stand more than once."""
-        unique, counts = np.unique(self.sortable, return_counts=True)
+        unique, counts = np.unique(self.values, return_counts=True)
         return unique[counts > 1].tolist()
 
     def codes_of(self, values: Any) -> npt.NDArray[np.int64]:
         """First position of each value among the sorted unique entries; -1 where it is none."""
-        unique, column = np.unique(self.sortable), Column.of("values", values)
+        unique, column = np.unique(self.values), Column.of("values", values)
         if column.is_text != self.is_text:
             return np.full(len(column), -1)
-        codes = np.searchsorted(unique, column.sortable).clip(max=len(unique) - 1)
-        return np.where(unique[codes] == column.sortable, codes, -1)
-
-    @property
-    def sortable(self) -> Values:
-        """The values in a type that NumPy sorts fast."""
-        return self.values.astype(str) if self.is_text else self.values
+        codes = np.searchsorted(unique, column.values).clip(max=len(unique) - 1)
+        return np.where(unique[codes] == column.values, codes, -1)
 
     def tensors(self, name: str) -> dict[str, Tensor]:
         """As tensors: numbers, or the bytes of all strings and where each ends."""
@@ -157,16 +154,36 @@ def _array(name: str, values: Any) -> Values:
     if array.ndim != 1:
         raise InputError(f"{name} has shape {array.shape}: pass one entry for each item.")
     if array.dtype.kind in "iu":
+        if array.dtype.kind == "u":
+            _check_range(name, array[array > LARGEST].tolist())
         return array.astype(np.int64)
     if array.dtype.kind == "U" or all(isinstance(value, str) for value in array):
         return _strings([str(value) for value in array])
     raise InputError(f"{name} are {array.dtype}: pass whole numbers or strings, one for each item.")
 
 
+def _check_range(name: str, values: Iterable[Any]) -> None:
+    too_large = [value for value in values if not -LARGEST - 1 <= value <= LARGEST]
+    if too_large:
+        raise InputError(
+            f"{name} hold {len(too_large)} numbers that int64 cannot, {too_large[0]} the first: "
+            "pass them as strings."
+        )
+
+
+def _numbered(first: int, n: int) -> Values:
+    return np.arange(first, first + n, dtype=np.int64 if first + n <= LARGEST else np.uint64)
+
+
 def _listed(name: str, values: Any) -> Values:
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise InputError(f"{name} is a {type(values).__name__}: pass a list or an array.")
-    return np.asarray(values) if not _any_strings(values) else _strings(list(values))
+    if _any_strings(values):
+        return _strings(list(values))
+    array = np.asarray(values)
+    if array.dtype.kind in "fO" and all(type(value) is int for value in values):
+        _check_range(name, values)  # NumPy makes floats or objects of them
+    return array
 
 
 def _any_strings(values: Sequence[Any]) -> bool:
@@ -209,7 +226,7 @@ class Items:
         """
         n = len(encoded)
         labels = _joined(batch_labels) if labels is None else labels
-        column = Column.of("ids", np.arange(first, first + n) if ids is None else ids, n)
+        column = Column.of("ids", _numbered(first, n) if ids is None else ids, n)
         if duplicates := column.duplicates():
             raise InputError(f"ids stand more than once, {duplicates[:3]} among them.")
         return cls(encoded, column, None if labels is None else Column.of("labels", labels, n))
@@ -253,7 +270,7 @@ class Items:
             For ids that are not in the index; it names some.
         """
         column = Column.of("ids", ids)
-        order = np.argsort(self.ids.sortable)
+        order = np.argsort(self.ids.values)
         codes = self.ids.take(order).codes_of(column.values)
         if (codes < 0).any():
             missing = column.values[codes < 0][:3].tolist()

@@ -77,7 +77,7 @@ def test_what_was_not_finished_is_removed(tmp_path):
         (tmp_path / f"{name}.0123456789abcdef.tmp" / "content").write_bytes(b"{")
     for name in (SECOND, LAST):
         (tmp_path / name).write_bytes(b"{")
-    foreign = {name: b"of somebody else" for name in ("notes.txt", "features-notes.md")}
+    foreign = dict.fromkeys(("notes.txt", "features-notes.md"), b"of somebody else")
     for name, text in foreign.items():
         (tmp_path / name).write_bytes(text)
     assert_holds(DurableRows.resume(tmp_path), 600)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -73,3 +75,37 @@ def test_duplicates_are_named_plainly():
         Column.of("ids", [1], 2)
     with pytest.raises(InputError, match="labels are numbers in the index and strings here"):
         Column.of("labels", [1]).joined("labels", Column.of("labels", ["a"]))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2**63, 2**63 + 5],
+        [2**63, -1, 2**64],
+        np.array([1, 2**63, 2**63 + 5], np.uint64),
+        torch.tensor([1, 2**63, 2**63 + 5], dtype=torch.uint64),
+    ],
+)
+def test_numbers_that_int64_cannot_hold_are_refused(values):
+    with pytest.raises(InputError, match="ids hold 2 numbers that int64 cannot, 9223372036854775"):
+        Column.of("ids", values)
+    assert Column.of("ids", np.array([2**63 - 1], np.uint64)).values.tolist() == [2**63 - 1]
+
+
+def test_a_string_that_ends_in_nul_is_another_string():
+    column = Column.of("ids", ["a\0", "b", "b\0\0"])
+    assert column.codes_of(["a", "a\0", "b\0", "b\0\0", "b"]).tolist() == [-1, 0, -1, 2, 1]
+    assert Column.of("ids", ["a", "a\0"]).duplicates() == []
+    assert Column.of("ids", ["a\0", "a\0"]).duplicates() == ["a\0"]
+
+
+def test_one_long_string_costs_no_more_than_itself():
+    words = [f"item {i}" for i in range(20_000)]
+    words[7] = "x" * 20_000
+    tracemalloc.start()
+    column = Column.of("ids", words)
+    assert column.duplicates() == []
+    assert column.codes_of([*words[:3], "y"]).tolist()[-1] == -1
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 * 2**20

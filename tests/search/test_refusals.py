@@ -146,3 +146,18 @@ def test_labels_and_none_do_not_mix(points, embedder):
     index.add(x[20:22])
     assert len(index) == 22
     assert index.ids.tolist() == list(range(22))
+
+
+def test_ids_that_end_in_nul_are_not_removed_for_others(points, embedder):
+    x = points[0]
+    index = index_of(embedder, x[:3], ids=["a\0", "b", "c"])
+    with pytest.raises(InputError, match=r"ids \['a'\] are not in the index"):
+        index.remove(["a"])
+    index.add(x[3:4], ids=["a"])
+    index.remove(["a\0"])
+    assert index.ids.tolist() == ["b", "c", "a"]
+    with pytest.raises(InputError, match="ids hold 1 numbers that int64 cannot"):
+        index_of(embedder, x[:1], ids=np.array([2**63 + 5], np.uint64))
+    last = index_of(embedder, x[:1], ids=[2**63 - 1])
+    with pytest.raises(InputError, match="ids hold 1 numbers that int64 cannot"):
+        last.add(x[1:2])

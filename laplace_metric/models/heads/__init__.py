@@ -7,6 +7,7 @@ from laplace_metric.models.heads._capture import (
     capture,
     run_captured,
 )
+from laplace_metric.models.heads._checks import FittedWeights, check_rows
 from laplace_metric.models.heads._locate import (
     APPEND,
     find_head,
@@ -18,10 +19,12 @@ from laplace_metric.models.heads._spec import HeadSpec, head_from_spec, head_spe
 
 __all__ = [
     "APPEND",
+    "FittedWeights",
     "HeadActivations",
     "HeadSpec",
     "LocatedHead",
     "capture",
+    "check_rows",
     "find_head",
     "head_from_spec",
     "head_spec",

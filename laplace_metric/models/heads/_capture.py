@@ -2,10 +2,14 @@
 
 A model is read as ``x -> h -> z = g(h; theta) -> f``: ``h`` [B, D] enters the head, ``z`` [B, Z] is
 the raw embedding, and the model's output ``f`` is either ``z`` itself or ``z / |z|``.
+
+Any number of threads may run one model at once: hooks stand on modules that all of them call, so
+each hook looks away unless it is called by the thread that registered it.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,32 +44,40 @@ def run_recorded(
     return output, calls
 
 
+_REGISTRATION = threading.Lock()
+"""PyTorch numbers hooks with a counter that two threads can read at once."""
+
+
 @contextmanager
 def _hooks(
     heads: Mapping[str, tuple[nn.Module, nn.Module]],
     entered: dict[str, Tensor],
     calls: list[HeadCall],
 ) -> Iterator[None]:
+    """Record what this thread runs."""
+    thread = threading.get_ident()
+
     def enter(name: str) -> Any:
         def record(module: nn.Module, args: tuple[Any, ...]) -> None:
-            # a linear layer leaves its input alone; a chain may start with an in-place activation
-            entered[name] = args[0] if isinstance(module, nn.Linear) else args[0].clone()
+            if threading.get_ident() == thread:
+                # a linear layer leaves its input alone; a chain may start with an in-place one
+                entered[name] = args[0] if isinstance(module, nn.Linear) else args[0].clone()
 
         return record
 
     def leave(name: str) -> Any:
         def record(_module: nn.Module, _args: tuple[Any, ...], output: Tensor) -> None:
-            calls.append(
-                HeadCall(name, entered[name], output.clone())
-            )  # later steps may be in place
+            if threading.get_ident() == thread:  # later steps may be in place
+                calls.append(HeadCall(name, entered[name], output.clone()))
 
         return record
 
     handles = []
-    for name, (first, last) in heads.items():
-        handles.append(first.register_forward_pre_hook(enter(name)))
-        handles.append(last.register_forward_hook(leave(name)))
     try:
+        with _REGISTRATION:
+            for name, (first, last) in heads.items():
+                handles.append(first.register_forward_pre_hook(enter(name)))
+                handles.append(last.register_forward_hook(leave(name)))
         yield
     finally:
         for handle in handles:

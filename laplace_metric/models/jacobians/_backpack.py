@@ -13,6 +13,7 @@ sees a negative number and nothing has to be projected.
 from __future__ import annotations
 
 import copy
+import threading
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +23,8 @@ from torch import Tensor, nn
 from laplace_metric.errors import HeadError, MissingPackageError
 from laplace_metric.models.jacobians._functional import FunctionalJacobian
 
+_BACKPACK = threading.RLock()
+"""BackPACK keeps what it is asked for in one place of the process, and answers on parameters."""
 INSTALL = "pip install --no-deps backpack-for-pytorch einops unfoldNd"
 """Without torchvision, which BackPACK asks for, does not need, and which pins one torch."""
 
@@ -86,7 +89,7 @@ class BackpackJacobian(FunctionalJacobian):
         return self._read(extension.savefield)
 
     def jacobian(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z P"]:
-        with torch.enable_grad():
+        with _BACKPACK, torch.enable_grad():
             output = self._forward_to_extend(features)
             rows = torch.eye(self.n_outputs, dtype=output.dtype, device=output.device)
             parts = [self._backward(output, row.expand_as(output), "BatchGrad") for row in rows]
@@ -97,7 +100,7 @@ class BackpackJacobian(FunctionalJacobian):
     ) -> Float[Tensor, " P"]:
         values, vectors = torch.linalg.eigh(blocks)  # [B, Z], [B, Z, Z]
         total = torch.zeros(self.n_parameters, dtype=torch.float64, device=features.device)
-        with torch.enable_grad():
+        with _BACKPACK, torch.enable_grad():
             output = self._forward_to_extend(features)
             for r in range(self.n_outputs):
                 for sign in (1, -1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +11,6 @@ from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vjp, vmap
 
 from laplace_metric._utils.precision import at_least_float32
-from laplace_metric.models._calling import evaluation_mode
 from laplace_metric.models.jacobians._head_jacobian import HeadJacobian
 from laplace_metric.models.jacobians._layers import Layout
 
@@ -58,36 +58,52 @@ class FunctionalJacobian(HeadJacobian):
         pairs = zip(named.items(), parts, strict=True)
         return {name: part.view_as(p) for (name, p), part in pairs}
 
-    def _call(self, parameters: Parameters, features: Tensor) -> Tensor:
+    def _private(self) -> nn.Module:
+        """The module in eval mode, copied without its tensors.
+
+        ``functional_call`` puts other parameters into a module for a while: into the user's own,
+        other threads would run with them.
+        """
+        parts = list(self.module.modules())
+        held = [x for part in parts for x in vars(part).values() if isinstance(x, Tensor)]
+        shared = [*self.module.parameters(), *self.module.buffers(), *held]
+        private = copy.deepcopy(self.module, {id(tensor): tensor for tensor in shared})
+        return private.eval()
+
+    def _call(self, module: nn.Module, parameters: Parameters, features: Tensor) -> Tensor:
         buffers = {
             name: at_least_float32(b) if b.is_floating_point() else b
-            for name, b in self.module.named_buffers()
+            for name, b in module.named_buffers()
         }
-        return functional_call(self.module, (parameters, buffers), (features,))
+        return functional_call(module, (parameters, buffers), (features,))
 
+    @torch.no_grad()
     def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z"]:
-        with evaluation_mode(self.module):
-            return self._call(self._named(), features)
+        return self._call(self._private(), self._named(), features)
 
+    @torch.no_grad()
     def jacobian(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z P"]:
-        def one(parameters: Parameters, h: Tensor) -> Tensor:
-            return self._call(parameters, h[None])[0]
+        module = self._private()
 
-        with evaluation_mode(self.module):
-            parts = vmap(jacrev(one), in_dims=(None, 0))(self._named(), features)
+        def one(parameters: Parameters, h: Tensor) -> Tensor:
+            return self._call(module, parameters, h[None])[0]
+
+        parts = vmap(jacrev(one), in_dims=(None, 0))(self._named(), features)
         return torch.cat([part.flatten(2) for part in parts.values()], dim=-1)
 
+    @torch.no_grad()
     def vjp(
         self, features: Float[Tensor, "B D"], cotangents: Float[Tensor, "B R Z"]
     ) -> Float[Tensor, "R P"]:
         """One backward pass a row of V, all points at once: no [B, Z, P] array."""
-        with evaluation_mode(self.module):
-            pullback = vjp(lambda theta: self._call(theta, features), self._named())[1]
-            rows = [pullback(v)[0].values() for v in cotangents.unbind(1)]
+        module = self._private()
+        pullback = vjp(lambda theta: self._call(module, theta, features), self._named())[1]
+        rows = [pullback(v)[0].values() for v in cotangents.unbind(1)]
         return torch.stack([torch.cat([g.flatten() for g in row]) for row in rows]).double()
 
+    @torch.no_grad()
     def forward_with(
         self, features: Float[Tensor, "B D"], parameters: Float[Tensor, "n P"]
     ) -> Float[Tensor, "n B Z"]:
-        with evaluation_mode(self.module):
-            return torch.stack([self._call(self._unflatten(p), features) for p in parameters])
+        module, rows = self._private(), [self._unflatten(p) for p in parameters]
+        return torch.stack([self._call(module, row, features) for row in rows])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import shutil
+import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.evaluation.neighbours import require_faiss
 from laplace_metric.search.engines._protocol import HNSW, IVF, Engine, EngineHits
 
+_GPUS = threading.Lock()
+"""FAISS runs one search at a time on its GPUs; on the CPU, as many as there are threads."""
 VECTORS_PER_LIST = 39
 """That FAISS wants to train on."""
 
@@ -54,7 +58,8 @@ class FaissEngine(Engine):
 
     def search(self, queries: Float[Tensor, "Q d"], k: int) -> EngineHits:
         """On the GPUs where FAISS can."""
-        squared, keys = self._searcher.search(_floats(queries), k)
+        with nullcontext() if self._searcher is self.index else _GPUS:
+            squared, keys = self._searcher.search(_floats(queries), k)
         positions = np.where(keys < 0, -1, np.searchsorted(self.keys, keys))
         squared = np.where(keys < 0, np.inf, squared)
         return EngineHits(
@@ -68,27 +73,29 @@ class FaissEngine(Engine):
         faiss = require_faiss()
         if self.mapped or isinstance(self.kind, HNSW) or faiss.get_num_gpus() == 0:
             return self.index
-        if self._copy is None:
-            self._copy = faiss.index_cpu_to_all_gpus(self.index)
+        with _GPUS:
+            if self._copy is None:
+                self._copy = faiss.index_cpu_to_all_gpus(self.index)
         return self._copy
 
     def updated(
         self, vectors: Float[Tensor, "N d"], remaining: Int[Tensor, " N"] | None
     ) -> FaissEngine:
-        """With items added or removed in place; a graph is built again without them."""
-        self._copy = None
+        """A copy with items added or removed: searches may go on in this one meanwhile.
+
+        A graph is built again without the items that are removed.
+        """
+        if remaining is not None and isinstance(self.kind, HNSW):
+            return FaissEngine.build(vectors, self.kind)
+        index = require_faiss().clone_index(self.index)
         if remaining is None:
             new = _floats(vectors[len(self.keys) :])
             keys = np.arange(len(new)) + (int(self.keys[-1]) + 1)
-            _add(self.index, new, keys)
-            self.keys = np.concatenate([self.keys, keys])
-            return self
-        if isinstance(self.kind, HNSW):
-            return FaissEngine.build(vectors, self.kind)
+            _add(index, new, keys)
+            return FaissEngine(index, np.concatenate([self.keys, keys]), self.kind)
         rows = remaining.cpu().numpy()
-        self.index.remove_ids(np.delete(self.keys, rows))
-        self.keys = self.keys[rows]
-        return self
+        index.remove_ids(np.delete(self.keys, rows))
+        return FaissEngine(index, self.keys[rows], self.kind)
 
     def write(self, path: Path) -> None:
         """In FAISS's own format."""

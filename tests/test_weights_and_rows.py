@@ -1,0 +1,216 @@
+"""Weights that change after a fit, and rows that are no numbers: named errors, never in silence."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from pytorch_metric_learning.losses import ContrastiveLoss
+from torch import nn
+
+from laplace_metric import LaplaceEmbedder, OnlineLaplace
+from laplace_metric.errors import InputError, NonFiniteError
+from laplace_metric.errors import WeightsChangedError as Changed
+
+X = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
+Y = torch.arange(60) % 4
+STRUCTURES = ("diag", "kron", "full")
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+
+
+def fit(model: nn.Module, **settings) -> LaplaceEmbedder:
+    return LaplaceEmbedder(model, **settings).fit([(X, Y)], progress=False)
+
+
+def load_others(model):
+    model.load_state_dict({name: t + 1 for name, t in model.state_dict().items()})
+
+
+def step(model, optimizer, **settings):
+    model(X).square().sum().backward()
+    optimizer(model.parameters(), lr=0.1, **settings).step()
+
+
+def in_place(model):
+    with torch.no_grad():
+        model[2].bias[0] += 1
+
+
+def another_parameter(model):
+    model[2].weight = nn.Parameter(model[2].weight + 1)
+
+
+def another_layer_inside(model):
+    model[2].weight.data = model[2].weight.data * 2
+
+
+CHANGES = {
+    "load_state_dict": load_others,
+    "SGD": lambda m: step(m, torch.optim.SGD),
+    "foreach Adam": lambda m: step(m, torch.optim.Adam, foreach=True),
+    "fused Adam": lambda m: step(m, torch.optim.Adam, fused=True),
+    "in place": in_place,
+    "replaced": another_parameter,
+    "data": another_layer_inside,
+    "in place, by data": lambda m: m[2].weight.data.add_(1),
+    "double": lambda m: m.double(),
+    "half": lambda m: m.to(torch.bfloat16),
+    "to": lambda m: m.to("meta"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changed_weights_are_noticed_at_every_call(change, model, tmp_path):
+    embedder = fit(model)
+    index = embedder.index(X, progress=False)
+    draw = embedder.draw(2)
+    embedder(X)
+    CHANGES[change](model)
+    x = X.to(next(model.parameters()).dtype)
+    calls = {
+        "call": lambda: embedder(x),
+        "uncertainties": lambda: embedder.uncertainties([x], progress=False),
+        "distance": lambda: embedder.distance(x, x),
+        "draw": lambda: embedder.draw(2),
+        "drawn": lambda: draw(x),
+        "activations": lambda: embedder.activations(x),
+        "index": lambda: embedder.index(x, progress=False),
+        "search": lambda: index.search(x, k=1),
+        "save": lambda: embedder.save(tmp_path / "posterior"),
+    }
+    for call in calls.values():
+        with pytest.raises(Changed, match=r"head '2' changed after the fit: .*fit again"):
+            call()
+    assert not (tmp_path / "posterior").exists()
+
+
+def test_the_error_counts_what_differs(model):
+    embedder = fit(model)
+    with torch.no_grad():
+        model[2].weight[0, :3] += 0.5
+    with pytest.raises(Changed, match=r"3 of 68 differ, by up to 0\.5"):
+        embedder(X)
+
+
+def test_values_that_are_put_back_are_the_fitted_ones(model):
+    embedder = fit(model)
+    expected, state = embedder(X).variance, copy.deepcopy(model.state_dict())
+    in_place(model)
+    with pytest.raises(Changed):
+        embedder(X)
+    model.load_state_dict(state)
+    assert torch.equal(embedder(X).variance, expected)
+    model.double().float()
+    assert torch.equal(embedder(X).variance, expected)
+
+
+def test_what_neither_counter_nor_sample_shows_is_noticed_when_saving_and_indexing(tmp_path):
+    model = nn.Linear(8, 4000, bias=False)
+    embedder = fit(model, structure="diag")
+    embedder(X)
+    model.weight.data[0, 1] += 1
+    embedder(X)
+    for call in (lambda: embedder.save(tmp_path / "p"), lambda: embedder.index(X, progress=False)):
+        with pytest.raises(Changed, match="1 of 32000 differ"):
+            call()
+
+
+def test_a_running_statistic_of_the_head_is_a_weight():
+    torch.manual_seed(0)
+    head = nn.Sequential(nn.Linear(16, 4), nn.BatchNorm1d(4))
+    model = nn.Sequential(nn.Linear(8, 16), head).eval()
+    embedder = fit(model, head=head)
+    embedder(X)
+    model.train()(X)
+    with pytest.raises(Changed, match="running statistics"):
+        embedder(X)
+
+
+def test_tuning_refitting_and_training_go_on(model, tmp_path):
+    embedder = fit(model)
+    embedder.optimize_prior_precision()
+    embedder(X)
+    embedder.save(tmp_path / "p")
+    LaplaceEmbedder.load(tmp_path / "p", model)(X)
+    online = OnlineLaplace(model).fit([(X, Y)], ContrastiveLoss(), epochs=1, progress=False)
+    online(X)
+    with pytest.raises(Changed):
+        embedder(X)
+    embedder.fit([(X, Y)], progress=False)(X)
+    copied = copy.deepcopy(embedder)
+    in_place(copied.model)
+    embedder(X)
+    with pytest.raises(Changed):
+        copied(X)
+
+
+def calls_of(embedder: LaplaceEmbedder):
+    return {
+        "call": lambda x: embedder(x).variance,
+        "uncertainties": lambda x: embedder.uncertainties([X, x], progress=False),
+        "distance": lambda x: torch.stack([*vars(embedder.distance(x, X)).values()][:2]),
+        "distance, other side": lambda x: embedder.distance(X, x, shared_weights=False).variance,
+        "draw": lambda x: embedder.sample(x, 2),
+        "index": lambda x: embedder.index(x, progress=False).items.encoded.trace,
+        "search": lambda x: embedder.index(X, progress=False).search(x, k=2).distance_sd,
+    }
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("distance", ["arccos", "euclidean"])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_rows_that_are_no_numbers_are_counted(structure, distance, bad, model):
+    embedder = fit(model, structure=structure, distance=distance, hessian="positives")
+    x = X.clone()
+    x[[2, 5, 7], 3] = bad
+    for call in calls_of(embedder).values():
+        with pytest.raises(NonFiniteError, match="3 of 60 embeddings .* NaN or infinity"):
+            call(x)
+
+
+@pytest.mark.parametrize("kind", ["model", "append", "embeddings"])
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("distance", ["arccos", "euclidean"])
+def test_no_scale_gives_a_number_that_is_none(kind, structure, distance, model):
+    """A named error, or an answer that is finite."""
+    how = {"structure": structure, "distance": distance, "hessian": "positives"}
+    model[0].bias.data.zero_()  # so that the output has the scale of the input
+    model[2].bias.data.zero_()
+    if kind == "embeddings":
+        embedder = LaplaceEmbedder.from_embeddings(X, Y, **how)
+    else:
+        embedder = fit(model, head="append" if kind == "append" else None, **how)
+    refused = answered = 0
+    for power in (-45, -38, -30, -22, -19, -13, -11, 0, 11, 15, 19, 20, 30, 38):
+        for call in calls_of(embedder).values():
+            try:
+                answer = call(X * 10.0**power)
+            except InputError:
+                refused += power != 0
+                continue
+            assert bool(answer.isfinite().all())
+            answered += power == 0
+    assert answered == 7, "all of the scale of the fit"
+    assert refused > 10
+
+
+def test_embeddings_without_a_direction_are_counted_before_a_fit():
+    x = X.clone()
+    x[[1, 4]] = 0
+    with pytest.raises(InputError, match="2 of 60 embeddings .* exactly zero"):
+        LaplaceEmbedder.from_embeddings(x, Y)
+    with pytest.raises(InputError, match="60 of 60 embeddings .* shorter than 1e-12"):
+        LaplaceEmbedder.from_embeddings(X * 1e-30, Y)
+    with pytest.raises(NonFiniteError, match=r"overflow torch.float32: .*up to .*e\+20 long"):
+        LaplaceEmbedder.from_embeddings(X * 1e20, Y)
+    embedder = LaplaceEmbedder.from_embeddings(X, Y)
+    with pytest.raises(InputError, match="2 of 60 embeddings .* exactly zero"):
+        embedder(x)
+    euclidean = LaplaceEmbedder.from_embeddings(x, Y, distance="euclidean", hessian="positives")
+    assert bool(euclidean(x).variance.isfinite().all())

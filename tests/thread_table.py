@@ -1,0 +1,137 @@
+"""One embedder called from many threads: how many calls fail, how many answers differ, how fast.
+
+``python -m tests.thread_table`` prints a row for each kind of head and number of threads, beside
+plain calls of the model itself. Threads are switched far more often than Python does by itself.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from laplace_metric import LaplaceEmbedder
+
+Answer = Callable[[Tensor], Tensor]
+
+
+@dataclass
+class Outcome:
+    """Of calls from many threads."""
+
+    calls: int = 0
+    errors: int = 0
+    wrong: int = 0
+    seconds: float = 0.0
+    first_error: BaseException | None = None
+
+
+def hammered(
+    answer: Answer, inputs: Sequence[Tensor], n_threads: int, calls: int, switch: float = 1e-5
+) -> Outcome:
+    """``calls`` answers of each of ``n_threads`` threads, each compared with that of one thread."""
+    expected = [answer(x) for x in inputs]
+    outcome, start = Outcome(), threading.Barrier(n_threads + 1)
+    lock, interval = threading.Lock(), sys.getswitchinterval()
+
+    def work(offset: int) -> None:
+        start.wait()
+        for i in range(offset, offset + calls):
+            error, wrong = None, False
+            try:
+                value = answer(inputs[i % len(inputs)])
+                wrong = not torch.allclose(value, expected[i % len(inputs)], rtol=1e-5, atol=1e-7)
+            except Exception as failure:
+                error = failure
+            with lock:
+                outcome.calls += 1
+                outcome.errors += error is not None
+                outcome.wrong += wrong
+                outcome.first_error = outcome.first_error or error
+
+    threads = [threading.Thread(target=work, args=(7 * i,)) for i in range(n_threads)]
+    sys.setswitchinterval(switch)
+    try:
+        for thread in threads:
+            thread.start()
+        start.wait()
+        began = time.perf_counter()
+        for thread in threads:
+            thread.join()
+        outcome.seconds = time.perf_counter() - began
+    finally:
+        sys.setswitchinterval(interval)
+    return outcome
+
+
+class Normalized(nn.Module):
+    """A backbone with dropout and batch norm, a linear layer, and l2 normalisation."""
+
+    def __init__(self, wide: int = 32) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(8, wide), nn.BatchNorm1d(wide), nn.Dropout(0.5))
+        self.more = nn.Sequential(*[nn.Sequential(nn.Linear(wide, wide), nn.ReLU())] * 3)
+        self.fc = nn.Linear(wide, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.normalize(self.fc(self.more(self.body(x))), dim=-1)
+
+
+def problem(kind: str, wide: int = 32) -> tuple[LaplaceEmbedder, list[Tensor]]:
+    """A fitted embedder of a kind of ``KINDS``, and batches to call it with."""
+    torch.manual_seed(0)
+    model: nn.Module = Normalized(wide)
+    head, settings = KINDS[kind]
+    if kind == "torch.func":
+        tail = nn.Sequential(nn.Linear(wide, 12), nn.LayerNorm(12), nn.Linear(12, 6))
+        model = nn.Sequential(*model.children())[:2].append(tail)
+        head = tail
+    model.train(kind == "train mode")
+    x, y = torch.randn(60, 8), torch.arange(60) % 4
+    embedder = LaplaceEmbedder(model, head=head, **settings).fit([(x, y)], progress=False)
+    return embedder, list(torch.randn(11, 16, 8))
+
+
+KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "inside": (None, {}),
+    "append": ("append", {}),
+    "train mode": (None, {"structure": "diag"}),
+    "torch.func": (None, {"backend": "torch.func", "structure": "diag"}),
+}
+
+
+def main() -> None:
+    """Print the table."""
+    torch.set_num_threads(1)
+    print(f"{'':22}{'threads':>8}{'calls':>8}{'errors':>8}{'wrong':>7}{'calls/s':>9}{'plain/s':>9}")
+    for kind in KINDS:
+        embedder, inputs = problem(kind, wide=512)
+        index = embedder.index(torch.cat(inputs), progress=False)
+
+        def plain(x: Tensor, model: nn.Module = embedder.model) -> Tensor:
+            with torch.no_grad():
+                return model(x)
+
+        answers: dict[str, Answer] = {
+            "embedder(x)": lambda x, e=embedder: e(x).variance,  # type: ignore[misc]
+            "index.search": lambda x, i=index: i.search(x, k=5).distance_sd,  # type: ignore[misc]
+        }
+        for name, answer in answers.items():
+            for n_threads in (1, 2, 8):
+                with_switch = hammered(answer, inputs, n_threads, 1600 // n_threads)
+                timed = hammered(answer, inputs, n_threads, 800 // n_threads, switch=5e-3)
+                model = hammered(plain, inputs, n_threads, 800 // n_threads, switch=5e-3)
+                rates = f"{timed.calls / timed.seconds:9.0f}{model.calls / model.seconds:9.0f}"
+                counts = (with_switch.calls, with_switch.errors, with_switch.wrong)
+                row = "".join(f"{n:>{w}}" for n, w in zip(counts, (8, 8, 7), strict=True))
+                print(f"{kind + ', ' + name:22.22}{n_threads:>8}{row}{rates}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
