@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from laplace_metric.curvature import ContrastiveLoss, curvature_passes
 from laplace_metric.errors import InputError
-from tests.scale.data import batches, difference, embedder
+from laplace_metric.laplace.runtime import PassExecutor, ProcessGroup
+from laplace_metric.models.features import Block, FeatureStore
+from laplace_metric.models.jacobians import jacobian_of
+from tests.scale.data import batches, difference, embedder, network
 from tests.scale.ranks import FITS
 
 SCRIPT = Path(__file__).with_name("ranks.py")
@@ -77,3 +81,27 @@ def test_a_launcher_without_a_group_is_an_error(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InputError, match="init_process_group"):
         embedder().fit(batches(), progress=False, distributed=True)
+
+
+class ForgetfulStore(FeatureStore):
+    """Leaves its last point out from the second reading on."""
+
+    readings = 0
+
+    def blocks(self):
+        self.readings += 1
+        for block in super().blocks():
+            last = self.readings > 1 and block.stop == len(self)
+            part = slice(0, len(block) - int(last))
+            yield Block(block.start, block.features[part], block.labels[part])
+
+
+def test_a_pass_that_reads_other_points_than_the_first_is_refused():
+    store = ForgetfulStore()
+    for number, (h, labels) in enumerate(batches()):
+        store.append(h, labels, where=f"batch {number}")
+    head = jacobian_of(network()[0], 4)
+    loss = ContrastiveLoss.of("arccos", "fixed", normalized=False)
+    executor = PassExecutor(store, ProcessGroup())
+    with pytest.raises(InputError, match=r"this pass read 239 points and the first one 240"):
+        executor.execute(curvature_passes(head, loss, "diag"))

@@ -1,0 +1,48 @@
+"""``curvature.by_class``, called from top to bottom, is the curvature of a fit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from laplace_metric.curvature import ClassSums, ContrastiveLoss, all_pairs_curvature
+from laplace_metric.curvature.by_class import (
+    ClassPairWeights,
+    PointBlocks,
+    diagonal_sum,
+    left_sum,
+    right_sum,
+    view_points,
+)
+from laplace_metric.models.features import FeatureStore
+from laplace_metric.models.jacobians import LinearJacobian
+
+
+@pytest.mark.parametrize("distance", ["arccos", "euclidean"])
+def test_the_page_is_the_default_fit(distance):
+    g = torch.Generator().manual_seed(0)
+    labels = torch.randint(4, (60,), generator=g)
+    h = torch.randn(60, 5, generator=g, dtype=torch.float64) + labels[:, None]
+    head = LinearJacobian(
+        torch.randn(3, 5, generator=g, dtype=torch.float64), torch.ones(3).double()
+    )
+    loss = ContrastiveLoss.of(distance, "fixed", normalized=True)
+
+    points = view_points(h, head.forward(h), spherical=True)
+    u, r = points.directions, points.lengths
+    weights = ClassPairWeights(ClassSums.of(labels, u), negatives=True)
+    blocks = PointBlocks.of(u, *weights.sums(points, labels), curved_loss=distance == "arccos")
+    (layer,) = (part.divided(r) for part in head.layers(h))
+
+    fitted = all_pairs_curvature(FeatureStore.of(h, labels), head, loss, "diag")
+    torch.testing.assert_close(head.layout.flatten(diagonal_sum(blocks, layer)), fitted.values)
+
+    dense = all_pairs_curvature(FeatureStore.of(h, labels), head, loss, "full").matrix
+    order = head.layout.fold(torch.arange(len(dense)))  # [Z, A]
+    tensor = dense[order.flatten()][:, order.flatten()].view(3, 6, 3, 6)  # [Z, A, Z, A]
+    a, s = (torch.randn(n, n, generator=g, dtype=torch.float64) for n in (6, 3))
+    a, s = a + a.mT, s + s.mT
+    left = torch.einsum("oapb,ab->op", tensor, a)
+    right = torch.einsum("oapb,op->ab", tensor, s)
+    torch.testing.assert_close(left_sum(blocks, layer, a), left)
+    torch.testing.assert_close(right_sum(blocks, layer, s), right)
