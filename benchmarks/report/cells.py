@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.markdown import markdown, thousandths
+from benchmarks.records import markdown, thousandths
 from benchmarks.report.reading import Part, Record, Row, Summary, described, known, mean_of, summary
 
 UNDEFINED = "n/a"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.markdown import markdown, thousandths
-from benchmarks.records import read_record
+from benchmarks.records import markdown, read_record, thousandths
 from benchmarks.retrieval.split import ALPHAS
 from laplace_metric.search import RANKINGS
 

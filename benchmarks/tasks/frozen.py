@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.datasets import load
-from benchmarks.encoders import efficientnet
 from benchmarks.encoders.features import Encoding, encoded, encoded_images
+from benchmarks.encoders.pretrained import EFFICIENTNET_PACKAGES, EfficientNetLite0
 from benchmarks.networks import perceptron
 from benchmarks.tasks.grey import of_classes
 from benchmarks.tasks.task import Part, Task, Workspace
@@ -44,13 +44,13 @@ def features_of(
 def encoder(space: Workspace, key: str, images: Callable[[], Tensor]) -> Tensor:
     """Features of images that are made, from the cache if ``key`` is known there."""
     options = f"side {space.size.side}, {key}"
-    name = Encoding("efficientnet-lite0", "made", "any", None, efficientnet.PACKAGES, options)
+    name = Encoding("efficientnet-lite0", "made", "any", None, EFFICIENTNET_PACKAGES, options)
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
         for part in images().split(200):
             yield part.expand(-1, 3, -1, -1), torch.zeros(len(part), dtype=torch.long)
 
-    network = partial(efficientnet.EfficientNetLite0, space.size.side)
+    network = partial(EfficientNetLite0, space.size.side)
     return encoded(name, network, batches, space.cache / "encoded", progress=False)[0]
 
 

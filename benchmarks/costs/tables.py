@@ -1,11 +1,10 @@
-"""Tables about the posterior: what structures cost, how near they are, distances."""
+"""Tables of the page of costs: the core, structures and how near they are, distances."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.markdown import markdown
-from benchmarks.records import read_record
+from benchmarks.records import markdown, read_record
 
 Row = dict[str, Any]
 APPROXIMATIONS = ("diagonal", "low rank", "kfac", "nearest", "nearest, refined")
@@ -87,3 +86,72 @@ def distances() -> str:
     ]
     header = ["pairs", "uncertainty", "error of mean", "error of s.d."]
     return markdown([*header, "independent: mean x", "independent: s.d. x"], lines)
+
+
+def speed() -> str:
+    """What the core costs, beside the plain computation it is compared with."""
+    record = read_record("speed")
+    lines = [
+        [
+            f"fit, N = {row['n']:,} (D = 512, Z = 128), every pair",
+            f"{row['fit_seconds']:.2f} s",
+            f"{row['ratio']:.2f} x the two products",
+            f"{row['extra_peak_mb']:.0f} MB",
+        ]
+        for row in record["fit"]
+    ]
+    lines += [
+        [
+            f"{row['hessian']}, all {row['pairs']:,} pairs of a batch of 256 (512 -> 64)",
+            f"{1e3 * row['seconds']:.1f} ms",
+            "",
+            f"{row['extra_peak_mb']:.0f} MB",
+        ]
+        for row in record["batch"]
+    ]
+    lines += [
+        [
+            f"small CNN with uncertainty, batch of 256, Z = {row['embedding_size']}",
+            f"{1e3 * row['with_uncertainty_seconds']:.0f} ms",
+            f"{row['ratio']:.2f} x the forward pass",
+            "",
+        ]
+        for row in record["embed"]
+    ]
+    return markdown(["what", "time", "compared with", "extra peak memory"], lines)
+
+
+def jacobians() -> str:
+    """A dense diagonal by every backend, and beside it the curvature that fitting computes."""
+    record = read_record("jacobians")
+    lines = []
+    for head in dict.fromkeys(row["head"] for row in record["dense"]):
+        for row in (row for row in record["dense"] if row["head"] == head):
+            scaled = " (scaled)" if row["measured_points"] < record["points"] else ""
+            error = f"{row['relative_difference']:.0e}"
+            lines.append([f"{head}: {row['backend']}{scaled}", *_time_and_memory(row), error])
+        for row in (row for row in record["fixed_arccos"] if row["head"] == head):
+            lines.append([f"{head}: all of the fixed arccos curvature", *_time_and_memory(row), ""])
+    return markdown(["head: backend", "CPU time", "extra peak memory", "relative error"], lines)
+
+
+def vmf() -> str:
+    """What a draw costs, and its gradient."""
+    record = read_record("vmf_speed")
+    backward = {row["dimension"]: row["seconds"] for row in record["backward"]}
+    lines = [
+        [
+            f"{row['dimension']:,}",
+            f"{1e3 * row['draw_seconds']:.0f} ms",
+            f"{1e3 * row['angle_seconds']:.0f} ms",
+            f"{1e3 * row['normals_one_thread_seconds']:.0f} ms",
+            f"{1e3 * backward[d]:.0f} ms" if (d := row["dimension"]) in backward else "",
+        ]
+        for row in record["draw"]
+    ]
+    header = ["dimension", "512 x 512 draws", "of it the angles", "normal numbers, one thread"]
+    return markdown([*header, "with gradients"], lines)
+
+
+def _time_and_memory(row: Row) -> tuple[str, str]:
+    return _seconds(row["cpu_seconds"]), f"{row['extra_peak_mb']:.0f} MB"

@@ -1,0 +1,139 @@
+"""Queries of classes that training never saw (URL, Kirchhof et al. 2023b).
+
+``url``: errors of retrieval, smaller crops, and the mixture of images of training classes with
+images of new ones. ``fewshot``, fine-tuning on a few images of each new class (appendix C.6): half
+of the new classes give k images each, the other half are asked. Every method trains on from its
+upstream weights, with its own loss; post-hoc methods are fitted anew on the few images. With one
+image of a class there is no positive pair, so k starts at 2.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import torch
+from pytorch_metric_learning.losses import ContrastiveLoss
+from torch import Tensor
+
+from baselines import MetricLearning, Training
+from baselines.base import Trained
+from benchmarks.corruptions import cropped, kept_shares
+from benchmarks.engine.experiment import Experiment
+from benchmarks.engine.fitting import Schedule
+from benchmarks.engine.scores import Measured, Score, detection, error_detection, mean, resampled
+from benchmarks.tasks import Part, Task
+from benchmarks.tasks.task import joined
+from laplace_metric import LaplaceEmbedder, ProbabilisticEmbedder
+from laplace_metric.evaluation import r_auroc, recall_at_k, spearman
+from laplace_metric.evaluation.neighbours import nearest_neighbours
+
+HALF = 0.5
+
+
+def url(experiment: Experiment) -> Measured:
+    """R-AUROC above all: whether the uncertainty knows which nearest neighbours are wrong."""
+    n = experiment.space.size.resamples
+    unsure, right = experiment.answered
+    scores: dict[str, Score | float] = {
+        "recall@1": mean(right, n),
+        **error_detection(unsure, right, n),
+        **crop_response(experiment, n),
+        **(mixture(experiment, n) if experiment.task.seen is not None else {}),
+    }
+    return Measured(scores)
+
+
+def crop_response(experiment: Experiment, n: int) -> dict[str, Score]:
+    """Share of images whose crop is more uncertain; rank correlation with what was cut off."""
+    images = experiment.task.test.images
+    if images is None:
+        return {}
+    kept = kept_shares(len(images))
+    key = f"crops of {experiment.task.test.digest}"
+    inputs = experiment.task.made(key, lambda: cropped(images.pixels(), kept))
+    found = experiment.ask(inputs).uncertainty
+    whole = experiment.known.uncertainty
+    higher = (found > whole).double() + HALF * (found == whole).double()
+    return {
+        "crop more uncertain": mean(higher, n),
+        "crop rank": resampled(spearman, 1 - kept.double(), found, n=n),
+    }
+
+
+def mixture(experiment: Experiment, n: int) -> dict[str, Score]:
+    """Half images of training classes, half of new ones, searched together (URL, appendix C.5)."""
+    assert experiment.task.seen is not None
+    size = min(len(experiment.task.seen), len(experiment.task.test))
+    parts = [part.spread(size) for part in (experiment.task.seen, experiment.task.test)]
+    found = experiment.embed(joined(*parts))
+    near = nearest_neighbours(found.mean, k=1)
+    recall = recall_at_k(found.mean, found.labels, 1, neighbours=near)
+    kept = recall.counted
+    errors = error_detection(found.uncertainty[kept], recall.per_query[kept], n)
+    is_new = torch.arange(len(found.labels)) >= size
+    return {
+        "mixture r_auroc": errors["r_auroc"],
+        "new classes": detection(*split(found.uncertainty, is_new), n),
+    }
+
+
+def split(values: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """Values that are not chosen, and those that are."""
+    return values[~chosen], values[chosen]
+
+
+SHOTS = (0, 2, 5, 10)
+KEPT = ("distance", "hessian", "structure", "positivity", "prior_precision")
+TUNING = Training(epochs=3, learning_rate=3e-4)
+
+
+def fewshot(experiment: Experiment) -> Measured:
+    """Recall and R-AUROC on the other new classes after each number of shots."""
+    shown, asked = halves(experiment.task)
+    scores: dict[str, Score | float] = {}
+    for shots in SHOTS:
+        method = tuned(experiment, few(shown, shots)) if shots else experiment.method
+        found = replace(experiment, method=method).embed(asked)
+        recall = recall_at_k(found.mean, found.labels, 1)
+        kept, n = recall.counted, experiment.space.size.resamples
+        right = recall.per_query[kept]
+        scores[f"recall@1 {shots} shots"] = mean(right, n)
+        scores[f"r_auroc {shots} shots"] = resampled(r_auroc, found.uncertainty[kept], right, n=n)
+    return Measured(scores)
+
+
+def halves(task: Task) -> tuple[Part, Part]:
+    """All images of every second class, of which a few are shown; the others' that are asked."""
+    whole = task.test if task.whole is None else task.whole
+    even = task.test.labels.unique()[::2]
+    shown, asked = torch.isin(whole.labels, even), ~torch.isin(task.test.labels, even)
+    return whole.subset(shown), task.test.subset(asked)
+
+
+def few(part: Part, shots: int) -> Part:
+    """The first so many images of each class; classes with fewer are left out."""
+    rows = [(part.labels == label).nonzero().flatten()[:shots] for label in part.labels.unique()]
+    return part.subset(torch.cat([one for one in rows if len(one) == shots]))
+
+
+def tuned(experiment: Experiment, part: Part) -> ProbabilisticEmbedder:
+    """The method after its fine-tuning; the one that was passed stays as it is."""
+    rounds = Schedule(part, experiment.seed, per_class=4)
+    training = replace(TUNING, seed=experiment.seed)
+    if isinstance(experiment.method, LaplaceEmbedder):
+        loss = ContrastiveLoss(neg_margin=experiment.base["margin"])
+        learner = MetricLearning(experiment.method.model, loss=loss, training=training)
+        model = learner.fit(rounds, progress=False).model
+        return refitted(experiment.method, model, part)
+    assert isinstance(experiment.method, Trained)
+    method = copy.deepcopy(experiment.method)
+    method.training = training
+    return method.fine_tune(rounds, progress=False)
+
+
+def refitted(old: LaplaceEmbedder, model: torch.nn.Module, part: Part) -> LaplaceEmbedder:
+    """A posterior of the same settings on the tuned network."""
+    settings = {name: getattr(old.settings, name) for name in KEPT}
+    new = LaplaceEmbedder(model, **settings)
+    return new.fit(part.loader(500), progress=False)
