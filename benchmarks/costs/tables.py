@@ -15,12 +15,12 @@ def structures(*problems: str) -> str:
     rows = [
         r for r in read_record("structures")["rows"] if not problems or r["problem"] in problems
     ]
-    lines = [
-        [_problem(row), _who(row), *_cost(row, "fit"), *_cost(row, "predict"), _error(row)]
-        for problem in dict.fromkeys(row["problem"] for row in rows)
-        for row in rows
-        if row["problem"] == problem
-    ]
+    order = list(dict.fromkeys(row["problem"] for row in rows))
+    lines = []
+    for row in sorted(rows, key=lambda row: order.index(row["problem"])):
+        who = f"{row['library']} {row['structure']}" + (f", {row['mode']}" if "mode" in row else "")
+        error = f"{row['variance_error']:.3f}" if "variance_error" in row else ""
+        lines.append([_problem(row), who, *_cost(row, "fit"), *_cost(row, "predict"), error])
     header = ["head", "posterior", "fit", "memory", "predict", "memory", "variance error"]
     return markdown(header, lines)
 
@@ -28,11 +28,6 @@ def structures(*problems: str) -> str:
 def _problem(row: Row) -> str:
     sizes = {"fashion-mnist": "128-16", "efficientnet": "1280-3", "efficientnet-64": "1280-64"}
     return f"{row['problem'].removesuffix('-64')} {sizes[row['problem']]}"
-
-
-def _who(row: Row) -> str:
-    mode = f", {row['mode']}" if "mode" in row else ""
-    return f"{row['library']} {row['structure']}{mode}"
 
 
 def _cost(row: Row, stage: str) -> tuple[str, str]:
@@ -51,24 +46,18 @@ def _seconds(value: float) -> str:
     return f"{value:,.3g} s" if value >= 1 else f"{1e3 * value:.3g} ms"
 
 
-def _error(row: Row) -> str:
-    return f"{row['variance_error']:.3f}" if "variance_error" in row else ""
-
-
 def approximations() -> str:
     """Frobenius error of H / error of the predictive variance, for each distance and Hessian."""
     rows = read_record("structures")["approximations"]
     lines = []
     for kind in dict.fromkeys((row["distance"], row["hessian"]) for row in rows):
-        of = {r["approximation"]: r for r in rows if (r["distance"], r["hessian"]) == kind}
-        lines.append([" ".join(kind), *(_errors(of.get(name)) for name in APPROXIMATIONS)])
+        errors = {
+            r["approximation"]: f"{r['frobenius_error']:.3f} / {r['variance_error']:.3f}"
+            for r in rows
+            if (r["distance"], r["hessian"]) == kind
+        }
+        lines.append([" ".join(kind), *(errors.get(name, "") for name in APPROXIMATIONS)])
     return markdown(["H error / variance error", *APPROXIMATIONS], lines)
-
-
-def _errors(row: Row | None) -> str:
-    if row is None:
-        return ""
-    return f"{row['frobenius_error']:.3f} / {row['variance_error']:.3f}"
 
 
 def distances() -> str:

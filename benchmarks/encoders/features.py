@@ -78,8 +78,8 @@ def encoded(
     """
     table, note = (cache_folder / (name.file + ending) for ending in (".safetensors", ".json"))
     if note.is_file() and table.is_file():
-        found = load_file(table)
-        return found["features"], found["labels"]
+        tensors = load_file(table)
+        return tensors["features"], tensors["labels"]
     start = time.perf_counter()
     features, labels = encode(model(), batches(), name.file if progress else None, total=name.limit)
     seconds = time.perf_counter() - start

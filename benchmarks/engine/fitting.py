@@ -57,20 +57,14 @@ class Schedule:
             drawn = torch.randperm(n, generator=self.generator).repeat(-(-BATCH * BATCHES // n))
             yield from drawn[: BATCH * BATCHES].split(BATCH)
             return
-        n, m = len(self.counts), self.per_class
+        n, m, starts = len(self.counts), self.per_class, self.counts.cumsum(0) - self.counts
         turns = -(-len(self) * (BATCH // m) // n)
         order = torch.cat([torch.randperm(n, generator=self.generator) for _ in range(turns)])
         for classes in order.split(BATCH // m)[: len(self)]:
-            yield self._of_classes(classes.unique(), m)
-
-    def _of_classes(self, classes: Tensor, m: int) -> Tensor:
-        """m different rows of each class."""
-        starts = self.counts.cumsum(0) - self.counts
-        rows = [self._of_class(int(starts[c]), int(self.counts[c]), m) for c in classes]
-        return torch.cat(rows)
-
-    def _of_class(self, start: int, count: int, m: int) -> Tensor:
-        return self.order[start + torch.randperm(count, generator=self.generator)[:m]]
+            rows = [self.order[starts[c] :][: self.counts[c]] for c in classes.unique()]
+            yield torch.cat(
+                [of[torch.randperm(len(of), generator=self.generator)[:m]] for of in rows]
+            )
 
     def _labels(self, rows: Tensor) -> Tensor:
         if self.part.soft is None:
@@ -104,22 +98,17 @@ class Fitting:
             torch.manual_seed(self.seed)
             return self.task.network(self.space.size.embedding).to(self.space.device)
 
-    def training(self, learning_rate: float) -> Training:
-        """Adam, with a learning rate that falls to a tenth."""
-        return Training(
-            epochs=self.rounds,
-            learning_rate=learning_rate,
-            decay=DECAY / self.rounds,
-            seed=self.seed,
-        )
-
     def fit(
         self, entry: Entry, settings: Settings, network: nn.Module
     ) -> tuple[ProbabilisticEmbedder, Losses]:
         """Train or fit ``entry`` on ``network``."""
-        own: dict[str, Any] = dict(settings)
-        training = self.training(own.pop("learning_rate", 1e-3))
-        return entry.make(network, training, **own)(self.loaders())
+        rest: dict[str, Any] = dict(settings)
+        rate = rest.pop("learning_rate", 1e-3)
+        # the learning rate falls to a tenth
+        training = Training(
+            epochs=self.rounds, learning_rate=rate, decay=DECAY / self.rounds, seed=self.seed
+        )
+        return entry.make(network, training, **rest)(self.loaders())
 
     def trained_network(self, settings: Settings) -> nn.Module:
         """What metric learning makes of the new weights, from the cache if it is there."""
@@ -141,8 +130,8 @@ def validate(method: ProbabilisticEmbedder, fitting: Fitting) -> dict[str, float
     """AUSC of recall@1 on the validation part: rank well, and retrieve well."""
     embedding, labels = method.embed(fitting.task.validation.loader(), progress=False)
     recall = recall_at_k(embedding.mean, labels, 1)
-    kept = recall.counted
-    curve = sparsification(embedding.uncertainty[kept], recall.per_query[kept])
+    counted = recall.counted
+    curve = sparsification(embedding.uncertainty[counted], recall.per_query[counted])
     return {"ausc": curve.ausc, "recall@1": recall.value}
 
 

@@ -48,16 +48,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a protocol says of one fitted method.
-
-    Parameters
-    ----------
-    scores : dict of Score or float
-    curves : dict
-        Points to plot, plain numbers.
-    pictures : dict
-        Queries with their neighbours, plain values.
-    """
+    """What a protocol says of one fitted method: scores, points to plot, queries to look at."""
 
     scores: dict[str, Score | float]
     curves: dict[str, Any] = field(default_factory=dict)
@@ -127,26 +118,24 @@ def roc_points(known: Tensor, ood: Tensor) -> Curve:
 
 def removal_curve(uncertainty: Tensor, right: Tensor) -> Curve:
     """Sparsification, with its random and oracle curves."""
-    found = sparsification(uncertainty, right)
-    return {
-        name: short(getattr(found, name)[::3])
-        for name in ("fractions", "curve", "random", "oracle")
-    }
+    curve = sparsification(uncertainty, right)
+    names = ("fractions", "curve", "random", "oracle")
+    return {name: short(getattr(curve, name)[::3]) for name in names}
 
 
 def risk_curve(uncertainty: Tensor, right: Tensor) -> Curve:
     """Risk (share of wrong answers) against the share of queries answered."""
-    found = abstention(uncertainty, right)
-    return {"coverage": short(found.coverage), "risk": short(1 - found.recall)}
+    curve = abstention(uncertainty, right)
+    return {"coverage": short(curve.coverage), "risk": short(1 - curve.recall)}
 
 
-def reliability_bins(found: Reliability) -> Curve:
+def reliability_bins(votes: Reliability) -> Curve:
     """Bins that hold queries."""
-    filled = found.bin_count > 0
+    filled = votes.bin_count > 0
     return {
-        "confidence": short(found.bin_confidence[filled]),
-        "accuracy": short(found.bin_accuracy[filled]),
-        "count": [float(n) for n in found.bin_count[filled]],
+        "confidence": short(votes.bin_confidence[filled]),
+        "accuracy": short(votes.bin_accuracy[filled]),
+        "count": [float(n) for n in votes.bin_count[filled]],
     }
 
 

@@ -5,7 +5,7 @@ That is one or two numbers of a method and, where it is trained, its learning ra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -112,10 +112,8 @@ def gathered(kind: Callable[..., ProbabilisticEmbedder], **fixed: Any) -> Make:
     """A method that summarises a trained network on the fixed part."""
 
     def make(network: nn.Module, _training: Training, **settings: Any) -> Fit:
-        return lambda loaders: (
-            kind(network, **fixed, **settings).fit(loaders.gathered, progress=False),
-            [],
-        )
+        method = lambda: kind(network, **fixed, **settings)  # noqa: E731
+        return lambda loaders: (method().fit(loaders.gathered, progress=False), [])
 
     return make
 
@@ -142,20 +140,15 @@ def between(name: str, low: float, high: float, *, log: bool = True, rate: bool 
     """One number, and the learning rate of what is trained."""
 
     def space(trial: BaseTrial) -> Settings:
-        own = {name: trial.suggest_float(name, low, high, log=log)}
-        return {**own, **learning_rate(trial)} if rate else own
+        number = {name: trial.suggest_float(name, low, high, log=log)}
+        return {**number, **learning_rate(trial)} if rate else number
 
     return space
 
 
 def one_of(name: str, *values: Any) -> Space:
     """One of a few values, of what is not trained."""
-    return lambda trial: {name: choice(trial, name, values)}
-
-
-def choice(trial: BaseTrial, name: str, values: Sequence[Any]) -> Any:
-    """A categorical setting."""
-    return trial.suggest_categorical(name, values)
+    return lambda trial: {name: trial.suggest_categorical(name, values)}
 
 
 def learning_rate(trial: BaseTrial) -> Settings:
@@ -184,8 +177,8 @@ def hib_space(trial: BaseTrial) -> Settings:
 def ensemble_space(trial: BaseTrial) -> Settings:
     """How the heads of a shared backbone learn, and what is their uncertainty."""
     return {
-        "loss": choice(trial, "loss", ("mixture", "mean")),
-        "score": choice(trial, "score", ("entropy", "jensen_shannon")),
+        "loss": trial.suggest_categorical("loss", ("mixture", "mean")),
+        "score": trial.suggest_categorical("score", ("entropy", "jensen_shannon")),
         **learning_rate(trial),
     }
 
@@ -193,7 +186,7 @@ def ensemble_space(trial: BaseTrial) -> Settings:
 def laplace_space(trial: BaseTrial) -> Settings:
     """Structure, pairs and prior of a Laplace posterior."""
     return {
-        "structure": choice(trial, "structure", ("kron", "diag")),
-        "hessian": choice(trial, "hessian", ("fixed", "positives", "full")),
+        "structure": trial.suggest_categorical("structure", ("kron", "diag")),
+        "hessian": trial.suggest_categorical("hessian", ("fixed", "positives", "full")),
         "prior_precision": trial.suggest_float("prior_precision", 1e-2, 1e4, log=True),
     }

@@ -50,15 +50,13 @@ def lam(experiment: Experiment) -> Measured:
     """Metrics of metrics.md that need nothing but the queries and the OOD inputs."""
     n = experiment.space.size.resamples
     unsure, right = experiment.answered
-    votes = (
-        None
-        if experiment.entry.is_point
-        else calibrate(experiment.votes(), experiment.known.labels)
-    )
+    labels, votes = experiment.known.labels, None
+    if not experiment.entry.is_point:
+        votes = calibrate(experiment.votes(), labels)
     scores: dict[str, Score | float] = {
         "recall@1": mean(right, n),
         "map@5": map_at_k(
-            experiment.known.mean, experiment.known.labels, DEPTH, neighbours=experiment.neighbours
+            experiment.known.mean, labels, DEPTH, neighbours=experiment.neighbours
         ).value,
         **error_detection(unsure, right, n),
     }

@@ -14,7 +14,6 @@ from dataclasses import replace
 
 import torch
 from pytorch_metric_learning.losses import ContrastiveLoss
-from torch import Tensor
 
 from baselines import MetricLearning, Training
 from baselines.base import Trained
@@ -49,15 +48,14 @@ def crop_response(experiment: Experiment, n: int) -> dict[str, Score]:
     images = experiment.task.test.images
     if images is None:
         return {}
-    kept = kept_shares(len(images))
+    shares = kept_shares(len(images))
     key = f"crops of {experiment.task.test.digest}"
-    inputs = experiment.task.made(key, lambda: cropped(images.pixels(), kept))
-    found = experiment.ask(inputs).uncertainty
-    whole = experiment.known.uncertainty
-    higher = (found > whole).double() + HALF * (found == whole).double()
+    inputs = experiment.task.made(key, lambda: cropped(images.pixels(), shares))
+    of_crops, of_images = experiment.ask(inputs).uncertainty, experiment.known.uncertainty
+    higher = (of_crops > of_images).double() + HALF * (of_crops == of_images).double()
     return {
         "crop more uncertain": mean(higher, n),
-        "crop rank": resampled(spearman, 1 - kept.double(), found, n=n),
+        "crop rank": resampled(spearman, 1 - shares.double(), of_crops, n=n),
     }
 
 
@@ -66,25 +64,19 @@ def mixture(experiment: Experiment, n: int) -> dict[str, Score]:
     assert experiment.task.seen is not None
     size = min(len(experiment.task.seen), len(experiment.task.test))
     parts = [part.spread(size) for part in (experiment.task.seen, experiment.task.test)]
-    found = experiment.embed(joined(*parts))
-    near = nearest_neighbours(found.mean, k=1)
-    recall = recall_at_k(found.mean, found.labels, 1, neighbours=near)
-    kept = recall.counted
-    errors = error_detection(found.uncertainty[kept], recall.per_query[kept], n)
-    is_new = torch.arange(len(found.labels)) >= size
+    mixed = experiment.embed(joined(*parts))
+    near = nearest_neighbours(mixed.mean, k=1)
+    recall = recall_at_k(mixed.mean, mixed.labels, 1, neighbours=near)
+    counted = recall.counted
+    errors = error_detection(mixed.uncertainty[counted], recall.per_query[counted], n)
     return {
         "mixture r_auroc": errors["r_auroc"],
-        "new classes": detection(*split(found.uncertainty, is_new), n),
+        "new classes": detection(mixed.uncertainty[:size], mixed.uncertainty[size:], n),
     }
 
 
-def split(values: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """Values that are not chosen, and those that are."""
-    return values[~chosen], values[chosen]
-
-
 SHOTS = (0, 2, 5, 10)
-KEPT = ("distance", "hessian", "structure", "positivity", "prior_precision")
+SETTINGS = ("distance", "hessian", "structure", "positivity", "prior_precision")
 TUNING = Training(epochs=3, learning_rate=3e-4)
 
 
@@ -94,21 +86,21 @@ def fewshot(experiment: Experiment) -> Measured:
     scores: dict[str, Score | float] = {}
     for shots in SHOTS:
         method = tuned(experiment, few(shown, shots)) if shots else experiment.method
-        found = replace(experiment, method=method).embed(asked)
-        recall = recall_at_k(found.mean, found.labels, 1)
-        kept, n = recall.counted, experiment.space.size.resamples
-        right = recall.per_query[kept]
+        answers = replace(experiment, method=method).embed(asked)
+        recall = recall_at_k(answers.mean, answers.labels, 1)
+        counted, n = recall.counted, experiment.space.size.resamples
+        right, unsure = recall.per_query[counted], answers.uncertainty[counted]
         scores[f"recall@1 {shots} shots"] = mean(right, n)
-        scores[f"r_auroc {shots} shots"] = resampled(r_auroc, found.uncertainty[kept], right, n=n)
+        scores[f"r_auroc {shots} shots"] = resampled(r_auroc, unsure, right, n=n)
     return Measured(scores)
 
 
 def halves(task: Task) -> tuple[Part, Part]:
     """All images of every second class, of which a few are shown; the others' that are asked."""
-    whole = task.test if task.whole is None else task.whole
+    everything = task.test if task.whole is None else task.whole
     even = task.test.labels.unique()[::2]
-    shown, asked = torch.isin(whole.labels, even), ~torch.isin(task.test.labels, even)
-    return whole.subset(shown), task.test.subset(asked)
+    shown, asked = torch.isin(everything.labels, even), ~torch.isin(task.test.labels, even)
+    return everything.subset(shown), task.test.subset(asked)
 
 
 def few(part: Part, shots: int) -> Part:
@@ -125,15 +117,9 @@ def tuned(experiment: Experiment, part: Part) -> ProbabilisticEmbedder:
         loss = ContrastiveLoss(neg_margin=experiment.base["margin"])
         learner = MetricLearning(experiment.method.model, loss=loss, training=training)
         model = learner.fit(rounds, progress=False).model
-        return refitted(experiment.method, model, part)
+        settings = {name: getattr(experiment.method.settings, name) for name in SETTINGS}
+        return LaplaceEmbedder(model, **settings).fit(part.loader(500), progress=False)
     assert isinstance(experiment.method, Trained)
     method = copy.deepcopy(experiment.method)
     method.training = training
     return method.fine_tune(rounds, progress=False)
-
-
-def refitted(old: LaplaceEmbedder, model: torch.nn.Module, part: Part) -> LaplaceEmbedder:
-    """A posterior of the same settings on the tuned network."""
-    settings = {name: getattr(old.settings, name) for name in KEPT}
-    new = LaplaceEmbedder(model, **settings)
-    return new.fit(part.loader(500), progress=False)

@@ -31,15 +31,20 @@ def render(records: Sequence[Record], title: str = TITLE) -> str:
 
 def _section(record: Record) -> dict[str, Any]:
     """A record as the template takes it; that of known posteriors is of its own kind."""
+    section: dict[str, Any] = {
+        "facts": run_facts(record),
+        "tasks": [],
+        "results": [],
+        "plain": None,
+    }
     if "setting" in record["rows"][0]:
         plain = recovery.HEADER, recovery.cells(record["rows"])
-        return {"anchor": "recovery", "about": RECOVERY, "facts": run_facts(record), "plain": plain}
+        return {**section, "anchor": "recovery", "about": RECOVERY, "plain": plain}
     name = record["protocol"]
     tasks = [_task(part, f"{name}-{i}") for i, part in enumerate(parts(record))]
     trials = (trial for one in record.get("tuned", []) for trial in one["tried"])
-    results = dict.fromkeys(key for trial in trials for key in trial if key != "settings")
-    return {"anchor": name, "about": about(name), "tasks": tasks, "facts": run_facts(record),
-            "results": list(results)}  # fmt: skip
+    results = list(dict.fromkeys(key for trial in trials for key in trial if key != "settings"))
+    return {**section, "anchor": name, "about": about(name), "tasks": tasks, "results": results}
 
 
 def _task(part: Part, anchor: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -95,15 +95,6 @@ def file_seconds(points: Points, size: ScaleSize) -> tuple[float, float]:
         return writing, seconds(lambda: [block.features.amax() for block in store.blocks()])[0]
 
 
-def slopes(rows: Sequence[Row]) -> Row:
-    """Of the wall time against N, for each structure."""
-    of_structure = {}
-    for name in dict.fromkeys(row["structure"] for row in rows):
-        of = [row for row in rows if row["structure"] == name]
-        of_structure[name] = slope([row["n"] for row in of], [row["wall_seconds"] for row in of])
-    return of_structure
-
-
 def run(options: Namespace) -> None:
     """Every number of points and structure."""
     size = SCALE["points"][options.size]
@@ -112,10 +103,10 @@ def run(options: Namespace) -> None:
     cases += [(n, "kron") for n in numbers if n <= size.largest_kron]
     rates = apart(size, matmul_rates, size.product)
     rows = [show(apart(size, fit_cost, *case, size)) for case in cases]
-    write_piece("points", {"rates": rates, "rows": rows, "slopes": slopes(rows)}, options)
-
-
-DISTRIBUTED: dict[str, Any] = {"distributed": True}
+    of = {s: [r for r in rows if r["structure"] == s] for s in dict.fromkeys(s for _, s in cases)}
+    slopes = {s: slope(*([r[k] for r in some] for k in ("n", "wall_seconds")))
+              for s, some in of.items()}  # fmt: skip
+    write_piece("points", {"rates": rates, "rows": rows, "slopes": slopes}, options)
 
 
 def work(size: str, path: Path) -> None:
@@ -127,7 +118,8 @@ def work(size: str, path: Path) -> None:
     (n, *_), problem = scale.n, scale.problem
     points = Points(n, problem, shard=rank, n_shards=world)
     embedder = LaplaceEmbedder(problem.model(), structure="diag")
-    settings = {**DISTRIBUTED, "progress": False, "memory_bytes": scale.memory_bytes}
+    settings: dict[str, Any] = {"distributed": True, "progress": False}
+    settings["memory_bytes"] = scale.memory_bytes
     few = Points(1_000 * world, replace(problem, batch=1_000), shard=rank, n_shards=world)
     embedder.fit(few, **settings)  # libraries are loaded
     distributed.barrier()
