@@ -158,11 +158,13 @@ class Store:
 
     def expect(self, values: dict[str, Any], field: str, *words: object) -> None:
         """Raise unless a field of a finished run has these values."""
-        found = self.read(*words).get(field, {})
-        other = {key: found.get(key) for key, value in values.items() if found.get(key) != value}
-        if other or (field == "settings" and found != values):
+        recorded = self.read(*words).get(field, {})
+        other = {
+            key: recorded.get(key) for key, value in values.items() if recorded.get(key) != value
+        }
+        if other or (field == "settings" and recorded != values):
             raise InputError(
-                f"{self.folder} holds {plain(*words)}.json with {field} {other or found}, not "
+                f"{self.folder} holds {plain(*words)}.json with {field} {other or recorded}, not "
                 f"{ {key: values.get(key) for key in other} or values }. Delete it, or use another "
                 "--cache."
             )

@@ -35,9 +35,9 @@ def _cost(row: Row, stage: str) -> tuple[str, str]:
     if f"{stage}_seconds" not in row:
         return row.get("error", {}).get("type", "not run"), ""
     seconds, points = row[f"{stage}_seconds"], row.get(f"{stage}_points")
-    whole = 2_500 if stage == "predict" else 10_000
-    scaled = points is not None and points < whole
-    seconds *= whole / points if scaled and points else 1
+    total = 2_500 if stage == "predict" else 10_000
+    scaled = points is not None and points < total
+    seconds *= total / points if scaled and points else 1
     memory = row[f"{stage}_mb"] if f"{stage}_mb" in row else row[f"{stage}_peak_mb"]
     return _seconds(seconds) + (" (scaled)" if scaled else ""), f"{max(memory, 0):.0f} MB"
 

@@ -144,7 +144,7 @@ def quiet(law: str, rate: float, monitors: Sequence[Monitor]) -> Row:
 
 
 def drifting(
-    found: dict[str, Numbers], change: str, share: float, seed: int, size: StreamSize
+    streams: dict[str, Numbers], change: str, share: float, seed: int, size: StreamSize
 ) -> Monitor:
     """Quiet queries, then a share of changed ones."""
     generator = torch.Generator().manual_seed(seed)
@@ -152,14 +152,14 @@ def drifting(
     rows, half = order[size.test // 2 :], size.test // 2
     ood = torch.rand(len(rows), generator=generator) < share
     ood[: size.quiet] = False
-    known, new = found["fashion-mnist"], found[change]
+    known, new = streams["fashion-mnist"], streams[change]
     stream = {name: torch.where(ood, new[name][rows], known[name][rows]) for name in NAMES}
     return watched({name: known[name][order[:half]] for name in NAMES}, stream, 0.01, size)
 
 
-def delays(found: dict[str, Numbers], change: str, share: float, size: StreamSize) -> Row:
+def delays(streams: dict[str, Numbers], change: str, share: float, size: StreamSize) -> Row:
     """Queries from the change to the alarm, and to the end of the first window that moved."""
-    monitors = [drifting(found, change, share, seed, size) for seed in range(size.repeats)]
+    monitors = [drifting(streams, change, share, seed, size) for seed in range(size.repeats)]
     alarms = [m.alarms[0] if m.alarms else None for m in monitors]
     late = [a for a in alarms if a is not None and a.at > size.quiet]
     windows = [
@@ -188,9 +188,9 @@ def middle(values: Sequence[int], of: int) -> float | None:
     return found if np.isfinite(found) else None
 
 
-def power(found: dict[str, Numbers], change: str, share: float, size: StreamSize) -> Row:
+def power(streams: dict[str, Numbers], change: str, share: float, size: StreamSize) -> Row:
     """Windows that are told at level 0.01 by the three tests, and by Kolmogorov-Smirnov alone."""
-    known, new = (found[name][NAMES[0]].double().numpy() for name in ("fashion-mnist", change))
+    known, new = (streams[name][NAMES[0]].double().numpy() for name in ("fashion-mnist", change))
     random, half = np.random.default_rng(0), size.test // 2
     told = []
     for _ in range(size.windows):

@@ -157,11 +157,11 @@ def cifar10h_hard(space: Workspace, fold: int) -> Task:
 
 
 def _cifar10h(space: Workspace, fold: int, softly: bool) -> Task:
-    whole = features_of(space, "cifar10", "test")
-    order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(0))
+    everything = features_of(space, "cifar10", "test")
+    order = torch.randperm(len(everything), generator=torch.Generator().manual_seed(0))
     sets = order.tensor_split(FOLDS)
-    parts = [whole.subset(sets[(fold + i) % FOLDS]) for i in range(FOLDS)]
-    train = whole.subset(torch.cat([sets[(fold + i) % FOLDS] for i in range(3)]))
+    parts = [everything.subset(sets[(fold + i) % FOLDS]) for i in range(FOLDS)]
+    train = everything.subset(torch.cat([sets[(fold + i) % FOLDS] for i in range(3)]))
     kind = "soft" if softly else "hard"
     return Task(
         f"cifar10h-{kind}",

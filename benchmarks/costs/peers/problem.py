@@ -84,17 +84,17 @@ class Batches:
             yield x, y
 
 
-def repeated(run: Callable[[], int], whole: int, repeats: int, seconds: float) -> dict[str, Any]:
+def repeated(run: Callable[[], int], total: int, repeats: int, seconds: float) -> dict[str, Any]:
     """Least time of ``run``, repeated while ``seconds`` allow, and the peak memory it adds.
 
-    ``run`` returns how many points it did; one that did fewer than ``whole`` is not repeated.
+    ``run`` returns how many points it did; one that did fewer than ``total`` is not repeated.
     """
     best, deadline, before = float("inf"), time.perf_counter() + seconds, peak_mb()
     for _ in range(repeats):
         start = time.perf_counter()
         done = run()
         best = min(best, time.perf_counter() - start)
-        if done < whole or time.perf_counter() + best > deadline:
+        if done < total or time.perf_counter() + best > deadline:
             break
     return {"seconds": best, "points": done, "peak_mb": peak_mb() - before}
 
