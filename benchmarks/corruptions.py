@@ -15,8 +15,7 @@ CIFAR-10 that of glass_blur, frost and saturate falls from some level to the nex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -29,32 +28,16 @@ from torch import Tensor
 from laplace_metric.errors import InputError, MissingPackageError, UnknownNameError
 
 TYPES = (
-    "gaussian_noise",
-    "shot_noise",
-    "impulse_noise",
-    "defocus_blur",
-    "glass_blur",
-    "motion_blur",
-    "zoom_blur",
-    "snow",
-    "frost",
-    "fog",
-    "brightness",
-    "contrast",
-    "elastic_transform",
-    "pixelate",
-    "jpeg_compression",
-    "speckle_noise",
-    "gaussian_blur",
-    "spatter",
-    "saturate",
-)
+    "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur",
+    "zoom_blur", "snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate",
+    "jpeg_compression", "speckle_noise", "gaussian_blur", "spatter", "saturate",
+)  # fmt: skip
 """The fifteen types that are reported, then the four for validation."""
 SEVERITIES = (1, 2, 3, 4, 5)
 SEEDED = ("impulse_noise", "glass_blur")  # take a seed; the others draw from numpy's global state
 SIDE = 32
 
-Picture = npt.NDArray[np.uint8]
+Pixels = npt.NDArray[np.uint8]
 
 
 def corrupted(images: Tensor, kind: str, severity: int, seed: int, *, start: int = 0) -> Tensor:
@@ -102,42 +85,33 @@ def corrupted(images: Tensor, kind: str, severity: int, seed: int, *, start: int
     _check(images, kind, severity, {"seed": seed, "start": start})
     if severity == 0:
         return images
-    whole = images if images.dtype == torch.uint8 else (images.float() * 255).round().byte()
-    pictures = np.ascontiguousarray(whole.permute(0, 2, 3, 1).cpu().numpy())
-    done, corrupt = np.empty_like(pictures), _library()
-    with _numpy_state_kept():
-        for row, picture in enumerate(pictures):
-            done[row] = _one(corrupt, picture, kind, severity, _draw(seed, start + row))
-    planes = torch.from_numpy(done).permute(0, 3, 1, 2).contiguous().to(images.device)
+    levels = images if images.dtype == torch.uint8 else (images.float() * 255).round().byte()
+    pixels = np.ascontiguousarray(levels.permute(0, 2, 3, 1).cpu().numpy())
+    results, corrupt = np.empty_like(pixels), _library()
+    state = np.random.get_state()  # noqa: NPY002
+    try:
+        for row, image in enumerate(pixels):
+            # 32 bits, the most that numba and numpy's global state take
+            draw = int(np.random.SeedSequence((seed, start + row)).generate_state(1)[0])
+            results[row] = _one(corrupt, image, kind, severity, draw)
+    finally:
+        np.random.set_state(state)  # noqa: NPY002
+    planes = torch.from_numpy(results).permute(0, 3, 1, 2).contiguous().to(images.device)
     return planes if images.dtype == torch.uint8 else planes.to(images.dtype) / 255
 
 
 def _one(
-    corrupt: Callable[..., Picture], picture: Picture, kind: str, severity: int, draw: int
-) -> Picture:
+    corrupt: Callable[..., Pixels], image: Pixels, kind: str, severity: int, draw: int
+) -> Pixels:
     np.random.seed(draw)  # noqa: NPY002 - the package draws from the global state
     seeded = {"seed": draw} if kind in SEEDED else {}
     if kind != "spatter":
-        return corrupt(picture, severity, kind, **seeded)
+        return corrupt(image, severity, kind, **seeded)
     try:
         with np.errstate(invalid="raise"):  # 0 / 0 where no drop fell
-            return corrupt(picture, severity, kind)
+            return corrupt(image, severity, kind)
     except FloatingPointError:
-        return picture
-
-
-def _draw(seed: int, number: int) -> int:
-    """A seed of 32 bits, the most that numba and numpy's global state take."""
-    return int(np.random.SeedSequence((seed, number)).generate_state(1)[0])
-
-
-@contextmanager
-def _numpy_state_kept() -> Iterator[None]:
-    state = np.random.get_state()  # noqa: NPY002
-    try:
-        yield
-    finally:
-        np.random.set_state(state)  # noqa: NPY002
+        return image
 
 
 def _library() -> Callable[..., Any]:
@@ -176,17 +150,7 @@ def kept_shares(n: int, seed: int = 0) -> Tensor:
 
 
 def cropped(images: Tensor, kept: Tensor, seed: int = 1) -> Tensor:
-    """A random square of each image, resized to the image's size.
-
-    Parameters
-    ----------
-    images : Tensor [N, C, H, W] in [0, 1]
-    kept : Tensor [N]
-        Share of the side.
-
-    Returns
-    -------
-    Tensor [N, C, H, W]
+    """A random square of each image [N, C, H, W], resized to it; ``kept`` [N]: share of the side.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Results as JSON: run facts, one file a benchmark, a folder of finished runs."""
+"""Results as JSON: run facts, one file a benchmark, a folder of finished runs; Markdown tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import platform
 import subprocess
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ GIT = _state()
 """When this process began: files may change while it runs."""
 
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS, FIGURES = (Path(__file__).parent / name for name in ("results", "figures"))
 
 
 def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
@@ -90,6 +90,12 @@ def folder_of(options: Namespace) -> Path:
     """Where JSON goes: a smoke run does not touch the results."""
     default: Path = options.cache if getattr(options, "size", "") == "smoke" else RESULTS
     return options.output or default
+
+
+def figures_of(options: Namespace) -> Path:
+    """Where figures go: beside the JSON, or to the pages."""
+    folder = folder_of(options)
+    return FIGURES if folder == RESULTS else folder
 
 
 def write_shown(name: str, content: dict[str, list[dict[str, Any]]], options: Namespace) -> None:
@@ -152,11 +158,13 @@ class Store:
 
     def expect(self, values: dict[str, Any], field: str, *words: object) -> None:
         """Raise unless a field of a finished run has these values."""
-        found = self.read(*words).get(field, {})
-        other = {key: found.get(key) for key, value in values.items() if found.get(key) != value}
-        if other or (field == "settings" and found != values):
+        recorded = self.read(*words).get(field, {})
+        other = {
+            key: recorded.get(key) for key, value in values.items() if recorded.get(key) != value
+        }
+        if other or (field == "settings" and recorded != values):
             raise InputError(
-                f"{self.folder} holds {plain(*words)}.json with {field} {other or found}, not "
+                f"{self.folder} holds {plain(*words)}.json with {field} {other or recorded}, not "
                 f"{ {key: values.get(key) for key in other} or values }. Delete it, or use another "
                 "--cache."
             )
@@ -165,3 +173,21 @@ class Store:
         """Every record whose name starts so, by name."""
         for path in sorted(self.folder.glob(f"{plain(*words)}--*.json")):
             yield read_record(path.stem, self.folder)
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A GitHub table, first column left and the others right."""
+    rule = ["---", *("---:" for _ in header[1:])]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *rows))
+
+
+def thousandths(value: float) -> str:
+    """Three decimals, without the zero before the point.
+
+    Examples
+    --------
+    >>> thousandths(0.5), thousandths(-0.25), thousandths(10.125)
+    ('.500', '-.250', '10.125')
+    """
+    text = f"{value:.3f}"
+    return text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text

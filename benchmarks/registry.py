@@ -10,7 +10,7 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ import torch
 
 from benchmarks.methods import METHODS
 from benchmarks.protocols import PROTOCOLS
-from benchmarks.sizes import SCALE, SIZES
+from benchmarks.sizes import SIZES
 from benchmarks.tasks import TASKS
 from laplace_metric.errors import LaplaceMetricError
 
@@ -32,7 +32,7 @@ class Command(NamedTuple):
     Parameters
     ----------
     about : str
-    pieces : mapping of a name to its module
+    pieces : mapping of a name to its module, or to ``module:function``; default: ``run``
     options : names in ``OPTIONS``
     sizes : names; the first one is the default
     data : pieces that are left out where there is no data folder
@@ -62,8 +62,16 @@ def device(name: str) -> torch.device:
         ) from error
 
 
-def _modules(room: str, *names: str) -> dict[str, str]:
-    return {name: f"benchmarks.{room}.{name}" for name in names}
+def _modules(room: str, *names: str, **places: str) -> dict[str, str]:
+    pieces = {**{name: name for name in names}, **places}
+    return {name: f"benchmarks.{room}.{place}" for name, place in pieces.items()}
+
+
+def load_piece(place: str) -> Callable[[Options], None]:
+    """What a piece runs."""
+    module, _, function = place.partition(":")
+    piece: Callable[[Options], None] = getattr(import_module(module), function or "run")
+    return piece
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -91,12 +99,17 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "json": {"type": Path, "metavar": "FOLDER", "help": "default: benchmarks/results/<size>"},
     "from-json": {"action": "store_true", "help": "only the page, from FOLDER"},
 }
+FIGURE = {"figure": "benchmarks.page_figures:run_scale"}
+FIGURES = {
+    "figures": "benchmarks.page_figures:run_retrieval",
+    "neighbours": "benchmarks.page_figures:run_neighbours",
+}
 COMMANDS = {
     "report": Command("collect finished runs into one JSON a protocol, and make one page of them",
-                      {"report": "benchmarks.report.command"},
+                      {"report": "benchmarks.report.collect"},
                       ("cache", "out", "json", "from-json"), tuple(SIZES)),
     "figures": Command("PNG figures of the collected JSON",
-                       {"figures": "benchmarks.report.figures"},
+                       {"figures": "benchmarks.page_figures"},
                        ("json", "output"), tuple(SIZES)),
     "tables": Command("write the tables of the pages from the committed JSON",
                       {"tables": "benchmarks.tables"}),
@@ -106,15 +119,16 @@ COMMANDS = {
                         {"recovery": "benchmarks.recovery.runs"},
                         ("cache", "runs", "seeds", "quiet"), ("small", "smoke", "paper")),
     "speed": Command("what the library costs",
-                     _modules("costs", "speed", "vmf_speed", "jacobians", "structures",
-                              "distances"),
+                     _modules("costs", "speed", vmf_speed="speed:run_vmf", jacobians="jacobians",
+                              structures="structures", distances="distances"),
                      ("data", "cache", "output", "laplace-python"),
                      data=("structures", "distances")),
     "scale": Command("how that grows with the number of points",
-                     _modules("scale", *SCALE, "figure"),
+                     _modules("scale", "points", processes="points:run_processes", margin="margin",
+                              gallery="gallery", device="device") | FIGURE,
                      ("cache", "output", "n", "device", "worker"), ("full", "smoke")),
     "retrieval": Command("what a search promises and keeps",
-                         _modules("retrieval", "measure", "cost", "drift", "figures", "neighbours"),
+                         _modules("retrieval", "measure", "cost", "drift") | FIGURES,
                          ("data", "cache", "output", "n", "problems", "splits", "queries"),
                          ("full", "smoke")),
     "variants": Command("the variants of Laplace on the network of the LAM paper",
@@ -146,11 +160,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def execute(name: str | None, options: Options) -> int:
     """One piece here, several in processes of their own until one fails; the exit code."""
     if name is None:
-        import_module(RUN.pieces["run"]).run(options)
+        load_piece(RUN.pieces["run"])(options)
         return 0
     pieces = chosen(COMMANDS[name], options)
     if len(pieces) == 1:
-        import_module(COMMANDS[name].pieces[pieces[0]]).run(options)
+        load_piece(COMMANDS[name].pieces[pieces[0]])(options)
         return 0
     for piece in pieces:
         print(f"{piece} ...", flush=True)

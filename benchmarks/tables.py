@@ -14,10 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.costs import posterior_tables
-from benchmarks.markdown import markdown, thousandths
-from benchmarks.records import RESULTS, read_record
-from benchmarks.recovery import tables as recovery_tables
+from benchmarks.costs import tables as cost_tables
+from benchmarks.records import RESULTS, markdown, read_record, thousandths
+from benchmarks.recovery.runs import recovered
 from benchmarks.report.cells import quality_table
 from benchmarks.report.method_table import methods
 from benchmarks.retrieval import tables as retrieval_tables
@@ -130,78 +129,6 @@ def online_table(prior: str = "") -> str:
     return method_table(read_record("online")["rows"], methods)
 
 
-def speed_table() -> str:
-    """What the core costs, beside the plain computation it is compared with."""
-    speed = read_record("speed")
-    lines = [
-        [
-            f"fit, N = {row['n']:,} (D = 512, Z = 128), every pair",
-            f"{row['fit_seconds']:.2f} s",
-            f"{row['ratio']:.2f} x the two products",
-            f"{row['extra_peak_mb']:.0f} MB",
-        ]
-        for row in speed["fit"]
-    ]
-    lines += [
-        [
-            f"{row['hessian']}, all {row['pairs']:,} pairs of a batch of 256 (512 -> 64)",
-            f"{1e3 * row['seconds']:.1f} ms",
-            "",
-            f"{row['extra_peak_mb']:.0f} MB",
-        ]
-        for row in speed["batch"]
-    ]
-    lines += [
-        [
-            f"small CNN with uncertainty, batch of 256, Z = {row['embedding_size']}",
-            f"{1e3 * row['with_uncertainty_seconds']:.0f} ms",
-            f"{row['ratio']:.2f} x the forward pass",
-            "",
-        ]
-        for row in speed["embed"]
-    ]
-    return markdown(["what", "time", "compared with", "extra peak memory"], lines)
-
-
-def jacobians_table() -> str:
-    """A dense diagonal by every backend, and beside it the curvature that fitting computes."""
-    record = read_record("jacobians")
-    lines = []
-    for head in dict.fromkeys(row["head"] for row in record["dense"]):
-        for row in (row for row in record["dense"] if row["head"] == head):
-            scaled = " (scaled)" if row["measured_points"] < record["points"] else ""
-            error = f"{row['relative_difference']:.0e}"
-            lines.append([f"{head}: {row['backend']}{scaled}", *cost(row), error])
-        for row in (row for row in record["fixed_arccos"] if row["head"] == head):
-            lines.append([f"{head}: all of the fixed arccos curvature", *cost(row), ""])
-    return markdown(["head: backend", "CPU time", "extra peak memory", "relative error"], lines)
-
-
-def vmf_table() -> str:
-    """What a draw costs, and its gradient."""
-    record = read_record("vmf_speed")
-    backward = {row["dimension"]: row["seconds"] for row in record["backward"]}
-    lines = [
-        [
-            f"{row['dimension']:,}",
-            f"{1e3 * row['draw_seconds']:.0f} ms",
-            f"{1e3 * row['angle_seconds']:.0f} ms",
-            f"{1e3 * row['normals_one_thread_seconds']:.0f} ms",
-            f"{1e3 * backward[d]:.0f} ms" if (d := row["dimension"]) in backward else "",
-        ]
-        for row in record["draw"]
-    ]
-    header = ["dimension", "512 x 512 draws", "of it the angles", "normal numbers, one thread"]
-    return markdown([*header, "with gradients"], lines)
-
-
-def cost(row: dict[str, Any]) -> tuple[str, str]:
-    """Time and memory of a row, as shown."""
-    seconds = row["cpu_seconds"]
-    time = f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
-    return time, f"{row['extra_peak_mb']:.0f} MB"
-
-
 TABLES: dict[str, Callable[[], str]] = {
     "lam-3": lambda: lam_table(3, "default"),
     "lam-64": lambda: lam_table(64, "default"),
@@ -210,16 +137,16 @@ TABLES: dict[str, Callable[[], str]] = {
     "defaults": defaults.table,
     "online": online_table,
     "online-100": lambda: online_table(" | prior 100"),
-    "speed": speed_table,
+    "speed": cost_tables.speed,
     **{name: partial(protocol_table, name) for name in PROTOCOL_TABLES},
     "methods": lambda: methods(small("url"), "cifar10-unseen"),
-    "recovery": recovery_tables.recovered,
-    "vmf": vmf_table,
-    "jacobians": jacobians_table,
-    "structures": posterior_tables.structures,
-    "structures-64": lambda: posterior_tables.structures("efficientnet-64"),
-    "approximations": posterior_tables.approximations,
-    "distances": posterior_tables.distances,
+    "recovery": recovered,
+    "vmf": cost_tables.vmf,
+    "jacobians": cost_tables.jacobians,
+    "structures": cost_tables.structures,
+    "structures-64": lambda: cost_tables.structures("efficientnet-64"),
+    "approximations": cost_tables.approximations,
+    "distances": cost_tables.distances,
     "scale-points": scale_tables.points,
     "scale-processes": scale_tables.processes,
     "scale-margin": scale_tables.margin,

@@ -67,23 +67,23 @@ class KfacFactors(LinearDense):
         return KronCurvature((KroneckerFactors(left, right / n, self.head.layout),))
 
 
-def approximation_errors(given: Problem) -> list[dict[str, Any]]:
+def approximation_errors(trained: Problem) -> list[dict[str, Any]]:
     """One row for each distance, Hessian and approximation."""
-    head = LinearJacobian.of(given.head)
-    store = FeatureStore.of(given.features, given.labels)
+    head = LinearJacobian.of(trained.head)
+    store = FeatureStore.of(trained.features, trained.labels)
     rows = []
     for distance, hessian in KINDS:
         loss = ContrastiveLoss.of(distance, hessian, normalized=True)
         if loss.vanishes:
             continue
-        for name, row in _one_kind(given, head, store, loss).items():
+        for name, row in _one_kind(trained, head, store, loss).items():
             rows.append({"distance": distance, "hessian": hessian, "approximation": name, **row})
             print(rows[-1], flush=True)
     return rows
 
 
 def _one_kind(
-    given: Problem, head: LinearJacobian, store: FeatureStore, loss: ContrastiveLoss
+    trained: Problem, head: LinearJacobian, store: FeatureStore, loss: ContrastiveLoss
 ) -> dict[str, dict[str, float]]:
     full = all_pairs_curvature(store, head, loss, "full")
     sums = ClassSumsPass(head, loss.geometry).collect(store).by_class
@@ -101,14 +101,19 @@ def _one_kind(
     exact = full.decompose()
     curvatures = {name: value.decompose() for name, value in candidates.items()}
     curvatures["low rank"] = low_rank(exact, head)
-    tau = _evidence(Posterior(head.parameters, exact, len(store), 1.0))
-    reference = _variance(head, exact, len(store), tau, given.queries)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PriorAtEdgeWarning)
+        tau = by_marginal_likelihood(Posterior(head.parameters, exact, len(store), 1.0))
+
+    def variance(value: SpectralCurvature) -> Tensor:
+        posterior = Posterior(head.parameters, value, len(store), tau)
+        return covariance(head, posterior, trained.queries).diagonal()
+
+    reference = variance(exact)
     return {
         name: {
-            "frobenius_error": _relative(value.to_dense(), exact.to_dense()),
-            "variance_error": _relative(
-                _variance(head, value, len(store), tau, given.queries), reference
-            ),
+            "frobenius_error": relative(value.to_dense(), exact.to_dense()),
+            "variance_error": relative(variance(value), reference),
             "prior_precision": tau,
             "clipped_fraction": exact.negative_fraction,
         }
@@ -127,17 +132,6 @@ def low_rank(exact: SpectralCurvature, head: LinearJacobian) -> SpectralCurvatur
     return FullCurvature(leading + rest).decompose()
 
 
-def _variance(
-    head: LinearJacobian, value: SpectralCurvature, n: int, tau: float, queries: Tensor
-) -> Tensor:
-    return covariance(head, Posterior(head.parameters, value, n, tau), queries).diagonal()
-
-
-def _relative(ours: Tensor, exact: Tensor) -> float:
+def relative(ours: Tensor, exact: Tensor) -> float:
+    """``|ours - exact| / |exact|``."""
     return float((ours - exact).norm() / exact.norm())
-
-
-def _evidence(posterior: Posterior) -> float:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PriorAtEdgeWarning)
-        return by_marginal_likelihood(posterior)

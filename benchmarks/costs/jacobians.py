@@ -29,7 +29,7 @@ from benchmarks.costs.speed import N_CLASSES
 from benchmarks.records import folder_of, write_record
 from benchmarks.timing import in_own_process
 from laplace_metric.curvature import ContrastiveLoss, batch_curvature
-from laplace_metric.models.jacobians import ChainJacobian, HeadJacobian, jacobian_of
+from laplace_metric.models.jacobians import ChainJacobian, jacobian_of
 
 N, D, Z = 256, 512, 128
 FEW = 16
@@ -68,20 +68,6 @@ def problem() -> tuple[Tensor, Tensor]:
     return torch.randn(N, D, generator=generator), b + b.mT
 
 
-def reference(name: str, h: Tensor, b: Tensor) -> Tensor:
-    """In float64."""
-    backend = "analytic" if fits(name, "analytic") else "torch.func"
-    head = jacobian_of(head_of(name, backend).double(), Z, backend)
-    return head.diagonal(h.double(), b.double())
-
-
-def difference(head: HeadJacobian, name: str, h: Tensor, b: Tensor) -> float:
-    """Largest error over the largest entry of the reference."""
-    expected = reference(name, h[:FEW], b[:FEW])
-    error = head.diagonal(h[:FEW], b[:FEW]) - expected
-    return float(error.abs().max() / expected.abs().max())
-
-
 def measured(call: Callable[[], Any], repeats: int) -> dict[str, float]:
     """CPU time, and the memory that the first call adds to what is in use (Linux alone tells)."""
     ctypes.CDLL(None).malloc_trim(0)  # freed memory would hide what the call takes
@@ -104,25 +90,27 @@ def status_bytes(field: str) -> int:
 
 
 def dense_cost(name: str, backend: str) -> dict[str, Any]:
-    """``diagonal(h, B)`` by one backend."""
+    """``diagonal(h, B)`` by one backend, and its largest error over the largest entry."""
     torch.set_num_threads(1)
     (h, b), head = problem(), jacobian_of(head_of(name, backend), Z, backend)
     head.diagonal(h[:1], b[:1])  # libraries load their workspaces
     n = FEW if backend == "torch.func" else N
     cost = measured(lambda: head.diagonal(h[:n], b[:n]), 10 if backend == "analytic" else 3)
     cost["cpu_seconds"] *= N / n
+    known = "analytic" if fits(name, "analytic") else "torch.func"
+    reference = jacobian_of(head_of(name, known).double(), Z, known)
+    expected = reference.diagonal(h[:FEW].double(), b[:FEW].double())
+    error = float((head.diagonal(h[:FEW], b[:FEW]) - expected).abs().max() / expected.abs().max())
     row = {"head": name, "backend": backend, "measured_points": n, **cost}
-    return {**row, "relative_difference": difference(head, name, h, b)}
+    return {**row, "relative_difference": error}
 
 
 def structured_cost(name: str) -> dict[str, Any]:
     """The fixed/arccos curvature of the batch, as ``fit`` computes it."""
     torch.set_num_threads(1)
     h, head = problem()[0], jacobian_of(head_of(name, "analytic"), Z, "analytic")
-    loss, labels = (
-        ContrastiveLoss.of("arccos", "fixed", normalized=False),
-        torch.arange(N) % N_CLASSES,
-    )
+    loss = ContrastiveLoss.of("arccos", "fixed", normalized=False)
+    labels = torch.arange(N) % N_CLASSES
     few = slice(2 * N_CLASSES)
     batch_curvature(h[few], head, loss, labels=labels[few])
     cost = measured(lambda: batch_curvature(h, head, loss, labels=labels), 10)

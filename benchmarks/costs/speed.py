@@ -1,10 +1,21 @@
-"""What the core costs: ``python -m benchmarks speed --pieces speed`` -> ``results/speed.json``.
+"""What the core costs: ``python -m benchmarks speed --pieces speed vmf_speed``.
+
+``speed`` writes ``results/speed.json``:
 
 - fit: exact all-pairs fixed/arccos diagonal at N = 60,000 and 600,000 (D = 512, Z = 128, 10
   classes, features given) beside the two matrix products [N,D]x[D,Z] and [Z,N]x[N,D] of the same
   run, and the peak memory that the fit adds, each size in a process of its own;
 - batch: every pair of a batch of 256 (65,536 pairs) of a 512 -> 64 head;
 - embed: a small CNN with uncertainty against its plain forward pass.
+
+``vmf_speed``: 512 samples for each of a batch of 512 directions, float32, kappa in [16, 32], as in
+the controlled experiment, on two threads:
+
+- draw: ``VonMisesFisher.sample``; angle: its rejection alone; normals: only the standard normal
+  numbers that any sampler needs, by torch, on one thread;
+- backward: ``rsample`` and the gradient to directions and concentrations;
+- pairs: the expected likelihood of all 512 x 512 pairs with its gradient.
+
 Times are the minimum of repeats, in seconds of wall time.
 """
 
@@ -14,12 +25,18 @@ from argparse import Namespace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from benchmarks.networks import lam_network
 from benchmarks.records import write_shown
 from benchmarks.timing import best, in_own_process, peak_bytes
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.curvature import ContrastiveLoss, all_pairs_curvature, batch_curvature
+from laplace_metric.distributions import (
+    VonMisesFisher,
+    pairwise_log_expected_likelihood,
+    sample_angle,
+)
 from laplace_metric.models.features import FeatureStore
 from laplace_metric.models.jacobians import LinearJacobian
 
@@ -109,3 +126,68 @@ def run(options: Namespace) -> None:
         "embed": [in_own_process(embed_cost, size) for size in (3, 64)],
     }
     write_shown("speed", content, options)
+
+
+SAMPLES, BATCH, THREADS = 512, 512, 2
+
+
+def parameters(dimension: int) -> tuple[Tensor, Tensor]:
+    """Random directions [512, D] and concentrations in [16, 32]."""
+    generator = torch.Generator().manual_seed(0)
+    loc = torch.nn.functional.normalize(torch.randn(BATCH, dimension, generator=generator), dim=-1)
+    return loc, 16 + 16 * torch.rand(BATCH, generator=generator)
+
+
+def fill_normals(dimension: int) -> None:
+    """As many standard normal numbers as a draw has, in a block that stays in the cache."""
+    block = torch.empty(1 << 17)
+    for _ in range(SAMPLES * BATCH * dimension // len(block)):
+        block.normal_()
+
+
+def draw_cost(dimension: int, repeats: int) -> dict[str, Any]:
+    """Of one draw of 512 x 512 vectors, and of its parts."""
+    loc, kappa = parameters(dimension)
+    generator = torch.Generator().manual_seed(1)
+    p = VonMisesFisher(loc, kappa, validate_args=False)
+    wide = kappa.expand(SAMPLES, BATCH)
+    return {
+        "dimension": dimension,
+        "draw_seconds": best(lambda: p.sample((SAMPLES,), generator), repeats),
+        "angle_seconds": best(lambda: sample_angle(wide, dimension, generator), repeats),
+        "normals_one_thread_seconds": best(lambda: fill_normals(dimension), repeats),
+    }
+
+
+def backward_cost(dimension: int, repeats: int) -> dict[str, Any]:
+    """Of a draw with its gradient."""
+    loc, kappa = (x.requires_grad_() for x in parameters(dimension))
+    generator = torch.Generator().manual_seed(1)
+
+    def step() -> None:
+        p = VonMisesFisher(loc, kappa, validate_args=False)
+        torch.autograd.grad(p.rsample((SAMPLES,), generator).square().sum(), (loc, kappa))
+
+    return {"dimension": dimension, "seconds": best(step, repeats)}
+
+
+def pair_cost(dimension: int, repeats: int) -> dict[str, Any]:
+    """Of all pairs with their gradient."""
+    loc, kappa = (x.requires_grad_() for x in parameters(dimension))
+
+    def step() -> None:
+        p = VonMisesFisher(loc, kappa, validate_args=False)
+        torch.autograd.grad(pairwise_log_expected_likelihood(p, p).sum(), (loc, kappa))
+
+    return {"dimension": dimension, "pairs": BATCH**2, "seconds": best(step, repeats)}
+
+
+def run_vmf(options: Namespace) -> None:
+    """Measure on two threads."""
+    torch.set_num_threads(THREADS)
+    content = {
+        "draw": [draw_cost(d, r) for d, r in ((10, 10), (128, 5), (1024, 3))],
+        "backward": [backward_cost(d, 3) for d in (10, 128)],
+        "pairs": [pair_cost(d, 3) for d in (10, 128)],
+    }
+    write_shown("vmf_speed", content, options)

@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from benchmarks.costs.approximation_errors import approximation_errors
+from benchmarks.costs.approximation_errors import approximation_errors, relative
 from benchmarks.costs.embedders import NAMES, Problem, problem
 from benchmarks.costs.peers.problem import write_problem
 from benchmarks.records import folder_of, write_record
@@ -34,40 +33,35 @@ from laplace_metric.errors import LaplaceMetricWarning
 STRUCTURES = ("diag", "kron", "full")
 WITH_FULL = ("fashion-mnist", "efficientnet")
 REPEATS = {"diag": 5, "kron": 3, "full": 1}
-PEER_MODES = {
-    "diag": ("analytic", "fast", "nn"),
-    "kron": ("analytic", "nn"),
-    "full": ("analytic", "nn"),
-}
+MODES = ("analytic", "nn")
+PEER_MODES = {"diag": ("analytic", "fast", "nn"), "kron": MODES, "full": MODES}
 PEER_SECONDS = 60
 
 
-def fitted(given: Problem, structure: str) -> LaplaceEmbedder:
+def fitted(head: Problem, structure: str) -> LaplaceEmbedder:
     """Our posterior over the head, default settings."""
-    loader = [(given.features, given.labels)]
+    embedder = LaplaceEmbedder(head.head, structure=structure, positivity="clip")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LaplaceMetricWarning)
-        return LaplaceEmbedder(given.head, structure=structure, positivity="clip").fit(
-            loader, progress=False
-        )
+        return embedder.fit([(head.features, head.labels)], progress=False)
 
 
 def our_cost(name: str, structure: str, data: str | None, cache: Path) -> dict[str, Any]:
     """Times and extra peak memory of one structure; its predictive variance goes to the cache."""
-    given = problem(name, data, cache)
-    embedder, fit_mb = _extra_peak(lambda: fitted(given, structure))
-    embedding, predict_mb = _extra_peak(lambda: embedder(given.queries).variance)
+    trained = problem(name, data, cache)
+    embedder, fit_mb = _extra_peak(lambda: fitted(trained, structure))
+    embedding, predict_mb = _extra_peak(lambda: embedder(trained.queries).variance)
     repeats = REPEATS[structure]
     torch.save(embedding, _variance_path(cache, name, structure))
     return {
         "library": "laplace_metric",
         "problem": name,
         "structure": structure,
-        "n_parameters": given.weight.numel() + given.bias.numel(),
-        "fit_seconds": best(lambda: fitted(given, structure), repeats),
+        "n_parameters": trained.weight.numel() + trained.bias.numel(),
+        "fit_seconds": best(lambda: fitted(trained, structure), repeats),
         "fit_mb": fit_mb,
-        "predict_seconds": best(lambda: embedder(given.queries).variance, repeats),
-        "predict_points": len(given.queries),
+        "predict_seconds": best(lambda: embedder(trained.queries).variance, repeats),
+        "predict_points": len(trained.queries),
         "predict_mb": predict_mb,
         "clipped_fraction": embedder.hessian_.negative_fraction,
     }
@@ -95,11 +89,6 @@ def with_errors(rows: list[dict[str, Any]], cache: Path) -> list[dict[str, Any]]
     return rows
 
 
-def relative(ours: Tensor, exact: Tensor) -> float:
-    """``|ours - exact| / |exact|``."""
-    return float((ours - exact).norm() / exact.norm())
-
-
 def peer_cost(python: str, path: Path, name: str, structure: str, mode: str) -> dict[str, Any]:
     """laplace-torch on the same problem: its own JSON line."""
     options = ["--structure", structure, "--backend", "backpack", "--predict", mode]
@@ -122,15 +111,12 @@ def run(options: Namespace) -> None:
         print(rows[-1], flush=True)
     rows = with_errors(rows, options.cache)
     for name, structure in cases if options.laplace_python else []:
-        given = problems[name]
+        trained = problems[name]
         path = options.cache / "embedders" / f"{name}-problem.safetensors"
-        write_problem(path, given.features, given.queries, given.weight, given.bias)
+        write_problem(path, trained.features, trained.queries, trained.weight, trained.bias)
         for mode in PEER_MODES[structure]:
             rows.append(peer_cost(options.laplace_python, path, name, structure, mode))
             print(rows[-1], flush=True)
     errors = approximation_errors(problems["fashion-mnist"])
-    print(
-        write_record(
-            "structures", {"rows": rows, "approximations": errors}, folder_of(options)
-        ).name
-    )
+    content = {"rows": rows, "approximations": errors}
+    print(write_record("structures", content, folder_of(options)).name)

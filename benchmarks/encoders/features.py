@@ -23,7 +23,13 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from benchmarks.datasets import load
-from benchmarks.encoders import efficientnet, minilm, texts
+from benchmarks.encoders import texts
+from benchmarks.encoders.pretrained import (
+    EFFICIENTNET_PACKAGES,
+    MINILM_PACKAGES,
+    EfficientNetLite0,
+    MiniLM,
+)
 from benchmarks.records import write_whole
 from laplace_metric.datasets import ImageSet
 
@@ -72,8 +78,8 @@ def encoded(
     """
     table, note = (cache_folder / (name.file + ending) for ending in (".safetensors", ".json"))
     if note.is_file() and table.is_file():
-        found = load_file(table)
-        return found["features"], found["labels"]
+        tensors = load_file(table)
+        return tensors["features"], tensors["labels"]
     start = time.perf_counter()
     features, labels = encode(model(), batches(), name.file if progress else None, total=name.limit)
     seconds = time.perf_counter() - start
@@ -129,16 +135,16 @@ def encoded_images(
 ) -> Result:
     """Features [N, 1280] and labels of one image set, every image resized to ``side`` pixels."""
     options = f"side {side}" + ("" if size is None else f", read at {size}")
-    key = Encoding("efficientnet-lite0", dataset, split, limit, efficientnet.PACKAGES, options)
+    key = Encoding("efficientnet-lite0", dataset, split, limit, EFFICIENTNET_PACKAGES, options)
     batches = lambda: rgb(load(dataset, split, data, limit, size=size))  # noqa: E731
-    return encoded(key, lambda: efficientnet.EfficientNetLite0(side), batches, cache, progress)
+    return encoded(key, lambda: EfficientNetLite0(side), batches, cache, progress)
 
 
 def encoded_texts(cache: Path, split: str, progress: bool = True) -> Result:
     """Features [N, 384] of length 1 and labels of the SciPy summaries."""
-    key = Encoding("minilm", "scipy", split, None, (*minilm.PACKAGES, *texts.PACKAGES))
+    key = Encoding("minilm", "scipy", split, None, (*MINILM_PACKAGES, *texts.PACKAGES))
     batches = lambda: texts.load_texts(split).batches(64)  # noqa: E731
-    return encoded(key, minilm.MiniLM, batches, cache, progress)
+    return encoded(key, MiniLM, batches, cache, progress)
 
 
 def run(options: Namespace) -> None:

@@ -67,8 +67,8 @@ def load_texts(split: str | None = None, seed: int = 0) -> TextSet:
     ValueError
         If there is no such split.
     """
-    found = sorted(_texts().items(), key=lambda item: (item[1], item[0]))
-    texts, labels = tuple(text for text, _ in found), torch.tensor([y for _, y in found])
+    items = sorted(_texts().items(), key=lambda item: (item[1], item[0]))
+    texts, labels = tuple(text for text, _ in items), torch.tensor([y for _, y in items])
     if split is None:
         return TextSet(texts, labels)
     if split not in SPLITS:
@@ -78,10 +78,8 @@ def load_texts(split: str | None = None, seed: int = 0) -> TextSet:
 
 
 def _is_test(labels: Tensor, seed: int) -> Tensor:
-    generator, mask = (
-        torch.Generator().manual_seed(seed),
-        torch.zeros(len(labels), dtype=torch.bool),
-    )
+    generator = torch.Generator().manual_seed(seed)
+    mask = torch.zeros(len(labels), dtype=torch.bool)
     for label in labels.unique():
         rows = (labels == label).nonzero().flatten()
         order = torch.randperm(len(rows), generator=generator)

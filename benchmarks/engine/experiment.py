@@ -32,8 +32,8 @@ class Experiment:
 
     def embed(self, part: Part) -> Embedded:
         """Mean embeddings, uncertainties and labels, on the CPU."""
-        found, labels = self.method.embed(part.loader(), progress=False)
-        return Embedded(found.mean.cpu(), found.uncertainty.cpu(), labels.cpu())
+        embedding, labels = self.method.embed(part.loader(), progress=False)
+        return Embedded(embedding.mean.cpu(), embedding.uncertainty.cpu(), labels.cpu())
 
     def ask(self, inputs: Tensor) -> Embedded:
         """The same for inputs without labels."""
@@ -69,8 +69,8 @@ class Experiment:
     @property
     def answered(self) -> tuple[Tensor, Tensor]:
         """Uncertainty, and whether the nearest neighbour is right, of the queries that count."""
-        kept = self.recall.counted
-        return self.known.uncertainty[kept], self.recall.per_query[kept]
+        counted = self.recall.counted
+        return self.known.uncertainty[counted], self.recall.per_query[counted]
 
     def votes(self) -> Tensor:
         """Joint draws [S, Q, Z] of the queries."""

@@ -1,26 +1,76 @@
-"""A fitted method for a task, and the choice of its settings on validation data alone."""
+"""A fitted method for a task: its random batches, and settings chosen on validation data alone."""
 
 from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from baselines import MetricLearning, Training
 from benchmarks.methods import BASE, METHODS, Entry, Loaders
 from benchmarks.methods.entry import Losses, Settings
 from benchmarks.records import plain
 from benchmarks.tasks import Task, Workspace
-from benchmarks.tasks.schedule import Schedule
+from benchmarks.tasks.task import Part
 from laplace_metric import ProbabilisticEmbedder
 from laplace_metric.errors import LaplaceMetricError, MissingPackageError
 from laplace_metric.evaluation import recall_at_k, sparsification
+
+BATCH = 128
+BATCHES = 20
+"""Batches of a round; more where classes are so many that not all would be shown."""
+
+
+class Schedule:
+    """Every time it is gone through: other random inputs, in batches of 128.
+
+    With ``per_class`` a batch has so many inputs of each of its classes (fewer where a class has
+    fewer) and a round shows every class, else rows are drawn without looking. Soft labels are drawn
+    anew for every batch, so that two inputs are positive with probability ``p . p'``.
+    """
+
+    def __init__(self, part: Part, seed: int, per_class: int | None = None) -> None:
+        self.part, self.per_class = part, per_class
+        self.generator = torch.Generator().manual_seed(seed)
+        self.order = part.labels.argsort(stable=True)
+        self.counts = part.labels.unique(return_counts=True)[1]
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for rows in self._rows():
+            yield self.part.read(rows), self._labels(rows)
+
+    def __len__(self) -> int:
+        if self.per_class is None:
+            return BATCHES
+        return max(BATCHES, -(-len(self.counts) // (BATCH // self.per_class)))
+
+    def _rows(self) -> Iterator[Tensor]:
+        if self.per_class is None:
+            n = len(self.part)
+            drawn = torch.randperm(n, generator=self.generator).repeat(-(-BATCH * BATCHES // n))
+            yield from drawn[: BATCH * BATCHES].split(BATCH)
+            return
+        n, m, starts = len(self.counts), self.per_class, self.counts.cumsum(0) - self.counts
+        turns = -(-len(self) * (BATCH // m) // n)
+        order = torch.cat([torch.randperm(n, generator=self.generator) for _ in range(turns)])
+        for classes in order.split(BATCH // m)[: len(self)]:
+            rows = [self.order[starts[c] :][: self.counts[c]] for c in classes.unique()]
+            yield torch.cat(
+                [of[torch.randperm(len(of), generator=self.generator)[:m]] for of in rows]
+            )
+
+    def _labels(self, rows: Tensor) -> Tensor:
+        if self.part.soft is None:
+            return self.part.labels[rows]
+        return torch.multinomial(self.part.soft[rows], 1, generator=self.generator).flatten()
+
 
 DECAY = 2.3
 """The learning rate falls by exp(-2.3), to a tenth, over a training."""
@@ -48,22 +98,17 @@ class Fitting:
             torch.manual_seed(self.seed)
             return self.task.network(self.space.size.embedding).to(self.space.device)
 
-    def training(self, learning_rate: float) -> Training:
-        """Adam, with a learning rate that falls to a tenth."""
-        return Training(
-            epochs=self.rounds,
-            learning_rate=learning_rate,
-            decay=DECAY / self.rounds,
-            seed=self.seed,
-        )
-
     def fit(
         self, entry: Entry, settings: Settings, network: nn.Module
     ) -> tuple[ProbabilisticEmbedder, Losses]:
         """Train or fit ``entry`` on ``network``."""
-        own: dict[str, Any] = dict(settings)
-        training = self.training(own.pop("learning_rate", 1e-3))
-        return entry.make(network, training, **own)(self.loaders())
+        rest: dict[str, Any] = dict(settings)
+        rate = rest.pop("learning_rate", 1e-3)
+        # the learning rate falls to a tenth
+        training = Training(
+            epochs=self.rounds, learning_rate=rate, decay=DECAY / self.rounds, seed=self.seed
+        )
+        return entry.make(network, training, **rest)(self.loaders())
 
     def trained_network(self, settings: Settings) -> nn.Module:
         """What metric learning makes of the new weights, from the cache if it is there."""
@@ -85,8 +130,8 @@ def validate(method: ProbabilisticEmbedder, fitting: Fitting) -> dict[str, float
     """AUSC of recall@1 on the validation part: rank well, and retrieve well."""
     embedding, labels = method.embed(fitting.task.validation.loader(), progress=False)
     recall = recall_at_k(embedding.mean, labels, 1)
-    kept = recall.counted
-    curve = sparsification(embedding.uncertainty[kept], recall.per_query[kept])
+    counted = recall.counted
+    curve = sparsification(embedding.uncertainty[counted], recall.per_query[counted])
     return {"ausc": curve.ausc, "recall@1": recall.value}
 
 

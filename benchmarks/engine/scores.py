@@ -1,20 +1,24 @@
-"""A metric with its bootstrap: estimate, interval, and replicates that pair between methods."""
+"""What is measured: metrics with their bootstrap, and curves as a few rounded numbers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from laplace_metric.evaluation import (
+    Reliability,
+    abstention,
     bootstrap_replicates,
     expected_calibration_error,
     mann_whitney,
     r_auroc,
+    roc_curve,
     sparsification,
 )
 
@@ -44,16 +48,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a protocol says of one fitted method.
-
-    Parameters
-    ----------
-    scores : dict of Score or float
-    curves : dict
-        Points to plot, plain numbers.
-    pictures : dict
-        Queries with their neighbours, plain values.
-    """
+    """What a protocol says of one fitted method: scores, points to plot, queries to look at."""
 
     scores: dict[str, Score | float]
     curves: dict[str, Any] = field(default_factory=dict)
@@ -99,3 +94,65 @@ def detection(known: Tensor, ood: Tensor, n: int) -> Score:
 
 def _finite(value: float) -> float | None:
     return round(value, DIGITS) if math.isfinite(value) else None
+
+
+POINTS = 51
+BINS = 30
+ALIKE = 1e-4
+"""Relative range below which scores are one value, but for rounding."""
+Curve = dict[str, list[float]]
+
+
+def short(values: Any) -> list[float]:
+    """Rounded to four digits."""
+    return [round(float(value), 4) for value in values]
+
+
+def roc_points(known: Tensor, ood: Tensor) -> Curve:
+    """True positive rates at evenly spaced false positive rates, the highest at each."""
+    curve = roc_curve(known, ood)
+    x = np.linspace(0, 1, POINTS)
+    place = np.searchsorted(curve.fpr.numpy(), x, side="right") - 1
+    return {"fpr": short(x), "tpr": short(curve.tpr.numpy()[place])}
+
+
+def removal_curve(uncertainty: Tensor, right: Tensor) -> Curve:
+    """Sparsification, with its random and oracle curves."""
+    curve = sparsification(uncertainty, right)
+    names = ("fractions", "curve", "random", "oracle")
+    return {name: short(getattr(curve, name)[::3]) for name in names}
+
+
+def risk_curve(uncertainty: Tensor, right: Tensor) -> Curve:
+    """Risk (share of wrong answers) against the share of queries answered."""
+    curve = abstention(uncertainty, right)
+    return {"coverage": short(curve.coverage), "risk": short(1 - curve.recall)}
+
+
+def reliability_bins(votes: Reliability) -> Curve:
+    """Bins that hold queries."""
+    filled = votes.bin_count > 0
+    return {
+        "confidence": short(votes.bin_confidence[filled]),
+        "accuracy": short(votes.bin_accuracy[filled]),
+        "count": [float(n) for n in votes.bin_count[filled]],
+    }
+
+
+def histograms(known: Tensor, ood: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Shares of known and OOD inputs in common bins; logarithmic where all are positive."""
+    values = {"queries": known.double().numpy()}
+    values |= {name: scores.double().numpy() for name, scores in ood.items()}
+    pooled = np.concatenate(list(values.values()))
+    low, high = float(pooled.min()), float(pooled.max())
+    logarithmic = low > 0 and high > 10 * low
+    if high - low <= ALIKE * max(abs(low), abs(high)):
+        low, high = low - 0.5, high + 0.5
+    edges = np.geomspace(low, high, BINS + 1) if logarithmic else np.linspace(low, high, BINS + 1)
+    edges[0], edges[-1] = low, high
+    counts = {name: np.histogram(x, edges)[0] / len(x) for name, x in values.items()}
+    return {
+        "logarithmic": logarithmic,
+        "edges": [float(f"{edge:.8g}") for edge in edges],
+        "shares": {name: short(share) for name, share in counts.items()},
+    }

@@ -7,12 +7,13 @@ once and kept in the cache folder.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from benchmarks.encoders.features import encoded_images
-from benchmarks.examples.summary import Summary, summarise
+from benchmarks.examples.summary import DATA, IMAGES, Summary, command, summarise
 from laplace_metric import LaplaceEmbedder
+
+CACHE = {"required": True, "type": Path, "help": "where features are kept"}
 
 
 def run(data: str | None, cache: Path, limit: int = 10_000, structure: str = "kron") -> Summary:
@@ -28,15 +29,5 @@ def run(data: str | None, cache: Path, limit: int = 10_000, structure: str = "kr
     return summarise(title, *known, embedder(ood))
 
 
-def main() -> None:
-    """Run it as a command."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", help="folder of the image sets")
-    parser.add_argument("--cache", required=True, type=Path, help="where features are kept")
-    parser.add_argument("--limit", type=int, default=10_000, help="images of the gallery")
-    options = parser.parse_args()
-    print(run(options.data, options.cache, options.limit))
-
-
 if __name__ == "__main__":
-    main()
+    command(__doc__, run, data=DATA, cache=CACHE, limit=IMAGES)

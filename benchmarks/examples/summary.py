@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,21 +17,25 @@ from laplace_metric.datasets import load
 from laplace_metric.evaluation import auroc
 from laplace_metric.evaluation.neighbours import nearest_neighbours
 
+DATA: dict[str, Any] = {"help": "folder of the image sets"}
+IMAGES: dict[str, Any] = {"type": int, "default": 10_000, "help": "images of the gallery"}
+TEXTS: dict[str, Any] = {"type": int, "help": "texts of each part"}
+
+
+def command(description: str | None, run: Callable[..., Any], **options: dict[str, Any]) -> None:
+    """Print what ``run`` gives for the options of the command line."""
+    parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
+    for name, option in options.items():
+        parser.add_argument(f"--{name}", **option)
+    print(run(**vars(parser.parse_args())))
+
 
 @dataclass(frozen=True)
 class Summary:
     """Share of queries with a right nearest neighbour, and how well uncertainty tells trouble.
 
-    Parameters
-    ----------
-    recall : float in [0, 1]
-        Of all known queries.
-    sure_recall : float in [0, 1]
-        Of the surer half.
-    wrong_auroc : float in [0, 1]
-        A wrong nearest neighbour against a right one, by uncertainty.
-    unknown_auroc : float in [0, 1]
-        An unknown query against a known one, by uncertainty.
+    ``sure_recall`` is that of the surer half of the queries; by uncertainty, ``wrong_auroc`` tells
+    wrong neighbours from right ones, ``unknown_auroc`` unknown queries from known ones.
     """
 
     title: str
@@ -57,8 +62,8 @@ def summarise(
     unknown: Embedding,
 ) -> Summary:
     """Retrieve every query's nearest gallery item and see what the uncertainty says."""
-    found = nearest_neighbours(queries.mean, gallery.mean, k=1)
-    nearest = torch.as_tensor(found.indices).flatten()
+    neighbours = nearest_neighbours(queries.mean, gallery.mean, k=1)
+    nearest = torch.as_tensor(neighbours.indices).flatten()
     right = gallery_labels[nearest] == query_labels
     u = queries.uncertainty
     sure = u <= u.median()

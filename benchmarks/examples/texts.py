@@ -7,16 +7,15 @@ labelled by sub-package; some sub-packages are kept away, and their summaries ar
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from benchmarks.encoders.minilm import MiniLM
+from benchmarks.encoders.pretrained import MiniLM
 from benchmarks.encoders.texts import CLASSES, TextSet, load_texts
-from benchmarks.examples.summary import Summary, summarise
+from benchmarks.examples.summary import TEXTS, Summary, command, summarise
 from laplace_metric import LaplaceEmbedder
 
 UNKNOWN = ("fft", "sparse.csgraph", "ndimage")
@@ -57,12 +56,5 @@ def look(
     return summarise(title, *parts[0], *parts[1], unknown)
 
 
-def main() -> None:
-    """Run it as a command."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--limit", type=int, help="texts of each part")
-    print(run(parser.parse_args().limit))
-
-
 if __name__ == "__main__":
-    main()
+    command(__doc__, run, limit=TEXTS)

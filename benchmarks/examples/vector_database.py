@@ -18,7 +18,6 @@ the correlation; it is printed too.)
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -26,8 +25,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.encoders.minilm import MiniLM
+from benchmarks.encoders.pretrained import MiniLM
 from benchmarks.encoders.texts import load_texts
+from benchmarks.examples.summary import TEXTS, command
 from benchmarks.examples.texts import known
 from laplace_metric import Embedding, LaplaceEmbedder
 from laplace_metric.errors import MissingPackageError
@@ -149,12 +149,5 @@ def run(limit: int | None = None) -> Result:
     return Result(len(labels), recalls, float((rescored == extended).double().mean()))
 
 
-def main() -> None:
-    """Run it as a command."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--limit", type=int, help="texts of each part")
-    print(run(parser.parse_args().limit))
-
-
 if __name__ == "__main__":
-    main()
+    command(__doc__, run, limit=TEXTS)

@@ -1,4 +1,7 @@
-"""One method of the comparison: how it is made, fitted, and tuned."""
+"""One method of the comparison: how it is made and fitted, and what a tuner may choose.
+
+That is one or two numbers of a method and, where it is trained, its learning rate.
+"""
 
 from __future__ import annotations
 
@@ -109,10 +112,8 @@ def gathered(kind: Callable[..., ProbabilisticEmbedder], **fixed: Any) -> Make:
     """A method that summarises a trained network on the fixed part."""
 
     def make(network: nn.Module, _training: Training, **settings: Any) -> Fit:
-        return lambda loaders: (
-            kind(network, **fixed, **settings).fit(loaders.gathered, progress=False),
-            [],
-        )
+        method = lambda: kind(network, **fixed, **settings)  # noqa: E731
+        return lambda loaders: (method().fit(loaders.gathered, progress=False), [])
 
     return make
 
@@ -130,3 +131,62 @@ def evidence(**fixed: Any) -> Make:
         return fit
 
     return make
+
+
+RATE = (3e-4, 3e-3)
+
+
+def between(name: str, low: float, high: float, *, log: bool = True, rate: bool = True) -> Space:
+    """One number, and the learning rate of what is trained."""
+
+    def space(trial: BaseTrial) -> Settings:
+        number = {name: trial.suggest_float(name, low, high, log=log)}
+        return {**number, **learning_rate(trial)} if rate else number
+
+    return space
+
+
+def one_of(name: str, *values: Any) -> Space:
+    """One of a few values, of what is not trained."""
+    return lambda trial: {name: trial.suggest_categorical(name, values)}
+
+
+def learning_rate(trial: BaseTrial) -> Settings:
+    """Alone, for what has no number of its own."""
+    return {"learning_rate": trial.suggest_float("learning_rate", *RATE, log=True)}
+
+
+def dropout_space(trial: BaseTrial) -> Settings:
+    """Rate of the dropout_space, margin of the loss, learning rate."""
+    return {
+        "rate": trial.suggest_float("rate", 0.05, 0.3),
+        "margin": trial.suggest_float("margin", 0.3, 1.0),
+        **learning_rate(trial),
+    }
+
+
+def hib_space(trial: BaseTrial) -> Settings:
+    """Scale and shift of the sigmoid of the contrastive HIB."""
+    return {
+        "scale": trial.suggest_float("scale", 4, 32, log=True),
+        "shift": trial.suggest_float("shift", -16, 0),
+        **learning_rate(trial),
+    }
+
+
+def ensemble_space(trial: BaseTrial) -> Settings:
+    """How the heads of a shared backbone learn, and what is their uncertainty."""
+    return {
+        "loss": trial.suggest_categorical("loss", ("mixture", "mean")),
+        "score": trial.suggest_categorical("score", ("entropy", "jensen_shannon")),
+        **learning_rate(trial),
+    }
+
+
+def laplace_space(trial: BaseTrial) -> Settings:
+    """Structure, pairs and prior of a Laplace posterior."""
+    return {
+        "structure": trial.suggest_categorical("structure", ("kron", "diag")),
+        "hessian": trial.suggest_categorical("hessian", ("fixed", "positives", "full")),
+        "prior_precision": trial.suggest_float("prior_precision", 1e-2, 1e4, log=True),
+    }

@@ -14,27 +14,10 @@ from benchmarks.plots._methods import (
 )
 from benchmarks.plots._retrieval import abstention_plot, promises_plot, reliability_plots
 from benchmarks.plots._scale import fit_rows, scale_plot
-from benchmarks.plots._style import FIGURES, save_png, svg_plot
+from benchmarks.plots._style import save_png, svg_plot
 
 __all__ = [
-    "FIGURES",
-    "Axis",
-    "CostPoint",
-    "DotPanel",
-    "Figure",
-    "Series",
-    "abstention_plot",
-    "cost_plot",
-    "dot_plot",
-    "fit_rows",
-    "forest_plot",
-    "heat_plot",
-    "histogram_plot",
-    "line_plot",
-    "place_labels",
-    "promises_plot",
-    "reliability_plots",
-    "save_png",
-    "scale_plot",
-    "svg_plot",
-]
+    "Axis", "CostPoint", "DotPanel", "Figure", "Series", "abstention_plot", "cost_plot",
+    "dot_plot", "fit_rows", "forest_plot", "heat_plot", "histogram_plot", "line_plot",
+    "place_labels", "promises_plot", "reliability_plots", "save_png", "scale_plot", "svg_plot",
+]  # fmt: skip

@@ -15,7 +15,6 @@ from PIL import Image
 
 from laplace_metric.plots import INK, inline_svg
 
-FIGURES = Path(__file__).parents[1] / "figures"
 SMALL = 8
 DPI, COLOURS = 110, 128
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor
 from benchmarks.corruptions import SEVERITIES, TYPES, corrupted
 from benchmarks.engine.experiment import Experiment
 from benchmarks.engine.scores import Measured, Score, detection, mean, resampled
-from benchmarks.tasks import Part
 from laplace_metric.evaluation import r_auroc, spearman
 from laplace_metric.evaluation.neighbours import nearest_neighbours
 
@@ -43,18 +41,13 @@ def response(experiment: Experiment, kind: str) -> Tensor:
     """Uncertainty [n, 6] of the same images, whole and at five severities."""
     part = experiment.task.test.spread(experiment.space.size.corrupted)
     assert part.images is not None
-    levels = [experiment.embed(part).uncertainty]
+    levels, pixels = [experiment.embed(part).uncertainty], part.images.pixels
     for severity in SEVERITIES:
         key = f"{kind} {severity} of {part.digest}"
-        inputs = experiment.task.made(key, partial(damaged, part, kind, severity))
+        images = lambda s=severity: corrupted(pixels(), kind, s, seed=0)  # noqa: E731
+        inputs = experiment.task.made(key, images)
         levels.append(experiment.ask(inputs).uncertainty)
     return torch.stack(levels, dim=1).double()
-
-
-def damaged(part: Part, kind: str, severity: int) -> Tensor:
-    """The images of a part in [0, 1], corrupted."""
-    assert part.images is not None
-    return corrupted(part.images.pixels(), kind, severity, seed=0)
 
 
 def of_means(levels: Tensor) -> float:
@@ -92,8 +85,8 @@ def detector(experiment: Experiment, n: int) -> dict[str, Score]:
             for one in (memory, experiment.known, *experiment.ood.values())
         ]
         centre, spread = shown[0].mean(0), shown[0].std(0).clamp_min(1e-12)
-        kept, *asked = ((x - centre) / spread for x in shown)
-        known, *ood = (nearest_neighbours(x, kept, k=NEIGHBOURS).distances.mean(1) for x in asked)
+        scaled, *asked = ((x - centre) / spread for x in shown)
+        known, *ood = (nearest_neighbours(x, scaled, k=NEIGHBOURS).distances.mean(1) for x in asked)
         for out, distances in zip(experiment.ood, ood, strict=True):
             scores[f"{name} auroc {out}"] = detection(known, distances, n)
     return scores

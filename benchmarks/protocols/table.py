@@ -9,7 +9,9 @@ from benchmarks.engine.experiment import Experiment
 from benchmarks.engine.scores import Measured
 from benchmarks.methods import METHODS
 from benchmarks.methods.table import VARIANTS
-from benchmarks.protocols import corruption, fewshot, human, lam, url
+from benchmarks.protocols import corruption
+from benchmarks.protocols.closed_set import human, lam
+from benchmarks.protocols.open_set import fewshot, url
 
 PAPER_LAM = (
     "metric learning, 1/norm", "laplace", "laplace, diagonal", "laplace, clipped",
@@ -27,28 +29,15 @@ LAST = ("elk, proxies", "vmf loss", "explicit concentration")  # not among the m
 WIDE = tuple(entry.name for entry in VARIANTS if entry.group == "laplace")
 SKIPPED = {"omniglot": LAST, "pretrained-cifar10": WIDE, "pretrained-omniglot": (*WIDE, "vim")}
 """Too long: trainings of 800 classes, or (ViM) their logistic regression; Z x Z numbers a class."""
-HARD = frozenset(
-    (
-        "metric learning, 1/norm",
-        "laplace",
-        "laplace, diagonal",
-        "laplace, clipped",
-        "mcinfonce",
-        "elk",
-    )
-)
+BASIC = ("metric learning, 1/norm", "laplace", "laplace, diagonal", "laplace, clipped")
+HARD = frozenset((*BASIC, "mcinfonce", "elk"))
 """Methods that learn from hard labels too, to see what the soft ones are worth."""
 CORRUPTION = (
-    "metric learning, 1/norm", "laplace", "laplace, diagonal", "laplace, clipped",
-    "laplace, tuned", "mahalanobis",
-    "k-nn distance", "mc dropout", "deep ensemble", "hib", "mcinfonce", "elk",
+    *BASIC, "laplace, tuned", "mahalanobis", "k-nn distance", "mc dropout", "deep ensemble", "hib",
+    "mcinfonce", "elk",
     "explicit concentration", "cross-entropy",
 )  # fmt: skip
-FEWSHOT = (
-    "metric learning, 1/norm", "laplace", "laplace, diagonal", "laplace, clipped",
-    "cross-entropy", "mcinfonce",
-    "elk", "nivmf",
-)  # fmt: skip
+FEWSHOT = (*BASIC, "cross-entropy", "mcinfonce", "elk", "nivmf")
 PRETRAINED = (
     "1/norm", "laplace", "laplace, diagonal", "laplace, clipped", "laplace, evidence",
     "laplace, arccos positives, diagonal", "laplace, arccos full, diagonal",
@@ -93,11 +82,11 @@ READY = sizes("pretrained-digits", "pretrained-cifar10", "pretrained-omniglot", 
 PROTOCOLS = {
     one.name: one
     for one in (
-        Protocol("lam", lam.measure, KNOWN, PAPER_LAM, ("cub200", "lfw")),
-        Protocol("url", url.measure, UNSEEN, EVERY, ("cub200",)),
-        Protocol("fewshot", fewshot.measure, sizes("digits-unseen", "omniglot"), FEWSHOT),
-        Protocol("human", human.measure, PEOPLE, HUMAN),
+        Protocol("lam", lam, KNOWN, PAPER_LAM, ("cub200", "lfw")),
+        Protocol("url", url, UNSEEN, EVERY, ("cub200",)),
+        Protocol("fewshot", fewshot, sizes("digits-unseen", "omniglot"), FEWSHOT),
+        Protocol("human", human, PEOPLE, HUMAN),
         Protocol("corruption", corruption.measure, sizes("photographs", "cifar10"), CORRUPTION),
-        Protocol("pretrained", lam.measure, READY, PRETRAINED),
+        Protocol("pretrained", lam, READY, PRETRAINED),
     )
 }

@@ -1,25 +1,27 @@
-"""The networks that learn the posteriors, and the losses that they learn by."""
+"""The networks that learn the posteriors of a process from its pairs: first mu, then kappa."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+from tqdm.auto import tqdm
 
 from baselines.base.pairs import log_mean_exp
 from baselines.mcinfonce import contrast
+from benchmarks.recovery.process import Process
+from benchmarks.sizes import TrainingSize
 from laplace_metric.distributions import (
     VonMisesFisher,
     log_expected_likelihood,
     pairwise_log_expected_likelihood,
 )
 
-Posterior = tuple[Tensor, Tensor]
-"""mu [n, D], kappa [n]."""
-
-Loss = Callable[[VonMisesFisher, VonMisesFisher, VonMisesFisher, int], Tensor]
+Vmf = VonMisesFisher
+Loss = Callable[[Vmf, Vmf, Vmf, int], Tensor]
 """(posteriors of x [B], of x+ [B], of negatives [M] that all share, draws) -> scalar."""
 
 
@@ -60,39 +62,26 @@ class Encoder(nn.Module):
         return VonMisesFisher(mu, 1 + logit.exp(), validate_args=False)
 
 
-def mcinfonce(
-    x: VonMisesFisher, positive: VonMisesFisher, negative: VonMisesFisher, s: int
-) -> Tensor:
+def mcinfonce(x: Vmf, positive: Vmf, negative: Vmf, s: int) -> Tensor:
     """Eq. 7 with kappa_pos = 20."""
     z, z_positive, z_negative = (p.rsample((s,)) for p in (x, positive, negative))
     return contrast(20 * (z * z_positive).sum(-1), 20 * z_negative @ z.mT).mean()
 
 
-def elk(x: VonMisesFisher, positive: VonMisesFisher, negative: VonMisesFisher, s: int) -> Tensor:
-    """InfoNCE with the expected likelihood itself as the similarity."""
+def elk(x: Vmf, positive: Vmf, negative: Vmf, s: int, scale: float = 1) -> Tensor:
+    """InfoNCE with the expected likelihood as the similarity; eq. 55 as printed: times 20."""
     close = log_expected_likelihood(x, positive)
     far = pairwise_log_expected_likelihood(negative, x)
-    return contrast(close[None], far[None]).mean()
+    return contrast(scale * close[None], scale * far[None]).mean()
 
 
-def elk_scaled(
-    x: VonMisesFisher, positive: VonMisesFisher, negative: VonMisesFisher, s: int
-) -> Tensor:
-    """Eq. 55 as printed, the similarity times kappa_pos = 20."""
-    close = log_expected_likelihood(x, positive)
-    far = pairwise_log_expected_likelihood(negative, x)
-    return contrast(20 * close[None], 20 * far[None]).mean()
-
-
-def infonce(
-    x: VonMisesFisher, positive: VonMisesFisher, negative: VonMisesFisher, s: int
-) -> Tensor:
+def infonce(x: Vmf, positive: Vmf, negative: Vmf, s: int) -> Tensor:
     """Eq. 7 of the locations alone; nothing teaches kappa."""
     close = (x.loc * positive.loc).sum(-1)
     return contrast(20 * close[None], 20 * (negative.loc @ x.loc.mT)[None]).mean()
 
 
-def hib(x: VonMisesFisher, positive: VonMisesFisher, negative: VonMisesFisher, s: int) -> Tensor:
+def hib(x: Vmf, positive: Vmf, negative: Vmf, s: int) -> Tensor:
     """Eq. 54 with a = 2 kappa_pos and b = -20: draws match where their cosine exceeds a half."""
     z, z_positive, z_negative = (p.rsample((s,)) for p in (x, positive, negative))
     log_sigmoid = nn.functional.logsigmoid
@@ -104,9 +93,59 @@ def hib(x: VonMisesFisher, positive: VonMisesFisher, negative: VonMisesFisher, s
 LOSSES: dict[str, Loss] = {
     "mcinfonce": mcinfonce,
     "elk": elk,
-    "elk times 20": elk_scaled,
+    "elk times 20": partial(elk, scale=20),
     "hib": hib,
     "infonce": infonce,
 }
 JOINT = ("elk times 20",)
 """Losses under which mu and kappa learn together; under the others mu learns first."""
+
+
+def train(
+    process: Process, loss: str, size: TrainingSize, seed: int, progress: bool = True
+) -> tuple[Encoder, list[float]]:
+    """An encoder and the mean loss of each fiftieth of each phase of the training.
+
+    Some networks learn in a phase, the others stand still; its rate falls to a tenth three times.
+    """
+    setting = process.setting
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        encoder = Encoder(setting.dimension, size.hidden, (setting.smallest, setting.largest))
+        curve: list[float] = []
+        phases = zip(_phases(encoder, loss), size.steps, size.draws, strict=False)
+        for learning, steps, draws in phases:
+            encoder.requires_grad_(False)
+            for network in learning:
+                network.requires_grad_(True)
+            parameters = [p for p in encoder.parameters() if p.requires_grad]
+            optimizer = torch.optim.Adam(parameters, lr=size.learning_rate)
+            quarters = torch.optim.lr_scheduler.MultiStepLR(
+                optimizer, [steps // 4, steps // 2, 3 * steps // 4], gamma=0.1
+            )
+            values = []
+            for _ in tqdm(range(steps), disable=not progress):
+                x, positive = process.pairs(size.batch)
+                negative = process.inputs(size.negatives)
+                value = LOSSES[loss](encoder(x), encoder(positive), encoder(negative), draws)
+                optimizer.zero_grad()
+                torch.autograd.backward(value)
+                optimizer.step()
+                quarters.step()
+                values.append(float(value.detach()))
+            curve += chunk_means(values, 50)
+    return encoder.eval(), curve
+
+
+def _phases(encoder: Encoder, loss: str) -> list[tuple[nn.Module, ...]]:
+    """Which networks learn, phase by phase."""
+    if loss in JOINT:
+        return [(encoder.location, encoder.certainty)] * 2
+    if loss == "infonce":
+        return [(encoder.location,)]
+    return [(encoder.location,), (encoder.certainty,)]
+
+
+def chunk_means(values: Iterable[float], n: int) -> list[float]:
+    """Means of n consecutive parts."""
+    return [float(part.mean()) for part in torch.tensor(list(values)).tensor_split(n) if len(part)]

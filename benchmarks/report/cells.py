@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.markdown import markdown, thousandths
+from benchmarks.records import markdown, thousandths
 from benchmarks.report.reading import Part, Record, Row, Summary, described, known, mean_of, summary
 
 UNDEFINED = "n/a"
@@ -43,16 +43,16 @@ def quality(part: Part, keys: Sequence[str]) -> Table:
     return Table([("seeds", "", "trainings"), *columns], lines, _crowded(part, keys, bold))
 
 
-def cell(found: Summary, best: bool = False) -> Cell:
+def cell(over_seeds: Summary, best: bool = False) -> Cell:
     """Mean and standard error, or the interval of a single seed."""
-    if not found.seeds:
+    if not over_seeds.seeds:
         return Cell(UNDEFINED)
     note = ""
-    if known(found.error):
-        note = f"\u00b1 {found.error:.3f}"
-    elif known(found.low + found.high):
-        note = f"{found.low:.3f} to {found.high:.3f}"
-    return Cell(f"{found.mean:.3f}".replace("-", "\u2212"), note.replace("-", "\u2212"), best)
+    if known(over_seeds.error):
+        note = f"\u00b1 {over_seeds.error:.3f}"
+    elif known(over_seeds.low + over_seeds.high):
+        note = f"{over_seeds.low:.3f} to {over_seeds.high:.3f}"
+    return Cell(f"{over_seeds.mean:.3f}".replace("-", "\u2212"), note.replace("-", "\u2212"), best)
 
 
 def _crowded(part: Part, keys: Sequence[str], bold: dict[str, list[str]]) -> str:
@@ -122,10 +122,10 @@ def cost_table(record: Record, task: str, methods: Sequence[str] | None = None) 
     return markdown(header, [[name, *(cell.text for cell in costs(of[name]))] for name in shown])
 
 
-def _cell(found: Summary, bold: bool) -> str:
-    if not found.seeds:
+def _cell(over_seeds: Summary, bold: bool) -> str:
+    if not over_seeds.seeds:
         return UNDEFINED
-    text = thousandths(found.mean)
-    if known(found.error):
-        text += f" ± {thousandths(found.error)}"
+    text = thousandths(over_seeds.mean)
+    if known(over_seeds.error):
+        text += f" ± {thousandths(over_seeds.error)}"
     return f"**{text}**" if bold else text

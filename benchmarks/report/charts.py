@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks.plots import (
@@ -14,14 +14,15 @@ from benchmarks.plots import (
     histogram_plot,
     line_plot,
 )
-from benchmarks.report import few_shot, severity
 from benchmarks.report.cells import query_ms
+from benchmarks.report.families import few_shot, growth
 from benchmarks.report.reading import Part, described, known, summary
 from benchmarks.report.series import Block, Chart, Styles, chosen, curves, group_style
 
 FIRST = "(first seed)"
 DISTRIBUTIONS, ALIKE = 4, "laplace, tuned"
 UNIT = (0.0, 1.0)
+Curves = dict[str, Any]
 
 
 def blocks(part: Part, main: str) -> list[Block]:
@@ -31,8 +32,8 @@ def blocks(part: Part, main: str) -> list[Block]:
         "Laplace beside the others": [*differences(part, main), *costs(part, main)],
         f"Does it know which answers are wrong? {FIRST}": own_errors(part, styles),
         f"Does it notice what is out of distribution? {FIRST}": ood(part, styles),
-        "What do a few examples change?": few_shot.charts(part, styles),
-        f"How does it grow with severity? {FIRST}": severity.growth(part, styles),
+        "What do a few examples change?": few_shot(part, styles),
+        f"How does it grow with severity? {FIRST}": growth(part, styles),
     }
     return [Block(title, charts) for title, charts in questions.items() if charts]
 
@@ -81,15 +82,15 @@ def cost_points(part: Part, key: str) -> list[CostPoint]:
 
 def own_errors(part: Part, styles: Styles) -> list[Chart]:
     """What removing the least certain queries leaves, and whether confidence is honest."""
-    makers: tuple[Callable[[Part, Styles], list[Chart]], ...] = (sparse, risk, reliable)
-    return [chart for make in makers for chart in make(part, styles)]
+    makers: dict[str, Callable[[str, Curves, Styles], Chart]] = {
+        "sparsification": sparse, "risk": risk, "reliability": reliable,
+    }  # fmt: skip
+    of_kinds = {kind: curves(part, styles, kind) for kind in makers}
+    return [makers[kind](part.task, of, styles) for kind, of in of_kinds.items() if of]
 
 
-def sparse(part: Part, styles: Styles) -> list[Chart]:
+def sparse(task: str, of_methods: Curves, styles: Styles) -> Chart:
     """Sparsification, with the bounds of the first method shown."""
-    of_methods = curves(part, styles, "sparsification")
-    if not of_methods:
-        return []
     first, curve = next(iter(of_methods.items()))
     series = [
         Series(f"{kind}, {first}", None, curve["fractions"], curve[kind], line=line)
@@ -98,36 +99,30 @@ def sparse(part: Part, styles: Styles) -> list[Chart]:
     series += [Series(n, styles[n], c["fractions"], c["curve"]) for n, c in of_methods.items()]
     low = min(min(one.y) for one in series)
     y = Axis("recall@1 of the rest", (max(0.0, low - 0.04), 1.01), True)
-    return [Chart(
+    return Chart(
         "Sparsification", line_plot(series, Axis("least certain queries removed", UNIT, True), y),
-        f"{part.task}: sparsification",
+        f"{task}: sparsification",
         "The least certain queries are removed from left to right. The thin lines remove "
         "exactly the errors (solid, the oracle) or at random (dotted).",
         "a steep climb, close to the oracle.",
-    )]  # fmt: skip
+    )  # fmt: skip
 
 
-def risk(part: Part, styles: Styles) -> list[Chart]:
+def risk(task: str, of_methods: Curves, styles: Styles) -> Chart:
     """Share of wrong answers among those given."""
-    of_methods = curves(part, styles, "risk")
-    if not of_methods:
-        return []
     series = [Series(n, styles[n], c["coverage"], c["risk"]) for n, c in of_methods.items()]
     high = max((value for one in series for value in one.y if known(value)), default=1.0)
     y = Axis("wrong among them", (0.0, 1.05 * high or 1.0), True)
-    return [Chart(
+    return Chart(
         "Risk and coverage", line_plot(series, Axis("queries answered", UNIT, True), y),
-        f"{part.task}: risk and coverage",
+        f"{task}: risk and coverage",
         "Only the most certain share of the queries is answered; up is the share of errors.",
         "low, and lowest at the left.",
-    )]  # fmt: skip
+    )  # fmt: skip
 
 
-def reliable(part: Part, styles: Styles) -> list[Chart]:
+def reliable(task: str, of_methods: Curves, styles: Styles) -> Chart:
     """Accuracy of votes against their confidence."""
-    of_methods = curves(part, styles, "reliability")
-    if not of_methods:
-        return []
     series = [Series("honest", None, [0.0, 1.0], [0.0, 1.0])]
     for name, c in of_methods.items():
         sizes = [0.15 + 3 * n / sum(c["count"]) for n in c["count"]]
@@ -135,21 +130,31 @@ def reliable(part: Part, styles: Styles) -> list[Chart]:
         series.append(Series(name, styles[name], c["confidence"], c["accuracy"], sizes=sizes))
     limits = (-0.02, 1.04)
     axes = Axis("votes for the winner", limits, True), Axis("right", limits, True)
-    return [Chart(
-        "Reliability", line_plot(series, *axes), f"{part.task}: reliability of votes",
+    return Chart(
+        "Reliability", line_plot(series, *axes), f"{task}: reliability of votes",
         "Sampled embeddings vote on each query; larger marks hold more queries.",
         "points on the dotted diagonal; below it a method is too sure.",
-    )]  # fmt: skip
+    )  # fmt: skip
 
 
 def ood(part: Part, styles: Styles) -> list[Chart]:
-    """A ROC chart for each out-of-distribution set, then histograms."""
+    """A ROC chart for each out-of-distribution set, then histograms of the first few methods."""
     rocs = curves(part, styles, "roc")
     sets = dict.fromkeys(name for of_sets in rocs.values() for name in of_sets)
-    return [roc(part, styles, rocs, name) for name in sets] + histograms(part, styles)
+    histograms = [
+        Chart(
+            f"Uncertainty, {name}", histogram_plot(**{**c, "logarithmic": bool(c["logarithmic"])}),
+            f"{part.task}: uncertainties of {name}",
+            "Where queries and OOD inputs fall, on the method's own scale.",
+            "OOD inputs to the right, with little overlap.",
+        )
+        for name, c in curves(part, styles, "histograms").items()
+        if name != ALIKE and len(c["shares"]) > 1
+    ]  # fmt: skip
+    return [roc(part, styles, rocs, name) for name in sets] + histograms[:DISTRIBUTIONS]
 
 
-def roc(part: Part, styles: Styles, rocs: Mapping[str, Any], name: str) -> Chart:
+def roc(part: Part, styles: Styles, rocs: Curves, name: str) -> Chart:
     """Of one out-of-distribution set; the legend has the mean AUROC over the seeds."""
     series = [Series("guessing", None, [0.0, 1.0], [0.0, 1.0])]
     for method, of_sets in rocs.items():
@@ -164,17 +169,3 @@ def roc(part: Part, styles: Styles, rocs: Mapping[str, Any], name: str) -> Chart
         "Flagging from the least certain on; beside the names the mean AUROC.",
         "towards the upper left; the diagonal is guessing.",
     )  # fmt: skip
-
-
-def histograms(part: Part, styles: Styles) -> list[Chart]:
-    """Of the first few methods shown."""
-    return [
-        Chart(
-            f"Uncertainty, {name}", histogram_plot(**{**c, "logarithmic": bool(c["logarithmic"])}),
-            f"{part.task}: uncertainties of {name}",
-            "Where queries and OOD inputs fall, on the method's own scale.",
-            "OOD inputs to the right, with little overlap.",
-        )
-        for name, c in curves(part, styles, "histograms").items()
-        if name != ALIKE and len(c["shares"]) > 1
-    ][:DISTRIBUTIONS]  # fmt: skip

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from benchmarks.markdown import markdown
 from benchmarks.methods import BASE, METHODS
+from benchmarks.records import markdown
 from benchmarks.report.statistics import Row
 
 

@@ -55,8 +55,8 @@ def summary(rows: Sequence[Row], key: str) -> Summary:
 
 def mean_of(rows: Iterable[Row], read: Callable[[Row], Any]) -> float:
     """Mean of a number over rows; NaN where none has it."""
-    found = [value for value in (read(row) for row in rows) if known(value)]
-    return math.fsum(found) / len(found) if found else math.nan
+    finite = [value for value in (read(row) for row in rows) if known(value)]
+    return math.fsum(finite) / len(finite) if finite else math.nan
 
 
 def described(key: str) -> Metric:
@@ -100,10 +100,12 @@ class Part:
 
     def differences(self, key: str) -> dict[str, tuple[float, float, float]]:
         """Method -> what Laplace has more of the metric, low, high."""
-        found = self.record["comparisons"].get(self.task, {}).get(key, {}).get("laplace minus", {})
+        against = (
+            self.record["comparisons"].get(self.task, {}).get(key, {}).get("laplace minus", {})
+        )
         ends = {
             name: tuple(number(one.get(end)) for end in ("difference", "low", "high"))
-            for name, one in found.items()
+            for name, one in against.items()
         }
         return {name: (a, b, c) for name, (a, b, c) in ends.items() if known(a + b + c)}
 

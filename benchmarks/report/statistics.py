@@ -27,17 +27,17 @@ NORMAL = 1.96
 
 def values(rows: Sequence[Row], metric: str) -> list[float]:
     """Of the seeds that define the metric."""
-    found = (row["metrics"].get(metric, {}).get("value") for row in rows)
-    return [float(x) for x in found if x is not None]
+    measured = (row["metrics"].get(metric, {}).get("value") for row in rows)
+    return [float(x) for x in measured if x is not None]
 
 
 def replicates(rows: Sequence[Row], metric: str) -> dict[int, Array]:
     """Seed -> replicates, of the seeds that were resampled."""
     of = {row["seed"]: row["metrics"].get(metric, {}).get("replicates") for row in rows}
     return {
-        seed: np.array([math.nan if x is None else x for x in found], dtype=np.float64)
-        for seed, found in of.items()
-        if found
+        seed: np.array([math.nan if x is None else x for x in measured], dtype=np.float64)
+        for seed, measured in of.items()
+        if measured
     }
 
 
@@ -95,5 +95,5 @@ def leaders(of: Mapping[str, Sequence[Row]], metric: str, higher: bool) -> tuple
 
 
 def _near(best: Sequence[Row], other: Sequence[Row], metric: str) -> bool:
-    found = difference(best, other, metric)
-    return bool(found) and found["low"] <= 0 <= found["high"]
+    measured = difference(best, other, metric)
+    return bool(measured) and measured["low"] <= 0 <= measured["high"]

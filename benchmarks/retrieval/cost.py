@@ -26,7 +26,7 @@ from benchmarks.scale.common import Points
 from benchmarks.sizes import Problem
 from benchmarks.timing import peak_bytes, seconds
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.search import Encoded, Index, nearest
+from laplace_metric.search import Encoded, Index, gallery_vectors, nearest
 from laplace_metric.search.engines import HNSW, IVF, Flat, build
 
 ITEMS, QUERIES, FITTED, K, ROUNDS = {"full": 1_000_000, "smoke": 3_000}, 1_000, 20_000, 10, 3
@@ -50,13 +50,13 @@ def indexed(structure: str, n: int) -> tuple[LaplaceEmbedder, Index, Encoded, Te
 
 def timed(ways: dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str, float]:
     """Least wall seconds of each way, all of them once a round, after one to warm up."""
-    found = dict.fromkeys(ways, float("inf"))
+    least = dict.fromkeys(ways, float("inf"))
     for call in ways.values():
         call()
     for _ in range(rounds):
         for name, call in ways.items():
-            found[name] = min(found[name], seconds(call)[0])
-    return found
+            least[name] = min(least[name], seconds(call)[0])
+    return least
 
 
 def flat(structure: str, n: int) -> Row:
@@ -65,46 +65,34 @@ def flat(structure: str, n: int) -> Row:
     _, index, queries, inputs = indexed(structure, n)
     built = time.perf_counter() - start
     plain = faiss.IndexFlatL2(queries.mean.shape[1])
-    plain.add(index.items.encoded.mean.numpy())
-    expected = build(_expected(index), Flat())
-    torch_only = build(index.items.encoded.mean, Flat(faiss=False))
-    parts = (index.items.encoded, index.encoder.pairs)
+    items = index.items.encoded
+    plain.add(items.mean.numpy())
+    expected = build(gallery_vectors(items.mean, items.trace, spherical=True), Flat())
+    torch_only = build(items.mean, Flat(faiss=False))
+    parts = (items, index.encoder.pairs)
     one, asked = queries.take(slice(0, 1)), queries.mean.numpy()
     wide = torch.cat([queries.mean, torch.zeros(len(queries), 1)], 1)
+    rank = lambda some, by: nearest(index.engine, some, *parts, K, by)  # noqa: E731
     ways: dict[str, Callable[[], Any]] = {
         "plain FAISS": lambda: plain.search(asked, K),
         "engine": lambda: index.engine.search(queries.mean, K),
         "engine, one more coordinate": lambda: expected.search(wide, K),
-        "with distance and its deviation": lambda: nearest(
-            index.engine, queries, *parts, K, "mean"
-        ),
-        "shortlist ranked again": lambda: nearest(index.engine, queries, *parts, K, "shared"),
+        "with distance and its deviation": lambda: rank(queries, "mean"),
+        "shortlist ranked again": lambda: rank(queries, "shared"),
         "whole search": lambda: index.search(inputs, K),
     }
     single: dict[str, Callable[[], Any]] = {
         "one query, plain FAISS": lambda: plain.search(asked[:1], K),
         "one query": lambda: index.search(inputs[:1], K),
-        "one query, shortlist ranked again": lambda: nearest(
-            index.engine, one, *parts, K, "shared"
-        ),
+        "one query, shortlist ranked again": lambda: rank(one, "shared"),
     }
-    found = (
-        timed(ways)
-        | timed(single)
-        | timed({"engine without FAISS": lambda: torch_only.search(queries.mean, K)}, 1)
-    )
-    same = torch.equal(
-        index.engine.search(queries.mean, K).positions, torch_only.search(queries.mean, K).positions
-    )
-    return {"structure": structure, "items": n, "built": built, "seconds": found,
-            "same without FAISS": same, "peak_mb": peak_bytes() / 1e6}  # fmt: skip
-
-
-def _expected(index: Index) -> Tensor:
-    from laplace_metric.search import gallery_vectors
-
-    encoded = index.items.encoded
-    return gallery_vectors(encoded.mean, encoded.trace, spherical=True)
+    slow = {"engine without FAISS": lambda: torch_only.search(queries.mean, K)}
+    took = timed(ways) | timed(single) | timed(slow, 1)
+    engines = (index.engine, torch_only)
+    with_faiss, without = (engine.search(queries.mean, K).positions for engine in engines)
+    return {"structure": structure, "items": n, "built": built, "seconds": took,
+            "same without FAISS": torch.equal(with_faiss, without),
+            "peak_mb": peak_bytes() / 1e6}  # fmt: skip
 
 
 def approximate(n: int, graph: int) -> list[Row]:
@@ -125,16 +113,12 @@ def _recalls(vectors: Tensor, queries: Tensor, kinds: Sequence[IVF | HNSW]) -> l
     for kind in kinds:
         engine.kind = kind
         engine._set_effort()
-        found = engine.search(queries, K).positions
-        share = (found[:, :, None] == truth[:, None, :]).any(2).double().mean()
+        positions = engine.search(queries, K).positions
+        share = (positions[:, :, None] == truth[:, None, :]).any(2).double().mean()
         took = timed({"search": lambda: engine.search(queries, K)}, 2)["search"]
-        rows.append(
-            {"kind": str(kind), "items": len(vectors), "built": built, "recall@10": float(share)}
-            | {
-                "seconds": took,
-                "flat": timed({"flat": lambda: exact.search(queries, K)}, 1)["flat"],
-            }
-        )
+        flat_took = timed({"flat": lambda: exact.search(queries, K)}, 1)["flat"]
+        row = {"kind": str(kind), "items": len(vectors), "built": built, "recall@10": float(share)}
+        rows.append({**row, "seconds": took, "flat": flat_took})
     return rows
 
 
@@ -146,11 +130,10 @@ def mapped(n: int) -> Row:
         row["save"] = seconds(lambda: index.save(folder))[0]
         row["bytes"] = sum(file.stat().st_size for file in Path(folder).iterdir())
         row["load"] = seconds(lambda: Index.load(folder, embedder))[0]
-        again: list[Index] = []
-        row["load mapped"] = seconds(lambda: again.append(Index.load(folder, embedder, mmap=True)))[
-            0
-        ]
-        row["search mapped"] = timed({"search": lambda: again[0].search(inputs, K)}, 2)["search"]
+        start = time.perf_counter()
+        again = Index.load(folder, embedder, mmap=True)
+        row["load mapped"] = time.perf_counter() - start
+        row["search mapped"] = timed({"search": lambda: again.search(inputs, K)}, 2)["search"]
     return row
 
 

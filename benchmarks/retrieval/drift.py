@@ -2,6 +2,12 @@
 
     python -m benchmarks retrieval --pieces drift --data DIR --cache DIR [--size smoke]
 
+Queries are numbers: the uncertainty and the match probability of FashionMNIST and what replaces it.
+The embedder is the network that metric learning trains in protocol 1 (Z = 64, read from its cache
+or trained), with the default Laplace posterior of 10,000 training images, which are the gallery
+too; the match probability is that of the nearest item, calibrated on the protocol's validation
+images. Nothing here has seen a test image.
+
 Quiet streams, simulated (normal, lognormal, ties; the reference is new for each) and real (random
 halves of FashionMNIST's test images, without overlap): share of streams that ever raise an alarm,
 share of windows that are said to have moved. Drifting streams: quiet queries, then a share of
@@ -14,18 +20,75 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from scipy import stats
-from torch import Tensor
+from torch import Tensor, nn
 
-from benchmarks.plots import FIGURES, save_png
-from benchmarks.records import RESULTS, folder_of, write_record
-from benchmarks.retrieval.queries import CHANGES, NAMES, Numbers, numbers
-from benchmarks.sizes import DRIFT, StreamSize
+from benchmarks.engine.fitting import Fitting
+from benchmarks.plots import save_png
+from benchmarks.records import figures_of, folder_of, write_record
+from benchmarks.sizes import DRIFT, SIZES, StreamSize
+from benchmarks.tasks import Workspace
+from benchmarks.tasks.grey import fashion
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.datasets import load
 from laplace_metric.monitor import Monitor, p_value
+from laplace_metric.search import Index
+
+NAMES = ("uncertainty", "match probability")
+BATCH = 250
+SETTINGS = {"margin": 0.5080732227877204, "learning_rate": 0.0023382678345482836}
+"""Chosen on validation images by protocol 1."""
+
+Numbers = dict[str, Tensor]
+"""Of each name one number a query [N]."""
+
+
+def noisy(x: Tensor) -> Tensor:
+    """Gaussian noise of standard deviation 0.1 on pixels in [0, 1]."""
+    noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+    return (x + 0.1 * noise).clamp(0, 1)
+
+
+def blurred(x: Tensor) -> Tensor:
+    """The mean of 3x3 pixels."""
+    return nn.functional.avg_pool2d(x, 3, stride=1, padding=1, count_include_pad=False)
+
+
+CHANGES: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
+    "kmnist": ("kmnist", lambda x: x),
+    "mnist": ("mnist", lambda x: x),
+    "noise": ("fashion-mnist", noisy),
+    "blur": ("fashion-mnist", blurred),
+}
+"""Name of a drift -> the test set that its queries come from, and what is done to them."""
+
+
+def numbers(data: str | None, cache: Path, size: str, n_test: int) -> dict[str, Numbers]:
+    """Both numbers of ``n_test`` test images: as they are ("fashion-mnist"), and of each change."""
+    space = Workspace(data, cache, SIZES[size], progress=False)
+    fitting = Fitting(space, fashion(space), seed=0, rounds=space.size.rounds)
+    embedder = LaplaceEmbedder(fitting.trained_network(SETTINGS))
+    gallery = fitting.loaders().gathered
+    index = embedder.fit(gallery, progress=False).index(gallery, progress=False)
+    index.calibrate(fitting.task.validation.loader(BATCH))
+    found = {}
+    for name, (dataset, change) in {"fashion-mnist": CHANGES["noise"], **CHANGES}.items():
+        x = load(dataset, "test", data, n_test).pixels(slice(None))
+        x = x if name == "fashion-mnist" else change(x)
+        found[name] = _numbers(index, x)
+    return found
+
+
+def _numbers(index: Index, x: Tensor) -> Numbers:
+    found = index.search(x.split(BATCH), k=1)
+    assert found.match_probability is not None
+    return dict(zip(NAMES, (found.uncertainty, found.match_probability[:, 0]), strict=True))
+
 
 NAME = "drift"
 Row = dict[str, Any]
@@ -81,7 +144,7 @@ def quiet(law: str, rate: float, monitors: Sequence[Monitor]) -> Row:
 
 
 def drifting(
-    found: dict[str, Numbers], change: str, share: float, seed: int, size: StreamSize
+    streams: dict[str, Numbers], change: str, share: float, seed: int, size: StreamSize
 ) -> Monitor:
     """Quiet queries, then a share of changed ones."""
     generator = torch.Generator().manual_seed(seed)
@@ -89,14 +152,14 @@ def drifting(
     rows, half = order[size.test // 2 :], size.test // 2
     ood = torch.rand(len(rows), generator=generator) < share
     ood[: size.quiet] = False
-    known, new = found["fashion-mnist"], found[change]
+    known, new = streams["fashion-mnist"], streams[change]
     stream = {name: torch.where(ood, new[name][rows], known[name][rows]) for name in NAMES}
     return watched({name: known[name][order[:half]] for name in NAMES}, stream, 0.01, size)
 
 
-def delays(found: dict[str, Numbers], change: str, share: float, size: StreamSize) -> Row:
+def delays(streams: dict[str, Numbers], change: str, share: float, size: StreamSize) -> Row:
     """Queries from the change to the alarm, and to the end of the first window that moved."""
-    monitors = [drifting(found, change, share, seed, size) for seed in range(size.repeats)]
+    monitors = [drifting(streams, change, share, seed, size) for seed in range(size.repeats)]
     alarms = [m.alarms[0] if m.alarms else None for m in monitors]
     late = [a for a in alarms if a is not None and a.at > size.quiet]
     windows = [
@@ -125,9 +188,9 @@ def middle(values: Sequence[int], of: int) -> float | None:
     return found if np.isfinite(found) else None
 
 
-def power(found: dict[str, Numbers], change: str, share: float, size: StreamSize) -> Row:
+def power(streams: dict[str, Numbers], change: str, share: float, size: StreamSize) -> Row:
     """Windows that are told at level 0.01 by the three tests, and by Kolmogorov-Smirnov alone."""
-    known, new = (found[name][NAMES[0]].double().numpy() for name in ("fashion-mnist", change))
+    known, new = (streams[name][NAMES[0]].double().numpy() for name in ("fashion-mnist", change))
     random, half = np.random.default_rng(0), size.test // 2
     told = []
     for _ in range(size.windows):
@@ -158,7 +221,6 @@ def run(options: Namespace) -> None:
         "delays": [delays(streams, *case, size) for case in cases],
         "power": [power(streams, *case, size) for case in cases],
     }
-    folder = folder_of(options)
-    print(write_record(NAME, content, folder).name)
+    print(write_record(NAME, content, folder_of(options)).name)
     figure = drifting(streams, "kmnist", 0.1, 0, size).plot()
-    save_png(figure, (FIGURES if folder == RESULTS else folder) / f"{NAME}.png")
+    save_png(figure, figures_of(options) / f"{NAME}.png")

@@ -11,7 +11,6 @@ import time
 import warnings
 from argparse import Namespace
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,11 +20,12 @@ from benchmarks.records import folder_of, read_record, write_record
 from benchmarks.retrieval.problems import PROBLEMS, Problem, Source
 from benchmarks.retrieval.split import Question, asked
 from laplace_metric.errors import LaplaceMetricWarning, UnknownNameError
-from laplace_metric.search import RANKINGS, Index
-from laplace_metric.search.match import LabelledHits, SearchHits, credible_radius
+from laplace_metric.search import RANKINGS
+from laplace_metric.search.match import LabelledHits, credible_radius
 
 SPLITS, QUERIES, K = 20, 6_000, 10
 CREDIBLE = 0.95
+RECORD = "retrieval.json"
 
 
 def measured(problem: Problem, splits: int = SPLITS, queries: int = QUERIES) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def measured(problem: Problem, splits: int = SPLITS, queries: int = QUERIES) -> 
     judged = index.labelled_hits(x, y, problem.depth)
     seconds = time.perf_counter() - start
     norm = problem.embedder.activations(x).raw.norm(dim=1)
-    ood = {name: hits(index, part) for name, part in problem.ood.items()}
+    ood = {name: index.search(part, K).hits for name, part in problem.ood.items()}
     question = Question(judged, y, norm, ood, len(index), K)
     rows = [asked(question, seed) for seed in range(splits)]
     return {
@@ -68,11 +68,6 @@ def recall(problem: Problem, rank_by: str, pool: tuple[Tensor, Tensor]) -> float
     return float(judged.match[judged.known, 0].double().mean())
 
 
-def hits(index: Index, inputs: Tensor) -> SearchHits:
-    """What OOD inputs find."""
-    return index.search(inputs, K).hits
-
-
 def credible(judged: LabelledHits, dimension: int) -> dict[str, float]:
     """Credible sets: their size, and how often they hold a match."""
     radius = credible_radius(judged.hits.trace, dimension, CREDIBLE)
@@ -84,16 +79,16 @@ def credible(judged: LabelledHits, dimension: int) -> dict[str, float]:
 
 def summarised(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Mean and standard deviation over splits of every number; counts of words, means of curves."""
-    found: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
     for key in dict.fromkeys(key for row in rows for key in row):
         values = [row[key] for row in rows if row.get(key) is not None]
         if values and isinstance(values[0], str):
-            found[key] = {word: values.count(word) for word in sorted(set(values))}
+            summary[key] = {word: values.count(word) for word in sorted(set(values))}
         elif values and isinstance(values[0], list):
-            found[key] = torch.tensor(values, dtype=torch.float64).mean(0).tolist()
+            summary[key] = torch.tensor(values, dtype=torch.float64).mean(0).tolist()
         else:
-            found[key] = spread(values)
-    return found
+            summary[key] = spread(values)
+    return summary
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -114,13 +109,8 @@ def run(options: Namespace) -> None:
             raise UnknownNameError("problems", name, tuple(PROBLEMS))
         problem = PROBLEMS[name](Source(options.data, options.cache))
         row = measured(problem, options.splits, options.queries)
-        write_record("retrieval", {"rows": merged(folder, row)}, folder)
+        old = read_record("retrieval", folder)["rows"] if (folder / RECORD).is_file() else []
+        rows = {r["problem"]: r for r in [*old, row]}
+        content = {"rows": [rows[name] for name in PROBLEMS if name in rows]}
+        write_record("retrieval", content, folder)
         print(f"{name}: recall@1 {row['recall@1']}, chosen {row['chosen']}", flush=True)
-
-
-def merged(folder: Path, row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of the record with this one in its place."""
-    path = folder / "retrieval.json"
-    old = read_record("retrieval", folder)["rows"] if path.is_file() else []
-    rows = {r["problem"]: r for r in [*old, row]}
-    return [rows[name] for name in PROBLEMS if name in rows]

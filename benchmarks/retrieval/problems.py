@@ -78,10 +78,8 @@ class Source:
 
 def fashion(source: Source) -> Problem:
     """All ten classes, images of other sets beside them."""
-    gallery, pool = (
-        source.pixels("fashion-mnist", "train", GALLERY),
-        source.pixels("fashion-mnist", "test"),
-    )
+    gallery = source.pixels("fashion-mnist", "train", GALLERY)
+    pool = source.pixels("fashion-mnist", "test")
     embedder = LaplaceEmbedder(_trained(_dense(), gallery)).fit([gallery], progress=False)
     names = ("mnist", "kmnist")
     ood = {name: source.pixels(name, "test", N_OOD)[0] for name in names}
@@ -110,18 +108,17 @@ def cifar10_unseen(source: Source) -> Problem:
     """A linear head, classes that it never saw."""
     train, pool = source.features("cifar10", "train", GALLERY), source.features("cifar10", "test")
     fitted = _of(train, TRAINED)
-    head = _trained(_linear(), fitted)
-    embedder = LaplaceEmbedder(head).fit([fitted], progress=False)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        head = nn.Linear(1280, 64)
+    embedder = LaplaceEmbedder(_trained(head, fitted)).fit([fitted], progress=False)
     gallery = _of(train, HELD)
     return Problem("cifar10, unseen", embedder, gallery, _of(pool, (*HELD, MISSING)), {})
 
 
 def omniglot(source: Source) -> Problem:
     """Many characters that the fit never saw."""
-    background, evaluation = (
-        source.features("omniglot", "train"),
-        source.features("omniglot", "test"),
-    )
+    background, evaluation = (source.features("omniglot", split) for split in ("train", "test"))
     embedder = LaplaceEmbedder.from_embeddings(*background)
     drawing = _rank_in_class(evaluation[1])
     enrolled = (evaluation[1] < CHARACTERS) & (drawing < DRAWN)
@@ -173,20 +170,8 @@ def _rank_in_class(labels: Tensor) -> Tensor:
 def _dense() -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        layers = (
-            nn.Linear(784, 256),
-            nn.ReLU(),
-            nn.Linear(256, 128),
-            nn.ReLU(),
-            nn.Linear(128, 64),
-        )
-        return nn.Sequential(nn.Flatten(), *layers)
-
-
-def _linear() -> nn.Module:
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return nn.Linear(1280, 64)
+        hidden = nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU()
+        return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(128, 64))
 
 
 def _trained(model: nn.Module, part: Labelled, epochs: int = 5) -> nn.Module:

@@ -48,7 +48,7 @@ def asked(question: Question, seed: int) -> dict[str, Any]:
     calibration = calibrated(known, question.k, question.n_items, generator)
     logit = calibration.matcher.logit(PairFeatures.of(test.hits))
     p, right = calibration.matcher(logit)[:, 0], test.match[:, 0]
-    found = quality(p, right, n=1)
+    outcome = quality(p, right, n=1)
     scores = {
         "match probability": p,
         "cosine": -test.hits.distance[:, 0],
@@ -58,10 +58,10 @@ def asked(question: Question, seed: int) -> dict[str, Any]:
     return {
         "chosen": calibration.matcher.chosen,
         "top": float(right.double().mean()),
-        "brier": found.brier.estimate,
+        "brier": outcome.brier.estimate,
         "brier of the base rate": float(right.double().var(correction=0)),
-        "ece": found.ece.estimate,
-        **binned(found.reliability),
+        "ece": outcome.ece.estimate,
+        **binned(outcome.reliability),
         **promises(calibration, known, p, right, scores["cosine"]),
         **coverage(calibration, test, logit, question.labels[theirs]),
         **alarms(calibration, test, logit, question.ood),
@@ -78,16 +78,16 @@ def promises(
     Beside them a threshold on the cosine as it is set by hand: the lowest whose precision on all
     of the calibration queries is the target.
     """
-    found: dict[str, float | None] = {}
+    outcome: dict[str, float | None] = {}
     held = (-known.hits.distance[:, 0], known.match[:, 0])
     for target in PROMISES:
         ours = _threshold(lambda t=target: calibration.threshold_for(precision=t).value)  # type: ignore[misc]
-        found |= _kept(f"precision {target:g}", target, ours, p, right)
-        found |= _kept(f"cosine {target:g}", target, _naive(*held, target), cosine, right)
+        outcome |= _kept(f"precision {target:g}", target, ours, p, right)
+        outcome |= _kept(f"cosine {target:g}", target, _naive(*held, target), cosine, right)
     value = calibration.threshold_for(recall=0.9).value
     recall = float((p[right] >= value).double().mean())
-    found |= {"recall 0.9": recall, "recall 0.9 kept": float(recall >= 0.9)}
-    return found
+    outcome |= {"recall 0.9": recall, "recall 0.9 kept": float(recall >= 0.9)}
+    return outcome
 
 
 def _threshold(find: Callable[[], float]) -> float | None:
@@ -100,13 +100,13 @@ def _threshold(find: Callable[[], float]) -> float | None:
 def _kept(
     name: str, target: float, value: float | None, score: Tensor, right: Tensor
 ) -> dict[str, float | None]:
-    found: dict[str, float | None] = {f"{name} made": float(value is not None)}
+    outcome: dict[str, float | None] = {f"{name} made": float(value is not None)}
     accepted = torch.zeros_like(right) if value is None else score >= value
     precision = float(right[accepted].double().mean()) if bool(accepted.any()) else None
-    found[f"{name} accepted"] = float(accepted.double().mean()) if value is not None else None
-    found[f"{name} obtained"] = precision
-    found[f"{name} kept"] = None if precision is None else float(precision >= target)
-    return found
+    outcome[f"{name} accepted"] = float(accepted.double().mean()) if value is not None else None
+    outcome[f"{name} obtained"] = precision
+    outcome[f"{name} kept"] = None if precision is None else float(precision >= target)
+    return outcome
 
 
 def _naive(score: Tensor, right: Tensor, target: float) -> float | None:
@@ -120,26 +120,26 @@ def coverage(
     calibration: Calibration, test: LabelledHits, logit: Tensor, labels: Tensor
 ) -> dict[str, float | None]:
     """Share of known queries whose set holds a match, sizes, and the same class by class."""
-    found: dict[str, float | None] = {}
+    outcome: dict[str, float | None] = {}
     for alpha in ALPHAS:
         name = f"sets {1 - alpha:g}"
         try:
             members = calibration.members(logit, alpha)
         except InputError:
             members = None
-        found[f"{name} made"] = float(members is not None)
+        outcome[f"{name} made"] = float(members is not None)
         if members is None:
             continue
         held = (members & test.match).any(1)[test.known].double()
         sizes = members.sum(1)[test.known].double()
         by_class = _by_class(held, labels[test.known])
-        found |= {
+        outcome |= {
             f"{name} coverage": float(held.mean()),
             f"{name} size": float(sizes.mean()),
             f"{name} empty": float((sizes == 0).double().mean()),
             f"{name} lowest class": float(by_class.quantile(0.1)),
         }
-    return found
+    return outcome
 
 
 def _by_class(held: Tensor, labels: Tensor) -> Tensor:
@@ -153,16 +153,16 @@ def alarms(
     """Share of queries called unknown: with a match, of a label that is not there, OOD inputs."""
     p = calibration.p_value(test.hits, logit)
     flagged = (p <= FALSE_ALARMS).double()
-    found = {"unknown of known": float(flagged[test.known].mean())}
+    outcome = {"unknown of known": float(flagged[test.known].mean())}
     if bool((~test.known).any()):
-        found["unknown of missing"] = float(flagged[~test.known].mean())
-        found["auroc missing"] = auroc(-p[test.known], -p[~test.known])
+        outcome["unknown of missing"] = float(flagged[~test.known].mean())
+        outcome["auroc missing"] = auroc(-p[test.known], -p[~test.known])
     for name, hits in ood.items():
         score = calibration.matcher.logit(PairFeatures.of(hits))
         theirs = calibration.p_value(hits, score)
-        found[f"unknown of {name}"] = float((theirs <= FALSE_ALARMS).double().mean())
-        found[f"auroc {name}"] = auroc(-p[test.known], -theirs)
-    return found
+        outcome[f"unknown of {name}"] = float((theirs <= FALSE_ALARMS).double().mean())
+        outcome[f"auroc {name}"] = auroc(-p[test.known], -theirs)
+    return outcome
 
 
 def curve(score: Tensor, right: Tensor) -> list[float]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.markdown import markdown, thousandths
-from benchmarks.records import read_record
+from benchmarks.records import markdown, read_record, thousandths
 from benchmarks.retrieval.split import ALPHAS
 from laplace_metric.search import RANKINGS
 
@@ -18,8 +17,7 @@ MILLI = 1e3
 
 def rows() -> list[Row]:
     """One a problem."""
-    found: list[Row] = read_record("retrieval")["rows"]
-    return found
+    return list(read_record("retrieval")["rows"])
 
 
 def promises() -> str:
@@ -45,89 +43,80 @@ def _promise(row: Row, name: str) -> list[str]:
 
 def coverage() -> str:
     """Retrieval sets: coverage, size, share that is empty."""
-    header = ["problem"]
+    header, lines = ["problem"], []
     for alpha in ALPHAS:
         header += [f"{1 - alpha:.0%}: coverage", "items", "lowest tenth of classes"]
-    return markdown([*header, "empty at 80%"], [_covered(row) for row in rows()])
-
-
-def _covered(row: Row) -> list[str]:
-    cells = [row["problem"]]
-    for alpha in ALPHAS:
-        name = f"sets {1 - alpha:g}"
-        if f"{name} coverage" not in row:
-            cells += ["", "", ""]
-            continue
-        held, size, low = (row[f"{name} {w}"] for w in ("coverage", "size", "lowest class"))
-        cells += [f"{held['mean']:.1%} ± {held['sd']:.1%}", f"{size['mean']:.1f}"]
-        cells.append(f"{low['mean']:.0%}")
-    return [*cells, f"{row['sets 0.8 empty']['mean']:.0%}"]
+    for row in rows():
+        cells = [row["problem"]]
+        for name in (f"sets {1 - alpha:g}" for alpha in ALPHAS):
+            if f"{name} coverage" not in row:
+                cells += ["", "", ""]
+                continue
+            held, size, low = (row[f"{name} {w}"] for w in ("coverage", "size", "lowest class"))
+            cells += [f"{held['mean']:.1%} ± {held['sd']:.1%}", f"{size['mean']:.1f}"]
+            cells.append(f"{low['mean']:.0%}")
+        lines.append([*cells, f"{row['sets 0.8 empty']['mean']:.0%}"])
+    return markdown([*header, "empty at 80%"], lines)
 
 
 def ranking() -> str:
     """What orders right before wrong nearest neighbours, and how honest the probability is."""
     header = ["problem", *(f"AUROC {name}" for name in SCORES)]
     header += ["Brier", "of the base rate", "ECE", "evidence chosen"]
-    return markdown(header, [_ranked(row) for row in rows()])
-
-
-def _ranked(row: Row) -> list[str]:
-    scores = [thousandths(row[f"auroc {name}"]["mean"]) for name in SCORES]
-    best = max(scores, key=float)
-    cells = [f"**{score}**" if score == best else score for score in scores]
-    names = ("brier", "brier of the base rate", "ece")
-    everything = sum(n for name, n in row["chosen"].items() if name.startswith("all"))
-    share = f"all in {everything} of {row['splits']}"
-    return [row["problem"], *cells, *(thousandths(row[n]["mean"]) for n in names), share]
+    lines = []
+    for row in rows():
+        scores = [thousandths(row[f"auroc {name}"]["mean"]) for name in SCORES]
+        best = max(scores, key=float)
+        cells = [f"**{score}**" if score == best else score for score in scores]
+        cells += [thousandths(row[n]["mean"]) for n in ("brier", "brier of the base rate", "ece")]
+        everything = sum(n for name, n in row["chosen"].items() if name.startswith("all"))
+        lines.append([row["problem"], *cells, f"all in {everything} of {row['splits']}"])
+    return markdown(header, lines)
 
 
 def unknown() -> str:
     """Share called unknown at a rate of 5 %, and how well the p-value tells the two apart."""
-    header = ["problem", "with a match", *(f"{name}" for name in OOD_SETS)]
-    return markdown(header, [_flagged(row) for row in rows()])
-
-
-def _flagged(row: Row) -> list[str]:
-    cells = []
-    for name in OOD_SETS:
-        there = f"auroc {name}" in row
-        flagged, score = (row.get(f"{w} {name}", {}) for w in ("unknown of", "auroc"))
-        cells.append(f"{flagged['mean']:.0%} ({thousandths(score['mean'])})" if there else "")
-    known = row["unknown of known"]
-    return [row["problem"], f"{known['mean']:.1%} ± {known['sd']:.1%}", *cells]
+    lines = []
+    for row in rows():
+        known = row["unknown of known"]
+        cells = [row["problem"], f"{known['mean']:.1%} ± {known['sd']:.1%}"]
+        for name in OOD_SETS:
+            flagged, score = (row.get(f"{w} {name}", {}) for w in ("unknown of", "auroc"))
+            both = f"{flagged['mean']:.0%} ({thousandths(score['mean'])})" if score else ""
+            cells.append(both)
+        lines.append(cells)
+    return markdown(["problem", "with a match", *OOD_SETS], lines)
 
 
 def recall() -> str:
     """recall@1 of each way to rank, and credible sets."""
     header = ["problem", "items", "queries", *(f"`{name}`" for name in RANKINGS)]
     header += ["credible set, 95%: holds a match", "items"]
-    return markdown(header, [_recalled(row) for row in rows()])
-
-
-def _recalled(row: Row) -> list[str]:
-    shares = [row["recall@1"][name] for name in RANKINGS]
-    cells = [f"**{thousandths(s)}**" if s == max(shares) else thousandths(s) for s in shares]
-    credible = row["credible"]
-    sizes = [f"{row['items']:,}", f"{row['queries']:,}"]
-    held = [thousandths(credible["coverage"]), f"{credible['size']:.1f}"]
-    return [row["problem"], *sizes, *cells, *held]
+    lines = []
+    for row in rows():
+        shares = [row["recall@1"][name] for name in RANKINGS]
+        cells = [f"**{thousandths(s)}**" if s == max(shares) else thousandths(s) for s in shares]
+        held, size = thousandths(row["credible"]["coverage"]), f"{row['credible']['size']:.1f}"
+        sizes = [f"{row['items']:,}", f"{row['queries']:,}"]
+        lines.append([row["problem"], *sizes, *cells, held, size])
+    return markdown(header, lines)
 
 
 def cost() -> str:
     """Milliseconds a query, and the same over plain FAISS."""
     record = read_record("retrieval_cost")
-    found = {row["structure"]: row["seconds"] for row in record["flat"]}
+    structures = {row["structure"]: row["seconds"] for row in record["flat"]}
     lines = []
-    for name in next(iter(found.values())):
+    for name in next(iter(structures.values())):
         single = name.startswith("one query")
         cells = []
-        for seconds in found.values():
+        for seconds in structures.values():
             base = seconds["one query, plain FAISS" if single else "plain FAISS"]
             each = seconds[name] / (1 if single else record["queries"])
             cells += [f"{MILLI * each:.2f} ms", f"{seconds[name] / base:.2f}"]
         lines.append([name, *cells])
     header = ["1,000 queries at once; or one"]
-    for structure in found:
+    for structure in structures:
         header += [f"{structure}: a query", "times plain"]
     return markdown(header, lines)
 
@@ -169,45 +158,28 @@ TABLES = {
 }
 
 
-DRIFT = "drift"
-Record = dict[str, Any]
-
-
-def false_alarms(record: Record | None = None) -> str:
+def false_alarms(record: Row | None = None) -> str:
     """False alarms without drift."""
     header = ["stream without drift", "rate asked", "streams", "ever an alarm", "95% interval"]
-    return markdown([*header, "windows moved"], [_false_alarm(row) for row in _of(record)["quiet"]])
+    lines = []
+    for row in (record or read_record("drift"))["quiet"]:
+        low, high = row["alarm_interval"]
+        moved = f"{row['moved']:.1%} ± {row['moved_error']:.1%}"
+        numbers = [f"{row['rate']:.0%}", f"{row['streams']:,}", f"{row['alarm_rate']:.1%}"]
+        lines.append([row["stream"], *numbers, f"{low:.1%} to {high:.1%}", moved])
+    return markdown([*header, "windows moved"], lines)
 
 
-def _false_alarm(row: Row) -> list[str]:
-    low, high = row["alarm_interval"]
-    moved = f"{row['moved']:.1%} ± {row['moved_error']:.1%}"
-    numbers = [f"{row['rate']:.0%}", f"{row['streams']:,}", f"{row['alarm_rate']:.1%}"]
-    return [row["stream"], *numbers, f"{low:.1%} to {high:.1%}", moved]
-
-
-def delays(record: Record | None = None) -> str:
+def delays(record: Row | None = None) -> str:
     """Queries until it is told, and the share of windows that each test tells."""
-    found = _of(record)
-    pairs = zip(found["delays"], found["power"], strict=True)
+    record = record or read_record("drift")
     header = ["queries that change", "streams told", "queries till the alarm", "start found within",
               "till a window moved", "windows told", "by Kolmogorov-Smirnov alone"]  # fmt: skip
-    return markdown(header, [_delay(row, power) for row, power in pairs])
-
-
-def _delay(row: Row, power: Row) -> list[str]:
-    assert (row["change"], row["share"]) == (power["change"], power["share"])
-    return [
-        f"{row['share']:.0%} {row['change']}",
-        f"{row['alarms']} of {row['streams']}",
-        *(_count(row[key]) for key in ("delay", "since_error", "window_delay")),
-        *(f"{power[key]:.0%}" for key in ("three", "alone")),
-    ]
-
-
-def _count(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}"
-
-
-def _of(record: Record | None) -> Record:
-    return read_record(DRIFT) if record is None else record
+    lines = []
+    for row, power in zip(record["delays"], record["power"], strict=True):
+        assert (row["change"], row["share"]) == (power["change"], power["share"])
+        counts = [row[key] for key in ("delay", "since_error", "window_delay")]
+        cells = [f"{row['share']:.0%} {row['change']}", f"{row['alarms']} of {row['streams']}"]
+        cells += ["" if count is None else f"{count:,.0f}" for count in counts]
+        lines.append([*cells, *(f"{power[key]:.0%}" for key in ("three", "alone"))])
+    return markdown(header, lines)

@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.markdown import markdown
-from benchmarks.records import read_record
+from benchmarks.records import markdown, read_record
 from benchmarks.scale.common import NAME
 
 Row = dict[str, Any]

@@ -11,7 +11,6 @@ from __future__ import annotations
 from argparse import Namespace
 
 import torch
-from torch import Tensor
 
 from benchmarks.scale.common import Points, Row, show, write_piece
 from benchmarks.scale.points import drain
@@ -56,30 +55,22 @@ def shares(taken: float, operations: int, size: int, rates: Row) -> Row:
     }
 
 
-def copy_rate(size: int, device: str) -> float:
-    """10^9 bytes a second, read and written both counted."""
-    a = torch.ones(16 * size * size, device=device)
-    b: Tensor = torch.empty_like(a)
-    return 2 * a.nbytes / best(lambda: b.copy_(a), 5, device) / 1e9
-
-
-def peak(device: str) -> Row:
-    """Largest memory so far: the device's own where it has some."""
-    if device.startswith("cuda"):
-        return {"device_peak_mb": torch.cuda.max_memory_allocated(device) / 1e6}
-    return {"peak_mb": peak_bytes() / 1e6}
-
-
 def run(options: Namespace) -> None:
     """Both structures on one device."""
     size, device = SCALE["device"][options.size], str(options.device)
     rates = matmul_rates(size.product, device)
-    rates["copy_gb_per_second"] = copy_rate(size.product // 4, device)
+    a = torch.ones(size.product**2, device=device)
+    b = torch.empty_like(a)
+    copying = best(lambda: b.copy_(a), 5, device)  # read and written both counted
+    rates["copy_gb_per_second"] = 2 * a.nbytes / copying / 1e9
+    cuda = device.startswith("cuda")
     rows = []
     for structure in ("diag", "kron"):
-        if device.startswith("cuda"):
+        if cuda:
             torch.cuda.reset_peak_memory_stats(device)
-        rows.append(show({**device_cost(structure, device, rates, size), **peak(device)}))
+        row = device_cost(structure, device, rates, size)
+        peak = torch.cuda.max_memory_allocated(device) if cuda else peak_bytes()
+        rows.append(show({**row, "device_peak_mb" if cuda else "peak_mb": peak / 1e6}))
         wait(device)
-    kind = "cuda" if device.startswith("cuda") else device
+    kind = "cuda" if cuda else device
     write_piece(f"device {kind}", {"device": kind, "rates": rates, "rows": rows}, options)

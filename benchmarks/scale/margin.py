@@ -47,9 +47,9 @@ def reference_cost(n: int, reference: int, size: ScaleSize) -> Row:
     embedder = LaplaceEmbedder(size.problem.model(), structure="diag", margin=MARGIN)
     options = {"reference": reference, "generator": torch.Generator().manual_seed(0)}
     wall, cpu = seconds(lambda: embedder.fit(data, progress=False, **options))  # type: ignore[arg-type]
-    found = embedder.hessian_
-    assert found.standard_error is not None
-    relative = float(found.standard_error.norm() / found.eigenvalues.norm())
+    hessian = embedder.hessian_
+    assert hessian.standard_error is not None
+    relative = float(hessian.standard_error.norm() / hessian.eigenvalues.norm())
     row = {"n": n, "reference": reference, "wall_seconds": wall, "cpu_seconds": cpu}
     return {**row, "relative_standard_error": relative}
 
@@ -63,19 +63,16 @@ def errors(n: int, references: Sequence[int], size: ScaleSize) -> list[Row]:
     exact = curvature(n, None, size).values
     rows = []
     for reference in references:
-        found = [curvature(n, reference, size, seed) for seed in range(size.draws)]
-        off = [float((one.values - exact).norm() / exact.norm()) for one in found]
-        apart = [deviation(one, exact) for one in found]
+        drawn = [curvature(n, reference, size, seed) for seed in range(size.draws)]
+        off = [float((one.values - exact).norm() / exact.norm()) for one in drawn]
+        apart = []
+        for one in drawn:
+            assert one.standard_error is not None
+            free = one.standard_error > 0
+            apart.append(rms(((one.values - exact) / one.standard_error)[free]))
         row = {"n": n, "reference": reference, "in_standard_errors": rms(apart)}
         rows.append(show({**row, "in_each_draw": apart, "relative_error": rms(off)}))
     return rows
-
-
-def deviation(found: DiagCurvature, exact: Tensor) -> float:
-    """Root mean square over the parameters of one draw."""
-    assert found.standard_error is not None
-    kept = found.standard_error > 0
-    return rms(((found.values - exact) / found.standard_error)[kept])
 
 
 def curvature(n: int, reference: int | None, size: ScaleSize, seed: int = 0) -> DiagCurvature:
@@ -95,17 +92,13 @@ def rms(values: Tensor | Sequence[float]) -> float:
     return float(torch.as_tensor(values, dtype=torch.float64).square().mean().sqrt())
 
 
-def hours(row: Row) -> float:
-    """What the largest exact fit would take at N = 1,000,000, scaled by N^2: not measured."""
-    return float(row["wall_seconds"] * (AIM / row["n"]) ** 2 / 3600)
-
-
 def run(options: Namespace) -> None:
     """Exact fits and class sums, then estimates and their errors."""
     size = SCALE["margin"][options.size]
     cases = [(n, margin) for margin in (MARGIN, None) for n in options.n or size.n]
     rows = [show(apart(size, fit_cost, *case, size)) for case in cases]
     exact, sums = ([r for r in rows if (r["margin"] is None) == none] for none in (False, True))
+    hours = exact[-1]["wall_seconds"] * (AIM / exact[-1]["n"]) ** 2 / 3600  # by N^2: not measured
     of = {"exact": exact, "class sums": sums}
     estimates = [
         show(apart(size, reference_cost, size.estimated, reference, size))
@@ -117,6 +110,6 @@ def run(options: Namespace) -> None:
         "errors": errors(size.compared, size.references, size),
         "slopes": {k: slope(*([x[i] for x in v] for i in ("n", "wall_seconds")))
                    for k, v in of.items()},
-        "extrapolated_exact_hours": {"n": AIM, "hours": hours(exact[-1])},
+        "extrapolated_exact_hours": {"n": AIM, "hours": hours},
     }  # fmt: skip
     write_piece("margin", content, options)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.markdown import markdown
-from benchmarks.records import read_record
+from benchmarks.records import markdown, read_record
 from benchmarks.scale.common import NAME
 
 Row = dict[str, Any]
@@ -49,7 +48,12 @@ def margin() -> str:
     """Exact margin and class sums against N, and their slopes."""
     part = read_record(NAME)["margin"]
     lines = [
-        [f"margin, N = {row['n']:,}", time(row["wall_seconds"]), rate(row), f"{row['share']:.0%}"]
+        [
+            f"margin, N = {row['n']:,}",
+            time(row["wall_seconds"]),
+            f"{row['gflops']:.0f} of {row['matmul_gflops']:.0f}",
+            f"{row['share']:.0%}",
+        ]
         for row in part["exact"]
     ]
     lines += [
@@ -63,11 +67,6 @@ def margin() -> str:
     lines.append([label, f"{extrapolated['hours']:.1f} h", "", ""])
     header = ["fit", "time", "achieved of the machine's product, GF/s", "share"]
     return markdown(header, lines)
-
-
-def rate(row: Row) -> str:
-    """Achieved and possible."""
-    return f"{row['gflops']:.0f} of {row['matmul_gflops']:.0f}"
 
 
 def reference() -> str:
@@ -102,14 +101,8 @@ def gallery() -> str:
         ]
         for row in read_record(NAME)["gallery"]["rows"]
     ]
-    header = [
-        "posterior",
-        "all uncertainties",
-        "one product",
-        "ratio",
-        "to a product in new memory",
-    ]
-    return markdown(header, lines)
+    header = ["posterior", "all uncertainties", "one product", "ratio"]
+    return markdown([*header, "to a product in new memory"], lines)
 
 
 def device() -> str:

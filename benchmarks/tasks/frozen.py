@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.datasets import load
-from benchmarks.encoders import efficientnet
 from benchmarks.encoders.features import Encoding, encoded, encoded_images
+from benchmarks.encoders.pretrained import EFFICIENTNET_PACKAGES, EfficientNetLite0
 from benchmarks.networks import perceptron
 from benchmarks.tasks.grey import of_classes
 from benchmarks.tasks.task import Part, Task, Workspace
@@ -44,13 +44,13 @@ def features_of(
 def encoder(space: Workspace, key: str, images: Callable[[], Tensor]) -> Tensor:
     """Features of images that are made, from the cache if ``key`` is known there."""
     options = f"side {space.size.side}, {key}"
-    name = Encoding("efficientnet-lite0", "made", "any", None, efficientnet.PACKAGES, options)
+    name = Encoding("efficientnet-lite0", "made", "any", None, EFFICIENTNET_PACKAGES, options)
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
         for part in images().split(200):
             yield part.expand(-1, 3, -1, -1), torch.zeros(len(part), dtype=torch.long)
 
-    network = partial(efficientnet.EfficientNetLite0, space.size.side)
+    network = partial(EfficientNetLite0, space.size.side)
     return encoded(name, network, batches, space.cache / "encoded", progress=False)[0]
 
 
@@ -157,11 +157,11 @@ def cifar10h_hard(space: Workspace, fold: int) -> Task:
 
 
 def _cifar10h(space: Workspace, fold: int, softly: bool) -> Task:
-    whole = features_of(space, "cifar10", "test")
-    order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(0))
+    everything = features_of(space, "cifar10", "test")
+    order = torch.randperm(len(everything), generator=torch.Generator().manual_seed(0))
     sets = order.tensor_split(FOLDS)
-    parts = [whole.subset(sets[(fold + i) % FOLDS]) for i in range(FOLDS)]
-    train = whole.subset(torch.cat([sets[(fold + i) % FOLDS] for i in range(3)]))
+    parts = [everything.subset(sets[(fold + i) % FOLDS]) for i in range(FOLDS)]
+    train = everything.subset(torch.cat([sets[(fold + i) % FOLDS] for i in range(3)]))
     kind = "soft" if softly else "hard"
     return Task(
         f"cifar10h-{kind}",

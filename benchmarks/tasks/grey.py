@@ -86,16 +86,16 @@ def omniglot(space: Workspace) -> Task:
     background = Part.of(space.load("omniglot", "train"))
     held = torch.randperm(964, generator=torch.Generator().manual_seed(0))[:HELD_OUT]
     validating = torch.isin(background.labels, held)
-    seen = background.images.extras["drawer"] > 16  # type: ignore[union-attr]
+    later = background.images.extras["drawer"] > 16  # type: ignore[union-attr]
     return Task(
         "omniglot",
         "Omniglot, zero-shot: queries are characters of alphabets that training never saw",
-        background.subset(~validating & ~seen),
+        background.subset(~validating & ~later),
         background.subset(validating),
         Part.of(space.load("omniglot", "test")),
         {name: Part.of(space.load(name, "test", n)) for name in ("fashion-mnist", "kmnist")},
         convolutional,
-        seen=background.subset(~validating & seen),
+        seen=background.subset(~validating & later),
         per_class=4,
     ).shown(n)
 

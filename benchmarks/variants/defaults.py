@@ -18,9 +18,8 @@ from typing import Any
 import torch
 
 from benchmarks.engine.fitting import Fitting, best
-from benchmarks.markdown import markdown, thousandths
 from benchmarks.methods import BASE
-from benchmarks.records import Store, read_record, write_record
+from benchmarks.records import Store, markdown, read_record, thousandths, write_record
 from benchmarks.sizes import SMALL, TUNING_SEED
 from benchmarks.tasks import Workspace, build
 from laplace_metric import LaplaceEmbedder

@@ -24,19 +24,23 @@ from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
-from pytorch_metric_learning.losses import ContrastiveLoss
 from torch import nn
 
-from benchmarks.networks import lam_network
-from benchmarks.records import read_record, write_record
-from benchmarks.variants.post_hoc import OUT, SEEDS, Recorder, Sets, features, measure
-from benchmarks.variants.train import Run
+from benchmarks.records import read_rows, write_record
+from benchmarks.variants.post_hoc import (
+    SEEDS,
+    TESTS,
+    Recorder,
+    Sets,
+    head_sets,
+    image_sets,
+    measure,
+)
+from benchmarks.variants.train import Run, train
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
-from laplace_metric.datasets import load
 from laplace_metric.errors import DegenerateCurvatureWarning
 from laplace_metric.training import train_embedder
 
@@ -44,40 +48,12 @@ HESSIANS = ("fixed", "positives", "full")
 PRIORS = (1.0, 100.0)
 SIZE, FIT, LIMIT, EPOCHS, DECAY = 3, 20_000, 2_500, 2, 0.99
 
-Train = Callable[..., Any]
-
-
-def trained(run: Run, images: Sets, train: Callable[[nn.Module], Train]) -> tuple[Any, Any, float]:
-    """Weights and batches of this run's seed, whoever trains: (network, result, seconds)."""
-    with torch.random.fork_rng():
-        torch.manual_seed(run.seed)
-        network = lam_network(run.embedding_size)
-        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        optimizer = torch.optim.RMSprop(network.parameters(), lr=run.learning_rate)
-        loader = images["train"].loader(
-            run.batch_size, True, torch.Generator().manual_seed(run.seed)
-        )
-        start = time.perf_counter()
-        result = train(network)(
-            loader,
-            ContrastiveLoss(neg_margin=run.neg_margin),
-            epochs=run.epochs,
-            optimizer=optimizer,
-            scheduler=torch.optim.lr_scheduler.ExponentialLR(optimizer, math.exp(-run.decay)),
-        )
-    return network.eval(), result, time.perf_counter() - start
-
-
-def head_sets(network: nn.Sequential, images: Sets) -> dict[str, Any]:
-    """The head's inputs of every test set: the backbone runs once."""
-    return {name: features(network[:-1], images[name]) for name in ("fashion-mnist", *OUT)}
-
 
 def on_head(embedder: LaplaceEmbedder, head: nn.Module) -> LaplaceEmbedder:
     """The same posterior on the head alone, whose inputs are kept."""
-    found = embedder.fitted_
-    located = replace(found.head, name="", parts=(head, head))
-    return LaplaceEmbedder.from_fitted(head, embedder.settings, replace(found, head=located))
+    located = replace(embedder.fitted_.head, name="", parts=(head, head))
+    fitted = replace(embedder.fitted_, head=located)
+    return LaplaceEmbedder.from_fitted(head, embedder.settings, fitted)
 
 
 def post_hoc(run: Run, images: Sets, record: Recorder) -> None:
@@ -86,17 +62,14 @@ def post_hoc(run: Run, images: Sets, record: Recorder) -> None:
     if all(record.has(_name("laplace", *kind)) for kind in kinds):
         return
 
-    def plain(network: nn.Module) -> Train:
-        return lambda *args, **options: train_embedder(network, *args, **options)
-
-    network, losses, seconds = trained(run, images, plain)
-    sets, train = head_sets(network, images), features(network[:-1], images["train"])
+    network, losses, seconds = train(run, images["train"], partial(partial, train_embedder))
+    sets = head_sets(network[:-1], images)
     for hessian, prior in kinds:
         embedder = LaplaceEmbedder(
             network[-1], hessian=hessian, structure="diag", positivity="clip", prior_precision=prior
         )
         start = time.perf_counter()
-        embedder.fit(train, progress=False)
+        embedder.fit(sets["train"], progress=False)
         fit_seconds = time.perf_counter() - start
         numbers = partial(row, embedder, sets, fit_seconds, seconds, losses)
         record(_name("laplace", hessian, prior), numbers)
@@ -112,17 +85,22 @@ def online(run: Run, hessian: str, prior: float, images: Sets, record: Recorder)
     name = _name("online", hessian, prior)
     if record.has(name):
         return
-    laplaces: list[OnlineLaplace] = []
+    losses: list[float] = []
 
-    def laplace(network: nn.Module) -> Train:
+    def trainer(network: nn.Module) -> Callable[..., LaplaceEmbedder]:
         options: dict[str, Any] = {"hessian": hessian, "prior_precision": prior}
-        laplaces.append(OnlineLaplace(network, decay=DECAY, **options))
+        laplace = OnlineLaplace(network, decay=DECAY, **options)
         generator = torch.Generator().manual_seed(run.seed)
-        return lambda *args, **options: laplaces[0].fit(*args, generator=generator, **options)
 
-    network, embedder, seconds = trained(run, images, laplace)
-    sets = head_sets(network, images)
-    losses = laplaces[0].losses_
+        def fit(*args: Any, **settings: Any) -> LaplaceEmbedder:
+            embedder = laplace.fit(*args, generator=generator, **settings)
+            losses[:] = laplace.losses_
+            return embedder
+
+        return fit
+
+    network, embedder, seconds = train(run, images["train"], trainer)
+    sets = head_sets(network[:-1], {name: images[name] for name in TESTS})
     record(name, lambda: row(on_head(embedder, network[-1]), sets, 0.0, seconds, losses))
 
 
@@ -154,19 +132,10 @@ def protocol(fit: int, limit: int, epochs: int) -> str:
     return text.format(fit=fit, limit=limit, epochs=epochs, batch=batch, decay=DECAY, steps=steps)
 
 
-def collect(folder: Path, sizes: tuple[int, int, int]) -> dict[str, Any]:
-    """All rows of the cache in one record."""
-    rows = [read_record(path.stem, folder) for path in sorted(folder.glob("*.json"))]
-    for found in rows:
-        found.pop("environment")
-    return {"protocol": protocol(*sizes), "rows": rows}
-
-
 def run(options: Namespace) -> None:
     """Measure what is missing, and write the record."""
     sizes = (options.fit, options.limit, options.epochs)
-    images = {n: load(n, "test", options.data, options.limit) for n in ("fashion-mnist", *OUT)}
-    images["train"] = load("fashion-mnist", "train", options.data, options.fit)
+    images = image_sets(options)
     folder = options.cache / "fit{}-test{}-epochs{}".format(*sizes)
     warnings.simplefilter("ignore", DegenerateCurvatureWarning)  # shown as clipped_fraction
     for seed in options.seeds or SEEDS:
@@ -176,4 +145,5 @@ def run(options: Namespace) -> None:
         for prior in PRIORS:
             for hessian in HESSIANS:
                 online(run, hessian, prior, images, record)
-    print(write_record("online", collect(folder, sizes)).name)
+    content = {"protocol": protocol(*sizes), "rows": read_rows(folder)}
+    print(write_record("online", content).name)

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines import Deterministic, MCDropout
-from benchmarks.records import read_record, write_record
+from benchmarks.records import read_rows, write_record
 from benchmarks.variants.train import Run, load_trained
 from laplace_metric import LaplaceEmbedder, ProbabilisticEmbedder
 from laplace_metric.datasets import ImageSet, load
@@ -38,6 +38,7 @@ Pairs = list[tuple[Tensor, Tensor]]
 Sets = dict[str, ImageSet]
 
 OUT = ("mnist", "kmnist")
+TESTS = ("fashion-mnist", *OUT)
 SEEDS = (0, 1, 2)
 N_DRAWS = 100
 N_PASSES = 30  # of MC dropout, for its uncertainty and its joint draws alike
@@ -49,13 +50,13 @@ LAPLACE: dict[str, dict[str, Any]] = {
         for distance in ("euclidean", "arccos")
         for hessian in ("full", "positives", "fixed")
     },
-    "laplace euclidean fixed margin": {
-        "distance": "euclidean",
-        "hessian": "fixed",
-        "margin": MARGIN,
+    **{
+        f"laplace {distance} fixed margin": {
+            "distance": distance, "hessian": "fixed", "margin": MARGIN,
+        }
+        for distance in ("euclidean", "arccos")
     },
-    "laplace arccos fixed margin": {"distance": "arccos", "hessian": "fixed", "margin": MARGIN},
-}
+}  # fmt: skip
 
 
 class NormalizedHead(nn.Module):
@@ -70,10 +71,16 @@ class NormalizedHead(nn.Module):
         return nn.functional.normalize(self.head(features), dim=-1)
 
 
-def features(backbone: nn.Module, images: ImageSet) -> Pairs:
-    """The head's inputs, batch by batch."""
-    with torch.no_grad():
-        return [(backbone(x), y) for x, y in images.loader(500)]
+def image_sets(options: Namespace) -> Sets:
+    """Test images of every set, and training images."""
+    images = {n: load(n, "test", options.data, options.limit) for n in TESTS}
+    return {**images, "train": load("fashion-mnist", "train", options.data, options.fit)}
+
+
+@torch.no_grad()
+def head_sets(backbone: nn.Module, images: Sets) -> dict[str, Pairs]:
+    """The head's inputs of every set, batch by batch: the backbone runs once."""
+    return {n: [(backbone(x), y) for x, y in of.loader(500)] for n, of in images.items()}
 
 
 def measure(
@@ -109,16 +116,11 @@ def laplace_rows(
     for prior in ("default", "marglik"):
         if prior == "marglik":
             embedder.optimize_prior_precision()
-        yield (
-            prior,
-            measure(
-                embedder,
-                sets,
-                seconds,
-                prior_precision=embedder.settings.prior_precision,
-                clipped_fraction=embedder.hessian_.negative_fraction,
-            ),
-        )
+        extra: dict[str, Any] = {
+            "prior_precision": embedder.settings.prior_precision,
+            "clipped_fraction": embedder.hessian_.negative_fraction,
+        }
+        yield prior, measure(embedder, sets, seconds, **extra)
 
 
 def run_laplace(cache: Path, size: int, seed: int, images: Sets, record: Recorder) -> None:
@@ -130,8 +132,8 @@ def run_laplace(cache: Path, size: int, seed: int, images: Sets, record: Recorde
     assert isinstance(network, nn.Sequential)
     backbone, head = network[:-1], network[-1]
     assert isinstance(head, nn.Linear)
-    train = features(backbone, images["train"])
-    sets = {name: features(backbone, images[name]) for name in ("fashion-mnist", *OUT)}
+    sets = head_sets(backbone, images)
+    train = sets["train"]
     record("deterministic", lambda: measure(Deterministic(head).fit(train), sets, 0.0))
     for name, settings in LAPLACE.items():
         if all(record.has(f"{name} | {prior}") for prior in ("default", "marglik")):
@@ -144,7 +146,7 @@ def run_dropout(cache: Path, size: int, seed: int, images: Sets, record: Recorde
     """MC dropout on the network that was trained with it."""
     network = load_trained(cache, Run(size, seed, 0.2))
     method = MCDropout(network, n_samples=N_PASSES, generator=torch.Generator().manual_seed(0))
-    sets = {name: images[name].loader(100) for name in ("fashion-mnist", *OUT)}
+    sets = {name: images[name].loader(100) for name in TESTS}
     record("mc dropout", lambda: measure(method, sets, 0.0, N_PASSES))
 
 
@@ -170,18 +172,9 @@ class Recorder:
             print(f"z={self.size} seed={self.seed} {method}: {out}", flush=True)
 
 
-def collect(folder: Path) -> dict[str, Any]:
-    """All rows of the cache in one record."""
-    rows = [read_record(path.stem, folder) for path in sorted(folder.glob("*.json"))]
-    for row in rows:
-        row.pop("environment")
-    return {"protocol": (__doc__ or "").split("\n\n")[2].strip(), "rows": rows}
-
-
 def run(options: Namespace) -> None:
     """Measure what is missing, and write the record."""
-    images = {n: load(n, "test", options.data, options.limit) for n in ("fashion-mnist", *OUT)}
-    images["train"] = load("fashion-mnist", "train", options.data, options.fit)
+    images = image_sets(options)
     folder = options.cache / f"lam-fit{options.fit}-test{options.limit}"
     warnings.simplefilter("ignore", DegenerateCurvatureWarning)  # shown as clipped_fraction
     warnings.simplefilter("ignore", PriorAtEdgeWarning)
@@ -190,4 +183,5 @@ def run(options: Namespace) -> None:
             record = Recorder(folder, size, seed)
             run_laplace(options.cache, size, seed, images, record)
             run_dropout(options.cache, size, seed, images, record)
-    print(write_record("variants", collect(folder)).name)
+    content = {"protocol": (__doc__ or "").split("\n\n")[2].strip(), "rows": read_rows(folder)}
+    print(write_record("variants", content).name)

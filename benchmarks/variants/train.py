@@ -17,8 +17,11 @@ import os
 import platform
 import time
 from argparse import Namespace
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from pytorch_metric_learning.losses import ContrastiveLoss
@@ -30,6 +33,8 @@ from benchmarks.records import write_whole
 from laplace_metric.datasets import ImageSet, load
 from laplace_metric.errors import InputError
 from laplace_metric.training import train_embedder
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -57,24 +62,30 @@ class Run:
 RUNS = tuple(Run(z, seed, p) for seed in (0, 1, 2) for p in (0.0, 0.2) for z in (64, 3))
 
 
-def train(run: Run, images: ImageSet, progress: bool = True) -> tuple[nn.Module, list[float]]:
-    """Train one network; the same run gives the same weights, and no global draw is disturbed."""
+def train(
+    run: Run,
+    images: ImageSet,
+    trainer: Callable[[nn.Sequential], Callable[..., Result]],
+) -> tuple[nn.Sequential, Result, float]:
+    """Train one network: (network, what ``trainer(network)(loader, ...)`` gives, seconds).
+
+    The same run gives the same weights and batches, whoever trains; no global draw is disturbed.
+    """
     with torch.random.fork_rng():
         torch.manual_seed(run.seed)
         model = lam_network(run.embedding_size, run.dropout)
         # a fifth faster on CPU
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         optimizer = torch.optim.RMSprop(model.parameters(), lr=run.learning_rate)
-        losses = train_embedder(
-            model,
+        start = time.perf_counter()
+        result = trainer(model)(
             images.loader(run.batch_size, True, torch.Generator().manual_seed(run.seed)),
             ContrastiveLoss(neg_margin=run.neg_margin),
             epochs=run.epochs,
             optimizer=optimizer,
             scheduler=torch.optim.lr_scheduler.ExponentialLR(optimizer, math.exp(-run.decay)),
-            progress=progress,
         )
-    return model.eval(), losses
+    return model.eval(), result, time.perf_counter() - start
 
 
 def load_trained(cache: str | os.PathLike[str], run: Run) -> nn.Module:
@@ -104,18 +115,17 @@ def train_into(cache: Path, run: Run, images: ImageSet, progress: bool = True) -
     """Train and save a run unless it is in the cache already; whether it was trained now."""
     if is_finished(cache, run):
         return False
-    start = time.perf_counter()
-    model, losses = train(run, images, progress)
+    plain = partial(partial, train_embedder, progress=progress)
+    model, losses, seconds = train(run, images, plain)
     record = {
         **asdict(run),
         "losses": losses,
-        "seconds": round(time.perf_counter() - start, 1),
+        "seconds": round(seconds, 1),
         "threads": torch.get_num_threads(),
         "versions": {"torch": torch.__version__, "python": platform.python_version()},
     }
-    write_whole(
-        cache / f"{run.name}.json", lambda path: path.write_text(json.dumps(record, indent=1))
-    )
+    text = json.dumps(record, indent=1)
+    write_whole(cache / f"{run.name}.json", lambda path: path.write_text(text))
     write_whole(cache / f"{run.name}.safetensors", lambda path: save_model(model, str(path)))
     return True
 

@@ -8,7 +8,7 @@ import torch
 from benchmarks.records import read_record
 from benchmarks.registry import main
 from benchmarks.retrieval import drift, tables
-from benchmarks.retrieval.queries import CHANGES, NAMES
+from benchmarks.retrieval.drift import CHANGES, NAMES
 from benchmarks.sizes import DRIFT
 
 

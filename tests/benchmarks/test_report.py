@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from scipy.stats import t as scipy_t
 
+from benchmarks import page_figures
 from benchmarks.plots import Axis, Series, forest_plot, histogram_plot, line_plot, place_labels
 from benchmarks.plots._curves import around
 from benchmarks.records import Store, read_record
 from benchmarks.registry import main, parser
-from benchmarks.report import cells, charts, few_shot, figures, severity
+from benchmarks.report import cells, charts, families
 from benchmarks.report.cells import cost_table, quality_table
-from benchmarks.report.collect import _short, collect, write
-from benchmarks.report.image_compression import compressed
+from benchmarks.report.collect import _short, collect, compressed, write
 from benchmarks.report.page import render
 from benchmarks.report.reading import Part, described, summary
 from benchmarks.report.series import chosen
@@ -186,20 +186,20 @@ def test_a_metric_of_no_method_leaves_its_charts_out(record):
 def test_few_shots_become_curves(record):
     keys = [f"r_auroc {n} shots" for n in (0, 1, 2, 5, 10)]
     part = Part(renamed(record, "fewshot", keys[::-1]), TASK)
-    assert list(few_shot.families(part)["r_auroc"].items()) == list(
+    assert list(families.families(part)["r_auroc"].items()) == list(
         zip((0, 1, 2, 5, 10), keys, strict=True)
     )
-    (chart,) = few_shot.charts(part, chosen(part, "r_auroc 5 shots"))
+    (chart,) = families.few_shot(part, chosen(part, "r_auroc 5 shots"))
     assert chart.title == "R-AUROC"
     assert len(chart.figure.legends[0].get_texts()) == 6
-    assert [key for key in few_shot.ordered(part) if "shots" in key][:2] == [keys[-1], keys[-2]]
+    assert [key for key in families.ordered(part) if "shots" in key][:2] == [keys[-1], keys[-2]]
 
 
 def test_severities_become_a_heat_map(record):
     part = Part(
         renamed(record, "corruption", ["severity mean", "severity snow", "severity pooled"]), TASK
     )
-    found = severity.heat(part)
+    found = families.heat(part)
     assert found.columns == ["snow", "mean"]
     assert [name for name, _ in found.lines] == SIX
     assert all(len(line) == 2 for _, line in found.lines)
@@ -208,16 +208,16 @@ def test_severities_become_a_heat_map(record):
     columns = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', html)
     assert any(name.startswith("severity, mean") for name in columns)
     assert not any("snow" in name and "<span>" not in name for name in columns)  # in the map only
-    assert severity.heat(Part(record, TASK)) is None
+    assert families.heat(Part(record, TASK)) is None
 
 
 def test_the_colours_of_the_heat_map():
-    assert [severity.colour(v) for v in (-1.0, 0.0, 1.0, 7.0)] == [
+    assert [families.colour(v) for v in (-1.0, 0.0, 1.0, 7.0)] == [
         (178, 84, 26), (244, 244, 244), (32, 97, 158), (32, 97, 158)
     ]  # fmt: skip
     for value in np.linspace(-1, 1, 21):
-        ground = severity.colour(float(value))
-        light, text = (luminance(c) for c in (ground, (0,) * 3 if severity.ink(ground) == "#000"
+        ground = families.colour(float(value))
+        light, text = (luminance(c) for c in (ground, (0,) * 3 if families.ink(ground) == "#000"
                                               else (255,) * 3))  # fmt: skip
         assert (max(light, text) + 0.05) / (min(light, text) + 0.05) > 4.4  # readable (WCAG)
 
@@ -385,7 +385,7 @@ def test_figures(record, tmp_path):
     both = renamed(record, "corruption", ["severity snow", "severity mean"])
     for name, content in (("lam", record), ("corruption", both)):
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    written = figures.write(tmp_path, tmp_path)
+    written = page_figures.write(tmp_path, tmp_path)
     assert [path.name for path in written] == ["lam.png", "corruption.png", "cost.png"]
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in written)
     assert all(path.stat().st_size < 120_000 for path in written)

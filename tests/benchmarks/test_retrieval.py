@@ -10,8 +10,9 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from benchmarks.records import read_record
-from benchmarks.retrieval import cost, figures, measure, problems, split, tables
+from benchmarks.page_figures import retrieval_figures
+from benchmarks.records import read_record, thousandths
+from benchmarks.retrieval import cost, measure, problems, split, tables
 from benchmarks.retrieval.problems import Problem
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.datasets import load
@@ -85,10 +86,10 @@ def test_numbers_that_some_splits_lack():
 
 
 def test_figures_of_the_record(row, tmp_path):
-    for name, figure in figures.figures([row]).items():
+    for name, figure in retrieval_figures([row]).items():
         figure.savefig(tmp_path / f"{name}.png")
         assert figure.axes[0].lines or figure.axes[0].collections
-    sums = figures.figures([row])["reliability"].axes[0].collections[0].get_offsets()
+    sums = retrieval_figures([row])["reliability"].axes[0].collections[0].get_offsets()
     assert ((np.asarray(sums) >= 0) & (np.asarray(sums) <= 100)).all()
 
 
@@ -135,7 +136,7 @@ def test_the_page_says_what_the_record_says():
     assert missed == [("omniglot", 0.2)], "as the page says"
     front = (PAGE.parents[2] / "README.md").read_text()
     for score in ("cosine", "match probability"):
-        assert f"(AUROC {tables.thousandths(rows['omniglot'][f'auroc {score}']['mean'])})" in front
+        assert f"(AUROC {thousandths(rows['omniglot'][f'auroc {score}']['mean'])})" in front
     assert np.ceil(np.log(0.05 / STARTS) / np.log(0.99)) == 528
     assert "528 accepted" in PAGE.read_text()
     assert all(row["precision 0.99 made"]["mean"] == 0 for row in rows.values())

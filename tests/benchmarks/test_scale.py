@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 import torch
 
 from benchmarks.plots import fit_rows, scale_plot
 from benchmarks.records import read_record
-from benchmarks.registry import COMMANDS, chosen, main, parser, repeated
+from benchmarks.registry import COMMANDS, chosen, load_piece, main, parser, repeated
 from benchmarks.scale import common
 from benchmarks.scale.billion import Cluster
 from benchmarks.sizes import SMALL_PROBLEM
@@ -100,7 +98,7 @@ def test_every_piece_is_a_command():
         options = parser(name).parse_args([])
         assert repeated(command, options) == (["--size", command.sizes[0]] if command.sizes else [])
         for module in command.pieces.values():
-            assert callable(importlib.import_module(module).run)
+            assert callable(load_piece(module))
     scale = COMMANDS["scale"]
     assert chosen(scale, parser("scale").parse_args([])) == list(scale.pieces)
 

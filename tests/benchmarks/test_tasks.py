@@ -10,13 +10,13 @@ import torch
 from scipy import stats
 
 from benchmarks.corruptions import cropped, kept_shares
+from benchmarks.engine.fitting import BATCH, BATCHES, Schedule
 from benchmarks.networks import strided_cnn, with_dropout
 from benchmarks.protocols import PROTOCOLS
 from benchmarks.protocols.runner import Runner
 from benchmarks.sizes import SMOKE
 from benchmarks.tasks import Part, Task, Workspace, build
 from benchmarks.tasks.frozen import entropy
-from benchmarks.tasks.schedule import BATCH, BATCHES, Schedule
 from benchmarks.tasks.task import joined
 from laplace_metric.datasets import ImageSet
 

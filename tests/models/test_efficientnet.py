@@ -17,7 +17,7 @@ Y = torch.arange(6) % 3
 
 
 def test_the_classifier_is_found():
-    from benchmarks.encoders.efficientnet import EfficientNetLite0
+    from benchmarks.encoders.pretrained import EfficientNetLite0
 
     model = EfficientNetLite0(64).network
     assert any(isinstance(m, torch.nn.BatchNorm2d) for m in model.modules())
@@ -29,7 +29,7 @@ def test_the_classifier_is_found():
 
 
 def test_features_get_a_layer_of_their_own():
-    from benchmarks.encoders.efficientnet import EfficientNetLite0
+    from benchmarks.encoders.pretrained import EfficientNetLite0
 
     model = EfficientNetLite0(64)
     expected = unit(model(X))

@@ -27,7 +27,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from benchmarks.costs.peers.stages import Batches, guarded, own_process, repeated
+from benchmarks.costs.peers.problem import Batches, guarded, own_process, repeated
 
 MODULE = "benchmarks.costs.peers.laplace_torch"
 STRUCTURES = ("diag", "kron", "full")

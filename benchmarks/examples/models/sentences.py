@@ -5,12 +5,10 @@ Strings in, distributions over embeddings out. MiniLM's weights come with the ex
 
 from __future__ import annotations
 
-import argparse
-
 from sentence_transformers import SentenceTransformer
 
-from benchmarks.encoders.minilm import folder
-from benchmarks.examples.summary import Summary
+from benchmarks.encoders.pretrained import minilm_folder
+from benchmarks.examples.summary import TEXTS, Summary, command
 from benchmarks.examples.texts import look
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.models import Sentences
@@ -18,16 +16,9 @@ from laplace_metric.models import Sentences
 
 def run(limit: int | None = None) -> Summary:
     """MiniLM as sentence-transformers has it."""
-    embedder = LaplaceEmbedder(Sentences(SentenceTransformer(folder())), head="append")
+    embedder = LaplaceEmbedder(Sentences(SentenceTransformer(minilm_folder())), head="append")
     return look("sentence-transformers MiniLM", embedder, limit)
 
 
-def main() -> None:
-    """Run it as a command."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--limit", type=int, help="texts of each part")
-    print(run(parser.parse_args().limit))
-
-
 if __name__ == "__main__":
-    main()
+    command(__doc__, run, limit=TEXTS)

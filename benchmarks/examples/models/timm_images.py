@@ -7,15 +7,14 @@ with the internet, ``timm.create_model(name, pretrained=True)`` has them of ever
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 import timm
 from torch import nn
 from torchvision.transforms import Normalize
 
-from benchmarks.encoders.efficientnet import EfficientNetLite0
-from benchmarks.examples.summary import Summary, look_at_photographs
+from benchmarks.encoders.pretrained import EfficientNetLite0
+from benchmarks.examples.summary import DATA, IMAGES, Summary, command, look_at_photographs
 from laplace_metric import LaplaceEmbedder
 
 
@@ -39,14 +38,5 @@ def run(data: str | None, limit: int = 400) -> Summary:
     )
 
 
-def main() -> None:
-    """Run it as a command."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", help="folder of the image sets")
-    parser.add_argument("--limit", type=int, default=400, help="images of the gallery")
-    options = parser.parse_args()
-    print(run(options.data, options.limit))
-
-
 if __name__ == "__main__":
-    main()
+    command(__doc__, run, data=DATA, limit=IMAGES | {"default": 400})

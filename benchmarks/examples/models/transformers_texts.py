@@ -8,14 +8,13 @@ weights come with the extra ``pretrained``.
 
 from __future__ import annotations
 
-import argparse
 from functools import partial
 from typing import Any
 
 from transformers import AutoModel, AutoTokenizer
 
-from benchmarks.encoders.minilm import folder
-from benchmarks.examples.summary import Summary
+from benchmarks.encoders.pretrained import minilm_folder
+from benchmarks.examples.summary import TEXTS, Summary, command
 from benchmarks.examples.texts import look
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.models import Pooled
@@ -23,19 +22,12 @@ from laplace_metric.models import Pooled
 
 def run(limit: int | None = None) -> Summary:
     """MiniLM as transformers has it: vectors of tokens."""
-    tokenizer: Any = AutoTokenizer.from_pretrained(folder())
+    tokenizer: Any = AutoTokenizer.from_pretrained(minilm_folder())
     tokens = partial(tokenizer, padding=True, return_tensors="pt")
-    model = AutoModel.from_pretrained(folder())
+    model = AutoModel.from_pretrained(minilm_folder())
     embedder = LaplaceEmbedder(Pooled(model, "mean"), head="append")
     return look("transformers MiniLM, mean over tokens", embedder, limit, tokens)
 
 
-def main() -> None:
-    """Run it as a command."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--limit", type=int, help="texts of each part")
-    print(run(parser.parse_args().limit))
-
-
 if __name__ == "__main__":
-    main()
+    command(__doc__, run, limit=TEXTS)

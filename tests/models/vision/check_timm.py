@@ -6,7 +6,7 @@ import pytest
 import timm
 import torch
 
-from benchmarks.encoders.efficientnet import EfficientNetLite0
+from benchmarks.encoders.pretrained import EfficientNetLite0
 from benchmarks.examples.models import timm_images
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import HeadError

@@ -1,28 +1,46 @@
-"""PNG figures of the README from collected JSON: ``python -m benchmarks figures``."""
+"""PNG figures of the pages, from the JSON and, of the neighbours, from one search.
+
+python -m benchmarks figures
+python -m benchmarks retrieval --pieces figures neighbours
+python -m benchmarks scale --pieces figure
+"""
 
 from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from benchmarks.plots import (
-    FIGURES,
     DotPanel,
     Figure,
+    abstention_plot,
     cost_plot,
     dot_plot,
     heat_plot,
+    promises_plot,
+    reliability_plots,
     save_png,
+    scale_plot,
 )
-from benchmarks.records import RESULTS
+from benchmarks.records import FIGURES, RESULTS, figures_of, folder_of, read_record
 from benchmarks.report.charts import cost_points
+from benchmarks.report.families import colour, heat
 from benchmarks.report.glossary import about
 from benchmarks.report.reading import Part, Record, described, known, parts, summary
-from benchmarks.report.severity import colour, heat
+from benchmarks.retrieval.problems import Source, fashion
+from benchmarks.retrieval.split import ALPHAS, PROMISES, SHARES
+from benchmarks.retrieval.tables import SCORES
 
 WHITE = (255, 255, 255)
+CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag",
+           "boot")  # fmt: skip
+CALIBRATED, SHOWN, N_OOD, K = 2_000, slice(3_000, 3_005), 2, 6
+"""Of the neighbours: queries that calibrate, rows that are shown, OOD queries, neighbours."""
 
 
 def dots(record: Record) -> Figure:
@@ -73,7 +91,7 @@ MAKERS: dict[str, tuple[str, Callable[[Record], Figure]]] = {
 """Figure -> the protocol whose record it shows, and its function."""
 
 
-def write(folder: Path, target: Path = FIGURES) -> list[Path]:
+def write(folder: Path, target: Path) -> list[Path]:
     """Every figure whose record is in ``folder``, in ``target``."""
     written = []
     for name, (protocol, make) in MAKERS.items():
@@ -88,3 +106,37 @@ def run(options: Namespace) -> None:
     """Write those of a size, or of a folder."""
     folder = options.json or RESULTS / options.size
     print(*write(folder, options.output or FIGURES), sep="\n")
+
+
+def run_scale(options: Namespace) -> None:
+    """How it scales, as far as the record goes."""
+    path = figures_of(options) / "scale.png"
+    save_png(scale_plot(read_record("scale", folder_of(options))), path)
+    print(path.name)
+
+
+def retrieval_figures(rows: Sequence[dict[str, Any]]) -> dict[str, Figure]:
+    """Each by its name."""
+    return {
+        "abstention": abstention_plot(rows, SCORES, SHARES),
+        "reliability": reliability_plots(rows),
+        "promises": promises_plot(rows, PROMISES, [1 - alpha for alpha in ALPHAS]),
+    }
+
+
+def run_retrieval(options: Namespace) -> None:
+    """What a search promises and keeps."""
+    rows = read_record("retrieval", folder_of(options))["rows"]
+    for name, figure in retrieval_figures(rows).items():
+        save_png(figure, figures_of(options) / f"retrieval-{name}.png")
+
+
+def run_neighbours(options: Namespace) -> None:
+    """Five queries of the classes of the gallery with their neighbours, two of other images."""
+    problem = fashion(Source(options.data, Path()))
+    (gallery, labels), (pool, pool_labels) = problem.gallery, problem.pool
+    index = problem.embedder.index(gallery, [CLASSES[y] for y in labels], progress=False)
+    index.calibrate(pool[:CALIBRATED], [CLASSES[y] for y in pool_labels[:CALIBRATED]])
+    queries = torch.cat([pool[SHOWN], problem.ood["kmnist"][:N_OOD]])
+    figure = index.search(queries, K).figure(queries, gallery)
+    save_png(figure, (options.output or FIGURES) / "retrieval-neighbours.png")

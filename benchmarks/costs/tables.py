@@ -1,0 +1,146 @@
+"""Tables of the page of costs: the core, structures and how near they are, distances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.records import markdown, read_record
+
+Row = dict[str, Any]
+APPROXIMATIONS = ("diagonal", "low rank", "kfac", "nearest", "nearest, refined")
+
+
+def structures(*problems: str) -> str:
+    """Ours and laplace-torch side by side, problem by problem (all, or those named)."""
+    rows = [
+        r for r in read_record("structures")["rows"] if not problems or r["problem"] in problems
+    ]
+    order = list(dict.fromkeys(row["problem"] for row in rows))
+    lines = []
+    for row in sorted(rows, key=lambda row: order.index(row["problem"])):
+        who = f"{row['library']} {row['structure']}" + (f", {row['mode']}" if "mode" in row else "")
+        error = f"{row['variance_error']:.3f}" if "variance_error" in row else ""
+        lines.append([_problem(row), who, *_cost(row, "fit"), *_cost(row, "predict"), error])
+    header = ["head", "posterior", "fit", "memory", "predict", "memory", "variance error"]
+    return markdown(header, lines)
+
+
+def _problem(row: Row) -> str:
+    sizes = {"fashion-mnist": "128-16", "efficientnet": "1280-3", "efficientnet-64": "1280-64"}
+    return f"{row['problem'].removesuffix('-64')} {sizes[row['problem']]}"
+
+
+def _cost(row: Row, stage: str) -> tuple[str, str]:
+    """Seconds for all points (scaled where fewer were measured), and the memory added."""
+    if f"{stage}_seconds" not in row:
+        return row.get("error", {}).get("type", "not run"), ""
+    seconds, points = row[f"{stage}_seconds"], row.get(f"{stage}_points")
+    total = 2_500 if stage == "predict" else 10_000
+    scaled = points is not None and points < total
+    seconds *= total / points if scaled and points else 1
+    memory = row[f"{stage}_mb"] if f"{stage}_mb" in row else row[f"{stage}_peak_mb"]
+    return _seconds(seconds) + (" (scaled)" if scaled else ""), f"{max(memory, 0):.0f} MB"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:,.3g} s" if value >= 1 else f"{1e3 * value:.3g} ms"
+
+
+def approximations() -> str:
+    """Frobenius error of H / error of the predictive variance, for each distance and Hessian."""
+    rows = read_record("structures")["approximations"]
+    lines = []
+    for kind in dict.fromkeys((row["distance"], row["hessian"]) for row in rows):
+        errors = {
+            r["approximation"]: f"{r['frobenius_error']:.3f} / {r['variance_error']:.3f}"
+            for r in rows
+            if (r["distance"], r["hessian"]) == kind
+        }
+        lines.append([" ".join(kind), *(errors.get(name, "") for name in APPROXIMATIONS)])
+    return markdown(["H error / variance error", *APPROXIMATIONS], lines)
+
+
+def distances() -> str:
+    """Errors of the closed form, and factors by which the independent one is off."""
+    lines = [
+        [
+            f"{_problem(row)}, {row['distance']} {row['structure']}, {row['pairs']}",
+            f"{row['mean_uncertainty']:.2f}",
+            f"{row['mean_error']:.1%}",
+            f"{row['deviation_error']:.1%}",
+            f"{row['sampled_mean_factor']:.2f}",
+            f"{row['sampled_deviation_factor']:.2f}",
+        ]
+        for row in read_record("distances")["rows"]
+    ]
+    header = ["pairs", "uncertainty", "error of mean", "error of s.d."]
+    return markdown([*header, "independent: mean x", "independent: s.d. x"], lines)
+
+
+def speed() -> str:
+    """What the core costs, beside the plain computation it is compared with."""
+    record = read_record("speed")
+    lines = [
+        [
+            f"fit, N = {row['n']:,} (D = 512, Z = 128), every pair",
+            f"{row['fit_seconds']:.2f} s",
+            f"{row['ratio']:.2f} x the two products",
+            f"{row['extra_peak_mb']:.0f} MB",
+        ]
+        for row in record["fit"]
+    ]
+    lines += [
+        [
+            f"{row['hessian']}, all {row['pairs']:,} pairs of a batch of 256 (512 -> 64)",
+            f"{1e3 * row['seconds']:.1f} ms",
+            "",
+            f"{row['extra_peak_mb']:.0f} MB",
+        ]
+        for row in record["batch"]
+    ]
+    lines += [
+        [
+            f"small CNN with uncertainty, batch of 256, Z = {row['embedding_size']}",
+            f"{1e3 * row['with_uncertainty_seconds']:.0f} ms",
+            f"{row['ratio']:.2f} x the forward pass",
+            "",
+        ]
+        for row in record["embed"]
+    ]
+    return markdown(["what", "time", "compared with", "extra peak memory"], lines)
+
+
+def jacobians() -> str:
+    """A dense diagonal by every backend, and beside it the curvature that fitting computes."""
+    record = read_record("jacobians")
+    lines = []
+    for head in dict.fromkeys(row["head"] for row in record["dense"]):
+        for row in (row for row in record["dense"] if row["head"] == head):
+            scaled = " (scaled)" if row["measured_points"] < record["points"] else ""
+            error = f"{row['relative_difference']:.0e}"
+            lines.append([f"{head}: {row['backend']}{scaled}", *_time_and_memory(row), error])
+        for row in (row for row in record["fixed_arccos"] if row["head"] == head):
+            lines.append([f"{head}: all of the fixed arccos curvature", *_time_and_memory(row), ""])
+    return markdown(["head: backend", "CPU time", "extra peak memory", "relative error"], lines)
+
+
+def vmf() -> str:
+    """What a draw costs, and its gradient."""
+    record = read_record("vmf_speed")
+    backward = {row["dimension"]: row["seconds"] for row in record["backward"]}
+    lines = [
+        [
+            f"{row['dimension']:,}",
+            f"{1e3 * row['draw_seconds']:.0f} ms",
+            f"{1e3 * row['angle_seconds']:.0f} ms",
+            f"{1e3 * row['normals_one_thread_seconds']:.0f} ms",
+            f"{1e3 * backward[d]:.0f} ms" if (d := row["dimension"]) in backward else "",
+        ]
+        for row in record["draw"]
+    ]
+    header = ["dimension", "512 x 512 draws", "of it the angles", "normal numbers, one thread"]
+    return markdown([*header, "with gradients"], lines)
+
+
+def _time_and_memory(row: Row) -> tuple[str, str]:
+    return _seconds(row["cpu_seconds"]), f"{row['extra_peak_mb']:.0f} MB"
