@@ -144,14 +144,14 @@ def load_posterior(folder: Path, options: Namespace, reporter: Reporter) -> Load
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: give one that laplace-metric fit wrote.")
-    files.finish(folder)
+    files.finish_renames(folder)
     recipe = ModelRecipe.read(folder)
     name = options.model or recipe.model
     if recipe.model is not None and options.model is None and not options.trust_recipe:
         raise InputError(
             f"{folder / ModelRecipe.KIND.index} names the model {recipe.model!r}: "
-            f"{code_of(recipe.model)}. Whoever wrote the folder chose that code. Give --trust-recipe to run it, or name a "
-            "model yourself with --model."
+            f"{code_of(recipe.model)}. Whoever wrote the folder chose that code. Give "
+            "--trust-recipe to run it, or name a model yourself with --model."
         )
     if name is None:
         return LoadedPosterior(LaplaceEmbedder.load(folder), recipe, None)
