@@ -133,7 +133,7 @@ def together(root: Path | None = None) -> Iterator[None]:
     """What is written within takes effect at the end, all of it, or none after an error.
 
     With ``root``, a folder that holds all of it, this is so even if the process is killed: the
-    renames are noted there first, and ``finish`` or the next writer carries them out.
+    renames are noted there first, and ``finish_renames`` or the next writer carries them out.
 
     Raises
     ------
@@ -176,7 +176,7 @@ def _note(root: Path, renames: list[str]) -> None:
         raise
 
 
-def finish(root: Path) -> None:
+def finish_renames(root: Path) -> None:
     """Carry out the renames that a killed writer noted in ``root``, if there are any.
 
     Raises

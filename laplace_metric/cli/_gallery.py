@@ -137,7 +137,7 @@ def load_gallery(folder: Path, options: Namespace, reporter: Reporter) -> Loaded
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: give one that laplace-metric index wrote.")
-    files.finish(folder)
+    files.finish_renames(folder)
     kinds = {POSTERIOR: (files.POSTERIOR, ModelRecipe.KIND), ".": (Origin.KIND, INDEX)}
     paths = [folder / place / kind.index for place, several in kinds.items() for kind in several]
     return files.settled_together(paths, lambda: _load(folder, options, reporter))

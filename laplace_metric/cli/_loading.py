@@ -144,7 +144,7 @@ def load_posterior(folder: Path, options: Namespace, reporter: Reporter) -> Load
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: give one that laplace-metric fit wrote.")
-    files.finish(folder)
+    files.finish_renames(folder)
     recipe = ModelRecipe.read(folder)
     name = options.model or recipe.model
     if recipe.model is not None and options.model is None and not options.trust_recipe:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import tarfile
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
+from laplace_metric._utils.archives import DAMAGE, check_size
 from laplace_metric.datasets._formats import read_npy, read_npz
 from laplace_metric.datasets._image_set import ImageSet
 from laplace_metric.datasets._remotes import Request
@@ -69,7 +69,7 @@ def _read_archive(path: Path, request: Request) -> Content:
         with tarfile.open(path, "r:gz") as archive:
             content = b"".join(_members(archive, BATCHES[request.split]))
         records = np.frombuffer(content, np.uint8).reshape(-1, RECORD)
-    except (tarfile.TarError, EOFError, OSError, zlib.error, KeyError, ValueError) as error:
+    except (*DAMAGE, tarfile.TarError, KeyError) as error:
         raise FileFormatError(
             f"{path} is not the binary version of CIFAR-10 ({error}). Remove it and fetch it again."
         ) from error
@@ -79,7 +79,9 @@ def _read_archive(path: Path, request: Request) -> Content:
 
 def _members(archive: tarfile.TarFile, names: Iterable[str]) -> Iterable[bytes]:
     for name in names:
-        stream = archive.extractfile(f"cifar-10-batches-bin/{name}")
+        member = archive.getmember(f"cifar-10-batches-bin/{name}")
+        check_size(member.size, 0)
+        stream = archive.extractfile(member)
         if stream is None:
             raise KeyError(f"{name} is no file")
         yield stream.read()
@@ -95,12 +97,18 @@ def _read_jpeg(path: Path, request: Request) -> Content:
     table = read_npz(path, "jpeg_bytes", "offsets", "labels")
     rows = request.rows(len(table["labels"])).numpy()
     content, offsets = table["jpeg_bytes"].tobytes(), table["offsets"].tolist()
-    strings = (content[offsets[row] : offsets[row + 1]] for row in rows)
     try:
-        images = np.stack([np.asarray(Image.open(io.BytesIO(s)).convert("RGB")) for s in strings])
-    except OSError as error:
+        images = np.stack([_decoded(content[offsets[r] : offsets[r + 1]]) for r in rows])
+    except (*DAMAGE, IndexError, Image.DecompressionBombError) as error:
         raise FileFormatError(f"{path} holds a damaged JPEG image ({error}).") from error
     return _planes(images), table["labels"][rows].astype(np.int64)
+
+
+def _decoded(jpeg: bytes) -> Bytes:
+    image = Image.open(io.BytesIO(jpeg))
+    if image.size != (32, 32):
+        raise ValueError(f"{image.size[0]} x {image.size[1]} pixels, not 32 x 32")
+    return np.asarray(image.convert("RGB"))
 
 
 def _planes(images: Bytes) -> Bytes:

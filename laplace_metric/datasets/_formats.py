@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +12,12 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from laplace_metric._utils.archives import DAMAGE, check_npy, check_zip
 from laplace_metric.datasets._image_set import ImageSet
 from laplace_metric.datasets._remotes import Request
 from laplace_metric.errors import FileFormatError, InputError
 
 Array = npt.NDArray[Any]
-_DAMAGE = (ValueError, EOFError, OSError, TypeError, zipfile.BadZipFile, zlib.error)
 
 
 def read_npz(path: Path, *fields: str) -> dict[str, Array]:
@@ -31,11 +29,12 @@ def read_npz(path: Path, *fields: str) -> dict[str, Array]:
         If the file is no npz archive of plain arrays, or lacks a field.
     """
     try:
+        check_zip(path)
         with np.load(path, allow_pickle=False) as archive:
             return {field: archive[field] for field in fields}
     except KeyError as error:
         raise FileFormatError(f"{path} lacks a field: {error.args[0]}.") from error
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise FileFormatError(f"{path} is not an npz file of arrays ({error}).") from error
 
 
@@ -48,8 +47,9 @@ def read_npy(path: Path) -> Array:
         If it holds no array.
     """
     try:
+        check_npy(path)
         return np.lib.format.open_memmap(path, mode="r")
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise FileFormatError(f"{path} is not an npy file of an array ({error}).") from error
 
 
@@ -103,13 +103,12 @@ def read_square(path: Path, size: int) -> UInt8[Tensor, "3 size size"]:
     """
     from PIL import Image  # only here: most users read no photographs
 
-    damage = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError)
     if not path.is_file():
         raise InputError(f"The image {path} is listed but not there. Unpack the archive again.")
     try:
         with Image.open(path) as image:
             square = _centre(image.convert("RGB"), size, Image.Resampling.BILINEAR)
-    except damage as error:
+    except (*DAMAGE, Image.DecompressionBombError) as error:
         raise FileFormatError(
             f"{path} is not a whole image ({error}). Unpack the archive again."
         ) from error

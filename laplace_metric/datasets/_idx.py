@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gzip
-import zlib
+import math
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from laplace_metric._utils.archives import DAMAGE, check_size
 from laplace_metric.datasets._image_set import ImageSet
 from laplace_metric.datasets._remotes import Request
 from laplace_metric.errors import FileFormatError
@@ -35,6 +36,9 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "fashion-mnist": ("FashionMNIST", CLOTHES),
     "kmnist": ("KMNIST", KUZUSHIJI),
 }
+MAGIC = b"\x00\x00\x08"
+DIMENSIONS = 8
+"""Of an idx file at most."""
 PREFIX = {"train": "train", "test": "t10k"}
 
 
@@ -58,7 +62,9 @@ def read_idx(path: str | Path) -> npt.NDArray[np.uint8]:
     array([7, 9], dtype=uint8)
     """
     content = _content(Path(path))
-    if len(content) < 4 or content[:3] != b"\x00\x00\x08":
+    if content[:3] == MAGIC and len(content) > 3 and content[3] > DIMENSIONS:
+        raise FileFormatError(f"{path} is damaged: it announces {content[3]} dimensions.")
+    if len(content) < 4 or content[:3] != MAGIC:
         raise FileFormatError(
             f"{path} is not an idx file of unsigned bytes: it must start with 00 00 08, "
             f"but starts with {content[:3].hex(' ') or 'nothing'}. Fetch it again."
@@ -79,8 +85,15 @@ def _content(path: Path) -> bytes:
         return path.read_bytes()
     try:
         with gzip.open(path, "rb") as stream:
-            return stream.read()
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            head = stream.read(4)
+            if head[:3] != MAGIC or len(head) < 4:
+                return head
+            head += stream.read(4 * head[3])
+            sides = [int.from_bytes(head[i : i + 4], "big") for i in range(4, len(head), 4)]
+            announced = math.prod(sides)
+            check_size(announced, path.stat().st_size)
+            return head + stream.read(announced + 1)  # one more shows that there are too many
+    except DAMAGE as error:
         raise FileFormatError(
             f"{path} is not a whole gzip file ({error}). Fetch it again, or remove .gz from "
             "its name if it is uncompressed."

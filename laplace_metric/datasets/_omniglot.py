@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
+from laplace_metric._utils.archives import DAMAGE, check_zip
 from laplace_metric.datasets._formats import read_npz
 from laplace_metric.datasets._image_set import ImageSet
 from laplace_metric.datasets._remotes import Request
@@ -21,7 +21,7 @@ from laplace_metric.errors import FileFormatError, InputError
 
 ZIPPED = {"train": "Omniglot/images_background.zip", "test": "Omniglot/images_evaluation.zip"}
 PACKED = {"train": "Omniglot/omniglot_background.npz", "test": "Omniglot/omniglot_evaluation.npz"}
-DRAWING = re.compile(r"([^/]+)(/[^/]+)/\d+_(\d+)\.png$")  # alphabet, /character, drawer
+DRAWING = re.compile(r"([^/]+)(/[^/]+)/\d+_(\d{1,9})\.png$")  # alphabet, /character, drawer
 SIDE = 105
 DEFAULT = 28
 CHUNK = 2_048  # images resized at a time: 90 MB of float32
@@ -60,12 +60,13 @@ def _read_npz(path: Path, request: Request, size: int) -> ImageSet:
 def _read_zip(path: Path, request: Request, size: int) -> ImageSet:
     """The paths in the archive end in ``Alphabet/character01/0709_05.png``, 05 the drawer."""
     try:
+        check_zip(path)
         with zipfile.ZipFile(path) as archive:
             files = sorted(name for name in archive.namelist() if DRAWING.search(name))
             rows = request.rows(len(files))
             contents = [archive.read(files[row]) for row in rows.tolist()]
         images = [_resize(_decode(content), size) for content in contents]
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+    except (*DAMAGE, Image.DecompressionBombError) as error:
         raise FileFormatError(
             f"{path} is not a whole zip file of drawings ({error}). Fetch it again."
         ) from error
@@ -88,7 +89,10 @@ def _facts(files: list[str]) -> tuple[tuple[str, ...], Tensor, dict[str, Tensor]
 
 def _decode(content: bytes) -> Tensor:
     """PNG, black on white, to ink [1, 1, 105, 105], uint8 in {0, 255}."""
-    paper = np.asarray(Image.open(io.BytesIO(content)).convert("L"))
+    image = Image.open(io.BytesIO(content))
+    if image.size != (SIDE, SIDE):
+        raise ValueError(f"a drawing of {image.size[0]} x {image.size[1]} pixels")
+    paper = np.asarray(image.convert("L"))
     return torch.from_numpy(255 - paper)[None, None]
 
 

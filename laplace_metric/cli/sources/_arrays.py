@@ -14,6 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from laplace_metric._utils.archives import DAMAGE, check_npy, check_zip
 from laplace_metric._utils.files import digest
 from laplace_metric.cli.sources._source import ARRAYS, Notify, ReadOptions, Source, require_items
 from laplace_metric.errors import FileFormatError, InputError, LabelError
@@ -43,20 +44,23 @@ def safetensors_source(path: Path, options: ReadOptions, notify: Notify) -> Sour
     Raises
     ------
     FileFormatError
-        If it is no safetensors file.
+        If it is no safetensors file, or its header is damaged.
     """
     try:
         with safe_open(path, framework="pt") as file:
             names = list(file.keys())
             arrays = {name: file.get_tensor(name) for name in names if name in NAMES}
             header = file.metadata() or {}
-    except SafetensorError as error:
+    except (*DAMAGE, SafetensorError) as error:
         raise FileFormatError(f"{path} is not a safetensors file: {error}.") from error
-    if "ids" in header:
-        arrays["ids"] = json.loads(header["ids"])
-    if "classes" in header and "labels" in arrays:
-        classes = json.loads(header["classes"])
-        arrays["labels"] = [classes[number] for number in arrays["labels"].tolist()]
+    try:
+        if "ids" in header:
+            arrays["ids"] = list(json.loads(header["ids"]))
+        if "classes" in header and "labels" in arrays:
+            classes = dict(enumerate(json.loads(header["classes"])))
+            arrays["labels"] = [classes[number] for number in arrays["labels"].tolist()]
+    except (*DAMAGE, KeyError) as error:
+        raise FileFormatError(f"{path}: its header is damaged: {error}.") from error
     return _source_of(path, arrays, names, options)
 
 
@@ -97,13 +101,17 @@ def _source_of(
 
 
 def _load(path: Path, **options: Any) -> Any:
-    return _checked(path, lambda: np.load(path, allow_pickle=False, **options))
+    def load() -> Any:
+        check_zip(path) if zipfile.is_zipfile(path) else check_npy(path)
+        return np.load(path, allow_pickle=False, **options)
+
+    return _checked(path, load)
 
 
 def _checked(path: Path, load: Callable[[], Any]) -> Any:
     try:
         return load()
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except DAMAGE as error:
         raise FileFormatError(
             f"{path} cannot be read as arrays of numbers or strings: {error}."
         ) from error

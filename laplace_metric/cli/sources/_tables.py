@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from laplace_metric._utils.archives import DAMAGE, check_size
 from laplace_metric._utils.files import digest
 from laplace_metric.cli.sources._arrays import array_source
 from laplace_metric.cli.sources._source import TEXTS, Notify, ReadOptions, Source, require_items
@@ -128,21 +129,31 @@ def parquet_source(path: Path, options: ReadOptions, notify: Notify) -> Source:
     arrays = EMBEDDING in header and options.text_column is None
     names = _column_names(path, header, options, notify, needed=EMBEDDING if arrays else "text")
     if not arrays:
-        table = file.read(columns=list(names.values())).to_pydict()
+        table = _guarded(path, lambda: file.read(columns=list(names.values())).to_pydict())
         texts = {what: list(map(_text, table[name])) for what, name in names.items()}
         return _text_source(path, texts, names["text"])
     notify(f"{path}: embeddings from column {EMBEDDING!r}")
     names.pop("text", None)
-    table = file.read(columns=[EMBEDDING, *names.values()])
+    table = _guarded(path, lambda: file.read(columns=[EMBEDDING, *names.values()]))
     lists = {what: table[name].to_pylist() for what, name in names.items()}
     return array_source(path, _matrix(path, table[EMBEDDING]), lists.get("label"), lists.get("id"))
 
 
 def _parquet_file(path: Path) -> Any:
-    parquet, lib = pyarrow("parquet"), pyarrow("lib")
+    def opened() -> Any:
+        file = pyarrow("parquet").ParquetFile(path)
+        groups = (file.metadata.row_group(i) for i in range(file.metadata.num_row_groups))
+        check_size(sum(group.total_byte_size for group in groups), path.stat().st_size)
+        return file
+
+    return _guarded(path, opened)
+
+
+def _guarded(path: Path, read: Callable[[], Any]) -> Any:
+    lib = pyarrow("lib")
     try:
-        return parquet.ParquetFile(path)
-    except lib.ArrowInvalid as error:
+        return read()
+    except (*DAMAGE, lib.ArrowException) as error:
         raise FileFormatError(f"{path} is not a Parquet file: {error}.") from error
 
 
@@ -153,6 +164,8 @@ def _text(value: Any) -> str:
 def _matrix(path: Path, column: Any) -> Any:
     """[N, D] of a list column, without a Python object a number."""
     flat = column.combine_chunks()
+    if not hasattr(flat, "value_lengths"):
+        raise InputError(f"{path}: column {EMBEDDING!r} holds {column.type}, not lists of numbers.")
     lengths = set(np.unique(flat.value_lengths().to_numpy(zero_copy_only=False)).tolist())
     if len(lengths) != 1 or column.null_count:
         raise InputError(f"{path}: column {EMBEDDING!r} needs one list of the same length a row.")
