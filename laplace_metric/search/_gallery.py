@@ -196,7 +196,12 @@ class Gallery:
             raise InputError("this index was loaded with mmap=True: load it without to change it.")
         vectors = vectors_of(items.encoded, self.rank_by, spherical=self.encoder.spherical)
         engine, changes = self.engine.updated(vectors, remaining), self.changes + n_changes
-        changed = {"items": items, "engine": engine, "changes": changes, "next_id": next_id}
+        changed: dict[str, Any] = {
+            "items": items,
+            "engine": engine,
+            "changes": changes,
+            "next_id": next_id,
+        }
         self._state = replace(self._state, **changed)
 
 
