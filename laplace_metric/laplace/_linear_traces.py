@@ -58,7 +58,7 @@ class Affine:
 class Scratch(threading.local):
     """Buffers [rows, width] that are written again with each block; each thread has its own."""
 
-    def __init__(self, like: Tensor, rows: int, **widths: int) -> None:
+    def __init__(self, like: Tensor, rows: int, /, **widths: int) -> None:
         self._made_of = like.new_empty(0), rows, widths
         for name, width in widths.items():
             setattr(self, name, like.new_empty(rows, width))
