@@ -65,7 +65,7 @@ class Scratch(threading.local):
 
     def __reduce__(self) -> Any:
         like, rows, widths = self._made_of
-        return partial(Scratch, **widths), (like, rows)  # type: ignore[arg-type]
+        return partial(Scratch, **widths), (like, rows)
 
 
 class DiagonalTraces:
