@@ -134,7 +134,7 @@ def test_folders_that_are_not_ours(fitted, model, tmp_path):
 def test_a_digit_of_the_json_that_flipped_is_noticed(name, fitted, model, tmp_path):
     fitted.save(tmp_path)
     path = tmp_path / files.INDEX
-    head, tail = path.read_text().split(f'"{name}": ', 1)
+    head, tail = path.read_text().rsplit(f'"{name}": ', 1)
     path.write_text(f'{head}"{name}": {(int(tail[0]) + 1) % 10}{tail[1:]}')
     with pytest.raises(FileFormatError, match="does not have the sha256"):
         LaplaceEmbedder.load(tmp_path, model)
