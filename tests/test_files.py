@@ -130,6 +130,16 @@ def test_folders_that_are_not_ours(fitted, model, tmp_path):
         LaplaceEmbedder.load(tmp_path, model)
 
 
+@pytest.mark.parametrize("name", ["prior_precision", "n_effective", "clipped_fraction"])
+def test_a_digit_of_the_json_that_flipped_is_noticed(name, fitted, model, tmp_path):
+    fitted.save(tmp_path)
+    path = tmp_path / files.INDEX
+    head, tail = path.read_text().rsplit(f'"{name}": ', 1)
+    path.write_text(f'{head}"{name}": {(int(tail[0]) + 1) % 10}{tail[1:]}')
+    with pytest.raises(FileFormatError, match="does not have the sha256"):
+        LaplaceEmbedder.load(tmp_path, model)
+
+
 def test_damaged_tensors(fitted, model, tmp_path):
     fitted.save(tmp_path)
     tensors = next(tmp_path.glob("*.safetensors"))

@@ -78,7 +78,7 @@ def _load(folder: Path, identity: str, mmap: bool, whole: bool) -> IndexState:
         )
     try:
         return _state(folder, content, tensors, mmap, whole)
-    except files.MALFORMED as error:
+    except (*files.MALFORMED, AssertionError) as error:  # FAISS asserts
         raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
 
 

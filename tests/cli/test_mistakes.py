@@ -170,7 +170,7 @@ def test_a_sentence_transformer_from_a_folder():
 def test_the_command_line_starts_without_torch():
     code = """
 import sys
-from tests.cli.workshop import trusting as main
+from laplace_metric.cli import main
 for command in ("fit", "embed", "index", "search", "evaluate", "report", "demo"):
     try:
         main([command, "--help"])

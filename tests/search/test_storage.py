@@ -120,6 +120,33 @@ def test_mapping_does_not_hash_what_loading_does(index, points, embedder, tmp_pa
     with pytest.raises(FileFormatError, match="is damaged: its sha256"):
         Index.load(tmp_path, embedder)
     assert len(Index.load(tmp_path, embedder, mmap=True)) == 293
+    with pytest.raises(FileFormatError, match="is damaged: its sha256"):
+        Index.load(tmp_path, embedder, mmap=True, verify=True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"offset": float("nan")}, {"offset": 1e999}, {"k": "x"}, {"depth": -1}, {"n_items": True}],
+)
+def test_hostile_calibrations_are_named(changes, index, points, embedder, tmp_path):
+    x, y = points
+    index.calibrate(x[300:], [f"class {label}" for label in y[300:].tolist()], k=5)
+    index.save(tmp_path)
+    content = json.loads((tmp_path / "index.json").read_text())["calibration"]
+    edit(tmp_path, calibration={**content, **changes})
+    with pytest.raises(FileFormatError, match="is damaged"):
+        Index.load(tmp_path, embedder)
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+def test_a_digit_of_the_json_that_flipped_is_noticed(mmap, index, embedder, tmp_path):
+    index.save(tmp_path)
+    path = tmp_path / "index.json"
+    text = path.read_text()
+    at = text.index('"next_id": ') + len('"next_id": ')
+    path.write_text(text[:at] + str((int(text[at]) + 1) % 9 + 1) + text[at + 1 :])
+    with pytest.raises(FileFormatError, match="does not have the sha256"):
+        Index.load(tmp_path, embedder, mmap=mmap)
 
 
 def test_a_damaged_engine_is_refused(points, embedder, tmp_path):

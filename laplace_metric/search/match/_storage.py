@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from torch import Tensor
@@ -42,6 +43,11 @@ def calibration_from_json(content: dict[str, Any], tensors: dict[str, Tensor]) -
     feature_set, name = content["features"], content["calibrator"]
     if feature_set not in FEATURE_SETS or name not in CALIBRATORS:
         raise ValueError(f"calibration by {feature_set!r}, {name!r}")
+    if not math.isfinite(content["offset"]):
+        raise ValueError(f"a calibration with offset {content['offset']}")
+    for count in COUNTS:
+        if type(content[count]) is not int or not 0 < content[count] < 2**63:
+            raise ValueError(f"a calibration with {count} {content[count]!r:.60}")
     stored = {k.removeprefix(PREFIX): t for k, t in tensors.items() if k.startswith(PREFIX)}
     losses = {key: (float(a), float(b)) for key, (a, b) in content["losses"].items()}
     numbers = {key: stored[key] for key in PER_FEATURE}
