@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 import threading
 
 import pytest
@@ -174,3 +175,28 @@ def test_an_index_can_still_be_copied():
     assert (len(index), len(copied)) == (16, 15)
     assert index.search(inputs[0], k=1).ids[:, 0].tolist() == list(range(16))
     assert copied.search(inputs[0], k=1).ids[1:, 0].tolist() == list(range(1, 16))
+
+
+def test_a_head_is_copied_while_hooks_come_and_go():
+    """As they do where another thread is in its own call."""
+    embedder, inputs = problem("torch.func")
+    expected, head = embedder(inputs[0]).variance, embedder.head_.module
+    done, interval = threading.Event(), sys.getswitchinterval()
+
+    def come_and_go():
+        while not done.is_set():
+            handles = [head.register_forward_hook(lambda *_: None) for _ in range(20)]
+            for handle in handles:
+                handle.remove()
+
+    other = threading.Thread(target=come_and_go)
+    sys.setswitchinterval(1e-6)
+    try:
+        other.start()
+        for _ in range(40):
+            torch.testing.assert_close(embedder(inputs[0]).variance, expected)
+    finally:
+        sys.setswitchinterval(interval)
+        done.set()
+        other.join()
+    assert not head._forward_hooks

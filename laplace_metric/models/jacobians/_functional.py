@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -67,7 +68,10 @@ class FunctionalJacobian(HeadJacobian):
         parts = list(self.module.modules())
         held = [x for part in parts for x in vars(part).values() if isinstance(x, Tensor)]
         shared = [*self.module.parameters(), *self.module.buffers(), *held]
-        private = copy.deepcopy(self.module, {id(tensor): tensor for tensor in shared})
+        memo: dict[int, Any] = {id(tensor): tensor for tensor in shared}
+        for part in parts:  # other threads add and remove hooks while this one copies
+            memo |= {id(d): d.copy() for d in (part._forward_hooks, part._forward_pre_hooks)}
+        private = copy.deepcopy(self.module, memo)
         return private.eval()
 
     def _call(self, module: nn.Module, parameters: Parameters, features: Tensor) -> Tensor:
