@@ -200,6 +200,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
             on how points are split, except in which points ``reference`` picks.
         precision : torch.dtype or None
             Of the sums over points; None: that of the head's inputs, float64 if ``distributed``.
+            Where terms cancel (all but ``hessian="fixed"`` with arccos) it is float64 in any case.
 
         Raises
         ------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
@@ -64,6 +65,16 @@ class FunctionalJacobian(HeadJacobian):
             for name, b in self.module.named_buffers()
         }
         return functional_call(self.module, (parameters, buffers), (features,))
+
+    def to(self, dtype: torch.dtype) -> FunctionalJacobian:
+        if dtype == self.dtype:
+            return self
+        return type(self).of(deepcopy(self.module).to(dtype), self.n_outputs)
+
+    @classmethod
+    def of(cls, module: nn.Module, n_outputs: int) -> FunctionalJacobian:
+        """Of a head with Z outputs; tensors are shared."""
+        return cls(module, n_outputs)
 
     def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z"]:
         with evaluation_mode(self.module):
