@@ -346,7 +346,10 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         """Mean and variance [B] of the squared distance between the rows of two batches.
 
         Both embeddings come from the same uncertain weights, so their errors are correlated.
-        Exact for raw embeddings of a linear head, to second order on the sphere.
+        Exact for raw embeddings of a linear head, to second order on the sphere. There, against
+        joint draws on three embedders (arccos, Kronecker, "clip", prior of the evidence), the
+        standard deviation of nearest neighbours was 12, 34 and 47 % off (median), that of random
+        pairs 4, 8 and 31 % (``benchmarks/results/distances.json``): no interval for near ones.
 
         Parameters
         ----------
