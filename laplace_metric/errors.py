@@ -76,6 +76,10 @@ class DegenerateCurvatureWarning(LaplaceMetricWarning):
     """The curvature carries no information: the posterior is (nearly) the prior."""
 
 
+class NegativeCurvatureWarning(LaplaceMetricWarning):
+    """Much of the curvature was negative and counts by its size: a ranking, not a posterior."""
+
+
 class PriorAtEdgeWarning(LaplaceMetricWarning):
     """A tuned prior precision lies at the edge of the range that was searched."""
 

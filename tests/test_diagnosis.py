@@ -7,12 +7,18 @@ import torch
 from torch import nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.errors import DegenerateCurvatureWarning, InputError, PriorAtEdgeWarning
+from laplace_metric.errors import (
+    DegenerateCurvatureWarning,
+    InputError,
+    LaplaceMetricWarning,
+    NegativeCurvatureWarning,
+    PriorAtEdgeWarning,
+)
 
 
 def fit(model, loader, **settings):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DegenerateCurvatureWarning)
+        warnings.simplefilter("ignore", LaplaceMetricWarning)
         return LaplaceEmbedder(model, **settings).fit(loader, progress=False)
 
 
@@ -104,3 +110,37 @@ def test_n_effective_at_the_edge_warns(model, loader):
             tune_n_effective=True,
             progress=False,
         )
+
+
+def clusters(counts: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Points of classes of these sizes, around centres of their own."""
+    g = torch.Generator().manual_seed(0)
+    labels = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    centres = 3 * torch.randn(len(counts), 8, generator=g)
+    return centres[labels] + torch.randn(len(labels), 8, generator=g), labels
+
+
+@pytest.mark.parametrize("structure", ["diag", "kron", "full"])
+def test_classes_of_one_member_are_degenerate(structure):
+    x, _ = clusters([500])
+    settings = {"distance": "euclidean", "hessian": "positives", "structure": structure}
+    embedder = LaplaceEmbedder(nn.Linear(8, 3), **settings)
+    with pytest.warns(DegenerateCurvatureWarning, match="degenerate"):
+        embedder.fit([(100 + 30 * x, torch.arange(500))], progress=False)
+
+
+def test_a_negative_curvature_that_counts_by_its_size_warns():
+    loader = [clusters([40, 40, 40])]
+    torch.manual_seed(0)
+    head = nn.Linear(8, 3)
+    settings = {"distance": "euclidean", "hessian": "full"}
+    embedder = LaplaceEmbedder(head, **settings)
+    with pytest.warns(NegativeCurvatureWarning, match=r"\d+% of the curvature was negative"):
+        embedder.fit(loader, progress=False)
+    assert embedder.hessian_.negative_fraction >= 0.2
+    with pytest.warns(NegativeCurvatureWarning, match="evidence"):
+        embedder.optimize_prior_precision()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NegativeCurvatureWarning)
+        LaplaceEmbedder(head, **settings, positivity="clip").fit(loader, progress=False)
+        LaplaceEmbedder.from_embeddings(*loader[0])  # the defaults, balanced classes

@@ -120,6 +120,7 @@ def curvature_passes(
     LabelError
         If all points have one class.
     """
+    head = summed_in(head, loss)
     sums = (yield ClassSumsPass(head, loss.geometry)).by_class
     if len(sums.classes) < 2:
         raise LabelError(
@@ -130,6 +131,11 @@ def curvature_passes(
     if len(pairs.margins) > 1:
         return (yield from _with_standard_error(pairs))
     return (yield from _in_structure(pairs.totals, head, loss, structure))
+
+
+def summed_in(head: HeadJacobian, loss: ContrastiveLoss) -> HeadJacobian:
+    """The head in the type of the sums over points: float64 where terms cancel, else its own."""
+    return head.to(torch.float64) if loss.cancels else head
 
 
 @dataclass(frozen=True)
@@ -262,7 +268,8 @@ def batch_curvature(
         return all_pairs_curvature(FeatureStore.of(features, labels), head, loss, structure)
     assert indices_tuple is not None
     check_memory(structure, head.layouts, features.device)
-    points = loss.geometry.points(features, head.forward(features))
+    head = summed_in(head, loss)
+    points = loss.geometry.points_of(head, features)
     y = mined_pair_weights(
         indices_tuple, points.coordinates, loss.margin, negatives=loss.approximation.negatives
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric.curvature.by_class import PointBlocks, Points, view_points
 from laplace_metric.errors import InputError, UnknownNameError
+from laplace_metric.models.jacobians import HeadJacobian
 
 SPHERE_DIAMETER = 2.0
 DISTANCES = ("euclidean", "arccos")
@@ -39,6 +41,13 @@ class Geometry:
     ) -> Points:
         """See ``by_class.view_points``."""
         return view_points(features, raw, spherical=self.spherical, checked=checked)
+
+    def points_of(
+        self, head: HeadJacobian, features: Float[Tensor, "n D"], *, checked: bool = True
+    ) -> Points:
+        """Points of a head's inputs, in the type of the head where that is the longer one."""
+        h = features.to(torch.promote_types(features.dtype, head.dtype))
+        return self.points(h, head.forward(h), checked=checked)
 
     def point_blocks(
         self, u: Float[Tensor, "n K"], w: Float[Tensor, " n"], m: Float[Tensor, "n K0"]
@@ -134,6 +143,18 @@ class ContrastiveLoss:
     def negatives_by_pair(self) -> bool:
         """Only negatives inside a finite margin count, so pairs must be looked at."""
         return self.approximation.negatives and self.margin is not None
+
+    @property
+    def cancels(self) -> bool:
+        """Whether terms of H cancel, so that they are summed in float64.
+
+        With cross blocks, or without the second derivative of a distance on the sphere, H sees
+        differences: of features, whose common part cancels (all of it for the bias of a raw
+        head, an exact null direction), or of the weights w_i, whose sum is zero. What rounding
+        leaves there, times n_effective, would rival the prior precision. Only ``fixed`` with
+        ``arccos`` has neither.
+        """
+        return self.approximation.cross or not self.geometry.curved_loss
 
     @property
     def vanishes(self) -> bool:

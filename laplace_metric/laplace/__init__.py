@@ -15,6 +15,7 @@ from laplace_metric.laplace._fit import (
     minibatch_curvature,
     posterior_of,
     warn_if_degenerate,
+    warn_if_negative,
 )
 from laplace_metric.laplace._pair_moments import Distance, EmbeddingPairs
 from laplace_metric.laplace._posterior import Posterior, covariance
@@ -50,4 +51,5 @@ __all__ = [
     "traces_of",
     "variance_trace",
     "warn_if_degenerate",
+    "warn_if_negative",
 ]

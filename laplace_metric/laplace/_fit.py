@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.curvature import ContrastiveLoss, all_pairs_curvature, batch_curvature
-from laplace_metric.curvature.structures import Curvature
-from laplace_metric.errors import DegenerateCurvatureWarning, LabelError
+from laplace_metric.curvature.structures import Curvature, SpectralCurvature, check_finite_curvature
+from laplace_metric.errors import DegenerateCurvatureWarning, LabelError, NegativeCurvatureWarning
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import FitOptions, Settings
 from laplace_metric.models import Inputs, device_of, labelled_batches
@@ -172,20 +172,48 @@ def posterior_of(
     loss: ContrastiveLoss,
     settings: Settings,
 ) -> Fitted:
-    """``N(theta, (n_eff H + tau I)^-1)``, with a warning if H says nothing.
+    """``N(theta, (n_eff H + tau I)^-1)``, with a warning if H says nothing or is no posterior's.
 
     Warns
     -----
     DegenerateCurvatureWarning
+        If H is zero up to rounding, or nearly.
+    NegativeCurvatureWarning
+        If a share of at least ``NEGATIVE_SHARE`` was negative and counts by its size.
+
+    Raises
+    ------
+    NonFiniteError
+        If a precision overflows in the type of the weights.
     """
     n_effective = float(n_points) if settings.n_effective is None else settings.n_effective
     spectral = curvature.decompose(settings.positivity)
     posterior = Posterior(jacobian.parameters, spectral, n_effective, settings.prior_precision)
-    warn_if_degenerate(loss, posterior)
+    check_finite_curvature((n_effective * spectral.eigenvalues).to(posterior.mean.dtype))
+    if not warn_if_degenerate(loss, posterior) and settings.positivity == "absolute":
+        warn_if_negative(spectral, "this posterior is a ranking heuristic, not an approximation")
     return Fitted(head, jacobian, loss, posterior, n_points, settings.structure)
 
 
-def warn_if_degenerate(loss: ContrastiveLoss, posterior: Posterior) -> None:
+NEGATIVE_SHARE = 0.2
+"""Of the curvature, from which on its size alone makes no posterior."""
+
+
+def warn_if_negative(curvature: SpectralCurvature, meaning: str, stacklevel: int = 5) -> None:
+    """Warn when much of a curvature that counts by its size was negative."""
+    share = curvature.negative_fraction
+    if share < NEGATIVE_SHARE:
+        return
+    warnings.warn(
+        f"{share:.0%} of the curvature was negative, and positivity='absolute' counts it by its "
+        f"size: {meaning}. Balance the classes, use hessian='positives' with distance='euclidean' "
+        "(never negative), or positivity='clip', which leaves those directions to the prior.",
+        NegativeCurvatureWarning,
+        stacklevel=stacklevel,
+    )
+
+
+def warn_if_degenerate(loss: ContrastiveLoss, posterior: Posterior) -> bool:
     """Warn when the curvature says nothing, so that the posterior is nearly the prior."""
     curvature = posterior.curvature
     largest = float(curvature.eigenvalues.max())
@@ -200,7 +228,7 @@ def warn_if_degenerate(loss: ContrastiveLoss, posterior: Posterior) -> None:
         if negative > 0:
             reason = f"{negative:.0%} of it was negative"
     else:
-        return
+        return False
     warnings.warn(
         f"the curvature is degenerate, so the posterior is close to the prior: {reason}. Use "
         "distance='arccos', hessian='positives', or a finite margin that some negative pairs are "
@@ -208,3 +236,4 @@ def warn_if_degenerate(loss: ContrastiveLoss, posterior: Posterior) -> None:
         DegenerateCurvatureWarning,
         stacklevel=5,
     )
+    return True

@@ -21,7 +21,9 @@ class Distance:
     ----------
     mean, variance : Tensor [B]
         On the sphere the squared distance is ``2 - 2 cos``: its mean is kept in [0, 4], its
-        variance below ``mean (4 - mean)``, the most that a variable in [0, 4] can have.
+        variance below ``mean (4 - mean)``, the most that a variable in [0, 4] can have. Both are
+        of second order there: where directions are spread widely and the pair is near, the
+        standard deviation can be wrong by half (see ``LaplaceEmbedder.distance``).
     """
 
     mean: Tensor

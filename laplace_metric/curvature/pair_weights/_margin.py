@@ -132,4 +132,4 @@ class MarginPairWeights:
             yield columns, self.view.inside(points.coordinates, labels, part).mul_(self.weight)
 
     def _points(self, features: Tensor) -> Points:
-        return self.geometry.points(features, self.head.forward(features), checked=False)
+        return self.geometry.points_of(self.head, features, checked=False)

@@ -127,8 +127,7 @@ class Pass(ABC):
 
     def points(self, block: Block) -> Points:
         """A block in this geometry; a zero embedding gives NaN, found when the pass is over."""
-        h = block.features
-        return self.geometry.points(h, self.head.forward(h), checked=False)
+        return self.geometry.points_of(self.head, block.features, checked=False)
 
 
 PassSchedule = Generator[Pass, Statistics, T]

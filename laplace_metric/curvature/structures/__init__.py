@@ -8,6 +8,7 @@ from laplace_metric.curvature.structures._spectral import (
     KroneckerEigenbasis,
     KroneckerEigenblock,
     SpectralCurvature,
+    check_finite_curvature,
 )
 from laplace_metric.curvature.structures._sums import (
     STRUCTURES,
@@ -35,5 +36,6 @@ __all__ = [
     "KroneckerFactors",
     "SpectralCurvature",
     "balanced",
+    "check_finite_curvature",
     "check_memory",
 ]

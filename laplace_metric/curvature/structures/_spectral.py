@@ -184,7 +184,9 @@ class SpectralCurvature:
 
         Clipped to 0, the few directions in which the loss curves down are as free as the prior
         lets them, and their variance hides every other; a Gaussian as wide as the loss takes to
-        change by a half, up or down, has 1 / |l| there.
+        change by a half, up or down, has 1 / |l| there. That is a heuristic for ranking inputs, not
+        Laplace's approximation: where l < 0 there is no maximum to approximate. Do not use it for
+        the evidence, or where much of H is negative (``negative_fraction``).
 
         Raises
         ------

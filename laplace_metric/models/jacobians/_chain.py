@@ -99,6 +99,13 @@ class ChainJacobian(HeadJacobian):
     def signature(self) -> str:
         return f"{type(self).__name__} {self.activations}"
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.linears[0].dtype
+
+    def to(self, dtype: torch.dtype) -> ChainJacobian:
+        return ChainJacobian(tuple(linear.to(dtype) for linear in self.linears), self.activations)
+
     def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z"]:
         for linear, group in zip(self.linears, (*self.activations, ()), strict=True):
             features = _activate(linear.forward(features), group)

@@ -81,6 +81,16 @@ class FunctionalJacobian(HeadJacobian):
         }
         return functional_call(module, (parameters, buffers), (features,))
 
+    def to(self, dtype: torch.dtype) -> FunctionalJacobian:
+        if dtype == self.dtype:
+            return self
+        return type(self).of(copy.deepcopy(self.module).to(dtype), self.n_outputs)
+
+    @classmethod
+    def of(cls, module: nn.Module, n_outputs: int) -> FunctionalJacobian:
+        """Of a head with Z outputs; tensors are shared."""
+        return cls(module, n_outputs)
+
     @torch.no_grad()
     def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z"]:
         return self._call(self._private(), self._named(), features)

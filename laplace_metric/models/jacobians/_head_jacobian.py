@@ -38,6 +38,15 @@ class HeadJacobian(ABC):
     def parameters(self) -> Float[Tensor, " P"]:
         """theta, a copy."""
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of theta."""
+        return self.parameters.dtype
+
+    @abstractmethod
+    def to(self, dtype: torch.dtype) -> HeadJacobian:
+        """The same head in another type: itself where it has that type, else a copy."""
+
     @abstractmethod
     def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z"]:
         """Raw embeddings z of the features h."""
@@ -151,6 +160,14 @@ class LinearJacobian(HeadJacobian):
     def parameters(self) -> Float[Tensor, " P"]:
         parts = [self.weight.flatten()] + ([] if self.bias is None else [self.bias])
         return torch.cat(parts)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.weight.dtype
+
+    def to(self, dtype: torch.dtype) -> LinearJacobian:
+        bias = None if self.bias is None else self.bias.to(dtype)
+        return self if dtype == self.dtype else LinearJacobian(self.weight.to(dtype), bias)
 
     def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z"]:
         return nn.functional.linear(features, self.weight, self.bias)
