@@ -41,7 +41,9 @@ def trained(x: Tensor, y: Tensor) -> nn.Module:
     return model
 
 
-def scores(embedder: LaplaceEmbedder, x: Tensor, y: Tensor, q: Tensor, qy: Tensor, ood: Tensor):
+def scores(
+    embedder: LaplaceEmbedder, x: Tensor, y: Tensor, q: Tensor, qy: Tensor, ood: Tensor
+) -> tuple[float, float]:
     """AUROC of wrong nearest neighbours, and of other images."""
     queries, others = embedder(q), embedder(ood).uncertainty
     wrong = y[torch.cdist(queries.mean, embedder(x).mean).argmin(1)] != qy
