@@ -232,7 +232,8 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         if options.needs_runtime:
             from laplace_metric.laplace.runtime import fit_with_runtime as fit
         self._fitted = fit(self.model, self.head, loader, self.settings, options)
-        self.settings = replace(self.settings, structure=self._fitted.structure)
+        if self.settings.structure != self._fitted.structure:  # it was "auto"
+            self.settings = replace(self.settings, structure=self._fitted.structure)
         return self
 
     @property
