@@ -43,7 +43,7 @@ def one(number: int, seed: int) -> Made:
     """The call of that number."""
     rng = random.Random(f"{seed}:{number}")
     torch.manual_seed(number)
-    np.random.seed(number % 2**32)
+    np.random.seed(number % 2**32)  # noqa: NPY002
     if rng.random() < SHARE_OF_COMMANDS:
         return Made(number, *_one_command(rng))
     return Made(number, *_one_call(rng))
@@ -117,7 +117,7 @@ def guarded(call: str, function: Any) -> tuple[Outcome, Any]:
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise ``Endless`` in the main thread after so many seconds of computing, or six of waiting."""
+    """Raise ``Endless`` in the main thread after so many seconds, or six times as many of waiting."""
     clocks = (
         (signal.SIGVTALRM, signal.ITIMER_VIRTUAL, seconds),
         (signal.SIGALRM, signal.ITIMER_REAL, 6 * seconds),

@@ -7,7 +7,6 @@ import io
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,9 @@ import torch
 from torch import nn
 
 import baselines
-from laplace_metric import Embedding, Index, LaplaceEmbedder, Monitor, OnlineLaplace
+from laplace_metric import Embedding, Index, LaplaceEmbedder, Monitor, OnlineLaplace, scale
 from laplace_metric import distributions as dist
 from laplace_metric import evaluation as ev
-from laplace_metric import scale
 from laplace_metric.cli import main
 from laplace_metric.datasets import ImageSet, load, split_classes
 from laplace_metric.models import Call, Pooled, Precomputed, Sentences
