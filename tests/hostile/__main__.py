@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tests.hostile.attack import attack, one, summary
+from tests.hostile.attack import KNOWN, attack, keys, known, one, summary
 from tests.hostile.outcomes import BAD
 
 
@@ -36,6 +36,9 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="make one call again, with its traceback")
+    parser.add_argument(
+        "--write-known", action="store_true", help="add the bad places to known_places.json"
+    )
     parser.add_argument("--output", type=Path, help="stem of a .json and a .md")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -46,13 +49,15 @@ def main() -> int:
     start = time.perf_counter()
     table = summary(list(attack(options.calls, options.seed)))
     table |= {"seed": options.seed, "seconds": round(time.perf_counter() - start, 1)}
+    if options.write_known:
+        KNOWN.write_text(json.dumps(sorted(known() | keys(table)), indent=1) + "\n")
     if options.output is None:
         json.dump(table, sys.stdout, indent=1)
     else:
         options.output.with_suffix(".json").write_text(json.dumps(table, indent=1) + "\n")
         options.output.with_suffix(".md").write_text(markdown(table))
         print(markdown(table))
-    return int(bool(table["places"]))
+    return int(bool(keys(table) - known()))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import warnings
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -117,7 +119,7 @@ def guarded(call: str, function: Any) -> tuple[Outcome, Any]:
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise ``Endless`` in the main thread after so many seconds, or six times as many of waiting."""
+    """Raise ``Endless`` after so many seconds of computing, or six times as many in all."""
     clocks = (
         (signal.SIGVTALRM, signal.ITIMER_VIRTUAL, seconds),
         (signal.SIGALRM, signal.ITIMER_REAL, 6 * seconds),
@@ -135,6 +137,20 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 def _ring(*_: object) -> None:
     raise outcomes.Endless
+
+
+KNOWN = Path(__file__).with_name("known_places.json")
+"""Places that are still to be mended; the list may only become shorter."""
+
+
+def known() -> set[str]:
+    """Keys of the places that are known."""
+    return set(json.loads(KNOWN.read_text())) if KNOWN.exists() else set()
+
+
+def keys(table: dict[str, Any]) -> set[str]:
+    """Class and place of everything bad, without line numbers."""
+    return {f"{entry['kind']}: {entry['place']}" for entry in table["places"]}
 
 
 def summary(made: list[Made]) -> dict[str, Any]:

@@ -56,7 +56,7 @@ PATHS = [
     *map(constant, [None, 5, "", b"x", "no/such", "a\0b", [], {}, True, object(), "/proc/no"]),
     *variants(
         file=lambda _p: str(places.workplace() / "x.npy"),
-        another_folder=lambda _p: places.saved()["monitor"],
+        another_folder=lambda _p: places.copy_of(places.saved()["monitor"]),
         an_empty_folder=lambda _p: places.workplace() / "folder",
     ),
 ]

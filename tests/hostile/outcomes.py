@@ -37,7 +37,7 @@ NAN_BY_CONTRACT = {
     *("bin_confidence", "bin_accuracy", "per_query", "standard_error", "thresholds"),
 }
 """Fields whose documentation says when they are not finite."""
-INFINITE_BY_CONTRACT = {"concentration", "cap", "conformal_quantile"}
+INFINITE_BY_CONTRACT = {"concentration", "cap", "conformal_quantile", "first_match"}
 
 
 @dataclasses.dataclass(frozen=True)
