@@ -29,6 +29,7 @@ from baselines.base.files import (
 from baselines.base.parts import Appended, FittedParts, Sizes, identity_layer
 from baselines.base.settings import UNSAVED
 from laplace_metric._utils.precision import at_least_float32
+from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count
 from laplace_metric.distributions import Empirical
 from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
@@ -78,10 +79,11 @@ class Baseline(ProbabilisticEmbedder):
         """The learnt modules."""
         return self.fitted_.parts
 
-    def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
+    def draw(self, n: int, generator: Seed = None) -> Draw:
         """n draws for each input, independent between inputs: this uncertainty is the input's."""
         check_count("n", n)
-        return lambda inputs: self(inputs).sample(n, generator)
+        source = as_generator(generator)
+        return lambda inputs: self(inputs).sample(n, source)
 
     def save(self, path: str | Path) -> None:
         """Write settings and everything learnt to folder ``path``: safetensors + JSON, atomic."""

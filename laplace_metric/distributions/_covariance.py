@@ -24,9 +24,9 @@ class Covariance(ABC):
     """B positive semi-definite matrices C_b [Z, Z]."""
 
     @property
-    @abstractmethod
     def shape(self) -> torch.Size:
         """[B, Z]."""
+        return self.diagonal().shape
 
     @abstractmethod
     def diagonal(self) -> Float[Tensor, "*B Z"]:

@@ -72,6 +72,7 @@ def bootstrap_interval(
     ----------
     metric : callable
         Takes the arrays, resampled along their first axis, in their own type; returns a float.
+        Where that is infinite, so is the estimate or the end of the interval.
     arrays : [N, ...] each
         Tensors stay tensors, anything else becomes a numpy array.
     n : int

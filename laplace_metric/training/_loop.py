@@ -190,6 +190,13 @@ def check_training(model: Any, loss: Any, optimizer: Any, scheduler: Any) -> Non
         raise InputError(f"scheduler is {scheduler!r:.60}: pass one of torch.optim.lr_scheduler.")
 
 
+def check_loss_type(value: Tensor) -> None:
+    """Raise ``InputError`` unless a loss is a tensor of one floating number."""
+    if not isinstance(value, Tensor) or value.numel() != 1 or not value.is_floating_point():
+        what = f"tensor {tuple(value.shape)}, {value.dtype}" if torch.is_tensor(value) else value
+        raise InputError(f"loss gave {what!s:.60}: let it return a floating scalar tensor.")
+
+
 def check_loss(value: Tensor) -> float:
     """The loss as a number.
 
@@ -200,9 +207,7 @@ def check_loss(value: Tensor) -> float:
     NonFiniteError
         If it is NaN or infinite.
     """
-    if not isinstance(value, Tensor) or value.numel() != 1 or not value.is_floating_point():
-        what = f"tensor {tuple(value.shape)}, {value.dtype}" if torch.is_tensor(value) else value
-        raise InputError(f"loss gave {what!s:.60}: let it return a floating scalar tensor.")
+    check_loss_type(value)
     number = float(value.detach())
     if not isfinite(number):
         raise NonFiniteError(

@@ -37,6 +37,8 @@ NAN_BY_CONTRACT = {
     *("bin_confidence", "bin_accuracy", "per_query", "standard_error", "thresholds"),
 }
 """Fields whose documentation says when they are not finite."""
+PASSED_THROUGH = (*("distributions.", "evaluation.bootstrap_", "models.Call"),)
+"""Operations that document that NaN and infinity of their arguments pass through."""
 INFINITE_BY_CONTRACT = {"concentration", "cap", "conformal_quantile", "first_match"}
 
 
@@ -75,11 +77,16 @@ def of_error(error: BaseException) -> Outcome:
     return Outcome(CRASH, f"{place} {type(error).__name__}", text, line)
 
 
-def of_result(name: str, result: Any, warned: list[Any]) -> Outcome:
-    """Right, unless there is NaN or infinity in it."""
+def of_result(name: str, result: Any, warned: list[Any], passed_on: bool = False) -> Outcome:
+    """Right, unless there is NaN or infinity in it.
+
+    ``passed_on``: an argument held some already, or a variance below zero.
+    """
     undefined = any(issubclass(w.category, UndefinedMetricWarning) for w in warned)
     for path, value, field in leaves(result, field=name):
         if field in NAN_BY_CONTRACT or undefined:
+            continue
+        if passed_on and name.startswith(PASSED_THROUGH):
             continue
         bad = value.isnan() if field in INFINITE_BY_CONTRACT else ~value.isfinite()
         if bool(bad.any()):
