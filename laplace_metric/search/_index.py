@@ -6,9 +6,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from laplace_metric._utils.validation import check_count, check_share
+from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.validation import as_path, check_count, check_share
 from laplace_metric.errors import InputError, NotFittedError, StaleCalibrationWarning
 from laplace_metric.search import _storage as storage
 from laplace_metric.search._encoding import Encoder, FittedEmbedder
@@ -112,7 +111,7 @@ class Index(Gallery):
         k: int = 10,
         *,
         depth: int = 50,
-        generator: torch.Generator | None = None,
+        generator: Seed = None,
         progress: bool = False,
     ) -> Calibration:
         """Learn from held-out labelled queries what a match looks like; kept as ``calibration``.
@@ -130,7 +129,7 @@ class Index(Gallery):
             Neighbours whose pairs count; a search for more extrapolates to deeper ranks.
         depth : int
             Neighbours that retrieval sets may choose from.
-        generator : torch.Generator or None
+        generator : torch.Generator, seed or None
             Splits the queries; None: one with a fixed seed.
 
         Raises
@@ -138,10 +137,10 @@ class Index(Gallery):
         InputError
             For an index or queries without labels, too few queries, all pairs matching or none.
         """
-        for name, value in (("k", k), ("depth", depth)):
-            check_count(name, value)
+        k, depth = check_count("k", k), check_count("depth", depth)
         labelled = self.labelled_hits(queries, labels, max(k, depth), progress=progress)
-        source = torch.Generator().manual_seed(0) if generator is None else generator
+        source = as_generator(0 if generator is None else generator)
+        assert source is not None
         self.calibration = calibrated(labelled, min(k, len(self)), len(self), source)
         self.changes = 0
         return self.calibration
@@ -242,7 +241,7 @@ class Index(Gallery):
             self.next_id,
             self.calibration,
         )
-        storage.save_index(Path(path), state, self.encoder.identity)
+        storage.save_index(as_path("path", path), state, self.encoder.identity)
 
     @classmethod
     def load(cls, path: str | Path, embedder: FittedEmbedder, *, mmap: bool = False) -> Index:
@@ -262,7 +261,7 @@ class Index(Gallery):
             head of the model is not checked.
         """
         encoder = Encoder.of(embedder)
-        state = storage.load_index(Path(path), encoder.identity, mmap=mmap)
+        state = storage.load_index(as_path("path", path), encoder.identity, mmap=mmap)
         parts = state.items, state.kind, state.rank_by, state.engine
         index = cls(encoder, *parts, calibration=state.calibration)
         index.changes, index.next_id = state.changes, state.next_id
