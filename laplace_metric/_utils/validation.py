@@ -30,7 +30,7 @@ DTYPES = (
 """Types of numbers that every operation of torch knows."""
 
 
-def as_tensor(name: str, values: ArrayLike) -> Tensor:
+def as_tensor(name: str, values: ArrayLike | float) -> Tensor:
     """A detached real tensor sharing the values' device; Python floats become float64."""
     if isinstance(values, Tensor):
         return check_dense(name, values).detach()
