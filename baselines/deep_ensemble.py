@@ -16,7 +16,7 @@ from baselines.base.parts import with_appended
 from baselines.base.procrustes import align
 from baselines.metric_learning import MetricLearning
 from laplace_metric._utils.precision import at_least_float32
-from laplace_metric._utils.randomness import own_randomness
+from laplace_metric._utils.randomness import Seed, as_generator, own_randomness
 from laplace_metric._utils.validation import check_count
 from laplace_metric.distributions import Empirical
 from laplace_metric.embedding import Draw, Embedding
@@ -131,9 +131,10 @@ class DeepEnsemble(Baseline):
         """The members' embeddings, rotated into one space."""
         return Embedding(Empirical(self._rotated(inputs), self.spherical))
 
-    def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
+    def draw(self, n: int, generator: Seed = None) -> Draw:
         """n members, the same for every input: each once for n = M, else with replacement."""
         check_count("n", n)
+        generator = as_generator(generator)
         m = self.n_members
         device = torch.device("cpu") if generator is None else generator.device
         chosen = torch.randint(m, (n,), generator=generator, device=device)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from baselines.base import OnePass
+from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Draw, Embedding
 from laplace_metric.errors import UnknownNameError
@@ -57,9 +58,10 @@ class Deterministic(OnePass):
         score = norm.reciprocal() if self.score == "norm" else torch.zeros_like(norm)
         return self.points(activations, score)
 
-    def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
+    def draw(self, n: int, generator: Seed = None) -> Draw:
         """n times the same embedder."""
         check_count("n", n)
+        generator = as_generator(generator)
 
         def embed(inputs: Inputs) -> Tensor:
             return self(inputs).mean.expand(n, -1, -1)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from baselines.base import UNSAVED, Baseline
 from baselines.base.dropout_masks import MaskMaker, bernoulli_mask, dropout_layers, masked
 from laplace_metric._utils.precision import at_least_float32
+from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
 from laplace_metric.distributions import Empirical
 from laplace_metric.embedding import Draw, Embedding
@@ -68,9 +69,10 @@ class MCDropout(Baseline):
         draws = torch.stack([self._pass(inputs, make) for _ in range(self.n_samples)])
         return Embedding(Empirical(draws, self.spherical))
 
-    def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
+    def draw(self, n: int, generator: Seed = None) -> Draw:
         """n thinned networks: the masks of draw s are shared by all inputs and calls."""
         check_count("n", n)
+        generator = as_generator(generator)
         masks_of_draws: list[dict[str, Tensor]] = [{} for _ in range(n)]
 
         def pass_of(masks: dict[str, Tensor], inputs: Inputs) -> Tensor:

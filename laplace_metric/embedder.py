@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import at_least_float32, full_precision
-from laplace_metric._utils.validation import check_count
+from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.validation import as_path, check_count
 from laplace_metric.curvature.structures import SpectralCurvature
 from laplace_metric.distributions import Gaussian, ProjectedNormal
 from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
@@ -185,7 +186,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         *,
         progress: bool = True,
         reference: int | None = None,
-        generator: torch.Generator | None = None,
+        generator: Seed = None,
         memory_bytes: int = FitOptions.memory_bytes,
         checkpoint_dir: str | Path | None = None,
         distributed: bool = False,
@@ -198,7 +199,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         reference : int or None
             With a finite margin: estimate in-margin negatives from this many random points
             (``hessian_.standard_error`` says how well); None: exact, O(N^2).
-        generator : torch.Generator or None
+        generator : torch.Generator, seed or None
             Picks the reference points (a CPU generator), by their place in the loader; of ranks,
             that of the first one counts, and shards stand one behind the other.
         memory_bytes : int
@@ -225,9 +226,10 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         ShardError
             On every rank, if one of them fails; it names the rank and its error.
         """
-        folder = None if checkpoint_dir is None else Path(checkpoint_dir)
+        folder = None if checkpoint_dir is None else as_path("checkpoint_dir", checkpoint_dir)
         how = (progress, precision, distributed, folder)
-        options = FitOptions(reference, generator, memory_bytes, *how)
+        source = None if generator is None else as_generator(generator)
+        options = FitOptions(reference, source, memory_bytes, *how)
         fit = fit_posterior
         if options.needs_runtime:
             from laplace_metric.laplace.runtime import fit_with_runtime as fit
@@ -345,7 +347,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         how: dict[str, Any] = {"engine": engine, "rank_by": rank_by, "progress": progress}
         return Index.build(self, gallery, labels, ids, **how)
 
-    def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
+    def draw(self, n: int, generator: Seed = None) -> Draw:
         """n embedders from the posterior: a function from inputs to [n, B, Z]."""
         check_count("n", n)
         fitted = self._fitted_to_these_weights()
@@ -518,7 +520,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
             If the head no longer has the weights of the fit.
         """
         fitted = self._fitted_to_these_weights(values=True)
-        serialization.save_fitted(Path(path), self.settings, fitted)
+        serialization.save_fitted(as_path("path", path), self.settings, fitted)
 
     @classmethod
     def load(cls, path: str | Path, model: nn.Module | None = None) -> LaplaceEmbedder:
@@ -532,7 +534,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
             If the folder is not ours, damaged, newer, or its head is not that of ``model``.
         """
         network = Precomputed() if model is None else unwrapped(model)
-        settings, fitted = serialization.load_fitted(Path(path), network)
+        settings, fitted = serialization.load_fitted(as_path("path", path), network)
         if isinstance(network, Precomputed):
             network.size = fitted.head.n_outputs
         return cls.from_fitted(network, settings, fitted)

@@ -17,11 +17,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import at_least_float32
+from laplace_metric._utils.validation import as_array, as_tensor
 from laplace_metric.curvature import Pass, Statistics, curvature_passes, next_pass
 from laplace_metric.curvature.structures import Curvature
 from laplace_metric.embedder import LaplaceEmbedder
@@ -85,6 +85,8 @@ class Plan:
         reference: tuple[Any, Any] | None = None,
         precision: torch.dtype = torch.float64,
     ) -> None:
+        if not isinstance(embedder, LaplaceEmbedder):
+            raise InputError(f"embedder is a {type(embedder).__name__}: pass a LaplaceEmbedder.")
         self.model, settings = embedder.model, embedder.settings
         if settings.pairs != "all":
             raise InputError("a plan needs pairs='all': pairs of batches do not add up.")
@@ -99,6 +101,8 @@ class Plan:
                 raise InputError(
                     f"margin={loss.margin}: pass reference=(features, labels) of random points."
                 )
+            if not isinstance(reference, (tuple, list)) or len(reference) != 2:
+                raise InputError("reference is no pair: pass (features [R, D], labels [R]).")
             columns = [as_source(*reference, jacobian)]
             if not len(columns[0]):
                 raise InputError("reference is empty: pass some random points.")
@@ -160,7 +164,11 @@ def merge(parts: Iterable[Statistics]) -> Statistics:
         If there are none, or of several tasks.
     """
     total: Statistics | None = None
+    if not isinstance(parts, Iterable):
+        raise InputError(f"parts is a {type(parts).__name__}: pass several Statistics.")
     for part in parts:
+        if not isinstance(part, Statistics):
+            raise InputError(f"parts holds a {type(part).__name__}: pass what collect gave.")
         total = part if total is None else total + part
     if total is None:
         raise InputError("there are no statistics to merge: collect at least one shard.")
@@ -176,11 +184,15 @@ def as_source(features: Any, labels: Any, head: HeadJacobian) -> FeatureStore:
         For arrays that do not fit the head or one another.
     """
     like = head.parameters
+    if not isinstance(features, Tensor):
+        features = as_array("features", features)
+    if not features.ndim:
+        raise InputError(f"features are one {features.dtype}: pass an array [n, D].")
     if not len(features):
         return FeatureStore(dtype=like.dtype, device=like.device)
     with warnings.catch_warnings():  # arrays of Ray's object store, say: they are only read
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        h = features if isinstance(features, Tensor) else torch.from_numpy(np.asarray(features))
+        h = as_tensor("features", features)
         y = check_labels(labels, name="labels")
     if head.layered and (h.ndim != 2 or h.shape[1] != head.layouts[0].n_features):
         raise InputError(

@@ -29,7 +29,8 @@ from baselines.base.files import (
 from baselines.base.parts import Appended, FittedParts, Sizes, identity_layer
 from baselines.base.settings import UNSAVED
 from laplace_metric._utils.precision import at_least_float32
-from laplace_metric._utils.validation import check_count
+from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.validation import as_path, check_count
 from laplace_metric.distributions import Empirical
 from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
 from laplace_metric.errors import FileFormatError, NotFittedError
@@ -78,10 +79,11 @@ class Baseline(ProbabilisticEmbedder):
         """The learnt modules."""
         return self.fitted_.parts
 
-    def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
+    def draw(self, n: int, generator: Seed = None) -> Draw:
         """n draws for each input, independent between inputs: this uncertainty is the input's."""
         check_count("n", n)
-        return lambda inputs: self(inputs).sample(n, generator)
+        source = as_generator(generator)
+        return lambda inputs: self(inputs).sample(n, source)
 
     def save(self, path: str | Path) -> None:
         """Write settings and everything learnt to folder ``path``: safetensors + JSON, atomic."""
@@ -94,7 +96,7 @@ class Baseline(ProbabilisticEmbedder):
             "appended": isinstance(self.model, Appended),
             "network": None if self.saves_network else weights_hash(self.model),
         }
-        write_method(Path(path), content, fitted.classes, self.learnt())
+        write_method(as_path("path", path), content, fitted.classes, self.learnt())
 
     @classmethod
     def load(cls, path: str | Path, model: nn.Module, **unsaved: Any) -> Self:
@@ -112,11 +114,11 @@ class Baseline(ProbabilisticEmbedder):
             If the folder is not ours, damaged, of another method, or does not fit ``model``. A
             method that did not train its network needs the very weights it was fitted with.
         """
-        content, tensors = read_method(Path(path), cls.__name__)
+        content, tensors = read_method(as_path("path", path), cls.__name__)
         try:
             method = cls(model, **loaded_settings(content["settings"]), **unsaved)
             method._restore(content, tensors)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise FileFormatError(f"{path} does not fit this model: {error}") from error
         return method
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric.errors import HeadError
+from laplace_metric.models._calling import check_module
 
 ELEMENTWISE = (nn.Dropout,)
 CHANNELWISE = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
@@ -41,6 +42,7 @@ def dropout_layers(model: nn.Module) -> dict[str, nn.Module]:
 
 def find_dropout(model: nn.Module) -> dict[str, nn.Module]:
     """The dropout layers with a rate above 0, by name; perhaps none."""
+    check_module(model)
     kinds = (*ELEMENTWISE, *CHANNELWISE)
     return {
         name: module

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from laplace_metric._utils import validation
-from laplace_metric._utils.validation import check_count
+from laplace_metric._utils.validation import check_count, check_real
 from laplace_metric.errors import InputError, UnknownNameError
 
 UNSAVED = {"saved": False}
@@ -90,10 +90,10 @@ class Training:
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS:
             raise UnknownNameError("optimizer", self.optimizer, tuple(OPTIMIZERS))
-        if not isinstance(self.epochs, int) or self.epochs < 1:
-            raise InputError(f"epochs={self.epochs!r}: pass a whole number >= 1.")
+        check_count("epochs", self.epochs)
+        check_count("seed", self.seed, 0)
         for name in ("decay", "weight_decay"):
-            if not 0 <= getattr(self, name) < math.inf:
+            if check_real(name, getattr(self, name), "number >= 0") < 0:
                 raise InputError(f"{name}={getattr(self, name)!r}: pass a number >= 0.")
         check_positive(self, "learning_rate")
 

@@ -13,13 +13,38 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from laplace_metric._utils.validation import LARGEST
 from laplace_metric.errors import InputError
+
+Seed = torch.Generator | int | None
+"""What every function that draws takes: a generator, the seed of a new one, or None."""
+
+
+def as_generator(generator: Seed, name: str = "generator") -> torch.Generator | None:
+    """The generator itself, a CPU generator of a seed, or None.
+
+    Raises
+    ------
+    InputError
+        For anything else, a bool among them, and seeds outside of [0, 2^63).
+
+    Examples
+    --------
+    >>> as_generator(7).initial_seed(), as_generator(None)
+    (7, None)
+    """
+    if generator is None or isinstance(generator, torch.Generator):
+        return generator
+    is_seed = isinstance(generator, (int, np.integer)) and not isinstance(generator, bool)
+    if not is_seed or not 0 <= generator <= LARGEST:
+        raise InputError(
+            f"{name}={generator!r}: pass a torch.Generator, or a seed from 0 to 2^63 - 1."
+        )
+    return torch.Generator().manual_seed(int(generator))
 
 
 @contextmanager
-def own_randomness(
-    generator: torch.Generator | None, device: torch.device
-) -> Iterator[torch.Generator]:
+def own_randomness(generator: Seed, device: torch.device) -> Iterator[torch.Generator]:
     """Seed the global states from ``generator`` inside, put them back outside.
 
     Yields the generator to draw weights from; None stands for a new one whose seed follows from
@@ -28,7 +53,7 @@ def own_randomness(
     Raises
     ------
     InputError
-        For a generator that is not of the CPU.
+        For a generator that is not of the CPU, or no generator and no seed.
 
     Examples
     --------
@@ -38,6 +63,7 @@ def own_randomness(
     >>> bool((torch.get_rng_state() == before).all())
     True
     """
+    generator = as_generator(generator)
     if generator is not None and generator.device.type != "cpu":
         raise InputError(f"generator is on {generator.device}: pass a CPU torch.Generator.")
     others = random.getstate(), np.random.get_state()  # noqa: NPY002

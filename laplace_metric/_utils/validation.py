@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Sequence
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,20 +23,91 @@ ArrayLike = Tensor | npt.NDArray[Any] | Sequence[Any]
 """What every metric takes: a tensor, a numpy array or a (nested) sequence of numbers."""
 
 
-def as_tensor(name: str, values: ArrayLike) -> Tensor:
+DTYPES = (
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool),
+    *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+)
+"""Types of numbers that every operation of torch knows."""
+
+
+def as_tensor(name: str, values: ArrayLike | float) -> Tensor:
     """A detached real tensor sharing the values' device; Python floats become float64."""
     if isinstance(values, Tensor):
-        if values.is_complex():
-            raise InputError(f"{name} is complex ({values.dtype}): pass real numbers.")
-        return values.detach()
-    array = np.asarray(values)
+        return check_dense(name, values).detach()
+    array = as_array(name, values)
     if array.dtype.kind not in "biuf":
         raise InputError(f"{name} has dtype {array.dtype}: pass a tensor or array of real numbers.")
     if array.dtype.kind == "f":
         dtype = array.dtype.newbyteorder("=") if array.dtype.itemsize <= 8 else np.dtype("f8")
     else:
         dtype = np.dtype("i8")
+    if array.dtype.kind == "u" and array.size and int(array.max()) > LARGEST:
+        raise InputError(f"{name} holds {int(array.max())}: pass whole numbers up to 2^63 - 1.")
     return torch.from_numpy(np.array(array, dtype=dtype))
+
+
+def as_array(name: str, values: Any) -> npt.NDArray[Any]:
+    """Whatever NumPy makes of a sequence, or ``InputError`` if it makes nothing of it."""
+    try:
+        array: npt.NDArray[Any] = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InputError(f"{name} cannot be read as an array: {error}.") from error
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise InputError(f"{name} is masked: remove the masked entries, or fill them.")
+    return array
+
+
+def check_dense(name: str, tensor: Tensor) -> Tensor:
+    """The tensor itself, or ``InputError`` unless it holds real numbers in plain memory."""
+    if tensor.is_complex():
+        raise InputError(f"{name} is complex ({tensor.dtype}): pass real numbers.")
+    kinds = {
+        "nested": tensor.is_nested,
+        "quantized": tensor.is_quantized,
+        "meta": tensor.is_meta,
+        str(tensor.layout).removeprefix("torch."): tensor.layout != torch.strided,
+    }
+    if kind := next((kind for kind, is_so in kinds.items() if is_so), None):
+        raise InputError(f"{name} is a {kind} tensor: pass a dense one, of plain numbers.")
+    if tensor.dtype not in DTYPES:
+        raise InputError(f"{name} has dtype {tensor.dtype}: pass float32, float64 or int64.")
+    return tensor
+
+
+def check_floating(name: str, value: Any, shape: str = "") -> Tensor:
+    """The tensor itself, or ``InputError`` unless it is a dense floating one of that shape."""
+    if not isinstance(value, Tensor):
+        raise InputError(f"{name} must be a floating tensor {shape}, not {type(value).__name__}.")
+    check_dense(name, value)
+    if not value.is_floating_point():
+        raise InputError(f"{name} must be a floating tensor {shape}, not {value.dtype}.")
+    if shape and "..." not in shape and value.ndim != shape.count(",") + 1:
+        raise InputError(f"{name} has shape {tuple(value.shape)}: pass {shape}.")
+    return value
+
+
+def check_broadcast(**shapes: Sequence[int]) -> torch.Size:
+    """The common shape, or ``InputError`` if there is none."""
+    try:
+        return torch.broadcast_shapes(*shapes.values())
+    except RuntimeError as error:
+        listed = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
+        raise InputError(f"shapes do not fit: {listed}.") from error
+
+
+def as_shape(name: str, shape: Any) -> torch.Size:
+    """A sequence of counts from 0 on, or ``InputError``."""
+    if not isinstance(shape, Sequence) or isinstance(shape, (str, bytes)):
+        raise InputError(f"{name}={shape!r}: pass a tuple of whole numbers, such as (5,).")
+    return torch.Size([check_count(name, number, 0) for number in shape])
+
+
+def as_path(name: str, value: Any) -> Path:
+    """A path, or ``InputError`` for what is none."""
+    text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InputError(f"{name}={value!r}: pass a path, as a string or pathlib.Path.")
+    return Path(text)
 
 
 def as_points(name: str, values: ArrayLike, shape: str = "[Q, Z]") -> Tensor:
@@ -52,9 +126,10 @@ def as_labels(name: str, values: ArrayLike | None, points: Tensor, other: str) -
     """Integer labels [Q], int64 on the device of ``points``, one for each of its rows."""
     if values is None:
         raise LabelError(f"{name} is missing: pass one integer label for each row of {other}.")
-    if not isinstance(values, Tensor) and np.asarray(values).dtype.kind not in "biu":
+    array = None if isinstance(values, Tensor) else as_array(name, values)
+    if array is not None and array.dtype.kind not in "biu":
         raise LabelError(
-            f"{name} has dtype {np.asarray(values).dtype}: pass integer labels; "
+            f"{name} has dtype {array.dtype}: pass integer labels; "
             "numpy.unique(labels, return_inverse=True)[1] turns any others into integers."
         )
     labels = as_tensor(name, values)
@@ -97,25 +172,45 @@ def as_rates(name: str, values: ArrayLike, like: Tensor, other: str) -> Tensor:
     return rates.to(device=like.device, dtype=torch.float64)
 
 
+LARGEST = 2**63 - 1
+
+
 def check_count(name: str, value: int, least: int = 1) -> int:
     """An integer of at least ``least``, or ``InputError``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise InputError(f"{name}={value!r}: pass an integer of at least {least}.")
+    if value > LARGEST:
+        raise InputError(f"{name}={value!r}: pass an integer up to 2^63 - 1.")
     return int(value)
+
+
+def check_real(name: str, value: float, meaning: str = "finite number") -> float:
+    """A finite number, of Python or NumPy and no bool, or ``InputError``."""
+    try:
+        number = (
+            math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+        )
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise InputError(f"{name}={value!r}: pass a {meaning}.")
+    return number
 
 
 def check_positive(name: str, value: float) -> float:
     """A finite number above 0, or ``InputError``."""
-    if not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+    number = check_real(name, value, "finite number > 0")
+    if number <= 0:
         raise InputError(f"{name}={value!r}: pass a finite number > 0.")
-    return float(value)
+    return number
 
 
 def check_share(name: str, value: float) -> float:
     """A number strictly between 0 and 1, or ``InputError``."""
-    if not isinstance(value, Real) or not 0.0 < value < 1.0:
+    number = check_real(name, value, "number between 0 and 1")
+    if not 0.0 < number < 1.0:
         raise InputError(f"{name}={value!r}: pass a number between 0 and 1.")
-    return float(value)
+    return number
 
 
 def _check_finite(name: str, values: Tensor) -> None:

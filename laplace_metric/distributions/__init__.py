@@ -1,7 +1,9 @@
 """Distributions over embeddings, in space and on the unit sphere.
 
 Those of a batch have ``mean``, ``variance``, ``sample`` and ``concentration``
-(``EmbeddingDistribution``); those on the sphere are ``torch.distributions`` as well.
+(``EmbeddingDistribution``); those on the sphere are ``torch.distributions`` as well. NaN,
+infinity and variances below zero in the arguments of a function or of a Gaussian are not refused:
+they pass through to the result, as in torch.
 """
 
 from laplace_metric.distributions._angles import sample_angle

@@ -45,7 +45,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from laplace_metric.distributions._vmf_normalizer import mean_resultant_length
+from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric.distributions._vmf_normalizer import check_vmf_arguments, mean_resultant_length
 
 
 class Angle(NamedTuple):
@@ -56,7 +57,9 @@ class Angle(NamedTuple):
 
 
 def sample_angle(
-    concentration: Float[Tensor, " ..."], dimension: int, generator: torch.Generator | None = None
+    concentration: Float[Tensor, " ..."],
+    dimension: int,
+    generator: Seed = None,
 ) -> Angle:
     """One exact draw for each concentration, in float64 and without gradient.
 
@@ -64,7 +67,12 @@ def sample_angle(
     ----------
     concentration : Tensor [...] in [0, inf)
     dimension : int >= 2
-    generator : torch.Generator, optional
+    generator : torch.Generator or seed, optional
+
+    Raises
+    ------
+    InputError
+        For arguments of another type.
 
     Examples
     --------
@@ -72,7 +80,8 @@ def sample_angle(
     >>> bool(angle.cosine > 0.9999), bool(angle.sine > 0)
     (True, True)
     """
-    k = concentration.detach().double()
+    check_vmf_arguments(concentration, dimension)
+    generator, k = as_generator(generator), concentration.detach().double()
     flat = k.flatten()
     draw = _inverse if dimension == 3 else _rejection
     below, above = draw(flat, dimension, generator)  # 1 - w and 1 + w

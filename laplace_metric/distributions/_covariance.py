@@ -16,9 +16,24 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplace_metric._utils.validation import check_broadcast, check_floating
+from laplace_metric.errors import InputError
+
+
+def check_values(name: str, values: Tensor, shape: str = "") -> None:
+    """``check_floating`` where it could fail; what our own sums give is seen at a glance."""
+    usual = type(values) is Tensor and values.dtype in (torch.float32, torch.float64)
+    if not usual or values.layout != torch.strided or values.is_meta or values.is_nested or shape:
+        check_floating(name, values, shape)
+
 
 class Covariance(ABC):
     """B positive semi-definite matrices C_b [Z, Z]."""
+
+    @property
+    def shape(self) -> torch.Size:
+        """[B, Z]."""
+        return self.diagonal().shape
 
     @abstractmethod
     def diagonal(self) -> Float[Tensor, "*B Z"]:
@@ -52,9 +67,22 @@ class Covariance(ABC):
         return (self.diagonal() - 2 * u * cu + u.square() * along).clamp_min(0)  # up to rounding
 
 
+def check_vectors(name: str, vectors: Tensor, shape: torch.Size) -> None:
+    """Raise ``InputError`` unless these are floating vectors [..., Z] that fit [*B, Z]."""
+    check_values(name, vectors)
+    check_broadcast(**{name: vectors.shape}, covariance=shape)
+    if vectors.shape[-1:] != shape[-1:]:
+        raise InputError(f"{name} has shape {tuple(vectors.shape)}: pass [..., {shape[-1]}].")
+
+
 @dataclass(frozen=True)
 class DiagonalCovariance(Covariance):
     """``diag(v_b)``: variances [B, Z].
+
+    Raises
+    ------
+    InputError
+        For anything but a floating tensor.
 
     Examples
     --------
@@ -64,13 +92,22 @@ class DiagonalCovariance(Covariance):
 
     values: Tensor
 
+    def __post_init__(self) -> None:
+        check_values("covariance", self.values)
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.values.shape
+
     def diagonal(self) -> Float[Tensor, "*B Z"]:
         return self.values
 
     def apply(self, vectors: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B Z"]:
+        check_vectors("vectors", vectors, self.values.shape)
         return self.values * vectors
 
     def color(self, noise: Float[Tensor, "n *B Z"]) -> Float[Tensor, "n *B Z"]:
+        check_vectors("noise", noise, self.values.shape)
         return noise * self.values.sqrt()
 
     def dense(self) -> Float[Tensor, "*B Z Z"]:
@@ -98,13 +135,23 @@ class RotatedCovariance(Covariance):
     basis: Tensor
     values: Tensor
 
+    def __post_init__(self) -> None:
+        check_floating("basis", self.basis, "[Z, Z]")
+        check_values("covariance", self.values)
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.values.shape
+
     def diagonal(self) -> Float[Tensor, "*B Z"]:
         return self.values @ self.basis.square().mT
 
     def apply(self, vectors: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B Z"]:
+        check_vectors("vectors", vectors, self.values.shape)
         return (self.values * (vectors @ self.basis)) @ self.basis.mT
 
     def color(self, noise: Float[Tensor, "n *B Z"]) -> Float[Tensor, "n *B Z"]:
+        check_vectors("noise", noise, self.values.shape)
         return (noise * self.values.sqrt()) @ self.basis.mT
 
     def dense(self) -> Float[Tensor, "*B Z Z"]:
@@ -124,13 +171,24 @@ class DenseCovariance(Covariance):
 
     matrices: Tensor
 
+    def __post_init__(self) -> None:
+        check_values("covariance", self.matrices)
+        if self.matrices.ndim < 2 or self.matrices.shape[-1] != self.matrices.shape[-2]:
+            raise InputError(f"covariance has shape {tuple(self.matrices.shape)}: pass [B, Z, Z].")
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.matrices.shape[:-1]
+
     def diagonal(self) -> Float[Tensor, "*B Z"]:
         return self.matrices.diagonal(dim1=-2, dim2=-1)
 
     def apply(self, vectors: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B Z"]:
+        check_vectors("vectors", vectors, self.matrices.shape[:-1])
         return (self.matrices @ vectors[..., None])[..., 0]  # [B, Z]
 
     def color(self, noise: Float[Tensor, "n *B Z"]) -> Float[Tensor, "n *B Z"]:
+        check_vectors("noise", noise, self.matrices.shape[:-1])
         values, vectors = torch.linalg.eigh(self.matrices)
         root = vectors * values.clamp_min(0).sqrt()[..., None, :]  # negative only by rounding
         return torch.einsum("bkl,nbl->nbk", root, noise)  # [n, B, Z]
@@ -147,5 +205,11 @@ class DenseCovariance(Covariance):
 
 
 def as_covariance(value: Float[Tensor, "*B Z"] | Covariance) -> Covariance:
-    """Variances [B, Z] become a diagonal covariance; a covariance stays."""
-    return DiagonalCovariance(value) if isinstance(value, Tensor) else value
+    """Variances [B, Z] become a diagonal covariance; a covariance stays.
+
+    Raises
+    ------
+    InputError
+        For neither.
+    """
+    return value if isinstance(value, Covariance) else DiagonalCovariance(value)

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from laplace_metric._utils.validation import as_tensor, check_broadcast, check_floating
 from laplace_metric.distributions._angles import (
     Angle,
     falls_towards_pi,
@@ -78,7 +79,8 @@ def cap_angle(
     tensor([1.5708])
     """
     check_vmf_arguments(concentration, dimension)
-    p = torch.as_tensor(probability, dtype=torch.float64, device=concentration.device)
+    p = as_tensor("probability", probability).to(concentration.device, torch.float64)
+    check_broadcast(concentration=concentration.shape, probability=p.shape)
     if not bool(((p >= 0) & (p <= 1)).all()):
         raise InputError("probability must lie in [0, 1].")
     k, p = torch.broadcast_tensors(concentration.double(), p)
@@ -94,12 +96,21 @@ def in_cap(
 
     By ``|z - mu|^2 <= 4 sin^2(a/2)``, which keeps its digits in a narrow cap.
 
+    Raises
+    ------
+    InputError
+        For another distribution, or vectors of another length.
+
     Examples
     --------
     >>> mu = torch.tensor([1.0, 0.0])
     >>> in_cap(VonMisesFisher(mu, 100.0), torch.stack([mu, -mu]), 0.95)
     tensor([ True, False])
     """
+    if not isinstance(p, VonMisesFisher):
+        raise InputError(f"p is a {type(p).__name__}: pass a VonMisesFisher.")
+    check_floating("value", value, "[..., D]")
+    check_broadcast(value=value.shape, p=p.loc.shape)
     half = cap_angle(p.concentration, p.dimension, probability) / 2
     return squared_chord(value, p.loc) <= 4 * half.sin().square()
 

@@ -13,7 +13,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.validation import check_count, check_floating
 from laplace_metric.distributions._vmf_normalizer import vmf_concentration
+from laplace_metric.errors import InputError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -34,7 +37,7 @@ class EmbeddingDistribution(Protocol):
     def concentration(self) -> Float[Tensor, " B"]:
         """von Mises-Fisher concentration kappa of the direction [B], in [0, inf]."""
 
-    def sample(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n B Z"]:
+    def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B Z"]:
         """[n, B, Z], independent over n and B."""
 
     def select(self, index: Tensor | slice) -> Self:
@@ -55,6 +58,11 @@ class Empirical:
     spherical : bool
         Whether the draws are directions, so that ``mean`` is projected back to the sphere.
 
+    Raises
+    ------
+    InputError
+        For anything but a floating tensor of that shape.
+
     Examples
     --------
     >>> Empirical(torch.tensor([[[0.0]], [[2.0]]]), spherical=False).variance
@@ -63,6 +71,11 @@ class Empirical:
 
     draws: Tensor
     spherical: bool
+
+    def __post_init__(self) -> None:
+        check_floating("draws", self.draws, "[S, B, Z]")
+        if not len(self.draws):
+            raise InputError("draws is empty: pass at least one draw of each input.")
 
     @property
     def mean(self) -> Float[Tensor, "B Z"]:
@@ -82,10 +95,10 @@ class Empirical:
         resultant = directions.mean(0).norm(dim=-1).clamp_max(1)  # [B]
         return vmf_concentration(resultant, self.draws.shape[-1])
 
-    def sample(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n B Z"]:
+    def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B Z"]:
         """The draws themselves for ``n = S``, else n resampled ones [n, B, Z]."""
-        s, b, _ = self.draws.shape
-        if n == s:
+        generator, (s, b, _) = as_generator(generator), self.draws.shape
+        if check_count("n", n, 0) == s:
             return self.draws
         pick = torch.randint(s, (n, b), generator=generator, device=self.draws.device)
         return self.draws[pick, torch.arange(b, device=pick.device)]  # [n, B, Z]

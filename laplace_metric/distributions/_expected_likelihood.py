@@ -16,6 +16,7 @@ from typing import TypeVar
 from jaxtyping import Float
 from torch import Tensor
 
+from laplace_metric._utils.validation import check_broadcast
 from laplace_metric.distributions._covariance import DiagonalCovariance
 from laplace_metric.distributions._gaussian import Gaussian
 from laplace_metric.distributions._location_concentration import squared_chord
@@ -69,7 +70,7 @@ def pairwise_log_expected_likelihood(p: P, q: P) -> Float[Tensor, "B C"]:
     >>> pairwise_log_expected_likelihood(p, p).argmax(1)
     tensor([0, 1, 2])
     """
-    _check(p, q)
+    _check(p, q, pairwise=True)
     if isinstance(p, VonMisesFisher) and isinstance(q, VonMisesFisher):
         one_plus_cosine = (1 + (p.loc @ q.loc.mT).double()).clamp_min(0)
         return _kernel(p.concentration[:, None], q.concentration, one_plus_cosine, p.dimension)
@@ -96,10 +97,12 @@ def _variances(p: object) -> Tensor:
     return p.covariance.values
 
 
-def _check(p: object, q: object) -> None:
+def _check(p: object, q: object, *, pairwise: bool = False) -> None:
     for kind in (VonMisesFisher, Gaussian):
         if isinstance(p, kind) and isinstance(q, kind):
             if p.loc.shape[-1] != q.loc.shape[-1]:
                 raise InputError("p and q must have one dimension.")
+            if not pairwise:
+                check_broadcast(p=p.loc.shape, q=q.loc.shape)
             return
     raise InputError(f"No expected likelihood of {type(p).__name__} and {type(q).__name__}.")

@@ -16,15 +16,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplace_metric.distributions._covariance import Covariance, as_covariance
+from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.validation import check_count
+from laplace_metric.distributions._covariance import Covariance, as_covariance, check_values
 from laplace_metric.distributions._vmf_normalizer import vmf_concentration
+from laplace_metric.errors import InputError
 
 
 def gaussian_draws(
     loc: Float[Tensor, "B Z"],
     covariance: Covariance,
     n: int,
-    generator: torch.Generator | None = None,
+    generator: Seed = None,
 ) -> Float[Tensor, "n B Z"]:
     """n independent draws [n, B, Z] of N(loc, C).
 
@@ -34,9 +37,21 @@ def gaussian_draws(
     >>> gaussian_draws(torch.ones(1, 2), DiagonalCovariance(torch.zeros(1, 2)), 3).unique()
     tensor([1.])
     """
-    shape = (n, *loc.shape)
+    shape, generator = (check_count("n", n, 0), *loc.shape), as_generator(generator)
     noise = torch.randn(shape, generator=generator, dtype=loc.dtype, device=loc.device)
     return covariance.color(noise).add_(loc)
+
+
+def _checked(loc: Tensor, covariance: Covariance) -> tuple[Tensor, Covariance]:
+    """Both, if they fit one another."""
+    check_values("loc", loc, "" if isinstance(loc, Tensor) and loc.ndim == 2 else "[B, Z]")
+    shape = covariance.shape
+    if shape != loc.shape:
+        raise InputError(
+            f"loc has shape {tuple(loc.shape)} and covariance {tuple(shape)}: pass one variance "
+            "for each coordinate, or a covariance of as many embeddings."
+        )
+    return loc, covariance
 
 
 class Gaussian:
@@ -47,6 +62,11 @@ class Gaussian:
     loc : Tensor [B, Z]
     covariance : Covariance, or variances [B, Z] of independent coordinates
 
+    Raises
+    ------
+    InputError
+        For anything else, or shapes that do not fit.
+
     Examples
     --------
     >>> Gaussian(torch.zeros(2, 3), torch.ones(2, 3)).sample(5).shape
@@ -56,7 +76,7 @@ class Gaussian:
     def __init__(
         self, loc: Float[Tensor, "B Z"], covariance: Float[Tensor, "B Z"] | Covariance
     ) -> None:
-        self.loc, self.covariance = loc, as_covariance(covariance)
+        self.loc, self.covariance = _checked(loc, as_covariance(covariance))
 
     @property
     def mean(self) -> Float[Tensor, "B Z"]:
@@ -73,7 +93,7 @@ class Gaussian:
         """Of the direction z / |z| [B]."""
         return ProjectedNormal(self.loc, self.covariance).concentration
 
-    def sample(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n B Z"]:
+    def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B Z"]:
         """[n, B, Z]."""
         return gaussian_draws(self.loc, self.covariance, n, generator)
 
@@ -97,6 +117,11 @@ class ProjectedNormal:
     covariance : Covariance, or variances [B, Z]
         Of the Gaussian before projection.
 
+    Raises
+    ------
+    InputError
+        For anything else, or shapes that do not fit.
+
     Examples
     --------
     >>> p = ProjectedNormal(torch.tensor([[2.0, 0.0]]), torch.ones(1, 2))
@@ -107,7 +132,7 @@ class ProjectedNormal:
     def __init__(
         self, loc: Float[Tensor, "B Z"], covariance: Float[Tensor, "B Z"] | Covariance
     ) -> None:
-        self.loc, self.covariance = loc, as_covariance(covariance)
+        self.loc, self.covariance = _checked(loc, as_covariance(covariance))
 
     @property
     def mean(self) -> Float[Tensor, "B Z"]:
@@ -137,7 +162,7 @@ class ProjectedNormal:
         resultant = (1 + self.variance.sum(-1)).rsqrt()
         return vmf_concentration(resultant, self.loc.shape[-1])
 
-    def sample(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n B Z"]:
+    def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B Z"]:
         """Exact draws [n, B, Z] of unit length."""
         z = gaussian_draws(self.loc, self.covariance, n, generator)
         return nn.functional.normalize(z, dim=-1)

@@ -13,6 +13,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
+from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.validation import (
+    as_shape,
+    as_tensor,
+    check_broadcast,
+    check_dense,
+    check_floating,
+)
 from laplace_metric.errors import DtypeError, InputError
 
 
@@ -75,8 +83,8 @@ class LocationConcentration(Distribution):
         For a loc that is not floating [..., D] with D >= 2. It is a ValueError.
     DtypeError
         For a concentration of another dtype.
-    ValueError
-        By ``validate_args``.
+    InputError
+        By ``validate_args``, which is a ValueError as in torch.
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {
@@ -95,10 +103,13 @@ class LocationConcentration(Distribution):
         k = _concentration(loc, concentration)
         per_vector = self.arg_constraints["concentration"].event_dim == 0
         shape = k.shape if per_vector else k.shape[:-1]
-        batch = torch.broadcast_shapes(loc.shape[:-1], shape)
+        batch = check_broadcast(loc=loc.shape[:-1], concentration=shape)
         self.loc = loc.expand(*batch, -1)
         self.concentration = k.expand(batch) if per_vector else k.expand(*batch, -1)
-        super().__init__(batch, loc.shape[-1:], validate_args=validate_args)
+        try:
+            super().__init__(batch, loc.shape[-1:], validate_args=validate_args)
+        except ValueError as error:
+            raise InputError(f"loc or concentration is out of its range: {error}") from error
 
     @property
     def dimension(self) -> int:
@@ -107,8 +118,7 @@ class LocationConcentration(Distribution):
 
     def log_prob(self, value: Float[Tensor, "*V D"]) -> Float[Tensor, " ..."]:
         """Log density [...] at unit vectors [..., D], by surface measure."""
-        if self._validate_args:
-            self._validate_sample(value)
+        check_value(self, value)
         return self._log_density(value)
 
     def _log_density(self, value: Tensor) -> Tensor:
@@ -122,15 +132,15 @@ class LocationConcentration(Distribution):
     def rsample(
         self,
         sample_shape: Any = torch.Size(),  # noqa: B008  as in torch
-        generator: torch.Generator | None = None,
+        generator: Seed = None,
     ) -> Float[Tensor, "... D"]:
         """Draws [*sample_shape, ..., D], differentiable in loc and concentration."""
-        return self._draw(torch.Size(sample_shape), generator)
+        return self._draw(as_shape("sample_shape", sample_shape), as_generator(generator))
 
     def sample(
         self,
         sample_shape: Any = torch.Size(),  # noqa: B008  as in torch
-        generator: torch.Generator | None = None,
+        generator: Seed = None,
     ) -> Float[Tensor, "... D"]:
         """``rsample`` without gradient."""
         with torch.no_grad():
@@ -138,7 +148,7 @@ class LocationConcentration(Distribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> LocationConcentration:
         """The same parameters for a larger batch."""
-        shape = torch.Size(batch_shape)
+        shape = as_shape("batch_shape", batch_shape)
         tail = self.concentration.shape[len(self.batch_shape) :]
         loc, k = self.loc.expand(*shape, -1), self.concentration.expand(*shape, *tail)
         return type(self)(loc, k, validate_args=False)
@@ -146,15 +156,38 @@ class LocationConcentration(Distribution):
 
 def _concentration(loc: Tensor, concentration: Tensor | float) -> Tensor:
     """As a tensor like loc."""
-    if not torch.is_tensor(loc) or not loc.is_floating_point() or loc.dim() == 0:
+    check_floating("loc", loc, "[..., D]")
+    if loc.dim() == 0:
         raise InputError("loc must be a floating tensor [..., D] of unit vectors.")
     if loc.shape[-1] < 2:
         raise InputError(f"loc must have at least 2 coordinates, not {loc.shape[-1]}.")
     if not torch.is_tensor(concentration):
-        return torch.as_tensor(concentration, dtype=loc.dtype, device=loc.device)
+        return as_tensor("concentration", concentration).to(loc)
+    check_dense("concentration", concentration)
     if concentration.dtype != loc.dtype:
         raise DtypeError(f"concentration is {concentration.dtype}, loc is {loc.dtype}.")
     return concentration
+
+
+def check_value(distribution: Distribution, value: Tensor) -> None:
+    """Check what a density is asked for: floating vectors, in the support if that is checked.
+
+    Raises
+    ------
+    InputError
+        For anything else.
+    """
+    check_floating("value", value, "[..., D]")
+    if value.shape[-1:] != distribution.event_shape:
+        raise InputError(
+            f"value has shape {tuple(value.shape)}: pass [..., {distribution.event_shape[0]}]."
+        )
+    check_broadcast(value=value.shape[:-1], distribution=distribution.batch_shape)
+    if distribution._validate_args:
+        try:
+            distribution._validate_sample(value)
+        except ValueError as error:
+            raise InputError(f"value is not on the sphere: {error}") from error
 
 
 def squared_chord(a: Float[Tensor, "... D"], b: Float[Tensor, "... D"]) -> Float[Tensor, " ..."]:

@@ -24,10 +24,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributions import Distribution, constraints, register_kl
 
-from laplace_metric._utils.validation import check_count
+from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.validation import as_shape, check_count
 from laplace_metric.distributions._angles import Angle
 from laplace_metric.distributions._location_concentration import (
     LocationConcentration,
+    check_value,
     squared_chord,
     unit_vector,
 )
@@ -82,7 +84,8 @@ class HypersphericalUniform(Distribution):
     ) -> None:
         self.dimension = check_count("dimension", dimension, 2)
         self._zero = torch.zeros((), dtype=dtype, device=device)
-        super().__init__(torch.Size(batch_shape), torch.Size([dimension]), validate_args)
+        shape = as_shape("batch_shape", batch_shape)
+        super().__init__(shape, torch.Size([self.dimension]), validate_args)
 
     @property
     def mean(self) -> Float[Tensor, "*B D"]:
@@ -96,8 +99,7 @@ class HypersphericalUniform(Distribution):
 
     def log_prob(self, value: Float[Tensor, "*V D"]) -> Float[Tensor, " ..."]:
         """[...] of unit vectors [..., D], by surface measure."""
-        if self._validate_args:
-            self._validate_sample(value)
+        check_value(self, value)
         shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
         return (self._zero - log_sphere_area(self.dimension)).expand(shape)
 
@@ -108,10 +110,11 @@ class HypersphericalUniform(Distribution):
     def rsample(
         self,
         sample_shape: Any = torch.Size(),  # noqa: B008  as in torch
-        generator: torch.Generator | None = None,
+        generator: Seed = None,
     ) -> Float[Tensor, "... D"]:
         """Normalised standard normal vectors [*sample_shape, ..., D]."""
-        like, shape = self._zero, self._extended_shape(torch.Size(sample_shape))
+        generator, sample_shape = as_generator(generator), as_shape("sample_shape", sample_shape)
+        like, shape = self._zero, self._extended_shape(sample_shape)
         z = torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
         return nn.functional.normalize(z, dim=-1, eps=torch.finfo(like.dtype).tiny)
 

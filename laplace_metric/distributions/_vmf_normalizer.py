@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplace_metric._utils.validation import check_count
+from laplace_metric._utils.validation import check_count, check_floating
 from laplace_metric.distributions._bessel_ratio import (
     bessel_ratio,
     bessel_ratio_over_k,
@@ -122,9 +122,7 @@ def log_vmf_normalizer_of_square(
 def check_vmf_arguments(value: Tensor, dimension: int, name: str = "concentration") -> None:
     """Raise ``InputError`` unless the value is a floating tensor and the dimension at least 2."""
     check_count("dimension", dimension, 2)
-    if not torch.is_tensor(value) or not value.is_floating_point():
-        kind = value.dtype if torch.is_tensor(value) else type(value).__name__
-        raise InputError(f"{name} must be a floating tensor, not {kind}.")
+    check_floating(name, value)
 
 
 class _Elementwise(torch.autograd.Function):
@@ -192,12 +190,21 @@ def vmf_concentration(resultant: Float[Tensor, "*B"], dimension: int) -> Float[T
     -------
     Tensor [...] in [0, inf]; inf at R = 1. (Sra 2012; Warburg et al. 2023, LAM, section D.)
 
+    Raises
+    ------
+    InputError
+        As ``log_vmf_normalizer``.
+
     Examples
     --------
     >>> vmf_concentration(torch.tensor([0.0, 0.5]), 3)
     tensor([0.0000, 1.8333])
     """
-    r = resultant
+    check_vmf_arguments(resultant, dimension, "resultant")
+    return _sra(resultant, dimension)
+
+
+def _sra(r: Tensor, dimension: int) -> Tensor:
     return r * (dimension - r.square()) / (1 - r.square())
 
 
@@ -239,7 +246,7 @@ class _Concentration(torch.autograd.Function):
 
     @staticmethod
     def forward(r: Tensor, dimension: int) -> Tensor:
-        k = vmf_concentration(r, dimension)
+        k = _sra(r, dimension)
         for _ in range(NEWTON_STEPS):
             a = mean_resultant_length(k, dimension)
             rate = (1 - a) / ((1 - r) * mean_resultant_slope(k, dimension))

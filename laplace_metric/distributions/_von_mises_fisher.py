@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplace_metric._utils.randomness import Seed
+from laplace_metric._utils.validation import check_broadcast, check_count, check_floating
 from laplace_metric.distributions._angles import Angle, differentiable_angle, sample_angle
 from laplace_metric.distributions._location_concentration import (
     LocationConcentration,
@@ -26,6 +28,7 @@ from laplace_metric.distributions._vmf_normalizer import (
     mean_resultant_length,
     mean_resultant_slope,
 )
+from laplace_metric.errors import InputError
 
 
 class VonMisesFisher(LocationConcentration):
@@ -121,6 +124,11 @@ class Directions:
     loc : Tensor [B, D] of unit length
     concentration : Tensor [B] in [0, inf)
 
+    Raises
+    ------
+    InputError
+        For anything but floating tensors of these shapes.
+
     Examples
     --------
     >>> d = Directions(torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor([2.0]))
@@ -130,6 +138,14 @@ class Directions:
 
     loc: Tensor
     concentration: Tensor
+
+    def __post_init__(self) -> None:
+        check_floating("loc", self.loc, "[B, D]")
+        check_floating("concentration", self.concentration, "[B]")
+        if len(self.loc) != len(self.concentration):
+            raise InputError(
+                f"loc has {len(self.loc)} rows, concentration {len(self.concentration)}."
+            )
 
     @property
     def distribution(self) -> VonMisesFisher:
@@ -147,9 +163,9 @@ class Directions:
         p = self.distribution
         return p.variance + ((1 - p.resultant)[..., None] * self.loc).square()
 
-    def sample(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n B D"]:
+    def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B D"]:
         """Exact draws [n, B, D] of unit length."""
-        return self.distribution.sample((n,), generator)
+        return self.distribution.sample((check_count("n", n, 0),), generator)
 
     def select(self, index: Tensor | slice) -> Directions:
         """Those at ``index`` of the batch."""
@@ -171,6 +187,11 @@ def unnormalized_vmf_score(
     concentrations only. That a higher density implies a higher score (the method's Proposition 1)
     is false, as this pair of points shows.
 
+    Raises
+    ------
+    InputError
+        For anything but floating tensors of shapes that fit.
+
     Examples
     --------
     >>> import torch
@@ -182,4 +203,8 @@ def unnormalized_vmf_score(
     >>> unnormalized_vmf_score(mu, k, x)  # ... and has the lower score
     tensor([1., 6.])
     """
+    for name, value in (("loc", loc), ("concentration", concentration), ("x", x)):
+        check_floating(name, value)
+    rows = check_broadcast(loc=loc.shape, x=x.shape)[:-1]
+    check_broadcast(rows=rows, concentration=concentration.shape)
     return concentration * (loc * x).sum(-1)

@@ -13,7 +13,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplace_metric._utils.validation import ArrayLike, as_scores, check_count, check_share
+from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.validation import (
+    ArrayLike,
+    as_array,
+    as_scores,
+    check_count,
+    check_dense,
+    check_share,
+)
 from laplace_metric.errors import InputError, UndefinedMetricWarning
 
 
@@ -56,7 +64,7 @@ def bootstrap_interval(
     n: int = 1000,
     level: float = 0.95,
     paired: bool = True,
-    generator: torch.Generator | None = None,
+    generator: Seed = None,
 ) -> BootstrapInterval:
     """Percentile bootstrap interval (Efron & Tibshirani 1993, ch. 13) of a metric.
 
@@ -64,6 +72,7 @@ def bootstrap_interval(
     ----------
     metric : callable
         Takes the arrays, resampled along their first axis, in their own type; returns a float.
+        Where that is infinite, so is the estimate or the end of the interval.
     arrays : [N, ...] each
         Tensors stay tensors, anything else becomes a numpy array.
     n : int
@@ -73,7 +82,7 @@ def bootstrap_interval(
     paired : bool
         True draws the same rows of every array (an uncertainty and whether its query is right).
         False draws each array on its own, keeping its size (scores in and out of distribution).
-    generator : torch.Generator, optional
+    generator : torch.Generator or seed, optional
         None draws from a fresh one with a fixed seed: the same data give the same interval.
 
     Returns
@@ -83,7 +92,8 @@ def bootstrap_interval(
     Raises
     ------
     InputError
-        No array, empty arrays, or lengths that differ although paired.
+        No array, empty arrays, lengths that differ although paired, or a metric that gives no
+        number.
 
     Examples
     --------
@@ -98,7 +108,7 @@ def bootstrap_interval(
     defined = drawn[~np.isnan(drawn)]
     low, high = _ends(defined, share)
     data = [_rows(f"arrays[{i}]", array) for i, array in enumerate(arrays)]
-    return BootstrapInterval(float(metric(*data)), low, high, share, count, count - len(defined))
+    return BootstrapInterval(_number(metric, data), low, high, share, count, count - len(defined))
 
 
 def bootstrap_replicates(
@@ -106,7 +116,7 @@ def bootstrap_replicates(
     *arrays: ArrayLike,
     n: int = 1000,
     paired: bool = True,
-    generator: torch.Generator | None = None,
+    generator: Seed = None,
 ) -> Float[Tensor, " n"]:
     """The metric [n] of each resample, float64; NaN where it is undefined.
 
@@ -114,18 +124,25 @@ def bootstrap_replicates(
     lengths are resampled alike whenever the generator starts alike (without one, always): the
     replicates of two methods on the same queries can be subtracted one by one.
 
+    Raises
+    ------
+    InputError
+        As `bootstrap_interval`.
+
     Examples
     --------
     >>> bootstrap_replicates(lambda x: x.mean(), [0.0, 1.0, 1.0, 1.0], n=3).shape
     torch.Size([3])
     """
     count = check_count("n", n)
+    if not callable(metric):
+        raise InputError(f"metric is a {type(metric).__name__}: pass a function of the arrays.")
     data = [_rows(f"arrays[{i}]", array) for i, array in enumerate(arrays)]
     _check_resampling(data, paired)
-    source = torch.Generator() if generator is None else generator
+    source = as_generator(generator) or torch.Generator()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedMetricWarning)
-        drawn = [float(metric(*_resample(data, paired, source))) for _ in range(count)]
+        drawn = [_number(metric, _resample(data, paired, source)) for _ in range(count)]
     return torch.tensor(drawn, dtype=torch.float64)
 
 
@@ -165,10 +182,19 @@ def mean_and_standard_error(values: ArrayLike) -> SeedSummary:
 
 
 def _rows(name: str, array: ArrayLike) -> Any:
-    rows: Any = array if isinstance(array, Tensor) else np.asarray(array)
+    rows: Any = check_dense(name, array) if isinstance(array, Tensor) else as_array(name, array)
     if rows.ndim == 0 or rows.shape[0] == 0:
         raise InputError(f"{name} is empty, shape {tuple(rows.shape)}: pass at least one row.")
     return rows
+
+
+def _number(metric: Callable[..., float], data: Sequence[Any]) -> float:
+    """The metric of these arrays, which must be one number; NaN where it is undefined."""
+    value: Any = metric(*data)
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InputError(f"metric gave {value!r:.60}: let it return one number.") from error
 
 
 def _check_resampling(data: Sequence[Any], paired: bool) -> None:

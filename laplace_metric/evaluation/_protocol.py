@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Draw, ProbabilisticEmbedder
 from laplace_metric.errors import InputError
@@ -142,7 +143,7 @@ def evaluate_method(
     ood: Mapping[str, Iterable[Any]],
     *,
     n_draws: int = 100,
-    generator: torch.Generator | None = None,
+    generator: Seed = None,
     n_bootstrap: int = 1000,
     progress: bool = False,
 ) -> MethodResult:
@@ -159,7 +160,7 @@ def evaluate_method(
     n_draws : int
         Joint draws S: one ``method.draw(S)`` serves all batches, so that draw s embeds every
         query with the same sampled model. Memory: S * Q * Z numbers.
-    generator : torch.Generator, optional
+    generator : torch.Generator or seed, optional
         Makes the draws reproducible.
     n_bootstrap : int
         Resamples of each AUROC; the same ones for every method on the same sets.
@@ -186,6 +187,11 @@ def evaluate_method(
     >>> result.queries.mean.shape, sorted(result.ood)
     (torch.Size([12, 2]), ['far'])
     """
+    if not isinstance(method, ProbabilisticEmbedder):
+        raise InputError(f"method is a {type(method).__name__}: pass a fitted embedder.")
+    if not isinstance(ood, Mapping):
+        raise InputError(f"ood is a {type(ood).__name__}: pass a mapping of name to loader.")
+    generator = as_generator(generator)
     check_count("n_draws", n_draws)
     check_count("n_bootstrap", n_bootstrap)
     draw = method.draw(n_draws, generator)

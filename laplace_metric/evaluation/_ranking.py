@@ -19,7 +19,13 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from laplace_metric._utils.validation import ArrayLike, as_rates, as_scores, check_share
+from laplace_metric._utils.validation import (
+    ArrayLike,
+    as_rates,
+    as_scores,
+    check_dense,
+    check_share,
+)
 from laplace_metric.errors import InputError, UndefinedMetricWarning
 
 
@@ -78,11 +84,20 @@ def mann_whitney(in_scores: Shaped[Tensor, " N"], out_scores: Shaped[Tensor, " M
 
     ``U = sum_j #{i : in_i < out_j} + #{i : in_i = out_j} / 2`` (Mann & Whitney 1947)
 
+    Raises
+    ------
+    InputError
+        For anything but two tensors of scores.
+
     Examples
     --------
     >>> mann_whitney(torch.tensor([0.1, 0.2]), torch.tensor([0.2, 0.3]))
     0.875
     """
+    for name, scores in (("in_scores", in_scores), ("out_scores", out_scores)):
+        if not isinstance(scores, Tensor) or scores.ndim != 1 or not len(scores):
+            raise InputError(f"{name} is no tensor [N] of at least one score.")
+        check_dense(name, scores)
     ordered = in_scores.sort().values
     below = torch.searchsorted(ordered, out_scores, right=False)
     not_above = torch.searchsorted(ordered, out_scores, right=True)

@@ -8,7 +8,7 @@ MAP@R    = mean of sum_{i<=R} P@i rel_i / R      (Musgrave, Belongie & Lim 2020,
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -168,8 +168,7 @@ def retrieval_report(
     >>> {name: score.value for name, score in report.items()}
     {'recall@1': 1.0, 'map@2': 1.0, 'map@r': 1.0}
     """
-    recalls = [check_count("recall_ks", k) for k in recall_ks]
-    maps = [check_count("map_ks", k) for k in map_ks]
+    recalls, maps = _depths("recall_ks", recall_ks), _depths("map_ks", map_ks)
     least = max([*recalls, *maps, 1])
     reach_r = None if with_map_at_r else least
     ranking = _rank(query, labels, gallery, gallery_labels, exclude, None, reach_r, least)
@@ -178,6 +177,12 @@ def retrieval_report(
     if with_map_at_r:
         report["map@r"] = _map_r(ranking)
     return report
+
+
+def _depths(name: str, ks: Sequence[int]) -> list[int]:
+    if not isinstance(ks, Iterable):
+        raise InputError(f"{name}={ks!r}: pass several depths, such as (1, 5).")
+    return [check_count(name, k) for k in ks]
 
 
 def _rank(

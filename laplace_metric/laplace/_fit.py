@@ -86,8 +86,7 @@ def fit_posterior(
     located, activations = locate_head(model, inputs, head)
     jacobian = jacobian_of(located.module, located.n_outputs, settings.backend)
     settings, loss = settings.for_head(jacobian), settings.loss(normalized=located.normalized)
-    first = at_least_float32(activations.features), labels
-    head_batches = chain([first], head_inputs(model, located, batches))
+    head_batches = chain([(activations.features, labels)], head_inputs(model, located, batches))
     if settings.pairs != "all":
         curvature, n_points = minibatch_curvature(head_batches, jacobian, loss, settings)
         return posterior_of(located, jacobian, curvature, n_points, loss, settings)
@@ -107,9 +106,9 @@ def fit_posterior(
 
 
 def head_inputs(model: nn.Module, head: LocatedHead, batches: Batches) -> HeadBatches:
-    """h [B, D], float32 at least, and labels [B] of each batch: one forward pass each."""
+    """h [B, D] and labels [B] of each batch: one forward pass each."""
     for inputs, labels in batches:
-        yield at_least_float32(capture(model, head, inputs).features), labels
+        yield capture(model, head, inputs).features, labels
 
 
 def where(number: int) -> str:
@@ -142,6 +141,7 @@ def minibatch_curvature(
     """
     n_points, total = 0, None
     for number, (h, labels) in enumerate(batches):
+        h = at_least_float32(h)
         check_shapes(h, labels, where=where(number))
         check_finite(h, where=where(number))
         try:

@@ -22,7 +22,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric._utils.precision import full_precision
-from laplace_metric._utils.validation import check_positive
+from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.validation import check_count, check_positive
 from laplace_metric.curvature.structures import (
     DenseEigenbasis,
     Eigenbasis,
@@ -104,11 +105,11 @@ class Posterior:
         return replace(self, prior_precision=prior_precision, n_effective=n)
 
     @full_precision()
-    def sample(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n P"]:
+    def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n P"]:
         """``n`` parameter vectors [n, P]."""
-        noise = torch.randn(
-            n, len(self.mean), generator=generator, dtype=self.mean.dtype, device=self.mean.device
-        )
+        shape, source = (check_count("n", n), len(self.mean)), as_generator(generator)
+        kind = self.mean.dtype, self.mean.device
+        noise = torch.randn(shape, generator=source, dtype=kind[0], device=kind[1])
         return self.basis.from_eigenbasis(noise.mul_(self.spectrum.sqrt())).add(self.mean)
 
     def log_prior_and_determinant(self, prior_precision: float) -> float:

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
+from laplace_metric._utils.validation import as_array, check_count, check_dense
 from laplace_metric.errors import InputError, NonFiniteError, UnknownNameError
 from laplace_metric.models._calling import check_module, device_of, to_device, unwrapped
 from laplace_metric.models.heads import shown
@@ -28,6 +29,11 @@ class Precomputed(nn.Module):
     size : int or None
         D; None accepts any.
 
+    Raises
+    ------
+    InputError
+        For a size that is no whole number above 0.
+
     Examples
     --------
     >>> Precomputed()(np.ones((2, 3))).dtype
@@ -36,7 +42,7 @@ class Precomputed(nn.Module):
 
     def __init__(self, size: int | None = None) -> None:
         super().__init__()
-        self.size = size
+        self.size = None if size is None else check_count("size", size)
 
     def forward(self, embeddings: Any) -> Float[Tensor, "N D"]:
         """The embeddings as float32 or float64.
@@ -48,11 +54,7 @@ class Precomputed(nn.Module):
         NonFiniteError
             For NaN or infinity.
         """
-        try:
-            array = embeddings if isinstance(embeddings, Tensor) else np.asarray(embeddings)
-            tensor = torch.as_tensor(array)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"embeddings cannot be read as numbers: {error}.") from error
+        tensor = _numbers(embeddings)
         if tensor.ndim != 2 or (self.size is not None and tensor.shape[1] != self.size):
             wanted = "D" if self.size is None else self.size
             raise InputError(f"embeddings have shape {tuple(tensor.shape)}: pass [N, {wanted}].")
@@ -61,6 +63,19 @@ class Precomputed(nn.Module):
             bad = int((~torch.isfinite(values)).any(1).sum())
             raise NonFiniteError(f"embeddings hold NaN or infinity in {bad} of {len(values)} rows.")
         return values
+
+
+def _numbers(embeddings: Any) -> Tensor:
+    """As a dense tensor; gradients still flow to a tensor."""
+    if isinstance(embeddings, Tensor):
+        return check_dense("embeddings", embeddings)
+    array = as_array("embeddings", embeddings)
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"embeddings cannot be read as numbers: they are {array.dtype}.")
+    native = array.astype(array.dtype.newbyteorder("="), copy=False)
+    return torch.as_tensor(np.ascontiguousarray(native))
 
 
 class Call(nn.Module):
@@ -94,7 +109,7 @@ class Call(nn.Module):
     def __init__(self, model: nn.Module, method: str, **options: Any) -> None:
         super().__init__()
         self.model = check_module(model)
-        if not callable(getattr(model, method, None)):
+        if not isinstance(method, str) or not callable(getattr(model, method, None)):
             raise InputError(f"method={method!r}: {type(model).__name__} has no such method.")
         self.method, self.options = method, options
 

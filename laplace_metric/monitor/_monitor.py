@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from laplace_metric._utils import files
-from laplace_metric._utils.validation import ArrayLike, check_count, check_share
+from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.validation import ArrayLike, as_path, check_count, check_share
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.monitor._martingale import Alarm
 from laplace_metric.monitor._stream import LEAST, StreamState, checked_reference, checked_values
@@ -54,7 +55,7 @@ class Monitor:
     window : int
         Queries a window, at least 30.
     false_alarms : float in (0, 1)
-    generator : torch.Generator, optional
+    generator : torch.Generator or seed, optional
         Of the CPU, for the draws that break ties; None: a fresh one with a fixed seed. It moves on
         with every query.
 
@@ -86,11 +87,14 @@ class Monitor:
         *,
         window: int = 500,
         false_alarms: float = 0.01,
-        generator: torch.Generator | None = None,
+        generator: Seed = None,
     ) -> None:
         self.window = check_count("window", window, LEAST)
         self.false_alarms = check_share("false_alarms", false_alarms)
-        self.generator = torch.Generator() if generator is None else generator
+        source = as_generator(generator)
+        self.generator = torch.Generator() if source is None else source
+        if self.generator.device.type != "cpu":
+            raise InputError(f"generator is on {self.generator.device}: pass one of the CPU.")
         self.reports: list[WindowReport] = []
         columns = checked_reference(reference)
         threshold = float(np.log(len(columns) / self.false_alarms))
@@ -116,6 +120,11 @@ class Monitor:
         **options
             Of ``Monitor``.
 
+        Raises
+        ------
+        InputError
+            For an embedder without ``uncertainties``, and as ``Monitor``.
+
         Examples
         --------
         >>> from laplace_metric import LaplaceEmbedder
@@ -125,6 +134,10 @@ class Monitor:
         >>> len(monitor.update({"uncertainty": embedder(x[:50]).uncertainty}))
         1
         """
+        if not callable(getattr(embedder, "uncertainties", None)):
+            raise InputError(
+                f"embedder is a {type(embedder).__name__}: pass a fitted LaplaceEmbedder."
+            )
         reference = {"uncertainty": embedder.uncertainties(loader, progress=progress)}
         return cls(reference, **options)
 
@@ -205,7 +218,7 @@ class Monitor:
             "alarms": [alarm and asdict(alarm) for alarm in alarms],
             "reports": [asdict(report) for report in self.reports],
         }
-        files.write(Path(path), content, tensors, MONITOR)
+        files.write(as_path("path", path), content, tensors, MONITOR)
 
     @classmethod
     def load(cls, path: str | Path) -> Monitor:
@@ -216,7 +229,7 @@ class Monitor:
         FileFormatError
             If the folder holds no monitor, or a damaged one.
         """
-        content, tensors = files.read(Path(path), MONITOR)
+        content, tensors = files.read(as_path("path", path), MONITOR)
         try:
             return cls._restored(content, tensors)
         except files.MALFORMED as error:

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from laplace_metric._utils.randomness import own_randomness
-from laplace_metric._utils.validation import check_count
+from laplace_metric._utils.randomness import Seed, own_randomness
+from laplace_metric._utils.validation import as_path, check_count, check_real
 from laplace_metric.curvature.structures import STRUCTURES
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError, UnknownNameError
@@ -22,6 +22,7 @@ from laplace_metric.online._step import OnlineStep
 from laplace_metric.training import (
     Loss,
     Progress,
+    check_training,
     default_optimizer,
     train_epochs,
     train_mode,
@@ -100,16 +101,17 @@ class OnlineLaplace:
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"model is a {type(model).__name__}: pass a torch.nn.Module.")
-        if pairs == "all":
+        if isinstance(pairs, str) and pairs == "all":
             raise UnknownNameError("pairs", pairs, ("batch", "a miner (callable)"))
-        if structure == AUTO:
+        if isinstance(structure, str) and structure == AUTO:
             raise UnknownNameError("structure", structure, tuple(STRUCTURES))
-        if not isinstance(decay, (int, float)) or not 0 <= decay <= 1:
+        decay = check_real("decay", decay, "number in [0, 1]")
+        if not 0 <= decay <= 1:
             raise InputError(f"decay={decay!r}: pass a number in [0, 1].")
         check_count("samples", samples)
         check_count("refresh", refresh)
         self.model, self.head = model, head
-        self.decay, self.samples, self.refresh = decay, samples, refresh
+        self.decay, self.samples, self.refresh = decay, int(samples), int(refresh)
         self.settings = Settings(
             distance,
             hessian,
@@ -132,7 +134,7 @@ class OnlineLaplace:
         epochs: int,
         optimizer: torch.optim.Optimizer | None = None,
         scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
-        generator: torch.Generator | None = None,
+        generator: Seed = None,
         progress: bool = True,
         checkpoint: str | Path | None = None,
         checkpoint_every: int | None = None,
@@ -146,7 +148,7 @@ class OnlineLaplace:
         ----------
         loader, loss, epochs, optimizer, scheduler
             As in ``train_embedder``.
-        generator : torch.Generator or None
+        generator : torch.Generator, seed or None
             Of the CPU. None: as ``torch.manual_seed`` has it, without moving that state on.
         checkpoint : path or None
             A folder. The run is written there before the first step, after each epoch and every
@@ -167,7 +169,8 @@ class OnlineLaplace:
         EmptyLoaderError, LabelError, HeadError
             As in ``train_embedder`` and ``LaplaceEmbedder.fit``.
         """
-        check_count("epochs", epochs)
+        epochs = check_count("epochs", epochs)
+        check_training(self.model, loss, optimizer, scheduler)
         folder = _checked_folder(checkpoint, checkpoint_every)
         modules = [module for module in (self.model, loss) if isinstance(module, nn.Module)]
         if scheduler is not None and optimizer is None:
@@ -242,4 +245,4 @@ def _checked_folder(checkpoint: str | Path | None, every: int | None) -> Path | 
         check_count("checkpoint_every", every)
         if checkpoint is None:
             raise InputError("checkpoint_every= is given without checkpoint=<folder>.")
-    return None if checkpoint is None else Path(checkpoint)
+    return None if checkpoint is None else as_path("checkpoint", checkpoint)

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.curvature import ContrastiveLoss, batch_curvature
 from laplace_metric.curvature.structures import Curvature
-from laplace_metric.errors import HeadError
+from laplace_metric.errors import HeadError, InputError
 from laplace_metric.laplace import Posterior, Settings
 from laplace_metric.models import Inputs
 from laplace_metric.models.heads import APPEND, LocatedHead, find_head
 from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
 from laplace_metric.online._average import RunningCurvature
 from laplace_metric.online._perturbed import SampledPass, sampled_pass, with_parameters
-from laplace_metric.training import Loss, Progress, check_loss, descend
+from laplace_metric.training import Loss, Progress, check_loss, check_loss_type, descend
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,8 @@ class OnlineStep:
         values = [
             self.loss(f, labels, *pairs) for f, pairs in zip(sampled.embeddings, mined, strict=True)
         ]
+        for value in values:
+            check_loss_type(value)
         value = torch.stack(values).mean()
         check_loss(value)
         curvature = self._expected_curvature(self.trained, sampled, labels, mined)
@@ -148,7 +150,15 @@ class OnlineStep:
     def _mine(self, embeddings: Tensor, labels: Tensor) -> tuple[Any, ...]:
         """(index tuple,) of the miner, or () for every pair of the batch."""
         miner = self.settings.pairs
-        return (miner(embeddings, labels),) if callable(miner) else ()
+        if not callable(miner):
+            return ()
+        mined = miner(embeddings, labels)
+        is_tuple = isinstance(mined, (tuple, list)) and len(mined) in (3, 4)
+        if not is_tuple or not all(isinstance(index, Tensor) for index in mined):
+            raise InputError(
+                f"pairs gave {type(mined).__name__}: a miner returns 3 or 4 tensors of indices."
+            )
+        return (mined,)
 
     @full_precision()
     def _expected_curvature(

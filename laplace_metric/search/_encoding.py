@@ -66,7 +66,16 @@ class Encoder:
 
     @classmethod
     def of(cls, embedder: FittedEmbedder) -> Encoder:
-        """Of a ``LaplaceEmbedder``, or anything that has what a search needs."""
+        """Of a ``LaplaceEmbedder``, or anything that has what a search needs.
+
+        Raises
+        ------
+        InputError
+            For anything else.
+        """
+        named = hasattr(type(embedder), "fitted_") or "fitted_" in getattr(embedder, "__dict__", {})
+        if not named:
+            raise InputError(f"embedder is a {type(embedder).__name__}: pass a LaplaceEmbedder.")
         return cls(embedder.model, embedder.fitted_, spherical=embedder.spherical)
 
     def __call__(self, inputs: Any) -> Encoded:

@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from laplace_metric._utils.validation import check_count, check_share
+from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.validation import as_path, check_count, check_share
 from laplace_metric.errors import InputError, NotFittedError, StaleCalibrationWarning
 from laplace_metric.search import _storage as storage
 from laplace_metric.search._encoding import Encoder, FittedEmbedder
@@ -110,7 +109,7 @@ class Index(Gallery):
         k: int = 10,
         *,
         depth: int = 50,
-        generator: torch.Generator | None = None,
+        generator: Seed = None,
         progress: bool = False,
     ) -> Calibration:
         """Learn from held-out labelled queries what a match looks like; kept as ``calibration``.
@@ -128,7 +127,7 @@ class Index(Gallery):
             Neighbours whose pairs count; a search for more extrapolates to deeper ranks.
         depth : int
             Neighbours that retrieval sets may choose from.
-        generator : torch.Generator or None
+        generator : torch.Generator, seed or None
             Splits the queries; None: one with a fixed seed.
 
         Raises
@@ -136,11 +135,11 @@ class Index(Gallery):
         InputError
             For an index or queries without labels, too few queries, all pairs matching or none.
         """
-        for name, value in (("k", k), ("depth", depth)):
-            check_count(name, value)
+        k, depth = check_count("k", k), check_count("depth", depth)
         now = self._now()
         labelled = now.labelled_hits(queries, labels, max(k, depth), progress=progress)
-        source = torch.Generator().manual_seed(0) if generator is None else generator
+        source = as_generator(0 if generator is None else generator)
+        assert source is not None
         calibration = calibrated(labelled, min(k, len(now)), len(now), source)
         with self._changing:  # what changed meanwhile is news to the calibration
             changes = self.changes - now.changes
@@ -237,7 +236,7 @@ class Index(Gallery):
 
     def save(self, path: str | Path) -> None:
         """Write everything but the embedder to folder ``path``: safetensors, JSON, atomic."""
-        storage.save_index(Path(path), self._state, self.encoder.identity)
+        storage.save_index(as_path("path", path), self._state, self.encoder.identity)
 
     @classmethod
     def load(
@@ -266,7 +265,9 @@ class Index(Gallery):
             head of the model is not checked.
         """
         encoder = Encoder.of(embedder)
-        state = storage.load_index(Path(path), encoder.identity, mmap=mmap, verify=verify)
+        state = storage.load_index(
+            as_path("path", path), encoder.identity, mmap=mmap, verify=verify
+        )
         return cls(encoder, state)
 
     def _depth(self, k: int) -> int:

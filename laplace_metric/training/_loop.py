@@ -158,18 +158,56 @@ def descend(value: Tensor, optimizer: torch.optim.Optimizer) -> float:
 
     Raises
     ------
+    InputError
+        If the loss is no scalar that depends on a trainable parameter.
     NonFiniteError
         If the loss is NaN or infinite; the step is not taken.
     """
     number = check_loss(value)
+    if not value.requires_grad:
+        raise InputError("loss depends on no trainable parameter: nothing can be learnt from it.")
     optimizer.zero_grad()
     torch.autograd.backward(value)
     optimizer.step()
     return number
 
 
+def check_training(model: Any, loss: Any, optimizer: Any, scheduler: Any) -> None:
+    """Check the kinds of a training's parts.
+
+    Raises
+    ------
+    InputError
+        For a part of another kind.
+    """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model is a {type(model).__name__}: pass a torch.nn.Module.")
+    if not callable(loss):
+        raise InputError(f"loss is a {type(loss).__name__}: pass a function of (z, labels).")
+    if not isinstance(optimizer, (torch.optim.Optimizer, type(None))):
+        raise InputError(f"optimizer is {optimizer!r:.60}: pass a torch.optim.Optimizer.")
+    if scheduler is not None and not callable(getattr(scheduler, "step", None)):
+        raise InputError(f"scheduler is {scheduler!r:.60}: pass one of torch.optim.lr_scheduler.")
+
+
+def check_loss_type(value: Tensor) -> None:
+    """Raise ``InputError`` unless a loss is a tensor of one floating number."""
+    if not isinstance(value, Tensor) or value.numel() != 1 or not value.is_floating_point():
+        what = f"tensor {tuple(value.shape)}, {value.dtype}" if torch.is_tensor(value) else value
+        raise InputError(f"loss gave {what!s:.60}: let it return a floating scalar tensor.")
+
+
 def check_loss(value: Tensor) -> float:
-    """The loss as a number, or ``NonFiniteError``."""
+    """The loss as a number.
+
+    Raises
+    ------
+    InputError
+        If it is no tensor of one real number.
+    NonFiniteError
+        If it is NaN or infinite.
+    """
+    check_loss_type(value)
     number = float(value.detach())
     if not isfinite(number):
         raise NonFiniteError(

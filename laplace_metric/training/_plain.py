@@ -10,10 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric._utils.validation import check_count
+from laplace_metric.errors import InputError
 from laplace_metric.models import Inputs, call_model
 from laplace_metric.training._loop import (
     Loss,
     Step,
+    check_training,
     default_optimizer,
     descend,
     train_epochs,
@@ -67,7 +69,8 @@ def train_embedder(
     Raises
     ------
     InputError
-        If `epochs` is below 1, or neither model nor loss has a trainable parameter.
+        If `epochs` is below 1, neither model nor loss has a trainable parameter, or an argument
+        is of another kind.
     EmptyLoaderError
         If the loader yields no batch (a generator can be read only once).
     LabelError
@@ -85,7 +88,10 @@ def train_embedder(
     >>> len(losses)
     2
     """
-    check_count("epochs", epochs)
+    epochs = check_count("epochs", epochs)
+    check_training(model, loss, optimizer, scheduler)
+    if miner is not None and not callable(miner):
+        raise InputError(f"miner is a {type(miner).__name__}: pass a function, or None.")
     modules = [module for module in (model, loss) if isinstance(module, nn.Module)]
     step = _make_step(model, loss, miner, optimizer or default_optimizer(modules))
     device = next(chain(model.parameters(), model.buffers()), torch.empty(0)).device

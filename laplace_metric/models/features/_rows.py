@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.validation import check_dense
 from laplace_metric.errors import InputError, LabelError, NonFiniteError
 
 RowSpec = tuple[Tensor, Tensor]
@@ -93,6 +94,8 @@ def check_shapes(features: Tensor, labels: Tensor, *, where: str) -> None:
     LabelError
         If the numbers of rows differ.
     """
+    check_dense(where, features)
+    check_dense(f"labels of {where}", labels)
     if features.ndim != 2 or not features.is_floating_point():
         raise InputError(
             f"{where} is {features.dtype} {tuple(features.shape)}: pass floats [N, D]."
