@@ -154,7 +154,7 @@ def test_lost_features_are_not_made_anew(tmp_path):
         ("precision", "float64"),
         ("precision", torch.float16),
         ("reference", 20.0),
-        ("generator", 3),
+        ("generator", "3"),
         ("memory_bytes", "1GB"),
         ("checkpoint_dir", __file__),
     ],
