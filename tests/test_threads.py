@@ -77,11 +77,12 @@ def test_modes_are_put_back_in_any_order_of_leaving():
     model = nn.Sequential(nn.Dropout(), nn.BatchNorm1d(3)).train()
     model[1].eval()  # a user's frozen batch norm
     first, second = evaluation_mode(model), evaluation_mode(model)
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert not model.training
-    second.__exit__(None, None, None)
+    with torch.enable_grad():  # out of order, as only threads leave: puts this thread's mode back
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert not model.training
+        second.__exit__(None, None, None)
     assert [module.training for module in model.modules()] == [True, True, False]
     with pytest.raises(RuntimeError, match="as is"), evaluation_mode(model):
         raise RuntimeError("as is")

@@ -113,14 +113,15 @@ def test_a_pair_of_inputs_is_no_labelled_batch():
         torch.testing.assert_close(embedder.uncertainties([batch], progress=False), expected)
 
 
-def test_an_embedding_of_length_zero_is_infinitely_uncertain():
+def test_an_embedding_of_length_zero_has_no_direction():
     embedder, x = fitted("no bias", "diag", "arccos")
     x[3] = 0
-    assert embedder(x).uncertainty[3].isnan()  # its variance is zero as well
+    with pytest.raises(InputError, match="1 of 200 embeddings of a batch are all zeros"):
+        embedder(x)
     head, posterior = embedder.fitted_.jacobian, embedder.posterior_
     ours = variance_trace(head, posterior, x, torch.zeros(200, Z).double(), spherical=True)
     assert ours[:3].isinf().all()
-    assert ours[3].isnan()
+    assert ours[3].isnan()  # its variance is zero as well; callers check rows first
 
 
 def test_what_cannot_be_read_is_said():

@@ -106,12 +106,14 @@ def test_an_inverted_file_keeps_its_lists_and_its_keys(points):
     x, _ = points
     engine = build(x[:100], IVF(lists=4, probes=4))
     remaining = torch.cat([torch.arange(10), torch.arange(50, 100)])
-    same = engine.updated(x[remaining], remaining)
-    assert same is engine
-    assert engine.keys.tolist() == remaining.tolist()
-    engine.updated(torch.cat([x[remaining], x[100:102]]), None)
-    assert engine.keys[-3:].tolist() == [99, 100, 101]
-    assert engine.index.ntotal == 62
+    fewer = engine.updated(x[remaining], remaining)
+    assert isinstance(fewer, FaissEngine)
+    assert fewer.keys.tolist() == remaining.tolist()
+    more = fewer.updated(torch.cat([x[remaining], x[100:102]]), None)
+    assert isinstance(more, FaissEngine)
+    assert more.keys[-3:].tolist() == [99, 100, 101]
+    totals = [e.index.ntotal for e in (engine, fewer, more)]
+    assert totals == [100, 60, 62]  # a search that holds the old one is not disturbed
 
 
 def test_a_graph_is_built_again(points):
