@@ -40,6 +40,7 @@ class Index(Gallery):
 
     Examples
     --------
+    >>> import torch
     >>> from laplace_metric import LaplaceEmbedder
     >>> g = torch.Generator().manual_seed(0)
     >>> y = torch.arange(400) % 8
