@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any, Protocol
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from laplace_metric._utils.files import digest
 from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.errors import EmptyLoaderError, InputError
 from laplace_metric.laplace import Fitted, traced, traces_of
@@ -141,11 +141,8 @@ def batches(name: str, inputs: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _identity(fitted: Fitted, spherical: bool) -> str:
-    digest = hashlib.sha256()
-    for tensor in (fitted.posterior.mean, fitted.posterior.spectrum):
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    digest.update(f"{spherical} {fitted.structure}".encode())
-    return digest.hexdigest()
+    described = f"{spherical} {fitted.structure}"
+    return digest(described, (fitted.posterior.mean, fitted.posterior.spectrum))
 
 
 def _count(inputs: Any) -> int | None:
