@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,18 @@ def main() -> int:
     )
     parser.add_argument("--output", type=Path, help="stem of a .json and a .md")
     options = parser.parse_args()
+    output = None if options.output is None else options.output.resolve()
+    with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
+        before = os.getcwd()
+        os.chdir(folder)  # calls write where paths without a folder point to
+        try:
+            return run(options, output)
+        finally:
+            os.chdir(before)
+
+
+def run(options: argparse.Namespace, output: Path | None) -> int:
+    """Make the calls; 1 if a place is bad that is not known."""
     torch.set_num_threads(1)
     if options.only is not None:
         made = one(options.only, options.seed)
@@ -51,11 +65,11 @@ def main() -> int:
     table |= {"seed": options.seed, "seconds": round(time.perf_counter() - start, 1)}
     if options.write_known:
         KNOWN.write_text(json.dumps(sorted(known() | keys(table)), indent=1) + "\n")
-    if options.output is None:
+    if output is None:
         json.dump(table, sys.stdout, indent=1)
     else:
-        options.output.with_suffix(".json").write_text(json.dumps(table, indent=1) + "\n")
-        options.output.with_suffix(".md").write_text(markdown(table))
+        output.with_suffix(".json").write_text(json.dumps(table, indent=1) + "\n")
+        output.with_suffix(".md").write_text(markdown(table))
         print(markdown(table))
     return int(bool(keys(table) - known()))
 

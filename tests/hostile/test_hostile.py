@@ -18,6 +18,12 @@ from tests.hostile.outcomes import BOUNDARY, CRASH, ENDLESS, NAMED, NON_FINITE, 
 CALLS = 1000
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Calls write where paths without a folder point to."""
+    monkeypatch.chdir(tmp_path)
+
+
 def test_a_thousand_calls(tmp_path):
     """None crashes without a name, returns NaN in silence, or never ends."""
     command = [sys.executable, "-m", "tests.hostile", "--calls", str(CALLS)]
