@@ -1,16 +1,14 @@
 """Honest uncertainty for any trained metric-learning embedder.
 
-A value flows one way, and each arrow is one room that knows only the room before it::
+A value flows one way, and rooms import only what stands before them (``.importlinter``)::
 
-    loader -> head inputs h   heads, features     which layers, what follows them, h [N, D]
-           -> Jacobians       jacobians           J = dz/dtheta of the head, one file a backend
-           -> sums            contrastive         pairs in a geometry -> H, before any positivity
-           -> posterior       curvature, prior    H = Q diag(l) Q^T, n_effective, prior precision
-           -> Embedding       predictive,         J S J^T in closed form; mean, variance,
-                              distributions       samples, concentration
+    loader -> head inputs h   models              which layer, what follows it, h [N, D]
+           -> Jacobians       models.jacobians    J = dz/dtheta of the head, one file a backend
+           -> H               curvature           pairs of points; begin with curvature.by_class
+           -> posterior       laplace             N(theta, (n_eff H + tau I)^-1), J S J^T
+           -> Embedding       distributions       mean, variance, samples, concentration
            -> numbers         evaluation          retrieval, OOD, sparsification, calibration
-           -> answers         search, matching    neighbours, is it a match, conformal sets
-                              monitor             does the stream still look like that
+           -> answers         search, monitor     neighbours, is it a match, drift
 
 ``LaplaceEmbedder`` goes that way once, after training; ``OnlineLaplace`` in every training step;
 ``scale`` lets the sums be those of several processes, or outlive one.

@@ -42,7 +42,7 @@ def nearest_kronecker(
     """``S (x) A`` of each layer, refined by the exact diagonal in its eigenbasis.
 
     Two or three steps on trained heads, each two passes of O(N (A^2 + O^2)); with cross blocks
-    O(N Z O A + C Z O A (O + A)) more, C the number of classes. Memory O(O^2 + A^2) and a slab.
+    O(N Z O A + C Z O A (O + A)) more, C the number of classes. Memory O(O^2 + A^2) and a tile.
 
     Parameters
     ----------
