@@ -129,7 +129,7 @@ def test_classes_of_one_member_are_degenerate(structure):
         embedder.fit([(100 + 30 * x, torch.arange(500))], progress=False)
 
 
-def test_a_negative_curvature_that_counts_by_its_size_warns():
+def test_a_negative_curvature_that_counts_by_its_size_warns(tmp_path):
     loader = [clusters([40, 40, 40])]
     torch.manual_seed(0)
     head = nn.Linear(8, 3)
@@ -138,8 +138,12 @@ def test_a_negative_curvature_that_counts_by_its_size_warns():
     with pytest.warns(NegativeCurvatureWarning, match=r"\d+% of the curvature was negative"):
         embedder.fit(loader, progress=False)
     assert embedder.hessian_.negative_fraction >= 0.2
+    assert any("counts by its size" in finding for finding in embedder.diagnose().findings)
     with pytest.warns(NegativeCurvatureWarning, match="evidence"):
         embedder.optimize_prior_precision()
+    embedder.save(tmp_path)
+    with pytest.warns(NegativeCurvatureWarning, match="ranking heuristic"):
+        LaplaceEmbedder.load(tmp_path, head)
     with warnings.catch_warnings():
         warnings.simplefilter("error", NegativeCurvatureWarning)
         LaplaceEmbedder(head, **settings, positivity="clip").fit(loader, progress=False)

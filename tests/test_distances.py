@@ -149,3 +149,66 @@ def test_pairs_need_equal_lengths(model, loader, data):
     embedder = LaplaceEmbedder(model).fit(loader, progress=False)
     with pytest.raises(InputError, match="x has 3 rows and y 2"):
         embedder.distance(data[0][:3], data[0][:2])
+
+
+def chord(pairs):
+    return squared_distance(pairs, spherical=True, exact=True)
+
+
+@pytest.mark.parametrize("size", [2, 3, 8, 40])
+def test_the_chord_of_two_directions_without_preference_is_exact(size):
+    """``c`` of two uniform directions has mean 0 and variance 1 / Z."""
+    zero, one = torch.zeros(1, size).double() + 1e-9, torch.ones(1, size).double()
+    spread = DiagonalCovariance(one)
+    ours = chord(EmbeddingPairs(zero, -zero, spread, spread, None))
+    tolerance = {2: 0.03, 3: 0.01}.get(size, 1e-3)  # six points in w, where lengths vary much
+    assert float(ours.mean) == pytest.approx(2, rel=1e-6)
+    assert float(ours.variance) == pytest.approx(4 / size, rel=tolerance)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("spread", [0.03, 0.3, 3.0])
+def test_the_exact_chord_is_that_of_draws(spread, shared):
+    pairs, joint = pair(spread / 8, shared=shared)
+    g = torch.Generator().manual_seed(1)
+    noise = torch.randn(200_000, B, 2 * Z, generator=g, dtype=torch.float64)
+    root = torch.linalg.cholesky(joint)
+    z = torch.cat([pairs.x, pairs.y], 1) + torch.einsum("bij,nbj->nbi", root, noise)
+    x, y = nn.functional.normalize(z[..., :Z], dim=-1), nn.functional.normalize(z[..., Z:], dim=-1)
+    drawn = (x - y).square().sum(-1)
+    ours = chord(pairs)
+    torch.testing.assert_close(ours.mean, drawn.mean(0), rtol=0.015, atol=0)
+    torch.testing.assert_close(ours.standard_deviation, drawn.std(0), rtol=0.015, atol=0)
+
+
+@pytest.mark.parametrize("rotated", [True, False])
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_exact_chord_is_one_in_a_shared_basis_and_in_matrices(rotated, shared):
+    g = torch.Generator().manual_seed(3)
+    x, y = torch.randn(2, B, Z, generator=g, dtype=torch.float64)
+    left, right = torch.rand(2, B, Z, generator=g, dtype=torch.float64)
+    cross = (left * right).sqrt() * (2 * torch.rand(B, Z, generator=g, dtype=torch.float64) - 1)
+    basis = torch.linalg.qr(torch.randn(Z, Z, generator=g, dtype=torch.float64)).Q
+    of = (lambda v: RotatedCovariance(basis, v)) if rotated else DiagonalCovariance
+    covariances = [of(left), of(right), of(cross) if shared else None]
+    dense = [None if c is None else DenseCovariance(c.dense()) for c in covariances]
+    ours, theirs = (chord(EmbeddingPairs(x, y, *c)) for c in (covariances, dense))
+    torch.testing.assert_close(ours.mean, theirs.mean, rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(ours.variance, theirs.variance, rtol=1e-10, atol=1e-12)
+
+
+def test_small_spreads_keep_the_second_order_and_meet_the_quadrature():
+    for spread, same in ((1e-7, True), (2e-3, False)):
+        pairs, _ = pair(spread / 8, shared=True)
+        ours, second = chord(pairs), squared_distance(pairs, spherical=True)
+        assert torch.equal(ours.variance, second.variance) == same
+        torch.testing.assert_close(ours.variance, second.variance, rtol=0.03, atol=0)
+    one = DiagonalCovariance(torch.ones(B, Z, dtype=torch.float64))
+    x = pairs.x
+    still = chord(
+        EmbeddingPairs(
+            x, 3 * x, one, DiagonalCovariance(9 * one.values), DiagonalCovariance(3 * one.values)
+        )
+    )
+    assert float(still.mean.max()) < 1e-6
+    assert float(still.standard_deviation.max()) < 1e-3

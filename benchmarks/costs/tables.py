@@ -61,20 +61,24 @@ def approximations() -> str:
 
 
 def distances() -> str:
-    """Errors of the closed form, and factors by which the independent one is off."""
+    """Errors of ``distance``, and factors by which the independent one is off."""
     lines = [
         [
             f"{_problem(row)}, {row['distance']} {row['structure']}, {row['pairs']}",
+            row["prior"],
             f"{row['mean_uncertainty']:.2f}",
             f"{row['mean_error']:.1%}",
             f"{row['deviation_error']:.1%}",
+            f"{row['second_order_deviation_error']:.1%}",
             f"{row['sampled_mean_factor']:.2f}",
             f"{row['sampled_deviation_factor']:.2f}",
         ]
         for row in read_record("distances")["rows"]
     ]
-    header = ["pairs", "uncertainty", "error of mean", "error of s.d."]
-    return markdown([*header, "independent: mean x", "independent: s.d. x"], lines)
+    header = ["pairs", "prior", "uncertainty", "error of mean", "error of s.d."]
+    return markdown(
+        [*header, "second order, s.d.", "independent: mean x", "independent: s.d. x"], lines
+    )
 
 
 def speed() -> str:

@@ -1,11 +1,7 @@
 """The Laplace posterior of a head: settings, fit, posterior, predictive, distances, files."""
 
 from laplace_metric.laplace._diagnosis import Diagnosis, Uncertainties, diagnose
-from laplace_metric.laplace._distances import (
-    SpectralPairs,
-    squared_distance,
-    squared_distance_in_basis,
-)
+from laplace_metric.laplace._distances import squared_distance, squared_distance_in_basis
 from laplace_metric.laplace._fit import (
     Fitted,
     collect_features,
@@ -17,7 +13,7 @@ from laplace_metric.laplace._fit import (
     warn_if_degenerate,
     warn_if_negative,
 )
-from laplace_metric.laplace._pair_moments import Distance, EmbeddingPairs
+from laplace_metric.laplace._pair_moments import Distance, EmbeddingPairs, SpectralPairs
 from laplace_metric.laplace._posterior import Posterior, covariance
 from laplace_metric.laplace._prior import by_marginal_likelihood
 from laplace_metric.laplace._settings import AUTO, FitOptions, Miner, Settings

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from laplace_metric.curvature.structures import NEGATIVE_SHARE
 from laplace_metric.errors import PriorAtEdgeWarning
 from laplace_metric.laplace import _prior as prior
 from laplace_metric.laplace._posterior import Posterior
 
 NEARLY_CONSTANT = 0.05
 PRIOR_DOMINATED = 0.01
-MOSTLY_NEGATIVE = 0.5
 
 
 @dataclass(frozen=True)
@@ -138,10 +138,13 @@ def _findings(d: Diagnosis, vanishes: bool) -> list[str]:
             "degenerate: hessian='fixed' with distance='euclidean' and no margin is zero for "
             "balanced classes. Use distance='arccos', hessian='positives' or a finite margin."
         )
-    if d.negative_fraction > MOSTLY_NEGATIVE:
+    if d.negative_fraction >= NEGATIVE_SHARE:
         advice.append(
-            f"{d.negative_fraction:.0%} of the curvature was negative: pairs that repel outweigh "
-            "those that attract. Use hessian='positives' or distance='arccos'."
+            f"{d.negative_fraction:.0%} of the curvature was negative: pairs that repel weigh as "
+            "much as those that attract. With positivity='absolute' it counts by its size: a "
+            'ranking heuristic, not an approximation of a posterior; "clip" leaves those '
+            "directions to the prior. Balance the classes, or use hessian='positives' with "
+            "distance='euclidean', which is never negative."
         )
     if share < PRIOR_DOMINATED:
         advice.append(

@@ -22,7 +22,12 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.curvature import ContrastiveLoss, all_pairs_curvature, batch_curvature
-from laplace_metric.curvature.structures import Curvature, SpectralCurvature, check_finite_curvature
+from laplace_metric.curvature.structures import (
+    NEGATIVE_SHARE,
+    Curvature,
+    SpectralCurvature,
+    check_finite_curvature,
+)
 from laplace_metric.errors import DegenerateCurvatureWarning, LabelError, NegativeCurvatureWarning
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import FitOptions, Settings
@@ -190,19 +195,20 @@ def posterior_of(
     spectral = curvature.decompose(settings.positivity)
     posterior = Posterior(jacobian.parameters, spectral, n_effective, settings.prior_precision)
     check_finite_curvature((n_effective * spectral.eigenvalues).to(posterior.mean.dtype))
-    if not warn_if_degenerate(loss, posterior) and settings.positivity == "absolute":
-        warn_if_negative(spectral, "this posterior is a ranking heuristic, not an approximation")
+    if not warn_if_degenerate(loss, posterior):
+        warn_if_negative(spectral, settings.positivity)
     return Fitted(head, jacobian, loss, posterior, n_points, settings.structure)
 
 
-NEGATIVE_SHARE = 0.2
-"""Of the curvature, from which on its size alone makes no posterior."""
-
-
-def warn_if_negative(curvature: SpectralCurvature, meaning: str, stacklevel: int = 5) -> None:
+def warn_if_negative(
+    curvature: SpectralCurvature,
+    positivity: str,
+    meaning: str = "this posterior is a ranking heuristic, not an approximation",
+    stacklevel: int = 5,
+) -> None:
     """Warn when much of a curvature that counts by its size was negative."""
     share = curvature.negative_fraction
-    if share < NEGATIVE_SHARE:
+    if positivity != "absolute" or share < NEGATIVE_SHARE:
         return
     warnings.warn(
         f"{share:.0%} of the curvature was negative, and positivity='absolute' counts it by its "

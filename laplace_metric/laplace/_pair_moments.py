@@ -21,9 +21,8 @@ class Distance:
     ----------
     mean, variance : Tensor [B]
         On the sphere the squared distance is ``2 - 2 cos``: its mean is kept in [0, 4], its
-        variance below ``mean (4 - mean)``, the most that a variable in [0, 4] can have. Both are
-        of second order there: where directions are spread widely and the pair is near, the
-        standard deviation can be wrong by half (see ``LaplaceEmbedder.distance``).
+        variance below ``mean (4 - mean)``, the most that a variable in [0, 4] can have.
+        ``LaplaceEmbedder.distance`` gives them exactly, ``Index.search`` to second order.
     """
 
     mean: Tensor
@@ -53,7 +52,7 @@ class EmbeddingPairs:
     yy: Covariance
     xy: Covariance | None
 
-    def __getitem__(self, part: slice) -> EmbeddingPairs:
+    def __getitem__(self, part: slice | Tensor) -> EmbeddingPairs:
         xy = None if self.xy is None else self.xy.select(part)
         covariances = self.xx.select(part), self.yy.select(part), xy
         return EmbeddingPairs(self.x[part], self.y[part], *covariances)
@@ -62,6 +61,20 @@ class EmbeddingPairs:
         """C_xx, C_yy, C_xy [B, Z, Z]."""
         xx, yy = self.xx.dense(), self.yy.dense()
         return xx, yy, torch.zeros_like(xx) if self.xy is None else self.xy.dense()
+
+
+@dataclass(frozen=True)
+class SpectralPairs:
+    """B pairs seen in the basis of their covariances: x, y and a, b, w [B, Z]."""
+
+    x: Tensor
+    y: Tensor
+    a: Tensor
+    b: Tensor
+    w: Tensor
+
+    def __getitem__(self, part: slice | Tensor) -> SpectralPairs:
+        return SpectralPairs(*(t[part] for t in (self.x, self.y, self.a, self.b, self.w)))
 
 
 def dense_moments(pairs: EmbeddingPairs, *, spherical: bool) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,7 @@
 """Structures of the curvature: how H is summed, decomposed, inverted and sampled."""
 
 from laplace_metric.curvature.structures._spectral import (
+    NEGATIVE_SHARE,
     POSITIVITY,
     DenseEigenbasis,
     Eigenbasis,
@@ -22,6 +23,7 @@ from laplace_metric.curvature.structures._sums import (
 )
 
 __all__ = [
+    "NEGATIVE_SHARE",
     "POSITIVITY",
     "STRUCTURES",
     "Curvature",

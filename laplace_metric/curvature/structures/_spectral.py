@@ -21,6 +21,8 @@ from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.models.jacobians import Layout
 
 DENSE_LIMIT_BYTES = 2**30
+NEGATIVE_SHARE = 0.2
+"""Of the curvature, from which on its absolute values are a heuristic and no approximation."""
 
 
 class Eigenbasis(Protocol):
