@@ -20,6 +20,7 @@ from laplace_metric._utils.validation import (
     as_scores,
     check_count,
     check_dense,
+    check_function,
     check_share,
 )
 from laplace_metric.errors import InputError, UndefinedMetricWarning
@@ -135,10 +136,9 @@ def bootstrap_replicates(
     torch.Size([3])
     """
     count = check_count("n", n)
-    if not callable(metric):
-        raise InputError(f"metric is a {type(metric).__name__}: pass a function of the arrays.")
     data = [_rows(f"arrays[{i}]", array) for i, array in enumerate(arrays)]
     _check_resampling(data, paired)
+    check_function("metric", metric, *(f"arrays[{i}]" for i in range(len(arrays))))
     source = as_generator(generator) or torch.Generator()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedMetricWarning)

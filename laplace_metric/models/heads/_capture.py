@@ -40,7 +40,7 @@ def run_recorded(
     entered: dict[str, Tensor] = {}
     calls: list[HeadCall] = []
     with _hooks(heads, entered, calls):
-        output = _forward(model, inputs)
+        output = embeddings_from(model, inputs)
     return output, calls
 
 
@@ -84,7 +84,14 @@ def _hooks(
             handle.remove()
 
 
-def _forward(model: nn.Module, inputs: Inputs) -> Tensor:
+def embeddings_from(model: nn.Module, inputs: Inputs) -> Tensor:
+    """What the model returns, [B, Z]; if it cannot be called, in words why.
+
+    Raises
+    ------
+    HeadError
+        If it returns anything else; and what ``explain`` knows.
+    """
     try:
         output = call_model(model, inputs)
     except Exception as error:
