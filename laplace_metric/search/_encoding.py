@@ -139,8 +139,9 @@ def batches(name: str, inputs: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _iterated(name: str, inputs: Any) -> Iterator[Any]:
+    loader: Any = None if isinstance(inputs, (str, bytes)) else inputs
     try:
-        return iter(None if isinstance(inputs, (str, bytes)) else inputs)
+        return iter(loader)
     except TypeError as error:
         raise InputError(
             f"{name} is a {type(inputs).__name__}: pass an array, a list of texts, a mapping of "

@@ -190,6 +190,8 @@ def test_metrics_of_other_arrays():
     for metric in (lambda: 1.0, lambda a, b: 1.0, None):
         with pytest.raises(InputError, match="metric"):
             ev.bootstrap_interval(metric, S)
+    with pytest.raises(InputError, match="empty"):
+        ev.bootstrap_replicates(np.mean, np.ones((3, 0)), n=3)
     assert ev.bootstrap_interval(max, S.tolist(), n=3).estimate == 1.0  # says nothing of itself
 
 
@@ -246,7 +248,9 @@ def test_models_of_baselines(name):
             method(name, model=model)
 
 
-@pytest.mark.parametrize("name", ["ViM", "KNNDistance", "Mahalanobis"])
-def test_labels_of_detectors(name):
+@pytest.mark.parametrize(
+    "name", ["ViM", "KNNDistance", "Mahalanobis", "SNGP", "DeepEnsemble", "MetricLearning"]
+)
+def test_labels_of_baselines(name):
     with pytest.raises(InputError, match="labels has 119 rows"):
         method(name).fit([(X, Y[:-1])], progress=False)
