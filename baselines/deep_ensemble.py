@@ -25,7 +25,6 @@ from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.models import (
     Inputs,
     device_of,
-    evaluation_mode,
     labelled_batches,
     to_device,
 )
@@ -199,11 +198,7 @@ def initialise(model: nn.Module) -> None:
 
 def _embed(members: Iterable[nn.Module], inputs: Inputs, spherical: bool) -> Tensor:
     """[M, B, Z]."""
-    outputs = []
-    for member in members:
-        with evaluation_mode(member):
-            outputs.append(at_least_float32(embeddings_from(member, inputs)))
-    stacked = torch.stack(outputs)
+    stacked = torch.stack([at_least_float32(embeddings_from(m, inputs)) for m in members])
     return nn.functional.normalize(stacked, dim=-1) if spherical else stacked
 
 

@@ -17,7 +17,7 @@ from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
 from laplace_metric.distributions import Empirical
 from laplace_metric.embedding import Draw, Embedding
-from laplace_metric.models import Inputs, device_of, evaluation_mode, to_device
+from laplace_metric.models import Inputs, device_of, to_device
 from laplace_metric.models.heads import embeddings_from
 
 
@@ -89,7 +89,7 @@ class MCDropout(Baseline):
         return lambda inputs: torch.stack([pass_of(masks, inputs) for masks in masks_of_draws])
 
     def _pass(self, inputs: Inputs, make: MaskMaker) -> Tensor:
-        with evaluation_mode(self.model), masked(self._layers, make):
+        with masked(self._layers, make):
             output = embeddings_from(self.model, to_device(inputs, device_of(self.model)))
         output = at_least_float32(output)
         return nn.functional.normalize(output, dim=-1) if self.spherical else output

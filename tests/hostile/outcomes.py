@@ -19,6 +19,8 @@ RIGHT, NAMED, BOUNDARY = "right result", "named error", "TypeError at the bounda
 USER, CRASH, NON_FINITE = "raised by the user's own code", "unnamed crash", "silent non-finite"
 WRONG, ENDLESS = "wrong result", "endless"
 CLASSES = (RIGHT, NAMED, BOUNDARY, USER, CRASH, NON_FINITE, WRONG, ENDLESS)
+UNKNOWN = "no_such"
+"""A keyword that nothing takes; a TypeError that names it names the argument."""
 BAD = (CRASH, NON_FINITE, WRONG, ENDLESS)
 
 PACKAGES = ("laplace_metric", "baselines")
@@ -68,6 +70,8 @@ def of_error(error: BaseException) -> Outcome:
     text = f"{type(error).__name__}: {error}"[:300]
     if isinstance(error, LaplaceMetricError):
         return Outcome(NAMED, type(error).__name__, text)
+    if isinstance(error, TypeError) and f"unexpected keyword argument '{UNKNOWN}'" in str(error):
+        return Outcome(BOUNDARY, "the call itself", text)
     frames = list(_frames(error.__traceback__))
     inside = [i for i, (frame, _) in enumerate(frames) if _package_path(frame)]
     if not inside:

@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from laplace_metric import Monitor
 from laplace_metric.errors import InputError
 from tests.hostile import attack, outcomes
 from tests.hostile.outcomes import BOUNDARY, CRASH, ENDLESS, NAMED, NON_FINITE, RIGHT, USER
@@ -67,6 +69,11 @@ def _a_layer_of_ours_crashes() -> None:
     ConcentrationHead(4)(torch.ones(2, 5))
 
 
+def _names_the_keyword() -> None:
+    embedder = SimpleNamespace(uncertainties=lambda *_, **__: torch.rand(60))
+    Monitor.of(embedder, [], **{outcomes.UNKNOWN: 1})
+
+
 def _calls_wrongly() -> None:
     from laplace_metric.models import call_model
 
@@ -93,6 +100,7 @@ def _never_ends() -> None:
         (lambda: {"concentration": torch.tensor([float("inf")])}, RIGHT),
         (_raises_named, NAMED),
         (lambda: _raises_named(no_such=1), BOUNDARY),
+        (_names_the_keyword, BOUNDARY),
         (_crashes, CRASH),
         (_a_layer_of_ours_crashes, CRASH),
         (_calls_wrongly, CRASH),

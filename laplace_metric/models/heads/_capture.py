@@ -40,7 +40,7 @@ def run_recorded(
     entered: dict[str, Tensor] = {}
     calls: list[HeadCall] = []
     with _hooks(heads, entered, calls):
-        output = embeddings_from(model, inputs)
+        output = _forward(model, inputs)
     return output, calls
 
 
@@ -84,14 +84,7 @@ def _hooks(
             handle.remove()
 
 
-def embeddings_from(model: nn.Module, inputs: Inputs) -> Tensor:
-    """What the model returns, [B, Z]; if it cannot be called, in words why.
-
-    Raises
-    ------
-    HeadError
-        If it returns anything else; and what ``explain`` knows.
-    """
+def _forward(model: nn.Module, inputs: Inputs) -> Tensor:
     try:
         output = call_model(model, inputs)
     except Exception as error:
@@ -146,6 +139,12 @@ def capture(model: nn.Module, head: LocatedHead, inputs: Inputs) -> HeadActivati
     """One forward pass in eval mode; hooks and modes are put back before it returns."""
     with evaluation_mode(model):
         return run_captured(model, head, inputs)
+
+
+def embeddings_from(model: nn.Module, inputs: Inputs) -> Tensor:
+    """What the model returns [B, Z], without a look at its head; as ``capture``."""
+    with evaluation_mode(model):
+        return _forward(model, inputs)
 
 
 def run_captured(model: nn.Module, head: LocatedHead, inputs: Inputs) -> HeadActivations:
