@@ -99,6 +99,8 @@ def test_arrays_of_another_layout_are_searched():
     )
     for queries in same:
         assert (index().search(queries, k=2).ids == plain.ids).all()
+    negated = embedder().index(X, torch._neg_view(-Y), progress=False)
+    assert (negated.labels == Y.numpy()).all()
     swapped = Y.numpy().astype(">i2")
     assert (embedder().index(X, swapped, swapped * 0 + np.arange(120)).labels == Y.numpy()).all()
 
@@ -160,10 +162,11 @@ def test_scores_without_a_rank():
         lambda: p_values(S, unknown),
         lambda: conformal_quantile(unknown, 0.2),
         lambda: threshold_for(unknown, S > 2, recall=0.2),
-        lambda: threshold_for(S, S, recall=0.2),
     ):
         with pytest.raises(InputError):
             call()
+    with pytest.raises(InputError, match="values between 0 and 1"):
+        threshold_for(S, S, recall=0.2)
     assert conformal_quantile(torch.cat([S, torch.tensor([-torch.inf] * 9)]), 0.2) == -torch.inf
 
 
