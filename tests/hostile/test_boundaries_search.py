@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import baselines
-from laplace_metric import LaplaceEmbedder
+from laplace_metric import LaplaceEmbedder, scale
 from laplace_metric import evaluation as ev
 from laplace_metric.errors import DtypeError, InputError, NonFiniteError, UnknownNameError
 from laplace_metric.search.engines import FaissEngine, kind_of
@@ -257,3 +257,10 @@ def test_models_of_baselines(name):
 def test_labels_of_baselines(name):
     with pytest.raises(InputError, match="labels has 119 rows"):
         method(name).fit([(X, Y[:-1])], progress=False)
+
+
+@pytest.mark.parametrize("precision", ["float32", torch.int64, 5, object()])
+def test_types_of_sums(precision):
+    fresh = LaplaceEmbedder(torch.nn.Linear(4, 3), margin=1.0)
+    with pytest.raises(InputError, match="precision="):
+        scale.Plan(fresh, X, precision=precision)
