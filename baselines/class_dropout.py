@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import UNSAVED, Sizes, Trained
+from baselines.base.baseline import checked
 from baselines.base.dropout_masks import bernoulli_mask, find_dropout, masked
 from baselines.base.probabilities import check_disagreement, disagreement
 from baselines.cross_entropy import LinearCrossEntropyLoss
@@ -64,6 +65,7 @@ class ClassDropout(Trained):
     generator: torch.Generator | None = field(default=None, metadata=UNSAVED)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count("n_samples", self.n_samples)
         check_disagreement(self.score)
         if not 0 <= self.rate < 1:
@@ -107,7 +109,8 @@ class ClassDropout(Trained):
         loss = self.parts["loss"]
         assert isinstance(loss, LinearCrossEntropyLoss)
         with evaluation_mode(loss):
-            return self.points(activations, disagreement(loss.classifier(raw * mask), self.score))
+            score = disagreement(loss.classifier(raw * mask), self.score)
+        return checked(self.points(activations, score))
 
     def _generator(self) -> torch.Generator:
         if self.generator is not None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import UNSAVED, Baseline, Sizes, Training
+from baselines.base.baseline import checked
 from baselines.base.parts import with_appended
 from baselines.base.procrustes import align
 from baselines.metric_learning import MetricLearning
@@ -23,13 +24,11 @@ from laplace_metric.embedding import Draw, Embedding
 from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.models import (
     Inputs,
-    call_model,
     device_of,
-    evaluation_mode,
     labelled_batches,
     to_device,
 )
-from laplace_metric.models.heads import APPEND
+from laplace_metric.models.heads import APPEND, embeddings_from
 
 
 @dataclass(eq=False, kw_only=True)
@@ -68,6 +67,7 @@ class DeepEnsemble(Baseline):
     losses_: list[list[float]] = field(default_factory=list, init=False, metadata=UNSAVED)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count("n_members", self.n_members)
 
     @property
@@ -129,7 +129,7 @@ class DeepEnsemble(Baseline):
 
     def __call__(self, inputs: Inputs) -> Embedding:
         """The members' embeddings, rotated into one space."""
-        return Embedding(Empirical(self._rotated(inputs), self.spherical))
+        return checked(Embedding(Empirical(self._rotated(inputs), self.spherical)))
 
     def draw(self, n: int, generator: Seed = None) -> Draw:
         """n members, the same for every input: each once for n = M, else with replacement."""
@@ -198,11 +198,7 @@ def initialise(model: nn.Module) -> None:
 
 def _embed(members: Iterable[nn.Module], inputs: Inputs, spherical: bool) -> Tensor:
     """[M, B, Z]."""
-    outputs = []
-    for member in members:
-        with evaluation_mode(member):
-            outputs.append(at_least_float32(call_model(member, inputs)))
-    stacked = torch.stack(outputs)
+    stacked = torch.stack([at_least_float32(embeddings_from(m, inputs)) for m in members])
     return nn.functional.normalize(stacked, dim=-1) if spherical else stacked
 
 

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from baselines.base import OnePass
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric._utils.validation import check_count
+from laplace_metric._utils.validation import check_count, check_name
 from laplace_metric.embedding import Draw, Embedding
-from laplace_metric.errors import UnknownNameError
 from laplace_metric.models import Inputs
 from laplace_metric.models.heads import HeadActivations
 
@@ -44,8 +43,8 @@ class Deterministic(OnePass):
     score: str = "norm"
 
     def __post_init__(self) -> None:
-        if self.score not in SCORES:
-            raise UnknownNameError("score", self.score, SCORES)
+        super().__post_init__()
+        check_name("score", self.score, SCORES)
 
     def fit(self, loader: Iterable[Any], *, progress: bool = True) -> Deterministic:
         """Find the head on the first batch; nothing is learnt."""

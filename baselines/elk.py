@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from baselines.base import Directional, Sizes
 from baselines.base.pairs import check_rows, pair_log_probabilities
+from laplace_metric._utils.validation import check_name
 from laplace_metric.distributions import VonMisesFisher, pairwise_log_expected_likelihood
-from laplace_metric.errors import UnknownNameError
 
 FORMS = ("proxies", "pairs")
 
@@ -119,8 +119,7 @@ class ELK(Directional):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.form not in FORMS:
-            raise UnknownNameError("form", self.form, FORMS)
+        check_name("form", self.form, FORMS)
         self.contrasts = self.form == "pairs"
 
     def make_loss(self, sizes: Sizes) -> nn.Module:

@@ -23,7 +23,7 @@ from baselines.base import Directional, Sizes
 from baselines.base.pairs import check_rows, positive_pairs
 from baselines.base.view_losses import BYOLLoss, SimSiamLoss, SwAVLoss
 from baselines.infonce import InfoNCELoss
-from laplace_metric.errors import UnknownNameError
+from laplace_metric._utils.validation import check_name
 from laplace_metric.models import Inputs, call_model
 from laplace_metric.models.heads import HeadActivations
 from laplace_metric.training import Callback, Progress
@@ -124,8 +124,7 @@ class ExplicitConcentration(Directional):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.base not in BASES:
-            raise UnknownNameError("base", self.base, BASES)
+        check_name("base", self.base, BASES)
         self._target: MovingTarget | None = None
 
     def make_loss(self, sizes: Sizes) -> nn.Module:

@@ -210,6 +210,7 @@ class HETXL(Trained):
     variance: float = 0.1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count("rank", self.rank)
         check_count("n_samples", self.n_samples)
         if not self.variance > 0:

@@ -68,6 +68,7 @@ class InfoNCE(NormUncertainty):
     inverse_temperature: float = 16.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_positive(self, "inverse_temperature")
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:

@@ -94,6 +94,7 @@ class LossPrediction(Trained):
     on: str = "embedding"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_layer(self.on)
         if not self.weight > 0:
             raise InputError(f"weight={self.weight!r}: pass a number > 0.")

@@ -15,7 +15,7 @@ from sklearn.covariance import EmpiricalCovariance, LedoitWolf
 from torch import Tensor, nn
 
 from baselines.base import Detector, Memory, Sizes
-from laplace_metric.errors import UnknownNameError
+from laplace_metric._utils.validation import check_name
 
 ESTIMATORS = {"empirical": EmpiricalCovariance, "ledoit_wolf": LedoitWolf}
 
@@ -47,8 +47,7 @@ class Mahalanobis(Detector):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.covariance not in ESTIMATORS:
-            raise UnknownNameError("covariance", self.covariance, tuple(ESTIMATORS))
+        check_name("covariance", self.covariance, ESTIMATORS)
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
         """The means and the covariance of the classes, and of all inputs."""

@@ -10,13 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import UNSAVED, Baseline
+from baselines.base.baseline import checked
 from baselines.base.dropout_masks import MaskMaker, bernoulli_mask, dropout_layers, masked
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
 from laplace_metric.distributions import Empirical
 from laplace_metric.embedding import Draw, Embedding
-from laplace_metric.models import Inputs, call_model, device_of, evaluation_mode, to_device
+from laplace_metric.models import Inputs, device_of, to_device
+from laplace_metric.models.heads import embeddings_from
 
 
 @dataclass(eq=False, kw_only=True)
@@ -52,6 +54,7 @@ class MCDropout(Baseline):
     generator: torch.Generator | None = field(default=None, metadata=UNSAVED)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count("n_samples", self.n_samples)
         self._layers = dropout_layers(self.model)
 
@@ -67,7 +70,7 @@ class MCDropout(Baseline):
             return bernoulli_mask(shape, rate, x, self.generator)
 
         draws = torch.stack([self._pass(inputs, make) for _ in range(self.n_samples)])
-        return Embedding(Empirical(draws, self.spherical))
+        return checked(Embedding(Empirical(draws, self.spherical)))
 
     def draw(self, n: int, generator: Seed = None) -> Draw:
         """n thinned networks: the masks of draw s are shared by all inputs and calls."""
@@ -86,7 +89,7 @@ class MCDropout(Baseline):
         return lambda inputs: torch.stack([pass_of(masks, inputs) for masks in masks_of_draws])
 
     def _pass(self, inputs: Inputs, make: MaskMaker) -> Tensor:
-        with evaluation_mode(self.model), masked(self._layers, make):
-            output = call_model(self.model, to_device(inputs, device_of(self.model)))
+        with masked(self._layers, make):
+            output = embeddings_from(self.model, to_device(inputs, device_of(self.model)))
         output = at_least_float32(output)
         return nn.functional.normalize(output, dim=-1) if self.spherical else output

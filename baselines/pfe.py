@@ -64,6 +64,7 @@ class DiagonalGaussian(Trained):
     contrasts = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_counts(self, "hidden")
 
     @abstractmethod

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from baselines.base import Sizes, Trained
 from baselines.base.pairs import check_rows, log_mean_exp
 from baselines.base.probabilities import check_disagreement, disagreement
-from laplace_metric._utils.validation import check_count
+from laplace_metric._utils.validation import check_count, check_name
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import UnknownNameError
 from laplace_metric.models.heads import HeadActivations
@@ -97,10 +97,10 @@ class SharedBackboneEnsemble(Trained):
     score: str = "entropy"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count("n_members", self.n_members)
         check_disagreement(self.score)
-        if self.loss not in LOSSES:
-            raise UnknownNameError("loss", self.loss, LOSSES)
+        check_name("loss", self.loss, LOSSES)
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
         """The loss, with its classifiers."""

@@ -22,10 +22,10 @@ from baselines.base import Sizes, Trained
 from baselines.base.distance_aware import RandomFeatureProcess, spectral_normalize
 from baselines.base.parts import vectors
 from baselines.base.probabilities import entropy, mean_field
-from baselines.base.settings import check_layer, check_positive
-from laplace_metric._utils.validation import check_count
+from baselines.base.settings import check_layer, check_not_negative, check_positive
+from laplace_metric._utils.validation import check_count, check_name
 from laplace_metric.embedding import Embedding
-from laplace_metric.errors import InputError, UnknownNameError
+from laplace_metric.errors import InputError
 from laplace_metric.models import labelled_batches
 from laplace_metric.models.heads import HeadActivations, LocatedHead
 
@@ -86,15 +86,14 @@ class SNGP(Trained):
     on: str = "embedding"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count("n_features", self.n_features)
         if self.spectral and self.frozen:
             raise InputError("spectral=True changes the layers of the model: pass frozen=False.")
         check_layer(self.on)
-        if self.score not in SCORES:
-            raise UnknownNameError("score", self.score, SCORES)
+        check_name("score", self.score, SCORES)
         check_positive(self, "lengthscale", "ridge")
-        if not 0 <= self.mean_field_factor < math.inf:
-            raise InputError(f"mean_field_factor={self.mean_field_factor!r}: pass a number >= 0.")
+        check_not_negative(self, "mean_field_factor")
 
     def prepare(self, head: LocatedHead) -> None:
         """Put spectral norms on the hidden layers, if asked to."""

@@ -63,9 +63,7 @@ class ViM(Detector):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.dimension is not None and (
-            not isinstance(self.dimension, int) or self.dimension < 0
-        ):
+        if self.dimension is not None and self.dimension < 0:
             raise InputError(f"dimension={self.dimension!r}: pass a whole number >= 0, or None.")
 
     @classmethod

@@ -27,13 +27,13 @@ from baselines.base.files import (
     write_method,
 )
 from baselines.base.parts import Appended, FittedParts, Sizes, identity_layer
-from baselines.base.settings import UNSAVED
+from baselines.base.settings import UNSAVED, check_kinds
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count
 from laplace_metric.distributions import Empirical
 from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
-from laplace_metric.errors import FileFormatError, NotFittedError
+from laplace_metric.errors import FileFormatError, NonFiniteError, NotFittedError
 from laplace_metric.models import Inputs, device_of, evaluation_mode, labelled_batches, to_device
 from laplace_metric.models.heads import APPEND, HeadActivations, LocatedHead, capture, find_head
 
@@ -60,6 +60,10 @@ class Baseline(ProbabilisticEmbedder):
     head: nn.Module | str | None = field(default=None, metadata=UNSAVED)
     spherical: bool = True
     _fitted: FittedParts | None = field(default=None, init=False, repr=False, metadata=UNSAVED)
+
+    def __post_init__(self) -> None:
+        device_of(self.model)  # refuses what is no module, or has no weights
+        check_kinds(self)
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
         """New modules for what is learnt, by name; they hold nothing before ``fit``."""
@@ -183,6 +187,23 @@ class Baseline(ProbabilisticEmbedder):
         return FittedParts(head, sizes, classes, parts.to(at_least_float32(like)))
 
 
+def checked(embedding: Embedding) -> Embedding:
+    """The embedding itself.
+
+    Raises
+    ------
+    NonFiniteError
+        If means or uncertainties are NaN or infinite; it counts the rows.
+    """
+    fine = embedding.mean.isfinite().all(-1) & embedding.uncertainty.isfinite()
+    if not bool(fine.all()):
+        raise NonFiniteError(
+            f"embeddings or uncertainties of {int((~fine).sum())} of {len(fine)} inputs are NaN or "
+            "infinite: check those inputs, and whether their embedding is zero."
+        )
+    return embedding
+
+
 @dataclass(eq=False, kw_only=True)
 class OnePass(Baseline):
     """A method whose distributions follow from one pass through the model."""
@@ -205,4 +226,4 @@ class OnePass(Baseline):
         parts = self.parts
         activations = self.activations(to_device(inputs, device_of(self.model)))
         with evaluation_mode(parts):
-            return self.embedding(activations)
+            return checked(self.embedding(activations))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base.baseline import OnePass
+from baselines.base.pairs import check_rows
 from baselines.base.parts import vectors
 from baselines.base.settings import check_layer
 from laplace_metric.embedding import Embedding
@@ -66,6 +67,7 @@ class Detector(OnePass):
     on: str = "embedding"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_layer(self.on)
 
     @abstractmethod
@@ -108,6 +110,7 @@ class Detector(OnePass):
             if not located:
                 self._fitted, located = self.locate(inputs, batch.new_empty(0)), True
             rows.append(vectors(self.activations(inputs), self.on))
+            check_rows(rows[-1], batch)
             labels.append(batch)
         gathered = torch.cat(rows)
         if not bool(gathered.isfinite().all()):

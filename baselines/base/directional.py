@@ -14,10 +14,10 @@ from baselines.base.pairs import check_rows
 from baselines.base.parts import Sizes
 from baselines.base.settings import check_counts, check_positive
 from baselines.base.trained import Trained
-from laplace_metric._utils.validation import check_count
+from laplace_metric._utils.validation import check_count, check_name
 from laplace_metric.distributions import Directions, VonMisesFisher
 from laplace_metric.embedding import Embedding
-from laplace_metric.errors import InputError, UnknownNameError
+from laplace_metric.errors import InputError
 from laplace_metric.models.heads import HeadActivations
 
 CONCENTRATIONS = ("head", "norm")
@@ -49,8 +49,8 @@ class Directional(Trained):
     """Settings of a subclass that are whole numbers above 0."""
 
     def __post_init__(self) -> None:
-        if self.concentration not in CONCENTRATIONS:
-            raise UnknownNameError("concentration", self.concentration, CONCENTRATIONS)
+        super().__post_init__()
+        check_name("concentration", self.concentration, CONCENTRATIONS)
         if self.initial_concentration is not None:
             check_positive(self, "initial_concentration")
         check_positive(self, *self.positive)

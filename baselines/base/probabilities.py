@@ -7,7 +7,7 @@ import math
 from torch import Tensor
 
 from baselines.base.pairs import log_mean_exp
-from laplace_metric.errors import UnknownNameError
+from laplace_metric._utils.validation import check_name
 
 DISAGREEMENTS = ("entropy", "jensen_shannon")
 
@@ -53,8 +53,7 @@ def disagreement(logits: Tensor, score: str) -> Tensor:
 
 def check_disagreement(score: str) -> None:
     """Raise ``UnknownNameError`` unless there is such a score."""
-    if score not in DISAGREEMENTS:
-        raise UnknownNameError("score", score, DISAGREEMENTS)
+    check_name("score", score, DISAGREEMENTS)
 
 
 def mean_field(logits: Tensor, variance: Tensor, factor: float = math.pi / 8) -> Tensor:

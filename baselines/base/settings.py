@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from laplace_metric._utils import validation
-from laplace_metric._utils.validation import check_count, check_real
-from laplace_metric.errors import InputError, UnknownNameError
+from laplace_metric._utils.validation import check_count, check_name, check_real
+from laplace_metric.errors import InputError
 
 UNSAVED = {"saved": False}
 """Metadata of a field that is no setting: a module, a function, a generator."""
@@ -46,16 +48,70 @@ def check_positive(method: object, *names: str) -> None:
         validation.check_positive(name, getattr(method, name))
 
 
+def check_not_negative(method: object, *names: str) -> None:
+    """Raise ``InputError`` unless each of these settings is a number from 0 on."""
+    for name in names:
+        if check_real(name, getattr(method, name), "number >= 0") < 0:
+            raise InputError(f"{name}={getattr(method, name)!r}: pass a number >= 0.")
+
+
 def check_counts(method: object, *names: str) -> None:
     """Raise ``InputError`` unless each of these settings is a whole number above 0."""
     for name in names:
         check_count(name, getattr(method, name))
 
 
+LARGEST = float(torch.finfo(torch.float32).max)
+"""Settings enter networks in float32."""
+
+
+def check_kinds(settings: Any) -> None:
+    """Make each field that is annotated as a number or a flag one of Python's own.
+
+    Raises
+    ------
+    InputError
+        For what is no number that float32 can hold, no whole number, no flag.
+
+    Examples
+    --------
+    >>> Training(epochs=torch.tensor(3).numpy()[()]).epochs
+    3
+    """
+    for item in fields(settings):
+        kind, value = str(item.type).removesuffix(" | None"), getattr(settings, item.name)
+        if item.init and kind in KINDS and not (value is None and kind != item.type):
+            object.__setattr__(settings, item.name, KINDS[kind](item.name, value))
+
+
+def _check_number(name: str, value: Any) -> float:
+    number = check_real(name, value)
+    if abs(number) > LARGEST:
+        raise InputError(f"{name}={value!r}: pass a number up to {LARGEST:.1e}.")
+    return number
+
+
+def _check_whole(name: str, value: Any) -> int:
+    return check_count(name, value, -validation.LARGEST)
+
+
+def _check_flag(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise InputError(f"{name}={value!r}: pass True or False.")
+    return bool(value)
+
+
+KINDS: dict[str, Callable[[str, Any], Any]] = {
+    "float": _check_number,
+    "int": _check_whole,
+    "bool": _check_flag,
+}
+"""By the annotation of a field."""
+
+
 def check_layer(on: str) -> None:
     """Raise ``UnknownNameError`` unless ``on`` is one of ``LAYERS``."""
-    if on not in LAYERS:
-        raise UnknownNameError("on", on, LAYERS)
+    check_name("on", on, LAYERS)
 
 
 @dataclass(frozen=True)
@@ -88,13 +144,11 @@ class Training:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.optimizer not in OPTIMIZERS:
-            raise UnknownNameError("optimizer", self.optimizer, tuple(OPTIMIZERS))
+        check_kinds(self)
+        check_name("optimizer", self.optimizer, OPTIMIZERS)
         check_count("epochs", self.epochs)
         check_count("seed", self.seed, 0)
-        for name in ("decay", "weight_decay"):
-            if check_real(name, getattr(self, name), "number >= 0") < 0:
-                raise InputError(f"{name}={getattr(self, name)!r}: pass a number >= 0.")
+        check_not_negative(self, "decay", "weight_decay")
         check_positive(self, "learning_rate")
 
     def optimize(

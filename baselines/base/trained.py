@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base.baseline import OnePass
+from baselines.base.pairs import check_rows
 from baselines.base.parts import FittedParts, with_appended
 from baselines.base.settings import UNSAVED, Training
 from laplace_metric._utils.randomness import own_randomness
@@ -186,7 +187,9 @@ class Trained(OnePass):
 
         def step(inputs: Inputs, labels: Tensor) -> float:
             views, numbers = self.views(inputs, class_numbers(labels, classes))
-            return descend(self.objective(self.training_activations(views), numbers), optimizer)
+            activations = self.training_activations(views)
+            check_rows(activations.raw, numbers)
+            return descend(self.objective(activations, numbers), optimizer)
 
         return step
 

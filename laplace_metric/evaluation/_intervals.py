@@ -20,6 +20,7 @@ from laplace_metric._utils.validation import (
     as_scores,
     check_count,
     check_dense,
+    check_function,
     check_share,
 )
 from laplace_metric.errors import InputError, UndefinedMetricWarning
@@ -32,7 +33,7 @@ class BootstrapInterval:
     Attributes
     ----------
     estimate : float
-        The metric of the data themselves.
+        The metric of the data themselves; NaN (with a warning) where it is undefined.
     low, high : float
         Ends of the interval; NaN (with a warning) when no resample defines the metric.
     level : float
@@ -108,7 +109,11 @@ def bootstrap_interval(
     defined = drawn[~np.isnan(drawn)]
     low, high = _ends(defined, share)
     data = [_rows(f"arrays[{i}]", array) for i, array in enumerate(arrays)]
-    return BootstrapInterval(_number(metric, data), low, high, share, count, count - len(defined))
+    estimate = _number(metric, data)
+    if math.isnan(estimate):
+        message = "the metric is NaN on the data themselves: so is the estimate."
+        warnings.warn(message, UndefinedMetricWarning, stacklevel=2)
+    return BootstrapInterval(estimate, low, high, share, count, count - len(defined))
 
 
 def bootstrap_replicates(
@@ -135,10 +140,9 @@ def bootstrap_replicates(
     torch.Size([3])
     """
     count = check_count("n", n)
-    if not callable(metric):
-        raise InputError(f"metric is a {type(metric).__name__}: pass a function of the arrays.")
     data = [_rows(f"arrays[{i}]", array) for i, array in enumerate(arrays)]
     _check_resampling(data, paired)
+    check_function("metric", metric, *(f"arrays[{i}]" for i in range(len(arrays))))
     source = as_generator(generator) or torch.Generator()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedMetricWarning)
@@ -183,7 +187,7 @@ def mean_and_standard_error(values: ArrayLike) -> SeedSummary:
 
 def _rows(name: str, array: ArrayLike) -> Any:
     rows: Any = check_dense(name, array) if isinstance(array, Tensor) else as_array(name, array)
-    if rows.ndim == 0 or rows.shape[0] == 0:
+    if rows.ndim == 0 or 0 in rows.shape:
         raise InputError(f"{name} is empty, shape {tuple(rows.shape)}: pass at least one row.")
     return rows
 

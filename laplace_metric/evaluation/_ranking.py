@@ -95,9 +95,10 @@ def mann_whitney(in_scores: Shaped[Tensor, " N"], out_scores: Shaped[Tensor, " M
     0.875
     """
     for name, scores in (("in_scores", in_scores), ("out_scores", out_scores)):
-        if not isinstance(scores, Tensor) or scores.ndim != 1 or not len(scores):
+        if not isinstance(scores, Tensor):
+            raise InputError(f"{name} is a {type(scores).__name__}: pass a tensor [N] of scores.")
+        if check_dense(name, scores).ndim != 1 or not len(scores):
             raise InputError(f"{name} is no tensor [N] of at least one score.")
-        check_dense(name, scores)
     ordered = in_scores.sort().values
     below = torch.searchsorted(ordered, out_scores, right=False)
     not_above = torch.searchsorted(ordered, out_scores, right=True)

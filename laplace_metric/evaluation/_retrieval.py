@@ -8,7 +8,7 @@ MAP@R    = mean of sum_{i<=R} P@i rel_i / R      (Musgrave, Belongie & Lim 2020,
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -180,9 +180,11 @@ def retrieval_report(
 
 
 def _depths(name: str, ks: Sequence[int]) -> list[int]:
-    if not isinstance(ks, Iterable):
-        raise InputError(f"{name}={ks!r}: pass several depths, such as (1, 5).")
-    return [check_count(name, k) for k in ks]
+    try:
+        depths = list(ks)
+    except TypeError as error:
+        raise InputError(f"{name}={ks!r}: pass several depths, such as (1, 5).") from error
+    return [check_count(name, k) for k in depths]
 
 
 def _rank(

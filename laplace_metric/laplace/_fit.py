@@ -28,7 +28,12 @@ from laplace_metric.curvature.structures import (
     SpectralCurvature,
     check_finite_curvature,
 )
-from laplace_metric.errors import DegenerateCurvatureWarning, LabelError, NegativeCurvatureWarning
+from laplace_metric.errors import (
+    DegenerateCurvatureWarning,
+    InputError,
+    LabelError,
+    NegativeCurvatureWarning,
+)
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import FitOptions, Settings
 from laplace_metric.models import Inputs, device_of, labelled_batches
@@ -129,7 +134,15 @@ def collect_features(batches: HeadBatches, store: FeatureStore) -> None:
 
 
 def in_dtype(dtype: torch.dtype | None, head: LocatedHead, settings: Settings) -> HeadJacobian:
-    """The head in the type of the sums over points; None: as it is."""
+    """The head in the type of the sums over points; None: as it is.
+
+    Raises
+    ------
+    InputError
+        For what is no floating type.
+    """
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise InputError(f"precision={dtype!r}: pass a floating type, such as torch.float64.")
     module = head.module if dtype is None else deepcopy(head.module).to(dtype)
     return jacobian_of(module, head.n_outputs, settings.backend)
 

@@ -121,8 +121,16 @@ def to_device(inputs: Inputs, device: torch.device) -> Inputs:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where the model's parameters live; the CPU for a model without any."""
-    parameter = next(model.parameters(), None)
+    """Where the model's parameters live; the CPU for a model without any.
+
+    Raises
+    ------
+    InputError
+        For no module, or one whose parameters hold no data.
+    """
+    parameter = next(check_module(model).parameters(), None)
+    if parameter is not None and parameter.is_meta:
+        raise InputError("model is on the meta device, without weights: load them first.")
     return torch.device("cpu") if parameter is None else parameter.device
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping, Sized
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from laplace_metric._utils.files import digest
 from laplace_metric._utils.precision import at_least_float32, full_precision
+from laplace_metric._utils.validation import DTYPES, as_tensor, check_dense
 from laplace_metric.errors import EmptyLoaderError, InputError
 from laplace_metric.laplace import Fitted, traced, traces_of
 from laplace_metric.models import device_of, labels_of, to_device
@@ -21,6 +22,7 @@ from laplace_metric.search._neighbours import PairDistances
 
 BATCH = 256
 """Rows of one array, or texts of one list, that enter the model at once."""
+Texts = list[str] | tuple[str, ...]
 
 
 class FittedEmbedder(Protocol):
@@ -108,6 +110,7 @@ class Encoder:
             If it holds nothing.
         """
         parts, labels = [], []
+        inputs = _readable(name, inputs)
         bar = {"desc": "Embedding", "total": _count(inputs), "disable": not progress}
         for batch, batch_labels in tqdm(batches(name, inputs), **bar):
             parts.append(self(batch))
@@ -125,19 +128,45 @@ def batches(name: str, inputs: Any) -> Iterator[tuple[Any, Any]]:
     InputError
         For anything else.
     """
-    if isinstance(inputs, np.ndarray):
-        inputs = inputs.tolist() if inputs.dtype.kind in "UO" else torch.as_tensor(inputs)
-    if isinstance(inputs, Tensor) or _are_texts(inputs):
-        yield from ((inputs[i : i + BATCH], None) for i in range(0, len(inputs), BATCH))
+    inputs = _readable(name, inputs)
+    if isinstance(inputs, (Tensor, np.ndarray)) or _are_texts(inputs):
+        starts = range(0, len(inputs), BATCH)
+        yield from ((_rows(name, inputs[i : i + BATCH]), None) for i in starts)
     elif isinstance(inputs, Mapping):
         yield inputs, None
-    elif isinstance(inputs, Iterable) and not isinstance(inputs, str):
-        yield from (labels_of(batch) for batch in inputs)
     else:
+        yield from (labels_of(batch) for batch in _iterated(name, inputs))
+
+
+def _iterated(name: str, inputs: Any) -> Iterator[Any]:
+    loader: Any = None if isinstance(inputs, (str, bytes)) else inputs
+    try:
+        return iter(loader)
+    except TypeError as error:
         raise InputError(
             f"{name} is a {type(inputs).__name__}: pass an array, a list of texts, a mapping of "
             "tensors, or a loader of batches."
-        )
+        ) from error
+
+
+def _readable(name: str, inputs: Any) -> Any:
+    """Inputs whose rows can be counted and taken; arrays of texts as lists."""
+    if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "UO":
+        inputs = inputs.tolist()
+    if isinstance(inputs, Tensor):
+        check_dense(name, inputs)
+    if isinstance(inputs, (Tensor, np.ndarray)) and inputs.ndim == 0:
+        raise InputError(f"{name} is a single number: pass an array of items.")
+    return inputs
+
+
+def _rows(name: str, array: Tensor | np.ndarray[Any, Any] | Texts) -> Tensor | Texts:
+    """Some rows as a tensor of their type; few at a time, the array may be a memory map."""
+    if not isinstance(array, np.ndarray):
+        return array
+    rows = as_tensor(name, array)
+    same = getattr(torch, array.dtype.name, None)  # whole numbers have become int64
+    return rows.to(same) if same in DTYPES else rows
 
 
 def _identity(fitted: Fitted, spherical: bool) -> str:

@@ -157,7 +157,7 @@ class Gallery:
         InputError
             For labels of another type than those of the index.
         """
-        self = self._now()
+        self, k = self._now(), check_count("k", k)
         if self.items.labels is None:
             raise LabelError("the index has no labels: pass labels= to embedder.index.")
         encoded, batch_labels = self.encoder.all("queries", queries, progress=progress)
@@ -165,7 +165,6 @@ class Gallery:
         if column is None:
             raise LabelError("queries have no labels: pass labels=, or a loader that yields them.")
         self.items.labels.check_like("labels", column)
-        check_count("k", k)
         hits = self._nearest(encoded, min(k, len(self)))
         item_labels = self.items.labels.values[hits.positions.clamp(min=0).cpu().numpy()]
         match = torch.from_numpy(np.asarray(column.values[:, None] == item_labels, dtype=bool))
@@ -173,10 +172,11 @@ class Gallery:
         known = torch.from_numpy(self.items.labels.codes_of(column.values) >= 0)
         return LabelledHits(hits, match, known.to(match.device))
 
-    def _check_k(self, name: str, k: int) -> None:
-        check_count(name, k)
+    def _check_k(self, name: str, k: int) -> int:
+        k = check_count(name, k)
         if k > len(self):
             raise InputError(f"{name}={k}: the index has {len(self)} items.")
+        return k
 
     def _nearest(self, queries: Encoded, k: int) -> SearchHits:
         pairs = self.encoder.pairs

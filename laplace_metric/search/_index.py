@@ -86,7 +86,7 @@ class Index(Gallery):
         """
         self = self._now()
         check_share("alpha", alpha)
-        self._check_k("k", k)
+        k = self._check_k("k", k)
         encoded, _ = self.encoder.all("queries", queries, progress=progress)
         hits = self._nearest(encoded, self._depth(k))
         match_probability = p_value = None
@@ -182,6 +182,7 @@ class Index(Gallery):
         calibration = None if self.calibration is None else self._fresh(self.calibration)
         if depth is None:
             depth = DEPTH if calibration is None else calibration.depth
+        depth = check_count("depth", depth)
         labelled = self.labelled_hits(queries, labels, depth, progress=progress)
         ood_hits = None
         if ood is not None:
@@ -228,7 +229,7 @@ class Index(Gallery):
         self = self._now()
         if not self.encoder.spherical:
             raise InputError("credible_sets needs embeddings on the sphere: distance='arccos'.")
-        check_count("depth", depth)
+        depth = check_count("depth", depth)
         encoded, _ = self.encoder.all("queries", queries, progress=progress)
         hits = self._nearest(encoded, min(depth, len(self)))
         radius = credible_radius(encoded.trace, encoded.mean.shape[1], probability)

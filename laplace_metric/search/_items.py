@@ -12,12 +12,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.validation import as_array, check_dense
 from laplace_metric.errors import InputError, LabelError
 
 Values = npt.NDArray[Any]
 """[N] int64, or objects that are strings: NumPy's own drop NUL at the end, and pad all of them to
 the longest."""
 LARGEST = 2**63 - 1
+UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 SURROGATES = "surrogatepass"
 """Names of files that are not UTF-8 hold lone surrogates."""
 
@@ -148,9 +150,7 @@ class Column:
 
 
 def _array(name: str, values: Any) -> Values:
-    if isinstance(values, Tensor):
-        values = values.detach().cpu().numpy()
-    array = values if isinstance(values, np.ndarray) else _listed(name, values)
+    array = _plain(name, values)
     if array.ndim != 1:
         raise InputError(f"{name} has shape {array.shape}: pass one entry for each item.")
     if array.dtype.kind in "iu":
@@ -160,6 +160,16 @@ def _array(name: str, values: Any) -> Values:
     if array.dtype.kind == "U" or all(isinstance(value, str) for value in array):
         return _strings([str(value) for value in array])
     raise InputError(f"{name} are {array.dtype}: pass whole numbers or strings, one for each item.")
+
+
+def _plain(name: str, values: Any) -> Values:
+    if not isinstance(values, Tensor):
+        return as_array(name, values) if isinstance(values, np.ndarray) else _listed(name, values)
+    if values.dtype not in UNSIGNED:
+        check_dense(name, values)
+    if values.is_floating_point():  # NumPy has no bfloat16
+        raise InputError(f"{name} are {values.dtype}: pass whole numbers, one for each item.")
+    return values.detach().cpu().resolve_neg().numpy()
 
 
 def _check_range(name: str, values: Iterable[Any]) -> None:
@@ -180,7 +190,7 @@ def _listed(name: str, values: Any) -> Values:
         raise InputError(f"{name} is a {type(values).__name__}: pass a list or an array.")
     if _any_strings(values):
         return _strings(list(values))
-    array = np.asarray(values)
+    array = as_array(name, values)
     if array.dtype.kind in "fO" and all(type(value) is int for value in values):
         _check_range(name, values)  # NumPy makes floats or objects of them
     return array

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.validation import check_real
 from laplace_metric.errors import MissingPackageError, NotFittedError
 from laplace_metric.search._items import Column
 from laplace_metric.search.match import SearchHits, Threshold
@@ -131,11 +132,13 @@ class SearchResult:
         ------
         NotFittedError
             If the index was not calibrated.
+        InputError
+            For a threshold that is no finite number.
         """
         if self.match_probability is None:
             raise NotFittedError("the index was not calibrated: call index.calibrate(...) first.")
         value = threshold.value if isinstance(threshold, Threshold) else threshold
-        return self.match_probability[:, 0] >= value
+        return self.match_probability[:, 0] >= check_real("threshold", value)
 
     @property
     def signals(self) -> dict[str, Tensor]:

@@ -120,3 +120,12 @@ def test_errors_name_the_argument():
         bootstrap_interval(np.mean, [1.0], n=0)
     with pytest.raises(InputError, match="values is empty"):
         mean_and_standard_error([])
+
+
+def test_an_estimate_that_is_undefined_is_not_silent():
+    """Resamples without the row have a mean, the data themselves have none."""
+    data = [float("nan"), 1.0, 2.0, 3.0]
+    with pytest.warns(UndefinedMetricWarning, match="NaN on the data themselves"):
+        interval = bootstrap_interval(lambda x: x.mean(), data, n=50)
+    assert math.isnan(interval.estimate)
+    assert 0 < interval.n_undefined < 50

@@ -84,8 +84,8 @@ def _one_call(rng: random.Random) -> tuple[str, Outcome]:
                 words[-1] += " (impossible)"
         values[name] = value
     if rng.random() < SHARE_OF_UNKNOWN:
-        values["no_such"], same = 1, False
-        words.append("no_such=1")
+        values[outcomes.UNKNOWN], same = 1, False
+        words.append(f"{outcomes.UNKNOWN}=1")
     call = f"{chosen.name}({', '.join(words)})"
     function = chosen.target()
     passed_on = any(word.partition("=")[2] in DEGENERATE for word in words)

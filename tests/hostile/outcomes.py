@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,9 +19,8 @@ RIGHT, NAMED, BOUNDARY = "right result", "named error", "TypeError at the bounda
 USER, CRASH, NON_FINITE = "raised by the user's own code", "unnamed crash", "silent non-finite"
 WRONG, ENDLESS = "wrong result", "endless"
 CLASSES = (RIGHT, NAMED, BOUNDARY, USER, CRASH, NON_FINITE, WRONG, ENDLESS)
-SIGNATURE = re.compile(
-    r"unexpected keyword argument|missing \d+ required|multiple values for argument"
-)
+UNKNOWN = "no_such"
+"""A keyword that nothing takes; a TypeError that names it names the argument."""
 BAD = (CRASH, NON_FINITE, WRONG, ENDLESS)
 
 PACKAGES = ("laplace_metric", "baselines")
@@ -33,13 +31,21 @@ USER_CODE = (
     "torch/optim/",
     "torch/utils/data/",
 )
-NAN_BY_CONTRACT = {
-    *("bin_confidence", "bin_accuracy", "per_query", "standard_error", "thresholds"),
+RUNS_USER_CODE = {
+    "laplace_metric/models/_calling.py:call_model",
+    "laplace_metric/models/_adapters.py:forward",
+    "laplace_metric/training/_loop.py:descend",
 }
-"""Fields whose documentation says when they are not finite."""
+"""Where the package runs the model or the optimizer of a user, with the user's data; a module of
+torch that raises anywhere else was called by the package, so that the error is the package's."""
+NAN_BY_CONTRACT = {"bin_confidence", "bin_accuracy", "per_query"}
+"""Fields whose documentation says when they are NaN."""
 PASSED_THROUGH = (*("distributions.", "evaluation.bootstrap_", "models.Call"),)
 """Operations that document that NaN and infinity of their arguments pass through."""
-INFINITE_BY_CONTRACT = {"concentration", "cap", "conformal_quantile", "first_match"}
+INFINITE_BY_CONTRACT = {
+    *("concentration", "cap", "conformal_quantile", "first_match", "thresholds"),
+}
+"""Fields whose documentation says when they are infinite."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,16 +70,16 @@ def of_error(error: BaseException) -> Outcome:
     text = f"{type(error).__name__}: {error}"[:300]
     if isinstance(error, LaplaceMetricError):
         return Outcome(NAMED, type(error).__name__, text)
-    if isinstance(error, TypeError) and SIGNATURE.search(str(error)):
+    if isinstance(error, TypeError) and f"unexpected keyword argument '{UNKNOWN}'" in str(error):
         return Outcome(BOUNDARY, "the call itself", text)
     frames = list(_frames(error.__traceback__))
     inside = [i for i, (frame, _) in enumerate(frames) if _package_path(frame)]
     if not inside:
         named = isinstance(error, TypeError)
         return Outcome(BOUNDARY if named else CRASH, "the call itself", text)
-    if any(_is_user(frame) for frame, _ in frames[inside[-1] + 1 :]):
-        return Outcome(USER, "", text)
     place, line = _place(error.__traceback__)
+    if any(_is_user(frame, place) for frame, _ in frames[inside[-1] + 1 :]):
+        return Outcome(USER, "", text)
     return Outcome(CRASH, f"{place} {type(error).__name__}", text, line)
 
 
@@ -143,9 +149,11 @@ def _package_path(frame: FrameType) -> str | None:
     return str(relative) if relative.parts[0] in PACKAGES else None
 
 
-def _is_user(frame: FrameType) -> bool:
+def _is_user(frame: FrameType, place: str) -> bool:
+    """Whether that code is a user's: below ``place``, the last of ours."""
     path = frame.f_code.co_filename
-    return "tests/hostile" in path or any(part in path for part in USER_CODE)
+    of_torch = any(part in path for part in USER_CODE)
+    return "tests/hostile" in path or (of_torch and place in RUNS_USER_CODE)
 
 
 def _place(trace: TracebackType | None) -> tuple[str, int]:

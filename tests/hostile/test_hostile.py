@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from laplace_metric import Monitor
 from laplace_metric.errors import InputError
 from tests.hostile import attack, outcomes
 from tests.hostile.outcomes import BOUNDARY, CRASH, ENDLESS, NAMED, NON_FINITE, RIGHT, USER
@@ -38,6 +40,7 @@ def test_a_thousand_calls(tmp_path):
     assert (tmp_path / "table.json").exists(), done.stderr[-2000:]
     table = json.loads((tmp_path / "table.json").read_text())
     assert table["calls"] == sum(table["classes"].values()) == CALLS
+    assert table["cpu_seconds"] < 60
     assert table["classes"][RIGHT] > CALLS / 4
     assert table["classes"][NAMED] > CALLS / 4
     new = [e for e in table["places"] if attack.keys({"places": [e]}) - attack.known()]
@@ -60,6 +63,29 @@ def _crashes() -> None:
     _draw("x", torch.Generator())
 
 
+def _a_layer_of_ours_crashes() -> None:
+    from baselines.base.heads import ConcentrationHead
+
+    ConcentrationHead(4)(torch.ones(2, 5))
+
+
+def _names_the_keyword() -> None:
+    embedder = SimpleNamespace(uncertainties=lambda *_, **__: torch.rand(60))
+    Monitor.of(embedder, [], **{outcomes.UNKNOWN: 1})
+
+
+def _calls_wrongly() -> None:
+    from laplace_metric.models import call_model
+
+    call_model(lambda: 1, {"x": 1})
+
+
+def _a_model_crashes() -> None:
+    from laplace_metric.models import call_model
+
+    call_model(torch.nn.Linear(3, 2), torch.ones(2, 5))
+
+
 def _never_ends() -> None:
     end = time.monotonic() + 60
     while time.monotonic() < end:
@@ -74,7 +100,11 @@ def _never_ends() -> None:
         (lambda: {"concentration": torch.tensor([float("inf")])}, RIGHT),
         (_raises_named, NAMED),
         (lambda: _raises_named(no_such=1), BOUNDARY),
+        (_names_the_keyword, BOUNDARY),
         (_crashes, CRASH),
+        (_a_layer_of_ours_crashes, CRASH),
+        (_calls_wrongly, CRASH),
+        (_a_model_crashes, USER),
         (_never_ends, ENDLESS),
     ],
 )

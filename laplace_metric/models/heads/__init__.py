@@ -5,6 +5,7 @@ from laplace_metric.models.heads._capture import (
     HeadActivations,
     LocatedHead,
     capture,
+    embeddings_from,
     run_captured,
 )
 from laplace_metric.models.heads._checks import FittedWeights, check_rows
@@ -25,6 +26,7 @@ __all__ = [
     "LocatedHead",
     "capture",
     "check_rows",
+    "embeddings_from",
     "find_head",
     "head_from_spec",
     "head_spec",

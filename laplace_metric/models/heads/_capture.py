@@ -141,6 +141,12 @@ def capture(model: nn.Module, head: LocatedHead, inputs: Inputs) -> HeadActivati
         return run_captured(model, head, inputs)
 
 
+def embeddings_from(model: nn.Module, inputs: Inputs) -> Tensor:
+    """What the model returns [B, Z], without a look at its head; as ``capture``."""
+    with evaluation_mode(model):
+        return _forward(model, inputs)
+
+
 def run_captured(model: nn.Module, head: LocatedHead, inputs: Inputs) -> HeadActivations:
     """One forward pass in the model's present modes, with gradients where they are enabled."""
     if head.parts is None:

@@ -117,7 +117,7 @@ class FaissEngine(Engine):
         flags = faiss.IO_FLAG_MMAP if mapped and isinstance(kind, IVF) else 0
         try:
             index = faiss.read_index(str(path), flags)
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:  # it claims more than there is
             raise FileFormatError(f"{path} is not a FAISS index: {error}.") from error
         if index.ntotal != len(keys):
             raise FileFormatError(f"{path} holds {index.ntotal} vectors, the index {len(keys)}.")

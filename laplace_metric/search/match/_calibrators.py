@@ -135,6 +135,7 @@ class Score:
     Parameters
     ----------
     weights, low, cap : Tensor [4], float64
+        A feature counts between ``low`` and ``cap``, which is infinite where there is no bound.
     offset : float
     """
 

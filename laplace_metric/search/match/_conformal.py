@@ -40,39 +40,54 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from laplace_metric._utils.validation import check_share
+from laplace_metric._utils.validation import ArrayLike, as_tensor, check_share
 from laplace_metric.distributions import cap_angle, vmf_concentration
+from laplace_metric.errors import InputError
 
 
-def p_values(held_out: Float[Tensor, " n"], scores: Float[Tensor, " Q"]) -> Float[Tensor, " Q"]:
-    """p [Q] of scores [Q], small where they are low among ``held_out`` [n].
+def p_values(held_out: ArrayLike, scores: ArrayLike) -> Float[Tensor, " Q"]:
+    """p [Q] of scores [Q], small where they are low among ``held_out`` [n]; float64.
+
+    Raises
+    ------
+    InputError
+        Unless both are [n] and [Q] numbers, none of them NaN.
 
     Examples
     --------
     >>> p_values(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.0, 2.5, 9.0]))
     tensor([0.2500, 0.7500, 1.0000], dtype=torch.float64)
     """
-    below = torch.searchsorted(held_out.sort().values, scores.contiguous(), right=True)
-    return (1 + below).double() / (len(held_out) + 1)
+    reference, new = _ordered("held_out", held_out), _ordered("scores", scores)
+    below = torch.searchsorted(reference.sort().values, new.to(reference.device), right=True)
+    return (1 + below).double() / (len(reference) + 1)
 
 
-def conformal_quantile(held_out: Float[Tensor, " n"], alpha: float) -> float:
+def conformal_quantile(held_out: ArrayLike, alpha: float) -> float:
     """q, so that a new score is at least q with probability 1 - alpha or more; -inf for few scores.
 
     Raises
     ------
     InputError
-        Unless alpha lies between 0 and 1.
+        Unless alpha lies between 0 and 1 and ``held_out`` are [n] numbers, none of them NaN.
 
     Examples
     --------
     >>> conformal_quantile(torch.arange(1.0, 20.0), 0.1)
     2.0
     """
-    check_share("alpha", alpha)
-    n = len(held_out)
+    alpha, scores = check_share("alpha", alpha), _ordered("held_out", held_out)
+    n = len(scores)
     k = min(n, math.floor(alpha * (n + 1) * (1 + 1e-12)))  # 0.1 * 20 is 2 also in floats
-    return -math.inf if k == 0 else float(held_out.sort().values[k - 1])
+    return -math.inf if k == 0 else float(scores.sort().values[k - 1])
+
+
+def _ordered(name: str, values: ArrayLike) -> Float[Tensor, " n"]:
+    """Scores [n] in float64; infinite ones have a rank too."""
+    scores = as_tensor(name, values).double().contiguous()
+    if scores.ndim != 1 or bool(scores.isnan().any()):
+        raise InputError(f"{name} has shape {tuple(scores.shape)}, or NaN: pass [n] numbers.")
+    return scores
 
 
 def credible_radius(

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from jaxtyping import Float, Shaped
-from torch import Tensor
 
+from laplace_metric._utils.validation import ArrayLike, as_rates, as_scores, check_share
 from laplace_metric.errors import InputError
 
 Array = npt.NDArray[np.float64]
@@ -66,8 +65,8 @@ class Threshold:
 
 
 def threshold_for(
-    probability: Float[Tensor, " n"],
-    correct: Shaped[Tensor, " n"],
+    probability: ArrayLike,
+    correct: ArrayLike,
     *,
     precision: float | None = None,
     recall: float | None = None,
@@ -77,10 +76,10 @@ def threshold_for(
 
     Parameters
     ----------
-    probability : Tensor [n]
-        Of the nearest neighbour of each held-out query.
-    correct : Tensor [n]
-        Whether it is a match.
+    probability : [n]
+        In [0, 1], of the nearest neighbour of each held-out query.
+    correct : [n]
+        Whether it is a match: booleans, or 0 and 1.
     precision, recall : float in (0, 1)
         What to promise; one of the two.
     confidence : float in (0, 1)
@@ -88,8 +87,8 @@ def threshold_for(
     Raises
     ------
     InputError
-        Unless one target in (0, 1) is given, and as many hits as probabilities; if no threshold
-        keeps it, with the best that one does.
+        Unless one target in (0, 1) is given, and as many hits as probabilities in [0, 1]; if no
+        threshold keeps it, with the best that one does.
 
     Examples
     --------
@@ -102,20 +101,18 @@ def threshold_for(
     if (precision is None) == (recall is None):
         raise InputError("pass either precision= or recall=.")
     quantity, target = ("precision", precision) if recall is None else ("recall", recall)
-    for name, value in ((quantity, target), ("confidence", confidence)):
-        if not isinstance(value, (int, float)) or not 0 < value < 1:
-            raise InputError(f"{name}={value!r}: pass a number between 0 and 1.")
-    if probability.ndim != 1 or probability.shape != correct.shape or not len(correct):
-        shapes = f"{tuple(probability.shape)} and {tuple(correct.shape)}"
-        raise InputError(f"probability and correct have shapes {shapes}: pass [n] of both.")
-    p, right = probability.double().cpu().numpy(), correct.cpu().numpy().astype(bool)
+    assert target is not None
+    promised, confidence = check_share(quantity, target), check_share("confidence", confidence)
+    scores = as_scores("probability", probability)
+    p = as_rates("probability", scores, scores, "correct").cpu().numpy()
+    rates = as_rates("correct", correct, scores, "probability").cpu().numpy()
+    if not np.isin(rates, (0, 1)).all():
+        raise InputError("correct has values between 0 and 1: pass booleans, or 0 and 1.")
     search = _for_precision if recall is None else _for_recall
-    value, passed, total, level = search(p, right, float(target or 0), 1 - confidence)
+    value, passed, total, level = search(p, rates == 1, promised, 1 - confidence)
     bound = lower_bound(passed, total, level)
     estimate, share = passed / total, float((p >= value).mean())
-    return Threshold(
-        value, quantity, float(target or 0), confidence, estimate, bound, share, len(p)
-    )
+    return Threshold(value, quantity, promised, confidence, estimate, bound, share, len(p))
 
 
 def lower_bound(successes: int, n: int, delta: float) -> float:

@@ -226,9 +226,9 @@ def test_targets_lie_between_0_and_1(promise, message):
 
 @pytest.mark.parametrize("correct", [torch.ones(60) > 0, torch.ones(50, 1) > 0, torch.ones(0) > 0])
 def test_one_hit_a_probability(correct):
-    with pytest.raises(InputError, match=r"probability and correct have shapes \(50,\)"):
+    with pytest.raises(InputError, match="correct (is empty|has length 60|has shape)"):
         threshold_for(torch.linspace(0, 1, 50), correct, precision=0.5)
-    with pytest.raises(InputError, match="shapes"):
+    with pytest.raises(InputError, match="probability is empty"):
         threshold_for(torch.zeros(0), torch.zeros(0), recall=0.5)
 
 
