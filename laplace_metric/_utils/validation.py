@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from inspect import signature
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from laplace_metric.errors import InputError, LabelError, NonFiniteError
+from laplace_metric.errors import InputError, LabelError, NonFiniteError, UnknownNameError
 
 ArrayLike = Tensor | npt.NDArray[Any] | Sequence[Any]
 """What every metric takes: a tensor, a numpy array or a (nested) sequence of numbers."""
@@ -108,6 +109,26 @@ def as_path(name: str, value: Any) -> Path:
     if not isinstance(text, str) or not text or "\0" in text:
         raise InputError(f"{name}={value!r}: pass a path, as a string or pathlib.Path.")
     return Path(text)
+
+
+def check_name(argument: str, value: Any, choices: Sequence[str] | Mapping[str, Any]) -> str:
+    """The name itself, or ``UnknownNameError`` unless it is one of the choices."""
+    if not isinstance(value, str) or value not in choices:
+        raise UnknownNameError(argument, value, tuple(choices))
+    return value
+
+
+def check_function(name: str, value: Any, *arguments: str) -> None:
+    """Raise ``InputError`` unless it can be called with so many arguments."""
+    listed = ", ".join(arguments)
+    if not callable(value):
+        raise InputError(f"{name} is a {type(value).__name__}: pass a function of ({listed}).")
+    try:
+        signature(value).bind(*arguments)
+    except TypeError as error:
+        raise InputError(f"{name} is not a function of ({listed}): {error}.") from error
+    except ValueError:  # one of C, which does not say what it takes
+        return
 
 
 def as_points(name: str, values: ArrayLike, shape: str = "[Q, Z]") -> Tensor:

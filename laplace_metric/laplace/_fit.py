@@ -23,7 +23,12 @@ from torch import Tensor, nn
 from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.curvature import ContrastiveLoss, all_pairs_curvature, batch_curvature
 from laplace_metric.curvature.structures import Curvature, SpectralCurvature, check_finite_curvature
-from laplace_metric.errors import DegenerateCurvatureWarning, LabelError, NegativeCurvatureWarning
+from laplace_metric.errors import (
+    DegenerateCurvatureWarning,
+    InputError,
+    LabelError,
+    NegativeCurvatureWarning,
+)
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import FitOptions, Settings
 from laplace_metric.models import Inputs, device_of, labelled_batches
@@ -160,7 +165,9 @@ def _one_batch(
     structure = settings.structure
     if not callable(settings.pairs):
         return batch_curvature(h, head, loss, structure, labels=labels)
-    indices = tuple(index.to(h.device) for index in settings.pairs(head.forward(h), labels))
+    indices = settings.pairs(head.forward(h), labels)
+    if indices is None:
+        raise InputError("pairs gave None: a miner returns 3 or 4 tensors of indices.")
     return batch_curvature(h, head, loss, structure, indices_tuple=indices)
 
 

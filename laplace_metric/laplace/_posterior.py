@@ -70,8 +70,8 @@ class Posterior:
     prior_precision: float
 
     def __post_init__(self) -> None:
-        check_positive("prior_precision", self.prior_precision)
-        check_positive("n_effective", self.n_effective)
+        for name in ("prior_precision", "n_effective"):
+            object.__setattr__(self, name, check_positive(name, getattr(self, name)))
 
     @cached_property
     def basis(self) -> Eigenbasis:

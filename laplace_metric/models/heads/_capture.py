@@ -90,7 +90,8 @@ def _forward(model: nn.Module, inputs: Inputs) -> Tensor:
     except Exception as error:
         explain(model, inputs, error)
         raise
-    if not isinstance(output, Tensor) or output.ndim != 2:
+    usual = isinstance(output, Tensor) and output.ndim == 2 and output.is_floating_point()
+    if not usual or output.layout != torch.strided or output.is_meta:
         check_returned(output)
     return output
 
