@@ -142,7 +142,8 @@ class Pooled(nn.Module):
     Raises
     ------
     InputError
-        When called, if the output lacks the field, or the field cannot be pooled.
+        When called, if the output lacks the field, or the field cannot be pooled. NaN and infinity
+        of the tokens pass through: what embeds with this model refuses them.
 
     Examples
     --------

@@ -104,6 +104,8 @@ REFUSED = {
     "output sparse": lambda: fit(Changed(lambda z: z.to_sparse())),
     "output whole": lambda: fit(Changed(lambda z: z.long())),
     "output complex": lambda: fit(Changed(lambda z: z.to(torch.complex64))),
+    "no rows first": lambda: fit(loader=[(X[:0], Y[:0]), *LOADER]),
+    "no rows, labels": lambda: fit(loader=[(X[:0], Y), *LOADER]),
     "loader without iterator": lambda: fit(loader=NoIterator()),
     "inputs without iterator": lambda: fit().uncertainties(NoIterator(), progress=False),
     "pairs none": lambda: fit(pairs=lambda z, y: None),
