@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from laplace_metric._utils.validation import as_array, check_count, check_dense
+from laplace_metric._utils.validation import as_array, check_count, check_dense, check_floating
 from laplace_metric.errors import InputError, NonFiniteError, UnknownNameError
 from laplace_metric.models._calling import check_module, device_of, to_device, unwrapped
 from laplace_metric.models.heads import shown
@@ -177,6 +177,7 @@ class Pooled(nn.Module):
         tokens = _read(self.model(*args, **kwargs), self.field)
         if self.pooling is None:
             return tokens
+        check_floating(f"field {self.field!r}", tokens)
         if tokens.ndim != 3:
             raise InputError(
                 f"pooling={self.pooling!r} needs vectors of tokens [B, T, Z]; {self.field!r} is "

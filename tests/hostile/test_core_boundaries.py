@@ -26,6 +26,7 @@ from laplace_metric.errors import (
     WriteError,
 )
 from laplace_metric.models import (
+    Pooled,
     check_labels,
     device_of,
     labelled_batches,
@@ -170,6 +171,7 @@ REFUSED = {
     "classes word": lambda: digits(["a"]),
     "classes bool": lambda: digits(True),
     "classes object": lambda: digits(object()),
+    "pooled whole": lambda: Pooled(nn.Identity())(torch.ones(2, 3, 4, dtype=torch.int8)),
     "features nested": lambda: scale.collect(
         scale.Plan(LaplaceEmbedder(network()), X).task, torch.nested.nested_tensor([X[0]]), Y[:1]
     ),
