@@ -6,7 +6,7 @@ import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from jaxtyping import Int
@@ -168,7 +168,7 @@ def check_labels(labels: Any, *, name: str = "labels") -> Int[Tensor, " B"]:
     return tensor.long()
 
 
-def _is_plain(labels: Any) -> bool:
+def _is_plain(labels: Any) -> TypeGuard[Tensor]:
     """Whether they are whole numbers in plain memory, as nearly always, at a glance."""
     usual = type(labels) is Tensor and labels.dtype == torch.int64
     return usual and labels.layout == torch.strided and not (labels.is_meta or labels.is_nested)
