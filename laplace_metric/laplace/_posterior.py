@@ -144,6 +144,8 @@ def covariance(
     """
     if is_structured(head, posterior):
         return _layered(head, posterior, features, other)
+    if not len(features):
+        return DenseCovariance(features.new_zeros(0, head.n_outputs, head.n_outputs))
     step = jacobian_rows(head)
     parts = []
     for start in range(0, len(features), step):

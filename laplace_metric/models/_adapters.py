@@ -7,7 +7,7 @@ vector per token, or several outputs. ``Sentences``: a model of sentence-transfo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from inspect import signature
+from inspect import Signature, signature
 from typing import Any
 
 import numpy as np
@@ -114,12 +114,35 @@ class Call(nn.Module):
         self.method, self.options = method, options
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Whatever the method returns."""
-        return getattr(self.model, self.method)(*args, **kwargs, **self.options)
+        """Whatever the method returns.
+
+        Raises
+        ------
+        InputError
+            If the method does not take what it is called with.
+        TypeError
+            As the method itself raises it.
+        """
+        method = getattr(self.model, self.method)
+        try:
+            return method(*args, **kwargs, **self.options)
+        except TypeError as error:
+            _explain_call(self.method, signature(method), args, {**kwargs, **self.options}, error)
+            raise
 
     def extra_repr(self) -> str:
         """What is called."""
         return ", ".join([self.method, *(f"{k}={v!r}" for k, v in self.options.items())])
+
+
+def _explain_call(
+    name: str, takes: Signature, args: Any, kwargs: dict[str, Any], error: TypeError
+) -> None:
+    """Raise ``InputError`` if the arguments do not fit; another error is the method's own."""
+    try:
+        takes.bind(*args, **kwargs)
+    except TypeError as reason:
+        raise InputError(f"method={name!r} cannot be called so: {reason}.") from error
 
 
 POOLINGS = ("mean", "cls", "last")

@@ -26,6 +26,7 @@ from laplace_metric.errors import (
     WriteError,
 )
 from laplace_metric.models import (
+    Call,
     Pooled,
     check_labels,
     device_of,
@@ -59,6 +60,11 @@ class Changed(nn.Module):
 
     def forward(self, x):
         return self.change(self.head(x))
+
+
+class NoArguments(nn.Module):
+    def forward(self):
+        return X
 
 
 class NoIterator:
@@ -172,6 +178,7 @@ REFUSED = {
     "classes bool": lambda: digits(True),
     "classes object": lambda: digits(object()),
     "pooled whole": lambda: Pooled(nn.Identity())(torch.ones(2, 3, 4, dtype=torch.int8)),
+    "method arguments": lambda: Call(NoArguments(), "forward")(X),
     "features nested": lambda: scale.collect(
         scale.Plan(LaplaceEmbedder(network()), X).task, torch.nested.nested_tensor([X[0]]), Y[:1]
     ),
@@ -301,3 +308,12 @@ def test_a_journal_that_is_no_list(tmp_path):
         (left / files.JOURNAL).write_text(text)
         files.write(tmp_path, {"n": 1}, {})
         assert not left.exists()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("distance", ["arccos", "euclidean"])
+@pytest.mark.parametrize("structure", ["diag", "kron", "full"])
+def test_no_rows_have_no_uncertainty(structure, distance):
+    fitted = fit(structure=structure, distance=distance)
+    assert fitted(X[:0]).uncertainty.shape == (0,)
+    assert fitted.distance(X[:0], X[:0]).mean.shape == (0,)
