@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric._utils.validation import as_path, check_count
+from laplace_metric._utils.validation import as_path, check_count, check_function, check_name
 from laplace_metric.curvature.structures import SpectralCurvature
 from laplace_metric.distributions import Gaussian, ProjectedNormal
 from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
-from laplace_metric.errors import InputError, NotFittedError, UnknownNameError
+from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.laplace import (
     Diagnosis,
     Distance,
@@ -399,6 +399,11 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
     def diagnose(self, inputs: Inputs | None = None) -> Diagnosis:
         """Why the uncertainty is what it is, in numbers and words; with ``inputs``, of theirs too.
 
+        Warns
+        -----
+        UndefinedMetricWarning
+            If all inputs have one uncertainty or one length: then these do not correlate (NaN).
+
         Examples
         --------
         >>> embedder = LaplaceEmbedder.from_embeddings(torch.randn(20, 8), torch.arange(20) % 4)
@@ -471,8 +476,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         NegativeCurvatureWarning
             If the evidence is of a curvature much of which was negative.
         """
-        if method not in ("marglik", "validation"):
-            raise UnknownNameError("method", method, ("marglik", "validation"))
+        check_name("method", method, ("marglik", "validation"))
         n_effective = self.posterior_.n_effective
         if method == "marglik":
             if tune_n_effective:
@@ -494,6 +498,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
     ) -> Callable[[float, float], float]:
         if loader is None or metric is None:
             raise InputError("method='validation' needs loader= and metric=.")
+        check_function("metric", metric, "embedding", "labels")
         device = device_of(self.model)
         batches = labelled_batches(loader, device, progress=progress, description="Validating")
         pairs = [(self.activations(inputs), labels) for inputs, labels in batches]
@@ -505,8 +510,13 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         fitted = self.fitted_
 
         def score(tau: float, n_effective: float) -> float:
-            changed = fitted.with_precision(tau, n_effective)
-            return float(metric(_embedding(activations, changed), target))
+            value = metric(_embedding(activations, fitted.with_precision(tau, n_effective)), target)
+            try:
+                return float(value)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise InputError(
+                    f"metric gave {value!r:.60}: let it return one number, higher is better."
+                ) from error
 
         return score
 

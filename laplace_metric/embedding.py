@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import full_precision
-from laplace_metric._utils.validation import check_count
+from laplace_metric._utils.validation import as_array, as_tensor, check_count
 from laplace_metric.distributions import EmbeddingDistribution
-from laplace_metric.errors import EmptyLoaderError
+from laplace_metric.errors import EmptyLoaderError, InputError, RowError
 from laplace_metric.models import Inputs, device_of, labelled_batches
 
 
@@ -82,21 +83,69 @@ class Embedding:
         return len(self.mean)
 
     def __getitem__(self, index: Any) -> Embedding:
-        """A part of the batch: slice, boolean mask, index tensor, or a number for a batch of 1."""
-        if isinstance(index, int):
-            index = [index]
-        score = None if self.score is None else self.score[index]
-        return Embedding(self.distribution.select(index), score)
+        """A part of the batch: slice, boolean mask, index tensor, or a number for a batch of 1.
+
+        Raises
+        ------
+        InputError
+            For anything else.
+        RowError
+            For rows that the batch does not have.
+        """
+        rows = _as_rows(index, len(self))
+        score = None if self.score is None else self.score[rows]
+        return Embedding(self.distribution.select(rows), score)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Embedding]) -> Embedding:
-        """One batch out of several of the same method."""
+        """One batch out of several of the same method.
+
+        Raises
+        ------
+        EmptyLoaderError
+            For none.
+        InputError
+            For anything but embeddings of one kind and size.
+        """
+        if not isinstance(parts, (list, tuple)) or not all(isinstance(p, cls) for p in parts):
+            raise InputError(f"parts={parts!r:.60}: pass a list of Embedding.")
         if not parts:
             raise EmptyLoaderError("no embeddings to concatenate: the loader yielded no batch.")
+        kinds = {(type(p.distribution).__name__, p.mean.shape[-1], p.score is None) for p in parts}
+        if len(kinds) > 1:
+            raise InputError(
+                f"parts are of several kinds (distribution, size, without score): {sorted(kinds)}. "
+                "Pass embeddings of one method."
+            )
         kind = type(parts[0].distribution)
         distribution = kind.concatenate([part.distribution for part in parts])
         scores = [part.score for part in parts if part.score is not None]
         return cls(distribution, torch.cat(scores) if scores else None)
+
+
+def _as_rows(index: Any, n: int) -> slice | Tensor:
+    """What stands for rows of a batch of n: a slice, a mask [n] or whole numbers [m]."""
+    if isinstance(index, slice):
+        try:
+            return slice(*index.indices(n))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"index={index!r}: {error}.") from error
+    if isinstance(index, (int, np.integer)) and not isinstance(index, bool):
+        if not -n <= index < n:  # also 2^70, which no tensor holds
+            raise RowError(f"index={index}: the batch has the rows 0 to {n - 1}.")
+        index = [index]
+    values = index if isinstance(index, Tensor) else as_array("index", index)
+    rows = as_tensor("index", values)
+    if str(values.dtype).endswith("bool"):
+        rows = rows.bool()
+        if rows.shape != (n,):
+            raise InputError(f"index is a mask of shape {tuple(rows.shape)}: pass [{n}].")
+        return rows
+    if rows.ndim != 1 or (rows.is_floating_point() and len(rows)):
+        raise InputError(f"index={index!r:.60}: pass a slice, a mask [{n}] or whole numbers [m].")
+    if len(rows) and not -n <= int(rows.min()) <= int(rows.max()) < n:
+        raise RowError(f"index={index!r:.60}: the batch has the rows 0 to {n - 1}.")
+    return rows.long()
 
 
 Draw = Callable[[Inputs], Tensor]

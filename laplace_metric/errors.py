@@ -19,6 +19,10 @@ class UnknownNameError(InputError):
         super().__init__(f"{argument}={value!r} is not known. Choose one of: {listed}.")
 
 
+class RowError(InputError, IndexError):
+    """A batch has no such row. It is an ``IndexError``, by which Python ends an iteration."""
+
+
 class LabelError(InputError):
     """Labels are missing, of the wrong length or type, or hold a single class."""
 

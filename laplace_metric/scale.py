@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import at_least_float32
-from laplace_metric._utils.validation import as_array, as_tensor
+from laplace_metric._utils.validation import as_array, as_tensor, check_dense
 from laplace_metric.curvature import Pass, Statistics, curvature_passes, next_pass
 from laplace_metric.curvature.structures import Curvature
 from laplace_metric.embedder import LaplaceEmbedder
@@ -184,7 +184,9 @@ def as_source(features: Any, labels: Any, head: HeadJacobian) -> FeatureStore:
         For arrays that do not fit the head or one another.
     """
     like = head.parameters
-    if not isinstance(features, Tensor):
+    if isinstance(features, Tensor):
+        check_dense("features", features)
+    else:
         features = as_array("features", features)
     if not features.ndim:
         raise InputError(f"features are one {features.dtype}: pass an array [n, D].")

@@ -145,7 +145,7 @@ def together(root: Path | None = None) -> Iterator[None]:
         return
     with ExitStack() as stack:
         if root is not None:
-            with _named_errors(root):
+            with named_errors(root):
                 root.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(locked(root / TURN))
                 _finish(root)
@@ -155,7 +155,7 @@ def together(root: Path | None = None) -> Iterator[None]:
             yield
         finally:
             _BATCH.reset(token)
-        with _named_errors(*(p.folder for p in batch.pending)):
+        with named_errors(*(p.folder for p in batch.pending)):
             for pending in batch.pending:
                 pending.prepare()
             if root is not None:
@@ -229,7 +229,7 @@ def write(
     with together():
         batch = _BATCH.get()
         assert batch is not None
-        with _named_errors(folder):
+        with named_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             hidden = batch.stack.enter_context(_hidden(folder, kind.name, kind))
             plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
@@ -488,7 +488,7 @@ def writing(path: Path) -> Iterator[Path]:
     WriteError
         If it cannot be written, such as on a full disk; the old file is kept.
     """
-    with _named_errors(path), _hidden(path.parent, path.name) as hidden:
+    with named_errors(path), _hidden(path.parent, path.name) as hidden:
         temporary = hidden / "content"
         with _public(temporary):
             yield temporary
@@ -534,7 +534,16 @@ def _replace(source: Path, target: Path) -> None:
 
 
 @contextmanager
-def _named_errors(*paths: Path) -> Iterator[None]:
+def named_errors(*paths: Path) -> Iterator[None]:
+    """What the system refuses within becomes ``WriteError``.
+
+    Raises
+    ------
+    WriteError
+        If one of the paths cannot be written.
+    FileFormatError
+        As it is.
+    """
     try:
         yield
     except (WriteError, FileFormatError):
@@ -576,9 +585,9 @@ def _clean(folder: Path, hidden: Path, kind: FileKind | None) -> None:
     """Remove a hidden folder, and before it what its journal lists and the JSON does not name."""
     try:
         listed = json.loads((hidden / JOURNAL).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         listed = []
-    if kind is not None:
+    if kind is not None and isinstance(listed, list):
         current = _named(folder, kind)
         for name in listed:
             if isinstance(name, str) and kind.owns(name) and name not in current:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -244,7 +245,7 @@ def batch_curvature(
     structure: str = "diag",
     *,
     labels: Int[Tensor, " B"] | None = None,
-    indices_tuple: tuple[Tensor, ...] | None = None,
+    indices_tuple: Any = None,
 ) -> Curvature:
     """H of one minibatch, from all its pairs or from a miner's tuples.
 
@@ -266,7 +267,6 @@ def batch_curvature(
         raise InputError("pass exactly one of labels and indices_tuple.")
     if labels is not None:
         return all_pairs_curvature(FeatureStore.of(features, labels), head, loss, structure)
-    assert indices_tuple is not None
     check_memory(structure, head.layouts, features.device)
     head = summed_in(head, loss)
     points = loss.geometry.points_of(head, features)

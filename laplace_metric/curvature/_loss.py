@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplace_metric._utils.validation import check_positive
 from laplace_metric.curvature.by_class import PointBlocks, Points, view_points
-from laplace_metric.errors import InputError, UnknownNameError
+from laplace_metric.errors import UnknownNameError
 from laplace_metric.models.jacobians import HeadJacobian
 
 SPHERE_DIAMETER = 2.0
@@ -119,15 +120,11 @@ class ContrastiveLoss:
         InputError
             For a margin that is no positive distance.
         """
-        if distance not in DISTANCES:
+        if not isinstance(distance, str) or distance not in DISTANCES:
             raise UnknownNameError("distance", distance, DISTANCES)
-        if hessian not in APPROXIMATIONS:
+        if not isinstance(hessian, str) or hessian not in APPROXIMATIONS:
             raise UnknownNameError("hessian", hessian, tuple(APPROXIMATIONS))
-        is_number = isinstance(margin, (int, float))
-        if margin is not None and not (is_number and 0 < margin < float("inf")):
-            raise InputError(
-                f"margin={margin!r}: pass a positive distance, or None for every pair."
-            )
+        margin = None if margin is None else check_positive("margin", margin)
         space = NORMALIZED_EUCLIDEAN if normalized else RAW_EUCLIDEAN
         space = ARCCOS if distance == "arccos" else space
         if margin is not None and space.spherical and margin >= SPHERE_DIAMETER:

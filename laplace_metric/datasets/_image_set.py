@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Int64, Shaped
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
 
+from laplace_metric._utils.validation import as_tensor, check_dense
 from laplace_metric.errors import InputError, LabelError
 
 Batch = tuple[Tensor, Tensor]
@@ -35,7 +38,8 @@ class ImageSet:
     Raises
     ------
     InputError
-        If the images are not [N, C, H, W] of dtype uint8 or float32, or an extra has not N rows.
+        If the images are not [N, C, H, W] of dtype uint8 or float32, class names are no tuple of
+        names, or an extra has not N rows.
     LabelError
         If the labels are not int64 of shape [N] with values below ``len(class_names)``.
 
@@ -56,6 +60,13 @@ class ImageSet:
     extras: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for key, value in {"images": self.images, "labels": self.labels}.items():
+            if not isinstance(value, Tensor):
+                raise InputError(f"{key} is a {type(value).__name__}: pass a tensor.")
+            check_dense(key, value)
+        names = self.class_names
+        if not isinstance(names, (tuple, list)) or not all(isinstance(n, str) for n in names):
+            raise InputError(f"class_names={names!r:.60}: pass a tuple of names.")
         if self.images.dim() != 4 or self.images.dtype not in (torch.uint8, torch.float32):
             raise InputError(
                 f"images must be [N, C, H, W] of dtype uint8 or float32, not "
@@ -190,8 +201,7 @@ def split_classes(
     (tensor([0, 1, 1]), tensor([2]))
     """
     n_classes = len(image_set.class_names)
-    chosen = range(train_classes) if isinstance(train_classes, int) else train_classes
-    seen = sorted({int(label) for label in chosen})
+    seen = _chosen(train_classes, n_classes)
     if not 0 < len(seen) < n_classes or seen[0] < 0 or seen[-1] >= n_classes:
         raise InputError(
             f"train_classes={train_classes!r} must name at least one and not all of the "
@@ -199,3 +209,18 @@ def split_classes(
         )
     mask = torch.isin(image_set.labels, torch.tensor(seen))
     return image_set.subset(mask), image_set.subset(~mask)
+
+
+def _chosen(train_classes: Any, n_classes: int) -> list[int]:
+    """The labels that ``split_classes`` is told, ascending; as many as there are, if it is more."""
+    if isinstance(train_classes, (int, np.integer)) and not isinstance(train_classes, bool):
+        return list(range(min(int(train_classes), n_classes)))
+    listed = train_classes
+    if isinstance(train_classes, Iterable) and not isinstance(train_classes, (Tensor, np.ndarray)):
+        listed = list(train_classes)
+    labels = as_tensor("train_classes", listed)
+    if labels.ndim != 1 or (labels.is_floating_point() and len(labels)):
+        raise InputError(
+            f"train_classes={train_classes!r:.60}: pass a number of classes, or labels."
+        )
+    return sorted(set(map(int, labels.tolist())))

@@ -6,10 +6,11 @@ import os
 from collections.abc import Mapping
 from importlib import import_module
 
+from laplace_metric._utils.validation import check_count, check_name
 from laplace_metric.datasets import _remotes
 from laplace_metric.datasets._image_set import ImageSet
 from laplace_metric.datasets._remotes import Reader, Request
-from laplace_metric.errors import InputError, UnknownNameError
+from laplace_metric.errors import InputError
 
 # name -> the function that reads it, imported when it is called
 READERS = {
@@ -85,10 +86,8 @@ def load(
     ImageSet('digits/test', 500 images of 1x8x8, 10 classes)
     """
     readers = readers or {}
-    if name not in READERS and name not in readers:
-        raise UnknownNameError("name", name, (*NAMES, *readers))
-    if split not in SPLITS:
-        raise UnknownNameError("split", split, SPLITS)
+    check_name("name", name, (*NAMES, *readers))
+    check_name("split", split, SPLITS)
     sized = (*SIZED, *(key for key, one in readers.items() if one.sized))
     _check_options(name, limit, size, colour, sized)
     reader = readers.get(name)
@@ -104,8 +103,10 @@ def load(
 def _check_options(
     name: str, limit: int | None, size: int | None, colour: bool, sized: tuple[str, ...]
 ) -> None:
-    if limit is not None and limit < 1:
-        raise InputError(f"limit={limit} must be at least 1, or None for all images.")
+    if limit is not None:
+        check_count("limit", limit)
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int)):
+        raise InputError(f"size={size!r}: pass a whole number of pixels.")
     if size is not None and name not in sized:
         raise InputError(f"size={size} applies to {', '.join(sized)} only, not to {name!r}.")
     if colour and name != "photographs":

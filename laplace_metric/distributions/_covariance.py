@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric._utils.validation import check_broadcast, check_floating
-from laplace_metric.errors import InputError
+from laplace_metric.errors import DtypeError, InputError, NonFiniteError
 
 
 def check_values(name: str, values: Tensor, shape: str = "") -> None:
@@ -67,9 +67,13 @@ class Covariance(ABC):
         return (self.diagonal() - 2 * u * cu + u.square() * along).clamp_min(0)  # up to rounding
 
 
-def check_vectors(name: str, vectors: Tensor, shape: torch.Size) -> None:
+def check_vectors(
+    name: str, vectors: Tensor, shape: torch.Size, dtype: torch.dtype | None = None
+) -> None:
     """Raise ``InputError`` unless these are floating vectors [..., Z] that fit [*B, Z]."""
     check_values(name, vectors)
+    if dtype is not None and vectors.dtype != dtype:
+        raise DtypeError(f"{name} is {vectors.dtype}, the covariance {dtype}: pass one type.")
     check_broadcast(**{name: vectors.shape}, covariance=shape)
     if vectors.shape[-1:] != shape[-1:]:
         raise InputError(f"{name} has shape {tuple(vectors.shape)}: pass [..., {shape[-1]}].")
@@ -147,11 +151,11 @@ class RotatedCovariance(Covariance):
         return self.values @ self.basis.square().mT
 
     def apply(self, vectors: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B Z"]:
-        check_vectors("vectors", vectors, self.values.shape)
+        check_vectors("vectors", vectors, self.values.shape, self.basis.dtype)
         return (self.values * (vectors @ self.basis)) @ self.basis.mT
 
     def color(self, noise: Float[Tensor, "n *B Z"]) -> Float[Tensor, "n *B Z"]:
-        check_vectors("noise", noise, self.values.shape)
+        check_vectors("noise", noise, self.values.shape, self.basis.dtype)
         return (noise * self.values.sqrt()) @ self.basis.mT
 
     def dense(self) -> Float[Tensor, "*B Z Z"]:
@@ -162,7 +166,10 @@ class RotatedCovariance(Covariance):
 
     @classmethod
     def concatenate(cls, parts: Sequence[RotatedCovariance]) -> RotatedCovariance:
-        return cls(parts[0].basis, torch.cat([part.values for part in parts]))
+        basis = parts[0].basis
+        if not all(part.basis is basis or torch.equal(part.basis, basis) for part in parts):
+            raise InputError("covariances of several posteriors: pass embeddings of one method.")
+        return cls(basis, torch.cat([part.values for part in parts]))
 
 
 @dataclass(frozen=True)
@@ -173,6 +180,8 @@ class DenseCovariance(Covariance):
 
     def __post_init__(self) -> None:
         check_values("covariance", self.matrices)
+        if self.matrices.element_size() < 4:
+            raise DtypeError(f"covariance is {self.matrices.dtype}: pass float32 or float64.")
         if self.matrices.ndim < 2 or self.matrices.shape[-1] != self.matrices.shape[-2]:
             raise InputError(f"covariance has shape {tuple(self.matrices.shape)}: pass [B, Z, Z].")
 
@@ -184,14 +193,19 @@ class DenseCovariance(Covariance):
         return self.matrices.diagonal(dim1=-2, dim2=-1)
 
     def apply(self, vectors: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B Z"]:
-        check_vectors("vectors", vectors, self.matrices.shape[:-1])
+        check_vectors("vectors", vectors, self.matrices.shape[:-1], self.matrices.dtype)
         return (self.matrices @ vectors[..., None])[..., 0]  # [B, Z]
 
     def color(self, noise: Float[Tensor, "n *B Z"]) -> Float[Tensor, "n *B Z"]:
-        check_vectors("noise", noise, self.matrices.shape[:-1])
+        check_vectors("noise", noise, self.matrices.shape[:-1], self.matrices.dtype)
+        if noise.ndim != self.matrices.ndim:
+            shape = ", ".join(map(str, self.shape))
+            raise InputError(f"noise has shape {tuple(noise.shape)}: pass [n, {shape}].")
+        if not bool(self.matrices.isfinite().all()):
+            raise NonFiniteError("covariance holds NaN or infinity: there is no root to draw by.")
         values, vectors = torch.linalg.eigh(self.matrices)
         root = vectors * values.clamp_min(0).sqrt()[..., None, :]  # negative only by rounding
-        return torch.einsum("bkl,nbl->nbk", root, noise)  # [n, B, Z]
+        return torch.einsum("...kl,n...l->n...k", root, noise)  # [n, B, Z]
 
     def dense(self) -> Float[Tensor, "*B Z Z"]:
         return self.matrices

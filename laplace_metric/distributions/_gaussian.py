@@ -54,6 +54,14 @@ def _checked(loc: Tensor, covariance: Covariance) -> tuple[Tensor, Covariance]:
     return loc, covariance
 
 
+def _concatenated(parts: Sequence[Covariance]) -> Covariance:
+    """One covariance out of several, which must be of one kind."""
+    kinds = sorted({type(part).__name__ for part in parts})
+    if len(kinds) > 1:
+        raise InputError(f"covariances are {', '.join(kinds)}: pass embeddings of one method.")
+    return parts[0].concatenate(parts)
+
+
 class Gaussian:
     """``z ~ N(loc, C)`` for each of B inputs.
 
@@ -104,7 +112,7 @@ class Gaussian:
     @classmethod
     def concatenate(cls, parts: Sequence[Gaussian]) -> Gaussian:
         """One batch out of several."""
-        covariance = parts[0].covariance.concatenate([p.covariance for p in parts])
+        covariance = _concatenated([p.covariance for p in parts])
         return cls(torch.cat([p.loc for p in parts]), covariance)
 
 
@@ -174,7 +182,7 @@ class ProjectedNormal:
     @classmethod
     def concatenate(cls, parts: Sequence[ProjectedNormal]) -> ProjectedNormal:
         """One batch out of several."""
-        covariance = parts[0].covariance.concatenate([p.covariance for p in parts])
+        covariance = _concatenated([p.covariance for p in parts])
         return cls(torch.cat([p.loc for p in parts]), covariance)
 
     @property

@@ -102,6 +102,10 @@ class LocationConcentration(Distribution):
     ) -> None:
         k = _concentration(loc, concentration)
         per_vector = self.arg_constraints["concentration"].event_dim == 0
+        if not per_vector and k.shape[-1:] != loc.shape[-1:]:
+            raise InputError(
+                f"concentration has shape {tuple(k.shape)}: pass [..., {loc.shape[-1]}]."
+            )
         shape = k.shape if per_vector else k.shape[:-1]
         batch = check_broadcast(loc=loc.shape[:-1], concentration=shape)
         self.loc = loc.expand(*batch, -1)

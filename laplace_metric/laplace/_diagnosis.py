@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from laplace_metric.curvature.structures import NEGATIVE_SHARE
-from laplace_metric.errors import PriorAtEdgeWarning
+from laplace_metric.errors import PriorAtEdgeWarning, UndefinedMetricWarning
 from laplace_metric.laplace import _prior as prior
 from laplace_metric.laplace._posterior import Posterior
 
@@ -28,6 +28,7 @@ class Uncertainties:
         Standard deviation over mean; below 0.05 it is nearly constant.
     length_correlation : float in [-1, 1]
         Spearman correlation with ``1 / |z|^2``; near 1 the length of the raw embedding explains it.
+        NaN, with a warning, where all uncertainties or all lengths are equal.
     """
 
     mean: float
@@ -43,8 +44,14 @@ class Uncertainties:
         spread = float(uncertainty.std(correction=0)) / mean if mean > 0 else 0.0
         lengths = raw.double().square().sum(1).reciprocal()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a constant input has no correlation: NaN
+            warnings.simplefilter("ignore")  # of SciPy: ours says which number it is
             rho = float(spearmanr(uncertainty.cpu(), lengths.cpu()).statistic)
+        if math.isnan(rho):
+            warnings.warn(
+                "all inputs have one uncertainty or one length: length_correlation is NaN.",
+                UndefinedMetricWarning,
+                stacklevel=3,
+            )
         return cls(mean, spread, rho)
 
 

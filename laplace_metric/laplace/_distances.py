@@ -200,7 +200,8 @@ def _by_blocks(
     size = arrays * pairs.x.shape[1] * pairs.x.element_size()
     step = max(1, BLOCK_BYTES // size)
     parts = [
-        moments(pairs[i : i + step], spherical=spherical) for i in range(0, len(pairs.x), step)
+        moments(pairs[i : i + step], spherical=spherical)
+        for i in range(0, max(1, len(pairs.x)), step)
     ]
     means, variances = zip(*parts, strict=True)
     return Distance(torch.cat(means), torch.cat(variances))

@@ -178,7 +178,9 @@ def _one_batch(
     structure = settings.structure
     if not callable(settings.pairs):
         return batch_curvature(h, head, loss, structure, labels=labels)
-    indices = tuple(index.to(h.device) for index in settings.pairs(head.forward(h), labels))
+    indices = settings.pairs(head.forward(h), labels)
+    if indices is None:
+        raise InputError("pairs gave None: a miner returns 3 or 4 tensors of indices.")
     return batch_curvature(h, head, loss, structure, indices_tuple=indices)
 
 

@@ -70,8 +70,8 @@ class Posterior:
     prior_precision: float
 
     def __post_init__(self) -> None:
-        check_positive("prior_precision", self.prior_precision)
-        check_positive("n_effective", self.n_effective)
+        for name in ("prior_precision", "n_effective"):
+            object.__setattr__(self, name, check_positive(name, getattr(self, name)))
 
     @cached_property
     def basis(self) -> Eigenbasis:
@@ -144,6 +144,8 @@ def covariance(
     """
     if is_structured(head, posterior):
         return _layered(head, posterior, features, other)
+    if not len(features):
+        return DenseCovariance(features.new_zeros(0, head.n_outputs, head.n_outputs))
     step = jacobian_rows(head)
     parts = []
     for start in range(0, len(features), step):

@@ -17,9 +17,10 @@ BOUNDS = (1e-6, 1e6)
 
 def check_bounds(bounds: Sequence[float]) -> tuple[float, float]:
     """(low, high) with 0 < low < high, or ``InputError``."""
-    if len(bounds) != 2:
+    pair = tuple(bounds) if isinstance(bounds, Sequence) or np.ndim(bounds) == 1 else ()
+    if len(pair) != 2:
         raise InputError(f"bounds={bounds!r}: pass (low, high).")
-    low, high = check_positive("bounds[0]", bounds[0]), check_positive("bounds[1]", bounds[1])
+    low, high = check_positive("bounds[0]", pair[0]), check_positive("bounds[1]", pair[1])
     if low >= high:
         raise InputError(f"bounds={bounds!r}: low must be below high.")
     return low, high

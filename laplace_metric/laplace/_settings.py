@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from laplace_metric._utils.validation import check_positive
+from laplace_metric._utils.validation import check_function, check_name, check_positive
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature.structures import POSITIVITY, STRUCTURES
 from laplace_metric.errors import InputError, UnknownNameError
@@ -111,16 +111,17 @@ class Settings:
 
     def __post_init__(self) -> None:
         self.loss(normalized=False)
-        if self.structure not in (AUTO, *STRUCTURES):
-            raise UnknownNameError("structure", self.structure, (AUTO, *STRUCTURES))
-        if not callable(self.pairs) and self.pairs not in PAIRS:
-            raise UnknownNameError("pairs", self.pairs, (*PAIRS, "a miner (callable)"))
         check_backend(self.backend)
-        if self.positivity not in POSITIVITY:
-            raise UnknownNameError("positivity", self.positivity, tuple(POSITIVITY))
-        check_positive("prior_precision", self.prior_precision)
-        if self.n_effective is not None:
-            check_positive("n_effective", self.n_effective)
+        check_name("structure", self.structure, (AUTO, *STRUCTURES))
+        if callable(self.pairs):
+            check_function("pairs", self.pairs, "embeddings", "labels")
+        elif not isinstance(self.pairs, str) or self.pairs not in PAIRS:
+            raise UnknownNameError("pairs", self.pairs, (*PAIRS, "a miner (callable)"))
+        check_name("positivity", self.positivity, POSITIVITY)
+        for name in ("margin", "prior_precision", "n_effective"):  # kept as floats, not as 10**30
+            value = getattr(self, name)
+            if value is not None or name == "prior_precision":
+                object.__setattr__(self, name, check_positive(name, value))
 
     def loss(self, *, normalized: bool) -> ContrastiveLoss:
         """Geometry, approximation and margin on a network that does or does not normalise."""

@@ -7,7 +7,7 @@ vector per token, or several outputs. ``Sentences``: a model of sentence-transfo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from inspect import signature
+from inspect import Signature, signature
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from laplace_metric._utils.validation import as_array, check_count, check_dense
+from laplace_metric._utils.validation import as_array, check_count, check_dense, check_floating
 from laplace_metric.errors import InputError, NonFiniteError, UnknownNameError
 from laplace_metric.models._calling import check_module, device_of, to_device, unwrapped
 from laplace_metric.models.heads import shown
@@ -114,12 +114,35 @@ class Call(nn.Module):
         self.method, self.options = method, options
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Whatever the method returns."""
-        return getattr(self.model, self.method)(*args, **kwargs, **self.options)
+        """Whatever the method returns.
+
+        Raises
+        ------
+        InputError
+            If the method does not take what it is called with.
+        TypeError
+            As the method itself raises it.
+        """
+        method = getattr(self.model, self.method)
+        try:
+            return method(*args, **kwargs, **self.options)
+        except TypeError as error:
+            _explain_call(self.method, signature(method), args, {**kwargs, **self.options}, error)
+            raise
 
     def extra_repr(self) -> str:
         """What is called."""
         return ", ".join([self.method, *(f"{k}={v!r}" for k, v in self.options.items())])
+
+
+def _explain_call(
+    name: str, takes: Signature, args: Any, kwargs: dict[str, Any], error: TypeError
+) -> None:
+    """Raise ``InputError`` if the arguments do not fit; another error is the method's own."""
+    try:
+        takes.bind(*args, **kwargs)
+    except TypeError as reason:
+        raise InputError(f"method={name!r} cannot be called so: {reason}.") from error
 
 
 POOLINGS = ("mean", "cls", "last")
@@ -142,7 +165,8 @@ class Pooled(nn.Module):
     Raises
     ------
     InputError
-        When called, if the output lacks the field, or the field cannot be pooled.
+        When called, if the output lacks the field, or the field cannot be pooled. NaN and infinity
+        of the tokens pass through: what embeds with this model refuses them.
 
     Examples
     --------
@@ -176,6 +200,7 @@ class Pooled(nn.Module):
         tokens = _read(self.model(*args, **kwargs), self.field)
         if self.pooling is None:
             return tokens
+        check_floating(f"field {self.field!r}", tokens)
         if tokens.ndim != 3:
             raise InputError(
                 f"pooling={self.pooling!r} needs vectors of tokens [B, T, Z]; {self.field!r} is "

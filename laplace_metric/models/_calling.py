@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeGuard
 
-import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from tqdm.auto import tqdm
 
+from laplace_metric._utils.validation import as_array, as_tensor
 from laplace_metric.errors import EmptyLoaderError, InputError, LabelError
 
 Inputs = Any
@@ -49,7 +50,7 @@ def unwrapped(model: Any) -> nn.Module:
     module = check_module(model)
     if isinstance(module, (DataParallel, DistributedDataParallel)):
         return unwrapped(module.module)
-    compiled = module._modules.get("_orig_mod")  # the name that torch.compile gives, for good
+    compiled = dict(module._modules).get("_orig_mod")  # the name that torch.compile gives, for good
     return module if compiled is None else unwrapped(compiled)
 
 
@@ -109,8 +110,16 @@ def call_model(model: nn.Module, inputs: Inputs) -> Any:
 
 
 def to_device(inputs: Inputs, device: torch.device) -> Inputs:
-    """Move every tensor of a (nested) input to ``device``; everything else passes through."""
+    """Move every tensor of a (nested) input to ``device``; everything else passes through.
+
+    Raises
+    ------
+    InputError
+        For a tensor without data.
+    """
     if isinstance(inputs, Tensor):
+        if inputs.is_meta and device.type != "meta":
+            raise InputError(f"inputs hold a meta tensor {list(inputs.shape)}: pass one with data.")
         return inputs.to(device)
     if isinstance(inputs, Mapping):
         return {key: to_device(value, device) for key, value in inputs.items()}
@@ -145,17 +154,24 @@ def check_labels(labels: Any, *, name: str = "labels") -> Int[Tensor, " B"]:
     if labels is None:
         raise LabelError(f"{name} is None: the contrastive curvature needs one class per item.")
     try:
-        tensor = labels if isinstance(labels, Tensor) else torch.as_tensor(np.asarray(labels))
+        values = labels if isinstance(labels, Tensor) else as_array(name, labels)
+        tensor = values if _is_plain(values) else as_tensor(name, values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise LabelError(
             f"{name} cannot be read as whole numbers ({error}): map class names to numbers, e.g. "
             "by np.unique(names, return_inverse=True)."
         ) from error
-    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
-        raise LabelError(f"{name} has dtype {tensor.dtype}: pass whole numbers (torch.int64).")
+    if tensor.is_floating_point() or str(values.dtype).endswith("bool"):
+        raise LabelError(f"{name} has dtype {values.dtype}: pass whole numbers (torch.int64).")
     if tensor.ndim != 1:
         raise LabelError(f"{name} has shape {tuple(tensor.shape)}: pass one class per item, [B].")
     return tensor.long()
+
+
+def _is_plain(labels: Any) -> TypeGuard[Tensor]:
+    """Whether they are whole numbers in plain memory, as nearly always, at a glance."""
+    usual = type(labels) is Tensor and labels.dtype == torch.int64
+    return usual and labels.layout == torch.strided and not (labels.is_meta or labels.is_nested)
 
 
 def _split(batch: Any, index: int) -> tuple[Inputs, Any]:
@@ -169,6 +185,18 @@ def _split(batch: Any, index: int) -> tuple[Inputs, Any]:
         f"loader batch {index} is a {kind}, so its labels are missing: "
         "yield (inputs, labels), where inputs is a tensor, a tuple or a dict."
     )
+
+
+def _bar(loader: Iterable[Any], description: str, progress: bool) -> Any:
+    """The batches with a progress bar, or ``InputError`` for what has none."""
+    try:
+        batches = iter(loader)
+    except TypeError as error:
+        raise InputError(
+            f"loader is a {type(loader).__name__}: pass an iterable of batches ({error})."
+        ) from error
+    total = (operator.length_hint(loader) or None) if progress else None
+    return tqdm(batches, total=total, desc=description, disable=not progress)
 
 
 def input_batches(
@@ -191,10 +219,10 @@ def input_batches(
     ...                                                    description="Reading")]
     ['Tensor', 'Tensor', 'tuple']
     """
-    if isinstance(loader, (Tensor, Mapping)) or not isinstance(loader, Iterable):
+    if isinstance(loader, (Tensor, Mapping)):
         raise InputError(f"loader is a {type(loader).__name__}: pass an iterable of batches.")
     empty = True
-    for batch in tqdm(loader, desc=description, disable=not progress):
+    for batch in _bar(loader, description, progress):
         empty = False
         yield to_device(labels_of(batch)[0], device)
     if empty:
@@ -244,10 +272,7 @@ def labelled_batches(
     InputError
         If the loader is not iterable.
     """
-    if not isinstance(loader, Iterable):
-        raise InputError(f"loader is a {type(loader).__name__}: pass an iterable of batches.")
-    index = -1
-    bar = tqdm(loader, desc=description, disable=not progress)
+    index, bar = -1, _bar(loader, description, progress)
     for index, batch in enumerate(bar):
         inputs, labels = _split(batch, index)
         checked = check_labels(labels, name=f"labels of loader batch {index}")

@@ -170,7 +170,8 @@ class OnlineLaplace:
             As in ``train_embedder`` and ``LaplaceEmbedder.fit``.
         """
         epochs = check_count("epochs", epochs)
-        check_training(self.model, loss, optimizer, scheduler)
+        mined = callable(self.settings.pairs)
+        check_training(self.model, loss, optimizer, scheduler, mined=mined)
         folder = _checked_folder(checkpoint, checkpoint_every)
         modules = [module for module in (self.model, loss) if isinstance(module, nn.Module)]
         if scheduler is not None and optimizer is None:

@@ -176,7 +176,7 @@ class OnlineStep:
         for head, pairs in zip(trained.jacobians(sampled), mined, strict=True):
             chosen: dict[str, Any] = {"labels": labels}
             if pairs:
-                chosen = {"indices_tuple": tuple(index.to(h.device) for index in pairs[0])}
+                chosen = {"indices_tuple": pairs[0]}
             value: Any = batch_curvature(h, head, trained.contrast, structure, **chosen)
             total = value if total is None else total + value
         return total if len(mined) == 1 else total.scaled(1 / len(mined))

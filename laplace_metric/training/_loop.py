@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from laplace_metric._utils.validation import check_function
 from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.models import Inputs, labelled_batches
 
@@ -172,8 +173,10 @@ def descend(value: Tensor, optimizer: torch.optim.Optimizer) -> float:
     return number
 
 
-def check_training(model: Any, loss: Any, optimizer: Any, scheduler: Any) -> None:
-    """Check the kinds of a training's parts.
+def check_training(
+    model: Any, loss: Any, optimizer: Any, scheduler: Any, *, mined: bool = False
+) -> None:
+    """Check the kinds of a training's parts; ``mined``: the loss takes the tuples of a miner.
 
     Raises
     ------
@@ -182,8 +185,7 @@ def check_training(model: Any, loss: Any, optimizer: Any, scheduler: Any) -> Non
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"model is a {type(model).__name__}: pass a torch.nn.Module.")
-    if not callable(loss):
-        raise InputError(f"loss is a {type(loss).__name__}: pass a function of (z, labels).")
+    check_function("loss", loss, "embeddings", "labels", *(["indices"] if mined else []))
     if not isinstance(optimizer, (torch.optim.Optimizer, type(None))):
         raise InputError(f"optimizer is {optimizer!r:.60}: pass a torch.optim.Optimizer.")
     if scheduler is not None and not callable(getattr(scheduler, "step", None)):

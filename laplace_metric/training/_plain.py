@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from laplace_metric._utils.validation import check_count
-from laplace_metric.errors import InputError
+from laplace_metric._utils.validation import check_count, check_function
 from laplace_metric.models import Inputs, call_model
 from laplace_metric.training._loop import (
     Loss,
@@ -89,9 +88,9 @@ def train_embedder(
     2
     """
     epochs = check_count("epochs", epochs)
-    check_training(model, loss, optimizer, scheduler)
-    if miner is not None and not callable(miner):
-        raise InputError(f"miner is a {type(miner).__name__}: pass a function, or None.")
+    check_training(model, loss, optimizer, scheduler, mined=miner is not None)
+    if miner is not None:
+        check_function("miner", miner, "embeddings", "labels")
     modules = [module for module in (model, loss) if isinstance(module, nn.Module)]
     step = _make_step(model, loss, miner, optimizer or default_optimizer(modules))
     device = next(chain(model.parameters(), model.buffers()), torch.empty(0)).device

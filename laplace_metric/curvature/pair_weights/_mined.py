@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric.errors import InputError
 
+INDEX_TYPES = (torch.int64, torch.int32, torch.int16, torch.int8)
+
 
 def mined_pair_weights(
-    indices: tuple[Tensor, ...],
+    indices: Any,
     coordinates: Float[Tensor, "B Z"],
     margin: float | None = None,
     *,
@@ -25,7 +29,7 @@ def mined_pair_weights(
     Raises
     ------
     InputError
-        If there are not three or four index vectors.
+        If there are not three or four index vectors that fit.
 
     Examples
     --------
@@ -35,12 +39,7 @@ def mined_pair_weights(
             [ 0.5000,  0.0000,  0.0000],
             [-0.5000,  0.0000,  0.0000]])
     """
-    if len(indices) not in (3, 4):
-        raise InputError(
-            f"indices_tuple has {len(indices)} index vectors: pass (anchor, positive, negative) or "
-            "(anchor1, positive, anchor2, negative) as pytorch-metric-learning's miners do."
-        )
-    a1, p, a2, n = indices if len(indices) == 4 else (*indices[:2], indices[0], indices[2])
+    a1, p, a2, n = _checked(indices, coordinates)
     targets = coordinates.new_zeros(len(coordinates), len(coordinates))
     if len(p):
         targets.index_put_((a1, p), targets.new_tensor(1 / len(p)), accumulate=True)
@@ -51,3 +50,32 @@ def mined_pair_weights(
             negative = negative * (gap <= margin)
         targets.index_put_((a2, n), negative, accumulate=True)
     return (targets + targets.mT) / 2
+
+
+def _checked(indices: Any, points: Tensor) -> tuple[Tensor, ...]:
+    """``(a1, p, a2, n)`` on the device of the points, of which each index names one."""
+    if not isinstance(indices, (tuple, list)) or len(indices) not in (3, 4):
+        kind = type(indices).__name__
+        what = f"{len(indices)} index vectors" if isinstance(indices, (tuple, list)) else kind
+        raise InputError(
+            f"indices_tuple has {what}: pass (anchor, positive, negative) or (anchor1, positive, "
+            "anchor2, negative) as pytorch-metric-learning's miners do."
+        )
+    for index in indices:
+        if not isinstance(index, Tensor) or index.ndim != 1 or index.dtype not in INDEX_TYPES:
+            shown = f"{index.dtype} tensor" if isinstance(index, Tensor) else type(index).__name__
+            raise InputError(
+                f"indices_tuple holds a {shown}: a miner returns tensors [n] of whole numbers."
+            )
+    a1, p, *rest = (index.to(points.device, torch.int64) for index in indices)
+    a2, n = rest if len(rest) == 2 else (a1, *rest)
+    if len(a1) != len(p) or len(a2) != len(n):
+        lengths = [len(index) for index in indices]
+        raise InputError(f"indices_tuple has vectors of lengths {lengths}: pairs need equal ones.")
+    together = torch.cat([a1, p, a2, n])
+    if len(together) and not 0 <= int(together.min()) <= int(together.max()) < len(points):
+        raise InputError(
+            f"indices_tuple runs from {int(together.min())} to {int(together.max())}: the batch "
+            f"has the rows 0 to {len(points) - 1}."
+        )
+    return a1, p, a2, n

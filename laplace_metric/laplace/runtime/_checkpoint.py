@@ -62,8 +62,9 @@ class Checkpoint:
                 f"checkpoint_dir={str(folder)!r} holds files but no {KIND.index}: choose an empty "
                 "folder."
             )
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(folder)
+        with files.named_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(folder)
         try:
             self._open(identity)
         except BaseException:

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from laplace_metric._utils.validation import check_floating
 from laplace_metric.errors import DtypeError, HeadError, InputError
 from laplace_metric.models._calling import Inputs
 
@@ -72,9 +73,11 @@ def check_returned(output: Any) -> Tensor:
     ------
     HeadError
         If it is something else; the message says what, and which adapter reads it.
+    InputError
+        If the tensor holds no floating numbers in plain memory.
     """
-    if isinstance(output, Tensor) and output.ndim == 2:
-        return output
+    if isinstance(output, Tensor) and not output.is_nested and output.ndim == 2:
+        return check_floating("what the model returned", output)
     raise HeadError(f"the model returned {shown(output)}, not a tensor [B, Z]: {_advice(output)}")
 
 
@@ -88,7 +91,7 @@ def shown(value: Any) -> str:
     'a dict (tokens [2, 3, 4], loss None)'
     """
     if isinstance(value, Tensor):
-        return f"a tensor {list(value.shape)}"
+        return "a nested tensor" if value.is_nested else f"a tensor {list(value.shape)}"
     if isinstance(value, Mapping):
         parts = [f"{name} {_short(part)}" for name, part in value.items()]
     elif isinstance(value, (tuple, list)):

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.errors import HeadError
 from laplace_metric.models._calling import Inputs, call_model, evaluation_mode
-from laplace_metric.models.heads._call_errors import check_returned, explain
+from laplace_metric.models.heads._call_errors import check_returned, explain, shown
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,15 @@ def _hooks(
         def record(module: nn.Module, args: tuple[Any, ...]) -> None:
             if threading.get_ident() == thread:
                 # a linear layer leaves its input alone; a chain may start with an in-place one
-                entered[name] = args[0] if isinstance(module, nn.Linear) else args[0].clone()
+                h = _tensor(name, args[0] if args else None)
+                entered[name] = h if isinstance(module, nn.Linear) else h.clone()
 
         return record
 
     def leave(name: str) -> Any:
         def record(_module: nn.Module, _args: tuple[Any, ...], output: Tensor) -> None:
             if threading.get_ident() == thread:  # later steps may be in place
-                calls.append(HeadCall(name, entered[name], output.clone()))
+                calls.append(HeadCall(name, entered[name], _tensor(name, output).clone()))
 
         return record
 
@@ -84,13 +85,21 @@ def _hooks(
             handle.remove()
 
 
+def _tensor(name: str, value: Any) -> Tensor:
+    """What enters or leaves a head."""
+    if not isinstance(value, Tensor):
+        raise HeadError(f"head {name!r} is to map [B, D] to [B, Z]: it has {shown(value)}.")
+    return value
+
+
 def _forward(model: nn.Module, inputs: Inputs) -> Tensor:
     try:
         output = call_model(model, inputs)
     except Exception as error:
         explain(model, inputs, error)
         raise
-    if not isinstance(output, Tensor) or output.ndim != 2:
+    usual = isinstance(output, Tensor) and output.ndim == 2 and output.is_floating_point()
+    if not usual or output.layout != torch.strided or output.is_meta:
         check_returned(output)
     return output
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from laplace_metric.errors import HeadError, NonFiniteError
+from laplace_metric.errors import HeadError, InputError, NonFiniteError
 from laplace_metric.models._calling import Inputs, check_module, evaluation_mode
 from laplace_metric.models.heads._capture import (
     HeadActivations,
@@ -98,6 +98,8 @@ def locate_head(
     ------
     HeadError
         If there is no such layer, or the output is neither ``z`` nor ``z / |z|``.
+    InputError
+        If the inputs have no rows.
 
     Examples
     --------
@@ -207,6 +209,8 @@ def identity_head(size: int, like: Tensor) -> nn.Linear:
 
 def _check_is_whole(module: nn.Module, activations: HeadActivations, name: str) -> None:
     """The head alone, on what enters it, must give what leaves it."""
+    if not len(activations.raw):
+        raise InputError("the first batch has no rows to find the head by: leave it out.")
     with evaluation_mode(module):
         alone = module(activations.features)
     scale = activations.raw.abs().max().clamp_min(torch.finfo(activations.raw.dtype).tiny)
