@@ -49,7 +49,7 @@ def main() -> int:
     parser.add_argument("--races", type=int, default=0, help="trials of each writer")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="writers whose name begins so")
-    parser.add_argument("--no-commands", action="store_true", help="Python writers only")
+    parser.add_argument("--writers", choices=("all", "python", "commands"), default="all")
     parser.add_argument("--output", type=Path, help="stem of a .json and a .md")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -66,9 +66,8 @@ def main() -> int:
 
 
 def _tables(options: argparse.Namespace, place: Path) -> dict[str, list[Row]]:
-    writers = python_writers()
-    if not options.no_commands:
-        writers += command_writers(place)
+    writers = [] if options.writers == "commands" else python_writers()
+    writers += [] if options.writers == "python" else command_writers(place)
     writers = [w for w in writers if w.name.startswith(options.only)]
 
     def rows(n: int, of: Callable[[Writer], Row], chosen: list[Writer]) -> list[Row]:

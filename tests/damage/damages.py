@@ -58,7 +58,11 @@ def _digit(content: bytes, chance: random.Random, other: bytes) -> bytes:
     if not places:
         return _flip(content, chance, other)
     i = chance.choice(places)
-    return content[:i] + bytes([48 + (content[i] - 48 + chance.randrange(1, 10)) % 10]) + content[i + 1 :]
+    return (
+        content[:i]
+        + bytes([48 + (content[i] - 48 + chance.randrange(1, 10)) % 10])
+        + content[i + 1 :]
+    )
 
 
 def _drop(content: bytes, chance: random.Random, other: bytes) -> bytes:
@@ -105,7 +109,11 @@ def damage(writer: Writer, place: Path, n: int, seed: int = 0) -> dict[str, obje
     made = 0
     while made < n:  # in children: what kills one is counted too
         reader, end = os.pipe()
-        pid = child(lambda first=made, end=end: _read_all(writer, folder, ours, theirs, expected, range(first, n), seed, end))
+        pid = child(
+            lambda first=made, end=end: _read_all(
+                writer, folder, ours, theirs, expected, range(first, n), seed, end
+            )
+        )
         os.close(end)
         with os.fdopen(reader) as lines:
             said = [line.split(maxsplit=1) for line in lines]

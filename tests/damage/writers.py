@@ -232,7 +232,9 @@ def python_writers() -> list[Writer]:
         "OnlineLaplace.fit(checkpoint)": _train_in,
         "feature spool": _append_in,
     }.items():
-        writers.append(Writer(name, lambda f, _, work=work: (work(f), None)[1], _in_copy(work), True))
+        writers.append(
+            Writer(name, lambda f, _, work=work: (work(f), None)[1], _in_copy(work), True)
+        )
     return writers
 
 
@@ -268,8 +270,12 @@ def command_writers(place: Path) -> list[Writer]:
     posterior = ("--posterior", "{place}/p{v}")
     return [
         writer("fit", "posterior", items, "--output", "{folder}/posterior"),
-        writer("index", "index", items, *posterior, "--holdout", "0.4", "--output", "{folder}/index"),
-        writer("embed", "e.npz", items, *posterior, "--batch-size", "1", "--output", "{folder}/e.npz"),
+        writer(
+            "index", "index", items, *posterior, "--holdout", "0.4", "--output", "{folder}/index"
+        ),
+        writer(
+            "embed", "e.npz", items, *posterior, "--batch-size", "1", "--output", "{folder}/e.npz"
+        ),
         writer("search --output", "r.csv", index, items, "--output", "{folder}/r.csv"),
         writer("evaluate --json", "e.json", index, items, "--json", "{folder}/e.json"),
         writer("report", "r.html", index, items, "--output", "{folder}/r.html"),

@@ -1,0 +1,36 @@
+"""A small share of the tables of every Python writer; the commands' come with the whole run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+posix = pytest.mark.skipif(os.name != "posix", reason="forks and kills")
+
+
+@posix
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--writers", "python", "--kills", "3", "--damages", "110", "--disks", "1"),
+        ("--writers", "python", "--races", "1", "--only", "Index.save, IVF"),
+        ("--writers", "commands", "--kills", "2", "--only", "embed"),
+    ],
+)
+def test_nothing_is_lost_left_wrong_or_unnamed(options):
+    """In a process of its own, with one thread: it forks."""
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.damage", *options],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"},
+        cwd=root,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    assert "**all**" in done.stdout
