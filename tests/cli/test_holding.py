@@ -247,6 +247,7 @@ def test_a_recipe_inside_an_index_is_asked_for_too(arrays, capsys):
         ("gallery.json", {"data": 3}),
         ("gallery.json", {"read_options": {"transform": "x"}}),
         ("gallery.json", {"read_options": [1]}),
+        ("gallery.json", {"embedder": "of another index"}),
         ("posterior/recipe.json", {"read_options": [1]}),
         ("posterior/recipe.json", {"read_options": {"size": -1}}),
         ("posterior/recipe.json", {"kind": []}),

@@ -21,6 +21,8 @@ from laplace_metric import LaplaceEmbedder, OnlineLaplace
 from laplace_metric._utils import files
 from laplace_metric._utils.files import digest
 from laplace_metric.cli import main
+from laplace_metric.cli._gallery import Origin
+from laplace_metric.cli._loading import ModelRecipe
 from laplace_metric.curvature import ClassSums, Statistics
 from laplace_metric.errors import LaplaceMetricError
 from laplace_metric.laplace.runtime import _checkpoint
@@ -261,8 +263,10 @@ def command_writers(place: Path) -> list[Writer]:
                 return hashlib.sha256(path.read_bytes()).hexdigest()
             if output == "posterior":
                 files.finish_renames(path)
-                return _posterior(LaplaceEmbedder.load(path))
-            return command("search", path, queries, "--json", "-")
+                recipe = files.read(path, ModelRecipe.KIND)[0][files.SEAL]
+                return recipe + _posterior(LaplaceEmbedder.load(path))
+            found = command("search", path, queries, "--json", "-")
+            return found + repr(Origin.read(path))
 
         return Writer(name, write, read, command=True)
 
