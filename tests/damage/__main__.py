@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tqdm import tqdm
 
 from tests.damage.damages import damage, share
 from tests.damage.disks import fill
@@ -48,11 +50,12 @@ def main() -> int:
     parser.add_argument("--disks", type=int, default=0, help="sizes of a full disk")
     parser.add_argument("--races", type=int, default=0, help="trials of each writer")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="writers whose name begins so")
+    parser.add_argument("--only", nargs="+", default=[""], help="writers whose name begins so")
     parser.add_argument("--writers", choices=("all", "python", "commands"), default="all")
     parser.add_argument("--output", type=Path, help="stem of a .json and a .md")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    tqdm.set_lock(threading.RLock())  # its own is shared by processes: a killed one would keep it
     warnings.simplefilter("ignore")
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="damage-") as name:
@@ -68,7 +71,7 @@ def main() -> int:
 def _tables(options: argparse.Namespace, place: Path) -> dict[str, list[Row]]:
     writers = [] if options.writers == "commands" else python_writers()
     writers += [] if options.writers == "python" else command_writers(place)
-    writers = [w for w in writers if w.name.startswith(options.only)]
+    writers = [w for w in writers if w.name.startswith(tuple(options.only))]
 
     def rows(n: int, of: Callable[[Writer], Row], chosen: list[Writer]) -> list[Row]:
         made = []
