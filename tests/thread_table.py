@@ -7,6 +7,7 @@ more often than Python does by itself.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import threading
@@ -182,6 +183,9 @@ def beside_changes(calls: int) -> None:
 
 def main() -> None:
     """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calls", type=int, default=1600, help="of a row")
+    calls = parser.parse_args().calls
     torch.set_num_threads(1)
     print("| call | threads | calls | errors | wrong | calls/s | model alone/s |")
     print("|---|---:|---:|---:|---:|---:|---:|")
@@ -199,13 +203,13 @@ def main() -> None:
         }
         for name, answer in answers.items():
             for n_threads in THREADS:
-                right = hammered(answer, inputs, n_threads, 1600 // n_threads)
-                timed = hammered(answer, inputs, n_threads, 800 // n_threads, switch=5e-3)
-                model = hammered(plain, inputs, n_threads, 800 // n_threads, switch=5e-3)
+                right = hammered(answer, inputs, n_threads, calls // n_threads)
+                timed = hammered(answer, inputs, n_threads, calls // 2 // n_threads, switch=5e-3)
+                model = hammered(plain, inputs, n_threads, calls // 2 // n_threads, switch=5e-3)
                 show(
                     f"{name}, {kind}", n_threads, right, timed, f"{model.calls / model.seconds:.0f}"
                 )
-    beside_changes(800)
+    beside_changes(calls // 2)
     print(f"\nload {os.getloadavg()[0]:.1f}")
 
 

@@ -1,4 +1,4 @@
-"""A small share of the tables of what is saved; checkpoints of fits have kill tests of their own."""
+"""A small share of the tables; checkpoints of fits have kill tests of their own."""
 
 from __future__ import annotations
 

@@ -21,8 +21,10 @@ from laplace_metric import LaplaceEmbedder, OnlineLaplace
 from laplace_metric._utils import files
 from laplace_metric._utils.files import digest
 from laplace_metric.cli import main
-from laplace_metric.cli._gallery import Origin
+from laplace_metric.cli._gallery import load_gallery
 from laplace_metric.cli._loading import ModelRecipe
+from laplace_metric.cli._options import parser
+from laplace_metric.cli._output import Reporter
 from laplace_metric.curvature import ClassSums, Statistics
 from laplace_metric.errors import LaplaceMetricError
 from laplace_metric.laplace.runtime import _checkpoint
@@ -265,8 +267,10 @@ def command_writers(place: Path) -> list[Writer]:
                 files.finish_renames(path)
                 recipe = files.read(path, ModelRecipe.KIND)[0][files.SEAL]
                 return recipe + _posterior(LaplaceEmbedder.load(path))
-            found = command("search", path, queries, "--json", "-")
-            return found + repr(Origin.read(path))
+            asked = parser().parse_args(["search", str(path), str(queries)])
+            loaded = load_gallery(path, asked, Reporter(quiet=True))
+            embedder = loaded.posterior.embedder
+            return _found(loaded.index) + _posterior(embedder) + repr(loaded.origin)
 
         return Writer(name, write, read, command=True)
 
