@@ -1,11 +1,14 @@
 """One embedder called from many threads: how many calls fail, how many answers differ, how fast.
 
 ``python -m tests.thread_table`` prints a row for each kind of head and number of threads, beside
-plain calls of the model itself. Threads are switched far more often than Python does by itself.
+plain calls of the model itself. Errors and wrong answers are counted while threads are switched far
+more often than Python does by itself.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
 import threading
 import time
@@ -17,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder
+from laplace_metric.search import HNSW, IVF, Index
 
 Answer = Callable[[Tensor], Tensor]
 
@@ -106,10 +110,85 @@ KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
+THREADS = (1, 2, 8)
+ENGINES: dict[str, Any] = {"flat": "flat", "IVF": IVF(lists=4, probes=4), "HNSW": HNSW(ef=400)}
+
+
+class Changes:
+    """A thread that adds items to an index and removes them, while the ``with`` lasts."""
+
+    def __init__(self, index: Index, x: Tensor) -> None:
+        self.index, self.x, self.ids = index, x, list(range(10_000, 10_000 + len(x)))
+        self.thread, self.done, self.count = threading.Thread(target=self._work), False, 0
+
+    def answer(self, inputs: Sequence[Tensor]) -> Answer:
+        """A search; 1 if it is that of the index without the items or with them, else 0."""
+        before = self._searched(inputs)
+        self.index.add(self.x, ids=self.ids)
+        after = self._searched(inputs)
+        self.index.remove(self.ids)
+
+        def one_of_two(x: Tensor) -> Tensor:
+            value = self.index.search(x, k=5).distance_sd
+            states = (state[id(x)] for state in (before, after))
+            right = any(torch.allclose(value, e, rtol=1e-5, atol=1e-7) for e in states)
+            return torch.tensor(float(right))
+
+        return one_of_two
+
+    def _searched(self, inputs: Sequence[Tensor]) -> dict[int, Tensor]:
+        return {id(x): self.index.search(x, k=5).distance_sd for x in inputs}
+
+    def _work(self) -> None:
+        while not self.done:
+            self.index.add(self.x, ids=self.ids)
+            self.index.remove(self.ids)
+            self.count += 2
+
+    def __enter__(self) -> None:
+        self.thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.done = True
+        self.thread.join()
+
+
+def show(name: str, n_threads: int, right: Outcome, timed: Outcome, plain: object) -> None:
+    """Print a row: what was counted while threads are switched often, and the speed otherwise."""
+    counts = f"{right.calls:,} | {right.errors} | {right.wrong}"
+    print(
+        f"| {name} | {n_threads} | {counts} | {timed.calls / timed.seconds:.0f} | {plain} |",
+        flush=True,
+    )
+
+
+def beside_changes(calls: int) -> None:
+    """Rows of searches while another thread adds and removes items."""
+    for name, engine in ENGINES.items():
+        embedder, inputs = problem("append", wide=512)
+        x = torch.cat(inputs)
+        for n_threads in THREADS:
+            index = embedder.index(x[:160], engine=engine, progress=False)
+            outcomes, changes = [], 0
+            for switch in (1e-5, 5e-3):
+                one = Changes(index, x[160:])
+                answer = one.answer(inputs)
+                with one:
+                    outcomes.append(hammered(answer, inputs, n_threads, calls // n_threads, switch))
+                changes += one.count
+            show(
+                f"search beside add and remove, {name}", n_threads, *outcomes, f"{changes} changes"
+            )
+
+
 def main() -> None:
     """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calls", type=int, default=1600, help="of a row")
+    calls = parser.parse_args().calls
     torch.set_num_threads(1)
-    print(f"{'':22}{'threads':>8}{'calls':>8}{'errors':>8}{'wrong':>7}{'calls/s':>9}{'plain/s':>9}")
+    print("| call | threads | calls | errors | wrong | calls/s | model alone/s |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
     for kind in KINDS:
         embedder, inputs = problem(kind, wide=512)
         index = embedder.index(torch.cat(inputs), progress=False)
@@ -123,14 +202,15 @@ def main() -> None:
             "index.search": lambda x, i=index: i.search(x, k=5).distance_sd,  # type: ignore[misc]
         }
         for name, answer in answers.items():
-            for n_threads in (1, 2, 8):
-                with_switch = hammered(answer, inputs, n_threads, 1600 // n_threads)
-                timed = hammered(answer, inputs, n_threads, 800 // n_threads, switch=5e-3)
-                model = hammered(plain, inputs, n_threads, 800 // n_threads, switch=5e-3)
-                rates = f"{timed.calls / timed.seconds:9.0f}{model.calls / model.seconds:9.0f}"
-                counts = (with_switch.calls, with_switch.errors, with_switch.wrong)
-                row = "".join(f"{n:>{w}}" for n, w in zip(counts, (8, 8, 7), strict=True))
-                print(f"{kind + ', ' + name:22.22}{n_threads:>8}{row}{rates}", flush=True)
+            for n_threads in THREADS:
+                right = hammered(answer, inputs, n_threads, calls // n_threads)
+                timed = hammered(answer, inputs, n_threads, calls // 2 // n_threads, switch=5e-3)
+                model = hammered(plain, inputs, n_threads, calls // 2 // n_threads, switch=5e-3)
+                show(
+                    f"{name}, {kind}", n_threads, right, timed, f"{model.calls / model.seconds:.0f}"
+                )
+    beside_changes(calls // 2)
+    print(f"\nload {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

@@ -575,6 +575,19 @@ def _hidden(folder: Path, name: str, kind: FileKind | None = None) -> Iterator[P
             _clean(folder, hidden, kind)
 
 
+def tidy(folder: Path, kind: FileKind) -> None:
+    """Remove what killed writers left in ``folder``; its value stays.
+
+    Raises
+    ------
+    WriteError
+        If the folder cannot be written to.
+    """
+    if (folder / f".{kind.name}.lock").exists() or left_behind(folder, kind.name):
+        with _named_errors(folder), _hidden(folder, kind.name, kind):
+            pass
+
+
 def left_behind(folder: Path, name: str) -> list[Path]:
     """Hidden folders of writers of ``name``, alive or killed."""
     pattern = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{16}}\.tmp")

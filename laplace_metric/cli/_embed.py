@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +17,9 @@ from tqdm.auto import tqdm
 
 from laplace_metric._utils import files
 from laplace_metric._utils.files import write_atomically
+from laplace_metric._utils.locks import locked
 from laplace_metric.cli._loading import LoadedPosterior, load_posterior
-from laplace_metric.cli._output import Reporter, parquet_bytes, reporter_of
+from laplace_metric.cli._output import Reporter, discard, parquet_bytes, reporter_of
 from laplace_metric.cli.sources import EMBEDDING, Batches, Source, pyarrow
 from laplace_metric.errors import FileFormatError, InputError
 
@@ -39,10 +39,11 @@ def embed(options: Namespace) -> None:
     posterior = load_posterior(options.posterior, options, reporter)
     source = posterior.source(options.data, options, reporter)
     parts = output.with_name(f".{output.name}.parts")
-    with reporter.warnings():
-        mean, uncertainty = _embed_all(posterior, source, parts, options, reporter)
-    write_atomically(output, _WRITERS[output.suffix](source, mean, uncertainty))
-    shutil.rmtree(parts)
+    with locked(parts.with_name(f"{parts.name}.lock"), seconds=0.0):  # two would mix their parts
+        with reporter.warnings():
+            mean, uncertainty = _embed_all(posterior, source, parts, options, reporter)
+        write_atomically(output, _WRITERS[output.suffix](source, mean, uncertainty))
+        discard(parts)
     low, middle, high = (float(f()) for f in (uncertainty.min, uncertainty.median, uncertainty.max))
     reporter.say(
         f"embedded {len(source):,} {source.kind} in {mean.shape[1]} dimensions; uncertainty "
@@ -64,6 +65,8 @@ def _embed_all(
         "model": posterior.recipe.model,
         "read_options": source.options,
     }
+    if options.overwrite:
+        _discard_others(folder, run)
     parts = []
     with tqdm(total=len(source), desc="Embedding", disable=not reporter.progress) as bar:
         for start in range(0, len(source), size):
@@ -89,12 +92,19 @@ def _embed_part(
     return {"mean": torch.cat(means), "uncertainty": torch.cat(uncertainties)}
 
 
+def _discard_others(folder: Path, run: dict[str, Any]) -> None:
+    """Remove the parts of another run, which was killed, perhaps when it had written its output."""
+    first = folder / f"{0:06d}"
+    if (first / PART.index).exists() and files.read(first, PART)[0].get("run") != run:
+        discard(folder)
+
+
 def _read_part(part: Path, run: dict[str, Any]) -> dict[str, Tensor]:
     content, tensors = files.read(part, PART)
     if content.get("run") != run:
         raise FileFormatError(
             f"{part.parent} belongs to another run (other data, model, posterior or options): "
-            "delete it."
+            "delete it, or give --overwrite."
         )
     return tensors
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from argparse import Namespace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from laplace_metric._utils import files
 from laplace_metric.cli._loading import ModelRecipe, load_model_and_data
-from laplace_metric.cli._output import reporter_of, require_folder, require_new
+from laplace_metric.cli._output import discard, reporter_of, require_folder, require_new
 from laplace_metric.cli.sources import Source
 from laplace_metric.embedder import LaplaceEmbedder
 
@@ -33,7 +32,7 @@ def fit(options: Namespace) -> None:
             embedder.optimize_prior_precision()
     recipe = ModelRecipe(options.model, head, source.kind, source.options)
     _save(embedder, recipe, folder)
-    shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
+    discard(folder / CHECKPOINT)
     numbers = _numbers(embedder, source, recipe)
     reporter.say(_summary(numbers, time.monotonic() - began))
     reporter.say(f"wrote {folder}")

@@ -25,7 +25,7 @@ from laplace_metric.cli._loading import (
 )
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli.sources import Source
-from laplace_metric.errors import InputError
+from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.search import INDEX, Index
 
 POSTERIOR = "posterior"
@@ -49,6 +49,8 @@ class Origin(SavedRecord):
         Fingerprint of the data of --calibrate.
     read_options : dict
         Fields of ``ReadOptions`` that the command line set.
+    embedder : str or None
+        Hash of the posterior of the index: a file of another index is refused.
     """
 
     KIND = files.FileKind("gallery", "an index of the command line", 1)
@@ -59,6 +61,7 @@ class Origin(SavedRecord):
         "seed": lambda x: type(x) is int and 0 <= x < 2**63,
         "calibrated_with": is_text,
         "read_options": reads_inputs,
+        "embedder": is_text,
     }
 
     data: str
@@ -67,6 +70,7 @@ class Origin(SavedRecord):
     seed: int
     calibrated_with: str | None = None
     read_options: dict[str, Any] = field(default_factory=dict)
+    embedder: str | None = None
 
     def split(self, n: int) -> tuple[list[int], list[int], list[int]]:
         """Rows of the items to index, to calibrate with and to evaluate with.
@@ -146,4 +150,7 @@ def load_gallery(folder: Path, options: Namespace, reporter: Reporter) -> Loaded
 def _load(folder: Path, options: Namespace, reporter: Reporter) -> LoadedIndex:
     origin = Origin.read(folder)
     posterior = load_posterior(folder / POSTERIOR, options, reporter)
-    return LoadedIndex(Index.load(folder, posterior.embedder), posterior, origin)
+    index = Index.load(folder, posterior.embedder)
+    if origin.embedder != index.encoder.identity:
+        raise FileFormatError(f"{folder / Origin.KIND.index} is damaged: it is of another index.")
+    return LoadedIndex(index, posterior, origin)

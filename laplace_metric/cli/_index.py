@@ -39,6 +39,7 @@ def index(options: Namespace) -> None:
     loader = reporter.watch("Indexing", items.inputs(options.batch_size))
     with reporter.warnings():
         built = posterior.embedder.index(loader, items.classes, list(items.ids), **how)
+        origin = replace(origin, embedder=built.encoder.identity)
         gallery = LoadedIndex(built, posterior, origin)
         if len(held):
             queries = reporter.watch("Calibrating", held.inputs(options.batch_size))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import os
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,18 @@ def require_folder(path: Path) -> None:
         raise InputError(f"--output {path}: {parent} is not a folder.")
     if not os.access(parent, os.W_OK):
         raise InputError(f"--output {path}: the folder {parent} may not be written to.")
+
+
+def discard(folder: Path) -> None:
+    """Remove a working folder, if it exists; killed meanwhile, the next call removes the rest.
+
+    It loses its name first: no later run takes a part of it for the whole.
+    """
+    gone = folder.with_name(f"{folder.name}.gone")
+    shutil.rmtree(gone, ignore_errors=True)
+    with suppress(FileNotFoundError):
+        os.replace(folder, gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 Columns = Mapping[str, list[Any]]

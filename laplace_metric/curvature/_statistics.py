@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -129,7 +130,6 @@ class ClassSums:
 
 UNNAMED = ""
 """The task of statistics that stay in their process."""
-KIND = files.FileKind("statistics", "saved statistics", 1)
 
 
 @dataclass(frozen=True)
@@ -152,6 +152,8 @@ class Statistics:
     >>> (a + b).n_points, (a + b).totals
     (2, (tensor([2., 2.], dtype=torch.float64),))
     """
+
+    KIND: ClassVar[files.FileKind] = files.FileKind("statistics", "saved statistics", 1)
 
     task: str
     by_class: ClassSums
@@ -187,7 +189,7 @@ class Statistics:
         tensors = dict(zip(names, self.by_class.tensors, strict=True))
         tensors |= {f"total.{i}": total for i, total in enumerate(self.totals)}
         content = {"task": self.task, "n_points": self.n_points, "content": self.sha256}
-        files.write(Path(folder), content, tensors, KIND)
+        files.write(Path(folder), content, tensors, self.KIND)
 
     @classmethod
     def load(cls, folder: str | Path) -> Statistics:
@@ -198,7 +200,7 @@ class Statistics:
         FileFormatError
             If the folder holds no statistics, or damaged or newer ones.
         """
-        content, tensors = files.read(Path(folder), KIND)
+        content, tensors = files.read(Path(folder), cls.KIND)
         try:
             by_class = ClassSums(*(tensors.pop(name) for name in ("classes", "counts", "sums")))
             totals = tuple(tensors[f"total.{i}"] for i in range(len(tensors)))

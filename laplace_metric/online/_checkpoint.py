@@ -207,6 +207,7 @@ class Checkpointer(Callback):
         files.write(self.folder, {"run": identity, "state": content}, tensors, CHECKPOINT)
 
     def _resume(self, folder: Path, epochs: int) -> None:
+        files.tidy(folder, CHECKPOINT)  # a run that is finished already writes nothing
         content, tensors = files.read(folder, CHECKPOINT)
         _check_same(folder, content.get("run"), self.run.identity())
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from laplace_metric._utils.files import sealed
+from laplace_metric._utils.locks import locked
 from laplace_metric.cli import main
 from laplace_metric.cli._output import write_table
 
@@ -34,6 +36,21 @@ def arrays(tmp_path, monkeypatch):
     assert main(["fit", "items.npz", "--quiet"]) == 0
     assert main(["index", "items.npz", "--posterior", "posterior", "--quiet"]) == 0
     return tmp_path
+
+
+@pytest.fixture
+def interrupted_removal(monkeypatch):
+    """Folders lose their checkpoint.json, then the process is interrupted."""
+
+    def rmtree(folder, **_):
+        if folder.is_dir():
+            for path in folder.glob("checkpoint.json"):
+                path.unlink()
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", rmtree)
+        yield patch
 
 
 START = """
@@ -139,6 +156,50 @@ def test_killed_while_it_replaces_an_index(arrays):
     assert left == "[]"
 
 
+def test_interrupted_while_it_removes_its_checkpoint(arrays, interrupted_removal):
+    assert main(["fit", "others.npz", "--overwrite", "--quiet"]) == 130
+    interrupted_removal.undo()
+    assert main(["fit", "items.npz", "--overwrite", "--quiet"]) == 0
+    assert not list(Path("posterior").glob(".*"))
+
+
+def test_interrupted_while_it_removes_the_parts(arrays, interrupted_removal, capsys):
+    """The output is written: the next run, perhaps another one, need not know that."""
+    command = ["embed", "--posterior", "posterior", "--output", "e.npz", "--quiet"]
+    assert main([*command, "items.npz"]) == 130
+    interrupted_removal.undo()
+    assert len(np.load("e.npz")["embeddings"]) == 400
+    assert main([*command, "others.npz", "--overwrite"]) == 0
+    assert len(np.load("e.npz")["embeddings"]) == 300
+    assert not list(Path().glob(".*"))
+
+
+def test_parts_of_another_run_are_refused_unless_they_may_be_overwritten(
+    arrays, monkeypatch, capsys
+):
+    def full(*_):
+        raise OSError("disk full")
+
+    command = ["embed", "--posterior", "posterior", "--output", "e.npz", "--quiet"]
+    with monkeypatch.context() as patch:
+        patch.setattr("laplace_metric.cli._embed.write_atomically", full)
+        assert main([*command, "items.npz"]) == 2
+    assert Path(".e.npz.parts").is_dir()
+    assert main([*command, "others.npz"]) == 2
+    assert "belongs to another run" in capsys.readouterr().err
+    assert main([*command, "others.npz", "--overwrite"]) == 0
+    assert len(np.load("e.npz")["embeddings"]) == 300
+    assert not list(Path().glob(".*"))
+
+
+def test_two_embed_to_one_file(arrays, capsys):
+    command = ["embed", "items.npz", "--posterior", "posterior", "--output", "e.npz", "--quiet"]
+    with locked(Path(".e.npz.parts.lock")):
+        assert main(command) == 1
+    assert "by another process" in capsys.readouterr().err
+    assert main(command) == 0
+
+
 def test_a_recipe_runs_nothing_that_was_not_allowed(arrays, capsys, monkeypatch):
     Path("evil.py").write_text("open('ran', 'w')\n")
     path = Path("posterior/recipe.json")
@@ -186,6 +247,7 @@ def test_a_recipe_inside_an_index_is_asked_for_too(arrays, capsys):
         ("gallery.json", {"data": 3}),
         ("gallery.json", {"read_options": {"transform": "x"}}),
         ("gallery.json", {"read_options": [1]}),
+        ("gallery.json", {"embedder": "of another index"}),
         ("posterior/recipe.json", {"read_options": [1]}),
         ("posterior/recipe.json", {"read_options": {"size": -1}}),
         ("posterior/recipe.json", {"kind": []}),

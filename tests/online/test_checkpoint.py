@@ -232,3 +232,11 @@ def test_damaged_checkpoint_is_refused(tmp_path):
     tensors.write_bytes(tensors.read_bytes()[:-1])
     with pytest.raises(FileFormatError, match="sha256"):
         run(tmp_path, Loss(), epochs=1)
+
+
+def test_a_finished_run_removes_what_a_killed_one_left(tmp_path):
+    run(tmp_path, Loss(), epochs=1)
+    (tmp_path / ".checkpoint.lock").touch()
+    (tmp_path / ".checkpoint.0123456789abcdef.tmp").mkdir()
+    run(tmp_path, Loss(at=0), epochs=1)
+    assert len(list(tmp_path.iterdir())) == 2

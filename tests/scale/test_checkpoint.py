@@ -141,6 +141,17 @@ def test_a_folder_in_use_is_refused(tmp_path):
     module.Checkpoint(tmp_path, {}).close()
 
 
+def test_a_finished_fit_removes_what_a_killed_one_left(tmp_path):
+    fit(tmp_path)
+    assert not list(tmp_path.rglob(".*"))
+    (tmp_path / ".lock").touch()
+    for folder, name in (("", "checkpoint"), ("pass-0001", "statistics")):
+        (tmp_path / folder / f".{name}.lock").touch()
+        (tmp_path / folder / f".{name}.0123456789abcdef.tmp").mkdir()
+    fit(tmp_path)
+    assert not list(tmp_path.rglob(".*"))
+
+
 def test_lost_features_are_not_made_anew(tmp_path):
     fit(tmp_path)
     shutil.rmtree(tmp_path / "features")

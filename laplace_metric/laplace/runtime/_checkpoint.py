@@ -14,24 +14,21 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from laplace_metric._utils import files
+from laplace_metric._utils.locks import locked
 from laplace_metric.curvature import Statistics
 from laplace_metric.curvature.passes import Pass
-from laplace_metric.errors import FileFormatError, InputError
+from laplace_metric.errors import FileFormatError, InputError, WriteError
 from laplace_metric.laplace._settings import FitOptions
 from laplace_metric.laplace.runtime._group import ProcessGroup
 from laplace_metric.models.features import FEATURE_FOLDER, FeatureStore
-
-try:
-    import fcntl
-except ImportError:  # not a POSIX system: two processes on one folder are not noticed
-    fcntl = None  # type: ignore[assignment]
 
 KIND = files.FileKind("checkpoint", "a checkpoint of a fit", 1)
 COLUMNS = files.FileKind("columns", "reference points of a checkpoint", 1)
@@ -64,7 +61,7 @@ class Checkpoint:
             )
         with files.named_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(folder)
+            self._lock = _held(folder)
         try:
             self._open(identity)
         except BaseException:
@@ -75,6 +72,7 @@ class Checkpoint:
     def _open(self, identity: dict[str, Any]) -> None:
         folder = self.folder
         if (folder / KIND.index).exists():
+            files.tidy(folder, KIND)
             self._check(json.loads(json.dumps(identity)))
         else:
             files.write(folder, {"identity": identity}, {}, KIND)
@@ -124,6 +122,7 @@ class Checkpoint:
         folder = self.folder / f"pass-{number:04d}"
         if not (folder / "statistics.json").exists():
             return None
+        files.tidy(folder, Statistics.KIND)
         statistics = Statistics.load(folder)
         if statistics.task != task.task:
             raise FileFormatError(
@@ -140,6 +139,7 @@ class Checkpoint:
         """Index groups, drawn once and then remembered."""
         folder = self.folder / "columns"
         if (folder / COLUMNS.index).exists():
+            files.tidy(folder, COLUMNS)
             _, tensors = files.read(folder, COLUMNS)
             return [tensors[f"group.{i}"] for i in range(len(tensors))]
         groups = draw()
@@ -176,14 +176,12 @@ def _check_ranks(folder: Path, n: int) -> None:
         )
 
 
-def _locked(folder: Path) -> IO[str]:
-    """A file that this process alone holds; freed when it is closed, or the process ends."""
-    lock = open(folder / ".lock", "w")  # noqa: SIM115
+def _held(folder: Path) -> ExitStack:
+    """A lock that this process alone holds, until it is closed or the process ends."""
+    lock = ExitStack()
     try:
-        if fcntl is not None:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.close()
+        lock.enter_context(locked(folder / ".lock", seconds=0.0))
+    except WriteError as error:
         raise InputError(
             f"checkpoint_dir={str(folder)!r} is in use by another process: wait for it, or choose "
             "another folder."

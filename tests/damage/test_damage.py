@@ -1,0 +1,34 @@
+"""A small share of the tables; checkpoints of fits have kill tests of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+posix = pytest.mark.skipif(os.name != "posix", reason="forks and kills")
+
+
+OPTIONS = (
+    *("--writers", "python", "--kills", "2", "--damages", "45", "--disks", "1"),
+    *("--only", "LaplaceEmbedder", "Monitor", "Statistics", "baseline", "Index", "feature"),
+)
+
+
+@posix
+def test_nothing_is_lost_left_wrong_or_unnamed():
+    """In a process of its own, with one thread: it forks."""
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.damage", *OPTIONS],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"},
+        cwd=root,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    assert "**all**" in done.stdout

@@ -1,0 +1,290 @@
+"""Everything that writes: how it writes one of two values, and what is read of it afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from baselines import Mahalanobis
+from laplace_metric import LaplaceEmbedder, OnlineLaplace
+from laplace_metric._utils import files
+from laplace_metric._utils.files import digest
+from laplace_metric.cli import main
+from laplace_metric.cli._gallery import load_gallery
+from laplace_metric.cli._loading import ModelRecipe
+from laplace_metric.cli._options import parser
+from laplace_metric.cli._output import Reporter
+from laplace_metric.curvature import ClassSums, Statistics
+from laplace_metric.errors import LaplaceMetricError
+from laplace_metric.laplace.runtime import _checkpoint
+from laplace_metric.models.features import DurableRows
+from laplace_metric.monitor import Monitor
+from laplace_metric.search import HNSW, IVF, Index
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes value 0 or 1 to a folder; ``read`` names the value that is there.
+
+    Parameters
+    ----------
+    resumes : bool
+        What is there is a part of the work, from which ``read`` goes on in a copy.
+    command : bool
+        Of the command line: ``write`` raises ``CommandError`` for another code than 0.
+    """
+
+    name: str
+    write: Callable[[Path, int], None]
+    read: Callable[[Path], str]
+    resumes: bool = False
+    command: bool = False
+
+
+class CommandError(LaplaceMetricError):
+    """A command ended with another code than 0."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(code, text)
+        self.code, self.text = code, text
+
+
+def command(*arguments: object) -> str:
+    """Run a command line; what it printed."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main([*map(str, arguments), "--quiet"])
+    if code:
+        raise CommandError(code, err.getvalue().strip())
+    return out.getvalue()
+
+
+def network() -> nn.Sequential:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 4))
+
+
+def points(version: int, n: int = 60) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(version)
+    labels = torch.arange(n - 8 * version) % 4
+    return torch.randn(len(labels), 5, generator=generator) + labels[:, None], labels
+
+
+def fitted(version: int, **how: Any) -> LaplaceEmbedder:
+    how = {"structure": ("kron", "full")[version], "hessian": "positives", **how}
+    fit = {"checkpoint_dir": how.pop("checkpoint_dir", None), "progress": False}
+    return LaplaceEmbedder(network(), **how).fit([points(version)], **fit)
+
+
+def _seal(folder: Path) -> str:
+    (path,) = folder.glob("*.json")
+    return str(json.loads(path.read_bytes())[files.SEAL])
+
+
+def _resaved(load: Callable[[Path], Any]) -> Callable[[Path], str]:
+    """The hash of everything that a loaded value would save."""
+
+    def read(folder: Path) -> str:
+        again = folder.with_name(f"{folder.name} again")
+        load(folder).save(again)
+        seal = _seal(again)
+        shutil.rmtree(again)
+        return seal
+
+    return read
+
+
+def _posterior(embedder: LaplaceEmbedder) -> str:
+    embedding, facts = embedder(points(0)[0]), embedder.fitted_
+    text = f"{embedder.settings} {facts.n_points} {facts.posterior.n_effective}"
+    text += f" {embedder.hessian_.negative_fraction}"
+    return digest(text, [embedding.mean, embedding.variance, embedder.hessian_.eigenvalues])
+
+
+def _found(index: Index) -> str:
+    result = index.search(points(0)[0], k=5)
+    columns = {name: np.asarray(values).tolist() for name, values in result.columns().items()}
+    facts = [columns, index.ids.tolist(), index.rank_by, index.changes]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def _in_copy(work: Callable[[Path], str]) -> Callable[[Path], str]:
+    def read(folder: Path) -> str:
+        copy = folder.with_name(f"{folder.name} copy")
+        shutil.rmtree(copy, ignore_errors=True)
+        if folder.exists():
+            shutil.copytree(folder, copy)
+        try:
+            return work(copy)
+        finally:
+            shutil.rmtree(copy, ignore_errors=True)
+
+    return read
+
+
+def _fit_in(folder: Path) -> str:
+    return _posterior(fitted(0, checkpoint_dir=folder, hessian="fixed"))
+
+
+def _train_in(folder: Path) -> str:
+    model, generator = network(), torch.Generator().manual_seed(0)
+    loss = lambda x, y: (x - y[:, None]).square().mean()  # noqa: E731
+    how = {"epochs": 2, "optimizer": torch.optim.Adam(model.parameters()), "progress": False}
+    how |= {"checkpoint": folder, "checkpoint_every": 1, "generator": generator}
+    x, y = points(0)
+    batches = list(zip(x.split(20), y.split(20), strict=True))
+    return _posterior(OnlineLaplace(model, decay=0.8).fit(batches, loss, **how))
+
+
+def _append_in(folder: Path) -> str:
+    x, y = points(0)
+    started = (folder / "features.json").exists()
+    rows = DurableRows.resume(folder) if started else DurableRows(folder)
+    while len(rows) < len(x):
+        part = slice(len(rows), len(rows) + 20)
+        rows.append(x[part], y[part])
+        rows.commit()
+    if not rows.exhausted:
+        rows.complete()
+    return digest("", rows.read(0, len(x)))
+
+
+def _quick(work: Callable[[Path], str]) -> Callable[[Path], str]:
+    """Commit after every batch, not after ten seconds."""
+
+    def run(folder: Path) -> str:
+        _checkpoint.SECONDS, before = -1.0, _checkpoint.SECONDS
+        try:
+            return work(folder)
+        finally:
+            _checkpoint.SECONDS = before
+
+    return run
+
+
+def _statistics(version: int) -> Statistics:
+    x, y = points(version)
+    return Statistics("a task", ClassSums.of(y, x.double()), (x.double().square().sum(0),))
+
+
+def _monitor(version: int) -> Monitor:
+    generator = torch.Generator().manual_seed(version)
+    monitor = Monitor({"a": torch.rand(90, generator=generator)}, window=30)
+    monitor.update({"a": (1 + version) * torch.rand(100, generator=generator)})
+    return monitor
+
+
+def python_writers() -> list[Writer]:
+    """Every writer of the Python interface."""
+    embedders = [fitted(version) for version in (0, 1)]
+
+    def built(version: int, engine: Any) -> Index:
+        x, y = points(version)
+        index = embedders[0].index(x, y, engine=engine, progress=False)
+        index.calibrate(*points(version + 2, 100), progress=False)
+        return index
+
+    method = [Mahalanobis(network()).fit([points(v)], progress=False) for v in (0, 1)]
+    values: dict[str, tuple[Any, Callable[[Path], str]]] = {
+        "LaplaceEmbedder.save": (
+            embedders,
+            lambda folder: _posterior(LaplaceEmbedder.load(folder, network())),
+        ),
+        "Monitor.save": ([_monitor(v) for v in (0, 1)], _resaved(Monitor.load)),
+        "Statistics.save": ([_statistics(v) for v in (0, 1)], _resaved(Statistics.load)),
+        "baseline.save": (method, _resaved(lambda f: Mahalanobis.load(f, network()))),
+    }
+    engines = {"flat": "flat", "IVF": IVF(lists=4), "HNSW": HNSW()}
+    for name, engine in engines.items():
+        indexes = [built(version, engine) for version in (0, 1)]
+        values[f"Index.save, {name}"] = (
+            indexes,
+            lambda folder: _found(Index.load(folder, embedders[0])),
+        )
+
+    def mapped(folder: Path) -> str:
+        return _found(Index.load(folder, embedders[0], mmap=True, verify=True))
+
+    def save_mapped(folder: Path, version: int) -> None:
+        """Over an index that this process has mapped, from another that is."""
+        before = Index.load(folder, embedders[0], mmap=True) if folder.exists() else None
+        expected = before and _found(before)
+        source = folder.with_name(f"{folder.name} source")
+        values["Index.save, flat"][0][version].save(source)
+        Index.load(source, embedders[0], mmap=True).save(folder)
+        assert before is None or _found(before) == expected
+
+    def saver(saved: Any) -> Callable[[Path, int], None]:
+        return lambda folder, version: saved[version].save(folder)
+
+    writers = [Writer(name, saver(saved), read) for name, (saved, read) in values.items()]
+    writers.append(Writer("Index.save, mapped", save_mapped, mapped))
+    for name, work in {
+        "fit(checkpoint_dir)": _quick(_fit_in),
+        "OnlineLaplace.fit(checkpoint)": _train_in,
+        "feature spool": _append_in,
+    }.items():
+        writers.append(
+            Writer(name, lambda f, _, work=work: (work(f), None)[1], _in_copy(work), True)
+        )
+    return writers
+
+
+def command_writers(place: Path) -> list[Writer]:
+    """Every command that writes, with two posteriors and two indexes of its own in ``place``."""
+    for version in (0, 1):
+        x, y = points(version, 240)
+        np.savez(place / f"items{version}.npz", embeddings=x, labels=y)
+        items, posterior, index = (place / f"{n}{version}" for n in ("items", "p", "i"))
+        items = items.with_suffix(".npz")
+        command("fit", items, "--output", posterior)
+        command("index", items, "--posterior", posterior, "--output", index, "--holdout", "0.4")
+    queries = place / "items0.npz"
+
+    def writer(name: str, output: str, *arguments: str) -> Writer:
+        def write(folder: Path, version: int) -> None:
+            folder.mkdir(exist_ok=True)
+            here = [a.format(place=place, v=version, folder=folder) for a in arguments]
+            command(name.split()[0], *here, "--overwrite")
+
+        def read(folder: Path) -> str:
+            path = folder / output
+            if path.suffix:
+                return hashlib.sha256(path.read_bytes()).hexdigest()
+            if output == "posterior":
+                files.finish_renames(path)
+                recipe = files.read(path, ModelRecipe.KIND)[0][files.SEAL]
+                return recipe + _posterior(LaplaceEmbedder.load(path))
+            asked = parser().parse_args(["search", str(path), str(queries)])
+            loaded = load_gallery(path, asked, Reporter(quiet=True))
+            embedder = loaded.posterior.embedder
+            return _found(loaded.index) + _posterior(embedder) + repr(loaded.origin)
+
+        return Writer(name, write, read, command=True)
+
+    items, index = "{place}/items{v}.npz", "{place}/i{v}"
+    posterior = ("--posterior", "{place}/p{v}")
+    return [
+        writer("fit", "posterior", items, "--output", "{folder}/posterior"),
+        writer(
+            "index", "index", items, *posterior, "--holdout", "0.4", "--output", "{folder}/index"
+        ),
+        writer(
+            "embed", "e.npz", items, *posterior, "--batch-size", "1", "--output", "{folder}/e.npz"
+        ),
+        writer("search --output", "r.csv", index, items, "--output", "{folder}/r.csv"),
+        writer("evaluate --json", "e.json", index, items, "--json", "{folder}/e.json"),
+        writer("report", "r.html", index, items, "--output", "{folder}/r.html"),
+    ]
