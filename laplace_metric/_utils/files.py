@@ -584,7 +584,7 @@ def tidy(folder: Path, kind: FileKind) -> None:
         If the folder cannot be written to.
     """
     if (folder / f".{kind.name}.lock").exists() or left_behind(folder, kind.name):
-        with _named_errors(folder), _hidden(folder, kind.name, kind):
+        with named_errors(folder), _hidden(folder, kind.name, kind):
             pass
 
 

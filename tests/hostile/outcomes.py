@@ -40,10 +40,11 @@ RUNS_USER_CODE = {
 torch that raises anywhere else was called by the package, so that the error is the package's."""
 NAN_BY_CONTRACT = {"bin_confidence", "bin_accuracy", "per_query"}
 """Fields whose documentation says when they are NaN."""
-PASSED_THROUGH = (*("distributions.", "evaluation.bootstrap_", "models.Call"),)
+PASSED_THROUGH = (*("distributions.", "evaluation.bootstrap_", "models.Call", "models.Pooled"),)
 """Operations that document that NaN and infinity of their arguments pass through."""
 INFINITE_BY_CONTRACT = {
     *("concentration", "cap", "conformal_quantile", "first_match", "thresholds"),
+    *("distributions.concentration_of", "distributions.vmf_concentration"),
 }
 """Fields whose documentation says when they are infinite."""
 
