@@ -98,6 +98,8 @@ class DiagonalCovariance(Covariance):
 
     def __post_init__(self) -> None:
         check_values("covariance", self.values)
+        if self.values.ndim == 0:
+            raise InputError("covariance is a single number: pass [..., Z].")
 
     @property
     def shape(self) -> torch.Size:

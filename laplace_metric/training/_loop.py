@@ -188,13 +188,15 @@ def check_training(
     check_function("loss", loss, "embeddings", "labels", *(["indices"] if mined else []))
     if not isinstance(optimizer, (torch.optim.Optimizer, type(None))):
         raise InputError(f"optimizer is {optimizer!r:.60}: pass a torch.optim.Optimizer.")
-    if scheduler is not None and not callable(getattr(scheduler, "step", None)):
+    step = None if isinstance(scheduler, type) else getattr(scheduler, "step", None)
+    if scheduler is not None and not callable(step):
         raise InputError(f"scheduler is {scheduler!r:.60}: pass one of torch.optim.lr_scheduler.")
 
 
 def check_loss_type(value: Tensor) -> None:
     """Raise ``InputError`` unless a loss is a tensor of one floating number."""
-    if not isinstance(value, Tensor) or value.numel() != 1 or not value.is_floating_point():
+    plain = isinstance(value, Tensor) and value.is_floating_point() and not value.is_meta
+    if not plain or value.numel() != 1:
         what = f"tensor {tuple(value.shape)}, {value.dtype}" if torch.is_tensor(value) else value
         raise InputError(f"loss gave {what!s:.60}: let it return a floating scalar tensor.")
 

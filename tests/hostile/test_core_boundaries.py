@@ -317,3 +317,27 @@ def test_no_rows_have_no_uncertainty(structure, distance):
     fitted = fit(structure=structure, distance=distance)
     assert fitted(X[:0]).uncertainty.shape == (0,)
     assert fitted.distance(X[:0], X[:0]).mean.shape == (0,)
+
+
+def test_a_head_meets_another_model(tmp_path):
+    fitted = LaplaceEmbedder(network(), head="append").fit(LOADER, progress=False)
+    fitted.save(tmp_path)
+    other = LaplaceEmbedder.load(tmp_path, nn.Linear(X.shape[1], 7))
+    with pytest.raises(HeadError, match="7.*appended head takes"):
+        other(X)
+
+
+def test_a_covariance_of_no_coordinates():
+    with pytest.raises(InputError, match="single number"):
+        dist.DiagonalCovariance(torch.tensor(1.0))
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{"scheduler": torch.optim.lr_scheduler.StepLR}, {"loss": lambda z, y: z.to("meta").sum()}],
+)
+def test_a_training_that_cannot_step(how):
+    with pytest.raises(InputError, match="scheduler|loss"):
+        train_embedder(
+            network(), LOADER, **{"loss": lambda z, y: z.sum(), **how}, epochs=1, progress=False
+        )

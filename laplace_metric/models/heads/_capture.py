@@ -165,8 +165,20 @@ def run_captured(model: nn.Module, head: LocatedHead, inputs: Inputs) -> HeadAct
 
 
 def appended_activations(module: nn.Module, output: Tensor) -> HeadActivations:
-    """What an appended head makes of the model's output."""
-    h = output.to(next(module.parameters()))
+    """What an appended head makes of the model's output.
+
+    Raises
+    ------
+    HeadError
+        If it is not as wide as the head.
+    """
+    weight = next(module.parameters())
+    if output.ndim != 2 or output.shape[1] != weight.shape[1]:
+        raise HeadError(
+            f"the model gives {shown(output)}, the appended head takes [B, {weight.shape[1]}]: "
+            "pass the model that was fitted."
+        )
+    h = output.to(weight)
     with full_precision():
         z = module(h)
     return HeadActivations(h, z, z)
