@@ -188,16 +188,24 @@ def check_training(
     check_function("loss", loss, "embeddings", "labels", *(["indices"] if mined else []))
     if not isinstance(optimizer, (torch.optim.Optimizer, type(None))):
         raise InputError(f"optimizer is {optimizer!r:.60}: pass a torch.optim.Optimizer.")
-    step = None if isinstance(scheduler, type) else getattr(scheduler, "step", None)
-    if scheduler is not None and not callable(step):
-        raise InputError(f"scheduler is {scheduler!r:.60}: pass one of torch.optim.lr_scheduler.")
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau  # its step() wants a metric
+    unfit = isinstance(scheduler, (type, torch.optim.Optimizer, plateau))
+    if scheduler is not None and (unfit or not callable(getattr(scheduler, "step", None))):
+        raise InputError(
+            f"scheduler is {scheduler!r:.60}: pass one of torch.optim.lr_scheduler whose step() "
+            "takes no metric."
+        )
 
 
 def check_loss_type(value: Tensor) -> None:
     """Raise ``InputError`` unless a loss is a tensor of one floating number."""
     plain = isinstance(value, Tensor) and value.is_floating_point() and not value.is_meta
     if not plain or value.numel() != 1:
-        what = f"tensor {tuple(value.shape)}, {value.dtype}" if torch.is_tensor(value) else value
+        what = (
+            f"{value.dtype} {tuple(value.shape)} on {value.device}"
+            if torch.is_tensor(value)
+            else value
+        )
         raise InputError(f"loss gave {what!s:.60}: let it return a floating scalar tensor.")
 
 

@@ -334,7 +334,11 @@ def test_a_covariance_of_no_coordinates():
 
 @pytest.mark.parametrize(
     "how",
-    [{"scheduler": torch.optim.lr_scheduler.StepLR}, {"loss": lambda z, y: z.to("meta").sum()}],
+    [
+        {"scheduler": torch.optim.lr_scheduler.StepLR},
+        {"scheduler": torch.optim.LBFGS([torch.ones(1, requires_grad=True)])},
+        {"loss": lambda z, y: z.to("meta").sum()},
+    ],
 )
 def test_a_training_that_cannot_step(how):
     with pytest.raises(InputError, match="scheduler|loss"):
