@@ -80,7 +80,7 @@ def least_common_p_values(
     --------
     >>> known = torch.tensor([[1.0, 0.0], [2.0, 3.0], [3.0, 1.0], [0.0, 2.0]])
     >>> least_common_p_values(known, torch.tensor([[9.0, 9.0], [0.5, 0.5]]))
-    tensor([0.2000, 0.8000], dtype=torch.float64)
+    tensor([0.2000, 1.0000], dtype=torch.float64)
     """
     n, size = known.shape
     columns = known.mT.contiguous()

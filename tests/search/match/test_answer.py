@@ -52,7 +52,7 @@ def test_the_numbers_are_those_of_the_likelihood():
 
 
 def test_probabilities_are_of_labels_and_none():
-    logit, votes, match = problem(50)
+    logit, votes, _ = problem(50)
     candidates = Candidates.of(logit, votes)
     p = LabelPosterior(torch.tensor([0.7, 0.4, -0.2], dtype=torch.float64))(candidates)
     assert p.shape == (50, 20)

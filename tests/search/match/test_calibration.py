@@ -271,8 +271,9 @@ def test_a_calibration_survives_json_and_tensors(labelled):
         (lambda c, t: c.update(features="luck"), ValueError),
         (lambda c, t: c.pop("offset"), KeyError),
         (lambda c, t: c.pop("depth"), KeyError),
-        (lambda c, t: t.pop("calibration.reference"), KeyError),
+        (lambda c, t: t.pop("calibration.statistics"), KeyError),
         (lambda c, t: t.pop("calibration.cap"), KeyError),
+        (lambda c, t: t.update({"calibration.cap": t["calibration.cap"][:4]}), ValueError),
     ],
 )
 def test_a_damaged_calibration_is_an_error(change, error, labelled, quick):
