@@ -96,5 +96,9 @@ class ShardError(LaplaceMetricError):
     """A process of a fit over several failed; the message names its rank and its error."""
 
 
+class UnreachableAlphaWarning(LaplaceMetricWarning):
+    """Too few queries were held out for a conformal test to reject at this level."""
+
+
 class StaleCalibrationWarning(LaplaceMetricWarning):
     """An index has changed since its match probability was calibrated."""

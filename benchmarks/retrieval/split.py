@@ -14,7 +14,6 @@ from laplace_metric.evaluation import Reliability, auroc
 from laplace_metric.search.match import (
     Calibration,
     LabelledHits,
-    PairFeatures,
     SearchHits,
     calibrated,
     quality,
@@ -46,25 +45,33 @@ def asked(question: Question, seed: int) -> dict[str, Any]:
     ours, theirs = order.tensor_split(2)
     known, test = question.judged.take(ours), question.judged.take(theirs)
     calibration = calibrated(known, question.k, question.n_items, generator)
-    logit = calibration.matcher.logit(PairFeatures.of(test.hits))
-    p, right = calibration.matcher(logit)[:, 0], test.match[:, 0]
+    judgement = calibration.judge(test.hits)
+    logit, p, right = judgement.logit, judgement.match_probability[:, 0], test.match[:, 0]
+    answered = test.match.gather(1, judgement.answer[:, None])[:, 0]
     outcome = quality(p, right, n=1)
     scores = {
         "match probability": p,
         "cosine": -test.hits.distance[:, 0],
         "uncertainty": -test.hits.trace,
         "norm": question.norm[theirs],
+        "label share": test.hits.votes.share[:, 0],  # type: ignore[union-attr]
+        "ambiguity": -test.hits.votes.ambiguity,  # type: ignore[union-attr]
     }
     return {
         "chosen": calibration.matcher.chosen,
         "top": float(right.double().mean()),
+        "answered": float(answered.double().mean()),
+        "answer auroc": auroc(
+            -judgement.label_probability[answered], -judgement.label_probability[~answered]
+        ),
+        "answer ece": quality(judgement.label_probability, answered, n=1).ece.estimate,
         "brier": outcome.brier.estimate,
         "brier of the base rate": float(right.double().var(correction=0)),
         "ece": outcome.ece.estimate,
         **binned(outcome.reliability),
         **promises(calibration, known, p, right, scores["cosine"]),
         **coverage(calibration, test, logit, question.labels[theirs]),
-        **alarms(calibration, test, logit, question.ood),
+        **alarms(calibration, test, question.ood),
         **{f"auroc {name}": auroc(-score[right], -score[~right]) for name, score in scores.items()},
         **{f"curve {name}": curve(score, right) for name, score in scores.items()},
     }
@@ -148,18 +155,17 @@ def _by_class(held: Tensor, labels: Tensor) -> Tensor:
 
 
 def alarms(
-    calibration: Calibration, test: LabelledHits, logit: Tensor, ood: dict[str, SearchHits]
+    calibration: Calibration, test: LabelledHits, ood: dict[str, SearchHits]
 ) -> dict[str, float]:
     """Share of queries called unknown: with a match, of a label that is not there, OOD inputs."""
-    p = calibration.p_value(test.hits, logit)
+    p = calibration.judge(test.hits).p_value
     flagged = (p <= FALSE_ALARMS).double()
     outcome = {"unknown of known": float(flagged[test.known].mean())}
     if bool((~test.known).any()):
         outcome["unknown of missing"] = float(flagged[~test.known].mean())
         outcome["auroc missing"] = auroc(-p[test.known], -p[~test.known])
     for name, hits in ood.items():
-        score = calibration.matcher.logit(PairFeatures.of(hits))
-        theirs = calibration.p_value(hits, score)
+        theirs = calibration.judge(hits).p_value
         outcome[f"unknown of {name}"] = float((theirs <= FALSE_ALARMS).double().mean())
         outcome[f"auroc {name}"] = auroc(-p[test.known], -theirs)
     return outcome

@@ -7,6 +7,7 @@ from laplace_metric.search._items import Encoded
 from laplace_metric.search._moments import gallery_vectors, moments, query_vectors
 from laplace_metric.search._neighbours import RANKINGS, nearest
 from laplace_metric.search._report import (
+    AMBIGUITY,
     DISTANCE,
     MATCH,
     UNCERTAINTY,
@@ -20,6 +21,7 @@ from laplace_metric.search._storage import INDEX
 from laplace_metric.search.engines._protocol import HNSW, IVF, Flat
 
 __all__ = [
+    "AMBIGUITY",
     "DISTANCE",
     "HNSW",
     "INDEX",

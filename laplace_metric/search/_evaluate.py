@@ -14,6 +14,7 @@ from laplace_metric.errors import InputError, UndefinedMetricWarning
 from laplace_metric.evaluation import auroc, expected_calibration_error, r_auroc, sparsification
 from laplace_metric.search._report import (
     ALPHA_UNKNOWN,
+    AMBIGUITY,
     DISTANCE,
     MATCH,
     UNCERTAINTY,
@@ -24,8 +25,8 @@ from laplace_metric.search._report import (
 )
 from laplace_metric.search.match import (
     Calibration,
+    Judgement,
     LabelledHits,
-    PairFeatures,
     SearchHits,
     Threshold,
 )
@@ -76,36 +77,42 @@ class _Answers:
     """Scores [Q] of queries, higher is less certain, and what a calibration makes of them."""
 
     scores: dict[str, Tensor]
-    logit: Tensor | None = None
+    judgement: Judgement | None = None
     probability: Tensor | None = None
     unknown: Tensor | None = None
 
     @classmethod
     def of(cls, hits: SearchHits, calibration: Calibration | None) -> _Answers:
         scores = {UNCERTAINTY: hits.trace, DISTANCE: hits.distance[:, 0]}
+        if hits.votes is not None:
+            scores[AMBIGUITY] = hits.votes.ambiguity
         if calibration is None:
             return cls(scores)
-        logit = calibration.matcher.logit(PairFeatures.of(hits))
-        probability = calibration.matcher(logit)[:, 0]
-        unknown = calibration.p_value(hits, logit) <= ALPHA_UNKNOWN
-        return cls({MATCH: 1 - probability} | scores, logit, probability, unknown)
+        judgement = calibration.judge(hits)
+        nearest = judgement.match_probability[:, 0]
+        unknown = judgement.p_value <= ALPHA_UNKNOWN
+        return cls({MATCH: 1 - nearest} | scores, judgement, nearest, unknown)
 
 
 def _calibrated(
     labelled: LabelledHits, calibration: Calibration, answers: _Answers
 ) -> dict[str, Any]:
-    p, logit, unknown = answers.probability, answers.logit, answers.unknown
+    p, judgement, unknown = answers.probability, answers.judgement, answers.unknown
     assert p is not None
-    assert logit is not None
+    assert judgement is not None
     assert unknown is not None
+    answered = labelled.match.gather(1, judgement.answer[:, None])[:, 0]
     known, right = labelled.known, labelled.match[:, 0]
     reliability = expected_calibration_error(p, right)
     return {
         "ece": reliability.ece,
         "brier": float((p - right.double()).square().mean()),
         "promises": tuple(_promise(calibration, p, right, target) for target in PRECISIONS),
-        "retrieval_sets": _sets(labelled, calibration, logit),
+        "label_accuracy": _mean(answered),
+        "label_ece": expected_calibration_error(judgement.label_probability, answered).ece,
+        "retrieval_sets": _sets(labelled, calibration, judgement.logit),
         "unknown": {"of_known": _mean(unknown[known]), "of_others": _mean(unknown[~known])},
+        "smallest_p_value": calibration.smallest_p_value,
         "reliability": reliability,
     }
 

@@ -19,7 +19,7 @@ from laplace_metric.search._neighbours import check_ranking, nearest, vectors_of
 from laplace_metric.search._storage import IndexState
 from laplace_metric.search.engines import Engine, EngineKind, kind_of
 from laplace_metric.search.engines import _build as engines
-from laplace_metric.search.match import LabelledHits, SearchHits
+from laplace_metric.search.match import LabelledHits, LabelVotes, SearchHits
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -182,7 +182,12 @@ class Gallery:
         pairs = self.encoder.pairs
         hits = nearest(self.engine, queries, self.items.encoded, pairs, k, self.rank_by)
         _check_distances(hits)
-        return hits
+        codes = self.items.label_codes
+        if codes is None:
+            return hits
+        rows = hits.positions.cpu()
+        labels = codes[rows.clamp(min=0)].masked_fill(rows < 0, -1).to(hits.positions.device)
+        return replace(hits, votes=LabelVotes.of(hits.distance, labels))
 
     def _now(self) -> Self:
         """A copy, as it is now: what changes ``self`` later leaves it alone."""

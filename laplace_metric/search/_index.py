@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -9,19 +10,19 @@ from typing import Any
 
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count, check_share
-from laplace_metric.errors import InputError, NotFittedError, StaleCalibrationWarning
+from laplace_metric.errors import (
+    InputError,
+    NotFittedError,
+    StaleCalibrationWarning,
+    UnreachableAlphaWarning,
+)
 from laplace_metric.search import _storage as storage
 from laplace_metric.search._encoding import Encoder, FittedEmbedder
 from laplace_metric.search._evaluate import evaluated
 from laplace_metric.search._gallery import Gallery
 from laplace_metric.search._report import IndexReport
 from laplace_metric.search._result import RetrievalSets, SearchResult
-from laplace_metric.search.match import (
-    Calibration,
-    PairFeatures,
-    calibrated,
-    credible_radius,
-)
+from laplace_metric.search.match import VOTES, Calibration, calibrated, credible_radius
 
 GROWTH = 0.1
 """A calibration is stale once the index has changed by more than this share of its items."""
@@ -83,25 +84,19 @@ class Index(Gallery):
         -----
         StaleCalibrationWarning
             If the index has changed by more than a tenth since it was calibrated.
+        UnreachableAlphaWarning
+            If too few queries were held out for anything to be unknown at ``alpha``.
         """
         self = self._now()
         check_share("alpha", alpha)
         k = self._check_k("k", k)
         encoded, _ = self.encoder.all("queries", queries, progress=progress)
         hits = self._nearest(encoded, self._depth(k))
-        match_probability = p_value = None
+        judgement = None
         if self.calibration is not None:
-            logit = self._fresh(self.calibration).matcher.logit(PairFeatures.of(hits))
-            match_probability = self.calibration.matcher(logit[:, :k])
-            p_value = self.calibration.p_value(hits, logit)
-        columns = self.items.ids, self.items.labels
-        return SearchResult.of(
-            hits.nearest(k),
-            *columns,
-            match_probability=match_probability,
-            p_value=p_value,
-            alpha=alpha,
-        )
+            judgement = self._fresh(self.calibration).judge(hits)
+            _warn_if_unreachable(self.calibration, alpha)
+        return SearchResult.of(hits, self.items.ids, self.items.labels, judgement, k, alpha)
 
     def calibrate(
         self,
@@ -134,11 +129,12 @@ class Index(Gallery):
         Raises
         ------
         InputError
-            For an index or queries without labels, too few queries, all pairs matching or none.
+            For an index or queries without labels, or too few queries.
         """
         k, depth = check_count("k", k), check_count("depth", depth)
         now = self._now()
-        labelled = now.labelled_hits(queries, labels, max(k, depth), progress=progress)
+        deepest = max(k, depth, VOTES)
+        labelled = now.labelled_hits(queries, labels, deepest, progress=progress)
         source = as_generator(0 if generator is None else generator)
         assert source is not None
         calibration = calibrated(labelled, min(k, len(now)), len(now), source)
@@ -182,7 +178,7 @@ class Index(Gallery):
         calibration = None if self.calibration is None else self._fresh(self.calibration)
         if depth is None:
             depth = DEPTH if calibration is None else calibration.depth
-        depth = check_count("depth", depth)
+        depth = max(check_count("depth", depth), VOTES)
         labelled = self.labelled_hits(queries, labels, depth, progress=progress)
         ood_hits = None
         if ood is not None:
@@ -211,7 +207,7 @@ class Index(Gallery):
         calibration = self._fresh(self.calibration)
         encoded, _ = self.encoder.all("queries", queries, progress=progress)
         hits = self._nearest(encoded, min(calibration.depth, len(self)))
-        members = calibration.members(calibration.matcher.logit(PairFeatures.of(hits)), alpha)
+        members = calibration.members(calibration.judge(hits).logit, alpha)
         return RetrievalSets(hits.positions, members, self.items.ids)
 
     def credible_sets(
@@ -275,12 +271,13 @@ class Index(Gallery):
     def _depth(self, k: int) -> int:
         """Neighbours to look at, so that a calibration sees what it saw on held-out queries.
 
-        Its best score is that of its own k; the shortlist of "shared" grows with the depth.
+        The labels of ``VOTES`` neighbours vote; the shortlist of "shared" grows with the depth.
         """
-        if self.calibration is None:
+        if self.labels is None:
             return k
-        shared = self.rank_by == "shared"
-        needed = self.calibration.depth if shared else self.calibration.k
+        needed = VOTES
+        if self.calibration is not None and self.rank_by == "shared":
+            needed = self.calibration.depth
         return min(max(k, needed), len(self))
 
     def _fresh(self, calibration: Calibration) -> Calibration:
@@ -292,3 +289,15 @@ class Index(Gallery):
                 stacklevel=3,
             )
         return calibration
+
+
+def _warn_if_unreachable(calibration: Calibration, alpha: float) -> None:
+    smallest = calibration.smallest_p_value
+    if smallest > alpha:
+        warnings.warn(
+            f"alpha={alpha:g}: with {len(calibration.statistics)} held-out queries that have a "
+            f"match no p-value is below {smallest:.3g}, so nothing is called unknown. Calibrate "
+            f"with {math.ceil(1 / alpha - 1)} of them, or raise alpha.",
+            UnreachableAlphaWarning,
+            stacklevel=3,
+        )

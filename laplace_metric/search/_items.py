@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -243,6 +244,13 @@ class Items:
 
     def __len__(self) -> int:
         return len(self.encoded)
+
+    @cached_property
+    def label_codes(self) -> Int[Tensor, " N"] | None:
+        """A number for each label [N], the same for the same label; None without labels."""
+        if self.labels is None:
+            return None
+        return torch.from_numpy(np.unique(self.labels.values, return_inverse=True)[1])
 
     def take(self, rows: Int[Tensor, " n"]) -> Items:
         """Those at ``rows`` [n]."""

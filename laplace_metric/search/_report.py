@@ -11,6 +11,7 @@ from torch import Tensor
 from laplace_metric.evaluation import Reliability, Sparsification
 
 MATCH, UNCERTAINTY, DISTANCE = "match probability", "uncertainty", "distance alone"
+AMBIGUITY = "ambiguity"
 """Scores of a query that rank wrong answers above right ones, if they are any good."""
 ALPHA_UNKNOWN = 0.05
 """Share of queries with a match that may be called unknown."""
@@ -79,7 +80,7 @@ class OODReport:
 
 @dataclass(frozen=True, eq=False)
 class IndexReport:
-    """Of ``Index.evaluate``; scores are those of ``MATCH``, ``UNCERTAINTY`` and ``DISTANCE``.
+    """Of ``Index.evaluate``; scores are ``MATCH``, ``UNCERTAINTY``, ``DISTANCE`` and ``AMBIGUITY``.
 
     Parameters
     ----------
@@ -98,11 +99,16 @@ class IndexReport:
         The largest possible.
     ece, brier : float or None
         Of the match probability of the nearest items; None without a calibration, as the next.
+    label_accuracy, label_ece : float or None
+        Of all queries: how often the index answers with the right label, and the calibration error
+        of its probability.
     promises : tuple of PromisedPrecision
         Of thresholds for ``PRECISIONS``.
     retrieval_sets : SetCoverage or None
     unknown : dict or None
         Share called unknown "of_known" queries (0.05 by design) and "of_others".
+    smallest_p_value : float or None
+        That "unknown" can reach with the held-out queries of the calibration.
     ood : OODReport or None
     sparsification : dict of score to Sparsification
     reliability : Reliability or None
@@ -124,9 +130,12 @@ class IndexReport:
     uncertainty: Float[Tensor, " Q"]
     ece: float | None = None
     brier: float | None = None
+    label_accuracy: float | None = None
+    label_ece: float | None = None
     promises: tuple[PromisedPrecision, ...] = ()
     retrieval_sets: SetCoverage | None = None
     unknown: dict[str, float | None] | None = None
+    smallest_p_value: float | None = None
     reliability: Reliability | None = None
     ood: OODReport | None = None
     ood_uncertainty: Float[Tensor, " M"] | None = None
@@ -162,6 +171,8 @@ class IndexReport:
         rows = [
             ("match probability: calibration error (ECE)", _short(self.ece)),
             ("match probability: Brier score", _short(self.brier)),
+            ("right label answered, of all queries", _percent(self.label_accuracy)),
+            ("label probability: calibration error (ECE)", _short(self.label_ece)),
         ]
         for promise in self.promises:
             outcome = f"obtained {_percent(promise.obtained)}, answers {_percent(promise.answered)}"
@@ -173,6 +184,7 @@ class IndexReport:
         of_known = f"called unknown, of known queries ({ALPHA_UNKNOWN:.0%} by design)"
         rows.append((of_known, _percent(unknown["of_known"])))
         rows.append(("called unknown, of queries of other classes", _percent(unknown["of_others"])))
+        rows.append(('smallest p-value that "unknown" can reach', _short(self.smallest_p_value)))
         return rows
 
     def __str__(self) -> str:

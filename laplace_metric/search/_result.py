@@ -12,7 +12,7 @@ from torch import Tensor
 from laplace_metric._utils.validation import check_real
 from laplace_metric.errors import MissingPackageError, NotFittedError
 from laplace_metric.search._items import Column
-from laplace_metric.search.match import SearchHits, Threshold
+from laplace_metric.search.match import Judgement, SearchHits, Threshold
 
 if TYPE_CHECKING:
     import pandas
@@ -68,9 +68,16 @@ class SearchResult:
         Whole numbers or strings; -1 or "" where there is no neighbour.
     labels : array [Q, k] or None
     match_probability : Tensor [Q, k] or None
-        That query and neighbour share their label; None before ``Index.calibrate``.
+        That query and neighbour share their label; None before ``Index.calibrate``, as the next.
+    label : array [Q] or None
+        What the index answers: the likeliest label among those of the neighbours.
+    label_probability : Tensor [Q] or None
+        That this label is the query's; the rest is other labels, and none of them.
     p_value : Tensor [Q] or None
         Of the hypothesis that the query has a match in the index; small for OOD queries.
+    ambiguity : Tensor [Q] or None
+        How much the labels of the nearest items disagree, in nats from 0 to log 20: the entropy of
+        their vote. It does not shrink with more items. None for an index without labels.
     alpha : float
         Share of known queries that may be called unknown.
     """
@@ -79,17 +86,34 @@ class SearchResult:
     ids: np.ndarray[Any, Any]
     labels: np.ndarray[Any, Any] | None
     match_probability: Float[Tensor, "Q k"] | None
+    label: np.ndarray[Any, Any] | None
+    label_probability: Float[Tensor, " Q"] | None
     p_value: Float[Tensor, " Q"] | None
+    ambiguity: Float[Tensor, " Q"] | None
     alpha: float
 
     @classmethod
     def of(
-        cls, hits: SearchHits, ids: Column, labels: Column | None, **calibrated: Any
+        cls,
+        hits: SearchHits,
+        ids: Column,
+        labels: Column | None,
+        judgement: Judgement | None,
+        k: int,
+        alpha: float,
     ) -> SearchResult:
-        """With the ids and labels at the positions of the hits."""
+        """The k nearest, with what deeper hits and a calibration say of each query."""
         positions = hits.positions.cpu().numpy()
         neighbour_labels = None if labels is None else _entries(labels, positions)
-        return cls(hits, _entries(ids, positions), neighbour_labels, **calibrated)
+        shown = None if neighbour_labels is None else neighbour_labels[:, :k]
+        ambiguity = None if hits.votes is None else hits.votes.ambiguity.to(hits.trace)
+        nearest = hits.nearest(k), _entries(ids, positions[:, :k]), shown
+        if judgement is None or neighbour_labels is None:
+            return cls(*nearest, None, None, None, None, ambiguity, alpha)
+        answer = judgement.answer[:, None].cpu().numpy()
+        label = np.take_along_axis(neighbour_labels, answer, 1)[:, 0]
+        probabilities = judgement.match_probability[:, :k], label, judgement.label_probability
+        return cls(*nearest, *probabilities, judgement.p_value, ambiguity, alpha)
 
     @property
     def positions(self) -> Int[Tensor, "Q k"]:
@@ -193,8 +217,10 @@ class SearchResult:
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
         """The same as arrays [Q k]; what is not known is left out."""
         q, k = self.ids.shape
-        per_query = {"uncertainty": self.uncertainty, "p_value": self.p_value}
-        per_query["unknown"] = self.unknown
+        per_query: dict[str, Any] = {"uncertainty": self.uncertainty}
+        per_query |= {"ambiguity": self.ambiguity, "answer": self.label}
+        per_query |= {"answer_probability": self.label_probability}
+        per_query |= {"p_value": self.p_value, "unknown": self.unknown}
         each = {"id": self.ids, "label": self.labels, "distance": self.distance}
         each |= {"distance_sd": self.distance_sd, "match_probability": self.match_probability}
         wide = {n: None if v is None else np.repeat(_np(v), k) for n, v in per_query.items()}

@@ -45,7 +45,8 @@ def test_a_table_says_what_the_tensors_say(calibrated, points):
     table = result.to_pandas()
     assert isinstance(table, pandas.DataFrame)
     names = ["query", "rank", "id", "label", "distance", "distance_sd", "match_probability"]
-    assert list(table) == [*names, "uncertainty", "p_value", "unknown"]
+    per_query = ["uncertainty", "ambiguity", "answer", "answer_probability", "p_value", "unknown"]
+    assert list(table) == [*names, *per_query]
     assert len(table) == 12
     assert len(result) == 4
     for q in range(4):
@@ -58,6 +59,9 @@ def test_a_table_says_what_the_tensors_say(calibrated, points):
             assert row["match_probability"] == float(result.match_probability[q, r])
             assert row["uncertainty"] == float(result.uncertainty[q])
             assert row["p_value"] == float(result.p_value[q])
+            assert row["ambiguity"] == float(result.ambiguity[q])
+            assert row["answer"] == result.label[q]
+            assert row["answer_probability"] == float(result.label_probability[q])
             assert row["unknown"] == (row["p_value"] <= 0.1)
 
 
@@ -111,10 +115,13 @@ def test_who_is_unknown_does_not_depend_on_how_many_neighbours_are_asked_for(
     index = embedder.index(x[:300], y[:300], rank_by=rank_by, progress=False)
     index.calibrate(x[300:], y[300:], k=6, depth=30)
     one, six, many = (index.search(x[300:400], k=k) for k in (1, 6, 25))
-    assert index._depth(1) == (30 if rank_by == "shared" else 6)
+    assert index._depth(1) == (30 if rank_by == "shared" else 20)
     assert torch.equal(one.p_value, six.p_value)
     assert torch.equal(index.search(x[300:400], alpha=0.5).unknown, six.p_value <= 0.5)
     assert torch.equal(many.p_value, six.p_value)
+    assert torch.equal(one.ambiguity, many.ambiguity)
+    assert torch.equal(one.label_probability, many.label_probability)
+    assert (one.label == many.label).all()
     assert one.match_probability.shape == one.distance.shape == one.ids.shape == (100, 1)
     assert torch.equal(one.match_probability, six.match_probability[:, :1])
     torch.testing.assert_close(one.distance_sd, many.distance_sd[:, :1])
@@ -152,9 +159,9 @@ def test_a_calibration_refuses(index, points, embedder):
         index.calibrate(x)
     with pytest.raises(InputError, match="labels are numbers in the index and strings here"):
         index.calibrate(x, [str(label) for label in y.tolist()])
-    with pytest.raises(InputError, match="at least 20 are needed"):
-        index.calibrate(x[:30], y[:30])
-    with pytest.raises(InputError, match="at least 20 are needed"):
+    with pytest.raises(InputError, match="at least 5 are needed"):
+        index.calibrate(x[:8], y[:8])
+    with pytest.raises(InputError, match="at least 5 are needed"):
         index.calibrate(x, y + 100)
     with pytest.raises(LabelError, match="the index has no labels"):
         embedder.index(x[:20], progress=False).calibrate(x, y)

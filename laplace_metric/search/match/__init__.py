@@ -2,6 +2,7 @@
 
 from laplace_metric.search.match._calibration import (
     Calibration,
+    Judgement,
     LabelledHits,
     Quality,
     calibrated,
@@ -11,9 +12,13 @@ from laplace_metric.search.match._conformal import conformal_quantile, credible_
 from laplace_metric.search.match._hits import PairFeatures, SearchHits
 from laplace_metric.search.match._probability import MatchProbability
 from laplace_metric.search.match._thresholds import Threshold, threshold_for
+from laplace_metric.search.match._votes import VOTES, LabelVotes
 
 __all__ = [
+    "VOTES",
     "Calibration",
+    "Judgement",
+    "LabelVotes",
     "LabelledHits",
     "MatchProbability",
     "PairFeatures",

@@ -9,25 +9,21 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from laplace_metric.errors import InputError
+from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.evaluation import (
     BootstrapInterval,
     Reliability,
     bootstrap_interval,
     expected_calibration_error,
 )
+from laplace_metric.search.match._answer import Candidates, LabelPosterior
 from laplace_metric.search.match._conformal import (
     conformal_quantile,
     first_match_score,
+    least_common_p_values,
     log_first_match,
-    p_values,
 )
-from laplace_metric.search.match._hits import (
-    ConformityMeasure,
-    PairFeatures,
-    SearchHits,
-    query_statistics,
-)
+from laplace_metric.search.match._hits import PairFeatures, SearchHits, query_statistics
 from laplace_metric.search.match._probability import MatchProbability, fit_match_probability
 from laplace_metric.search.match._thresholds import Threshold, threshold_for
 
@@ -85,8 +81,8 @@ def _brier(p: Tensor, y: Tensor) -> float:
     return float((p - y).square().mean())
 
 
-LEAST_KNOWN = 20
-"""Held-out queries with a match in the index that a conformal test needs at the very least."""
+LEAST_KNOWN = 5
+"""Held-out queries with a match in the index that each half needs at the very least."""
 
 
 @dataclass(frozen=True)
@@ -116,14 +112,40 @@ class LabelledHits:
 
 
 @dataclass(frozen=True)
+class Judgement:
+    """What a calibration says of Q queries.
+
+    Parameters
+    ----------
+    logit : Tensor [Q, depth]
+        Scores of the pairs.
+    match_probability : Tensor [Q, depth]
+        That query and neighbour share their label.
+    answer : Tensor [Q]
+        Which neighbour carries the likeliest label.
+    label_probability : Tensor [Q]
+        That this label is the query's.
+    p_value : Tensor [Q]
+        Of "the query has a match in the index".
+    """
+
+    logit: Float[Tensor, "Q depth"]
+    match_probability: Float[Tensor, "Q depth"]
+    answer: Int[Tensor, " Q"]
+    label_probability: Float[Tensor, " Q"]
+    p_value: Float[Tensor, " Q"]
+
+
+@dataclass(frozen=True)
 class Calibration:
-    """Match probability of one half of the held-out queries; the other half keeps it honest.
+    """Probabilities of one half of the held-out queries; the other half keeps them honest.
 
     Parameters
     ----------
     matcher : MatchProbability
+    labeller : LabelPosterior
     k : int
-        Neighbours whose pairs it learnt from, and among which the best decides on "unknown".
+        Neighbours whose pairs it learnt from.
     depth : int
         Neighbours that retrieval sets choose from.
     n_items : int
@@ -132,30 +154,45 @@ class Calibration:
         Scores of the pairs of the second half, and whether they are a ``match`` [n, k].
     known : Tensor [n]
         Whether the index has the label of each of those queries.
-    conformity : Tensor [n]
-        Of the queries of the second half, by ``conformity_measure``.
     first_match : Tensor [n]
         The score of the first true match of each, ``log_first_match``; -inf where none is among
         ``depth``.
-    conformity_measure : ConformityMeasure
-        Of the known queries of the first half.
+    label_probability : Tensor [n]
+        Of the answer to each, and whether it was ``right`` [n].
+    statistics : Tensor [m, 3]
+        ``query_statistics`` of the known queries of both halves, for "unknown".
     """
 
     matcher: MatchProbability
+    labeller: LabelPosterior
     k: int
     depth: int
     n_items: int
     logit: Float[Tensor, "n k"]
     match: Bool[Tensor, "n k"]
     known: Bool[Tensor, " n"]
-    conformity: Float[Tensor, " n"]
     first_match: Float[Tensor, " n"]
-    conformity_measure: ConformityMeasure
+    label_probability: Float[Tensor, " n"]
+    right: Bool[Tensor, " n"]
+    statistics: Float[Tensor, "m 3"]
 
     @property
     def probability(self) -> Float[Tensor, "n k"]:
         """Of the pairs [n, k] of the second half."""
         return self.matcher(self.logit)
+
+    @property
+    def smallest_p_value(self) -> float:
+        """``1 / (m + 1)`` of m known queries: "unknown" is never said at a smaller alpha."""
+        return 1 / (len(self.statistics) + 1)
+
+    def judge(self, hits: SearchHits) -> Judgement:
+        """Everything that was learnt, said of the hits of Q queries."""
+        features = PairFeatures.of(hits)
+        logit = self.matcher.logit(features)
+        answer, probability = _answered(self.labeller, logit, hits)
+        p_value = least_common_p_values(self.statistics.to(logit.device), query_statistics(hits))
+        return Judgement(logit, self.matcher(logit), answer, probability, p_value)
 
     def threshold_for(
         self,
@@ -163,31 +200,40 @@ class Calibration:
         precision: float | None = None,
         recall: float | None = None,
         confidence: float = 0.95,
+        of: str = "match",
     ) -> Threshold:
-        """Which probability of the nearest neighbour to accept; see ``match.threshold_for``.
+        """Which probability to accept; see ``match.threshold_for``.
 
         Queries without a match in the index count as errors once they are accepted, in the share
         in which they were among the held-out queries.
+
+        Parameters
+        ----------
+        of : "match" | "label"
+            The match probability of the nearest neighbour, or the probability of the label that
+            the index answers with.
 
         Raises
         ------
         InputError
             If no threshold keeps what is asked for.
         """
-        p, correct = self.probability[:, 0], self.match[:, 0]
+        p, correct = self._first(of)
         return threshold_for(p, correct, precision=precision, recall=recall, confidence=confidence)
 
-    def quality(self, n: int = 500) -> Quality:
-        """Brier score, calibration error and reliability of the nearest neighbour's probability.
+    def quality(self, n: int = 500, *, of: str = "match") -> Quality:
+        """Brier score, calibration error and reliability of a probability.
 
         On the second half, from which the probability did not learn; n bootstrap resamples.
         """
-        return quality(self.probability[:, 0], self.match[:, 0], n=n)
+        return quality(*self._first(of), n=n)
 
-    def p_value(self, hits: SearchHits, logit: Float[Tensor, "Q depth"]) -> Float[Tensor, " Q"]:
-        """Of "the query has a match in the index" [Q], from its hits and their scores [Q, >= k]."""
-        conformity = self.conformity_measure(query_statistics(hits, logit[:, : self.k]))
-        return p_values(self.conformity[self.known], conformity.to(self.conformity))
+    def _first(self, of: str) -> tuple[Tensor, Tensor]:
+        if of not in ("match", "label"):
+            raise UnknownNameError("of", of, ("match", "label"))
+        if of == "label":
+            return self.label_probability, self.right
+        return self.probability[:, 0], self.match[:, 0]
 
     def members(self, logit: Float[Tensor, "Q depth"], alpha: float) -> Bool[Tensor, "Q depth"]:
         """Which neighbours [Q, depth] are in the set that holds a match, from their scores.
@@ -219,7 +265,7 @@ def calibrated(
     Raises
     ------
     InputError
-        For too few queries, all pairs matching or none.
+        For too few queries.
     """
     order = torch.randperm(len(labelled), generator=generator, device=generator.device)
     halves = order.to(labelled.match.device).tensor_split(2)
@@ -227,23 +273,37 @@ def calibrated(
     _check(first, second)
     features = PairFeatures.of(first.hits)
     matcher = fit_match_probability(features.take(k), first.match[:, :k])
-    logit = matcher.logit(features)[first.known, :k]
-    measure = ConformityMeasure.of(query_statistics(first.hits.take(first.known), logit))
-    return _conformal(matcher, measure, second, k, n_items)
+    logit = matcher.logit(features)
+    labeller = LabelPosterior.fit(_candidates(logit, first.hits), first.match)
+    known = [query_statistics(half.hits)[half.known] for half in (first, second)]
+    return _honest(matcher, labeller, second, torch.cat(known), k, n_items)
 
 
-def _conformal(
+def _honest(
     matcher: MatchProbability,
-    measure: ConformityMeasure,
+    labeller: LabelPosterior,
     held_out: LabelledHits,
+    statistics: Tensor,
     k: int,
     n_items: int,
 ) -> Calibration:
     logit, match = matcher.logit(PairFeatures.of(held_out.hits)), held_out.match
+    answer, probability = _answered(labeller, logit, held_out.hits)
+    right = match.gather(1, answer[:, None])[:, 0]
     first_match = first_match_score(logit, match)
-    conformity = measure(query_statistics(held_out.hits, logit[:, :k]))
-    per_query = logit[:, :k], match[:, :k], held_out.known, conformity, first_match
-    return Calibration(matcher, k, match.shape[1], n_items, *per_query, measure)
+    per_query = logit[:, :k], match[:, :k], held_out.known, first_match, probability, right
+    return Calibration(matcher, labeller, k, match.shape[1], n_items, *per_query, statistics)
+
+
+def _candidates(logit: Tensor, hits: SearchHits) -> Candidates:
+    assert hits.votes is not None  # labelled queries were asked of a labelled index
+    return Candidates.of(logit, hits.votes)
+
+
+def _answered(labeller: LabelPosterior, logit: Tensor, hits: SearchHits) -> tuple[Tensor, Tensor]:
+    """The neighbour with the likeliest label [Q], and the probability of that label."""
+    best = labeller(_candidates(logit, hits)).max(1)
+    return best.indices, best.values
 
 
 def _check(*halves: LabelledHits) -> None:

@@ -4,9 +4,9 @@ The score is a logistic regression that does not run away, larger for a match:
 
     l = w . min(max(x, low), cap) + c
 
-A feature that speaks for a match the larger it is (w > 0) counts up to its median on held-out
-pairs, so that nothing looks like a match by being farther, or less certain, than any of them; a
-feature against counts without end. (A feature that was capped stays so if its weight
+An unbounded feature that speaks for a match the larger it is (w > 0) counts up to its median on
+held-out pairs, so that nothing looks like a match by being farther, or less certain, than any of
+them; a feature against counts without end. (A feature that was capped stays so if its weight
 changes sign when the others are capped, too.) ``low`` keeps a certainty of zero finite.
 
 Three calibrators of the score l, fitted by scikit-learn:
@@ -15,7 +15,8 @@ Three calibrators of the score l, fitted by scikit-learn:
     beta        sigmoid(a ln s - b ln(1 - s) + c), s = sigmoid(l)   Kull et al. 2017 (a, b >= 0)
     isotonic    non-decreasing, linear between its knots            Zadrozny & Elkan 2002
 
-Score and calibrator are a few numbers each, which can be written to a file.
+Where all pairs match, or none, the score is a constant: with s of n, ``logit((s + 1/2) / (n + 1))``
+(Jeffreys' prior). Score and calibrator are a few numbers each, which can be written to a file.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from laplace_metric.search.match._hits import FEATURES
+from laplace_metric.search.match._hits import BOUNDED, FEATURES, LOGARITHMS
 
 Array = npt.NDArray[np.float64]
 WEAK = 1e4
@@ -134,28 +135,35 @@ class Score:
 
     Parameters
     ----------
-    weights, low, cap : Tensor [4], float64
+    weights, low, cap : Tensor [7], float64
         A feature counts between ``low`` and ``cap``, which is infinite where there is no bound.
     offset : float
     """
 
-    weights: Float[Tensor, " 4"]
-    low: Float[Tensor, " 4"]
-    cap: Float[Tensor, " 4"]
+    weights: Float[Tensor, " 7"]
+    low: Float[Tensor, " 7"]
+    cap: Float[Tensor, " 7"]
     offset: float
 
-    def __call__(self, values: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B"]:
-        """l [...] of features [..., 4]."""
+    def __call__(self, values: Float[Tensor, "*B 7"]) -> Float[Tensor, "*B"]:
+        """l [...] of features [..., 7]."""
         bounded = values.maximum(self.low.to(values)).minimum(self.cap.to(values))
         return bounded @ self.weights.to(values) + self.offset
 
 
+def constant_score(successes: float, n: float) -> Score:
+    """The same for every pair."""
+    one = torch.zeros(len(FEATURES), dtype=torch.float64)
+    offset = float(np.log((successes + 0.5) / (n - successes + 0.5)))
+    return Score(one, one, one + torch.inf, offset)
+
+
 def fit_score(values: Array, match: Array, columns: list[int]) -> Score:
-    """From features [n, 4] of pairs and whether they match [n], by some columns of it."""
+    """From features [n, 7] of pairs and whether they match [n], by some columns of it."""
     middle = np.median(values, 0)
-    low = np.where(np.isfinite(middle), middle + np.log(FLOOR), 0.0)
-    low[[FEATURES.index("distance"), FEATURES.index("rank")]] = 0.0
-    cap, free = np.full(len(FEATURES), np.inf), np.arange(len(FEATURES)) == FEATURES.index("rank")
+    low, cap = np.zeros(len(FEATURES)), np.full(len(FEATURES), np.inf)
+    low[LOGARITHMS] = np.where(np.isfinite(middle), middle + np.log(FLOOR), 0.0)[LOGARITHMS]
+    free = np.isin(np.arange(len(FEATURES)), BOUNDED)
     while True:
         bounded = np.minimum(np.maximum(values, low), cap)
         weights, offset = _standardised_regression(bounded, match, columns)
@@ -169,7 +177,7 @@ def fit_score(values: Array, match: Array, columns: list[int]) -> Score:
 def _standardised_regression(
     values: Array, match: Array, columns: list[int]
 ) -> tuple[Array, float]:
-    """Weights [4] and offset, found in units of the standard deviation."""
+    """Weights [7] and offset, found in units of the standard deviation."""
     from sklearn.linear_model import LogisticRegression
 
     x = values[:, columns]

@@ -7,7 +7,8 @@ particular order, and the gallery is the same), then
     1 - alpha <= P(s >= q) <= 1 - alpha + 1 / (n + 1)
                               for the k-th smallest score q, k = floor(alpha (n + 1))
 
-the last without ties (Vovk et al. 2005; Lei et al. 2018). On average over held-out sets and
+the last without ties (Vovk et al. 2005; Lei et al. 2018). The first is used with scores that no
+held-out query taught anything, so that all of them count. On average over held-out sets and
 queries: neither for one class nor for one held-out set. Drift, another gallery, repeated or
 neighbouring frames of one video break it.
 
@@ -44,6 +45,9 @@ from laplace_metric._utils.validation import ArrayLike, as_tensor, check_share
 from laplace_metric.distributions import cap_angle, vmf_concentration
 from laplace_metric.errors import InputError
 
+BLOCK_CELLS = 2**22
+"""Of (query, known query, statistic) triples that are compared at once."""
+
 
 def p_values(held_out: ArrayLike, scores: ArrayLike) -> Float[Tensor, " Q"]:
     """p [Q] of scores [Q], small where they are low among ``held_out`` [n]; float64.
@@ -61,6 +65,38 @@ def p_values(held_out: ArrayLike, scores: ArrayLike) -> Float[Tensor, " Q"]:
     reference, new = _ordered("held_out", held_out), _ordered("scores", scores)
     below = torch.searchsorted(reference.sort().values, new.to(reference.device), right=True)
     return (1 + below).double() / (len(reference) + 1)
+
+
+def least_common_p_values(
+    known: Float[Tensor, "n J"], new: Float[Tensor, "Q J"]
+) -> Float[Tensor, " Q"]:
+    """Full conformal p [Q] of "exchangeable with the known": small where a statistic is large.
+
+    A point's rank in statistic j is how many of the other n are at least as large; its score the
+    least of its J ranks, ties by their sum, the new point among the n + 1. No point is set aside,
+    and what is extreme in all statistics reaches 1 / (n + 1).
+
+    Examples
+    --------
+    >>> known = torch.tensor([[1.0, 0.0], [2.0, 3.0], [3.0, 1.0], [0.0, 2.0]])
+    >>> least_common_p_values(known, torch.tensor([[9.0, 9.0], [0.5, 0.5]]))
+    tensor([0.2000, 1.0000], dtype=torch.float64)
+    """
+    n, size = known.shape
+    columns = known.mT.contiguous()
+    order = columns.sort(1).values
+    at_least = n - torch.searchsorted(order, columns)  # [J, n], itself included
+    new_rank = n - torch.searchsorted(order, new.mT.contiguous())  # [J, Q]
+    base, weight = (at_least - 1).mT, size * (n + 1) + 1  # [n, J]
+    ours = new_rank.amin(0) * weight + new_rank.sum(0)
+    step = max(1, BLOCK_CELLS // max(1, n * size))
+    p = torch.empty(len(new), dtype=torch.float64, device=new.device)
+    for i in range(0, len(new), step):
+        rank = base + (new[i : i + step, None] >= known)  # [q, n, J]
+        theirs = rank.amin(2) * weight + rank.sum(2)
+        as_strange = (theirs <= ours[i : i + step, None]).sum(1)
+        p[i : i + step] = (1 + as_strange).double() / (n + 1)
+    return p
 
 
 def conformal_quantile(held_out: ArrayLike, alpha: float) -> float:

@@ -1,23 +1,16 @@
-"""Hits of a search, the features of each pair, and how like known queries a query is.
-
-The conformity of a query among those that have a match, the score of the test for "unknown":
-
-    t = min over three statistics x of  #{i : x_i >= x} / n
-
-with x the best score (its negative), the query's uncertainty and its distance to the nearest item,
-and x_i those of reference queries with a match. An out-of-distribution query is extreme in one of
-the three.
-"""
+"""Hits of a search, and the features of each pair."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric.laplace import Distance
+from laplace_metric.search.match._votes import LabelVotes
 
 
 @dataclass(frozen=True)
@@ -34,12 +27,15 @@ class SearchHits:
         Mean and variance of the squared distance under the weights that both share.
     trace : Tensor [Q]
         Uncertainty of each query.
+    votes : LabelVotes or None
+        What the labels of the nearest items say; None without labels.
     """
 
     positions: Int[Tensor, "Q k"]
     distance: Float[Tensor, "Q k"]
     squared: Distance
     trace: Float[Tensor, " Q"]
+    votes: LabelVotes | None = None
 
     @property
     def distance_sd(self) -> Float[Tensor, "Q k"]:
@@ -54,18 +50,31 @@ class SearchHits:
 
     def nearest(self, k: int) -> SearchHits:
         """The first k of each query."""
-        squared = Distance(self.squared.mean[:, :k], self.squared.variance[:, :k])
-        return SearchHits(self.positions[:, :k], self.distance[:, :k], squared, self.trace)
+        return self._at((slice(None), slice(k)), slice(None))
 
     def take(self, rows: Int[Tensor, " n"] | Bool[Tensor, " Q"]) -> SearchHits:
         """Those of some queries."""
-        squared = Distance(self.squared.mean[rows], self.squared.variance[rows])
-        return SearchHits(self.positions[rows], self.distance[rows], squared, self.trace[rows])
+        return self._at(rows, rows)
+
+    def _at(self, pairs: Any, rows: Any) -> SearchHits:
+        squared = Distance(self.squared.mean[pairs], self.squared.variance[pairs])
+        votes = None if self.votes is None else self.votes.at(pairs, rows)
+        here = self.positions[pairs], self.distance[pairs], squared, self.trace[rows]
+        return SearchHits(*here, votes)
 
 
-FEATURES = ("distance", "spread", "uncertainty", "rank")
-FEATURE_SETS: dict[str, list[int]] = {"distance": [0, 3], "all": [0, 1, 2, 3]}
-"""What a probability may look at: distance and rank, as without a posterior, or everything."""
+FEATURES = ("distance", "spread", "uncertainty", "rank", "share", "weighted", "ratio")
+FEATURE_SETS: dict[str, list[int]] = {
+    "distance": [0, 3],
+    "posterior": [0, 1, 2, 3],
+    "labels": [0, 3, 4, 5, 6],
+    "all": [0, 1, 2, 3, 4, 5, 6],
+}
+"""What a probability may look at: distance and rank, the posterior, the vote, or everything."""
+LOGARITHMS = [FEATURES.index(name) for name in ("spread", "uncertainty")]
+"""Features that are -inf where a posterior is certain."""
+BOUNDED = [FEATURES.index(name) for name in ("rank", "share", "weighted", "ratio")]
+"""Features that cannot run away."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +83,15 @@ class PairFeatures:
 
     Parameters
     ----------
-    values : Tensor [Q, k, 4], float64
+    values : Tensor [Q, k, 7], float64
         The distance of the means; the logarithms of its standard deviation, of the query's
-        uncertainty and of the neighbour's rank. -inf where a posterior is certain.
+        uncertainty and of the neighbour's rank; what the labels of ``VOTES`` neighbours say
+        (``LabelVotes``; 0 without labels).
     exists : Tensor [Q, k]
         Whether there is a neighbour.
     """
 
-    values: Float[Tensor, "Q k 4"]
+    values: Float[Tensor, "Q k 7"]
     exists: Bool[Tensor, "Q k"]
 
     @classmethod
@@ -90,7 +100,9 @@ class PairFeatures:
         trace = hits.trace[:, None].expand_as(hits.distance)
         rank = torch.arange(1, hits.distance.shape[1] + 1, device=trace.device).expand_as(trace)
         columns = [hits.distance, hits.distance_sd.log(), trace.log(), rank.log()]
-        values = torch.stack([column.double() for column in columns], -1)  # [Q, k, 4]
+        votes, nothing = hits.votes, torch.zeros_like(trace)
+        columns += [nothing] * 3 if votes is None else [votes.share, votes.weighted, votes.ratio]
+        values = torch.stack([column.double() for column in columns], -1)  # [Q, k, 7]
         exists = hits.positions >= 0
         return cls(torch.where(exists[..., None], values, 0.0), exists)
 
@@ -99,32 +111,13 @@ class PairFeatures:
         return PairFeatures(self.values[:, :k], self.exists[:, :k])
 
 
-@dataclass(frozen=True)
-class ConformityMeasure:
-    """How like queries with a match a query is.
+def query_statistics(hits: SearchHits) -> Float[Tensor, "Q 3"]:
+    """What is larger for a query like none before, whatever was learnt of matches [Q, 3].
 
-    Parameters
-    ----------
-    reference : Tensor [3, n]
-        Statistics of n queries with a match, each row ascending.
+    The distance of the nearest item, the query's uncertainty, and the ambiguity of its neighbours'
+    labels (0 without labels).
     """
-
-    reference: Float[Tensor, "3 n"]
-
-    @classmethod
-    def of(cls, statistics: Float[Tensor, "n 3"]) -> ConformityMeasure:
-        """From those of the reference queries [n, 3]."""
-        return cls(statistics.mT.sort(1).values.contiguous())
-
-    def __call__(self, statistics: Float[Tensor, "Q 3"]) -> Float[Tensor, " Q"]:
-        """t [Q] in [0, 1], small for a query like none of them."""
-        reference = self.reference.to(statistics)
-        below = torch.searchsorted(reference, statistics.mT.contiguous())  # [3, Q]
-        return (1 - below.double() / reference.shape[1]).amin(0)
-
-
-def query_statistics(hits: SearchHits, logit: Float[Tensor, "Q k"]) -> Float[Tensor, "Q 3"]:
-    """[Q, 3]: the best score (its negative), the uncertainty, the distance of the nearest item."""
-    nearest = hits.distance[:, : logit.shape[1]].amin(1)
-    columns = [-logit.amax(1), hits.trace, nearest]
+    votes = hits.votes
+    ambiguity = torch.zeros_like(hits.trace) if votes is None else votes.ambiguity
+    columns = [hits.distance.amin(1), hits.trace, ambiguity]
     return torch.stack([column.double() for column in columns], 1)

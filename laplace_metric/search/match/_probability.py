@@ -17,11 +17,15 @@ from laplace_metric.search.match._calibrators import (
     Array,
     Calibrator,
     Score,
+    constant_score,
     fit_score,
+    logistic,
 )
 from laplace_metric.search.match._hits import FEATURE_SETS, PairFeatures
 
 FOLDS = 5
+CONSTANT = "none"
+"""Feature set where fewer queries than folds have a match, or have anything else."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class MatchProbability:
 
     Parameters
     ----------
-    feature_set : "distance" | "all"
+    feature_set : "distance" | "posterior" | "labels" | "all" | "none"
         The features that it looks at.
     score : Score
     calibrator : Calibrator
@@ -60,7 +64,8 @@ class MatchProbability:
 def fit_match_probability(features: PairFeatures, match: Bool[Tensor, "Q k"]) -> MatchProbability:
     """Choose features and calibrator by cross-validated log loss, then fit them to everything.
 
-    Pairs of one query stay in one fold.
+    Pairs of one query stay in one fold. Where fewer than five queries have a match, or fewer than
+    five have anything else, nothing can be learnt but how often: a constant, shrunk.
 
     Parameters
     ----------
@@ -71,11 +76,17 @@ def fit_match_probability(features: PairFeatures, match: Bool[Tensor, "Q k"]) ->
     Raises
     ------
     InputError
-        For fewer than ten queries, or if all pairs match, or none.
+        For fewer than ten queries.
     """
     exists = features.exists
+    if len(match) < 2 * FOLDS:
+        raise InputError(f"{len(match)} queries to calibrate on: pass at least {2 * FOLDS}.")
     y = match[exists].double().cpu().numpy()
-    _check(len(match), y)
+    kinds = (match & exists).any(1), (~match & exists).any(1)
+    if min(int(kind.sum()) for kind in kinds) < FOLDS:
+        share = (match & exists).double().sum(1) / exists.sum(1).clamp_min(1)
+        score = constant_score(float(share.sum()), len(share))
+        return MatchProbability(CONSTANT, score, logistic(y, y), {})
     groups = torch.arange(len(match))[:, None].expand_as(match)[exists.cpu()].numpy()
     x = features.values[exists].cpu().numpy()
     losses = {
@@ -87,23 +98,10 @@ def fit_match_probability(features: PairFeatures, match: Bool[Tensor, "Q k"]) ->
 
 
 def _fitted(x: Array, y: Array, feature_set: str, name: str) -> tuple[Score, Calibrator]:
+    if y.min() == y.max():  # of one fold
+        return constant_score(y.sum(), len(y)), logistic(y, y)
     score = fit_score(x, y, FEATURE_SETS[feature_set])
     return score, CALIBRATORS[name](score(torch.from_numpy(x)).numpy(), y)
-
-
-def _check(n_queries: int, match: Array) -> None:
-    if n_queries < 2 * FOLDS:
-        raise InputError(f"{n_queries} queries to calibrate on: pass at least {2 * FOLDS}.")
-    _check_both(match)
-
-
-def _check_both(match: Array) -> None:
-    if match.min() == match.max():
-        which = "all" if match[0] else "none"
-        raise InputError(
-            f"{which} of {len(match)} pairs match: a probability needs both kinds, from many "
-            "queries. Pass more queries, or a larger k."
-        )
 
 
 def _cross_validated(
@@ -114,7 +112,6 @@ def _cross_validated(
 
     loss = np.empty(len(y))
     for train, test in GroupKFold(FOLDS).split(x, y, groups):
-        _check_both(y[train])
         score, calibrator = _fitted(x[train], y[train], feature_set, name)
         p = calibrator(score(torch.from_numpy(x[test]))).numpy()
         loss[test] = -np.log(np.where(y[test] == 1, p, 1 - p).clip(min=1e-12))

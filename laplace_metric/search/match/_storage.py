@@ -7,13 +7,14 @@ from typing import Any
 
 from torch import Tensor
 
+from laplace_metric.search.match._answer import LabelPosterior
 from laplace_metric.search.match._calibration import Calibration
 from laplace_metric.search.match._calibrators import CALIBRATORS, Calibrator, Score
-from laplace_metric.search.match._hits import FEATURE_SETS, ConformityMeasure
-from laplace_metric.search.match._probability import MatchProbability
+from laplace_metric.search.match._hits import FEATURE_SETS, FEATURES
+from laplace_metric.search.match._probability import CONSTANT, MatchProbability
 
 COUNTS = ("k", "depth", "n_items")
-PER_QUERY = ("logit", "match", "known", "conformity", "first_match")
+PER_QUERY = ("logit", "match", "known", "first_match", "label_probability", "right", "statistics")
 PER_FEATURE = ("weights", "low", "cap")
 PREFIX = "calibration."
 
@@ -28,7 +29,7 @@ def calibration_to_json(calibration: Calibration) -> tuple[dict[str, Any], dict[
     tensors = {name: getattr(calibration, name) for name in PER_QUERY}
     tensors |= {name: getattr(score, name) for name in PER_FEATURE}
     tensors |= {"calibrator": matcher.calibrator.numbers}
-    tensors |= {"reference": calibration.conformity_measure.reference}
+    tensors |= {"labeller": calibration.labeller.numbers}
     return content, {f"{PREFIX}{name}": tensor for name, tensor in tensors.items()}
 
 
@@ -41,7 +42,7 @@ def calibration_from_json(content: dict[str, Any], tensors: dict[str, Tensor]) -
         If it is damaged; or ``KeyError``.
     """
     feature_set, name = content["features"], content["calibrator"]
-    if feature_set not in FEATURE_SETS or name not in CALIBRATORS:
+    if feature_set not in (*FEATURE_SETS, CONSTANT) or name not in CALIBRATORS:
         raise ValueError(f"calibration by {feature_set!r}, {name!r}")
     if not math.isfinite(content["offset"]):
         raise ValueError(f"a calibration with offset {content['offset']}")
@@ -51,10 +52,11 @@ def calibration_from_json(content: dict[str, Any], tensors: dict[str, Tensor]) -
     stored = {k.removeprefix(PREFIX): t for k, t in tensors.items() if k.startswith(PREFIX)}
     losses = {key: (float(a), float(b)) for key, (a, b) in content["losses"].items()}
     numbers = {key: stored[key] for key in PER_FEATURE}
+    if any(number.shape != (len(FEATURES),) for number in numbers.values()):
+        raise ValueError(f"a calibration by {len(numbers['weights'])} features")
     score = Score(**numbers, offset=float(content["offset"]))
     calibrator = Calibrator(name, stored["calibrator"])
     matcher = MatchProbability(feature_set, score, calibrator, losses)
     fields: dict[str, Any] = {key: content[key] for key in COUNTS}
     fields |= {key: stored[key] for key in PER_QUERY}
-    measure = ConformityMeasure(stored["reference"])
-    return Calibration(matcher, **fields, conformity_measure=measure)
+    return Calibration(matcher, LabelPosterior(stored["labeller"]), **fields)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.errors import InputError
+from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.evaluation import expected_calibration_error
 from laplace_metric.search.match import (
     LabelledHits,
@@ -17,12 +18,12 @@ from laplace_metric.search.match import (
     PairFeatures,
     SearchHits,
     calibrated,
-    p_values,
     threshold_for,
 )
 from laplace_metric.search.match import _calibration as calibration
 from laplace_metric.search.match import _storage as storage
-from laplace_metric.search.match._hits import ConformityMeasure, query_statistics
+from laplace_metric.search.match._conformal import least_common_p_values
+from laplace_metric.search.match._hits import query_statistics
 from laplace_metric.search.match._probability import _fitted
 
 CLASSES, KNOWN, K, RUNS, TAUGHT = 20, 15, 3, 40, 240
@@ -73,12 +74,11 @@ def within(rates: list[float], low: float, high: float) -> None:
 def test_known_queries_are_called_unknown_at_most_as_often_as_promised(labelled, quick):
     alpha, alarms, detected, sizes = 0.1, [], [], []
     for fitted, left in splits(labelled):
-        logit = fitted.matcher.logit(PairFeatures.of(left.hits))
-        unknown = fitted.p_value(left.hits, logit) <= alpha
+        unknown = fitted.judge(left.hits).p_value <= alpha
         alarms.append(float(unknown[left.known].double().mean()))
         detected.append(float(unknown[~left.known].double().mean()))
-        sizes.append(int(fitted.known.sum()))
-    within(alarms, alpha - 1 / (min(sizes) + 1) - 0.01, alpha)
+        sizes.append(len(fitted.statistics))
+    within(alarms, alpha - 1 / (min(sizes) + 1) - 0.02, alpha)
     assert sum(detected) > 3 * sum(alarms)
 
 
@@ -118,9 +118,21 @@ def test_a_calibration_keeps_what_the_second_half_says(labelled):
     assert torch.equal(fitted.match, second.match[:, :K])
     assert torch.equal(fitted.known, second.known)
     assert fitted.first_match.tolist() == pytest.approx(first_matches(logit, second.match))
-    first_logit = fitted.matcher.logit(PairFeatures.of(first.hits))[:, :K]
-    reference = ConformityMeasure.of(query_statistics(first.hits, first_logit)[first.known])
-    assert torch.equal(fitted.conformity_measure.reference, reference.reference)
+    halves = [query_statistics(half.hits)[half.known] for half in (first, second)]
+    assert torch.equal(fitted.statistics, torch.cat(halves))
+    assert fitted.smallest_p_value == 1 / (len(fitted.statistics) + 1)
+    judgement = fitted.judge(second.hits)
+    assert torch.equal(judgement.logit, logit)
+    assert torch.equal(fitted.label_probability, judgement.label_probability)
+    answers = second.match.gather(1, judgement.answer[:, None])[:, 0]
+    assert torch.equal(fitted.right, answers)
+    label_quality = fitted.quality(10, of="label")
+    gap = (fitted.label_probability - answers.double()).square()
+    assert label_quality.brier.estimate == pytest.approx(float(gap.mean()))
+    wanted = threshold_for(fitted.label_probability, fitted.right, recall=0.5)
+    assert fitted.threshold_for(recall=0.5, of="label") == wanted
+    with pytest.raises(UnknownNameError, match="of"):
+        fitted.quality(of="luck")
     assert (fitted.k, fitted.depth, fitted.n_items) == (K, 40, 150)
     p = fitted.probability[:, 0]
     assert fitted.threshold_for(recall=0.5) == threshold_for(p, fitted.match[:, 0], recall=0.5)
@@ -129,9 +141,6 @@ def test_a_calibration_keeps_what_the_second_half_says(labelled):
     gap = (p - fitted.match[:, 0].double()).square()
     assert ours.brier.estimate == pytest.approx(float(gap.mean()))
     assert ours.brier.low <= ours.brier.estimate <= ours.brier.high
-    held_out = fitted.conformity[fitted.known]
-    wider = fitted.p_value(second.hits, logit)
-    torch.testing.assert_close(wider, p_values(held_out, fitted.conformity))
 
 
 def test_another_seed_is_another_split(labelled):
@@ -161,32 +170,79 @@ def test_sets_that_cannot_be_promised(labelled, quick):
 def test_too_few_queries_that_have_a_match(labelled):
     known = labelled.known.nonzero().flatten()
     g = torch.Generator()
-    with pytest.raises(InputError, match="of one half have a match.*at least 20"):
-        calibrated(labelled.take(known[:39]), K, 150, g.manual_seed(0))
-    calibrated(labelled.take(known[:40]), K, 150, g.manual_seed(0))
+    with pytest.raises(InputError, match="of one half have a match.*at least 5"):
+        calibrated(labelled.take(known[:9]), K, 150, g.manual_seed(0))
+    calibrated(labelled.take(known[:20]), K, 150, g.manual_seed(0))
 
 
-def test_typical_is_the_least_common_of_what_is_watched():
-    reference = torch.tensor([[0.0, 5.0, 1.0], [1.0, 6.0, 1.0], [2.0, 7.0, 1.0], [3.0, 8.0, 2.0]])
-    measure = ConformityMeasure.of(reference)
-    statistics = torch.tensor(
-        [[0.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 7.5, 0.0], [0.0, 0.0, 3.0], [0.0, 5.0, 1.0]]
-    )
-    direct = [
-        min(sum(float(r[j]) >= float(x[j]) for r in reference) / 4 for j in range(3))
-        for x in statistics
-    ]
-    assert direct == [1, 0.5, 0.25, 0, 1]
-    assert measure(statistics).tolist() == direct
-    assert measure(statistics.double()).dtype == torch.float64
-
-
-def test_watched_are_the_best_score_the_uncertainty_and_the_nearest(labelled):
+def test_strange_are_a_far_neighbour_an_uncertain_query_and_labels_that_disagree(labelled):
     hits: SearchHits = labelled.hits.take(torch.arange(2))
-    logit = torch.tensor([[1.0, 3.0], [-2.0, -5.0]])
-    wanted = [[-3.0, float(hits.trace[0]), float(hits.distance[0, 0])],
-              [2.0, float(hits.trace[1]), float(hits.distance[1, 0])]]  # fmt: skip
-    assert query_statistics(hits, logit).tolist() == wanted
+    wanted = torch.stack([hits.distance[:, 0], hits.trace, hits.votes.ambiguity], 1)
+    assert torch.equal(query_statistics(hits), wanted.double())
+
+
+def least_common(known, new):
+    """By its definition: ranks among all n + 1, the least of each, ties by the sum."""
+    everything = [*known, new]
+
+    def key(i):
+        ranks = [
+            sum(row[j] >= everything[i][j] for k, row in enumerate(everything) if k != i)
+            for j in range(len(new))
+        ]
+        return min(ranks), sum(ranks)
+
+    keys = [key(i) for i in range(len(everything))]
+    return sum(k <= keys[-1] for k in keys) / len(everything)
+
+
+@pytest.mark.parametrize("n", [1, 7, 40])
+def test_p_values_of_the_least_common_statistic(n):
+    g = torch.Generator().manual_seed(n)
+    known = torch.randint(0, 9, (n, 3), generator=g).double()
+    new = torch.randint(-1, 11, (50, 3), generator=g).double()
+    ours = least_common_p_values(known, new)
+    assert ours.tolist() == [least_common(known.tolist(), row) for row in new.tolist()]
+
+
+@pytest.mark.parametrize("cells", [1, 500])
+def test_blocks_of_p_values(cells, monkeypatch):
+    known, new = torch.rand(2, 30, 3, generator=torch.Generator().manual_seed(0))
+    whole = least_common_p_values(known, new)
+    monkeypatch.setattr("laplace_metric.search.match._conformal.BLOCK_CELLS", cells)
+    assert torch.equal(least_common_p_values(known, new), whole)
+
+
+def test_noise_is_unknown_from_twenty_held_out_queries_on(labelled):
+    known = labelled.known.nonzero().flatten()
+    for n in (20, 60, 120, 240):
+        fitted = calibrated(labelled.take(known[:n]), K, 150, torch.Generator().manual_seed(0))
+        hits = labelled.hits.take(torch.arange(50))
+        votes = replace(hits.votes, ambiguity=hits.votes.ambiguity + 3)
+        noise = replace(hits, distance=hits.distance + 9, trace=hits.trace * 99, votes=votes)
+        p = fitted.judge(noise).p_value
+        assert float(p.max()) == 1 / (n + 1) <= 0.05
+
+
+@pytest.mark.parametrize("n_matching", [0, 1, 99, 100])
+def test_an_embedder_that_is_nearly_always_right_or_wrong(n_matching, labelled):
+    """A constant, shrunk; thresholds and conformal parts as ever."""
+    queries = labelled.take(torch.arange(100))
+    match = torch.arange(100)[:, None].expand(100, 40) < n_matching
+    given = LabelledHits(queries.hits, match, torch.ones(100, dtype=torch.bool))
+    fitted = calibrated(given, K, 150, torch.Generator().manual_seed(0))
+    p = fitted.probability
+    assert fitted.matcher.feature_set == "none"
+    assert len(p.unique()) == 1
+    in_first = 50 * p[0, 0] + p[0, 0] - 0.5  # (s + 1/2) / (n + 1), s of the 50 of the first half
+    assert min(abs(float(in_first) - s) for s in (0, 1, 49, 50)) < 1e-6
+    assert len(fitted.judge(queries.hits).p_value) == 100
+    if n_matching >= 99:
+        assert fitted.threshold_for(precision=0.8).accepted == 1
+        assert bool(fitted.members(fitted.logit, 0.1).any(1).all())
+    else:
+        with pytest.raises(InputError, match="cannot be promised"):
+            fitted.threshold_for(precision=0.8)
 
 
 def test_a_calibration_survives_json_and_tensors(labelled):
@@ -201,9 +257,8 @@ def test_a_calibration_survives_json_and_tensors(labelled):
     assert again.matcher.chosen == fitted.matcher.chosen
     assert again.matcher.score.offset == fitted.matcher.score.offset
     assert (again.k, again.depth, again.n_items) == (fitted.k, fitted.depth, fitted.n_items)
-    logit = fitted.matcher.logit(PairFeatures.of(labelled.hits))
-    assert torch.equal(again.matcher.logit(PairFeatures.of(labelled.hits)), logit)
-    assert torch.equal(again.p_value(labelled.hits, logit), fitted.p_value(labelled.hits, logit))
+    for name, ours in vars(fitted.judge(labelled.hits)).items():
+        assert torch.equal(getattr(again.judge(labelled.hits), name), ours), name
     logit = fitted.matcher.logit(PairFeatures.of(labelled.hits))
     assert torch.equal(again.members(logit, 0.2), fitted.members(logit, 0.2))
     assert again.threshold_for(recall=0.5) == fitted.threshold_for(recall=0.5)
@@ -216,8 +271,9 @@ def test_a_calibration_survives_json_and_tensors(labelled):
         (lambda c, t: c.update(features="luck"), ValueError),
         (lambda c, t: c.pop("offset"), KeyError),
         (lambda c, t: c.pop("depth"), KeyError),
-        (lambda c, t: t.pop("calibration.reference"), KeyError),
+        (lambda c, t: t.pop("calibration.statistics"), KeyError),
         (lambda c, t: t.pop("calibration.cap"), KeyError),
+        (lambda c, t: t.update({"calibration.cap": t["calibration.cap"][:4]}), ValueError),
     ],
 )
 def test_a_damaged_calibration_is_an_error(change, error, labelled, quick):

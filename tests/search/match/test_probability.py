@@ -20,10 +20,11 @@ def simulated(slopes=(-4.0, 0.0, -1.5, -0.5), seed: int = 0, n: int = Q, bend: b
     """Features of [n, K] pairs, their true probabilities and labels drawn from them."""
     g = torch.Generator().manual_seed(seed)
     values = torch.randn(n, K, 4, generator=g, dtype=torch.float64) * 0.5
+    values = torch.cat([values, torch.zeros(n, K, 3).double()], 2)  # labels say nothing
     values[..., 0] = (values[..., 0] + 1.5).abs()
     values[..., 2] = values[:, :1, 2]
     values[..., 3] = torch.arange(1, K + 1).log()
-    eta = values @ torch.tensor(slopes, dtype=torch.float64) + 6.5
+    eta = values[..., :4] @ torch.tensor(slopes, dtype=torch.float64) + 6.5
     true = torch.where(eta < 0, 0.15, 0.8).double() if bend else eta.sigmoid()
     match = torch.rand(n, K, generator=g, dtype=torch.float64) < true
     return PairFeatures(values, torch.ones(n, K, dtype=torch.bool)), true, match
@@ -32,14 +33,14 @@ def simulated(slopes=(-4.0, 0.0, -1.5, -0.5), seed: int = 0, n: int = Q, bend: b
 def test_it_is_calibrated_and_near_the_truth():
     features, _, match = simulated()
     matcher = fit_match_probability(features, match)
-    assert matcher.feature_set == "all"
+    assert matcher.feature_set == "posterior"
     new, true, labels = simulated(seed=1, n=4000)
     p = matcher(matcher.logit(new))
     assert float((p - true).abs().mean()) < 0.03
     assert expected_calibration_error(p.flatten(), labels.flatten(), 10).ece < 0.03
     score = matcher.score.weights
     torch.testing.assert_close(
-        score, torch.tensor([-4.0, 0.0, -1.5, -0.5]).double(), atol=0.6, rtol=0
+        score, torch.tensor([-4.0, 0.0, -1.5, -0.5, 0, 0, 0]).double(), atol=0.6, rtol=0
     )
 
 
@@ -49,7 +50,7 @@ def test_the_chosen_one_has_the_smallest_loss_and_it_is_honest():
     assert matcher.calibrator.kind == "isotonic", "the truth is a step"
     assert set(matcher.losses) == {
         f"{kind}, {name}"
-        for kind in ("distance", "all")
+        for kind in ("distance", "posterior", "labels", "all")
         for name in ("logistic", "beta", "isotonic")
     }
     assert matcher.losses[matcher.chosen][0] == min(loss for loss, _ in matcher.losses.values())
@@ -73,7 +74,7 @@ def test_without_a_posterior_s_evidence_the_distance_is_enough():
 def test_the_log_loss_is_that_of_the_folds():
     features, _, match = simulated(n=50)
     matcher = fit_match_probability(features, match)
-    x, y = features.values.reshape(-1, 4).numpy(), match.double().flatten().numpy()
+    x, y = features.values.reshape(-1, 7).numpy(), match.double().flatten().numpy()
     groups = np.repeat(np.arange(50), K)
     loss = np.empty(len(y))
     for train, test in GroupKFold(FOLDS).split(x, y, groups):
@@ -100,7 +101,7 @@ def test_pairs_of_one_query_stay_together(monkeypatch):
     monkeypatch.setattr(probability, "_fitted", spy)
     fit_match_probability(PairFeatures(features.values, exists), match)
     sizes = dict(zip(range(40), exists.sum(1).tolist(), strict=True))
-    assert len(training_queries) == 6 * FOLDS + 1
+    assert len(training_queries) == 12 * FOLDS + 1
     for queries in training_queries:
         for query, count in zip(*np.unique(queries, return_counts=True), strict=True):
             assert count == sizes[int(query)], "all of its pairs, or none"
@@ -126,25 +127,43 @@ def test_nobody_is_no_match():
 @pytest.mark.parametrize("name", ["logistic", "beta", "isotonic"])
 def test_every_map_gives_nobody_no_chance(name):
     features, _, match = simulated()
-    x, y = features.values.reshape(-1, 4).numpy(), match.double().flatten().numpy()
+    x, y = features.values.reshape(-1, 7).numpy(), match.double().flatten().numpy()
     matcher = probability.MatchProbability("all", *probability._fitted(x, y, "all", name), {})
     assert matcher(torch.tensor([-torch.inf, 0.0], dtype=torch.float64))[0] == 0
 
 
-def test_matches_of_one_query_leave_nothing_to_learn_from_the_others():
+def test_labels_that_vote_are_worth_more_than_the_distance():
+    features, _, match = simulated(slopes=(-1.0, 0.0, 0.0, 0.0))
+    g = torch.Generator().manual_seed(5)
+    noise = torch.rand(*match.shape, generator=g, dtype=torch.float64)
+    features.values[..., 4] = 0.7 * match + 0.3 * noise
+    matcher = fit_match_probability(features, match)
+    assert matcher.feature_set in ("labels", "all")
+    assert matcher.losses["labels, logistic"][0] < 0.5 * matcher.losses["distance, logistic"][0]
+
+
+@pytest.mark.parametrize("value", [True, False])
+@pytest.mark.parametrize("exceptions", [0, 1, 4])
+def test_where_nearly_all_match_or_none_it_is_a_constant(value, exceptions):
+    features, _, match = simulated(n=40)
+    match = torch.full_like(match, value)
+    match[:exceptions] = not value
+    matcher = fit_match_probability(features, match)
+    s = 40 - exceptions if value else exceptions
+    p = matcher(matcher.logit(features))
+    assert (matcher.feature_set, matcher.chosen) == ("none", "none, logistic")
+    assert p.unique().tolist() == pytest.approx([(s + 0.5) / 41])
+
+
+def test_a_fold_without_a_match_is_judged_by_a_constant():
     features, _, match = simulated(n=40)
     match = torch.zeros_like(match)
-    match[7] = True
-    with pytest.raises(InputError, match="none of 128 pairs match.*from many queries"):
+    match[[0, 5, 10, 15, 20]] = True
+    losses = fit_match_probability(features, match).losses
+    assert all(np.isfinite(loss) for loss, _ in losses.values())
+
+
+def test_it_refuses():
+    features, _, match = simulated(n=9)
+    with pytest.raises(InputError, match="9 queries.*at least 10"):
         fit_match_probability(features, match)
-
-
-@pytest.mark.parametrize(
-    ("n", "value", "message"),
-    [(9, None, "9 queries.*at least 10"), (30, True, "all of 120"), (30, False, "none of 120")],
-)
-def test_it_refuses(n, value, message):
-    features, _, match = simulated(n=n)
-    labels = match if value is None else torch.full_like(match, value)
-    with pytest.raises(InputError, match=message):
-        fit_match_probability(features, labels)

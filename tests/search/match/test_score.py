@@ -12,15 +12,17 @@ from laplace_metric.search.match import PairFeatures
 from laplace_metric.search.match._calibrators import FLOOR, WEAK, fit_score
 from laplace_metric.search.match._hits import FEATURE_SETS, FEATURES
 
-ALL = FEATURE_SETS["all"]
+POSTERIOR = FEATURE_SETS["posterior"]
 
 
 def pairs(slopes, n: int = 2000, seed: int = 0):
-    """Features [n, 4] with log odds linear in it."""
+    """Features [n, 7] with log odds linear in them; those of labels say nothing by default."""
     rng = np.random.default_rng(seed)
     values = rng.normal(size=(n, 4)) * [0.3, 0.5, 0.4, 0.8] + [1.2, -2.0, -1.0, 1.5]
     values[:, [0, 3]] = np.abs(values[:, [0, 3]])
-    eta = (values - values.mean(0)) @ np.asarray(slopes, dtype=float)
+    values = np.concatenate([values, rng.random((n, 3))], 1)
+    slopes = np.asarray([*slopes, 0, 0, 0][:7], dtype=float)
+    eta = (values - values.mean(0)) @ slopes
     return values, (rng.random(n) < expit(eta)).astype(float)
 
 
@@ -35,12 +37,12 @@ def optimum(values, match, columns):
         return np.sum(np.logaddexp(0, eta) - match * eta) + w[:-1] @ w[:-1] / (2 * WEAK)
 
     best = minimize(loss, np.zeros(len(columns) + 1), method="BFGS", options={"gtol": 1e-8}).x
-    weights = np.zeros(4)
+    weights = np.zeros(7)
     weights[columns] = best[:-1] / scale
     return weights, best[-1] - weights[columns] @ mean
 
 
-@pytest.mark.parametrize("kind", FEATURE_SETS)
+@pytest.mark.parametrize("kind", ["distance", "posterior"])
 def test_without_a_positive_weight_it_is_logistic_regression(kind):
     values, match = pairs([-3, -1.5, -2, -1])
     score = fit_score(values, match, FEATURE_SETS[kind])
@@ -56,7 +58,7 @@ def test_without_a_positive_weight_it_is_logistic_regression(kind):
 
 def test_rank_may_count_for_a_match_without_end():
     values, match = pairs([-3, -1, -1, 2])
-    score = fit_score(values, match, ALL)
+    score = fit_score(values, match, POSTERIOR)
     assert float(score.weights[3]) > 1
     assert bool(torch.isinf(score.cap).all())
 
@@ -66,7 +68,7 @@ def test_evidence_for_a_match_counts_up_to_its_median(column):
     slopes = [-2.0, -1.0, -1.0, -1.0]
     slopes[column] = 2.0
     values, match = pairs(slopes)
-    score = fit_score(values, match, ALL)
+    score = fit_score(values, match, POSTERIOR)
     middle = np.median(values, 0)
     assert float(score.weights[column]) > 0
     assert float(score.cap[column]) == middle[column]
@@ -75,14 +77,25 @@ def test_evidence_for_a_match_counts_up_to_its_median(column):
     scores = score(at)
     assert float(scores[0]) < float(scores[1])
     assert torch.equal(scores[1:], scores[1].expand(3))
-    weights, offset = optimum(np.minimum(values, score.cap.numpy()), match, ALL)
+    weights, offset = optimum(np.minimum(values, score.cap.numpy()), match, POSTERIOR)
     np.testing.assert_allclose(score.weights.numpy(), weights, atol=2e-2)
     assert score.offset == pytest.approx(offset, abs=5e-2)
 
 
+def test_a_vote_counts_without_end():
+    values, match = pairs([-3, -1, -1, -1, 2, 2, -2])
+    score = fit_score(values, match, FEATURE_SETS["all"])
+    weights, offset = optimum(values, match, FEATURE_SETS["all"])
+    assert bool((score.weights[4:6] > 1).all())
+    np.testing.assert_allclose(score.weights.numpy(), weights, atol=5e-3)
+    assert score.offset == pytest.approx(offset, abs=2e-2)
+    assert score.low[4:].tolist() == [0, 0, 0]
+    assert bool(torch.isinf(score.cap).all())
+
+
 def test_evidence_against_a_match_counts_without_end():
     values, match = pairs([-3, -1, -1, -1])
-    score = fit_score(values, match, ALL)
+    score = fit_score(values, match, POSTERIOR)
     far = torch.from_numpy(np.tile(np.median(values, 0), (3, 1)))
     far[:, 0] = torch.tensor([1.0, 10.0, 1000.0])
     scores = score(far)
@@ -92,52 +105,57 @@ def test_evidence_against_a_match_counts_without_end():
 @pytest.mark.parametrize("seed", range(8))
 def test_refitting_ends_whatever_the_labels(seed):
     rng = np.random.default_rng(seed)
-    values = rng.normal(size=(30, 4)) * 10.0 ** rng.integers(-6, 6, 4)
+    values = rng.normal(size=(30, 7)) * 10.0 ** rng.integers(-6, 6, 7)
     values[:, rng.integers(0, 4)] = 1.0
     match = (rng.random(30) < 0.5).astype(float)
     match[:2] = 0, 1
-    score = fit_score(values, match, ALL)
+    score = fit_score(values, match, POSTERIOR)
     capped = ~torch.isinf(score.cap)
     assert not bool(capped[3])
     assert bool(torch.isfinite(score(torch.from_numpy(values))).all())
-    assert bool((score.weights[~capped][:-1] <= 0).all())
+    assert bool((score.weights[:3][~capped[:3]] <= 0).all())
 
 
 def test_constant_evidence_says_nothing():
     values, match = pairs([-3, 0, 0, -1])
     values[:, 2] = -4.0
-    score = fit_score(values, match, ALL)
+    score = fit_score(values, match, POSTERIOR)
     assert float(score.weights[2]) == pytest.approx(0, abs=1e-9)
     assert FEATURE_SETS["distance"] == [0, 3]
-    assert FEATURES == ("distance", "spread", "uncertainty", "rank")
+    assert FEATURE_SETS["labels"] == [0, 3, 4, 5, 6]
+    assert FEATURES[:4] == ("distance", "spread", "uncertainty", "rank")
+    assert FEATURES[4:] == ("share", "weighted", "ratio")
 
 
 def test_a_certain_posterior_gives_a_finite_score():
     values, match = pairs([-3, -1, -1, -1])
     values[::10, 1] = -np.inf
-    score = fit_score(values, match, ALL)
+    score = fit_score(values, match, POSTERIOR)
     floor = np.median(values, 0)[1] + np.log(FLOOR)
     assert float(score.low[1]) == pytest.approx(floor)
     assert score.low[[0, 3]].tolist() == [0, 0]
     both = torch.from_numpy(values[:2]).clone()
     both[:, 1] = torch.tensor([-torch.inf, floor])
-    both[1, [0, 2, 3]] = both[0, [0, 2, 3]]
+    both[1, [0, 2, 3, 4, 5, 6]] = both[0, [0, 2, 3, 4, 5, 6]]
     assert float(score(both)[0]) == float(score(both)[1])
     values[:, 1] = -np.inf
-    assert bool(torch.isfinite(fit_score(values, match, ALL)(torch.from_numpy(values))).all())
+    assert bool(torch.isfinite(fit_score(values, match, POSTERIOR)(torch.from_numpy(values))).all())
 
 
 def test_evidence_is_what_the_names_say():
     from laplace_metric.laplace import Distance
-    from laplace_metric.search.match import SearchHits
+    from laplace_metric.search.match import LabelVotes, SearchHits
 
     squared = Distance(torch.tensor([[4.0, torch.inf]]), torch.tensor([[0.64, torch.inf]]))
     positions, gaps = torch.tensor([[5, -1]]), torch.tensor([[1.9, torch.inf]])
     features = PairFeatures.of(SearchHits(positions, gaps, squared, torch.tensor([0.3])))
     assert features.exists.tolist() == [[True, False]]
     expected = [1.9, np.log(0.8 / 4), np.log(0.3), 0.0]
-    assert features.values[0, 0].tolist() == pytest.approx(expected, rel=1e-6)
-    assert features.values[0, 1].tolist() == [0.0] * 4
+    assert features.values[0, 0].tolist() == pytest.approx([*expected, 0, 0, 0], rel=1e-6)
+    assert features.values[0, 1].tolist() == [0.0] * 7
+    votes = LabelVotes.of(gaps, torch.tensor([[3, -1]]))
+    voted = PairFeatures.of(SearchHits(positions, gaps, squared, torch.tensor([0.3]), votes))
+    assert voted.values[0, 0, 4:].tolist() == [1.0, 1.0, 0.5]
     both = PairFeatures.of(SearchHits(positions * 0, gaps, squared, torch.tensor([0.3])))
     assert float(both.values[0, 1, 3]) == pytest.approx(np.log(2))
-    assert both.take(1).values.shape == (1, 1, 4)
+    assert both.take(1).values.shape == (1, 1, 7)

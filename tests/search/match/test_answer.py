@@ -1,0 +1,87 @@
+"""The label that an index answers with: a conditional logit with "none"."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+
+from laplace_metric.search.match import LabelVotes
+from laplace_metric.search.match._answer import PENALTY, START, Candidates, LabelPosterior
+
+
+def problem(n: int = 400, seed: int = 0):
+    """Scores, votes and matches of n queries with 25 neighbours of six labels."""
+    g = torch.Generator().manual_seed(seed)
+    distance = torch.rand(n, 25, generator=g).sort(1).values
+    labels = torch.randint(0, 6, (n, 25), generator=g)
+    votes = LabelVotes.of(distance, labels)
+    logit = 3 * votes.share.double() - 2 + torch.randn(n, 25, generator=g).double()
+    truth = torch.where(torch.rand(n, generator=g) < 0.6, labels[:, 0], 6)
+    return logit, votes, labels == truth[:, None]
+
+
+def log_likelihood(numbers, logit, votes, match):
+    """One query after the other."""
+    a, g, b = numbers
+    total = 0.0
+    for scores, weights, labels, right in zip(
+        logit.tolist(), votes.weighted.tolist(), votes.labels.tolist(), match.tolist(), strict=True
+    ):
+        terms, target = {}, None
+        for j in range(20):
+            if labels[j] not in terms:
+                terms[labels[j]] = a * scores[j] + g * np.log(weights[j]) + b
+                target = labels[j] if right[j] else target
+        normaliser = np.log(1 + sum(np.exp(t) for t in terms.values()))
+        total += (terms[target] if target is not None else 0.0) - normaliser
+    return total
+
+
+def test_the_numbers_are_those_of_the_likelihood():
+    logit, votes, match = problem(120)
+    fitted = LabelPosterior.fit(Candidates.of(logit, votes), match)
+
+    def loss(x):
+        penalty = PENALTY * np.square(x - np.asarray(START)).sum()
+        return penalty - log_likelihood(x, logit, votes, match)
+
+    best = minimize(loss, START, method="BFGS")
+    assert fitted.numbers.tolist() == pytest.approx(best.x.tolist(), abs=1e-3)
+
+
+def test_probabilities_are_of_labels_and_none():
+    logit, votes, _ = problem(50)
+    candidates = Candidates.of(logit, votes)
+    p = LabelPosterior(torch.tensor([0.7, 0.4, -0.2], dtype=torch.float64))(candidates)
+    assert p.shape == (50, 20)
+    for row in range(50):
+        seen, terms = set(), []
+        for j in range(20):
+            label = int(votes.labels[row, j])
+            if label in seen:
+                assert float(p[row, j]) == 0
+                continue
+            seen.add(label)
+            vote = np.log(float(votes.weighted[row, j]))
+            terms.append((j, np.exp(0.7 * float(logit[row, j]) + 0.4 * vote - 0.2)))
+        total = 1 + sum(t for _, t in terms)
+        assert [float(p[row, j]) for j, _ in terms] == pytest.approx([t / total for _, t in terms])
+
+
+def test_it_is_calibrated_on_other_queries():
+    logit, votes, match = problem(4000)
+    first, second = slice(0, 2000), slice(2000, 4000)
+    at = lambda part: Candidates.of(logit[part], votes.at(part, part))  # noqa: E731
+    fitted = LabelPosterior.fit(at(first), match[first])
+    best = fitted(at(second)).max(1)
+    right = match[second].gather(1, best.indices[:, None])[:, 0].double()
+    assert float(best.values.mean()) == pytest.approx(float(right.mean()), abs=0.03)
+
+
+def test_no_neighbours_are_no_answer():
+    votes = LabelVotes.of(torch.full((1, 3), torch.inf), torch.full((1, 3), -1))
+    candidates = Candidates.of(torch.full((1, 3), -torch.inf).double(), votes)
+    p = LabelPosterior(torch.tensor(START, dtype=torch.float64))(candidates)
+    assert p.tolist() == [[0.0, 0.0, 0.0]]

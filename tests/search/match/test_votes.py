@@ -1,0 +1,79 @@
+"""The vote of the nearest items' labels, against loops in plain Python."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laplace_metric.search.match import VOTES, LabelVotes
+from laplace_metric.search.match import _votes as votes
+
+
+def by_hand(distances: list[float], labels: list[int]):
+    """Share, weighted and ratio of each neighbour, and the ambiguity."""
+    voters = [(d, y) for d, y in list(zip(distances, labels, strict=True))[:VOTES] if d < math.inf]
+    if not voters:
+        return [0.0] * len(labels), [0.0] * len(labels), [1.0] * len(labels), 0.0
+    reach = max(d for d, _ in voters) ** 2 - voters[0][0] ** 2
+    raw = [math.exp(-(d**2 - voters[0][0] ** 2) / reach) if reach > 0 else 1.0 for d, _ in voters]
+    weights = [w / sum(raw) for w in raw]
+    share, weighted, ratio = [], [], []
+    for d, y in zip(distances, labels, strict=True):
+        share.append(sum(label == y for _, label in voters) / len(voters))
+        agreed = zip(weights, voters, strict=True)
+        weighted.append(sum(w for w, (_, label) in agreed if label == y))
+        other = min((e for e, label in voters if label != y), default=max(e for e, _ in voters))
+        ratio.append(1.0 if math.isinf(d) else d / (d + other) if d + other > 0 else 0.5)
+    p = {y: sum(w for w, (_, z) in zip(weights, voters, strict=True) if z == y) for _, y in voters}
+    return share, weighted, ratio, -sum(x * math.log(x) for x in p.values() if x > 0)
+
+
+@st.composite
+def neighbours(draw):
+    n = draw(st.integers(1, VOTES + 6))
+    known = draw(st.integers(0, n))
+    scale = draw(st.sampled_from([1e-12, 1.0, 1e12]))
+    gaps = draw(st.lists(st.integers(0, 5), min_size=known, max_size=known))
+    distances = sorted(scale * gap for gap in gaps) + [math.inf] * (n - known)
+    labels = [draw(st.integers(0, 3)) for _ in range(known)] + [-1] * (n - known)
+    return distances, labels
+
+
+@given(neighbours())
+@settings(deadline=None, max_examples=200)
+def test_it_is_the_vote_by_hand(query):
+    distances, labels = query
+    ours = LabelVotes.of(torch.tensor([distances], dtype=torch.float64), torch.tensor([labels]))
+    share, weighted, ratio, ambiguity = by_hand(distances, labels)
+    exists = [d < math.inf for d in distances]
+    for name, wanted in (("share", share), ("weighted", weighted), ("ratio", ratio)):
+        got = getattr(ours, name)[0]
+        assert [x for x, e in zip(got.tolist(), exists, strict=True) if e] == pytest.approx(
+            [x for x, e in zip(wanted, exists, strict=True) if e], abs=1e-12
+        ), name
+        assert bool(((got >= 0) & (got <= 1 + 1e-12)).all())
+    assert float(ours.ambiguity) == pytest.approx(ambiguity, abs=1e-9)
+
+
+def test_blocks_are_the_whole(monkeypatch):
+    g = torch.Generator().manual_seed(0)
+    distance, labels = torch.rand(9, 30, generator=g).sort(1).values, torch.arange(270).view(9, 30)
+    whole = LabelVotes.of(distance, labels % 4)
+    monkeypatch.setattr(votes, "BLOCK_CELLS", 1)
+    parts = LabelVotes.of(distance, labels % 4)
+    assert all(torch.equal(a, getattr(parts, name)) for name, a in vars(whole).items())
+
+
+def test_half_of_the_labels_is_the_most_ambiguous_of_two():
+    distance = torch.ones(1, 20)
+    for n, wanted in (
+        (0, 0.0),
+        (10, math.log(2)),
+        (5, -0.25 * math.log(0.25) - 0.75 * math.log(0.75)),
+    ):
+        labels = (torch.arange(20) < n).long()[None]
+        assert float(LabelVotes.of(distance, labels).ambiguity) == pytest.approx(wanted, abs=1e-12)
