@@ -569,7 +569,9 @@ def _embedding(activations: HeadActivations, fitted: Fitted) -> Embedding:
     trace = spread.diagonal().sum(-1)
     most = trace / raw.square().sum(-1) if fitted.spherical else trace  # of any variance
     check_rows(raw, most, spherical=fitted.spherical)
-    return Embedding(kind(raw, spread))
+    near_far = fitted.near_far
+    inputs = None if near_far is None else activations.features
+    return Embedding(kind(raw, spread), head_inputs=inputs, near_far=near_far)
 
 
 @full_precision()

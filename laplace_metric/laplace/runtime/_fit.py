@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -27,6 +28,7 @@ from laplace_metric.laplace._fit import (
     Fitted,
     HeadBatches,
     in_dtype,
+    near_far_of,
     posterior_of,
     where,
 )
@@ -86,7 +88,9 @@ def fit_with_runtime(
         columns = executor.columns(loss, settings.structure, options)
         schedule = curvature_passes(exact, loss, settings.structure, columns)
         curvature, n_points = executor.execute(schedule), executor.n_points
-    return posterior_of(located, jacobian, curvature, n_points, loss, settings)
+        near_far = near_far_of(store, jacobian) if group.n == 1 else None
+    fitted = posterior_of(located, jacobian, curvature, n_points, loss, settings)
+    return replace(fitted, near_far=near_far)
 
 
 def _first_batch(batches: Batches, *, or_none: bool) -> FirstBatch | None:
