@@ -36,7 +36,7 @@ from laplace_metric.errors import (
 )
 from laplace_metric.laplace._near_far import NearFar
 from laplace_metric.laplace._posterior import Posterior
-from laplace_metric.laplace._settings import WIDEST, FitOptions, Settings
+from laplace_metric.laplace._settings import FitOptions, Settings
 from laplace_metric.models import Inputs, device_of, labelled_batches
 from laplace_metric.models.features import FeatureStore, check_finite, check_shapes
 from laplace_metric.models.heads import LocatedHead, capture, locate_head
@@ -117,7 +117,7 @@ def fit_posterior(
                 progress=progress,
             )
         fitted = posterior_of(located, jacobian, curvature, len(store), loss, settings)
-        return replace(fitted, near_far=near_far_of(store, jacobian))
+        return with_near_far(fitted, store)
 
 
 def head_inputs(model: nn.Module, head: LocatedHead, batches: Batches) -> HeadBatches:
@@ -152,10 +152,10 @@ def in_dtype(dtype: torch.dtype | None, head: LocatedHead, settings: Settings) -
     return jacobian_of(module, head.n_outputs, settings.backend)
 
 
-def near_far_of(store: FeatureStore, head: HeadJacobian) -> NearFar | None:
-    """What near and far need, in the type of the head; None for features wider than ``WIDEST``."""
-    width = store.rows(torch.tensor([0])).shape[1]
-    return NearFar.of(store, head.parameters.dtype) if width <= WIDEST else None
+def with_near_far(fitted: Fitted, store: FeatureStore) -> Fitted:
+    """The same with what ``Embedding.epistemic`` needs of the fit set."""
+    points, dtype = (store.blocks(), store.classes, len(store)), fitted.posterior.mean.dtype
+    return replace(fitted, near_far=NearFar.of(*points, dtype))
 
 
 def minibatch_curvature(

@@ -22,6 +22,7 @@ up to constants. Directions instead of vectors: Mahalanobis++ (Mueller & Hein 20
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import NamedTuple
@@ -32,12 +33,16 @@ from torch import Tensor
 
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.errors import InputError, NonFiniteError
-from laplace_metric.models.features import FeatureStore, block_rows
+from laplace_metric.models.features import Block
 
 FOLDS = 5
 SCORED = 2_500
 """Points of the fit set, a random choice, from which mean and standard deviation are taken."""
 SEED = 0
+AT_ONCE = 2**22
+"""Distances to class means that are held at once."""
+WIDEST = 2_048
+"""Head inputs; the time that they take grows with the cube of their number."""
 LEAST_RIDGE = 1e-13
 """Variance of a coordinate of directions; less is the rounding of float32 and of the sums."""
 
@@ -68,7 +73,7 @@ class NearFar:
     --------
     >>> g = torch.Generator().manual_seed(0)
     >>> h, labels = torch.randn(60, 4, generator=g).abs(), torch.arange(60) % 3
-    >>> fitted = NearFar.of(FeatureStore.of(h, labels))
+    >>> fitted = NearFar.of([Block(0, h, labels)], labels.unique(), len(h))
     >>> near, far = fitted.score(-h)
     >>> bool((far > fitted.score(h).far).all())
     True
@@ -83,21 +88,28 @@ class NearFar:
 
     @classmethod
     @torch.no_grad()
-    @full_precision()
-    def of(cls, points: FeatureStore, dtype: torch.dtype = torch.float32) -> NearFar | None:
-        """From head inputs and labels, in one pass; None if they are too few or all alike.
+    def of(
+        cls,
+        blocks: Iterable[Block],
+        classes: Int[Tensor, " C"],
+        n_points: int,
+        dtype: torch.dtype = torch.float32,
+    ) -> NearFar | None:
+        """From head inputs and labels, in one pass; None if too few, all alike or too wide.
 
-        Sums are float64, the result is ``dtype``. Rows of zeros, which have no direction, do not
+        ``classes`` are the labels that occur, ascending. Sums are float64, the result is ``dtype``.
+        Rows of zeros, which have no direction, do not
         count. Memory: [D, D] and [C, D] float64, and up to 2,500 rows.
         """
-        classes = points.classes
-        chosen = torch.zeros(len(points), dtype=torch.bool)
-        chosen[_order(len(points))[:SCORED]] = True
+        chosen = torch.zeros(n_points, dtype=torch.bool)
+        chosen[_order(n_points)[:SCORED]] = True
         total, parts = None, []
-        for block in points.blocks():
+        for block in blocks:
+            if block.features.shape[1] > WIDEST:
+                return None
             u, lengths = _directions(block.features)
             has_direction, labels = lengths > 0, torch.searchsorted(classes, block.labels)
-            scored = chosen[block.start : block.stop].to(u.device) & has_direction
+            scored = chosen[block.start : block.start + len(u)].to(u.device) & has_direction
             parts.append((block.features[scored], labels[scored]))
             total = total or _Sums.zeros(len(classes), u)
             total.add_(u[has_direction], labels[has_direction])
@@ -277,7 +289,7 @@ def _score(x: Tensor, total_root: Tensor, within_root: Tensor, classes: Tensor) 
     if not len(classes):
         return NearAndFar(None, far)
     a, sizes = x @ within_root, classes.square().sum(1)
-    rows = block_rows(len(classes), a.element_size())
+    rows = max(64, AT_ONCE // len(classes))
     nearest = torch.cat([(sizes - 2 * part @ classes.mT).argmin(1) for part in a.split(rows)])
     return NearAndFar((a - classes[nearest]).square().sum(1) - far, far)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -28,9 +27,9 @@ from laplace_metric.laplace._fit import (
     Fitted,
     HeadBatches,
     in_dtype,
-    near_far_of,
     posterior_of,
     where,
+    with_near_far,
 )
 from laplace_metric.laplace._settings import FitOptions, Settings
 from laplace_metric.laplace.runtime._checkpoint import Checkpoint, open_checkpoint
@@ -88,9 +87,8 @@ def fit_with_runtime(
         columns = executor.columns(loss, settings.structure, options)
         schedule = curvature_passes(exact, loss, settings.structure, columns)
         curvature, n_points = executor.execute(schedule), executor.n_points
-        near_far = near_far_of(store, jacobian) if group.n == 1 else None
-    fitted = posterior_of(located, jacobian, curvature, n_points, loss, settings)
-    return replace(fitted, near_far=near_far)
+        fitted = posterior_of(located, jacobian, curvature, n_points, loss, settings)
+        return with_near_far(fitted, store) if group.n == 1 else fitted
 
 
 def _first_batch(batches: Batches, *, or_none: bool) -> FirstBatch | None:
