@@ -31,6 +31,7 @@ def features(n=N, d=D, n_classes=C, seed=0, dtype=torch.float64):
 
 
 def near_far(h, y, dtype=torch.float64, batch=None):
+    """Fitted as ``fit`` does it, with batches of a size."""
     store = FeatureStore()
     for part, labels in zip(h.split(batch or len(h)), y.split(batch or len(h)), strict=True):
         store.append(part, labels, where="h")
@@ -41,9 +42,7 @@ def scatter(u, y):
     """mu, m_c, T, W and e, point by point."""
     u, y = np.asarray(u), np.asarray(y)
     mean, classes = u.mean(0), np.unique(y)
-    means = np.stack(
-        [np.mean([v for v, c in zip(u, y, strict=True) if c == k], 0) for k in classes]
-    )
+    means = np.stack([u[y == c].mean(0) for c in classes])
     total = sum(np.outer(v - mean, v - mean) for v in u) / len(u)
     gaps = [v - means[list(classes).index(c)] for v, c in zip(u, y, strict=True)]
     within = sum(np.outer(v, v) for v in gaps) / (len(u) - len(classes))
@@ -84,16 +83,13 @@ def test_standardisation_is_cross_fitted():
     h, y = features()
     fitted, u = near_far(h, y), unit(h)
     folds = torch.randperm(N, generator=torch.Generator().manual_seed(0)) % 5
-    # the fitted order of points is that of a second permutation of the chosen ones, here all
     parts = [oracle(u[folds != k], y[folds != k], u[folds == k]) for k in range(5)]
     scores = np.concatenate([np.stack(p) for p in parts], 1)
     close(fitted.centre, scores.mean(1))
     close(fitted.scale, scores.std(1, ddof=1))
     near, far = fitted.score(h)
-    expected = (near - fitted.centre[0]) / fitted.scale[0] + (
-        far - fitted.centre[1]
-    ) / fitted.scale[1]
-    close(fitted.epistemic(h), expected)
+    both = (torch.stack([near, far], 1) - fitted.centre) / fitted.scale
+    close(fitted.epistemic(h), both.sum(1))
 
 
 def test_many_points_are_scored_by_a_sample(monkeypatch):
@@ -268,10 +264,9 @@ def test_rows_of_zeros_do_not_count():
 
 @pytest.fixture(params=["linear", "chain", "append", "normalised"])
 def embedder(request, model, loader):
-    heads = {"linear": None, "chain": model[-3:], "append": "append", "normalised": None}
+    head = {"chain": model[-3:], "append": "append"}.get(request.param)
     if request.param == "normalised":
         model = nn.Sequential(model, Unit())
-    head = model[:][-3:] if request.param == "chain" else heads[request.param]
     return LaplaceEmbedder(model, head=head).fit(loader, progress=False)
 
 

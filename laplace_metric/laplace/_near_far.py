@@ -12,8 +12,8 @@ ridge e = tr W / D, the mean eigenvalue of W:
 Mean and standard deviation are cross-fitted: five folds of the fit set, each scored by the
 statistics of all other points, which are the sums without that fold's. Nothing else is tuned.
 
-far is regression leverage, so the trace of a Laplace posterior with the total curvature; near + far
-the variance of a difference under shared weights, with the curvature of positive pairs and the
+far is regression leverage, so the variance of a Laplace posterior with the total curvature; near +
+far the variance of a difference under shared weights, with the curvature of positive pairs and the
 ridge as its prior (``docs/one_family.md``). far: Mahalanobis distance to one Gaussian. near + far:
 Lee et al. 2018; near: relative Mahalanobis distance (Ren et al. 2021) with a ridge, which is the
 log Bayes factor of a known class against a new one in two-covariance PLDA (Ioffe 2006, Kenny 2010),
@@ -98,8 +98,8 @@ class NearFar:
         """From head inputs and labels, in one pass; None if too few, all alike or too wide.
 
         ``classes`` are the labels that occur, ascending. Sums are float64, the result is ``dtype``.
-        Rows of zeros, which have no direction, do not
-        count. Memory: [D, D] and [C, D] float64, and up to 2,500 rows.
+        Rows of zeros, which have no direction, do not count. Memory: a few [D, D] and [C, D] in
+        float64, and up to 2,500 rows.
         """
         chosen = torch.zeros(n_points, dtype=torch.bool)
         chosen[_order(n_points)[:SCORED]] = True
