@@ -15,9 +15,10 @@ statistics of all other points, which are the sums without that fold's. Nothing 
 far is regression leverage, so the variance of a Laplace posterior with the total curvature; near +
 far the variance of a difference under shared weights, with the curvature of positive pairs and the
 ridge as its prior (``docs/one_family.md``). far: Mahalanobis distance to one Gaussian. near + far:
-Lee et al. 2018; near: relative Mahalanobis distance (Ren et al. 2021) with a ridge, which is the
-log Bayes factor of a known class against a new one in two-covariance PLDA (Ioffe 2006, Kenny 2010),
-up to constants. Directions instead of vectors: Mahalanobis++ (Mueller & Hein 2025).
+Lee et al. 2018; near: relative Mahalanobis distance (Ren et al. 2021) with a ridge, which is -2
+times the log Bayes factor of the nearest known class against a new one in two-covariance PLDA
+(Ioffe 2006, Kenny 2010), up to a constant. Directions instead of vectors: Mahalanobis++ (Mueller &
+Hein 2025).
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class NearFar:
             parts.append((block.features[scored], labels[scored]))
             total = total or _Sums.zeros(len(classes), u)
             total.add_(u[has_direction], labels[has_direction])
-        gaussians = total and total.gaussians()
+        gaussians = None if total is None else total.gaussians()
         if total is None or gaussians is None:
             return None
         features, labels = (torch.cat(columns) for columns in zip(*parts, strict=True))
