@@ -246,6 +246,14 @@ def test_classes_of_one_member_among_others_are_known_classes():
     close(far, expected[1])
 
 
+def test_classes_whose_members_are_alike_say_nothing():
+    h, _ = features(2000, 4)
+    pairs = torch.cat([h, h[:2]])
+    labels = torch.cat([torch.arange(2000), torch.arange(2)])
+    assert near_far(pairs, labels).score(h).near is None
+    assert near_far(h.repeat(2, 1), torch.arange(2000).repeat(2)).score(h).near is None
+
+
 @pytest.mark.parametrize("h", [torch.ones(30, 4), torch.ones(1, 4), torch.zeros(9, 4)])
 def test_too_few_or_all_alike_is_none(h):
     assert near_far(h.double(), torch.arange(len(h)) % 3) is None
@@ -307,6 +315,24 @@ def test_it_survives_another_prior_and_saving(embedder, data, tmp_path):
         assert torch.equal(loaded.fitted_.near_far.tensors()[name], tensor)
     embedder.optimize_prior_precision(bounds=(1e-3, 1e3))
     assert torch.equal(embedder(x).epistemic, before)
+
+
+def test_features_on_disk_give_the_same_number(model, loader, data):
+    plain = LaplaceEmbedder(model).fit(loader, progress=False)
+    spilled = LaplaceEmbedder(model).fit(loader, progress=False, memory_bytes=0)
+    assert torch.equal(plain(data[0]).epistemic, spilled(data[0]).epistemic)
+
+
+def test_half_precision_and_autocast(model, loader, data):
+    embedder = LaplaceEmbedder(model).fit(loader, progress=False)
+    exact = embedder(data[0]).epistemic
+    e = embedder(data[0])
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(e.epistemic, exact)
+    halves = [(x.bfloat16(), y) for x, y in loader]
+    half = LaplaceEmbedder(model.bfloat16()).fit(halves, progress=False)(data[0].bfloat16())
+    assert half.epistemic.dtype == torch.float32
+    assert (half.epistemic - exact).abs().max() < 0.05 * exact.abs().max()
 
 
 def test_a_checkpointed_fit_has_the_same_number(model, loader, data, tmp_path):

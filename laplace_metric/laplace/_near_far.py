@@ -23,6 +23,7 @@ Hein 2025).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -102,23 +103,23 @@ class NearFar:
         Rows of zeros, which have no direction, do not count. Memory: a few [D, D] and [C, D] in
         float64, and up to 2,500 rows.
         """
-        chosen = torch.zeros(n_points, dtype=torch.bool)
-        chosen[_order(n_points)[:SCORED]] = True
+        chosen = sorted(_order(n_points)[:SCORED].tolist())
         total, parts = None, []
         for block in blocks:
             if block.features.shape[1] > WIDEST:
                 return None
             u, lengths = _directions(block.features)
-            has_direction, labels = lengths > 0, torch.searchsorted(classes, block.labels)
-            scored = chosen[block.start : block.start + len(u)].to(u.device) & has_direction
-            parts.append((block.features[scored], labels[scored]))
+            labels, has_direction = torch.searchsorted(classes, block.labels), lengths > 0
             total = total or _Sums.zeros(len(classes), u)
-            total.add_(u[has_direction], labels[has_direction])
+            total.add_(u, labels, has_direction)  # nothing here waits for a device
+            ends = (bisect_left(chosen, i) for i in (block.start, block.start + len(u)))
+            rows = torch.tensor(chosen[slice(*ends)], dtype=torch.int64).to(u.device) - block.start
+            parts.append((u[rows], labels[rows], has_direction[rows]))
         gaussians = None if total is None else total.gaussians()
         if total is None or gaussians is None:
             return None
-        features, labels = (torch.cat(columns) for columns in zip(*parts, strict=True))
-        near, far = _cross_fitted(total, _directions(features)[0], labels)
+        u, labels, has_direction = (torch.cat(columns) for columns in zip(*parts, strict=True))
+        near, far = _cross_fitted(total, u[has_direction], labels[has_direction])
         if far is None:
             return None
         if near is None:
@@ -217,15 +218,16 @@ class _Sums:
         counts = torch.zeros(n_classes, dtype=torch.int64, device=like.device)
         return cls(counts, like.new_zeros(n_classes, n_columns), like.new_zeros(2 * [n_columns]))
 
-    def add_(self, u: Float[Tensor, "n D"], labels: Int[Tensor, " n"]) -> _Sums:
-        self.counts.add_(torch.bincount(labels, minlength=len(self.counts)))
+    def add_(self, u: Tensor, labels: Tensor, counted: Tensor) -> _Sums:
+        """Add u [n, D]; the rows that are not ``counted`` [n] are zeros."""
+        self.counts.index_add_(0, labels, counted.to(self.counts))
         self.first.index_add_(0, labels, u)
         self.second.addmm_(u.mT, u)
         return self
 
     def without(self, u: Float[Tensor, "n D"], labels: Int[Tensor, " n"]) -> _Sums:
         """The sums over all points but these."""
-        part = _Sums.zeros(len(self.counts), u).add_(u, labels)
+        part = _Sums.zeros(len(self.counts), u).add_(u, labels, torch.ones_like(labels))
         first, second = self.first - part.first, self.second - part.second
         return _Sums(self.counts - part.counts, first, second)
 
@@ -239,9 +241,10 @@ class _Sums:
         total = self.second / n - torch.outer(mean, mean)
         sums = self.first[known]
         means = sums / self.counts[known, None]
-        within = (self.second - means.mT @ sums) / max(1, n - n_classes)
+        degrees = max(1, n - n_classes)
+        within = (self.second - means.mT @ sums) / degrees
         ridge = float(within.trace()) / width
-        if n == n_classes or ridge < LEAST_RIDGE:
+        if n == n_classes or ridge < LEAST_RIDGE * n / degrees:  # what cancelled was n / degrees
             ridge, n_classes = float(total.trace()) / width, 0
         if ridge < LEAST_RIDGE:
             return None
