@@ -213,10 +213,18 @@ def test_float32_gives_the_number_of_float64(scale, offset):
     assert (a - b).abs().max() < 1e-3 * a.abs().max()
 
 
-def test_batches_split_any_way_give_one_number():
+def test_batches_and_blocks_of_any_size_give_one_number(monkeypatch):
     h, y = features(200)
-    one, many = near_far(h, y), near_far(h, y, batch=7)
+    one = near_far(h, y)
+    monkeypatch.setattr("laplace_metric.models.features._store.block_rows", lambda *_: 37)
+    many = near_far(h, y, batch=7)
     close(one.epistemic(h), many.epistemic(h))
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_squares_of_float64_may_overflow(scale):
+    h, y = features()
+    close(near_far(h, y).epistemic(h), near_far(h * scale, y).epistemic(h * scale))
 
 
 def test_without_usable_labels_far_alone():
@@ -240,18 +248,24 @@ def test_without_usable_labels_far_alone():
 def test_classes_of_one_member_among_others_are_known_classes():
     h, y = features()
     y[-3:] = torch.tensor([100, 101, 102])
-    near, far = near_far(h, y).score(h)
-    expected = oracle(unit(h), y, unit(h))
+    fitted, u = near_far(h, y), unit(h)
+    near, far = fitted.score(h)
+    expected = oracle(u, y, u)
     close(near, expected[0])
     close(far, expected[1])
+    folds, nears = torch.randperm(N, generator=torch.Generator().manual_seed(0)) % 5, []
+    for k in range(5):
+        known = torch.isin(y[folds == k], y[folds != k])
+        nears.append(oracle(u[folds != k], y[folds != k], u[folds == k][known])[0])
+    close(fitted.centre[0], np.concatenate(nears).mean())  # of points whose class is known
 
 
 def test_classes_whose_members_are_alike_say_nothing():
-    h, _ = features(2000, 4)
-    pairs = torch.cat([h, h[:2]])
-    labels = torch.cat([torch.arange(2000), torch.arange(2)])
-    assert near_far(pairs, labels).score(h).near is None
-    assert near_far(h.repeat(2, 1), torch.arange(2000).repeat(2)).score(h).near is None
+    n, g = 20_000, torch.Generator().manual_seed(0)
+    h = 5 + torch.randn(n, 3, generator=g).double()
+    one_pair = torch.cat([h, h[:1]]), torch.cat([torch.arange(n), torch.tensor([0])])
+    assert near_far(*one_pair).score(h).near is None  # W is 0, and 3e-13 by rounding
+    assert near_far(h.repeat(2, 1), torch.arange(n).repeat(2)).score(h).near is None
 
 
 @pytest.mark.parametrize("h", [torch.ones(30, 4), torch.ones(1, 4), torch.zeros(9, 4)])
