@@ -125,8 +125,9 @@ class NearFar:
         if near is None:
             gaussians, near = gaussians.without_classes(), torch.ones_like(far)
         centre, scale = torch.stack([near, far], 1)
-        mean, *rest = gaussians
-        return cls(mean, *(tensor.to(dtype) for tensor in rest), centre, scale)
+        mean, *others = gaussians
+        parameters = (tensor.to(dtype) for tensor in others)
+        return cls(mean, *parameters, centre=centre, scale=scale)
 
     def __post_init__(self) -> None:
         n_columns, n_classes = len(self.mean), len(self.class_means)
