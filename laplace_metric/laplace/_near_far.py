@@ -125,9 +125,8 @@ class NearFar:
         if near is None:
             gaussians, near = gaussians.without_classes(), torch.ones_like(far)
         centre, scale = torch.stack([near, far], 1)
-        mean, *others = gaussians
-        parameters = (tensor.to(dtype) for tensor in others)
-        return cls(mean, *parameters, centre=centre, scale=scale)
+        means, *roots = (tensor.to(dtype) for tensor in gaussians[1:])
+        return cls(gaussians.mean, means, roots[0], roots[1], centre, scale)
 
     def __post_init__(self) -> None:
         n_columns, n_classes = len(self.mean), len(self.class_means)
