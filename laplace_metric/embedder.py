@@ -275,8 +275,10 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         fitted = self._fitted_to_these_weights()
         return _embedding(self._captured(fitted, inputs), fitted)
 
-    def uncertainties(self, loader: Iterable[Any], *, progress: bool = True) -> Tensor:
-        """``uncertainty`` [N] of everything a loader yields, without its distributions.
+    def uncertainties(
+        self, loader: Iterable[Any], *, kind: str = "uncertainty", progress: bool = True
+    ) -> Tensor:
+        """One number [N] for everything a loader yields, without its distributions.
 
         One forward pass an input; besides the result, only one batch is in memory at a time.
 
@@ -284,6 +286,8 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         ----------
         loader : iterable of batches
             Inputs, or ``(inputs, labels)``: pairs whose second entry is one whole number per item.
+        kind : "uncertainty" | "epistemic"
+            Which number of ``Embedding``.
 
         Raises
         ------
@@ -297,11 +301,15 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         torch.Size([20])
         """
         fitted = self._fitted_to_these_weights()
+        check_name("kind", kind, ("uncertainty", "epistemic"))
         traces, spherical = traces_of(fitted.jacobian, fitted.posterior), fitted.spherical
         device, title = device_of(self.model), "Uncertainties"
         parts = []
         for inputs in input_batches(loader, device, progress=progress, description=title):
             seen = self._captured(fitted, inputs)
+            if kind == "epistemic":
+                parts.append(_embedding(seen, fitted).epistemic)
+                continue
             with full_precision():
                 parts.append(traced(traces, seen.features, seen.raw, spherical=spherical))
                 check_rows(seen.raw, parts[-1], spherical=spherical)
@@ -569,7 +577,9 @@ def _embedding(activations: HeadActivations, fitted: Fitted) -> Embedding:
     trace = spread.diagonal().sum(-1)
     most = trace / raw.square().sum(-1) if fitted.spherical else trace  # of any variance
     check_rows(raw, most, spherical=fitted.spherical)
-    return Embedding(kind(raw, spread))
+    near_far = fitted.near_far
+    inputs = None if near_far is None else activations.features
+    return Embedding(kind(raw, spread), head_inputs=inputs, near_far=near_far)
 
 
 @full_precision()

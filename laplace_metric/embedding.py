@@ -9,7 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,8 +20,15 @@ from torch import Tensor, nn
 from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.validation import as_array, as_tensor, check_count
 from laplace_metric.distributions import EmbeddingDistribution
-from laplace_metric.errors import EmptyLoaderError, InputError, RowError
+from laplace_metric.errors import EmptyLoaderError, InputError, NotFittedError, RowError
 from laplace_metric.models import Inputs, device_of, labelled_batches
+
+
+class HeadInputScore(Protocol):
+    """How little a fit set determines inputs, by what enters the head (``laplace.NearFar``)."""
+
+    def standardised(self, features: Tensor) -> tuple[Tensor | None, Tensor]:
+        """near [B], None without known classes, and far [B]."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,11 @@ class Embedding:
         B distributions over R^Z or over the unit sphere.
     score : Tensor [B] or None
         A method's own uncertainty, where it is not the variance.
+    head_inputs : Tensor [B, D] or None
+        What entered the head, kept by reference for ``epistemic``, which is computed when it is
+        first read.
+    near_far : HeadInputScore or None
+        What makes ``epistemic`` of them.
 
     Examples
     --------
@@ -44,6 +57,8 @@ class Embedding:
 
     distribution: EmbeddingDistribution
     score: Tensor | None = None
+    head_inputs: Tensor | None = None
+    near_far: HeadInputScore | None = None
 
     @property
     def mean(self) -> Float[Tensor, "B Z"]:
@@ -64,6 +79,75 @@ class Embedding:
         squared distance of the embedding from its mean.
         """
         return self.variance.sum(-1) if self.score is None else self.score
+
+    @property
+    def epistemic(self) -> Float[Tensor, " B"]:
+        """How little the fit set determines each input [B]: ``near + far``, larger = less.
+
+        Without classes that are known (one member each), ``far`` alone.
+
+        Raises
+        ------
+        NotFittedError
+            If the method or its fit has nothing of the fit set to compare with.
+        NonFiniteError, InputError
+            For inputs that enter the head as NaN, infinity or zeros.
+
+        Examples
+        --------
+        >>> from laplace_metric import LaplaceEmbedder
+        >>> x, y = torch.rand(40, 8), torch.arange(40) % 4
+        >>> e = LaplaceEmbedder.from_embeddings(x, y)(torch.cat([x, -x]))
+        >>> bool(e.epistemic[:40].max() < e.epistemic[40:].min())
+        True
+        """
+        near, far = self._near_and_far
+        return far if near is None else near + far
+
+    @property
+    def near(self) -> Float[Tensor, " B"]:
+        """Does it belong to a known class? [B], in standard deviations of the fit set.
+
+        Distance to the nearest class mean in the directions in which members of a class differ,
+        minus the distance of ``far``: large for new classes.
+
+        Raises
+        ------
+        NotFittedError
+            As ``epistemic``; and if every class of the fit set has one member.
+        """
+        near, _ = self._near_and_far
+        if near is None:
+            raise NotFittedError(
+                "near needs classes with several members that differ, and the fit set had none: "
+                "read far, or fit with such labels."
+            )
+        return near
+
+    @property
+    def far(self) -> Float[Tensor, " B"]:
+        """Is it anywhere near the data? [B], in standard deviations of the fit set.
+
+        Distance to the mean of the fit set under its covariance: large for foreign inputs.
+
+        Raises
+        ------
+        NotFittedError
+            As ``epistemic``.
+        """
+        return self._near_and_far[1]
+
+    @cached_property
+    def _near_and_far(self) -> tuple[Tensor | None, Tensor]:
+        if self.head_inputs is None or self.near_far is None:
+            raise NotFittedError(
+                "there is no epistemic number here: it compares with the fit set, which other "
+                "methods than Laplace, fits with pairs of batches, over several processes, from "
+                "merged statistics or online, files of older versions, head inputs wider than "
+                "2,048, sets of a few points and parts of several fits do not keep. Fit "
+                "LaplaceEmbedder with pairs='all' in one process."
+            )
+        return self.near_far.standardised(self.head_inputs)
 
     @property
     @full_precision()
@@ -94,7 +178,8 @@ class Embedding:
         """
         rows = _as_rows(index, len(self))
         score = None if self.score is None else self.score[rows]
-        return Embedding(self.distribution.select(rows), score)
+        h = None if self.head_inputs is None else self.head_inputs[rows]
+        return Embedding(self.distribution.select(rows), score, h, self.near_far)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Embedding]) -> Embedding:
@@ -120,7 +205,12 @@ class Embedding:
         kind = type(parts[0].distribution)
         distribution = kind.concatenate([part.distribution for part in parts])
         scores = [part.score for part in parts if part.score is not None]
-        return cls(distribution, torch.cat(scores) if scores else None)
+        score = torch.cat(scores) if scores else None
+        inputs = [part.head_inputs for part in parts if part.head_inputs is not None]
+        near_far = parts[0].near_far
+        if len(inputs) < len(parts) or any(part.near_far is not near_far for part in parts):
+            return cls(distribution, score)
+        return cls(distribution, score, torch.cat(inputs), near_far)
 
 
 def _as_rows(index: Any, n: int) -> slice | Tensor:

@@ -13,6 +13,7 @@ is accumulated in float64.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -210,3 +211,14 @@ class Statistics:
         if statistics.sha256 != content.get("content"):
             raise FileFormatError(f"{folder} is damaged: its content is not what was saved.")
         return statistics
+
+
+Terms = list["Tensor | None"]
+"""One for each total; None where there is nothing to add."""
+
+
+def add_terms(totals: Iterable[Tensor], terms: Terms, scale: float = 1.0) -> None:
+    """``totals += scale * terms``, in place."""
+    for total, term in zip(totals, terms, strict=True):
+        if term is not None:
+            total.add_(term, alpha=scale)

@@ -13,6 +13,7 @@ from laplace_metric.laplace._fit import (
     warn_if_degenerate,
     warn_if_negative,
 )
+from laplace_metric.laplace._near_far import NearAndFar, NearFar
 from laplace_metric.laplace._pair_moments import Distance, EmbeddingPairs, SpectralPairs
 from laplace_metric.laplace._posterior import Posterior, covariance
 from laplace_metric.laplace._prior import by_marginal_likelihood
@@ -27,6 +28,8 @@ __all__ = [
     "FitOptions",
     "Fitted",
     "Miner",
+    "NearAndFar",
+    "NearFar",
     "Posterior",
     "Settings",
     "SpectralPairs",

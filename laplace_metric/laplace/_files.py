@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,15 @@ from laplace_metric.curvature.structures import (
 )
 from laplace_metric.errors import FileFormatError
 from laplace_metric.laplace._fit import Fitted
+from laplace_metric.laplace._near_far import NearFar
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import Settings
 from laplace_metric.models import Precomputed
 from laplace_metric.models.heads import APPEND, head_from_spec, head_spec
 from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
+
+NEAR_FAR = "near_far."
+"""Begins the names of tensors that are of ``NearFar``."""
 
 
 def save_fitted(folder: Path, settings: Settings, fitted: Fitted) -> None:
@@ -38,6 +43,8 @@ def save_fitted(folder: Path, settings: Settings, fitted: Fitted) -> None:
     tensors = {"eigenvalues": posterior.curvature.eigenvalues, **_basis_tensors(posterior)}
     if posterior.curvature.standard_error is not None:
         tensors["standard_error"] = posterior.curvature.standard_error
+    if fitted.near_far is not None:
+        tensors |= {NEAR_FAR + name: t for name, t in fitted.near_far.tensors().items()}
     files.write(folder, content, tensors)
 
 
@@ -60,9 +67,15 @@ def load_fitted(folder: Path, model: nn.Module) -> tuple[Settings, Fitted]:
         tau, n_effective = settings.prior_precision, content["n_effective"]
         posterior = Posterior(jacobian.parameters, curvature, n_effective, tau)
         loss, n_points = settings.loss(normalized=head.normalized), content["n_points"]
-        return settings, Fitted(head, jacobian, loss, posterior, n_points, settings.structure)
+        fitted = Fitted(head, jacobian, loss, posterior, n_points, settings.structure)
+        return settings, replace(fitted, near_far=_near_far(tensors, jacobian))
     except files.MALFORMED as error:
         raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
+
+
+def _near_far(tensors: dict[str, Tensor], jacobian: HeadJacobian) -> NearFar | None:
+    kept = {k.removeprefix(NEAR_FAR): t for k, t in tensors.items() if k.startswith(NEAR_FAR)}
+    return NearFar.from_tensors(kept).to(jacobian.parameters.device) if kept else None
 
 
 def _check_from_embeddings(name: str, model: nn.Module) -> None:

@@ -34,6 +34,7 @@ from laplace_metric.errors import (
     LabelError,
     NegativeCurvatureWarning,
 )
+from laplace_metric.laplace._near_far import NearFar
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import FitOptions, Settings
 from laplace_metric.models import Inputs, device_of, labelled_batches
@@ -62,6 +63,8 @@ class Fitted:
         N.
     structure : str
         "diag", "kron" or "full".
+    near_far : NearFar or None
+        What ``Embedding.epistemic`` needs of the fit set; None where its points were not kept.
     """
 
     head: LocatedHead
@@ -70,6 +73,7 @@ class Fitted:
     posterior: Posterior
     n_points: int
     structure: str
+    near_far: NearFar | None = None
 
     @property
     def spherical(self) -> bool:
@@ -112,7 +116,8 @@ def fit_posterior(
                 generator=options.generator,
                 progress=progress,
             )
-        return posterior_of(located, jacobian, curvature, len(store), loss, settings)
+        fitted = posterior_of(located, jacobian, curvature, len(store), loss, settings)
+        return with_near_far(fitted, store)
 
 
 def head_inputs(model: nn.Module, head: LocatedHead, batches: Batches) -> HeadBatches:
@@ -145,6 +150,12 @@ def in_dtype(dtype: torch.dtype | None, head: LocatedHead, settings: Settings) -
         raise InputError(f"precision={dtype!r}: pass a floating type, such as torch.float64.")
     module = head.module if dtype is None else deepcopy(head.module).to(dtype)
     return jacobian_of(module, head.n_outputs, settings.backend)
+
+
+def with_near_far(fitted: Fitted, store: FeatureStore) -> Fitted:
+    """The same with what ``Embedding.epistemic`` needs of the fit set."""
+    points, dtype = (store.blocks(), store.classes, len(store)), fitted.posterior.mean.dtype
+    return replace(fitted, near_far=NearFar.of(*points, dtype))
 
 
 def minibatch_curvature(

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from laplace_metric.curvature import ContrastiveLoss, curvature_passes
 from laplace_metric.curvature.passes import Pass, next_pass
+from laplace_metric.laplace import NearFar
 from laplace_metric.models.features import FeatureStore
 from laplace_metric.models.jacobians import jacobian_of
 from tests.scale.data import Z, network, points
@@ -76,6 +77,21 @@ def test_no_pass_waits_in_its_loop(deep, hessian, structure, monkeypatch):
     while task is not None:
         task, _ = next_pass(schedule, collect(task))
     assert len(blocks) >= 12
+
+
+def test_near_and_far_do_not_wait_in_their_loop(monkeypatch):
+    monkeypatch.setattr("laplace_metric.models.features._store.block_rows", lambda *_: 40)
+    source, watched = FeatureStore.of(*points()), []
+
+    def watch(blocks):
+        yield next(blocks)
+        for block in blocks:
+            watched.append(block)
+            with NoWaiting():
+                yield block
+
+    assert NearFar.of(watch(source.blocks()), source.classes, len(source)) is not None
+    assert len(watched) >= 2
 
 
 def test_the_check_works():

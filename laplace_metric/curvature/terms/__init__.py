@@ -1,12 +1,13 @@
 """Terms: what is summed over points and pairs, for each structure."""
 
+from laplace_metric.curvature._statistics import Terms, add_terms
 from laplace_metric.curvature.terms._general import GeneralDense, GeneralDiagonal, LinearDense
 from laplace_metric.curvature.terms._layered import (
     LayeredDiagonal,
     LeftContraction,
     RightContraction,
 )
-from laplace_metric.curvature.terms._protocol import CurvatureTerm, Terms, Tile, add_terms
+from laplace_metric.curvature.terms._protocol import CurvatureTerm, Tile
 
 __all__ = [
     "CurvatureTerm",

@@ -12,9 +12,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplace_metric.curvature._statistics import Terms
 from laplace_metric.curvature.by_class import PointBlocks, Points
 from laplace_metric.curvature.structures import DiagCurvature, FullCurvature
-from laplace_metric.curvature.terms._protocol import CurvatureTerm, Terms, Tile
+from laplace_metric.curvature.terms._protocol import CurvatureTerm, Tile
 from laplace_metric.models.jacobians import HeadJacobian, LinearJacobian
 
 

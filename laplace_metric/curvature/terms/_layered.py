@@ -20,9 +20,10 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from laplace_metric.curvature._statistics import Terms, add_terms
 from laplace_metric.curvature.by_class import PointBlocks, Points, diagonal_sum, left_sum, right_sum
 from laplace_metric.curvature.structures import DiagCurvature, KroneckerEigenbasis
-from laplace_metric.curvature.terms._protocol import CurvatureTerm, Terms, Tile, add_terms
+from laplace_metric.curvature.terms._protocol import CurvatureTerm, Tile
 from laplace_metric.errors import HeadError
 from laplace_metric.models.jacobians import HeadJacobian, Layer
 

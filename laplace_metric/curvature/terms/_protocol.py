@@ -11,15 +11,12 @@ so it is no sum over points: G_c is, and is collected tile by tile before its pr
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch import Tensor
 
+from laplace_metric.curvature._statistics import Terms
 from laplace_metric.curvature.by_class import PointBlocks, Points
-
-Terms = list["Tensor | None"]
-"""One for each total; None where there is nothing to add."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +68,3 @@ class CurvatureTerm(ABC):
     @abstractmethod
     def classes(self, tile: Tile, sums: Tensor) -> Terms:
         """What ``sum_c G_c^T G_c`` contributes, for tiles of G_c [c, *tile.shape]."""
-
-
-def add_terms(totals: Iterable[Tensor], terms: Terms, scale: float = 1.0) -> None:
-    """``totals += scale * terms``, in place."""
-    for total, term in zip(totals, terms, strict=True):
-        if term is not None:
-            total.add_(term, alpha=scale)

@@ -29,6 +29,7 @@ from laplace_metric.laplace._fit import (
     in_dtype,
     posterior_of,
     where,
+    with_near_far,
 )
 from laplace_metric.laplace._settings import FitOptions, Settings
 from laplace_metric.laplace.runtime._checkpoint import Checkpoint, open_checkpoint
@@ -86,7 +87,8 @@ def fit_with_runtime(
         columns = executor.columns(loss, settings.structure, options)
         schedule = curvature_passes(exact, loss, settings.structure, columns)
         curvature, n_points = executor.execute(schedule), executor.n_points
-    return posterior_of(located, jacobian, curvature, n_points, loss, settings)
+        fitted = posterior_of(located, jacobian, curvature, n_points, loss, settings)
+        return with_near_far(fitted, store) if group.n == 1 else fitted
 
 
 def _first_batch(batches: Batches, *, or_none: bool) -> FirstBatch | None:

@@ -7,14 +7,12 @@ one shard where features go to disk.
 
 from laplace_metric.models.features._durable import FEATURE_FOLDER, DurableRows
 from laplace_metric.models.features._rows import (
-    BLOCK_BYTES,
     Block,
     FeatureSource,
-    block_rows,
     check_finite,
     check_shapes,
 )
-from laplace_metric.models.features._store import FeatureStore, MemoryRows
+from laplace_metric.models.features._store import BLOCK_BYTES, FeatureStore, MemoryRows, block_rows
 
 __all__ = [
     "BLOCK_BYTES",

@@ -16,9 +16,6 @@ from laplace_metric.errors import InputError, LabelError, NonFiniteError
 RowSpec = tuple[Tensor, Tensor]
 """Features [0, D] and labels [0]: the width and the types of all rows."""
 
-BLOCK_BYTES = 4 * 2**20
-"""Bytes of one block: small enough for a CPU's cache, large enough for a full-speed product."""
-
 CHECKS_AT_ONCE = 1024
 """Batches on an accelerator whose check may be outstanding."""
 
@@ -77,11 +74,6 @@ class FeatureSource(Protocol):
 def no_labels() -> Int[Tensor, " 0"]:
     """Labels of a source to which nothing was appended."""
     return torch.empty(0, dtype=torch.int64)
-
-
-def block_rows(n_columns: int, itemsize: int, budget: int = BLOCK_BYTES) -> int:
-    """Rows of a [rows, n_columns] block within ``budget`` bytes, at least 64."""
-    return max(64, budget // max(1, n_columns * itemsize))
 
 
 def check_shapes(features: Tensor, labels: Tensor, *, where: str) -> None:

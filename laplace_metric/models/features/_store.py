@@ -16,15 +16,22 @@ from laplace_metric.models.features._rows import (
     Block,
     FiniteChecks,
     RowSpec,
-    block_rows,
     check_shapes,
     check_spec,
     no_labels,
 )
 from laplace_metric.models.features._shards import ShardRows, TemporaryRows
 
+BLOCK_BYTES = 4 * 2**20
+"""Bytes of one block: small enough for a CPU's cache, large enough for a full-speed product."""
+
 LABELS_AT_ONCE = 2**20
 """Labels that ``classes`` reads at once: 8 MiB."""
+
+
+def block_rows(n_columns: int, itemsize: int, budget: int = BLOCK_BYTES) -> int:
+    """Rows of a [rows, n_columns] block within ``budget`` bytes, at least 64."""
+    return max(64, budget // max(1, n_columns * itemsize))
 
 
 class MemoryRows:
@@ -209,7 +216,7 @@ class FeatureStore:
     @property
     def classes(self) -> Int[Tensor, " C"]:
         """The labels that occur, ascending."""
-        rows, classes = self._checked, no_labels()
+        rows, classes = self._checked, torch.empty(0, dtype=torch.int64)
         for start in range(0, len(self), LABELS_AT_ONCE):
             labels = rows.labels(start, min(start + LABELS_AT_ONCE, len(self))).unique()
             classes = torch.cat([classes, labels.to(classes)]).unique()

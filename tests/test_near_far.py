@@ -1,0 +1,419 @@
+"""near, far and epistemic: per-point oracles, the Laplace family behind them, what a user sees."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.linalg import solve
+from torch import nn
+
+from laplace_metric import Embedding, LaplaceEmbedder
+from laplace_metric.curvature.structures import FullCurvature
+from laplace_metric.errors import InputError, NonFiniteError, NotFittedError, UnknownNameError
+from laplace_metric.laplace import NearFar, Posterior, covariance
+from laplace_metric.models.features import FeatureStore
+from laplace_metric.models.jacobians import jacobian_of
+
+C, N, D = 5, 60, 6
+
+
+def features(n=N, d=D, n_classes=C, seed=0, dtype=torch.float64):
+    g = torch.Generator().manual_seed(seed)
+    labels = torch.arange(n) % n_classes
+    h = 1 + torch.randn(n_classes, d, generator=g)[labels] + torch.randn(n, d, generator=g)
+    return (h * (0.1 + torch.rand(n, 1, generator=g))).to(dtype), labels
+
+
+def near_far(h, y, dtype=torch.float64, batch=None):
+    """Fitted as ``fit`` does it, with batches of a size."""
+    store = FeatureStore()
+    for part, labels in zip(h.split(batch or len(h)), y.split(batch or len(h)), strict=True):
+        store.append(part, labels, where="h")
+    return NearFar.of(store.blocks(), store.classes, len(store), dtype)
+
+
+def scatter(u, y):
+    """mu, m_c, T, W and e, point by point."""
+    u, y = np.asarray(u), np.asarray(y)
+    mean, classes = u.mean(0), np.unique(y)
+    means = np.stack([u[y == c].mean(0) for c in classes])
+    total = sum(np.outer(v - mean, v - mean) for v in u) / len(u)
+    gaps = [v - means[list(classes).index(c)] for v, c in zip(u, y, strict=True)]
+    within = sum(np.outer(v, v) for v in gaps) / (len(u) - len(classes))
+    return mean, means, total, within, np.trace(within) / len(mean)
+
+
+def oracle(u, y, queries):
+    """near and far [2, Q] by scipy's solver, one point after the other."""
+    mean, means, total, within, e = scatter(u, y)
+    eye = np.eye(len(mean))
+
+    def squared(gap, matrix):
+        return float(gap @ solve(matrix + e * eye, gap, assume_a="pos"))
+
+    far = np.array([squared(q - mean, total) for q in np.asarray(queries)])
+    nearest = [min(squared(q - m, within) for m in means) for q in np.asarray(queries)]
+    return np.array(nearest) - far, far
+
+
+def unit(h):
+    return h / h.norm(dim=1, keepdim=True)
+
+
+def close(a, b, rel=1e-9):
+    torch.testing.assert_close(torch.as_tensor(a), torch.as_tensor(b), rtol=rel, atol=rel)
+
+
+def test_near_and_far_are_those_of_a_per_point_oracle():
+    h, y = features()
+    q = features(seed=1)[0]
+    near, far = near_far(h, y).score(q)
+    expected = oracle(unit(h), y, unit(q))
+    close(near, expected[0])
+    close(far, expected[1])
+
+
+def test_standardisation_is_cross_fitted():
+    h, y = features()
+    fitted, u = near_far(h, y), unit(h)
+    folds = torch.randperm(N, generator=torch.Generator().manual_seed(0)) % 5
+    parts = [oracle(u[folds != k], y[folds != k], u[folds == k]) for k in range(5)]
+    scores = np.concatenate([np.stack(p) for p in parts], 1)
+    close(fitted.centre, scores.mean(1))
+    close(fitted.scale, scores.std(1, ddof=1))
+    near, far = fitted.score(h)
+    both = (torch.stack([near, far], 1) - fitted.centre) / fitted.scale
+    close(fitted.epistemic(h), both.sum(1))
+
+
+def test_many_points_are_scored_by_a_sample(monkeypatch):
+    h, y = features(400)
+    exact = near_far(h, y)
+    monkeypatch.setattr("laplace_metric.laplace._near_far.SCORED", 200)
+    sampled = near_far(h, y)
+    assert torch.equal(exact.within_root, sampled.within_root)
+    assert ((exact.centre - sampled.centre).abs() < 0.3 * exact.scale).all()
+    assert not torch.equal(exact.centre, sampled.centre)
+
+
+# The identities of docs/one_family.md
+
+
+def regression(second, n, precision=1e-10):
+    """``N(0, (n G + lam I)^-1)`` over the weights of [h; 1] -> 1."""
+    d = len(second) - 1
+    head = jacobian_of(nn.Linear(d, 1).double(), 1)
+    posterior = Posterior(head.parameters, FullCurvature(second).decompose(), n, precision)
+    return lambda h: covariance(head, posterior, h).diagonal()[:, 0].detach()
+
+
+def with_ones(h):
+    return torch.cat([h, torch.ones_like(h[:, :1])], 1)
+
+
+def test_laplace_with_a_bias_and_an_isotropic_likelihood_is_regression_leverage():
+    h, q = features()[0], features(seed=1)[0]
+    a = with_ones(h)
+    variance = regression(a.T @ a / N, N)(q)
+    sigma = np.cov(h.T.numpy(), bias=True)
+    gaps = q.numpy() - h.numpy().mean(0)
+    leverage = [1 / N + gap @ solve(sigma, gap) / N for gap in gaps]
+    close(variance, leverage, rel=1e-7)
+
+
+def test_far_is_the_posterior_variance_under_the_total_curvature():
+    h, y = features()
+    u, q = unit(h), unit(features(seed=1)[0])
+    a, e = with_ones(u), scatter(u, y)[-1]
+    ridge = e * torch.eye(D + 1, dtype=torch.float64)
+    ridge[-1, -1] = 0  # the bias has no prior
+    variance = regression(a.T @ a / N + ridge, N)(q)
+    close(near_far(h, y).score(q).far, N * variance - 1, rel=1e-6)
+
+
+def positives(h, y, **options):
+    model = nn.Linear(h.shape[1], 1, bias=False).double()
+    how = {"distance": "euclidean", "hessian": "positives", "structure": "full", **options}
+    return LaplaceEmbedder(model, **how).fit([(h, y)], progress=False)
+
+
+@pytest.mark.parametrize("counts", [[4, 4, 4], [2, 9, 4]])
+def test_the_curvature_of_positive_pairs_is_the_within_class_scatter(counts):
+    y = torch.repeat_interleave(torch.arange(3), torch.tensor(counts))
+    h = features(len(y), 4, 3)[0]
+    groups = [h[y == c] for c in range(3)]
+    n_pairs = sum(n * n for n in counts)
+    weighted = sum(len(g) * (g - g.mean(0)).T @ (g - g.mean(0)) for g in groups)
+    curvature = positives(h, y).hessian_.to_dense()
+    close(curvature, 2 / n_pairs * weighted)
+    if len(set(counts)) == 1:  # n_c = n for every class
+        within = torch.as_tensor(scatter(h, y)[3])
+        close(curvature, 2 * (len(y) - 3) / len(y) * within)
+
+
+def test_near_and_far_together_are_the_shared_weight_variance_of_a_difference():
+    h, y = features()
+    u, q = unit(h), unit(features(seed=1)[0])
+    _, means, _, _, e = scatter(u, y)
+    options = {"n_effective": N / (2 * (N - C)), "prior_precision": float(e)}
+    embedder, means = positives(u, y, **options), torch.as_tensor(means)
+    variances = []
+    for m in means:
+        others = m.expand_as(q)
+        gap = embedder.embed([(q, y)], progress=False)[0].mean - embedder(others).mean
+        distance = embedder.distance(q, others, shared_weights=True)
+        variances.append(distance.mean - gap.square().sum(1))  # E |d|^2 = |m|^2 + tr C
+    near, far = near_far(h, y).score(q)
+    close(near + far, torch.stack(variances).amin(0).detach(), rel=1e-7)
+
+
+# Any shape, any scale
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    n=st.integers(1, 40),
+    d=st.integers(1, 8),
+    n_classes=st.integers(1, 40),
+    size=st.sampled_from([1e-30, 1e-6, 1.0, 1e6, 1e30]),
+    copies=st.integers(1, 3),
+    batch=st.integers(1, 50),
+)
+def test_any_shape_and_scale(n, d, n_classes, size, copies, batch):
+    h, y = features(n, d, n_classes)
+    h, y = h.repeat(copies, 1), y.repeat(copies)
+    fitted = near_far(h, y)
+    scaled = near_far((h * size).float(), y, batch=batch)
+    if fitted is None or scaled is None:
+        return
+    assert all(tensor.isfinite().all() for tensor in scaled.tensors().values())
+    near, far = scaled.score((h * size).float())
+    assert (far >= 0).all()
+    assert far.isfinite().all()
+    assert near is None or near.isfinite().all()
+    if near is not None:
+        assert (near + far >= -1e-6 * far.max()).all()
+    assert scaled.epistemic(h.float()).shape == (len(h),)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+@pytest.mark.parametrize("offset", [0.0, 30.0])
+def test_float32_gives_the_number_of_float64(scale, offset):
+    h, y = features(300, 24)
+    h = ((h + offset) * scale).float()
+    exact, fast = near_far(h.double(), y), near_far(h, y, torch.float32)
+    q = h[:50] + scale * torch.randn(50, 24, generator=torch.Generator().manual_seed(3))
+    a, b = exact.epistemic(q.double()), fast.epistemic(q)
+    assert (a - b).abs().max() < 1e-3 * a.abs().max()
+
+
+def test_batches_and_blocks_of_any_size_give_one_number(monkeypatch):
+    h, y = features(200)
+    one = near_far(h, y)
+    monkeypatch.setattr("laplace_metric.models.features._store.block_rows", lambda *_: 37)
+    many = near_far(h, y, batch=7)
+    close(one.epistemic(h), many.epistemic(h))
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_squares_of_float64_may_overflow(scale):
+    h, y = features()
+    close(near_far(h, y).epistemic(h), near_far(h * scale, y).epistemic(h * scale))
+
+
+def test_without_usable_labels_far_alone():
+    h, _ = features()
+    y = torch.arange(N)
+    fitted = near_far(h, y)
+    near, far = fitted.score(h)
+    assert near is None
+    u = unit(h).numpy()
+    total = np.cov(u.T, bias=True)
+    matrix = total + np.trace(total) / D * np.eye(D)
+    expected = [gap @ solve(matrix, gap) for gap in u - u.mean(0)]
+    close(far, expected)
+    close(fitted.epistemic(h), (far - fitted.centre[1]) / fitted.scale[1])
+    e = LaplaceEmbedder.from_embeddings(unit(h), y, hessian="full", positivity="absolute")(unit(h))
+    assert torch.equal(e.epistemic, e.far)
+    with pytest.raises(NotFittedError, match="near needs classes"):
+        _ = e.near
+
+
+def test_classes_of_one_member_among_others_are_known_classes():
+    h, y = features()
+    y[-3:] = torch.tensor([100, 101, 102])
+    fitted, u = near_far(h, y), unit(h)
+    near, far = fitted.score(h)
+    expected = oracle(u, y, u)
+    close(near, expected[0])
+    close(far, expected[1])
+    folds, nears = torch.randperm(N, generator=torch.Generator().manual_seed(0)) % 5, []
+    for k in range(5):
+        known = torch.isin(y[folds == k], y[folds != k])
+        nears.append(oracle(u[folds != k], y[folds != k], u[folds == k][known])[0])
+    close(fitted.centre[0], np.concatenate(nears).mean())  # of points whose class is known
+
+
+def test_classes_whose_members_are_alike_say_nothing():
+    n, g = 20_000, torch.Generator().manual_seed(0)
+    h = 5 + torch.randn(n, 3, generator=g).double()
+    one_pair = torch.cat([h, h[:1]]), torch.cat([torch.arange(n), torch.tensor([0])])
+    assert near_far(*one_pair).score(h).near is None  # W is 0, and 3e-13 by rounding
+    assert near_far(h.repeat(2, 1), torch.arange(n).repeat(2)).score(h).near is None
+
+
+@pytest.mark.parametrize("h", [torch.ones(30, 4), torch.ones(1, 4), torch.zeros(9, 4)])
+def test_too_few_or_all_alike_is_none(h):
+    assert near_far(h.double(), torch.arange(len(h)) % 3) is None
+
+
+def test_rows_of_zeros_do_not_count():
+    h, y = features()
+    padded, labels = torch.cat([h, torch.zeros(1, D).double()]), torch.cat([y, y[:1]])
+    plain, other = near_far(h, y), near_far(padded, labels)
+    close(plain.within_root, other.within_root)
+    close(plain.total_root, other.total_root)
+
+
+# What a user sees
+
+
+@pytest.fixture(params=["linear", "chain", "append", "normalised"])
+def embedder(request, model, loader):
+    head = {"chain": model[-3:], "append": "append"}.get(request.param)
+    if request.param == "normalised":
+        model = nn.Sequential(model, Unit())
+    return LaplaceEmbedder(model, head=head).fit(loader, progress=False)
+
+
+class Unit(nn.Module):
+    def forward(self, z):
+        return nn.functional.normalize(z, dim=-1)
+
+
+def test_epistemic_is_of_what_enters_the_head(embedder, data, loader):
+    x, y = data
+    h, e = embedder.activations(x).features, embedder(x)
+    expected = near_far(h.double(), y).epistemic(h.double())
+    torch.testing.assert_close(e.epistemic.double(), expected, rtol=1e-3, atol=1e-3)
+    assert torch.equal(e.epistemic, e.near + e.far)
+    assert e.epistemic.shape == (len(x),)
+    assert torch.equal(
+        embedder.uncertainties([x], kind="epistemic", progress=False), embedder(x).epistemic
+    )
+
+
+def test_epistemic_survives_selection_and_concatenation(embedder, data):
+    x = data[0]
+    whole = embedder(x)
+    both = Embedding.concatenate([embedder(x[:7]), embedder(x[7:])])
+    torch.testing.assert_close(both.epistemic, whole.epistemic, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(whole[2:5].epistemic, whole.epistemic[2:5], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(whole[[3, 1]].far, whole.far[[3, 1]], rtol=1e-4, atol=1e-4)
+    assert "_near_and_far" not in vars(embedder(x))
+
+
+def test_it_survives_another_prior_and_saving(embedder, data, tmp_path):
+    x = data[0]
+    before = embedder(x).epistemic
+    embedder.save(tmp_path / "posterior")
+    loaded = LaplaceEmbedder.load(tmp_path / "posterior", embedder.model)
+    assert torch.equal(loaded(x).epistemic, before)
+    for name, tensor in embedder.fitted_.near_far.tensors().items():
+        assert torch.equal(loaded.fitted_.near_far.tensors()[name], tensor)
+    embedder.optimize_prior_precision(bounds=(1e-3, 1e3))
+    assert torch.equal(embedder(x).epistemic, before)
+
+
+def test_features_on_disk_give_the_same_number(model, loader, data):
+    plain = LaplaceEmbedder(model).fit(loader, progress=False)
+    spilled = LaplaceEmbedder(model).fit(loader, progress=False, memory_bytes=0)
+    assert torch.equal(plain(data[0]).epistemic, spilled(data[0]).epistemic)
+
+
+def test_half_precision_and_autocast(model, loader, data):
+    embedder = LaplaceEmbedder(model).fit(loader, progress=False)
+    exact = embedder(data[0]).epistemic
+    e = embedder(data[0])
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(e.epistemic, exact)
+    halves = [(x.bfloat16(), y) for x, y in loader]
+    half = LaplaceEmbedder(model.bfloat16()).fit(halves, progress=False)(data[0].bfloat16())
+    assert half.epistemic.dtype == torch.float32
+    assert (half.epistemic - exact).abs().max() < 0.05 * exact.abs().max()
+
+
+def test_a_checkpointed_fit_has_the_same_number(model, loader, data, tmp_path):
+    plain = LaplaceEmbedder(model).fit(loader, progress=False)
+    kept = LaplaceEmbedder(model).fit(loader, progress=False, checkpoint_dir=tmp_path / "fit")
+    assert torch.equal(plain(data[0]).epistemic, kept(data[0]).epistemic)
+
+
+def test_pairs_of_batches_have_none_and_say_so(model, loader, data):
+    e = LaplaceEmbedder(model, pairs="batch").fit(loader, progress=False)(data[0])
+    assert e.variance.isfinite().all()
+    for name in ("epistemic", "near", "far"):
+        with pytest.raises(NotFittedError, match="pairs='all'"):
+            getattr(e, name)
+
+
+def test_parts_of_several_fits_have_none(model, loader, data):
+    parts = [LaplaceEmbedder(model).fit(loader, progress=False)(data[0]) for _ in range(2)]
+    with pytest.raises(NotFittedError, match="several fits"):
+        _ = Embedding.concatenate(parts).epistemic
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [(torch.nan, NonFiniteError, "1 of 3 head"), (torch.inf, NonFiniteError, "NaN or infinity")],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_that_are_no_number(value, error, message, dtype):
+    fitted, h = near_far(*features()), features()[0][:3].to(dtype)
+    h[1, 2] = value
+    with pytest.raises(error, match=message):
+        fitted.score(h)
+
+
+def test_rows_without_a_direction_or_of_another_width():
+    fitted, h = near_far(*features()), features()[0][:3]
+    h[1] = 0
+    with pytest.raises(InputError, match="1 of 3 head inputs.*all zeros"):
+        fitted.score(h)
+    with pytest.raises(InputError, match=r"pass \[B, 6\]"):
+        fitted.score(torch.ones(2, 5))
+
+
+def test_wider_than_the_limit_is_none(monkeypatch):
+    monkeypatch.setattr("laplace_metric.laplace._near_far.WIDEST", D - 1)
+    assert near_far(*features()) is None
+
+
+def test_uncertainties_of_another_kind_are_refused(embedder, data):
+    with pytest.raises(UnknownNameError, match="kind"):
+        embedder.uncertainties([data[0]], kind="aleatoric", progress=False)
+
+
+def test_new_classes_are_near_and_foreign_inputs_far():
+    g = torch.Generator().manual_seed(0)
+    means, d = torch.eye(12)[:9], 12
+    draw = lambda c: means[c] + 0.05 * torch.randn(len(c), d, generator=g)  # noqa: E731
+    known = torch.arange(240) % 8
+    fitted = near_far(draw(known).double(), known)
+    test, new = fitted.standardised(draw(known)), fitted.standardised(draw(torch.full((50,), 8)))
+    foreign = fitted.standardised(-draw(known))
+    assert new.near.min() > test.near.max()
+    assert foreign.far.median() > test.far.max()
+
+
+def test_the_page_names_tests_that_exist():
+    page = Path(__file__).parent.parent / "docs" / "one_family.md"
+    names = re.findall(r"`(test_\w+)`", page.read_text())
+    assert len(names) == 4
+    assert set(names) <= set(globals())
