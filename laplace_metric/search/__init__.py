@@ -9,6 +9,7 @@ from laplace_metric.search._neighbours import RANKINGS, nearest
 from laplace_metric.search._report import (
     AMBIGUITY,
     DISTANCE,
+    EPISTEMIC,
     MATCH,
     UNCERTAINTY,
     IndexReport,
@@ -23,6 +24,7 @@ from laplace_metric.search.engines._protocol import HNSW, IVF, Flat
 __all__ = [
     "AMBIGUITY",
     "DISTANCE",
+    "EPISTEMIC",
     "HNSW",
     "INDEX",
     "IVF",

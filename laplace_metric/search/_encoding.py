@@ -22,6 +22,8 @@ from laplace_metric.search._neighbours import PairDistances
 
 BATCH = 256
 """Rows of one array, or texts of one list, that enter the model at once."""
+NOTHING_ENTERS = 1e6
+"""Epistemic number of an input of which nothing but zeros enters the head."""
 Texts = list[str] | tuple[str, ...]
 
 
@@ -65,6 +67,7 @@ class Encoder:
         self._weights = FittedWeights(fitted.head, fitted.posterior.mean)
         self._weights.check(values=True)
         self._traces = traces_of(fitted.jacobian, fitted.posterior)
+        self._near_far = fitted.near_far
 
     @classmethod
     def of(cls, embedder: FittedEmbedder) -> Encoder:
@@ -99,7 +102,15 @@ class Encoder:
             mean = nn.functional.normalize(z, dim=-1) if self.spherical else z
             trace = traced(self._traces, h, z, spherical=self.spherical)
             check_rows(z, trace, spherical=self.spherical)
-            return Encoded(mean, trace, self.pairs.basis_inputs(h))
+            return Encoded(mean, trace, self._epistemic(h, trace), self.pairs.basis_inputs(h))
+
+    def _epistemic(self, h: Tensor, trace: Tensor) -> Tensor:
+        if self._near_far is None:
+            return trace
+        enters = (h != 0).any(1)
+        epistemic = torch.full_like(trace, NOTHING_ENTERS)
+        epistemic[enters] = self._near_far.epistemic(h[enters]).to(trace)
+        return epistemic
 
     def all(self, name: str, inputs: Any, *, progress: bool) -> tuple[Encoded, list[Any]]:
         """Everything that ``inputs`` holds, and the labels [n] of each batch that came with any.

@@ -16,6 +16,7 @@ from laplace_metric.search._report import (
     ALPHA_UNKNOWN,
     AMBIGUITY,
     DISTANCE,
+    EPISTEMIC,
     MATCH,
     UNCERTAINTY,
     IndexReport,
@@ -84,6 +85,7 @@ class _Answers:
     @classmethod
     def of(cls, hits: SearchHits, calibration: Calibration | None) -> _Answers:
         scores = {UNCERTAINTY: hits.trace, DISTANCE: hits.distance[:, 0]}
+        scores[EPISTEMIC] = hits.epistemic
         if hits.votes is not None:
             scores[AMBIGUITY] = hits.votes.ambiguity
         if calibration is None:

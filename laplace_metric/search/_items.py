@@ -35,6 +35,8 @@ class Encoded:
         The embedding to search with (unit length on the sphere).
     trace : Tensor [N]
         Of its covariance: ``Embedding.uncertainty``.
+    epistemic : Tensor [N]
+        ``Embedding.epistemic``; the uncertainty again where the fit keeps nothing to compare with.
     basis_inputs : Tensor [N, A]
         What entered the head, in the eigenbasis of the posterior where it has one: with them,
         distances know that both embeddings share their weights.
@@ -42,6 +44,7 @@ class Encoded:
 
     mean: Float[Tensor, "N Z"]
     trace: Float[Tensor, " N"]
+    epistemic: Float[Tensor, " N"]
     basis_inputs: Float[Tensor, "N A"]
 
     def __len__(self) -> int:

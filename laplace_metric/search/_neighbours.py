@@ -167,7 +167,7 @@ def nearest(
     if rank_by == "shared":
         positions, squared = _reranked(positions, squared, k)
     distance = _distances_of_means(queries, items, positions)
-    return SearchHits(positions, distance, squared, queries.trace)
+    return SearchHits(positions, distance, squared, queries.trace, queries.epistemic)
 
 
 def _reranked(positions: Tensor, squared: Distance, k: int) -> tuple[Tensor, Distance]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from laplace_metric.evaluation import Reliability, Sparsification
 
 MATCH, UNCERTAINTY, DISTANCE = "match probability", "uncertainty", "distance alone"
-AMBIGUITY = "ambiguity"
+EPISTEMIC, AMBIGUITY = "epistemic", "ambiguity"
 """Scores of a query that rank wrong answers above right ones, if they are any good."""
 ALPHA_UNKNOWN = 0.05
 """Share of queries with a match that may be called unknown."""
@@ -80,7 +80,9 @@ class OODReport:
 
 @dataclass(frozen=True, eq=False)
 class IndexReport:
-    """Of ``Index.evaluate``; scores are ``MATCH``, ``UNCERTAINTY``, ``DISTANCE`` and ``AMBIGUITY``.
+    """Of ``Index.evaluate``.
+
+    Scores are ``MATCH``, ``UNCERTAINTY``, ``DISTANCE``, ``EPISTEMIC`` and ``AMBIGUITY``.
 
     Parameters
     ----------

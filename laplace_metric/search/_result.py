@@ -140,6 +140,14 @@ class SearchResult:
         return self.hits.trace
 
     @property
+    def epistemic(self) -> Float[Tensor, " Q"]:
+        """How little the fit set determines each query [Q]: ``Embedding.epistemic``.
+
+        The uncertainty where the fit keeps nothing to compare with.
+        """
+        return self.hits.epistemic
+
+    @property
     def unknown(self) -> Bool[Tensor, " Q"] | None:
         """Whether each query [Q] has no match in the index, ``p_value <= alpha``; else None."""
         return None if self.p_value is None else self.p_value <= self.alpha
@@ -217,7 +225,7 @@ class SearchResult:
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
         """The same as arrays [Q k]; what is not known is left out."""
         q, k = self.ids.shape
-        per_query: dict[str, Any] = {"uncertainty": self.uncertainty}
+        per_query: dict[str, Any] = {"uncertainty": self.uncertainty, "epistemic": self.epistemic}
         per_query |= {"ambiguity": self.ambiguity, "answer": self.label}
         per_query |= {"answer_probability": self.label_probability}
         per_query |= {"p_value": self.p_value, "unknown": self.unknown}

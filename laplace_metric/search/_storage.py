@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ class IndexState:
 def save_index(folder: Path, state: IndexState, identity: str) -> None:
     """Write ``state`` and the identity of the encoder that it belongs to."""
     encoded, labels = state.items.encoded, state.items.labels
-    tensors = {"mean": encoded.mean, "trace": encoded.trace, "basis_inputs": encoded.basis_inputs}
+    tensors = {f.name: getattr(encoded, f.name) for f in fields(encoded)}
     tensors |= state.items.ids.tensors("ids")
     tensors |= {} if labels is None else labels.tensors("labels")
     content: dict[str, Any] = {"n_items": len(state.items), "rank_by": state.rank_by}
@@ -97,10 +97,10 @@ def _state(
 
 def _items(content: dict[str, Any], tensors: dict[str, Tensor]) -> Items:
     n, ids = content["n_items"], Column.from_tensors("ids", tensors)
-    encoded = Encoded(tensors["mean"], tensors["trace"], tensors["basis_inputs"])
+    encoded = Encoded(**{f.name: tensors[f.name] for f in fields(Encoded)})
     labels = Column.from_tensors("labels", tensors)
     columns = [ids] if labels is None else [ids, labels]
-    parts = [encoded.mean, encoded.trace, encoded.basis_inputs, *columns]
+    parts = [*vars(encoded).values(), *columns]
     lengths = [0 if part is None else len(part) for part in parts]
     if ids is None or set(lengths) != {n}:
         raise ValueError(f"{n} items, but columns of {lengths}")

@@ -13,6 +13,7 @@ from laplace_metric.errors import LabelError, StaleCalibrationWarning
 from laplace_metric.search import (
     AMBIGUITY,
     DISTANCE,
+    EPISTEMIC,
     MATCH,
     PRECISIONS,
     UNCERTAINTY,
@@ -73,6 +74,7 @@ def test_wrong_answers_are_ranked_as_scikit_learn_says(report, calibrated, parts
         MATCH: 1 - result.match_probability[:, 0],
         UNCERTAINTY: result.uncertainty,
         DISTANCE: result.distance[:, 0],
+        EPISTEMIC: result.epistemic,
         AMBIGUITY: result.ambiguity,
     }
     assert list(report.r_auroc) == list(scores) == list(report.ausc)
@@ -166,7 +168,7 @@ def test_ood_inputs_are_ranked_as_scikit_learn_says(report, calibrated, parts):
 
 def test_without_a_calibration_or_ood_inputs_less_is_said(plain, calibrated, report, parts):
     less = plain.evaluate(*parts[2])
-    assert list(less.r_auroc) == [UNCERTAINTY, DISTANCE, AMBIGUITY]
+    assert list(less.r_auroc) == [UNCERTAINTY, DISTANCE, EPISTEMIC, AMBIGUITY]
     assert less.r_auroc[DISTANCE] == report.r_auroc[DISTANCE]
     content, full = less.to_json(), report.to_json()
     extra = {"ece", "brier", "promises", "retrieval_sets", "unknown", "ood"}

@@ -95,7 +95,7 @@ def test_the_spread_of_a_distance_is_that_of_joint_draws(distance):
     positions = torch.arange(N).expand(Q, N)
     squared = pairs(queries, items, positions)
     gaps = torch.cdist(queries.mean, items.mean)
-    hits = SearchHits(positions, gaps, squared, queries.trace)
+    hits = SearchHits(positions, gaps, squared, queries.trace, queries.epistemic)
     draw = embedder.draw(20_000, torch.Generator().manual_seed(3))
     sampled = _joint(draw, x, y).norm(dim=-1).std(0)
     far = gaps > 6 * hits.distance_sd
@@ -115,14 +115,14 @@ def test_where_all_is_error_the_spread_is_too_large_by_one_in_eight_dimensions(s
     from scipy.stats import chi
 
     squared = Distance(torch.tensor([[float(size)]]), torch.tensor([[2.0 * size]]))
-    hits = SearchHits(torch.zeros(1, 1).long(), torch.zeros(1, 1), squared, torch.zeros(1))
+    hits = SearchHits(torch.zeros(1, 1).long(), torch.zeros(1, 1), squared, *torch.zeros(2, 1))
     ratio = float(hits.distance_sd) / chi(size).std()
     assert ratio == pytest.approx(1 + 1 / (8 * size), rel=0.05 / size)
 
 
 def test_no_neighbour_has_no_finite_spread_and_no_error_none():
     squared = Distance(torch.tensor([[0.0, torch.inf]]), torch.tensor([[0.0, torch.inf]]))
-    hits = SearchHits(torch.tensor([[0, -1]]), torch.zeros(1, 2), squared, torch.zeros(1))
+    hits = SearchHits(torch.tensor([[0, -1]]), torch.zeros(1, 2), squared, *torch.zeros(2, 1))
     assert hits.distance_sd.tolist() == [[0.0, torch.inf]]
     first = replace(hits, trace=torch.ones(1)).nearest(1)
     assert first.distance_sd.tolist() == [[0.0]]

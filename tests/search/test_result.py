@@ -45,7 +45,15 @@ def test_a_table_says_what_the_tensors_say(calibrated, points):
     table = result.to_pandas()
     assert isinstance(table, pandas.DataFrame)
     names = ["query", "rank", "id", "label", "distance", "distance_sd", "match_probability"]
-    per_query = ["uncertainty", "ambiguity", "answer", "answer_probability", "p_value", "unknown"]
+    per_query = [
+        "uncertainty",
+        "epistemic",
+        "ambiguity",
+        "answer",
+        "answer_probability",
+        "p_value",
+        "unknown",
+    ]
     assert list(table) == [*names, *per_query]
     assert len(table) == 12
     assert len(result) == 4
@@ -69,7 +77,7 @@ def test_what_is_not_known_is_left_out(embedder, points, monkeypatch):
     x, _ = points
     result = embedder.index(x[:20], progress=False).search(x[:2], k=2)
     assert list(result.columns()) == [
-        "query", "rank", "id", "distance", "distance_sd", "uncertainty",
+        "query", "rank", "id", "distance", "distance_sd", "uncertainty", "epistemic",
     ]  # fmt: skip
     assert result.unknown is None
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)

@@ -135,18 +135,18 @@ class Score:
 
     Parameters
     ----------
-    weights, low, cap : Tensor [7], float64
+    weights, low, cap : Tensor [F], float64
         A feature counts between ``low`` and ``cap``, which is infinite where there is no bound.
     offset : float
     """
 
-    weights: Float[Tensor, " 7"]
-    low: Float[Tensor, " 7"]
-    cap: Float[Tensor, " 7"]
+    weights: Float[Tensor, " F"]
+    low: Float[Tensor, " F"]
+    cap: Float[Tensor, " F"]
     offset: float
 
-    def __call__(self, values: Float[Tensor, "*B 7"]) -> Float[Tensor, "*B"]:
-        """l [...] of features [..., 7]."""
+    def __call__(self, values: Float[Tensor, "*B F"]) -> Float[Tensor, "*B"]:
+        """l [...] of features [..., F]."""
         bounded = values.maximum(self.low.to(values)).minimum(self.cap.to(values))
         return bounded @ self.weights.to(values) + self.offset
 
@@ -159,9 +159,10 @@ def constant_score(successes: float, n: float) -> Score:
 
 
 def fit_score(values: Array, match: Array, columns: list[int]) -> Score:
-    """From features [n, 7] of pairs and whether they match [n], by some columns of it."""
+    """From features [n, F] of pairs and whether they match [n], by some columns of it."""
     middle = np.median(values, 0)
     low, cap = np.zeros(len(FEATURES)), np.full(len(FEATURES), np.inf)
+    low[FEATURES.index("epistemic")] = -np.inf
     low[LOGARITHMS] = np.where(np.isfinite(middle), middle + np.log(FLOOR), 0.0)[LOGARITHMS]
     free = np.isin(np.arange(len(FEATURES)), BOUNDED)
     while True:
@@ -177,7 +178,7 @@ def fit_score(values: Array, match: Array, columns: list[int]) -> Score:
 def _standardised_regression(
     values: Array, match: Array, columns: list[int]
 ) -> tuple[Array, float]:
-    """Weights [7] and offset, found in units of the standard deviation."""
+    """Weights [F] and offset, found in units of the standard deviation."""
     from sklearn.linear_model import LogisticRegression
 
     x = values[:, columns]

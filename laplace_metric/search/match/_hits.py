@@ -27,6 +27,8 @@ class SearchHits:
         Mean and variance of the squared distance under the weights that both share.
     trace : Tensor [Q]
         Uncertainty of each query.
+    epistemic : Tensor [Q]
+        How little the fit set determines each query; larger = less.
     votes : LabelVotes or None
         What the labels of the nearest items say; None without labels.
     """
@@ -35,6 +37,7 @@ class SearchHits:
     distance: Float[Tensor, "Q k"]
     squared: Distance
     trace: Float[Tensor, " Q"]
+    epistemic: Float[Tensor, " Q"]
     votes: LabelVotes | None = None
 
     @property
@@ -59,21 +62,24 @@ class SearchHits:
     def _at(self, pairs: Any, rows: Any) -> SearchHits:
         squared = Distance(self.squared.mean[pairs], self.squared.variance[pairs])
         votes = None if self.votes is None else self.votes.at(pairs, rows)
-        here = self.positions[pairs], self.distance[pairs], squared, self.trace[rows]
-        return SearchHits(*here, votes)
+        per_query = self.trace[rows], self.epistemic[rows], votes
+        return SearchHits(self.positions[pairs], self.distance[pairs], squared, *per_query)
 
 
-FEATURES = ("distance", "spread", "uncertainty", "rank", "share", "weighted", "ratio")
+FEATURES = (
+    *("distance", "spread", "uncertainty", "rank"),
+    *("share", "weighted", "ratio", "ambiguity", "epistemic"),
+)
 FEATURE_SETS: dict[str, list[int]] = {
     "distance": [0, 3],
     "posterior": [0, 1, 2, 3],
     "labels": [0, 3, 4, 5, 6],
-    "all": [0, 1, 2, 3, 4, 5, 6],
+    "all": [0, 1, 2, 3, 4, 5, 6, 7, 8],
 }
 """What a probability may look at: distance and rank, the posterior, the vote, or everything."""
 LOGARITHMS = [FEATURES.index(name) for name in ("spread", "uncertainty")]
 """Features that are -inf where a posterior is certain."""
-BOUNDED = [FEATURES.index(name) for name in ("rank", "share", "weighted", "ratio")]
+BOUNDED = [FEATURES.index(n) for n in ("rank", "share", "weighted", "ratio", "ambiguity")]
 """Features that cannot run away."""
 
 
@@ -83,15 +89,15 @@ class PairFeatures:
 
     Parameters
     ----------
-    values : Tensor [Q, k, 7], float64
-        The distance of the means; the logarithms of its standard deviation, of the query's
-        uncertainty and of the neighbour's rank; what the labels of ``VOTES`` neighbours say
-        (``LabelVotes``; 0 without labels).
+    values : Tensor [Q, k, F], float64
+        ``FEATURES``: the distance of the means; the logarithms of its standard deviation, of the
+        query's uncertainty and of the neighbour's rank; what the labels of ``VOTES`` neighbours
+        say (``LabelVotes``; 0 without labels); the query's epistemic number.
     exists : Tensor [Q, k]
         Whether there is a neighbour.
     """
 
-    values: Float[Tensor, "Q k 7"]
+    values: Float[Tensor, "Q k F"]
     exists: Bool[Tensor, "Q k"]
 
     @classmethod
@@ -100,9 +106,9 @@ class PairFeatures:
         trace = hits.trace[:, None].expand_as(hits.distance)
         rank = torch.arange(1, hits.distance.shape[1] + 1, device=trace.device).expand_as(trace)
         columns = [hits.distance, hits.distance_sd.log(), trace.log(), rank.log()]
-        votes, nothing = hits.votes, torch.zeros_like(trace)
-        columns += [nothing] * 3 if votes is None else [votes.share, votes.weighted, votes.ratio]
-        values = torch.stack([column.double() for column in columns], -1)  # [Q, k, 7]
+        columns += _of_labels(hits.votes, torch.zeros_like(trace))
+        columns.append(hits.epistemic[:, None].expand_as(trace))
+        values = torch.stack([column.double() for column in columns], -1)  # [Q, k, F]
         exists = hits.positions >= 0
         return cls(torch.where(exists[..., None], values, 0.0), exists)
 
@@ -111,13 +117,20 @@ class PairFeatures:
         return PairFeatures(self.values[:, :k], self.exists[:, :k])
 
 
+def _of_labels(votes: LabelVotes | None, nothing: Tensor) -> list[Tensor]:
+    if votes is None:
+        return [nothing] * 4
+    ambiguity = votes.ambiguity[:, None].expand_as(nothing)
+    return [votes.share, votes.weighted, votes.ratio, ambiguity]
+
+
 def query_statistics(hits: SearchHits) -> Float[Tensor, "Q 3"]:
     """What is larger for a query like none before, whatever was learnt of matches [Q, 3].
 
-    The distance of the nearest item, the query's uncertainty, and the ambiguity of its neighbours'
-    labels (0 without labels).
+    The distance of the nearest item, the query's epistemic number, and the ambiguity of its
+    neighbours' labels (0 without labels).
     """
     votes = hits.votes
     ambiguity = torch.zeros_like(hits.trace) if votes is None else votes.ambiguity
-    columns = [hits.distance.amin(1), hits.trace, ambiguity]
+    columns = [hits.distance.amin(1), hits.epistemic, ambiguity]
     return torch.stack([column.double() for column in columns], 1)

@@ -175,9 +175,9 @@ def test_too_few_queries_that_have_a_match(labelled):
     calibrated(labelled.take(known[:20]), K, 150, g.manual_seed(0))
 
 
-def test_strange_are_a_far_neighbour_an_uncertain_query_and_labels_that_disagree(labelled):
+def test_strange_are_a_far_neighbour_an_undetermined_query_and_labels_that_disagree(labelled):
     hits: SearchHits = labelled.hits.take(torch.arange(2))
-    wanted = torch.stack([hits.distance[:, 0], hits.trace, hits.votes.ambiguity], 1)
+    wanted = torch.stack([hits.distance[:, 0], hits.epistemic, hits.votes.ambiguity], 1)
     assert torch.equal(query_statistics(hits), wanted.double())
 
 
@@ -219,7 +219,9 @@ def test_noise_is_unknown_from_twenty_held_out_queries_on(labelled):
         fitted = calibrated(labelled.take(known[:n]), K, 150, torch.Generator().manual_seed(0))
         hits = labelled.hits.take(torch.arange(50))
         votes = replace(hits.votes, ambiguity=hits.votes.ambiguity + 3)
-        noise = replace(hits, distance=hits.distance + 9, trace=hits.trace * 99, votes=votes)
+        noise = replace(
+            hits, distance=hits.distance + 9, epistemic=hits.epistemic + 99, votes=votes
+        )
         p = fitted.judge(noise).p_value
         assert float(p.max()) == 1 / (n + 1) <= 0.05
 

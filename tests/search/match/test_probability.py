@@ -11,6 +11,7 @@ from laplace_metric.errors import InputError
 from laplace_metric.evaluation import expected_calibration_error
 from laplace_metric.search.match import PairFeatures
 from laplace_metric.search.match import _probability as probability
+from laplace_metric.search.match._hits import FEATURES
 from laplace_metric.search.match._probability import FOLDS, fit_match_probability
 
 Q, K = 300, 4
@@ -20,7 +21,9 @@ def simulated(slopes=(-4.0, 0.0, -1.5, -0.5), seed: int = 0, n: int = Q, bend: b
     """Features of [n, K] pairs, their true probabilities and labels drawn from them."""
     g = torch.Generator().manual_seed(seed)
     values = torch.randn(n, K, 4, generator=g, dtype=torch.float64) * 0.5
-    values = torch.cat([values, torch.zeros(n, K, 3).double()], 2)  # labels say nothing
+    values = torch.cat(
+        [values, torch.zeros(n, K, len(FEATURES) - 4).double()], 2
+    )  # labels say nothing
     values[..., 0] = (values[..., 0] + 1.5).abs()
     values[..., 2] = values[:, :1, 2]
     values[..., 3] = torch.arange(1, K + 1).log()
@@ -40,7 +43,7 @@ def test_it_is_calibrated_and_near_the_truth():
     assert expected_calibration_error(p.flatten(), labels.flatten(), 10).ece < 0.03
     score = matcher.score.weights
     torch.testing.assert_close(
-        score, torch.tensor([-4.0, 0.0, -1.5, -0.5, 0, 0, 0]).double(), atol=0.6, rtol=0
+        score, torch.tensor([-4.0, 0.0, -1.5, -0.5, 0, 0, 0, 0, 0]).double(), atol=0.6, rtol=0
     )
 
 
@@ -74,7 +77,7 @@ def test_without_a_posterior_s_evidence_the_distance_is_enough():
 def test_the_log_loss_is_that_of_the_folds():
     features, _, match = simulated(n=50)
     matcher = fit_match_probability(features, match)
-    x, y = features.values.reshape(-1, 7).numpy(), match.double().flatten().numpy()
+    x, y = features.values.reshape(-1, len(FEATURES)).numpy(), match.double().flatten().numpy()
     groups = np.repeat(np.arange(50), K)
     loss = np.empty(len(y))
     for train, test in GroupKFold(FOLDS).split(x, y, groups):
@@ -127,7 +130,7 @@ def test_nobody_is_no_match():
 @pytest.mark.parametrize("name", ["logistic", "beta", "isotonic"])
 def test_every_map_gives_nobody_no_chance(name):
     features, _, match = simulated()
-    x, y = features.values.reshape(-1, 7).numpy(), match.double().flatten().numpy()
+    x, y = features.values.reshape(-1, len(FEATURES)).numpy(), match.double().flatten().numpy()
     matcher = probability.MatchProbability("all", *probability._fitted(x, y, "all", name), {})
     assert matcher(torch.tensor([-torch.inf, 0.0], dtype=torch.float64))[0] == 0
 

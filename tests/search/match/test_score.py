@@ -16,12 +16,12 @@ POSTERIOR = FEATURE_SETS["posterior"]
 
 
 def pairs(slopes, n: int = 2000, seed: int = 0):
-    """Features [n, 7] with log odds linear in them; those of labels say nothing by default."""
+    """Features [n, F] with log odds linear in them; those of labels say nothing by default."""
     rng = np.random.default_rng(seed)
     values = rng.normal(size=(n, 4)) * [0.3, 0.5, 0.4, 0.8] + [1.2, -2.0, -1.0, 1.5]
     values[:, [0, 3]] = np.abs(values[:, [0, 3]])
-    values = np.concatenate([values, rng.random((n, 3))], 1)
-    slopes = np.asarray([*slopes, 0, 0, 0][:7], dtype=float)
+    values = np.concatenate([values, rng.random((n, len(FEATURES) - 4))], 1)
+    slopes = np.asarray([*slopes, *[0] * len(FEATURES)][: len(FEATURES)], dtype=float)
     eta = (values - values.mean(0)) @ slopes
     return values, (rng.random(n) < expit(eta)).astype(float)
 
@@ -37,7 +37,7 @@ def optimum(values, match, columns):
         return np.sum(np.logaddexp(0, eta) - match * eta) + w[:-1] @ w[:-1] / (2 * WEAK)
 
     best = minimize(loss, np.zeros(len(columns) + 1), method="BFGS", options={"gtol": 1e-8}).x
-    weights = np.zeros(7)
+    weights = np.zeros(len(FEATURES))
     weights[columns] = best[:-1] / scale
     return weights, best[-1] - weights[columns] @ mean
 
@@ -84,12 +84,12 @@ def test_evidence_for_a_match_counts_up_to_its_median(column):
 
 def test_a_vote_counts_without_end():
     values, match = pairs([-3, -1, -1, -1, 2, 2, -2])
-    score = fit_score(values, match, FEATURE_SETS["all"])
-    weights, offset = optimum(values, match, FEATURE_SETS["all"])
+    score = fit_score(values, match, FEATURE_SETS["labels"])
+    weights, offset = optimum(values, match, FEATURE_SETS["labels"])
     assert bool((score.weights[4:6] > 1).all())
     np.testing.assert_allclose(score.weights.numpy(), weights, atol=5e-3)
     assert score.offset == pytest.approx(offset, abs=2e-2)
-    assert score.low[4:].tolist() == [0, 0, 0]
+    assert score.low[4:8].tolist() == [0, 0, 0, 0]
     assert bool(torch.isinf(score.cap).all())
 
 
@@ -105,7 +105,7 @@ def test_evidence_against_a_match_counts_without_end():
 @pytest.mark.parametrize("seed", range(8))
 def test_refitting_ends_whatever_the_labels(seed):
     rng = np.random.default_rng(seed)
-    values = rng.normal(size=(30, 7)) * 10.0 ** rng.integers(-6, 6, 7)
+    values = rng.normal(size=(30, len(FEATURES))) * 10.0 ** rng.integers(-6, 6, len(FEATURES))
     values[:, rng.integers(0, 4)] = 1.0
     match = (rng.random(30) < 0.5).astype(float)
     match[:2] = 0, 1
@@ -124,7 +124,7 @@ def test_constant_evidence_says_nothing():
     assert FEATURE_SETS["distance"] == [0, 3]
     assert FEATURE_SETS["labels"] == [0, 3, 4, 5, 6]
     assert FEATURES[:4] == ("distance", "spread", "uncertainty", "rank")
-    assert FEATURES[4:] == ("share", "weighted", "ratio")
+    assert FEATURES[4:] == ("share", "weighted", "ratio", "ambiguity", "epistemic")
 
 
 def test_a_certain_posterior_gives_a_finite_score():
@@ -136,7 +136,7 @@ def test_a_certain_posterior_gives_a_finite_score():
     assert score.low[[0, 3]].tolist() == [0, 0]
     both = torch.from_numpy(values[:2]).clone()
     both[:, 1] = torch.tensor([-torch.inf, floor])
-    both[1, [0, 2, 3, 4, 5, 6]] = both[0, [0, 2, 3, 4, 5, 6]]
+    both[1, [0, *range(2, len(FEATURES))]] = both[0, [0, *range(2, len(FEATURES))]]
     assert float(score(both)[0]) == float(score(both)[1])
     values[:, 1] = -np.inf
     assert bool(torch.isfinite(fit_score(values, match, POSTERIOR)(torch.from_numpy(values))).all())
@@ -148,14 +148,20 @@ def test_evidence_is_what_the_names_say():
 
     squared = Distance(torch.tensor([[4.0, torch.inf]]), torch.tensor([[0.64, torch.inf]]))
     positions, gaps = torch.tensor([[5, -1]]), torch.tensor([[1.9, torch.inf]])
-    features = PairFeatures.of(SearchHits(positions, gaps, squared, torch.tensor([0.3])))
+    features = PairFeatures.of(
+        SearchHits(positions, gaps, squared, torch.tensor([0.3]), torch.tensor([-0.7]))
+    )
     assert features.exists.tolist() == [[True, False]]
     expected = [1.9, np.log(0.8 / 4), np.log(0.3), 0.0]
-    assert features.values[0, 0].tolist() == pytest.approx([*expected, 0, 0, 0], rel=1e-6)
-    assert features.values[0, 1].tolist() == [0.0] * 7
+    assert features.values[0, 0].tolist() == pytest.approx([*expected, 0, 0, 0, 0, -0.7], rel=1e-6)
+    assert features.values[0, 1].tolist() == [0.0] * len(FEATURES)
     votes = LabelVotes.of(gaps, torch.tensor([[3, -1]]))
-    voted = PairFeatures.of(SearchHits(positions, gaps, squared, torch.tensor([0.3]), votes))
-    assert voted.values[0, 0, 4:].tolist() == [1.0, 1.0, 0.5]
-    both = PairFeatures.of(SearchHits(positions * 0, gaps, squared, torch.tensor([0.3])))
+    voted = PairFeatures.of(
+        SearchHits(positions, gaps, squared, torch.tensor([0.3]), torch.tensor([-0.7]), votes)
+    )
+    assert voted.values[0, 0, 4:8].tolist() == [1.0, 1.0, 0.5, 0.0]
+    both = PairFeatures.of(
+        SearchHits(positions * 0, gaps, squared, torch.tensor([0.3]), torch.tensor([-0.7]))
+    )
     assert float(both.values[0, 1, 3]) == pytest.approx(np.log(2))
-    assert both.take(1).values.shape == (1, 1, 7)
+    assert both.take(1).values.shape == (1, 1, len(FEATURES))
