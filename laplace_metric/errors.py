@@ -96,5 +96,9 @@ class ShardError(LaplaceMetricError):
     """A process of a fit over several failed; the message names its rank and its error."""
 
 
+class FittedQueriesWarning(LaplaceMetricWarning):
+    """Queries that calibrate or judge an index were in the fit of its posterior."""
+
+
 class StaleCalibrationWarning(LaplaceMetricWarning):
     """An index has changed since its match probability was calibrated."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from laplace_metric._utils import files
@@ -21,6 +23,7 @@ from laplace_metric.laplace._fit import Fitted
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import Settings
 from laplace_metric.models import Precomputed
+from laplace_metric.models.features import Fingerprints
 from laplace_metric.models.heads import APPEND, head_from_spec, head_spec
 from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
 
@@ -38,6 +41,8 @@ def save_fitted(folder: Path, settings: Settings, fitted: Fitted) -> None:
     tensors = {"eigenvalues": posterior.curvature.eigenvalues, **_basis_tensors(posterior)}
     if posterior.curvature.standard_error is not None:
         tensors["standard_error"] = posterior.curvature.standard_error
+    if fitted.fingerprints is not None:
+        tensors["fingerprints"] = torch.from_numpy(fitted.fingerprints.view(np.int64))
     files.write(folder, content, tensors)
 
 
@@ -60,9 +65,19 @@ def load_fitted(folder: Path, model: nn.Module) -> tuple[Settings, Fitted]:
         tau, n_effective = settings.prior_precision, content["n_effective"]
         posterior = Posterior(jacobian.parameters, curvature, n_effective, tau)
         loss, n_points = settings.loss(normalized=head.normalized), content["n_points"]
-        return settings, Fitted(head, jacobian, loss, posterior, n_points, settings.structure)
+        known = _fingerprints(tensors.get("fingerprints"))
+        fitted = Fitted(head, jacobian, loss, posterior, n_points, settings.structure, known)
+        return settings, fitted
     except files.MALFORMED as error:
         raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
+
+
+def _fingerprints(tensor: Tensor | None) -> Fingerprints | None:
+    if tensor is None:
+        return None
+    if tensor.ndim != 1 or tensor.dtype != torch.int64:
+        raise ValueError(f"fingerprints are {tensor.dtype} {tuple(tensor.shape)}, not int64 [N]")
+    return tensor.numpy().view(np.uint64)
 
 
 def _check_from_embeddings(name: str, model: nn.Module) -> None:

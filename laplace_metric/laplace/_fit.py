@@ -37,7 +37,7 @@ from laplace_metric.errors import (
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import FitOptions, Settings
 from laplace_metric.models import Inputs, device_of, labelled_batches
-from laplace_metric.models.features import FeatureStore, check_finite, check_shapes
+from laplace_metric.models.features import FeatureStore, Fingerprints, check_finite, check_shapes
 from laplace_metric.models.heads import LocatedHead, capture, locate_head
 from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
 
@@ -62,6 +62,8 @@ class Fitted:
         N.
     structure : str
         "diag", "kron" or "full".
+    fingerprints : uint64 [N], sorted, or None
+        Of the head's inputs that were fitted; None for streams and beyond five million points.
     """
 
     head: LocatedHead
@@ -70,6 +72,7 @@ class Fitted:
     posterior: Posterior
     n_points: int
     structure: str
+    fingerprints: Fingerprints | None = None
 
     @property
     def spherical(self) -> bool:
@@ -112,7 +115,8 @@ def fit_posterior(
                 generator=options.generator,
                 progress=progress,
             )
-        return posterior_of(located, jacobian, curvature, len(store), loss, settings)
+        sizes = curvature, len(store), loss, settings, store.fingerprints()
+        return posterior_of(located, jacobian, *sizes)
 
 
 def head_inputs(model: nn.Module, head: LocatedHead, batches: Batches) -> HeadBatches:
@@ -191,6 +195,7 @@ def posterior_of(
     n_points: int,
     loss: ContrastiveLoss,
     settings: Settings,
+    fingerprints: Fingerprints | None = None,
 ) -> Fitted:
     """``N(theta, (n_eff H + tau I)^-1)``, with a warning if H says nothing or is no posterior's.
 
@@ -212,7 +217,8 @@ def posterior_of(
     check_finite_curvature((n_effective * spectral.eigenvalues).to(posterior.mean.dtype))
     if not warn_if_degenerate(loss, posterior):
         warn_if_negative(spectral, settings.positivity)
-    return Fitted(head, jacobian, loss, posterior, n_points, settings.structure)
+    structure = settings.structure
+    return Fitted(head, jacobian, loss, posterior, n_points, structure, fingerprints)
 
 
 def warn_if_negative(

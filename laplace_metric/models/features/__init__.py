@@ -14,17 +14,28 @@ from laplace_metric.models.features._rows import (
     check_finite,
     check_shapes,
 )
-from laplace_metric.models.features._store import FeatureStore, MemoryRows
+from laplace_metric.models.features._store import (
+    FINGERPRINTS,
+    FeatureStore,
+    Fingerprints,
+    MemoryRows,
+    row_fingerprints,
+    sorted_fingerprints,
+)
 
 __all__ = [
     "BLOCK_BYTES",
     "FEATURE_FOLDER",
+    "FINGERPRINTS",
     "Block",
     "DurableRows",
     "FeatureSource",
     "FeatureStore",
+    "Fingerprints",
     "MemoryRows",
     "block_rows",
     "check_finite",
     "check_shapes",
+    "row_fingerprints",
+    "sorted_fingerprints",
 ]
