@@ -103,6 +103,7 @@ def _calibrated(
     return {
         "ece": reliability.ece,
         "brier": float((p - right.double()).square().mean()),
+        "mean_match_probability": _mean(p),
         "promises": tuple(_promise(calibration, p, right, target) for target in PRECISIONS),
         "retrieval_sets": _sets(labelled, calibration, logit),
         "unknown": {"of_known": _mean(unknown[known]), "of_others": _mean(unknown[~known])},

@@ -166,7 +166,15 @@ def test_without_a_calibration_or_ood_inputs_less_is_said(plain, calibrated, rep
     assert list(less.r_auroc) == [UNCERTAINTY, DISTANCE]
     assert less.r_auroc[DISTANCE] == report.r_auroc[DISTANCE]
     content, full = less.to_json(), report.to_json()
-    extra = {"ece", "brier", "promises", "retrieval_sets", "unknown", "ood"}
+    extra = {
+        "ece",
+        "brier",
+        "mean_match_probability",
+        "promises",
+        "retrieval_sets",
+        "unknown",
+        "ood",
+    }
     assert set(full) - set(content) == extra
     assert json.loads(json.dumps(full)) == full
     assert (less.ood, less.reliability, less.ood_uncertainty) == (None, None, None)
