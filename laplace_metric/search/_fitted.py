@@ -71,8 +71,7 @@ def warn_if_fitted(known: Fingerprints | None, rows: Fingerprints) -> None:
     warnings.warn(
         f"{count / len(rows):.0%} of the queries ({count:,} of {len(rows):,}) were in the fit of "
         "the posterior, which is surer of them than of anything new: probabilities, thresholds "
-        "and what is measured here will not hold on new queries. Keep items out of the fit for "
-        "this, and fit again to the others.",
+        "and what is measured here will not hold on new queries. Keep them out of the fit.",
         FittedQueriesWarning,
         stacklevel=4,
     )

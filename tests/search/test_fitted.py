@@ -112,8 +112,7 @@ def test_calibrate_and_evaluate_tell_the_share(embedder, n_fitted):
     assert told == [
         f"{percent} of the queries ({n_fitted} of 200) were in the fit of the posterior, which is "
         "surer of them than of anything new: probabilities, thresholds and what is measured here "
-        "will not hold on new queries. Keep items out of the fit for this, and fit again to the "
-        "others."
+        "will not hold on new queries. Keep them out of the fit."
     ]
 
 
