@@ -95,9 +95,9 @@ def test_a_holdout_of_the_index_that_is_not_that_of_the_fit(arrays, capsys):
 
 REFUSED = (
     "laplace-metric: error: items.npz is what the posterior was fitted to, all of it: the "
-    "posterior is surer of these items than of new ones, so that nothing learnt or measured with them holds. "
-    "Give other data; or fit with --holdout 0.4, and index, evaluate and report follow its split; "
-    "or --allow-fitted, to go on all the same.\n"
+    "posterior is surer of these items than of new ones, so that nothing learnt or measured with "
+    "them holds. Give other data; or fit with --holdout 0.4, and index, evaluate and report follow "
+    "its split; or --allow-fitted, to go on all the same.\n"
 )
 
 
