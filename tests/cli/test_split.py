@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from laplace_metric import LaplaceEmbedder
 from laplace_metric._utils.files import sealed
 from laplace_metric.cli._loading import ModelRecipe, split_rows
+from laplace_metric.cli.sources import open_source
 from laplace_metric.search import Index
 from tests.cli.workshop import trusting as main
 
@@ -53,6 +55,14 @@ def test_all_commands_follow_the_split_of_the_fit(arrays, capsys):
     saved = LaplaceEmbedder.load("posterior")
     assert saved.fitted_.n_points == 240
     np.testing.assert_allclose(saved(x).uncertainty, own(x).uncertainty, rtol=1e-4)
+
+
+def test_the_first_half_calibrates_and_the_second_judges(arrays):
+    source = open_source(arrays / "items.npz")
+    parts = ModelRecipe.read(arrays / "posterior").left_out(source, Namespace(allow_fitted=False))
+    for part, rows in zip(parts, split_rows(400, 0.4, 3)[1:], strict=True):
+        assert part.ids == tuple(f"items.npz {row}" for row in rows)
+    assert ModelRecipe.read(arrays / "posterior").left_out(source.take([1]), Namespace()) is None
 
 
 def test_fit_says_what_it_kept_apart(arrays, capsys):

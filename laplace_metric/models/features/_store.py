@@ -30,7 +30,7 @@ LABELS_AT_ONCE = 2**20
 """Labels that ``classes`` reads at once: 8 MiB."""
 FINGERPRINTS = 5_000_000
 """Rows beyond which a store keeps no fingerprints."""
-FINGERPRINT_BYTES = 2**22
+FINGERPRINT_BYTES = 2**24
 """As much of the features is fingerprinted at once."""
 FINGERPRINT_STEP = 2.0**-13
 """s of ``row_fingerprints``: far above rounding, far below the distance of neighbours."""
