@@ -100,5 +100,9 @@ class UnreachableAlphaWarning(LaplaceMetricWarning):
     """Too few queries were held out for a conformal test to reject at this level."""
 
 
+class FittedQueriesWarning(LaplaceMetricWarning):
+    """Queries that calibrate or judge an index were in the fit of its posterior."""
+
+
 class StaleCalibrationWarning(LaplaceMetricWarning):
     """An index has changed since its match probability was calibrated."""

@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Any
 
-from laplace_metric.cli._gallery import LoadedIndex, load_gallery
+from laplace_metric.cli._gallery import LoadedIndex, load_gallery, without_fitted
 from laplace_metric.cli._output import Reporter, reporter_of
 from laplace_metric.cli.sources import Source
 from laplace_metric.search import IndexReport
@@ -30,11 +30,13 @@ def measured(
     if options.strangers is not None:
         source = gallery.posterior.source(options.strangers, options, reporter)
         ood = _watched(source, "Out-of-distribution", options, reporter)
-    with reporter.warnings():
+    with without_fitted(options.data, options, reporter):
         loader = _watched(queries, "Evaluating", options, reporter)
         report = gallery.index.evaluate(loader, queries.classes, ood)
     if gallery.index.calibration is None:
-        reporter.note(f"{options.index} is not calibrated: build it with --calibrate or --holdout")
+        reporter.note(
+            f"{options.index} is not calibrated: fit with --holdout or index with --calibrate"
+        )
     return report, queries
 
 

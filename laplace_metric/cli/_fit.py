@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from laplace_metric._utils import files
-from laplace_metric.cli._loading import ModelRecipe, load_model_and_data
+from laplace_metric.cli._loading import ModelRecipe, load_model_and_data, split_rows
 from laplace_metric.cli._output import discard, reporter_of, require_folder, require_new
 from laplace_metric.cli.sources import Source
 from laplace_metric.embedder import LaplaceEmbedder
@@ -23,20 +23,31 @@ def fit(options: Namespace) -> None:
     require_new(folder / files.POSTERIOR.index, overwrite=options.overwrite, named=folder)
     with reporter.warnings():
         model, head, source = load_model_and_data(options, reporter)
-        source.require_classes("fit", least=2)
+        recipe = ModelRecipe(
+            options.model, head, source.kind, source.options, *_data(options, source)
+        )
+        items = source.take(split_rows(len(source), options.holdout, options.seed)[0])
+        items.require_classes("fit", least=2)
         embedder = LaplaceEmbedder(model, head, **_settings(options))
         checkpoint = options.checkpoint or folder / CHECKPOINT
-        loader = source.batches(options.batch_size)
+        loader = items.batches(options.batch_size)
         embedder.fit(loader, progress=reporter.progress, checkpoint_dir=checkpoint)
         if options.optimize_prior:
             embedder.optimize_prior_precision()
-    recipe = ModelRecipe(options.model, head, source.kind, source.options)
     _save(embedder, recipe, folder)
     discard(folder / CHECKPOINT)
-    numbers = _numbers(embedder, source, recipe)
+    numbers = _numbers(embedder, items, recipe) | {"held_out": len(source) - len(items)}
     reporter.say(_summary(numbers, time.monotonic() - began))
+    if options.holdout is not None:
+        reporter.say(
+            f"kept {numbers['held_out']:,} items apart, which index, evaluate and report use"
+        )
     reporter.say(f"wrote {folder}")
     reporter.numbers({**numbers, "output": str(folder)})
+
+
+def _data(options: Namespace, source: Source) -> tuple[str, str, float | None, int]:
+    return str(options.data.resolve()), source.fingerprint, options.holdout, options.seed
 
 
 def _settings(options: Namespace) -> dict[str, Any]:

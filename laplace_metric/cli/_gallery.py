@@ -8,24 +8,28 @@ posterior/          a copy of the posterior
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from laplace_metric._utils import files
 from laplace_metric.cli._loading import (
+    REMEDY,
     LoadedPosterior,
     ModelRecipe,
     SavedRecord,
+    is_seed,
+    is_share,
     is_text,
     load_posterior,
     reads_inputs,
+    split_rows,
 )
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli.sources import Source
-from laplace_metric.errors import FileFormatError, InputError
+from laplace_metric.errors import FileFormatError, FittedQueriesWarning, InputError
 from laplace_metric.search import INDEX, Index
 
 POSTERIOR = "posterior"
@@ -57,8 +61,8 @@ class Origin(SavedRecord):
     VALID = {  # noqa: RUF012
         "data": lambda x: isinstance(x, str),
         "fingerprint": lambda x: isinstance(x, str),
-        "holdout": lambda x: x is None or (isinstance(x, float) and 0 < x < 1),
-        "seed": lambda x: type(x) is int and 0 <= x < 2**63,
+        "holdout": is_share,
+        "seed": is_seed,
         "calibrated_with": is_text,
         "read_options": reads_inputs,
         "embedder": is_text,
@@ -73,18 +77,8 @@ class Origin(SavedRecord):
     embedder: str | None = None
 
     def split(self, n: int) -> tuple[list[int], list[int], list[int]]:
-        """Rows of the items to index, to calibrate with and to evaluate with.
-
-        Examples
-        --------
-        >>> parts = Origin("x", "", 0.5, 0).split(8)
-        >>> [len(rows) for rows in parts], sorted(sum(parts, []))
-        ([4, 2, 2], [0, 1, 2, 3, 4, 5, 6, 7])
-        """
-        order = torch.randperm(n, generator=torch.Generator().manual_seed(self.seed)).tolist()
-        n_held_out = round(n * (self.holdout or 0.0))
-        first, second = n - n_held_out, n - n_held_out // 2
-        return sorted(order[:first]), sorted(order[first:second]), sorted(order[second:])
+        """Rows of the items to index, to calibrate with and to evaluate with."""
+        return split_rows(n, self.holdout, self.seed)
 
 
 @dataclass(frozen=True)
@@ -96,12 +90,12 @@ class LoadedIndex:
     origin: Origin
 
     def queries(self, path: Path, options: Namespace, reporter: Reporter) -> Source:
-        """Data to evaluate with; of those that the index was built from, what was held out.
+        """Data to evaluate with; of those of the index or of the fit, what was held out.
 
         Raises
         ------
         InputError
-            If these are the items of the index themselves, or what calibrated it.
+            If these are the items of the index themselves, of the fit, or what calibrated it.
         """
         source = self.posterior.source(path, options, reporter)
         if source.fingerprint == self.origin.calibrated_with:
@@ -115,18 +109,38 @@ class LoadedIndex:
                     f"{path} has changed since the index was built from it, so that its items "
                     "would find themselves. Build the index again, or give other data."
                 )
-            return source
+            left_out = self.posterior.recipe.left_out(source, options)
+            if left_out is None:
+                return source
+            reporter.note(f"{path}: only the {len(left_out[1]):,} items that the fit kept for this")
+            return left_out[1]
         rows = self.origin.split(len(source))[2]
         if not rows:
             raise InputError(
                 f"{path} holds the items of the index themselves, which would find themselves. "
-                "Give other data, or build the index with --holdout."
+                "Give other data, or fit with --holdout 0.4."
             )
         reporter.note(
             f"{path} is what the index was built from: only the {len(rows):,} items are queries "
             "that were neither indexed nor used to calibrate"
         )
         return source.take(rows)
+
+
+@contextmanager
+def without_fitted(path: Path, options: Namespace, reporter: Reporter) -> Iterator[None]:
+    """Warnings become notes; queries of the fit, whatever file they are in, need --allow-fitted.
+
+    Raises
+    ------
+    InputError
+        For queries that were in the fit.
+    """
+    try:
+        with reporter.warnings(None if options.allow_fitted else FittedQueriesWarning):
+            yield
+    except FittedQueriesWarning as warning:
+        raise InputError(f"{path}: {warning} {REMEDY}") from warning
 
 
 def load_gallery(folder: Path, options: Namespace, reporter: Reporter) -> LoadedIndex:

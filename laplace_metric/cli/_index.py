@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from laplace_metric._utils import files
-from laplace_metric.cli._gallery import POSTERIOR, LoadedIndex, Origin
-from laplace_metric.cli._loading import load_posterior, read_options_of
+from laplace_metric.cli._gallery import POSTERIOR, LoadedIndex, Origin, without_fitted
+from laplace_metric.cli._loading import ModelRecipe, load_posterior, read_options_of
 from laplace_metric.cli._output import Reporter, reporter_of, require_folder, require_new
 from laplace_metric.cli.sources import Source
 from laplace_metric.errors import InputError
@@ -26,11 +26,13 @@ def index(options: Namespace) -> None:
     posterior = load_posterior(options.posterior, options, reporter)
     source = posterior.source(options.data, options, reporter)
     where = str(options.data.resolve()), source.fingerprint
-    origin = Origin(*where, options.holdout, options.seed, read_options=_columns(options))
+    split = _split(options, posterior.recipe, source, reporter)
+    origin = Origin(*where, *split, read_options=_columns(options))
     items, held, _ = (source.take(rows) for rows in origin.split(len(source)))
     if options.calibrate is not None:
         held = posterior.source(options.calibrate, options, reporter)
         _refuse_same(held, source, options)
+        held = (posterior.recipe.left_out(held, options) or [held])[0]
         origin = replace(origin, calibrated_with=held.fingerprint)
     if len(held):
         source.require_classes("calibration")
@@ -39,13 +41,42 @@ def index(options: Namespace) -> None:
     loader = reporter.watch("Indexing", items.inputs(options.batch_size))
     with reporter.warnings():
         built = posterior.embedder.index(loader, items.classes, list(items.ids), **how)
-        origin = replace(origin, embedder=built.encoder.identity)
-        gallery = LoadedIndex(built, posterior, origin)
-        if len(held):
-            queries = reporter.watch("Calibrating", held.inputs(options.batch_size))
+    origin = replace(origin, embedder=built.encoder.identity)
+    gallery = LoadedIndex(built, posterior, origin)
+    if len(held):
+        queries = reporter.watch("Calibrating", held.inputs(options.batch_size))
+        with without_fitted(options.calibrate or options.data, options, reporter):
             built.calibrate(queries, held.classes)
     _save(gallery, folder)
     _tell(gallery, held, options, reporter)
+
+
+def _split(
+    options: Namespace, recipe: ModelRecipe, source: Source, reporter: Reporter
+) -> tuple[float | None, int]:
+    """Share of the data to hold out, and seed: of the fit, if these are its data."""
+    asked, path = (options.holdout, options.seed), options.data
+    if source.fingerprint != recipe.fingerprint:
+        if recipe.holdout is not None and str(path.resolve()) == recipe.data:
+            reporter.note(f"{path} has changed since the fit: what the fit left out is not known")
+        return asked
+    if options.calibrate is not None:
+        return None, options.seed
+    if recipe.holdout is None:
+        if options.holdout is not None:
+            recipe.left_out(source, options)  # says why not
+        return asked
+    if options.holdout is not None and asked != (recipe.holdout, recipe.seed):
+        raise InputError(
+            f"--holdout {options.holdout:g} --seed {options.seed}: the fit kept "
+            f"{recipe.holdout:g} of {path} apart, with seed {recipe.seed}. Leave both out, and "
+            "index follows."
+        )
+    reporter.note(
+        f"the fit kept {recipe.holdout:.0%} of {path} apart: half of that calibrates, the other "
+        "half is for evaluate and report"
+    )
+    return recipe.holdout, recipe.seed
 
 
 def _columns(options: Namespace) -> dict[str, Any]:
@@ -57,7 +88,7 @@ def _refuse_same(held: Source, source: Source, options: Namespace) -> None:
     if held.fingerprint == source.fingerprint:
         raise InputError(
             f"--calibrate {options.calibrate} holds the items of the index themselves, which would "
-            "find themselves. Give other data, or --holdout 0.3."
+            "find themselves. Give other data, or fit with --holdout 0.4."
         )
 
 
@@ -75,7 +106,7 @@ def _tell(gallery: LoadedIndex, held: Source, options: Namespace, reporter: Repo
     reporter.say(f"indexed {len(gallery.index):,} items")
     if calibration is None:
         reporter.note(
-            "not calibrated: no match probabilities. Give --calibrate DATA or --holdout 0.3"
+            "not calibrated: no match probabilities. Fit with --holdout 0.4, or give --calibrate"
         )
     else:
         numbers |= {"calibrated_with": len(held), "thresholds": {}}

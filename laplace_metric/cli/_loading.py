@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import torch
 from torch import nn
 
 from laplace_metric._utils import files
@@ -61,6 +62,16 @@ def is_text(value: Any) -> bool:
     return value is None or isinstance(value, str)
 
 
+def is_share(value: Any) -> bool:
+    """Whether a JSON value is a share between 0 and 1 or null."""
+    return value is None or (isinstance(value, float) and 0 < value < 1)
+
+
+def is_seed(value: Any) -> bool:
+    """Whether a JSON value is a whole number that torch takes for a seed."""
+    return type(value) is int and 0 <= value < 2**63
+
+
 def reads_inputs(value: Any) -> bool:
     """Whether a JSON value holds fields of ``ReadOptions``."""
     return isinstance(value, dict) and all(
@@ -78,7 +89,7 @@ _READ_OPTIONS: dict[str, Callable[[Any], bool]] = {
 
 @dataclass(frozen=True)
 class ModelRecipe(SavedRecord):
-    """The model of a posterior and how its inputs are read, for later commands.
+    """The model of a posterior, how its inputs are read, what it was fitted to: for later commands.
 
     Parameters
     ----------
@@ -89,6 +100,14 @@ class ModelRecipe(SavedRecord):
         Of the inputs: images, texts, arrays.
     read_options : dict
         Fields of ``ReadOptions`` that decide what an input looks like.
+    data : str
+        What the posterior was fitted to: the path, as it was resolved.
+    fingerprint : str
+        Of all of these data.
+    holdout : float or None
+        Share of them that the fit left out, see ``split_rows``.
+    seed : int
+        Of that split.
     """
 
     KIND = files.FileKind("recipe", "a posterior of the command line", 1)
@@ -97,12 +116,64 @@ class ModelRecipe(SavedRecord):
         "head": is_text,
         "kind": lambda x: x in (IMAGES, TEXTS, ARRAYS),
         "read_options": reads_inputs,
+        "data": lambda x: isinstance(x, str),
+        "fingerprint": lambda x: isinstance(x, str),
+        "holdout": is_share,
+        "seed": is_seed,
     }
 
     model: str | None
     head: str | None
     kind: str
     read_options: dict[str, Any]
+    data: str
+    fingerprint: str
+    holdout: float | None
+    seed: int
+
+    def left_out(self, source: Source, options: Namespace) -> tuple[Source, Source] | None:
+        """What of ``source`` the fit left out, to calibrate with and to evaluate with.
+
+        None for other data, and for those of the fit where --allow-fitted is given.
+
+        Raises
+        ------
+        InputError
+            If the fit left nothing out.
+        """
+        if source.fingerprint != self.fingerprint:
+            return None
+        if self.holdout is not None:
+            _, first, second = split_rows(len(source), self.holdout, self.seed)
+            return source.take(first), source.take(second)
+        if options.allow_fitted:
+            return None
+        raise InputError(
+            f"{source.path} is what the posterior was fitted to, all of it: the posterior is surer "
+            f"of these items than of new ones, so that nothing learnt or measured with them holds. "
+            f"{REMEDY}"
+        )
+
+
+def split_rows(n: int, holdout: float | None, seed: int) -> tuple[list[int], list[int], list[int]]:
+    """Rows of the items to fit and to index, to calibrate with, and to evaluate with.
+
+    Examples
+    --------
+    >>> parts = split_rows(8, 0.5, 0)
+    >>> [len(rows) for rows in parts], sorted(sum(parts, []))
+    ([4, 2, 2], [0, 1, 2, 3, 4, 5, 6, 7])
+    """
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed)).tolist()
+    n_held_out = round(n * (holdout or 0.0))
+    first, second = n - n_held_out, n - n_held_out // 2
+    return sorted(order[:first]), sorted(order[first:second]), sorted(order[second:])
+
+
+REMEDY = (
+    "Give other data; or fit with --holdout 0.4, and index, evaluate and report follow its split; "
+    "or --allow-fitted, to go on all the same."
+)
 
 
 @dataclass(frozen=True)

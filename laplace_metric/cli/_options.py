@@ -70,11 +70,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 DATA = "folder of images (DIR/<class>/*.png), .csv or .parquet of texts, .npy, .npz, .safetensors"
-QUERIES = "labelled queries; of the data of the index, those that --holdout kept apart"
+QUERIES = "labelled queries; of the data of the fit or index, those that --holdout kept apart"
 MODEL = "package.module:factory, timm:NAME or sentence-transformers:NAME_OR_FOLDER; "
-HOLDOUT = (
-    "keep this share of DATA out of the index: half calibrates, half is for evaluate and report"
-)
+HALVES = "half calibrates, half is for evaluate and report"
+ALLOW = "use items that were in the fit, whose results are better than those of new items"
 
 
 def _fit(fit: argparse.ArgumentParser) -> None:
@@ -91,6 +90,7 @@ def _fit(fit: argparse.ArgumentParser) -> None:
     add("--optimize-prior", action="store_true", help="choose it by the marginal likelihood")
     where = "what an interrupted fit goes on from, kept; default: inside the output while fitting"
     add("--checkpoint", type=Path, metavar="DIR", help=where)
+    _holdout(fit, f"keep this share of DATA out of the fit, and index follows: {HALVES}")
     _common(fit)
 
 
@@ -109,8 +109,9 @@ def _index(index: argparse.ArgumentParser) -> None:
     add("--engine", default="flat", choices=("flat", "ivf", "hnsw"), help="default: flat, exact")
     add("--rank-by", default="mean", choices=("mean", "expected", "shared"), help="default: mean")
     add("--calibrate", type=Path, metavar="DATA", help="labelled items that are not in the index")
-    add("--holdout", type=share, metavar="SHARE", help=HOLDOUT)
-    add("--seed", type=integer(0), default=0, metavar="N", help="of the holdout; default: 0")
+    why = "for other data than those of the fit, which has its own --holdout"
+    _holdout(index, f"keep this share of DATA out of the index: {HALVES}; {why}")
+    add("--allow-fitted", action="store_true", help=ALLOW)
     _common(index)
 
 
@@ -130,6 +131,7 @@ def _evaluate(evaluate: argparse.ArgumentParser) -> None:
     add("index", type=Path, metavar="INDEX", help="what index wrote")
     add("data", type=Path, metavar="DATA", help=QUERIES)
     add("--strangers", type=Path, metavar="DATA", help="out-of-distribution: none has a match")
+    add("--allow-fitted", action="store_true", help=ALLOW)
     _saved_model(evaluate)
     _common(evaluate)
 
@@ -150,6 +152,12 @@ def _demo(demo: argparse.ArgumentParser) -> None:
     add("--limit", type=integer(2), metavar="N", help="most images to train on, and to evaluate")
     add("--seeds", type=integer(1), metavar="N", help="networks to train; default: set as above")
     add("--seed", type=integer(0), default=0, metavar="N", help="of the first network; default: 0")
+
+
+def _holdout(command: argparse.ArgumentParser, description: str) -> None:
+    command.add_argument("--holdout", type=share, metavar="SHARE", help=description)
+    seed = "of the holdout; default: 0"
+    command.add_argument("--seed", type=integer(0), default=0, metavar="N", help=seed)
 
 
 def _model(command: argparse.ArgumentParser) -> None:

@@ -72,17 +72,19 @@ class Reporter:
             write_atomically(Path(self.json), json_text(content))
 
     @contextmanager
-    def warnings(self) -> Iterator[None]:
-        """Warnings become notes."""
-        with warnings_as_notes(Console(stderr=True, quiet=self.quiet)):
+    def warnings(self, refused: type[Warning] | None = None) -> Iterator[None]:
+        """Warnings become notes; those that are ``refused`` are raised."""
+        with warnings_as_notes(Console(stderr=True, quiet=self.quiet), refused):
             yield
 
 
 @contextmanager
-def warnings_as_notes(console: Console) -> Iterator[None]:
-    """Show each distinct warning as one line, at the end."""
+def warnings_as_notes(console: Console, refused: type[Warning] | None = None) -> Iterator[None]:
+    """Show each distinct warning as one line, at the end; raise those that are ``refused``."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        if refused is not None:
+            warnings.simplefilter("error", refused)
         yield
     for text in dict.fromkeys(str(warning.message) for warning in caught):
         console.print(

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from laplace_metric._utils import files
@@ -23,6 +25,7 @@ from laplace_metric.laplace._near_far import NearFar
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import Settings
 from laplace_metric.models import Precomputed
+from laplace_metric.models.features import Fingerprints
 from laplace_metric.models.heads import APPEND, head_from_spec, head_spec
 from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
 
@@ -45,6 +48,8 @@ def save_fitted(folder: Path, settings: Settings, fitted: Fitted) -> None:
         tensors["standard_error"] = posterior.curvature.standard_error
     if fitted.near_far is not None:
         tensors |= {NEAR_FAR + name: t for name, t in fitted.near_far.tensors().items()}
+    if fitted.fingerprints is not None:
+        tensors["fingerprints"] = torch.from_numpy(fitted.fingerprints.view(np.int64))
     files.write(folder, content, tensors)
 
 
@@ -67,7 +72,8 @@ def load_fitted(folder: Path, model: nn.Module) -> tuple[Settings, Fitted]:
         tau, n_effective = settings.prior_precision, content["n_effective"]
         posterior = Posterior(jacobian.parameters, curvature, n_effective, tau)
         loss, n_points = settings.loss(normalized=head.normalized), content["n_points"]
-        fitted = Fitted(head, jacobian, loss, posterior, n_points, settings.structure)
+        known = _fingerprints(tensors.get("fingerprints"))
+        fitted = Fitted(head, jacobian, loss, posterior, n_points, settings.structure, known)
         return settings, replace(fitted, near_far=_near_far(tensors, jacobian))
     except files.MALFORMED as error:
         raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
@@ -76,6 +82,14 @@ def load_fitted(folder: Path, model: nn.Module) -> tuple[Settings, Fitted]:
 def _near_far(tensors: dict[str, Tensor], jacobian: HeadJacobian) -> NearFar | None:
     kept = {k.removeprefix(NEAR_FAR): t for k, t in tensors.items() if k.startswith(NEAR_FAR)}
     return NearFar.from_tensors(kept).to(jacobian.parameters.device) if kept else None
+
+
+def _fingerprints(tensor: Tensor | None) -> Fingerprints | None:
+    if tensor is None:
+        return None
+    if tensor.ndim != 1 or tensor.dtype != torch.int64:
+        raise ValueError(f"fingerprints are {tensor.dtype} {tuple(tensor.shape)}, not int64 [N]")
+    return tensor.numpy().view(np.uint64)
 
 
 def _check_from_embeddings(name: str, model: nn.Module) -> None:

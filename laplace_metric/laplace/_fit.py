@@ -38,7 +38,7 @@ from laplace_metric.laplace._near_far import NearFar
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import FitOptions, Settings
 from laplace_metric.models import Inputs, device_of, labelled_batches
-from laplace_metric.models.features import FeatureStore, check_finite, check_shapes
+from laplace_metric.models.features import FeatureStore, Fingerprints, check_finite, check_shapes
 from laplace_metric.models.heads import LocatedHead, capture, locate_head
 from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
 
@@ -63,6 +63,8 @@ class Fitted:
         N.
     structure : str
         "diag", "kron" or "full".
+    fingerprints : uint64 [N], sorted, or None
+        Of the head's inputs that were fitted; None for streams and beyond five million points.
     near_far : NearFar or None
         What ``Embedding.epistemic`` needs of the fit set; None where its points were not kept.
     """
@@ -73,6 +75,7 @@ class Fitted:
     posterior: Posterior
     n_points: int
     structure: str
+    fingerprints: Fingerprints | None = None
     near_far: NearFar | None = None
 
     @property
@@ -116,8 +119,8 @@ def fit_posterior(
                 generator=options.generator,
                 progress=progress,
             )
-        fitted = posterior_of(located, jacobian, curvature, len(store), loss, settings)
-        return with_near_far(fitted, store)
+        sizes = curvature, len(store), loss, settings, store.fingerprints()
+        return with_near_far(posterior_of(located, jacobian, *sizes), store)
 
 
 def head_inputs(model: nn.Module, head: LocatedHead, batches: Batches) -> HeadBatches:
@@ -202,6 +205,7 @@ def posterior_of(
     n_points: int,
     loss: ContrastiveLoss,
     settings: Settings,
+    fingerprints: Fingerprints | None = None,
 ) -> Fitted:
     """``N(theta, (n_eff H + tau I)^-1)``, with a warning if H says nothing or is no posterior's.
 
@@ -223,7 +227,8 @@ def posterior_of(
     check_finite_curvature((n_effective * spectral.eigenvalues).to(posterior.mean.dtype))
     if not warn_if_degenerate(loss, posterior):
         warn_if_negative(spectral, settings.positivity)
-    return Fitted(head, jacobian, loss, posterior, n_points, settings.structure)
+    structure = settings.structure
+    return Fitted(head, jacobian, loss, posterior, n_points, structure, fingerprints)
 
 
 def warn_if_negative(

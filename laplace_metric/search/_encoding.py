@@ -16,6 +16,7 @@ from laplace_metric._utils.validation import DTYPES, as_tensor, check_dense
 from laplace_metric.errors import EmptyLoaderError, InputError
 from laplace_metric.laplace import Fitted, traced, traces_of
 from laplace_metric.models import device_of, labels_of, to_device
+from laplace_metric.models.features import Fingerprints, row_fingerprints
 from laplace_metric.models.heads import FittedWeights, capture, check_rows
 from laplace_metric.search._items import Encoded
 from laplace_metric.search._neighbours import PairDistances
@@ -58,12 +59,14 @@ class Encoder:
         Between what it has encoded.
     identity : str
         sha256 of what decides uncertainties and distances, the model before the head left out.
+    fitted_rows : uint64 [N] or None
+        Fingerprints of the head's inputs that the posterior was fitted to.
     """
 
     def __init__(self, model: nn.Module, fitted: Fitted, *, spherical: bool) -> None:
         self.model, self.head, self.spherical = model, fitted.head, spherical
         self.pairs = PairDistances(fitted, spherical=spherical)
-        self.identity = _identity(fitted, spherical)
+        self.identity, self.fitted_rows = _identity(fitted, spherical), fitted.fingerprints
         self._weights = FittedWeights(fitted.head, fitted.posterior.mean)
         self._weights.check(values=True)
         self._traces = traces_of(fitted.jacobian, fitted.posterior)
@@ -83,8 +86,8 @@ class Encoder:
             raise InputError(f"embedder is a {type(embedder).__name__}: pass a LaplaceEmbedder.")
         return cls(embedder.model, embedder.fitted_, spherical=embedder.spherical)
 
-    def __call__(self, inputs: Any) -> Encoded:
-        """Encode one batch.
+    def __call__(self, inputs: Any, rows: list[Fingerprints] | None = None) -> Encoded:
+        """Encode one batch; ``rows`` gets the fingerprints of what enters the head.
 
         Raises
         ------
@@ -98,6 +101,8 @@ class Encoder:
         self._weights.check()
         captured = capture(self.model, self.head, to_device(inputs, device_of(self.model)))
         h, z = at_least_float32(captured.features), at_least_float32(captured.raw)
+        if rows is not None:
+            rows.append(row_fingerprints(h))
         with full_precision():
             mean = nn.functional.normalize(z, dim=-1) if self.spherical else z
             trace = traced(self._traces, h, z, spherical=self.spherical)
@@ -112,8 +117,17 @@ class Encoder:
         epistemic[enters] = self._near_far.epistemic(h[enters]).to(trace)
         return epistemic
 
-    def all(self, name: str, inputs: Any, *, progress: bool) -> tuple[Encoded, list[Any]]:
+    def all(
+        self,
+        name: str,
+        inputs: Any,
+        *,
+        progress: bool,
+        rows: list[Fingerprints] | None = None,
+    ) -> tuple[Encoded, list[Any]]:
         """Everything that ``inputs`` holds, and the labels [n] of each batch that came with any.
+
+        ``rows`` gets the fingerprints of each batch.
 
         Raises
         ------
@@ -124,7 +138,7 @@ class Encoder:
         inputs = _readable(name, inputs)
         bar = {"desc": "Embedding", "total": _count(inputs), "disable": not progress}
         for batch, batch_labels in tqdm(batches(name, inputs), **bar):
-            parts.append(self(batch))
+            parts.append(self(batch, rows))
             labels += [] if batch_labels is None else [batch_labels]
         if not parts:
             raise EmptyLoaderError(f"{name} holds nothing: pass at least one item.")

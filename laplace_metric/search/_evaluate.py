@@ -109,6 +109,7 @@ def _calibrated(
     return {
         "ece": reliability.ece,
         "brier": float((p - right.double()).square().mean()),
+        "mean_match_probability": _mean(p),
         "promises": tuple(_promise(calibration, p, right, target) for target in PRECISIONS),
         "label_accuracy": _mean(answered),
         "label_ece": expected_calibration_error(judgement.label_probability, answered).ece,

@@ -13,7 +13,9 @@ from torch import Tensor
 
 from laplace_metric._utils.validation import check_count
 from laplace_metric.errors import InputError, LabelError, NonFiniteError
+from laplace_metric.models.features import Fingerprints
 from laplace_metric.search._encoding import Encoder, FittedEmbedder
+from laplace_metric.search._fitted import warn_if_fitted
 from laplace_metric.search._items import Encoded, Items
 from laplace_metric.search._neighbours import check_ranking, nearest, vectors_of
 from laplace_metric.search._storage import IndexState
@@ -156,11 +158,18 @@ class Gallery:
             For an index or queries without labels.
         InputError
             For labels of another type than those of the index.
+
+        Warns
+        -----
+        FittedQueriesWarning
+            If more than a hundredth of the queries were in the fit of the posterior.
         """
         self, k = self._now(), check_count("k", k)
         if self.items.labels is None:
             raise LabelError("the index has no labels: pass labels= to embedder.index.")
-        encoded, batch_labels = self.encoder.all("queries", queries, progress=progress)
+        known_rows, rows = self.encoder.fitted_rows, list[Fingerprints]()
+        encoded, batch_labels = self.encoder.all("queries", queries, progress=progress, rows=rows)
+        warn_if_fitted(known_rows, np.concatenate(rows))
         column = Items.of(encoded, batch_labels, labels, None).labels
         if column is None:
             raise LabelError("queries have no labels: pass labels=, or a loader that yields them.")

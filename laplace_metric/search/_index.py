@@ -130,6 +130,11 @@ class Index(Gallery):
         ------
         InputError
             For an index or queries without labels, or too few queries.
+
+        Warns
+        -----
+        FittedQueriesWarning
+            If more than a hundredth of the queries were in the fit of the posterior.
         """
         k, depth = check_count("k", k), check_count("depth", depth)
         now = self._now()
@@ -157,7 +162,7 @@ class Index(Gallery):
         Parameters
         ----------
         queries : as for ``search``
-            Neither items of the index nor those that it was calibrated with.
+            Neither items of the index, nor of the fit, nor those that it was calibrated with.
         labels : [Q] whole numbers or strings, as those of the index; or from the loader
         ood : as for ``search``, optional
             Out-of-distribution inputs, of which none has a match in the index.
@@ -171,6 +176,8 @@ class Index(Gallery):
 
         Warns
         -----
+        FittedQueriesWarning
+            If more than a hundredth of the queries were in the fit of the posterior.
         StaleCalibrationWarning
             If the index has changed by more than a tenth since it was calibrated.
         """

@@ -107,6 +107,8 @@ class IndexReport:
     promises : tuple of PromisedPrecision
         Of thresholds for ``PRECISIONS``.
     retrieval_sets : SetCoverage or None
+    mean_match_probability : float or None
+        Of the nearest items: the share of right answers that the index promises on these queries.
     unknown : dict or None
         Share called unknown "of_known" queries (0.05 by design) and "of_others".
     smallest_p_value : float or None
@@ -134,6 +136,7 @@ class IndexReport:
     brier: float | None = None
     label_accuracy: float | None = None
     label_ece: float | None = None
+    mean_match_probability: float | None = None
     promises: tuple[PromisedPrecision, ...] = ()
     retrieval_sets: SetCoverage | None = None
     unknown: dict[str, float | None] | None = None
@@ -171,6 +174,7 @@ class IndexReport:
         self, sets: SetCoverage, unknown: dict[str, float | None]
     ) -> list[tuple[str, str]]:
         rows = [
+            ("match probability: mean of the nearest items", _percent(self.mean_match_probability)),
             ("match probability: calibration error (ECE)", _short(self.ece)),
             ("match probability: Brier score", _short(self.brier)),
             ("right label answered, of all queries", _percent(self.label_accuracy)),

@@ -34,9 +34,10 @@ def fitted(workplace):
 
 
 @pytest.fixture
-def indexed(fitted):
-    assert main(["index", "photos", "--posterior", "posterior", "--holdout", "0.4", "--quiet"]) == 0
-    return fitted
+def indexed(workplace):
+    assert main([*FIT, "--holdout", "0.4", "--quiet"]) == 0
+    assert main(["index", "photos", "--posterior", "posterior", "--quiet"]) == 0
+    return workplace
 
 
 def test_fit_is_the_fit_of_the_library(workplace, capsys):
@@ -231,7 +232,9 @@ def test_the_page_without_calibration(fitted, capsys):
     assert "would find themselves" in capsys.readouterr().err
     (fitted / "few").mkdir()
     (fitted / "moved" / "class 1").rename(fitted / "few" / "class 1")
-    assert main(["report", "plain", "few"]) == 0
+    assert main(["report", "plain", "few"]) == 2
+    assert "were in the fit" in capsys.readouterr().err
+    assert main(["report", "plain", "few", "--allow-fitted"]) == 0
     page = (fitted / "report.html").read_text()
     assert "is not calibrated" in page
     assert page.count("<svg") == 2
@@ -245,9 +248,10 @@ def test_embeddings_without_a_model(tmp_path, monkeypatch, capsys):
     np.save("x.npy", x)
     np.save("y.npy", y)
     assert main(["fit", "x.npy", "--labels", "y.npy", "--quiet"]) == 0
-    data = ["x.npy", "--labels", "y.npy", "--posterior", "posterior", "--holdout", "0.5"]
-    assert main(["index", *data, "--engine", "flat", "--quiet"]) == 0
-    assert main(["evaluate", "index", "x.npy", "--labels", "y.npy", "--json", "-"]) == 0
+    data, allow = ["x.npy", "--labels", "y.npy"], ["--allow-fitted", "--quiet"]
+    build = ["index", *data, "--posterior", "posterior", "--holdout", "0.5", "--engine", "flat"]
+    assert main([*build, *allow]) == 0
+    assert main(["evaluate", "index", *data, "--json", "-", *allow]) == 0
     assert json.loads(capsys.readouterr().out)["recall_at_1"] > 0.6
     own = LaplaceEmbedder.from_embeddings(x, y)
     saved = LaplaceEmbedder.load("posterior")
@@ -302,7 +306,7 @@ def test_queries_of_other_classes_count_against_the_answers_alone(fitted, capsys
     (fitted / "photos" / "class 1").rename(mixed / "class new")
     (fitted / "photos" / "class 2").rename(mixed / "class 2")
     n_new, n_two = (len(list((mixed / name).iterdir())) for name in ("class new", "class 2"))
-    assert main(["evaluate", "index", "mixed", "--json", "-"]) == 0
+    assert main(["evaluate", "index", "mixed", "--json", "-", "--allow-fitted"]) == 0
     numbers = json.loads(capsys.readouterr().out)
     assert numbers["known_share"] == pytest.approx(n_two / (n_new + n_two))
     assert numbers["answers_right"] == pytest.approx(n_two / (n_new + n_two))

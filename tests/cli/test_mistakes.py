@@ -97,7 +97,8 @@ def test_after_a_fit(workplace, capsys, monkeypatch):
         (["index", "weights.npy", *build[2:]], "does not exist"),
         ([*build, "--calibrate", "photos"], "the items of the index themselves"),
         ([*build, "--calibrate", "photos", "--holdout", "0.3"], "give one of them"),
-        ([*build, "--holdout", "0.05"], "pass at least 10"),
+        ([*build, "--holdout", "0.3"], "photos is what the posterior was fitted to, all of it"),
+        ([*build, "--holdout", "0.05", "--allow-fitted"], "pass at least 10"),
         (
             ["embed", "photos", "--posterior", "posterior", "--output", "o.npz", "--size", "5"],
             "5, 5",

@@ -32,9 +32,10 @@ def test_what_calibrated_an_index_does_not_judge_it(arrays, capsys):
 
 
 def test_data_that_changed_since_are_refused(arrays, capsys):
-    words = ["index", "items.npz", "--posterior", "posterior", "--holdout", "0.5", "--quiet"]
+    words = ["index", "items.npz", "--posterior", "posterior", "--holdout", "0.5"]
+    words += ["--allow-fitted", "--quiet"]
     assert main(words) == 0
-    assert main(["evaluate", "index", "items.npz", "--quiet"]) == 0
+    assert main(["evaluate", "index", "items.npz", "--allow-fitted", "--quiet"]) == 0
     with np.load("items.npz") as found:
         x, y = found["embeddings"], found["labels"]
     x[7] += 1.0

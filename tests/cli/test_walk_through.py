@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import math
 import re
 import shlex
 import sys
@@ -58,3 +60,76 @@ def test_the_walk_through(pictures, tmp_path, monkeypatch, capsys):
     assert len(rows) == 40 * 3
     right = [r["query"].split("/")[0] == r["label"] for r in rows if r["rank"] == "1"]
     assert sum(right) > 0.6 * len(right)
+
+
+WAVES = """
+import torch
+from torch import nn
+
+
+class Waves(nn.Module):
+    def forward(self, x):
+        return x.sin()
+
+
+def embedder():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        body = nn.Sequential(nn.Flatten(), nn.Linear(3 * 28 * 28, 1024), Waves())
+        nn.init.normal_(body[1].weight, std=0.15)
+        return nn.Sequential(body, nn.Linear(1024, 64))
+"""
+"""An untrained head over more features than there are photographs: what is fitted looks sure."""
+CARS_FROGS_SHIPS = (1, 6, 8)
+
+
+def answers(folder: str, *more: str) -> dict[str, float]:
+    """What ``evaluate index FOLDER`` says."""
+    assert (
+        main(["evaluate", "index", folder, "--trust-recipe", "--json", "n", "--quiet", *more]) == 0
+    )
+    return json.loads(Path("n").read_text())
+
+
+def sampling_error(share: float, *sizes: int) -> float:
+    """Four standard errors of a binomial share that was estimated from several samples."""
+    return 4 * math.sqrt(share * (1 - share) * sum(1 / n for n in sizes))
+
+
+def test_the_report_holds_on_photographs_that_nothing_saw(real_data, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_model", raising=False)
+    (tmp_path / "my_model.py").write_text(WAVES)
+    found = load("cifar10", "train", real_data, limit=6000)
+    rows = np.flatnonzero(np.isin(found.labels, CARS_FROGS_SHIPS))
+    rows = np.random.default_rng(0).permutation(rows)
+    pixels, labels = found.images[rows].permute(0, 2, 3, 1).numpy(), found.labels[rows].numpy()
+    write_images(tmp_path / "photos", pixels[:600], labels[:600])
+    write_images(tmp_path / "unseen", pixels[600:1200], labels[600:1200])
+    write_images(tmp_path / "new", pixels[1200:1210], labels[1200:1210])
+    walk = commands()
+    for _, *arguments in walk:
+        assert main([*arguments, "--quiet"]) == 0, capsys.readouterr().err
+    promised, true = answers("photos"), answers("unseen", "--overwrite")
+    sizes = promised["queries"], true["queries"]
+    assert sizes == (120, 600)
+    right, error = true["recall_at_1"], sampling_error(true["recall_at_1"], *sizes)
+    assert abs(promised["recall_at_1"] - right) < error
+    assert abs(promised["mean_match_probability"] - right) < error
+    assert abs(true["mean_match_probability"] - right) < error
+
+    old_fit = [word for word in walk[0][1:] if word not in ("--holdout", "0.4")]
+    old_index = [*walk[1][1:], "--holdout", "0.4", "--overwrite", "--quiet"]
+    assert main([*old_fit, "--overwrite", "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(old_index) == 2
+    assert "photos is what the posterior was fitted to, all of it" in capsys.readouterr().err
+    assert main([*old_index, "--allow-fitted"]) == 0
+    assert main(["evaluate", "index", "photos", "--trust-recipe"]) == 2
+    assert "100% of the queries (120 of 120) were in the fit" in capsys.readouterr().err
+    promised, true = (
+        answers("photos", "--overwrite", "--allow-fitted"),
+        answers("unseen", "--overwrite"),
+    )
+    assert abs(promised["mean_match_probability"] - true["recall_at_1"]) < error
+    assert abs(true["mean_match_probability"] - true["recall_at_1"]) > error

@@ -249,8 +249,8 @@ def command_writers(place: Path) -> list[Writer]:
         np.savez(place / f"items{version}.npz", embeddings=x, labels=y)
         items, posterior, index = (place / f"{n}{version}" for n in ("items", "p", "i"))
         items = items.with_suffix(".npz")
-        command("fit", items, "--output", posterior)
-        command("index", items, "--posterior", posterior, "--output", index, "--holdout", "0.4")
+        command("fit", items, "--output", posterior, "--holdout", "0.4")
+        command("index", items, "--posterior", posterior, "--output", index)
     queries = place / "items0.npz"
 
     def writer(name: str, output: str, *arguments: str) -> Writer:
@@ -278,9 +278,7 @@ def command_writers(place: Path) -> list[Writer]:
     posterior = ("--posterior", "{place}/p{v}")
     return [
         writer("fit", "posterior", items, "--output", "{folder}/posterior"),
-        writer(
-            "index", "index", items, *posterior, "--holdout", "0.4", "--output", "{folder}/index"
-        ),
+        writer("index", "index", items, *posterior, "--output", "{folder}/index"),
         writer(
             "embed", "e.npz", items, *posterior, "--batch-size", "1", "--output", "{folder}/e.npz"
         ),

@@ -1043,7 +1043,15 @@ def command_line(rng: random.Random) -> list[str]:
     if name != "search":
         made += ["--labels", file("y.npy")]
     extra = {
-        "fit": ["--structure", "--distance", "--hessian", "--prior-precision", "--head", "--model"],
+        "fit": [
+            "--structure",
+            "--distance",
+            "--hessian",
+            "--prior-precision",
+            "--head",
+            "--model",
+            "--holdout",
+        ],
         "embed": ["--model", "--device"],
         "index": ["--engine", "--rank-by", "--holdout", "--seed"],
         "search": ["-k", "--model", "--device"],

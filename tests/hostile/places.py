@@ -175,8 +175,8 @@ def workplace() -> Path:
     data, labels = str(folder / "x.npy"), str(folder / "y.npy")
     common = ["--labels", labels, "--quiet"]
     posterior, gallery = str(folder / "posterior"), str(folder / "index")
-    assert main(["fit", data, "--output", posterior, *common]) == 0
-    command = ["index", data, "--posterior", posterior, "--output", gallery, "--holdout", "0.4"]
+    assert main(["fit", data, "--output", posterior, "--holdout", "0.4", *common]) == 0
+    command = ["index", data, "--posterior", posterior, "--output", gallery]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert main([*command, *common]) == 0

@@ -43,7 +43,7 @@ def fitted(dtype=torch.float64, reference=None, folder=None, **settings):
     g = torch.Generator().manual_seed(rank)  # rank 0's draw counts
     how = {"progress": False, "distributed": True, "reference": reference, "generator": g}
     one = embedder(dtype, **settings).fit(shard(rank, n, dtype), checkpoint_dir=folder, **how)
-    assert one.fitted_.n_points == N
+    assert one.fitted_.n_points == len(one.fitted_.fingerprints) == N
     return one.hessian_
 
 

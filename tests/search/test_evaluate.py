@@ -171,8 +171,8 @@ def test_without_a_calibration_or_ood_inputs_less_is_said(plain, calibrated, rep
     assert list(less.r_auroc) == [UNCERTAINTY, DISTANCE, EPISTEMIC, AMBIGUITY]
     assert less.r_auroc[DISTANCE] == report.r_auroc[DISTANCE]
     content, full = less.to_json(), report.to_json()
-    extra = {"ece", "brier", "promises", "retrieval_sets", "unknown", "ood"}
-    extra |= {"label_accuracy", "label_ece", "smallest_p_value"}
+    extra = {"ece", "brier", "mean_match_probability", "promises", "retrieval_sets", "unknown"}
+    extra |= {"ood", "label_accuracy", "label_ece", "smallest_p_value"}
     assert set(full) - set(content) == extra
     assert json.loads(json.dumps(full)) == full
     assert (less.ood, less.reliability, less.ood_uncertainty) == (None, None, None)

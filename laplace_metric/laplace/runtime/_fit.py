@@ -36,7 +36,12 @@ from laplace_metric.laplace.runtime._checkpoint import Checkpoint, open_checkpoi
 from laplace_metric.laplace.runtime._executor import PassExecutor
 from laplace_metric.laplace.runtime._group import ProcessGroup
 from laplace_metric.models import device_of, labelled_batches
-from laplace_metric.models.features import FeatureStore
+from laplace_metric.models.features import (
+    FINGERPRINTS,
+    FeatureStore,
+    Fingerprints,
+    sorted_fingerprints,
+)
 from laplace_metric.models.heads import (
     LocatedHead,
     capture,
@@ -87,8 +92,19 @@ def fit_with_runtime(
         columns = executor.columns(loss, settings.structure, options)
         schedule = curvature_passes(exact, loss, settings.structure, columns)
         curvature, n_points = executor.execute(schedule), executor.n_points
-        fitted = posterior_of(located, jacobian, curvature, n_points, loss, settings)
+        fingerprints = _gathered(group, store)
+        sizes = curvature, n_points, loss, settings, fingerprints
+        fitted = posterior_of(located, jacobian, *sizes)
         return with_near_far(fitted, store) if group.n == 1 else fitted
+
+
+def _gathered(group: ProcessGroup, store: FeatureStore) -> Fingerprints | None:
+    """Those of the rows of all ranks; None for too many."""
+    n_points = sum(group.gather(len(store)))
+    if n_points > FINGERPRINTS:
+        return None
+    parts = group.gather(group.run_on_all_ranks(store.fingerprints))
+    return sorted_fingerprints([part for part in parts if part is not None])
 
 
 def _first_batch(batches: Batches, *, or_none: bool) -> FirstBatch | None:

@@ -12,17 +12,30 @@ from laplace_metric.models.features._rows import (
     check_finite,
     check_shapes,
 )
-from laplace_metric.models.features._store import BLOCK_BYTES, FeatureStore, MemoryRows, block_rows
+from laplace_metric.models.features._store import (
+    BLOCK_BYTES,
+    FINGERPRINTS,
+    FeatureStore,
+    Fingerprints,
+    MemoryRows,
+    block_rows,
+    row_fingerprints,
+    sorted_fingerprints,
+)
 
 __all__ = [
     "BLOCK_BYTES",
     "FEATURE_FOLDER",
+    "FINGERPRINTS",
     "Block",
     "DurableRows",
     "FeatureSource",
     "FeatureStore",
+    "Fingerprints",
     "MemoryRows",
     "block_rows",
     "check_finite",
     "check_shapes",
+    "row_fingerprints",
+    "sorted_fingerprints",
 ]

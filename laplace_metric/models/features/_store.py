@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.errors import InputError
@@ -27,6 +30,54 @@ BLOCK_BYTES = 4 * 2**20
 
 LABELS_AT_ONCE = 2**20
 """Labels that ``classes`` reads at once: 8 MiB."""
+FINGERPRINTS = 5_000_000
+"""Rows beyond which a store keeps no fingerprints."""
+FINGERPRINT_BYTES = 2**24
+"""As much of the features is fingerprinted at once."""
+FINGERPRINT_STEP = 2.0**-13
+"""s of ``row_fingerprints``: far above rounding, far below the distance of neighbours."""
+Fingerprints = npt.NDArray[np.uint64]
+"""[N], sorted, each once."""
+
+
+def row_fingerprints(features: Float[Tensor, "n D"]) -> Fingerprints:
+    """A number of 64 bits for each row h, unsorted: one byte each of eight coordinates.
+
+    ``b_k = floor(p_k / s) mod 256`` with ``p_0 = ln |h|`` and ``p_k = w_k . h / |h|``, k = 1 to 7,
+    and w_k [D] fixed random numbers of unit variance (random projections: Achlioptas 2003). While
+    no p_k moves by more than s, no byte changes by more than 1, modulo 256; those of different
+    rows are as close by chance, with probability 3 / 256 each. So rounding, which differs between
+    batch sizes and devices, does not hide a row, as it would from a hash of its bytes; and rows
+    are of one kind whatever the inputs are: images, texts, padded tokens, embeddings.
+
+    Examples
+    --------
+    >>> h = torch.randn(2, 64, generator=torch.Generator().manual_seed(0))
+    >>> a, b = (row_fingerprints(rows).view(np.uint8).reshape(2, 8) for rows in (h, h + 1e-6))
+    >>> bool(((a - b + 1).astype(np.uint8) <= 2).all())
+    True
+    """
+    with torch.autocast(features.device.type, enabled=False):
+        length = torch.linalg.vector_norm(features, dim=1, keepdim=True)
+        length = length.clamp(min=torch.finfo(length.dtype).tiny)
+        weights = _projections(features.shape[1]).to(features)  # [7, D]
+        projections = nn.functional.linear(features, weights) / length
+    steps = torch.cat([length.log(), projections], 1).div_(FINGERPRINT_STEP)  # [n, 8]
+    codes = steps.floor_().to(torch.int32).bitwise_and_(255).to(torch.uint8)
+    return codes.cpu().numpy().view("<u8").astype(np.uint64).reshape(-1)
+
+
+def sorted_fingerprints(parts: Sequence[Fingerprints]) -> Fingerprints:
+    """All of them, sorted, each once."""
+    joined = np.sort(np.concatenate(parts))
+    return joined[np.append(True, joined[1:] != joined[:-1])]
+
+
+def _projections(width: int) -> Float[Tensor, "7 D"]:
+    """The same on every machine, in every version of torch."""
+    drawn = hashlib.shake_128(b"laplace_metric").digest(2 * 7 * width)
+    uniform = np.frombuffer(drawn, "<u2").reshape(7, width).astype(np.float64) / 2**15 - 1
+    return torch.from_numpy(uniform * 3**0.5)
 
 
 def block_rows(n_columns: int, itemsize: int, budget: int = BLOCK_BYTES) -> int:
@@ -251,6 +302,16 @@ class FeatureStore:
     def blocks(self) -> Iterator[Block]:
         """Every row once, in blocks whose boundaries depend on width and stored type alone."""
         return self._blocks(self._checked)
+
+    def fingerprints(self) -> Fingerprints | None:
+        """Of all rows, by which a row that was fitted is known again; None for too many rows."""
+        rows, n = self._checked, len(self)
+        if not 0 < n <= FINGERPRINTS:
+            return None
+        step = max(1, FINGERPRINT_BYTES * n // self.nbytes)
+        starts = range(0, n, step)
+        parts = [row_fingerprints(rows.read(i, min(i + step, n))[0]) for i in starts]
+        return sorted_fingerprints(parts)
 
     def close(self) -> None:
         """Let go of the rows, and remove the temporary files, if there are any."""
