@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 from benchmarks.records import markdown, read_record, thousandths
+from benchmarks.retrieval.decomposition import NUMBERS
 from benchmarks.retrieval.split import ALPHAS
 from laplace_metric.search import RANKINGS
 
 Row = dict[str, Any]
 SHOWN = (0.9, 0.95)
-SCORES = ("match probability", "cosine", "uncertainty", "norm")
+SCORES = ("match probability", "label share", "cosine", "ambiguity", "uncertainty", "norm")
 OOD_SETS = ("missing", "mnist", "kmnist", "fashion-mnist")
 MILLI = 1e3
 
@@ -72,6 +75,50 @@ def ranking() -> str:
         everything = sum(n for name, n in row["chosen"].items() if name.startswith("all"))
         lines.append([row["problem"], *cells, f"all in {everything} of {row['splits']}"])
     return markdown(header, lines)
+
+
+def answers() -> str:
+    """The label that all neighbours answer with, beside that of the nearest."""
+    header = ["problem", "nearest right", "answer right", "AUROC label probability", "ECE"]
+    lines = []
+    for row in rows():
+        shares = [f"{row[name]['mean']:.1%}" for name in ("top", "answered")]
+        scores = [thousandths(row[name]["mean"]) for name in ("answer auroc", "answer ece")]
+        lines.append([row["problem"], *shares, *scores])
+    return markdown(header, lines)
+
+
+def noise() -> str:
+    """Spearman of each number with planted label noise and with what people say."""
+    record = read_record("decomposition")
+    header, lines = ["queries", "share", *NUMBERS], []
+    for name, queries in dict.fromkeys((r["problem"], r["queries"]) for r in record["noise"]):
+        found = [r for r in record["noise"] if (r["problem"], r["queries"]) == (name, queries)]
+        cells = [f"{fmean(r['share'] for r in found):.0%}"]
+        cells += [_span([r[number] for r in found]) for number in NUMBERS]
+        lines.append([f"{name}, planted noise, {queries}", *cells])
+    people = [f"{record['people'][number]:.2f}" for number in NUMBERS]
+    lines.append(["cifar10, votes of people (CIFAR-10H)", "100%", *people])
+    for row in record["within"]:
+        lines.append(
+            [f"{row['problem']}: with ambiguity", "100%", "", f"{row['spearman']:.2f}", ""]
+        )
+    return markdown(header, lines)
+
+
+def data() -> str:
+    """A tenth of the points over all of them."""
+    record = read_record("decomposition")
+    names = ("ambiguity", "posterior variance", "far / N")
+    lines = []
+    for problem in dict.fromkeys(r["problem"] for r in record["data"]):
+        found = [r for r in record["data"] if r["problem"] == problem]
+        lines.append([problem, *(_span([r[name] for r in found]) for name in names)])
+    return markdown(["a tenth of the data, over all", *names], lines)
+
+
+def _span(values: Sequence[float]) -> str:
+    return f"{fmean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
 def unknown() -> str:
@@ -151,6 +198,9 @@ TABLES = {
     "retrieval-coverage": coverage,
     "retrieval-ranking": ranking,
     "retrieval-unknown": unknown,
+    "retrieval-answers": answers,
+    "retrieval-noise": noise,
+    "retrieval-data": data,
     "retrieval-recall": recall,
     "retrieval-cost": cost,
     "retrieval-engines": engines,
