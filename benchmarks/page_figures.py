@@ -1,7 +1,7 @@
 """PNG figures of the pages, from the JSON and, of the neighbours, from one search.
 
 python -m benchmarks figures
-python -m benchmarks retrieval --pieces figures neighbours
+python -m benchmarks retrieval --pieces figures neighbours questions
 python -m benchmarks scale --pieces figure
 """
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from benchmarks.plots import (
     DotPanel,
@@ -35,12 +36,15 @@ from benchmarks.report.reading import Part, Record, described, known, parts, sum
 from benchmarks.retrieval.problems import Source, fashion
 from benchmarks.retrieval.split import ALPHAS, PROMISES, SHARES
 from benchmarks.retrieval.tables import SCORES
+from laplace_metric.search import SearchResult
 
 WHITE = (255, 255, 255)
 CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag",
            "boot")  # fmt: skip
 CALIBRATED, SHOWN, N_OOD, K = 2_000, slice(3_000, 3_005), 2, 6
 """Of the neighbours: queries that calibrate, rows that are shown, OOD queries, neighbours."""
+EACH = 2
+"""Queries of each kind, where three kinds are shown."""
 
 
 def dots(record: Record) -> Figure:
@@ -129,6 +133,41 @@ def run_retrieval(options: Namespace) -> None:
     rows = read_record("retrieval", folder_of(options))["rows"]
     for name, figure in retrieval_figures(rows).items():
         save_png(figure, figures_of(options) / f"retrieval-{name}.png")
+
+
+def run_questions(options: Namespace) -> None:
+    """Three questions, three numbers: the clearest, most ambiguous and strangest of many queries.
+
+    Of FashionMNIST those with the lowest ambiguity and epistemic number, and with the highest
+    ambiguity where the epistemic number is below its median; of KMNIST those with the highest
+    epistemic number. Of different classes each.
+    """
+    problem = fashion(Source(options.data, Path()))
+    (gallery, labels), (pool, pool_labels) = problem.gallery, problem.pool
+    index = problem.embedder.index(gallery, [CLASSES[y] for y in labels], progress=False)
+    index.calibrate(pool[:CALIBRATED], [CLASSES[y] for y in pool_labels[:CALIBRATED]])
+    queries, strange = pool[CALIBRATED : 2 * CALIBRATED], problem.ood["kmnist"][:CALIBRATED]
+    found, foreign = index.search(queries, K), index.search(strange, K)
+    ambiguity, epistemic = found.ambiguity, found.epistemic
+    assert ambiguity is not None
+    familiar = epistemic < epistemic.median()
+    clear = _of_different_labels(found, (-ambiguity - epistemic).masked_fill(~familiar, -torch.inf))
+    unsure = _of_different_labels(found, ambiguity.masked_fill(~familiar, -torch.inf))
+    odd = foreign.epistemic.argsort(descending=True)[:EACH]
+    shown = torch.cat([queries[clear], queries[unsure], strange[odd]])
+    figure = index.search(shown, K).figure(shown, gallery)
+    save_png(figure, (options.output or FIGURES) / "three-questions.png")
+
+
+def _of_different_labels(result: SearchResult, score: Tensor) -> list[int]:
+    """The best scored queries, no two with one answer."""
+    assert result.label is not None
+    chosen: dict[str, int] = {}
+    for row in score.argsort(descending=True).tolist():
+        chosen.setdefault(result.label[row], row)
+        if len(chosen) == EACH:
+            break
+    return list(chosen.values())
 
 
 def run_neighbours(options: Namespace) -> None:

@@ -103,6 +103,7 @@ FIGURE = {"figure": "benchmarks.page_figures:run_scale"}
 FIGURES = {
     "figures": "benchmarks.page_figures:run_retrieval",
     "neighbours": "benchmarks.page_figures:run_neighbours",
+    "questions": "benchmarks.page_figures:run_questions",
 }
 COMMANDS = {
     "report": Command("collect finished runs into one JSON a protocol, and make one page of them",

@@ -16,7 +16,7 @@ from laplace_metric.errors import InputError
 
 ImagesOrTexts = Tensor | Sequence[Any]
 """Images or texts, one an entry."""
-CELL, FONT = (1.35, 1.75), 8
+CELL, FONT = (1.4, 1.9), 8
 SURE, UNSURE, NEUTRAL = "#0072B2", "#D55E00", "#010203"
 """Blue and vermilion of Okabe & Ito (2008): a match is more likely than not, or is not."""
 
@@ -49,8 +49,20 @@ class RankedNeighbours(Protocol):
         """[Q, k], after a calibration."""
 
     @property
-    def uncertainty(self) -> Tensor:
+    def label(self) -> npt.NDArray[Any] | None:
+        """What the index answers to each query [Q], after a calibration."""
+
+    @property
+    def label_probability(self) -> Tensor | None:
+        """Of that answer [Q]."""
+
+    @property
+    def epistemic(self) -> Tensor:
         """Of the queries [Q]."""
+
+    @property
+    def ambiguity(self) -> Tensor | None:
+        """Of the labels of each query's neighbours [Q], if items have any."""
 
     @property
     def unknown(self) -> Tensor | None:
@@ -85,6 +97,9 @@ def neighbours_plot(
         raise InputError(f"queries has {len(queries)} images for {n_queries} queries.")
     rows, columns = min(rows, n_queries), min(columns, k)
     figure = Figure(figsize=((columns + 1) * CELL[0], rows * CELL[1]), layout="constrained")
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    engine.set(h_pad=0.1)  # type: ignore[call-arg]
     grid = figure.subplots(rows, columns + 1, squeeze=False)
     for i in range(rows):
         _query(grid[i, 0], result, queries, i)
@@ -96,9 +111,16 @@ def neighbours_plot(
 def _query(axes: Axes, result: RankedNeighbours, queries: ImagesOrTexts, i: int) -> None:
     _draw(axes, queries[i])
     unknown = result.unknown is not None and bool(result.unknown[i])
-    uncertainty = f"uncertainty {float(result.uncertainty[i]):.2g}"
-    title = "\n".join(["query", uncertainty, "unknown" if unknown else ""])
-    axes.set_title(title, fontsize=FONT, color=UNSURE if unknown else NEUTRAL)
+    lines = ["unknown" if unknown else "query"]
+    if result.label is not None and result.label_probability is not None and not unknown:
+        lines = [
+            f"answer: {result.label[i]}",
+            f"probability {float(result.label_probability[i]):.0%}",
+        ]
+    lines.append(f"epistemic {float(result.epistemic[i]):+.2g}")
+    if result.ambiguity is not None:
+        lines.append(f"ambiguity {float(result.ambiguity[i]):.2f}")
+    axes.set_title("\n".join(lines), fontsize=FONT, color=UNSURE if unknown else NEUTRAL)
 
 
 def _neighbour(axes: Axes, result: RankedNeighbours, items: ImagesOrTexts, i: int, j: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -89,31 +88,47 @@ def fit_match_probability(features: PairFeatures, match: Bool[Tensor, "Q k"]) ->
         return MatchProbability(CONSTANT, score, logistic(y, y), {})
     groups = torch.arange(len(match))[:, None].expand_as(match)[exists.cpu()].numpy()
     x = features.values[exists].cpu().numpy()
-    losses = {
-        f"{feature_set}, {name}": _cross_validated(x, y, groups, feature_set, name)
-        for feature_set, name in product(FEATURE_SETS, CALIBRATORS)
-    }
+    losses: dict[str, tuple[float, float]] = {}
+    for feature_set in FEATURE_SETS:
+        losses |= _cross_validated(x, y, groups, feature_set)
     feature_set, name = min(losses, key=lambda key: losses[key][0]).split(", ")
     return MatchProbability(feature_set, *_fitted(x, y, feature_set, name), losses)
 
 
 def _fitted(x: Array, y: Array, feature_set: str, name: str) -> tuple[Score, Calibrator]:
-    if y.min() == y.max():  # of one fold
-        return constant_score(y.sum(), len(y)), logistic(y, y)
     score = fit_score(x, y, FEATURE_SETS[feature_set])
     return score, CALIBRATORS[name](score(torch.from_numpy(x)).numpy(), y)
 
 
 def _cross_validated(
-    x: Array, y: Array, groups: npt.NDArray[np.int64], feature_set: str, name: str
-) -> tuple[float, float]:
-    """Mean log loss of held-out pairs and its standard error over queries."""
+    x: Array, y: Array, groups: npt.NDArray[np.int64], feature_set: str
+) -> dict[str, tuple[float, float]]:
+    """Mean log loss of held-out pairs and its standard error over queries, of each calibrator."""
     from sklearn.model_selection import GroupKFold
 
-    loss = np.empty(len(y))
+    loss = {name: np.empty(len(y)) for name in CALIBRATORS}
     for train, test in GroupKFold(FOLDS).split(x, y, groups):
-        score, calibrator = _fitted(x[train], y[train], feature_set, name)
-        p = calibrator(score(torch.from_numpy(x[test]))).numpy()
-        loss[test] = -np.log(np.where(y[test] == 1, p, 1 - p).clip(min=1e-12))
-    per_query = np.bincount(groups, loss) / np.bincount(groups).clip(min=1)
-    return float(loss.mean()), float(per_query.std(ddof=1) / len(per_query) ** 0.5)
+        if y[train].min() == y[train].max():  # nothing to learn from these queries
+            constant = constant_score(y[train].sum(), len(train))
+            for held_out in loss.values():
+                held_out[test] = _log_loss(
+                    torch.sigmoid(constant(torch.from_numpy(x[test]))), y[test]
+                )
+            continue
+        score = fit_score(x[train], y[train], FEATURE_SETS[feature_set])
+        seen, new = (score(torch.from_numpy(x[rows])) for rows in (train, test))
+        for name, held_out in loss.items():
+            held_out[test] = _log_loss(CALIBRATORS[name](seen.numpy(), y[train])(new), y[test])
+    queries = np.bincount(groups).clip(min=1)
+    return {
+        f"{feature_set}, {name}": (
+            float(each.mean()),
+            float((np.bincount(groups, each) / queries).std(ddof=1) / len(queries) ** 0.5),
+        )
+        for name, each in loss.items()
+    }
+
+
+def _log_loss(probability: Tensor, match: Array) -> Array:
+    p = probability.numpy()
+    return np.asarray(-np.log(np.where(match == 1, p, 1 - p).clip(min=1e-12)))

@@ -86,7 +86,7 @@ def _evidence(distance: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor,
     ratio = torch.where(both > 0, distance / both, 0.5).nan_to_num(1.0)
     of_votes = weighted[:, :VOTES]
     ambiguity = -(weight * of_votes.clamp_min(torch.finfo(weight.dtype).tiny).log()).sum(1)
-    return share, weighted, ratio, ambiguity.clamp_min(0)
+    return share, weighted, ratio, ambiguity.abs()  # never below 0 but by rounding
 
 
 def _weights(voters: Tensor, exists: Tensor) -> Tensor:

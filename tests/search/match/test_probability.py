@@ -95,16 +95,16 @@ def test_pairs_of_one_query_stay_together(monkeypatch):
     exists = features.exists.clone()
     exists[3:9, 2:] = False
     training_queries = []
-    fitted = probability._fitted
+    fitted = probability.fit_score
 
-    def spy(x, y, kind, name):
+    def spy(x, y, columns):
         training_queries.append(x[:, 1])
-        return fitted(x, y, kind, name)
+        return fitted(x, y, columns)
 
-    monkeypatch.setattr(probability, "_fitted", spy)
+    monkeypatch.setattr(probability, "fit_score", spy)
     fit_match_probability(PairFeatures(features.values, exists), match)
     sizes = dict(zip(range(40), exists.sum(1).tolist(), strict=True))
-    assert len(training_queries) == 12 * FOLDS + 1
+    assert len(training_queries) == 4 * FOLDS + 1
     for queries in training_queries:
         for query, count in zip(*np.unique(queries, return_counts=True), strict=True):
             assert count == sizes[int(query)], "all of its pairs, or none"
