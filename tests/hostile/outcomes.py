@@ -44,7 +44,7 @@ NAN_BY_CONTRACT = {"bin_confidence", "bin_accuracy", "per_query"}
 PASSED_THROUGH = (*("distributions.", "evaluation.bootstrap_", "models.Call", "models.Pooled"),)
 """Operations that document that NaN and infinity of their arguments pass through."""
 INFINITE_BY_CONTRACT = {
-    *("concentration", "cap", "conformal_quantile", "first_match", "thresholds"),
+    *("concentration", "cap", "low", "conformal_quantile", "first_match", "thresholds"),
     *("distributions.concentration_of", "distributions.vmf_concentration"),
 }
 """Fields whose documentation says when they are infinite."""

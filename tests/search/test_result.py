@@ -197,7 +197,9 @@ def test_sets_hold_what_scores_as_first_matches_do(calibrated, points):
     assert set(result.signals) == {"uncertainty", "match probability"}
     first = calibrated.search(x[300:360], k=1)
     signal = result.signals["match probability"]
-    torch.testing.assert_close(signal, first.match_probability[:, 0])
+    torch.testing.assert_close(  # float32 evidence of blocks of another shape
+        signal, first.match_probability[:, 0], rtol=1e-5, atol=1e-6
+    )
     assert 0 < float(sets.members.double().mean()) < 1
     assert sets.sizes.tolist() == [len(sets[q]) for q in range(len(sets))]
     for q in range(5):

@@ -136,7 +136,7 @@ class Score:
     Parameters
     ----------
     weights, low, cap : Tensor [F], float64
-        A feature counts between ``low`` and ``cap``, which is infinite where there is no bound.
+        A feature counts between ``low`` and ``cap``; either is infinite where there is no bound.
     offset : float
     """
 
