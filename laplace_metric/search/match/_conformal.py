@@ -46,7 +46,7 @@ from laplace_metric.distributions import cap_angle, vmf_concentration
 from laplace_metric.errors import InputError
 
 BLOCK_CELLS = 2**22
-"""Of (query, known query, statistic) triples that are compared at once."""
+"""Of (query, known query) pairs that are compared at once."""
 
 
 def p_values(held_out: ArrayLike, scores: ArrayLike) -> Float[Tensor, " Q"]:
@@ -87,14 +87,18 @@ def least_common_p_values(
     order = columns.sort(1).values
     at_least = n - torch.searchsorted(order, columns)  # [J, n], itself included
     new_rank = n - torch.searchsorted(order, new.mT.contiguous())  # [J, Q]
-    base, weight = (at_least - 1).mT, size * (n + 1) + 1  # [n, J]
+    base, weight = at_least - 1, size * (n + 1) + 1  # [J, n]
     ours = new_rank.amin(0) * weight + new_rank.sum(0)
-    step = max(1, BLOCK_CELLS // max(1, n * size))
+    step = max(1, BLOCK_CELLS // max(1, n))
     p = torch.empty(len(new), dtype=torch.float64, device=new.device)
     for i in range(0, len(new), step):
-        rank = base + (new[i : i + step, None] >= known)  # [q, n, J]
-        theirs = rank.amin(2) * weight + rank.sum(2)
-        as_strange = (theirs <= ours[i : i + step, None]).sum(1)
+        part = new[i : i + step]
+        least = torch.full((len(part), n), n + 1, device=new.device)
+        total = torch.zeros_like(least)
+        for j in range(size):
+            rank = base[j] + (part[:, j, None] >= columns[j])  # [q, n]
+            least, total = least.minimum(rank), total + rank
+        as_strange = (least * weight + total <= ours[i : i + step, None]).sum(1)
         p[i : i + step] = (1 + as_strange).double() / (n + 1)
     return p
 

@@ -21,8 +21,8 @@ from laplace_metric.search.match import (
     threshold_for,
 )
 from laplace_metric.search.match import _calibration as calibration
+from laplace_metric.search.match import _conformal as conformal
 from laplace_metric.search.match import _storage as storage
-from laplace_metric.search.match._conformal import least_common_p_values
 from laplace_metric.search.match._hits import query_statistics
 from laplace_metric.search.match._probability import _fitted
 
@@ -201,16 +201,16 @@ def test_p_values_of_the_least_common_statistic(n):
     g = torch.Generator().manual_seed(n)
     known = torch.randint(0, 9, (n, 3), generator=g).double()
     new = torch.randint(-1, 11, (50, 3), generator=g).double()
-    ours = least_common_p_values(known, new)
+    ours = conformal.least_common_p_values(known, new)
     assert ours.tolist() == [least_common(known.tolist(), row) for row in new.tolist()]
 
 
 @pytest.mark.parametrize("cells", [1, 500])
 def test_blocks_of_p_values(cells, monkeypatch):
     known, new = torch.rand(2, 30, 3, generator=torch.Generator().manual_seed(0))
-    whole = least_common_p_values(known, new)
-    monkeypatch.setattr("laplace_metric.search.match._conformal.BLOCK_CELLS", cells)
-    assert torch.equal(least_common_p_values(known, new), whole)
+    whole = conformal.least_common_p_values(known, new)
+    monkeypatch.setattr(conformal, "BLOCK_CELLS", cells)
+    assert torch.equal(conformal.least_common_p_values(known, new), whole)
 
 
 def test_noise_is_unknown_from_twenty_held_out_queries_on(labelled):
