@@ -16,7 +16,7 @@ from laplace_metric.errors import InputError
 
 ImagesOrTexts = Tensor | Sequence[Any]
 """Images or texts, one an entry."""
-CELL, FONT = (1.4, 1.9), 8
+CELL, FONT, NAME = (1.4, 1.9), 8, 19
 SURE, UNSURE, NEUTRAL = "#0072B2", "#D55E00", "#010203"
 """Blue and vermilion of Okabe & Ito (2008): a match is more likely than not, or is not."""
 
@@ -114,7 +114,7 @@ def _query(axes: Axes, result: RankedNeighbours, queries: ImagesOrTexts, i: int)
     lines = ["unknown" if unknown else "query"]
     if result.label is not None and result.label_probability is not None and not unknown:
         lines = [
-            f"answer: {result.label[i]}",
+            f"→ {_short(result.label[i])}",
             f"probability {float(result.label_probability[i]):.0%}",
         ]
     lines.append(f"epistemic {float(result.epistemic[i]):+.2g}")
@@ -131,7 +131,7 @@ def _neighbour(axes: Axes, result: RankedNeighbours, items: ImagesOrTexts, i: in
     _draw(axes, items[position])
     name = result.ids[i, j] if result.labels is None else result.labels[i, j]
     distance = f"d {float(result.distance[i, j]):.2f} ± {float(result.distance_sd[i, j]):.2f}"
-    lines, colour = [str(name), distance], NEUTRAL
+    lines, colour = [_short(name), distance], NEUTRAL
     if result.match_probability is not None:
         p = float(result.match_probability[i, j])
         lines.append(f"match {p:.0%}")
@@ -140,6 +140,12 @@ def _neighbour(axes: Axes, result: RankedNeighbours, items: ImagesOrTexts, i: in
     for spine in axes.spines.values():
         spine.set_color(colour)
         spine.set_linewidth(1.5)
+
+
+def _short(name: Any) -> str:
+    """As much of a name as stands above one image."""
+    text = str(name)
+    return text if len(text) <= NAME else f"{text[: NAME - 1]}…"
 
 
 def _draw(axes: Axes, item: Any) -> None:
