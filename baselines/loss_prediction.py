@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from baselines.base import Sizes, Trained
 from baselines.base.heads import perceptron
 from baselines.base.parts import vectors
-from baselines.base.settings import check_layer
+from baselines.base.settings import check_counts, check_layer
 from baselines.cross_entropy import LinearCrossEntropyLoss
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
@@ -96,6 +96,7 @@ class LossPrediction(Trained):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_layer(self.on)
+        check_counts(self, "hidden")
         if not self.weight > 0:
             raise InputError(f"weight={self.weight!r}: pass a number > 0.")
 

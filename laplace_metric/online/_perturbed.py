@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from laplace_metric.errors import HeadError
 from laplace_metric.models import Inputs
 from laplace_metric.models.heads import LocatedHead, run_captured
 
@@ -57,7 +58,14 @@ def sampled_pass(
 def _shifted(module: nn.Module, offset: Tensor) -> Parameters:
     """theta + eps by name, eps [P] in ``parameters_to_vector`` order."""
     named = dict(module.named_parameters())
-    parts = offset.split([p.numel() for p in named.values()])
+    sizes = [p.numel() for p in named.values()]
+    if sum(sizes) != len(offset):
+        raise HeadError(
+            f"the head has {sum(sizes)} parameters for {len(offset)} weights: {list(named)}. "
+            "Online training moves the weights themselves: remove what computes them, such as weight_norm "
+            "(torch.nn.utils.parametrize.remove_parametrizations)."
+        )
+    parts = offset.split(sizes)
     pairs = zip(named.items(), parts, strict=True)
     return {name: p + part.view_as(p).to(p.dtype) for (name, p), part in pairs}
 

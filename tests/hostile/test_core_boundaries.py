@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from baselines import LossPrediction
 from laplace_metric import Embedding, LaplaceEmbedder, OnlineLaplace, scale
 from laplace_metric import distributions as dist
 from laplace_metric._utils import files
@@ -345,3 +346,17 @@ def test_a_training_that_cannot_step(how):
         train_embedder(
             network(), LOADER, **{"loss": lambda z, y: z.sum(), **how}, epochs=1, progress=False
         )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_weights_that_are_computed_cannot_be_moved_online():
+    model = nn.Sequential(
+        nn.Linear(X.shape[1], 4), nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))
+    )
+    with pytest.raises(HeadError, match="weight_norm"):
+        OnlineLaplace(model).fit(LOADER, lambda z, y: z.sum(), epochs=1, progress=False)
+
+
+def test_a_predictor_of_the_loss_has_a_width():
+    with pytest.raises(InputError, match="hidden=-1"):
+        LossPrediction(network(), hidden=-1)
