@@ -62,8 +62,8 @@ def _shifted(module: nn.Module, offset: Tensor) -> Parameters:
     if sum(sizes) != len(offset):
         raise HeadError(
             f"the head has {sum(sizes)} parameters for {len(offset)} weights: {list(named)}. "
-            "Online training moves the weights themselves: remove what computes them, such as weight_norm "
-            "(torch.nn.utils.parametrize.remove_parametrizations)."
+            "Online training moves the weights themselves: remove what computes them, such as "
+            "weight_norm (torch.nn.utils.parametrize.remove_parametrizations)."
         )
     parts = offset.split(sizes)
     pairs = zip(named.items(), parts, strict=True)
