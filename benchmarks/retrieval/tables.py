@@ -14,6 +14,8 @@ from laplace_metric.search import RANKINGS
 Row = dict[str, Any]
 SHOWN = (0.9, 0.95)
 SCORES = ("match probability", "label share", "cosine", "ambiguity", "uncertainty", "norm")
+CHOSEN_ON = ("fashion-mnist", "cifar10")
+"""Problems on which the evidence of the match probability was developed."""
 OOD_SETS = ("missing", "mnist", "kmnist", "fashion-mnist")
 MILLI = 1e3
 
@@ -64,7 +66,7 @@ def coverage() -> str:
 
 def ranking() -> str:
     """What orders right before wrong nearest neighbours, and how honest the probability is."""
-    header = ["problem", *(f"AUROC {name}" for name in SCORES)]
+    header = ["problem", "evidence was", *(f"AUROC {name}" for name in SCORES)]
     header += ["Brier", "of the base rate", "ECE", "evidence chosen"]
     lines = []
     for row in rows():
@@ -73,7 +75,8 @@ def ranking() -> str:
         cells = [f"**{score}**" if score == best else score for score in scores]
         cells += [thousandths(row[n]["mean"]) for n in ("brier", "brier of the base rate", "ece")]
         everything = sum(n for name, n in row["chosen"].items() if name.startswith("all"))
-        lines.append([row["problem"], *cells, f"all in {everything} of {row['splits']}"])
+        role = "chosen on it" if row["problem"] in CHOSEN_ON else "confirmed on it"
+        lines.append([row["problem"], role, *cells, f"all in {everything} of {row['splits']}"])
     return markdown(header, lines)
 
 

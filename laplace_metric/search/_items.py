@@ -36,7 +36,8 @@ class Encoded:
     trace : Tensor [N]
         Of its covariance: ``Embedding.uncertainty``.
     epistemic : Tensor [N]
-        ``Embedding.epistemic``; the uncertainty again where the fit keeps nothing to compare with.
+        ``Embedding.epistemic``; the uncertainty again where the fit keeps nothing to compare with,
+        and 1e6 where nothing but zeros enters the head.
     basis_inputs : Tensor [N, A]
         What entered the head, in the eigenbasis of the posterior where it has one: with them,
         distances know that both embeddings share their weights.

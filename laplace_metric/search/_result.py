@@ -143,7 +143,8 @@ class SearchResult:
     def epistemic(self) -> Float[Tensor, " Q"]:
         """How little the fit set determines each query [Q]: ``Embedding.epistemic``.
 
-        The uncertainty where the fit keeps nothing to compare with.
+        The uncertainty where the fit keeps nothing to compare with; 1e6 where nothing but zeros
+        enters the head.
         """
         return self.hits.epistemic
 
