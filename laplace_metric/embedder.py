@@ -15,7 +15,7 @@ from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count, check_function, check_name
 from laplace_metric.curvature.structures import SpectralCurvature
 from laplace_metric.distributions import Gaussian, ProjectedNormal
-from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
+from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder, near_and_far
 from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.laplace import (
     Diagnosis,
@@ -308,7 +308,9 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         for inputs in input_batches(loader, device, progress=progress, description=title):
             seen = self._captured(fitted, inputs)
             if kind == "epistemic":
-                parts.append(_embedding(seen, fitted).epistemic)
+                check_rows(seen.raw, spherical=spherical)
+                near, far = near_and_far(fitted.near_far, seen.features)
+                parts.append(far if near is None else near + far)
                 continue
             with full_precision():
                 parts.append(traced(traces, seen.features, seen.raw, spherical=spherical))

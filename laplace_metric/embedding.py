@@ -31,6 +31,27 @@ class HeadInputScore(Protocol):
         """near [B], None without known classes, and far [B]."""
 
 
+def near_and_far(
+    near_far: HeadInputScore | None, head_inputs: Tensor | None
+) -> tuple[Tensor | None, Tensor]:
+    """near [B], None without known classes, and far [B] of head inputs [B, D].
+
+    Raises
+    ------
+    NotFittedError
+        If there is nothing of the fit set to compare with.
+    """
+    if head_inputs is None or near_far is None:
+        raise NotFittedError(
+            "there is no epistemic number here: it compares with the fit set, which other "
+            "methods than Laplace, fits with pairs of batches, over several processes, from "
+            "merged statistics or online, files of older versions, head inputs wider than "
+            "2,048, sets of a few points and parts of several fits do not keep. Fit "
+            "LaplaceEmbedder with pairs='all' in one process."
+        )
+    return near_far.standardised(head_inputs)
+
+
 @dataclass(frozen=True)
 class Embedding:
     """A batch of uncertain embeddings.
@@ -139,15 +160,7 @@ class Embedding:
 
     @cached_property
     def _near_and_far(self) -> tuple[Tensor | None, Tensor]:
-        if self.head_inputs is None or self.near_far is None:
-            raise NotFittedError(
-                "there is no epistemic number here: it compares with the fit set, which other "
-                "methods than Laplace, fits with pairs of batches, over several processes, from "
-                "merged statistics or online, files of older versions, head inputs wider than "
-                "2,048, sets of a few points and parts of several fits do not keep. Fit "
-                "LaplaceEmbedder with pairs='all' in one process."
-            )
-        return self.near_far.standardised(self.head_inputs)
+        return near_and_far(self.near_far, self.head_inputs)
 
     @property
     @full_precision()
