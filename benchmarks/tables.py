@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.costs import promises
 from benchmarks.costs import tables as cost_tables
 from benchmarks.records import RESULTS, markdown, read_record, thousandths
 from benchmarks.recovery.runs import recovered
@@ -26,12 +27,15 @@ from benchmarks.variants import defaults
 from laplace_metric.evaluation import mean_and_standard_error
 
 ROOT = Path(__file__).parent.parent
-PAGES = tuple(
-    ROOT / folder / "README.md"
-    for folder in (
-        "", "baselines", "benchmarks", "benchmarks/costs", "benchmarks/retrieval",
-        "benchmarks/scale",        "benchmarks/variants",
-    )
+PAGES = (
+    *(
+        ROOT / folder / "README.md"
+        for folder in (
+            "", "baselines", "benchmarks", "benchmarks/costs", "benchmarks/retrieval",
+            "benchmarks/scale", "benchmarks/variants",
+        )
+    ),
+    ROOT / "docs" / "promises.md",
 )  # fmt: skip
 SEEDS = 3
 RETRIEVAL = ("recall@1", "r_auroc", "ausc")
@@ -155,6 +159,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "scale-device": scale_tables.device,
     "billion": billion.table,
     **retrieval_tables.TABLES,
+    **promises.TABLES,
     "drift-quiet": retrieval_tables.false_alarms,
     "drift-delays": retrieval_tables.delays,
 }
