@@ -16,8 +16,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.precision import full_precision
+from laplace_metric._utils.validation import check_name
 from laplace_metric.curvature.structures import IdentityEigenbasis, KroneckerEigenbasis
-from laplace_metric.errors import UnknownNameError
 from laplace_metric.laplace import (
     Distance,
     EmbeddingPairs,
@@ -142,9 +142,7 @@ def check_ranking(rank_by: str) -> str:
     UnknownNameError
         Unless it is one of ``RANKINGS``.
     """
-    if rank_by not in RANKINGS:
-        raise UnknownNameError("rank_by", rank_by, RANKINGS)
-    return rank_by
+    return check_name("rank_by", rank_by, RANKINGS)
 
 
 def vectors_of(items: Encoded, rank_by: str, *, spherical: bool) -> Float[Tensor, "N d"]:

@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from laplace_metric.errors import InputError, UnknownNameError
+from laplace_metric._utils.validation import check_name
+from laplace_metric.errors import InputError
 from laplace_metric.evaluation import (
     BootstrapInterval,
     Reliability,
@@ -229,9 +230,7 @@ class Calibration:
         return quality(*self._first(of), n=n)
 
     def _first(self, of: str) -> tuple[Tensor, Tensor]:
-        if of not in ("match", "label"):
-            raise UnknownNameError("of", of, ("match", "label"))
-        if of == "label":
+        if check_name("of", of, ("match", "label")) == "label":
             return self.label_probability, self.right
         return self.probability[:, 0], self.match[:, 0]
 
