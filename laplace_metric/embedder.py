@@ -15,7 +15,13 @@ from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count, check_function, check_name
 from laplace_metric.curvature.structures import SpectralCurvature
 from laplace_metric.distributions import Gaussian, ProjectedNormal
-from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder, near_and_far
+from laplace_metric.embedding import (
+    Draw,
+    Embedding,
+    ProbabilisticEmbedder,
+    epistemic_number,
+    label_entropy,
+)
 from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.laplace import (
     Diagnosis,
@@ -286,7 +292,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         ----------
         loader : iterable of batches
             Inputs, or ``(inputs, labels)``: pairs whose second entry is one whole number per item.
-        kind : "uncertainty" | "epistemic"
+        kind : "uncertainty" | "epistemic" | "ambiguity"
             Which number of ``Embedding``.
 
         Raises
@@ -301,16 +307,16 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         torch.Size([20])
         """
         fitted = self._fitted_to_these_weights()
-        check_name("kind", kind, ("uncertainty", "epistemic"))
+        check_name("kind", kind, ("uncertainty", "epistemic", "ambiguity"))
+        of_fit_set = label_entropy if kind == "ambiguity" else epistemic_number
         traces, spherical = traces_of(fitted.jacobian, fitted.posterior), fitted.spherical
         device, title = device_of(self.model), "Uncertainties"
         parts = []
         for inputs in input_batches(loader, device, progress=progress, description=title):
             seen = self._captured(fitted, inputs)
-            if kind == "epistemic":
+            if kind != "uncertainty":
                 check_rows(seen.raw, spherical=spherical)
-                near, far = near_and_far(fitted.near_far, seen.features)
-                parts.append(far if near is None else near + far)
+                parts.append(of_fit_set(fitted.near_far, seen.features))
                 continue
             with full_precision():
                 parts.append(traced(traces, seen.features, seen.raw, spherical=spherical))

@@ -30,6 +30,9 @@ class HeadInputScore(Protocol):
     def standardised(self, features: Tensor) -> tuple[Tensor | None, Tensor]:
         """near [B], None without known classes, and far [B]."""
 
+    def ambiguity(self, features: Tensor) -> Tensor | None:
+        """Entropy of the label [B], None without known classes."""
+
 
 def near_and_far(
     near_far: HeadInputScore | None, head_inputs: Tensor | None
@@ -41,15 +44,49 @@ def near_and_far(
     NotFittedError
         If there is nothing of the fit set to compare with.
     """
+    score, inputs = _of_the_fit_set("epistemic number", near_far, head_inputs)
+    return score.standardised(inputs)
+
+
+def epistemic_number(
+    near_far: HeadInputScore | None, head_inputs: Tensor | None
+) -> Float[Tensor, " B"]:
+    """near + far [B], far alone without known classes; ``NotFittedError`` as above."""
+    near, far = near_and_far(near_far, head_inputs)
+    return far if near is None else near + far
+
+
+def label_entropy(
+    near_far: HeadInputScore | None, head_inputs: Tensor | None
+) -> Float[Tensor, " B"]:
+    """Entropy of the label [B] in nats, by the classes of the fit set.
+
+    Raises
+    ------
+    NotFittedError
+        If there is nothing of the fit set to compare with, or no class that is known.
+    """
+    score, inputs = _of_the_fit_set("ambiguity", near_far, head_inputs)
+    if (entropy := score.ambiguity(inputs)) is None:
+        raise NotFittedError(
+            "ambiguity needs 1 to 2,048 classes with several members that differ, and the fit set "
+            "had none or more: search an index of labelled items and read result.ambiguity."
+        )
+    return entropy
+
+
+def _of_the_fit_set(
+    what: str, near_far: HeadInputScore | None, head_inputs: Tensor | None
+) -> tuple[HeadInputScore, Tensor]:
     if head_inputs is None or near_far is None:
         raise NotFittedError(
-            "there is no epistemic number here: it compares with the fit set, which other "
+            f"there is no {what} here: it compares with the fit set, which other "
             "methods than Laplace, fits with pairs of batches, over several processes, from "
             "merged statistics or online, files of older versions, head inputs wider than "
             "2,048, sets of a few points and parts of several fits do not keep. Fit "
             "LaplaceEmbedder with pairs='all' in one process."
         )
-    return near_far.standardised(head_inputs)
+    return near_far, head_inputs
 
 
 @dataclass(frozen=True)
@@ -63,10 +100,10 @@ class Embedding:
     score : Tensor [B] or None
         A method's own uncertainty, where it is not the variance.
     head_inputs : Tensor [B, D] or None
-        What entered the head, kept by reference for ``epistemic``, which is computed when it is
-        first read.
+        What entered the head, kept by reference for ``epistemic`` and ``ambiguity``, which are
+        computed when they are first read.
     near_far : HeadInputScore or None
-        What makes ``epistemic`` of them.
+        What makes these of them.
 
     Examples
     --------
@@ -157,6 +194,36 @@ class Embedding:
             As ``epistemic``.
         """
         return self._near_and_far[1]
+
+    @property
+    def ambiguity(self) -> Float[Tensor, " B"]:
+        """Would labellers of the fit set agree on the label? [B], in nats, from 0 to log C.
+
+        The entropy of the label that a Gaussian for each class predicts, with the label noise of
+        the fit set. It does not shrink with data, and says nothing of inputs that the fit set does
+        not know: read ``epistemic`` first. An index says more of its own items
+        (``SearchResult.ambiguity``).
+
+        Raises
+        ------
+        NotFittedError
+            As ``epistemic``; and if no class of the fit set is known, or more than 2,048 are.
+
+        Examples
+        --------
+        >>> from laplace_metric import LaplaceEmbedder
+        >>> g = torch.Generator().manual_seed(0)
+        >>> y = torch.arange(200) % 2
+        >>> x = torch.nn.functional.one_hot(y, 2) + 0.2 * torch.randn(200, 2, generator=g)
+        >>> e = LaplaceEmbedder.from_embeddings(x, y)(torch.tensor([[1.0, 0.0], [0.7, 0.7]]))
+        >>> bool(e.ambiguity[0] < 0.1), bool(e.ambiguity[1] > 0.5)
+        (True, True)
+        """
+        return self._label_entropy
+
+    @cached_property
+    def _label_entropy(self) -> Tensor:
+        return label_entropy(self.near_far, self.head_inputs)
 
     @cached_property
     def _near_and_far(self) -> tuple[Tensor | None, Tensor]:

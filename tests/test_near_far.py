@@ -11,12 +11,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import solve
+from scipy.special import softmax
+from scipy.stats import entropy
 from torch import nn
 
 from laplace_metric import Embedding, LaplaceEmbedder
 from laplace_metric.curvature.structures import FullCurvature
 from laplace_metric.errors import InputError, NonFiniteError, NotFittedError, UnknownNameError
 from laplace_metric.laplace import NearFar, Posterior, covariance
+from laplace_metric.laplace._label_model import LabelModel
 from laplace_metric.models.features import FeatureStore
 from laplace_metric.models.jacobians import jacobian_of
 
@@ -95,7 +98,7 @@ def test_standardisation_is_cross_fitted():
 def test_many_points_are_scored_by_a_sample(monkeypatch):
     h, y = features(400)
     exact = near_far(h, y)
-    monkeypatch.setattr("laplace_metric.laplace._near_far.SCORED", 200)
+    monkeypatch.setattr("laplace_metric.laplace._class_gaussians.SCORED", 200)
     sampled = near_far(h, y)
     assert torch.equal(exact.within_root, sampled.within_root)
     assert ((exact.centre - sampled.centre).abs() < 0.3 * exact.scale).all()
@@ -391,7 +394,7 @@ def test_rows_without_a_direction_or_of_another_width():
 
 
 def test_wider_than_the_limit_is_none(monkeypatch):
-    monkeypatch.setattr("laplace_metric.laplace._near_far.WIDEST", D - 1)
+    monkeypatch.setattr("laplace_metric.laplace._class_gaussians.WIDEST", D - 1)
     assert near_far(*features()) is None
 
 
@@ -417,3 +420,100 @@ def test_the_page_names_tests_that_exist():
     names = re.findall(r"`(test_\w+)`", page.read_text())
     assert len(names) == 4
     assert set(names) <= set(globals())
+
+
+# Ambiguity by the classes of the fit set
+
+
+def planted(n=4_000, rate=0.4, seed=0):
+    """Four Gaussian classes on the sphere; a share of class 0 is labelled 1."""
+    g = torch.Generator().manual_seed(seed)
+    truth = torch.arange(n) % 4
+    centres = 4 * torch.eye(6, dtype=torch.float64)[:4] + 1
+    h = centres[truth] + torch.randn(n, 6, generator=g, dtype=torch.float64)
+    flips = (truth == 0) & (torch.rand(n, generator=g) < rate)
+    return h, truth, torch.where(flips, 1, truth)
+
+
+def test_the_label_model_is_that_of_a_point_by_point_em():
+    h, _, y = planted(300)
+    d = torch.cdist(h, torch.stack([h[y == c].mean(0) for c in range(4)])).square()
+    model = LabelModel.fit(d, y, y.bincount())
+    pi, t, channel = np.bincount(y) / len(y), 1.0, 0.9 * np.eye(4) + 0.1 / 4
+    for _ in range(30):
+        p = np.stack([softmax(-t / 2 * row + np.log(pi)) for row in d.numpy()])
+        r = np.stack([p[i] * channel[:, y[i]] for i in range(len(y))])
+        r /= r.sum(1, keepdims=True)
+        slope = sum(p[i] @ d[i].numpy() - r[i] @ d[i].numpy() for i in range(len(y))) / 2
+        bend = sum(np.cov(d[i], aweights=p[i], ddof=0) for i in range(len(y))) / 4
+        slope, bend = slope + 1 / t - 1, bend + 1 / t**2
+        channel = np.eye(4)
+        for i, label in enumerate(y.tolist()):
+            channel[:, label] += r[i]
+        channel /= channel.sum(1, keepdims=True)
+        t = min(max(t + slope / bend, t / 2), 2 * t)
+    close(model.strength, [t], rel=1e-7)
+    close(model.channel, channel, rel=1e-7)
+    expected = [entropy(softmax(-t / 2 * row + np.log(pi)) @ channel) for row in d.numpy()]
+    close(model.ambiguity(d), np.array(expected), rel=1e-6)
+
+
+def test_ambiguity_finds_planted_label_noise_and_does_not_shrink_with_data():
+    h, truth, y = planted()
+    few, many = near_far(h[:400], y[:400]), near_far(h, y)
+    a, b = few.ambiguity(h), many.ambiguity(h)
+    of_class = [float(b[truth == c].mean()) for c in range(4)]
+    assert of_class[0] == pytest.approx(entropy([0.4, 0.6]), abs=0.08)
+    assert max(of_class[1:]) < 0.2
+    assert float(a.mean()) == pytest.approx(float(b.mean()), rel=0.25)
+    clean = near_far(h, truth).ambiguity(h)
+    assert float(clean.mean()) < 0.5 * float(b.mean())
+    close(many.channel.sum(1), torch.ones(4).double())
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    n=st.integers(4, 60),
+    d=st.integers(1, 6),
+    n_classes=st.integers(1, 20),
+    size=st.sampled_from([1e-30, 1.0, 1e30]),
+)
+def test_ambiguity_of_any_shape_and_scale(n, d, n_classes, size):
+    h, y = features(n, d, n_classes)
+    fitted = near_far((h * size).float(), y)
+    if fitted is None or (ambiguity := fitted.ambiguity((h * size).float())) is None:
+        return
+    assert (ambiguity >= 0).all()
+    assert (ambiguity <= np.log(len(fitted.log_share)) + 1e-5).all()
+
+
+def test_float32_ambiguity_is_that_of_float64():
+    h, _, y = planted()
+    exact, fast = near_far(h, y), near_far(h.float(), y, torch.float32)
+    assert (exact.ambiguity(h) - fast.ambiguity(h.float())).abs().max() < 1e-4
+
+
+def test_ambiguity_is_read_saved_and_refused(tmp_path: Path):
+    h, _, y = planted(200)
+    embedder = LaplaceEmbedder.from_embeddings(h.float(), y)
+    embedding = embedder(h.float())
+    fitted = embedder.fitted_.near_far
+    assert fitted is not None
+    close(embedding.ambiguity, fitted.ambiguity(h.float()))
+    numbers = embedder.uncertainties([h[:90].float(), h[90:].float()], kind="ambiguity")
+    close(numbers, embedding.ambiguity, rel=1e-5)
+    close(embedding[3:5].ambiguity, embedding.ambiguity[3:5], rel=1e-5)
+    embedder.save(tmp_path / "posterior")
+    loaded = LaplaceEmbedder.load(tmp_path / "posterior", embedder.model)
+    assert torch.equal(loaded(h.float()).ambiguity, embedding.ambiguity)
+    alike = LaplaceEmbedder.from_embeddings(h.float().repeat(2, 1), torch.arange(200).repeat(2))
+    with pytest.raises(NotFittedError, match="1 to 2,048 classes"):
+        _ = alike(h.float()).ambiguity
+    with pytest.raises(NotFittedError, match="there is no ambiguity here"):
+        _ = Embedding(embedding.distribution).ambiguity
+
+
+def test_more_classes_than_are_kept_have_no_ambiguity(monkeypatch):
+    h, _, y = planted(200)
+    monkeypatch.setattr("laplace_metric.laplace._class_gaussians.WIDEST", 3)
+    assert near_far(h[:, :3], y).ambiguity(h[:, :3]) is None
