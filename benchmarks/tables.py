@@ -18,6 +18,7 @@ from benchmarks.costs import promises
 from benchmarks.costs import tables as cost_tables
 from benchmarks.records import RESULTS, markdown, read_record, thousandths
 from benchmarks.recovery.runs import recovered
+from benchmarks.report import three_numbers
 from benchmarks.report.cells import quality_table
 from benchmarks.report.method_table import methods
 from benchmarks.retrieval import tables as retrieval_tables
@@ -143,6 +144,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "online-100": lambda: online_table(" | prior 100"),
     "speed": cost_tables.speed,
     **{name: partial(protocol_table, name) for name in PROTOCOL_TABLES},
+    "front": three_numbers.front,
+    "ood-pairs": three_numbers.pairs,
+    "ood-pairs-infonce": lambda: three_numbers.pairs(three_numbers.INFONCE),
+    "errors": three_numbers.errors,
     "methods": lambda: methods(small("url"), "cifar10-unseen"),
     "recovery": recovered,
     "vmf": cost_tables.vmf,

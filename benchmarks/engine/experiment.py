@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from baselines.base import Baseline
+from benchmarks.engine.matching import Doubt
 from benchmarks.methods import Entry
 from benchmarks.methods.entry import Settings
 from benchmarks.tasks import Part, Task, Workspace
@@ -30,14 +31,28 @@ class Experiment:
     seed: int
     base: Settings = field(default_factory=dict)
 
-    def embed(self, part: Part) -> Embedded:
-        """Mean embeddings, uncertainties and labels, on the CPU."""
+    def embed(self, part: Part, gallery: Part | None = None) -> Embedded:
+        """Mean embeddings, uncertainties and labels, on the CPU.
+
+        A match is looked for in ``gallery``, or else among the other items of the part.
+        """
         embedding, labels = self.method.embed(part.loader(), progress=False)
-        return Embedded(embedding.mean.cpu(), embedding.uncertainty.cpu(), labels.cpu())
+        if self.entry.number == "match":
+            assert isinstance(self.method, LaplaceEmbedder)
+            doubt = Doubt(self.method, self.task.validation, self.task.new_classes)
+            unsure = (
+                doubt.among_themselves(part)
+                if gallery is None
+                else doubt.asker(gallery)(part.read())
+            )
+        else:
+            unsure = getattr(embedding, self.entry.number).cpu()
+        return Embedded(embedding.mean.cpu(), unsure, labels.cpu())
 
     def ask(self, inputs: Tensor) -> Embedded:
         """The same for inputs without labels."""
-        return self.embed(Part(inputs, torch.zeros(len(inputs), dtype=torch.long)))
+        part = Part(inputs, torch.zeros(len(inputs), dtype=torch.long))
+        return self.embed(part, gallery=self.task.test)
 
     @cached_property
     def timed(self) -> tuple[Embedded, dict[str, float]]:
@@ -54,7 +69,7 @@ class Experiment:
     @cached_property
     def ood(self) -> dict[str, Embedded]:
         """The OOD inputs."""
-        return {name: self.embed(part) for name, part in self.task.out.items()}
+        return {name: self.embed(part, self.task.test) for name, part in self.task.out.items()}
 
     @cached_property
     def neighbours(self) -> Neighbours:

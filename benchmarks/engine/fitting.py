@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from baselines import MetricLearning, Training
-from benchmarks.methods import BASE, METHODS, Entry, Loaders
+from baselines import InfoNCE, MetricLearning, Training
+from benchmarks.methods import BASE, INFONCE, METHODS, Entry, Loaders
 from benchmarks.methods.entry import Losses, Settings
 from benchmarks.records import plain
 from benchmarks.tasks import Task, Workspace
@@ -23,6 +23,8 @@ from laplace_metric import ProbabilisticEmbedder
 from laplace_metric.errors import LaplaceMetricError, MissingPackageError
 from laplace_metric.evaluation import recall_at_k, sparsification
 
+EMBEDDINGS = {BASE: MetricLearning, INFONCE: InfoNCE}
+"""What trains the networks of post-hoc methods."""
 BATCH = 128
 BATCHES = 20
 """Batches of a round; more where classes are so many that not all would be shown."""
@@ -110,14 +112,15 @@ class Fitting:
         )
         return entry.make(network, training, **rest)(self.loaders())
 
-    def trained_network(self, settings: Settings) -> nn.Module:
-        """What metric learning makes of the new weights, from the cache if it is there."""
-        name = plain(self.task.name, self.space.size.name, self.seed, self.rounds, settings)
+    def trained_network(self, base: str, settings: Settings) -> nn.Module:
+        """What an embedding method makes of the new weights, from the cache if it is there."""
+        words = (self.task.name, self.space.size.name, self.seed, self.rounds, settings)
+        name = plain(*words) if base == BASE else plain(base, *words)
         folder = self.space.cache / "networks" / name
         if folder.exists():
-            return MetricLearning.load(folder, self.network()).model
-        method, _ = self.fit(METHODS[BASE], settings, self.network())
-        assert isinstance(method, MetricLearning)
+            return EMBEDDINGS[base].load(folder, self.network()).model
+        method, _ = self.fit(METHODS[base], settings, self.network())
+        assert isinstance(method, EMBEDDINGS[base])
         folder.parent.mkdir(parents=True, exist_ok=True)
         method.save(folder)
         return method.model

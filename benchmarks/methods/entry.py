@@ -48,8 +48,11 @@ class Entry:
     space : function of an optuna trial, or the name of the method whose choice is taken
     default : settings
         The first that is tried; keys as in ``space``.
-    post_hoc : bool
-        Whether it is put on the network that metric learning trained with the same seed.
+    base : str or None
+        The method whose network of the same seed it is put on, if it is post hoc.
+    number : "uncertainty" | "epistemic" | "ambiguity" | "match"
+        Which number of an embedding is its uncertainty; "match": one minus the match probability
+        of the nearest item, which looks at labels (``engine.matching``).
     draws : int
         Joint draws for the calibration: one for points and for variants whose calibration is not
         asked, a member each for ensembles; 0: the usual.
@@ -60,7 +63,8 @@ class Entry:
     make: Make
     space: Space | str = lambda trial: {}
     default: Settings | None = None
-    post_hoc: bool = False
+    base: str | None = None
+    number: str = "uncertainty"
     draws: int = 0
 
     @property

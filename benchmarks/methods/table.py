@@ -14,17 +14,18 @@ from benchmarks.methods import entry as spaces
 from benchmarks.methods.entry import PASSES, Entry, contrastive, evidence, gathered, trained
 from laplace_metric import LaplaceEmbedder
 
-BASE = "metric learning, 1/norm"
+BASE, INFONCE = "metric learning, 1/norm", "infonce, 1/norm"
 RATE = {"learning_rate": 1e-3}
 MARGIN = {"margin": 0.5, **RATE}
 TEMPERATURE = spaces.between("inverse_temperature", 4, 64)
 CLASSES = spaces.between("class_concentration", 4, 64)
+FEATURES, UNCERTAINTY = "features", "uncertainty"
 LAPLACE = {"structure": "kron", "hessian": "fixed", "prior_precision": 1.0}
 
 EMBEDDING = (
     Entry(BASE, "embedding", contrastive(baselines.MetricLearning),
           spaces.between("margin", 0.3, 1.0), MARGIN),
-    Entry("infonce, 1/norm", "embedding", trained(baselines.InfoNCE), TEMPERATURE,
+    Entry(INFONCE, "embedding", trained(baselines.InfoNCE), TEMPERATURE,
           {"inverse_temperature": 16.0, **RATE}),
 )  # fmt: skip
 POST_HOC = (
@@ -33,15 +34,49 @@ POST_HOC = (
     Entry("laplace, clipped", "laplace", gathered(LaplaceEmbedder, positivity="clip")),
     Entry("laplace, evidence", "laplace", evidence(structure="kron")),
     Entry("laplace, tuned", "laplace", gathered(LaplaceEmbedder), spaces.laplace_space, LAPLACE),
+    Entry("laplace, epistemic", "laplace", gathered(LaplaceEmbedder), number="epistemic"),
+    Entry("laplace, ambiguity", "laplace", gathered(LaplaceEmbedder), number="ambiguity"),
+    Entry("laplace, match", "laplace", gathered(LaplaceEmbedder), number="match"),
     Entry("mahalanobis", "detector", gathered(baselines.Mahalanobis),
           spaces.one_of("relative", False, True), {"relative": False}),
+    Entry("mahalanobis++", "detector",
+          gathered(baselines.Mahalanobis, normalise=True, on=FEATURES)),
+    Entry("relative mahalanobis", "detector",
+          gathered(baselines.Mahalanobis, relative=True, on=FEATURES)),
     Entry("k-nn distance", "detector", gathered(baselines.KNNDistance),
           spaces.one_of("k", 1, 5, 10, 50, 200), {"k": 10}),
+    Entry("k-nn distance, features", "detector",
+          gathered(baselines.KNNDistance, k=10, on=FEATURES)),
     Entry("vim", "detector", gathered(baselines.ViM), spaces.one_of("dimension", None, 0, 4, 16),
           {"dimension": None}),
+    Entry("nuq", "detector", gathered(baselines.NUQ)),
+    Entry("nnguide", "detector", gathered(baselines.NNGuide)),
+    Entry("loss prediction, frozen", "detector", gathered(baselines.FrozenLossPrediction)),
     Entry("pfe", "amortised", trained(baselines.PFE),
           spaces.between("log_variance", -8, -2, log=False), {"log_variance": -5.0, **RATE}),
 )  # fmt: skip
+AGAIN = frozenset(
+    (
+        "laplace",
+        "laplace, epistemic",
+        "laplace, ambiguity",
+        "laplace, match",
+        "mahalanobis++",
+        "relative mahalanobis",
+        "k-nn distance",
+        "k-nn distance, features",
+        "vim",
+        "nuq",
+        "nnguide",
+        "loss prediction, frozen",
+    )
+)
+ON_INFONCE = tuple(
+    replace(entry, name=f"{entry.name}, on infonce", base=INFONCE, space=entry.name)
+    for entry in POST_HOC
+    if entry.name in AGAIN
+)
+"""Post hoc on the network that InfoNCE trained, with the settings chosen on metric learning's."""
 VARIANTS = (
     Entry("1/norm", "embedding", gathered(baselines.Deterministic)),
     *(
@@ -94,15 +129,21 @@ CLASSIFIERS = (
     Entry("dropout over classes", "classifier", trained(baselines.ClassDropout),
           spaces.between("rate", 0.05, 0.3, log=False), {"rate": 0.2, **RATE}),
 )  # fmt: skip
-DRAWS = {
-    **dict.fromkeys((BASE, "infonce, 1/norm", "mahalanobis", "k-nn distance", "vim", "1/norm"), 1),
-    **{entry.name: 1 for entry in CLASSIFIERS if entry.name != "het-xl"},
-    **{entry.name: 1 for entry in VARIANTS},
-    "mc dropout": PASSES,
-    "deep ensemble": 5,
-}
+POINTS = (
+    BASE, INFONCE, "1/norm",
+    *(entry.name for entry in POST_HOC if entry.group == "detector" or entry.number != UNCERTAINTY),
+    *(entry.name for entry in (*VARIANTS, *ON_INFONCE)),
+    *(entry.name for entry in CLASSIFIERS if entry.name != "het-xl"),
+)  # fmt: skip
+DRAWS = {**dict.fromkeys(POINTS, 1), "mc dropout": PASSES, "deep ensemble": 5}
 ON_TOP = frozenset(entry.name for entry in (*POST_HOC, *VARIANTS))
 METHODS = {
-    entry.name: replace(entry, draws=DRAWS.get(entry.name, 0), post_hoc=entry.name in ON_TOP)
-    for entry in (*EMBEDDING, *POST_HOC, *VARIANTS, *SAMPLED, *AMORTISED, *CLASSIFIERS)
-}
+    entry.name: replace(
+        entry,
+        draws=DRAWS.get(entry.name, 0),
+        base=BASE if entry.name in ON_TOP else entry.base,
+    )
+    for entry in (
+        *EMBEDDING, *POST_HOC, *VARIANTS, *ON_INFONCE, *SAMPLED, *AMORTISED, *CLASSIFIERS
+    )
+}  # fmt: skip

@@ -8,33 +8,43 @@ from dataclasses import dataclass
 from benchmarks.engine.experiment import Experiment
 from benchmarks.engine.scores import Measured
 from benchmarks.methods import METHODS
-from benchmarks.methods.table import VARIANTS
+from benchmarks.methods.table import ON_INFONCE, VARIANTS
 from benchmarks.protocols import corruption
 from benchmarks.protocols.closed_set import human, lam
 from benchmarks.protocols.open_set import fewshot, url
 
+NUMBERS = ("laplace, epistemic", "laplace, ambiguity", "laplace, match")
+DETECTORS = tuple(name for name, entry in METHODS.items() if entry.group == "detector")
+AGAIN = tuple(entry.name for entry in ON_INFONCE)
 PAPER_LAM = (
-    "metric learning, 1/norm", "laplace", "laplace, diagonal", "laplace, clipped",
-    "laplace, evidence", "laplace, tuned", "mahalanobis", "k-nn distance", "vim", "pfe",
+    "metric learning, 1/norm", "infonce, 1/norm", "laplace", "laplace, diagonal",
+    "laplace, clipped", "laplace, evidence", "laplace, tuned", *NUMBERS, *DETECTORS, *AGAIN, "pfe",
     "mc dropout", "deep ensemble", "hib", "mcinfonce",
 )  # fmt: skip
 ONLY_PRETRAINED = {entry.name for entry in VARIANTS}
 EVERY = tuple(name for name in METHODS if name not in ONLY_PRETRAINED)
 HUMAN = (
     "metric learning, 1/norm", "infonce, 1/norm", "laplace", "laplace, diagonal",
-    "laplace, clipped", "laplace, evidence", "laplace, tuned", "k-nn distance", "pfe",
+    "laplace, clipped", "laplace, evidence", "laplace, tuned", *NUMBERS, "mahalanobis++",
+    "relative mahalanobis", "k-nn distance", "nuq", "nnguide", "loss prediction, frozen", "pfe",
     "mc dropout", "deep ensemble", "hib", "mcinfonce", "elk", "nivmf", "cross-entropy",
 )  # fmt: skip
 LAST = ("elk, proxies", "vmf loss", "explicit concentration")  # not among the methods of URL
 WIDE = tuple(entry.name for entry in VARIANTS if entry.group == "laplace")
-SKIPPED = {"omniglot": LAST, "pretrained-cifar10": WIDE, "pretrained-omniglot": (*WIDE, "vim")}
+LOGISTIC = ("nnguide", "nnguide, on infonce")
+SKIPPED = {
+    "omniglot": (*LAST, *LOGISTIC, "vim, on infonce"),
+    "pretrained-cifar10": WIDE,
+    "pretrained-omniglot": (*WIDE, "vim", "nnguide"),
+}
 """Too long: trainings of 800 classes, or (ViM) their logistic regression; Z x Z numbers a class."""
 BASIC = ("metric learning, 1/norm", "laplace", "laplace, diagonal", "laplace, clipped")
 HARD = frozenset((*BASIC, "mcinfonce", "elk"))
 """Methods that learn from hard labels too, to see what the soft ones are worth."""
 CORRUPTION = (
-    *BASIC, "laplace, tuned", "mahalanobis", "k-nn distance", "mc dropout", "deep ensemble", "hib",
-    "mcinfonce", "elk",
+    *BASIC, "laplace, tuned", "laplace, epistemic", "laplace, ambiguity", "mahalanobis",
+    "mahalanobis++", "relative mahalanobis", "k-nn distance", "nuq", "nnguide",
+    "loss prediction, frozen", "mc dropout", "deep ensemble", "hib", "mcinfonce", "elk",
     "explicit concentration", "cross-entropy",
 )  # fmt: skip
 FEWSHOT = (*BASIC, "cross-entropy", "mcinfonce", "elk", "nivmf")
@@ -42,7 +52,8 @@ PRETRAINED = (
     "1/norm", "laplace", "laplace, diagonal", "laplace, clipped", "laplace, evidence",
     "laplace, arccos positives, diagonal", "laplace, arccos full, diagonal",
     "laplace, euclidean fixed, diagonal", "laplace, euclidean positives, diagonal",
-    "laplace, euclidean full, diagonal", "mahalanobis", "k-nn distance", "vim",
+    "laplace, euclidean full, diagonal", *NUMBERS,
+    *(name for name in DETECTORS if name != "k-nn distance, features"),
 )  # fmt: skip
 
 

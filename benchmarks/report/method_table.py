@@ -109,6 +109,6 @@ def relative(rows: dict[str, list[Row]], name: str) -> tuple[str, str, str]:
     added = rows[name][0]["cost"]["extra_parameters"]
     return (
         f"{added:,}",
-        f"{'+ ' if METHODS[name].post_hoc else ''}{training:.2f} x",
+        f"{'+ ' if METHODS[name].base else ''}{training:.2f} x",
         f"{query:.1f} x",
     )

@@ -30,8 +30,9 @@ from laplace_metric.search import SearchResult
 from laplace_metric.search.match import VOTES
 
 NAMES, SEEDS, QUERIES = ("fashion-mnist", "cifar10"), 3, 2_500
-NUMBERS = ("ambiguity", "epistemic", "uncertainty")
+NUMBERS = ("ambiguity", "ambiguity, no index", "epistemic", "uncertainty")
 Row = dict[str, Any]
+Numbers = dict[str, Tensor]
 
 
 def inputs(problem: Problem) -> tuple[Labelled, Labelled]:
@@ -47,9 +48,13 @@ def fitted(gallery: Labelled) -> LaplaceEmbedder:
     return LaplaceEmbedder.from_embeddings(*gallery)
 
 
-def asked(gallery: Labelled, queries: Tensor) -> SearchResult:
-    """Queries among the points of the fit."""
-    return fitted(gallery).index(*gallery, progress=False).search(queries, k=VOTES)
+def asked(gallery: Labelled, queries: Tensor) -> tuple[SearchResult, Numbers]:
+    """Queries among the points of the fit, and each number of theirs."""
+    embedder = fitted(gallery)
+    result = embedder.index(*gallery, progress=False).search(queries, k=VOTES)
+    assert result.ambiguity is not None
+    numbers = result.ambiguity, embedder(queries).ambiguity, result.epistemic, result.uncertainty
+    return result, dict(zip(NUMBERS, numbers, strict=True))
 
 
 def flipped(labels: Tensor, seed: int) -> tuple[Tensor, Tensor]:
@@ -67,17 +72,17 @@ def noise(gallery: Labelled, queries: Labelled, seed: int) -> list[Row]:
     noisy, rate = flipped(gallery[1], seed)
     r = rate[queries[1]]
     truth = torch.special.entr(r) + torch.special.entr(1 - r)
-    result = asked((gallery[0], noisy), queries[0])
+    result, numbers = asked((gallery[0], noisy), queries[0])
     clean = (gallery[1][result.positions] == queries[1][:, None]).all(1)
     return [
-        {"queries": name, "share": float(rows.double().mean()), **ranks(result, truth, rows)}
+        {"queries": name, "share": float(rows.double().mean()), **ranks(numbers, truth, rows)}
         for name, rows in (("all", torch.ones_like(clean)), ("no overlap", clean))
     ]
 
 
-def ranks(result: SearchResult, truth: Tensor, rows: Tensor) -> Row:
+def ranks(numbers: Numbers, truth: Tensor, rows: Tensor) -> Row:
     """Spearman of each number with the truth."""
-    return {name: spearman(getattr(result, name)[rows], truth[rows]) for name in NUMBERS}
+    return {name: spearman(number[rows], truth[rows]) for name, number in numbers.items()}
 
 
 def spearman(a: Tensor, b: Tensor) -> float:
@@ -97,6 +102,7 @@ def means(gallery: Labelled, queries: Tensor) -> Row:
     assert result.ambiguity is not None
     return {
         "ambiguity": float(result.ambiguity.mean()),
+        "ambiguity, no index": float(embedding.ambiguity.mean()),
         "posterior variance": float(embedding.variance.sum(1).mean()),
         "far / N": float(near_far.score(embedding.head_inputs)[1].mean()) / n,  # type: ignore[arg-type]
     }
@@ -114,7 +120,8 @@ def people(gallery: Labelled, queries: Tensor, data_folder: str | None) -> Row:
     """Spearman with the entropy of what people said."""
     counts = load("cifar10", "test", data_folder, QUERIES).extras["cifar10h_counts"].double()
     entropy = torch.special.entr(counts / counts.sum(1, keepdim=True)).sum(1)
-    return ranks(asked(gallery, queries), entropy, torch.ones(len(entropy), dtype=torch.bool))
+    numbers = asked(gallery, queries)[1]
+    return ranks(numbers, entropy, torch.ones(len(entropy), dtype=torch.bool))
 
 
 def run(options: Namespace) -> None:
@@ -128,10 +135,10 @@ def run(options: Namespace) -> None:
             content["noise"] += [{"problem": name, "seed": seed} | row for row in rows]
             row = data(gallery, queries[0], seed)
             content["data"].append({"problem": name, "seed": seed} | row)
-        result = asked(gallery, queries[0])
-        assert result.ambiguity is not None
-        together = spearman(result.ambiguity, result.epistemic)
-        content["within"].append({"problem": name, "spearman": together})
+        numbers = asked(gallery, queries[0])[1]
+        epistemic = numbers["epistemic"]
+        together = {a: spearman(numbers[a], epistemic) for a in NUMBERS[:2]}
+        content["within"].append({"problem": name, **together})
         if name == "cifar10":
             content["people"] = people(gallery, queries[0], options.data)
         print(name, content, flush=True)

@@ -92,7 +92,7 @@ def answers() -> str:
 
 
 def noise() -> str:
-    """Spearman of each number with planted label noise and with what people say."""
+    """Spearman of each number with planted label noise, what people say, and each other."""
     record = read_record("decomposition")
     header, lines = ["queries", "share", *NUMBERS], []
     for name, queries in dict.fromkeys((r["problem"], r["queries"]) for r in record["noise"]):
@@ -103,16 +103,15 @@ def noise() -> str:
     people = [f"{record['people'][number]:.2f}" for number in NUMBERS]
     lines.append(["cifar10, votes of people (CIFAR-10H)", "100%", *people])
     for row in record["within"]:
-        lines.append(
-            [f"{row['problem']}: with ambiguity", "100%", "", f"{row['spearman']:.2f}", ""]
-        )
+        cells = [f"{row[number]:.2f}" for number in NUMBERS[:2]]
+        lines.append([f"{row['problem']}, epistemic number", "100%", *cells, "", ""])
     return markdown(header, lines)
 
 
 def data() -> str:
     """A tenth of the points over all of them."""
     record = read_record("decomposition")
-    names = ("ambiguity", "posterior variance", "far / N")
+    names = (*NUMBERS[:2], "posterior variance", "far / N")
     lines = []
     for problem in dict.fromkeys(r["problem"] for r in record["data"]):
         found = [r for r in record["data"] if r["problem"] == problem]

@@ -85,6 +85,7 @@ def cifar10_unseen(space: Workspace) -> Task:
         ood_sets(space),
         partial(perceptron, FEATURES),
         seen=of_classes(test, TRAINED),
+        new_classes=True,
         encode=partial(encoder, space),
     ).shown(space.size.queries)
 
@@ -118,6 +119,7 @@ def _zero_shot(space: Workspace, name: str, words: str, train: Part, test: Part,
         partial(perceptron, FEATURES),
         encode=partial(encoder, space),
         per_class=4,
+        new_classes=True,
     ).shown(space.size.queries)
 
 

@@ -43,6 +43,7 @@ def digits_unseen(space: Workspace) -> Task:
         {},
         partial(perceptron, 64, hidden=64),
         seen=of_classes(test, range(4)),
+        new_classes=True,
     ).shown(space.size.queries)
 
 
@@ -96,6 +97,7 @@ def omniglot(space: Workspace) -> Task:
         {name: Part.of(space.load(name, "test", n)) for name in ("fashion-mnist", "kmnist")},
         convolutional,
         seen=background.subset(~validating & later),
+        new_classes=True,
         per_class=4,
     ).shown(n)
 

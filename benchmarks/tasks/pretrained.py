@@ -115,11 +115,13 @@ def _task(
     validation: Part | None = None,
 ) -> Task:
     """A fifth of what could be fitted validates, unless other classes do."""
+    new_classes = validation is not None
     if validation is None:
         order = torch.randperm(len(fitted), generator=torch.Generator().manual_seed(0))
         held = len(fitted) // 5
         fitted, validation = fitted.subset(order[held:]), fitted.subset(order[:held])
     network: Callable[[int], nn.Sequential] = partial(identity, size)
     return Task(
-        name, words, fitted, validation, test, out, network, own_tuning=True, pretrained=True
-    )
+        name, words, fitted, validation, test, out, network,
+        new_classes=new_classes, own_tuning=True, pretrained=True,
+    )  # fmt: skip

@@ -154,6 +154,8 @@ class Task:
         What a network is given for new images; None: the images.
     per_class : int or None
         Images of one class in a batch, where classes are many.
+    new_classes : bool
+        Whether validation and test classes are others than those of the training, and each other's.
     own_tuning : bool
         Whether each seed chooses its settings on its own validation part.
     tuned_on : str or None
@@ -173,6 +175,7 @@ class Task:
     whole: Part | None = None
     encode: Callable[[str, Callable[[], Tensor]], Tensor] | None = None
     per_class: int | None = None
+    new_classes: bool = False
     own_tuning: bool = False
     tuned_on: str | None = None
     pretrained: bool = False

@@ -10,9 +10,10 @@ import pytest
 import torch
 from scipy import stats
 
+from benchmarks.engine.experiment import Experiment
 from benchmarks.engine.fitting import Fitting, best, tune
 from benchmarks.engine.scores import Score, detection, error_detection, histograms, roc_points
-from benchmarks.methods import BASE, METHODS
+from benchmarks.methods import BASE, INFONCE, METHODS
 from benchmarks.protocols import PROTOCOLS
 from benchmarks.protocols.runner import Runner
 from benchmarks.records import Store
@@ -20,6 +21,7 @@ from benchmarks.registry import main
 from benchmarks.sizes import SMOKE
 from benchmarks.tasks import Workspace, build
 from benchmarks.timing import usage
+from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError, LaplaceMetricError, NonFiniteError
 from laplace_metric.evaluation import auroc, bootstrap_interval, bootstrap_replicates, spearman
 
@@ -71,12 +73,62 @@ def test_post_hoc_methods_share_the_network_of_metric_learning(space):
     task = build("digits", space, 0)
     fitting = Fitting(space, task, 0, 1)
     settings = {"margin": 0.5, "learning_rate": 1e-3}
-    first, second = (fitting.trained_network(settings) for _ in range(2))
-    other = Fitting(space, task, 1, 1).trained_network(settings)
+    first, second = (fitting.trained_network(BASE, settings) for _ in range(2))
+    other = Fitting(space, task, 1, 1).trained_network(BASE, settings)
     x = task.test.read()
     assert torch.equal(first(x), second(x))
     assert not torch.equal(first(x), other(x))
     assert not torch.equal(first(x), fitting.network()(x))
+
+
+def test_what_is_put_on_infonce_uses_the_network_of_infonce(space):
+    runner = Runner(space)
+    entry = METHODS["laplace, on infonce"]
+    assert entry.base == INFONCE
+    assert runner.choice(entry, build("digits", space, 0), 0) == {}
+    wanted = (INFONCE, "laplace, on infonce", "vim", "vim, on infonce")
+    jobs = [j for j in runner.jobs([PROTOCOLS["lam"]]) if j.method in wanted]
+    runner.run(jobs)
+    recall = {
+        name: runner.store.read("lam", "digits", name, 0)["metrics"]["recall@1"]["value"]
+        for name in wanted
+    }
+    assert recall[INFONCE] == recall["laplace, on infonce"] == recall["vim, on infonce"]
+    assert recall["vim"] != recall[INFONCE]
+    settings = [runner.store.read("lam", "digits", name, 0)["settings"] for name in wanted[2:]]
+    assert settings[0] == settings[1]
+
+
+def test_each_number_is_read_where_its_entry_says(space):
+    task = build("digits", space, 0)
+    embedder = LaplaceEmbedder(task.network(8)).fit(task.train.loader(), progress=False)
+    embedding, _ = embedder.embed(task.test.loader(), progress=False)
+    for number in ("uncertainty", "epistemic", "ambiguity"):
+        entry = dataclasses.replace(METHODS["laplace"], number=number)
+        measured = Experiment(entry, embedder, task, space, 0).known.uncertainty
+        assert torch.equal(measured, getattr(embedding, number))
+
+
+@pytest.mark.parametrize("name", ["digits", "digits-unseen"])
+def test_a_match_is_looked_for_among_the_other_queries(space, name):
+    task = build(name, space, 0)
+    embedder = LaplaceEmbedder(task.network(8)).fit(task.train.loader(), progress=False)
+    experiment = Experiment(METHODS["laplace, match"], embedder, task, space, 0)
+    doubt = experiment.known.uncertainty
+    assert ((doubt >= 0) & (doubt <= 1)).all()
+    asked = torch.arange(0, len(task.test), 5)  # the first fold, searched among the others
+    others = torch.ones(len(task.test), dtype=torch.bool)
+    others[asked] = False
+    held, gallery = task.validation, [(task.test.read(others), task.test.labels[others])]
+    if task.new_classes:
+        even = torch.arange(len(held)) % 2 == 0
+        gallery.append((held.read(even), held.labels[even] + 50))
+        held = held.subset(~even)
+    inputs, labels = (torch.cat(parts) for parts in zip(*gallery, strict=True))
+    index = embedder.index(inputs, labels, progress=False)
+    index.calibrate(held.read(), held.labels + 50 * task.new_classes)
+    expected = 1 - index.search(task.test.read(asked), k=1).match_probability[:, 0]
+    torch.testing.assert_close(doubt[asked], expected.double())
 
 
 def test_every_method_starts_from_the_same_weights_and_batches(space):
