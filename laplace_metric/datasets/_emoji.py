@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
@@ -49,7 +48,8 @@ def read_emoji(request: Request) -> ImageSet:
     """One split, uint8 [N, 3, size, size] (`read_square`; default size 96), on white.
 
     The label is the subgroup, its name ``"group > subgroup"``; both splits number them alike.
-    ``extras`` holds ``"row"`` [N], the place in the files, and ``"group"`` [N], int64.
+    ``extras`` holds ``"row"`` [N], the place in the files, ``"group"`` [N] and ``"base"`` [N],
+    int64: emoji of one base differ in tone and gender only, or are drawn alike.
 
     Raises
     ------
@@ -57,26 +57,28 @@ def read_emoji(request: Request) -> ImageSet:
         If a file is damaged, or the files do not fit.
     """
     size = side_of(request, SIDE)
-    packed, facts = _table(request)
-    rows = _rows(request, packed, facts)
-    names = list(dict.fromkeys(f"{one['group']} > {one['subgroup']}" for one in facts))
-    groups = list(dict.fromkeys(one["group"] for one in facts))
-    chosen = [facts[row] for row in rows.tolist()]
-    labels = [names.index(f"{one['group']} > {one['subgroup']}") for one in chosen]
-    group = torch.tensor([groups.index(one["group"]) for one in chosen], dtype=torch.int64)
-    return ImageSet(
-        packed.squares(rows, size),
-        torch.tensor(labels, dtype=torch.int64),
-        request.title,
-        tuple(names),
-        {"row": rows, "group": group},
-    )
+    packed, facts, bases = _table(request)
+    rows = _rows(request, bases)
+    subgroups = [f"{one['group']} > {one['subgroup']}" for one in facts]
+    names, labels = _numbered(subgroups)
+    extras = {
+        "row": rows,
+        "group": _numbered([one["group"] for one in facts])[1][rows],
+        "base": _numbered(bases)[1][rows],
+    }
+    return ImageSet(packed.squares(rows, size), labels[rows], request.title, names, extras)
+
+
+def _numbered(values: Sequence[str]) -> tuple[tuple[str, ...], Tensor]:
+    """The different values in order, and the number of each of N."""
+    numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    return tuple(numbers), torch.tensor([numbers[value] for value in values], dtype=torch.int64)
 
 
 def emoji_captions(request: Request) -> list[tuple[str, ...]]:
     """The keywords of each emoji, and last its name."""
-    packed, facts = _table(request)
-    chosen = [facts[row] for row in _rows(request, packed, facts).tolist()]
+    _, facts, bases = _table(request)
+    chosen = [facts[row] for row in _rows(request, bases).tolist()]
     return [(*(k for k in one["keywords"] if k != one["name"]), one["name"]) for one in chosen]
 
 
@@ -96,8 +98,8 @@ def base_of(codepoints: str) -> str:
     return NEUTRAL.get(neutral, neutral)
 
 
-def _table(request: Request) -> tuple[PackedImages, list[dict[str, Any]]]:
-    """Images and what the JSON says of each."""
+def _table(request: Request) -> tuple[PackedImages, list[dict[str, Any]], list[str]]:
+    """Images, what the JSON says of each, and their bases."""
     path = request.file(TEXTS)
     packed, _ = read_packed(request.file(IMAGES))
     fields = {"codepoints": str, "name": str, "keywords": list, "group": str, "subgroup": str}
@@ -105,34 +107,41 @@ def _table(request: Request) -> tuple[PackedImages, list[dict[str, Any]]]:
     for row, one in enumerate(facts):
         if not one["codepoints"].strip():
             raise FileFormatError(f"{path} has no code points in row {row}. Fetch it again.")
-    return packed, facts
-
-
-def _rows(request: Request, packed: PackedImages, facts: list[dict[str, Any]]) -> Tensor:
-    """Rows of the files that the request keeps."""
     drawings = [hashlib.sha256(packed.file(row)).hexdigest() for row in range(len(packed))]
-    testing = is_test([base_of(one["codepoints"]) for one in facts], drawings)
-    chosen = (testing == (request.split == "test")).nonzero().flatten()
-    return chosen[request.rows(len(chosen))]
+    return packed, facts, connected([base_of(one["codepoints"]) for one in facts], drawings)
 
 
-def is_test(bases: Sequence[str], drawings: Sequence[str]) -> Bool[Tensor, " N"]:
-    """Which of N emoji are test items, about 30 in 100 of what is connected.
+def _rows(request: Request, bases: Sequence[str]) -> Tensor:
+    """Rows of the files that the request keeps."""
+    asked = request.split == "test"
+    chosen = torch.tensor([row for row, base in enumerate(bases) if is_test(base) == asked])
+    return chosen.long()[request.rows(len(chosen))]
 
-    Bases are connected by a drawing that they share. The first of the connected bases, in
-    alphabetical order, decides by its hash.
+
+def is_test(base: str) -> bool:
+    """Whether the emoji of a base are test items, about 30 in 100, by its hash.
 
     Examples
     --------
-    >>> is_test(["1F600", "1F46A", "1F9D1"], ["a", "b", "b"])
-    tensor([False, False, False])
+    >>> is_test("1F600"), is_test("1F46A")
+    (False, True)
+    """
+    return hashlib.sha256(base.encode()).digest()[0] < 256 * TEST_SHARE
+
+
+def connected(bases: Sequence[str], drawings: Sequence[str]) -> list[str]:
+    """For each of N emoji the first base, in alphabetical order, that drawings connect with its.
+
+    Examples
+    --------
+    >>> connected(["1F600", "1F46A", "1F9D1"], ["a", "b", "b"])
+    ['1F600', '1F46A', '1F46A']
     """
     names, base = np.unique(bases, return_inverse=True)
     files, drawing = np.unique(drawings, return_inverse=True)
-    sides = len(names) + len(files)
-    links = coo_array((np.ones(len(base)), (base, len(names) + drawing)), (sides, sides))
+    n = len(names) + len(files)
+    links = coo_array((np.ones(len(base)), (base, len(names) + drawing)), (n, n))
     part = connected_components(links, directed=False)[1][: len(names)]
     _, first = np.unique(part, return_index=True)  # names are sorted
-    digests = [hashlib.sha256(name.encode()).digest() for name in names[first]]
-    testing = np.array([digest[0] < 256 * TEST_SHARE for digest in digests])
-    return torch.from_numpy(testing[part][base])
+    joined: list[str] = names[first][part][base].tolist()
+    return joined
