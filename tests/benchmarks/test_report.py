@@ -450,6 +450,26 @@ def test_only_common_seeds_are_compared(drawn):
     first, second = runs("a", drawn), runs("b", drawn)[1:]
     assert difference(first, second, "m") == {"difference": 0.0, "low": 0.0, "high": 0.0}
     assert difference(first[:1], second, "m") == {}
+
+
+def test_collected_runs_are_compared_by_their_intervals(drawn):
+    """As if the queries of both were others: wider than the paired interval of the same runs."""
+    values = [0.0, 0.1, 0.2]
+    a, b = runs("a", drawn, values), runs("b", drawn + 1, [0.0, 0.0, 0.0])
+    paired = difference(a, b, "m")
+    for row in a:
+        cell = row["metrics"]["m"]
+        cell |= {"low": cell["value"] - 0.3, "high": cell["value"] + 0.3}
+        del cell["replicates"]
+    assert difference(a, b, "m") == {}
+    for row in b:
+        row["metrics"]["m"] |= {"low": -0.4, "high": 0.4}
+    found = difference(a, b, "m")
+    between = scipy_t.ppf(0.975, 2) * np.std(values, ddof=1) / 3**0.5
+    half = np.hypot(between, np.hypot(0.3, 0.4))
+    assert found["difference"] == paired["difference"]
+    assert (found["high"] - found["low"]) / 2 == pytest.approx(half)
+    assert leaders({"a": a, "b": b}, "m", higher=True)[0] == "a"
     assert leaders({"a": []}, "m", higher=True) == ("", [])
 
 
