@@ -19,7 +19,7 @@ def labelled_points(draw: Any, *, least: int = 4) -> tuple[Tensor, Tensor, Tenso
     one class or of two), some are zero, and lengths differ by orders of magnitude.
     """
     z, n = draw(st.integers(1, 5)), draw(st.integers(least, 24))
-    n_classes = draw(st.integers(2, min(5, n)))
+    n_classes = draw(st.integers(2, min(5, n - 1)))
     g = torch.Generator().manual_seed(draw(st.integers(0, 10_000)))
     shares = torch.rand(n_classes, generator=g, dtype=torch.float64).pow(4) + 1e-3
     rest = torch.multinomial(shares, n - n_classes, replacement=True, generator=g)
