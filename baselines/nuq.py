@@ -55,7 +55,7 @@ class NUQ(Detector):
         same for all candidates where the classes lie apart).
     prior : float > 0
         a, against w <= 1; 1e-5 as in their code, which adds it to the normalised kernel instead:
-        with dozens of dimensions that is above every w, and eta is 1/C everywhere.
+        from about 16 dimensions on that is above every w, and eta is 1/C everywhere.
     normalise : bool
         Whether vectors get unit length first; False as published.
 
