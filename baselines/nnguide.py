@@ -38,8 +38,8 @@ class NNGuide(ClassifierDetector):
     generator : torch.Generator or None
         Draws it (on the CPU); None: the same draw each time.
     classifier : nn.Linear or None
-        As of every ``ClassifierDetector``; ``NNGuide.of(method)`` takes that of a
-        ``CrossEntropy``. An embedder has none: None fits a logistic regression, as for ViM.
+        Logits [B, C] of the vectors [B, Z]; None, as an embedder has none: scikit-learn's logistic
+        regression, as for ViM. ``NNGuide.of(method)`` takes that of a fitted ``CrossEntropy``.
 
     Raises
     ------

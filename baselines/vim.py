@@ -33,7 +33,8 @@ class ViM(ClassifierDetector):
         D, in 0..Z-1; None: 1000 for Z >= 2048 and 512 for Z >= 768, as in the paper's
         experiments, else half of Z, rounded down.
     classifier : nn.Linear or None
-        As of every ``ClassifierDetector``; ``ViM.of(method)`` takes that of a ``CrossEntropy``.
+        Logits [B, C] of the vectors [B, Z]; None: scikit-learn's logistic regression, fitted to
+        the standardised vectors. ``ViM.of(method)`` takes that of a fitted ``CrossEntropy``.
 
     Raises
     ------
