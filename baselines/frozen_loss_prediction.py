@@ -3,7 +3,7 @@
     u(x) = softplus(m(x))           m a perceptron on the embedder's vectors, which stay as they are
     loss = mean over random pairs (i, j) of  max(0, margin - sign(l_i - l_j) (u_i - u_j))
 
-(arXiv 2402.16569, section 3; the ranking loss of Yoo and Kweon 2019, eq. 2.) The head learns the
+(arXiv 2402.16569; the ranking loss of Yoo and Kweon 2019, eq. 2.) The head learns the
 order of the losses l, not their size. Two items of the same loss have no order and do not count;
 published code takes the second for the larger.
 
@@ -53,7 +53,7 @@ class FrozenLossPrediction(Detector):
     margin : float > 0
         By how much u has to differ within a pair; 0.1 as in the paper's code.
     hidden : int
-        Width of the two hidden layers, with leaky ReLUs; 512 as in the paper's code.
+        Width of the two hidden layers, with leaky ReLUs; the paper's code has 512 in three.
     batch_size : int
         At least 2; a batch of B is B / 2 pairs.
     training : Training
@@ -73,8 +73,8 @@ class FrozenLossPrediction(Detector):
 
     Notes
     -----
-    Vectors are standardised by dimension before they enter the head (the paper's backbones end
-    with a layer norm). A dimension that never varied is only centred.
+    Vectors are standardised by dimension before they enter the head (the paper's
+    transformers end with a layer norm). A dimension that never varied is only centred.
 
     Examples
     --------

@@ -7,9 +7,10 @@
     epistemic  U_e = 2 sqrt(2/pi) max_c tau_c               bound on what the estimate adds to it
     total      U_t = U_a + U_e
 
-(NeurIPS 2022, arXiv 2202.03101, sections 2 and 3.) Their variance is ``sigma_c^2 |K|^2 / (N h^Z
-p(x))``, with the kernel density estimate ``p(x) = S / (N (h sqrt(2 pi))^Z)`` and ``|K|^2 =
-(4 pi)^(-Z/2)``: N and h cancel. Far away all w vanish: eta is 1/C there, U_e grows without bound.
+(NeurIPS 2022, arXiv 2202.03101.) Their variance is ``eta_c (1 - eta_c) |K|^2 / (N h^Z p(x))``, with
+the kernel density estimate ``p(x) = S / (N (h sqrt(2 pi))^Z)`` and ``|K|^2 = (4 pi)^(-Z/2)``, the
+integral of the squared Gaussian kernel: N and h cancel. Far away all w vanish: eta is 1/C there,
+and U_e grows without bound.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class NUQ(Detector):
         the authors.
     bandwidth : float > 0 or None
         h. None: the best of five, evenly from the mean distance of a training vector to its
-        nearest neighbour up to that to its k-th (the candidates of the authors' code), by the
-        leave-one-out log-likelihood ``sum_i log eta_{y_i}(x_i)`` of the labels (likelihood
+        nearest neighbour up to that to its k-th (as the authors' code does), by the
+        leave-one-out log-likelihood ``sum_i log eta_{y_i}(x_i)`` of the labels (as in likelihood
         cross-validation, Silverman 1986, section 3.4.4; theirs scores by accuracy, which is the
         same for all candidates where the classes lie apart).
     prior : float > 0
