@@ -8,6 +8,7 @@ from baselines.deep_ensemble import DeepEnsemble
 from baselines.deterministic import Deterministic
 from baselines.elk import ELK
 from baselines.explicit_concentration import ExplicitConcentration
+from baselines.frozen_loss_prediction import FrozenLossPrediction
 from baselines.het_xl import HETXL
 from baselines.hib import HIB
 from baselines.infonce import InfoNCE
@@ -18,6 +19,8 @@ from baselines.mc_dropout import MCDropout
 from baselines.mcinfonce import MCInfoNCE
 from baselines.metric_learning import MetricLearning
 from baselines.nivmf import NivMF
+from baselines.nnguide import NNGuide
+from baselines.nuq import NUQ
 from baselines.pfe import PFE
 from baselines.scott_vmf import ScottVMF
 from baselines.shared_backbone_ensemble import SharedBackboneEnsemble
@@ -28,6 +31,7 @@ __all__ = [
     "ELK",
     "HETXL",
     "HIB",
+    "NUQ",
     "PFE",
     "SNGP",
     "ClassDropout",
@@ -36,6 +40,7 @@ __all__ = [
     "DeepEnsemble",
     "Deterministic",
     "ExplicitConcentration",
+    "FrozenLossPrediction",
     "InfoNCE",
     "KNNDistance",
     "LossPrediction",
@@ -43,6 +48,7 @@ __all__ = [
     "MCInfoNCE",
     "Mahalanobis",
     "MetricLearning",
+    "NNGuide",
     "NivMF",
     "ScottVMF",
     "SharedBackboneEnsemble",

@@ -11,11 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from baselines.base import UNSAVED, Detector, Memory, Sizes
+from baselines.base.neighbours import check_fraction, kept_rows, most_similar
 from laplace_metric._utils.validation import check_count
-from laplace_metric.errors import InputError
-
-BLOCK = 65_536
-"""Training vectors that are compared at once."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -54,9 +51,7 @@ class KNNDistance(Detector):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("k", self.k)
-        if not 0 < self.fraction <= 1:
-            raise InputError(f"fraction={self.fraction!r}: pass a number in (0, 1].")
-        self.fraction = float(self.fraction)  # files take plain numbers
+        self.fraction = check_fraction(self.fraction)
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
         """An empty memory of training vectors."""
@@ -64,45 +59,14 @@ class KNNDistance(Detector):
 
     def learn(self, vectors: Tensor, labels: Tensor) -> None:
         """Store the unit vectors of the training set, or a part of them."""
-        n = len(vectors)
-        n_stored = max(1, round(self.fraction * n))
-        if self.k > n_stored:
-            raise InputError(
-                f"k={self.k}, but only {n_stored} of {n} training vectors are kept: pass a smaller "
-                "k, a larger fraction or more data."
-            )
+        kept = kept_rows(len(vectors), self.k, self.fraction, self.generator)
         memory = self.parts["memory"]
         assert isinstance(memory, Memory)
-        memory.store(vectors=nn.functional.normalize(vectors[self._choice(n, n_stored)], dim=-1))
+        memory.store(vectors=nn.functional.normalize(vectors[kept], dim=-1))
 
     def score(self, vectors: Tensor) -> Tensor:
         """Distance [B] to the k-th nearest."""
         x, memory = nn.functional.normalize(vectors, dim=-1), self.parts["memory"].vectors
         assert isinstance(memory, Tensor)
-        nearest = kth_nearest(x, memory, self.k)
-        return (x - memory[nearest]).norm(dim=-1)  # not sqrt(2 - 2 cos): that cancels near 0
-
-    def _choice(self, n: int, n_stored: int) -> Tensor:
-        if n_stored == n:
-            return torch.arange(n)
-        generator = self.generator or torch.Generator().manual_seed(0)
-        return torch.randperm(n, generator=generator)[:n_stored].sort().values
-
-
-def kth_nearest(x: Tensor, memory: Tensor, k: int) -> Tensor:
-    """Index [B] of the k-th nearest of the unit vectors ``memory`` [N, Z] to unit vectors [B, Z].
-
-    Examples
-    --------
-    >>> kth_nearest(torch.eye(2), torch.eye(2), 2)
-    tensor([1, 0])
-    """
-    best, index = x.new_empty(len(x), 0), memory.new_empty(len(x), 0, dtype=torch.long)
-    for start in range(0, len(memory), BLOCK):
-        cosine = x @ memory[start : start + BLOCK].T
-        numbers = torch.arange(cosine.shape[1], device=x.device) + start
-        best = torch.cat([best, cosine], dim=1)
-        index = torch.cat([index, numbers.expand(len(x), -1)], dim=1)
-        best, order = best.topk(min(k, best.shape[1]), dim=1)
-        index = index.gather(1, order)
-    return index[:, k - 1]
+        _, nearest = most_similar(x, memory, self.k)
+        return (x - memory[nearest[:, -1]]).norm(dim=-1)  # not sqrt(2 - 2 cos): that cancels near 0

@@ -2,8 +2,11 @@
 
     M(x) = min_c (x - mu_c)^T Sigma^-1 (x - mu_c)                     (Lee et al. 2018, eq. 2)
     relative: M(x) - (x - mu)^T Sigma_0^-1 (x - mu)                   (Ren et al. 2021, eq. 3)
+    normalise: M(x / |x|), of means and covariances of x / |x|        (Mueller and Hein 2025)
 
 Sigma is the covariance of x - mu_y over the training set, mu and Sigma_0 are those of all of it.
+Mahalanobis++ (arXiv 2505.18032) is the last line: lengths that differ much from input to input are
+against the Gaussian with one covariance that M stands for.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from sklearn.covariance import EmpiricalCovariance, LedoitWolf
 from torch import Tensor, nn
 
 from baselines.base import Detector, Memory, Sizes
+from baselines.base.neighbours import unit_rows
 from laplace_metric._utils.validation import check_name
 
 ESTIMATORS = {"empirical": EmpiricalCovariance, "ledoit_wolf": LedoitWolf}
@@ -33,6 +37,9 @@ class Mahalanobis(Detector):
         scikit-learn's estimators. The empirical one is the paper's; where it is singular (fewer
         inputs than dimensions, dead features) its pseudo-inverse ignores directions that never
         varied, and "ledoit_wolf", which shrinks to a multiple of I, does not.
+    normalise : bool
+        Mahalanobis++: vectors of unit length, in training and after it. A vector of zeros has no
+        direction and stays at the origin, which is inside of the sphere of all others.
 
     Examples
     --------
@@ -44,6 +51,7 @@ class Mahalanobis(Detector):
 
     relative: bool = False
     covariance: str = "empirical"
+    normalise: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,14 +63,19 @@ class Mahalanobis(Detector):
 
     def learn(self, vectors: Tensor, labels: Tensor) -> None:
         """Keep whitened means, by class and, if relative, of all."""
+        vectors = self._scaled(vectors)
         self._describe("classes", vectors, labels)
         if self.relative:
             self._describe("all", vectors, torch.zeros_like(labels))
 
     def score(self, vectors: Tensor) -> Tensor:
         """The squared distance [B] to the nearest class."""
+        vectors = self._scaled(vectors)
         nearest = self._distance("classes", vectors)
         return nearest - self._distance("all", vectors) if self.relative else nearest
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        return unit_rows(x) if self.normalise else x
 
     def _describe(self, name: str, x: Tensor, labels: Tensor) -> None:
         """Keep A with ``A A^T = Sigma^-1`` and the means A^T mu_c."""

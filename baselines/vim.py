@@ -11,25 +11,18 @@
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
-from baselines.base import UNSAVED, Detector, Memory, Sizes
-from baselines.cross_entropy import CrossEntropy
-from laplace_metric.errors import InputError, LabelError
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from baselines.base import ClassifierDetector, Memory, Sizes
+from laplace_metric.errors import InputError
 
 
 @dataclass(eq=False, kw_only=True)
-class ViM(Detector):
+class ViM(ClassifierDetector):
     """Residual and logits together; costs one forward pass, Z (Z - D) and Z C products.
 
     ``uncertainty`` is alpha r minus the log sum of exponentials, in nats; it may be negative.
@@ -59,24 +52,11 @@ class ViM(Detector):
     """
 
     dimension: int | None = None
-    classifier: nn.Linear | None = field(default=None, metadata=UNSAVED)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.dimension is not None and self.dimension < 0:
             raise InputError(f"dimension={self.dimension!r}: pass a whole number >= 0, or None.")
-
-    @classmethod
-    def of(cls, method: CrossEntropy, **settings: Any) -> Self:
-        """On a fitted classifier: its model (with an appended head), head and class weights."""
-        head, model = method.fitted_.head, method.model
-        return cls(
-            model if head.parts else nn.Sequential(model, head.module),
-            head=head.module,
-            spherical=method.spherical,
-            classifier=method.classifier,
-            **settings,
-        )
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
         """The memory of classifier, origin and complement."""
@@ -84,7 +64,7 @@ class ViM(Detector):
 
     def learn(self, vectors: Tensor, labels: Tensor) -> None:
         """Keep the classifier, its origin, and what the principal subspace leaves over."""
-        weight, bias = self._classifier(vectors, labels)
+        weight, bias = self.linear_classifier(vectors, labels)
         x = vectors.double()
         origin = -torch.linalg.pinv(weight) @ bias
         basis = torch.linalg.eigh((x - origin).T @ (x - origin)).eigenvectors  # ascending
@@ -108,21 +88,6 @@ class ViM(Detector):
         energy = nn.functional.linear(x, m.weight, m.bias).logsumexp(1)
         return (m.alpha * residual - energy).to(vectors.dtype)
 
-    def _classifier(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """W [C, Z] and b [C] in float64."""
-        if self.classifier is None:
-            return logistic_regression(x.double(), labels)
-        weight = self.classifier.weight.detach()
-        if weight.shape[1] != x.shape[1]:
-            raise InputError(
-                f"classifier takes {weight.shape[1]} numbers, the model's {self.on} has "
-                f"{x.shape[1]}: choose another `on`, or pass the classifier of this model."
-            )
-        bias = self.classifier.bias
-        return weight.to(x.device).double(), (
-            weight.new_zeros(len(weight)) if bias is None else bias.detach()
-        ).to(x.device).double()
-
     def _dimension(self) -> int:
         z = self.fitted_.sizes.width(self.on)
         chosen = default_dimension(z) if self.dimension is None else self.dimension
@@ -144,26 +109,3 @@ def default_dimension(z: int) -> int:
     [1000, 512, 64, 0]
     """
     return 1000 if z >= 2048 else 512 if z >= 768 else z // 2
-
-
-def logistic_regression(x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """W [C, Z] and b [C] of a linear classifier of vectors [N, Z]; two classes get +-w/2.
-
-    Raises
-    ------
-    LabelError
-        If the labels hold a single class.
-    """
-    if int(labels.max()) == 0:
-        raise LabelError("labels hold a single class: give two or more, or pass a classifier.")
-    scaler = StandardScaler().fit(x.cpu().numpy())
-    fit = LogisticRegression(max_iter=1000)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a classifier that is not fully converged is one too
-        fit.fit(scaler.transform(x.cpu().numpy()), labels.cpu().numpy())
-    weight, bias = torch.from_numpy(fit.coef_), torch.from_numpy(fit.intercept_)
-    if len(weight) == 1:
-        weight, bias = torch.cat([-weight, weight]) / 2, torch.cat([-bias, bias]) / 2
-    weight = weight / torch.from_numpy(scaler.scale_)
-    bias = bias - weight @ torch.from_numpy(scaler.mean_)
-    return weight.to(x), bias.to(x)

@@ -1,6 +1,7 @@
 """What the methods share: the contract with files, one way to train, heads for an uncertainty."""
 
 from baselines.base.baseline import Baseline, OnePass
+from baselines.base.classifiers import ClassifierDetector
 from baselines.base.detector import Detector, Memory
 from baselines.base.directional import Directional
 from baselines.base.parts import FittedParts, Sizes
@@ -10,6 +11,7 @@ from baselines.base.trained import Trained
 __all__ = [
     "UNSAVED",
     "Baseline",
+    "ClassifierDetector",
     "Detector",
     "Directional",
     "FittedParts",

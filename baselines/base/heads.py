@@ -8,13 +8,15 @@ import torch
 from torch import Tensor, nn
 
 
-def perceptron(n_inputs: int, n_hidden: int, n_outputs: int) -> nn.Sequential:
+def perceptron(
+    n_inputs: int, n_hidden: int, n_outputs: int, activation: type[nn.Module] = nn.ReLU
+) -> nn.Sequential:
     """Linear, ReLU, linear, ReLU, linear: the "3-layer MLP" of the URL benchmark."""
     return nn.Sequential(
         nn.Linear(n_inputs, n_hidden),
-        nn.ReLU(),
+        activation(),
         nn.Linear(n_hidden, n_hidden),
-        nn.ReLU(),
+        activation(),
         nn.Linear(n_hidden, n_outputs),
     )
 

@@ -6,7 +6,8 @@ import torch
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 
-from baselines import KNNDistance, knn_distance
+from baselines import KNNDistance
+from baselines.base import neighbours
 from laplace_metric.errors import InputError
 from tests.baselines.contract import MethodContract
 
@@ -28,7 +29,7 @@ class TestFractionOfFeatures(MethodContract):
 @pytest.mark.parametrize("block", [7, 65_536])
 @pytest.mark.parametrize("k", [1, 10, 60])
 def test_against_scikit_learn(model, loader, data, k, block, monkeypatch):
-    monkeypatch.setattr(knn_distance, "BLOCK", block)
+    monkeypatch.setattr(neighbours, "BLOCK", block)
     method = KNNDistance(model, k=k).fit(loader, progress=False)
     x = normalize(model(data[0]).detach().numpy())
     new = torch.randn(20, 5, generator=torch.Generator().manual_seed(0))

@@ -3,6 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 from sklearn.covariance import LedoitWolf
 from torch import nn
@@ -10,6 +12,7 @@ from torch import nn
 from baselines import Mahalanobis
 from laplace_metric.errors import NonFiniteError, UnknownNameError
 from tests.baselines.contract import MethodContract
+from tests.baselines.labelled_points import labelled_points, on_vectors
 
 
 class TestMahalanobis(MethodContract):
@@ -24,6 +27,13 @@ class TestRelativeOnFeatures(MethodContract):
 
     def make(self, model):
         return Mahalanobis(model, relative=True, on="features", covariance="ledoit_wolf")
+
+
+class TestPlusPlus(MethodContract):
+    needs_two_classes = False
+
+    def make(self, model):
+        return Mahalanobis(model, normalise=True)
 
 
 def nearest(x, y, queries, precision):
@@ -85,3 +95,43 @@ def test_bad_input(model, loader, data):
     with pytest.raises(NonFiniteError, match="embedding holds NaN"):
         method.fit([*loader, (torch.full((4, 5), torch.nan), torch.arange(4))], progress=False)
     assert torch.equal(method(data[0]).uncertainty, before)  # nothing changed
+
+
+def mahalanobis_plus_plus(x, y, queries, *, relative):
+    """By loops over rows: unit vectors, then means, covariances and distances."""
+    x, queries = ([row / max(np.linalg.norm(row), 1e-300) for row in rows] for rows in (x, queries))
+    means = {c: np.mean([v for v, label in zip(x, y, strict=True) if label == c], 0) for c in y}
+
+    def distances(means, labels):
+        rows = [v - means[c] for v, c in zip(x, labels, strict=True)]
+        precision = np.linalg.pinv(sum(np.outer(r, r) for r in rows) / len(rows), hermitian=True)
+        return np.array(
+            [min((q - m) @ precision @ (q - m) for m in means.values()) for q in queries]
+        )
+
+    near = distances(means, list(y))
+    return near - distances({0: np.mean(x, 0)}, [0] * len(x)) if relative else near
+
+
+@settings(deadline=None, max_examples=25)
+@given(labelled_points(least=8), st.booleans())
+def test_plus_plus_against_loops(points, relative):
+    """Row lengths differ by orders of magnitude; some rows are zero, copies, or alone."""
+    x, y, queries = points
+    method = on_vectors(Mahalanobis, x, y, relative=relative, normalise=True)
+    expected = mahalanobis_plus_plus(x.numpy(), y.tolist(), queries.numpy(), relative=relative)
+    actual = method(queries).uncertainty.numpy()
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+
+
+def test_plus_plus_sees_directions_only(data):
+    torch.manual_seed(0)
+    x, y = torch.randn(60, 4, dtype=torch.float64), data[1]
+    method = on_vectors(Mahalanobis, x, y, normalise=True)
+    lengths = torch.logspace(-200, 200, 60, dtype=torch.float64)[:, None]
+    scaled = on_vectors(Mahalanobis, x * lengths, y, normalise=True)
+    torch.testing.assert_close(scaled(x).uncertainty, method(x).uncertainty)
+    torch.testing.assert_close(method(x * lengths).uncertainty, method(x).uncertainty)
+    zeros = method(torch.zeros(2, 4, dtype=torch.float64)).uncertainty
+    assert zeros.isfinite().all()
+    assert float(zeros[0]) > 0

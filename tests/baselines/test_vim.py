@@ -8,7 +8,7 @@ from torch import nn
 
 from baselines import CrossEntropy, ViM
 from baselines.base import Training
-from baselines.vim import logistic_regression
+from baselines.base.classifiers import logistic_regression
 from laplace_metric.errors import InputError, LabelError
 from tests.baselines.contract import MethodContract
 
