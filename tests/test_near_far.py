@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 from scipy.linalg import solve
 from scipy.special import softmax
 from scipy.stats import entropy
+from sklearn.covariance import EmpiricalCovariance
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import nn
 
 from laplace_metric import Embedding, LaplaceEmbedder
@@ -456,6 +459,19 @@ def test_the_label_model_is_that_of_a_point_by_point_em():
     close(model.channel, channel, rel=1e-7)
     expected = [entropy(softmax(-t / 2 * row + np.log(pi)) @ channel) for row in d.numpy()]
     close(model.ambiguity(d), np.array(expected), rel=1e-6)
+
+
+def test_without_label_noise_the_label_is_that_of_discriminant_analysis():
+    h, truth, _ = planted(200)
+    fitted, u = near_far(h, truth), unit(h).numpy()
+    plain = replace(fitted, strength=torch.ones(1), channel=torch.eye(4).double())
+    _, means, _, within, e = scatter(u, truth)
+    lda = LinearDiscriminantAnalysis(solver="lsqr", covariance_estimator=EmpiricalCovariance())
+    lda.fit(u, truth)
+    inverse = np.linalg.inv(within + e * np.eye(6))
+    lda.coef_ = means @ inverse
+    lda.intercept_ = -np.sum(means @ inverse * means, 1) / 2 + np.log(0.25)
+    close(plain.ambiguity(h), entropy(lda.predict_proba(u), axis=1), rel=1e-7)
 
 
 def test_ambiguity_finds_planted_label_noise_and_does_not_shrink_with_data():

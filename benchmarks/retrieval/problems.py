@@ -9,6 +9,12 @@ cifar10, unseen         a linear head 1280 -> 64 on them; classes as above
 omniglot                EfficientNet-Lite0 features as arrays, fitted on the background
                         alphabets; gallery of ten drawings of 500 other characters, queries
                         other drawings of them and of 159 characters that it lacks
+birds                   EfficientNet-Lite0 features of 100 species (CUB) as arrays, the published
+                        split; OOD inputs from photographs of other things and emoji
+birds, unseen           fitted on 50 species; gallery and queries are of the other 50, of which
+                        the gallery lacks 5
+emoji                   EfficientNet-Lite0 features of drawings by subgroup as arrays; no drawing
+                        in two skin tones or genders is in both parts
 texts                   MiniLM embeddings of SciPy's summaries, labelled by sub-package, three
                         of which the gallery lacks
 """
@@ -33,6 +39,8 @@ from laplace_metric.training import train_embedder
 SIDE, GALLERY, N_OOD = 64, 10_000, 2_500
 TRAINED, HELD, MISSING = (0, 2, 4, 6, 8), (1, 3, 5, 7), 9
 CHARACTERS, DRAWN = 500, 10
+WHOLE, SPECIES, LACKING = 96, 100, 5
+"""Pixels of birds and emoji; species of birds, and how many of the unseen the gallery lacks."""
 Labelled = tuple[Tensor, Tensor]
 
 
@@ -69,6 +77,13 @@ class Source:
         size = SIDE if name == "omniglot" else None
         folder = self.cache / "encoded"
         return encoded_images(folder, self.data, name, split, limit, size, progress=False)
+
+    def whole(self, name: str, split: str) -> Labelled:
+        """EfficientNet-Lite0 features of images that are larger than the encoder's."""
+        folder = self.cache / "encoded"
+        return encoded_images(
+            folder, self.data, name, split, None, WHOLE, progress=False, side=WHOLE
+        )
 
     def pixels(self, name: str, split: str, limit: int | None = None) -> Labelled:
         """Grey images [N, 1, 28, 28]."""
@@ -128,6 +143,28 @@ def omniglot(source: Source) -> Problem:
     return Problem("omniglot", embedder, parts[0], parts[1], ood, 200)  # type: ignore[arg-type]
 
 
+def birds(source: Source) -> Problem:
+    """Fine-grained classes, features as arrays."""
+    gallery, pool = source.whole("cub", "train"), source.whole("cub", "test")
+    ood = {name: source.whole(name, "test")[0] for name in ("hierarcaps", "emoji")}
+    return Problem("birds", LaplaceEmbedder.from_embeddings(*gallery), gallery, pool, ood)
+
+
+def birds_unseen(source: Source) -> Problem:
+    """Species that the fit never saw."""
+    train, test = source.whole("cub", "train"), source.whole("cub", "test")
+    embedder = LaplaceEmbedder.from_embeddings(*_of(train, tuple(range(SPECIES // 2))))
+    held = tuple(range(SPECIES // 2, SPECIES))
+    return Problem("birds, unseen", embedder, _of(train, held[:-LACKING]), _of(test, held), {})
+
+
+def emoji(source: Source) -> Problem:
+    """Drawings by subgroup."""
+    gallery, pool = source.whole("emoji", "train"), source.whole("emoji", "test")
+    ood = {"hierarcaps": source.whole("hierarcaps", "test")[0]}
+    return Problem("emoji", LaplaceEmbedder.from_embeddings(*gallery), gallery, pool, ood)
+
+
 def texts(source: Source) -> Problem:
     """Summaries by sub-package, some of which the gallery lacks."""
     train, test = (
@@ -144,7 +181,10 @@ PROBLEMS: dict[str, Callable[[Source], Problem]] = {
     "fashion-mnist, unseen": fashion_unseen,
     "cifar10": cifar10,
     "cifar10, unseen": cifar10_unseen,
+    "birds": birds,
+    "birds, unseen": birds_unseen,
     "omniglot": omniglot,
+    "emoji": emoji,
     "texts": texts,
 }
 

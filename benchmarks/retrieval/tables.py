@@ -14,9 +14,9 @@ from laplace_metric.search import RANKINGS
 Row = dict[str, Any]
 SHOWN = (0.9, 0.95)
 SCORES = ("match probability", "label share", "cosine", "ambiguity", "uncertainty", "norm")
-CHOSEN_ON = ("fashion-mnist", "cifar10")
+CHOSEN_ON = ("fashion-mnist", "cifar10", "birds", "birds, unseen")
 """Problems on which the evidence of the match probability was developed."""
-OOD_SETS = ("missing", "mnist", "kmnist", "fashion-mnist")
+OOD_SETS = ("missing", "mnist", "kmnist", "fashion-mnist", "hierarcaps", "emoji")
 MILLI = 1e3
 
 
