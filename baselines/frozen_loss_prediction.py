@@ -74,7 +74,8 @@ class FrozenLossPrediction(Detector):
     Notes
     -----
     Vectors are standardised by dimension before they enter the head (the paper's
-    transformers end with a layer norm). A dimension that never varied is only centred.
+    transformers end with a layer norm). A dimension that varies by rounding alone
+    (a millionth of its mean) is only centred.
 
     Examples
     --------
