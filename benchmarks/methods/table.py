@@ -49,7 +49,7 @@ POST_HOC = (
           gathered(baselines.KNNDistance, k=10, on=FEATURES)),
     Entry("vim", "detector", gathered(baselines.ViM), spaces.one_of("dimension", None, 0, 4, 16),
           {"dimension": None}),
-    Entry("nuq", "detector", gathered(baselines.NUQ)),
+    Entry("nuq", "detector", gathered(baselines.NUQ, normalise=True)),
     Entry("nnguide", "detector", gathered(baselines.NNGuide)),
     Entry("loss prediction, frozen", "detector", gathered(baselines.FrozenLossPrediction)),
     Entry("pfe", "amortised", trained(baselines.PFE),

@@ -32,10 +32,22 @@ METHOD_NOTES = {
     "mahalanobis": MethodNote(
         "mahalanobis", "Lee 2018, Ren 2021", "a point", "squared distance", "test_mahalanobis"
     ),
+    "mahalanobis++": MethodNote(
+        "mahalanobis", "Mueller 2025", "a point", "squared distance", "test_mahalanobis"
+    ),
     "k-nn distance": MethodNote(
         "knn_distance", "Sun 2022", "a point", "distance", "test_knn_distance"
     ),
     "vim": MethodNote("vim", "Wang 2022", "a point", "residual and logits", "test_vim"),
+    "nuq": MethodNote("nuq", "Kotelevskii 2022", "a point", "log of total uncertainty", "test_nuq"),
+    "nnguide": MethodNote("nnguide", "Park 2023", "a point", "minus guided energy", "test_nnguide"),
+    "loss prediction, frozen": MethodNote(
+        "frozen_loss_prediction",
+        "Kirchhof 2024, Yoo 2019",
+        "a point",
+        "predicted rank of the loss",
+        "test_frozen_loss_prediction",
+    ),
     "pfe": MethodNote("pfe", "Shi 2019, LAM", "diagonal Gaussian", "variance", "test_losses"),
     "mc dropout": MethodNote("mc_dropout", "Gal 2016, LAM", "draws", "variance", "test_baselines"),
     "deep ensemble": MethodNote(
