@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from laplace_metric._utils.validation import as_path
 from laplace_metric.datasets._image_set import ImageSet
 from laplace_metric.errors import FileFormatError, InputError, LaplaceMetricError
 
@@ -183,7 +184,7 @@ class Request:
                 f"{self.name!r} is read from a data folder: pass data=FOLDER "
                 f"(--data FOLDER on the command line) or set the environment variable {VARIABLE}."
             )
-        folder = Path(path).expanduser()
+        folder = as_path("data", path).expanduser()
         if create:
             folder.mkdir(parents=True, exist_ok=True)
         if not folder.is_dir():

@@ -26,8 +26,8 @@ def fact(codepoints: str, name: str, subgroup: str, *keywords: str) -> dict[str,
 
 FACTS = [
     fact("1F600", "grinning face", "face", "face", "grin", "grinning face"),
-    fact("1F9D1 200D 1F4BC", "office worker", "person-role", "business"),
-    fact("1F469 1F3FE 200D 1F4BC", "woman office worker", "person-role", "business", "woman"),
+    fact("1F9D1 200D 1F4BB", "technologist", "person-role", "coder"),
+    fact("1F469 1F3FE 200D 1F4BB", "woman technologist", "person-role", "coder", "woman"),
     fact("1F697", "automobile", "transport", "car"),
     fact("1F600 FE0F", "the same face", "face"),
     fact("1F698", "oncoming automobile", "transport", "car"),
@@ -63,18 +63,14 @@ def test_both_parts_together_are_the_files_row_by_row(folder: Path) -> None:
         rows.append(set(part.extras["row"].tolist()))
         bases |= dict(zip(part.extras["row"].tolist(), part.extras["base"].tolist(), strict=True))
     assert bases == {0: 0, 1: 1, 2: 1, 3: 2, 4: 0, 5: 2}
-    assert not rows[0] & rows[1]
-    assert rows[0] | rows[1] == set(range(6))
-    for pair in ({1, 2}, {0, 4}, {3, 5}):
-        assert pair <= rows[0] or pair <= rows[1]
+    assert rows == [{0, 3, 4, 5}, {1, 2}]
 
 
 def test_default_size_and_limit(folder: Path) -> None:
     whole = load("emoji", "train", folder)
     assert whole.images.shape[1:] == (3, 96, 96)
-    one = load("emoji", "train", folder, 1)
-    assert one.extras["row"].tolist() == whole.extras["row"][:1].tolist()
-    assert captions("emoji", "train", folder, 1) == captions("emoji", "train", folder)[:1]
+    assert load("emoji", "train", folder, 2).extras["row"].tolist() == [0, 4]
+    assert captions("emoji", "train", folder, 2) == captions("emoji", "train", folder)[::2]
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from laplace_metric.datasets import NAMES, load
+from laplace_metric.datasets import NAMES, captions, load
 from laplace_metric.datasets._remotes import BY_HAND, Request
 from laplace_metric.errors import InputError, UnknownNameError
 
@@ -58,6 +59,13 @@ def test_argument_goes_before_the_variable(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("LAPLACE_METRIC_DATA", str(tmp_path))
     with pytest.raises(InputError, match="data='nowhere' is not a folder"):
         load("mnist", data="nowhere")
+
+
+@pytest.mark.parametrize("data", [3, b"folder", 1.5])
+def test_data_that_is_no_path(data: Any) -> None:
+    for read in (load, captions):
+        with pytest.raises(InputError, match=r"data=.* pass a path, as a string or pathlib\.Path"):
+            read("emoji", data=data)
 
 
 @pytest.mark.parametrize(
