@@ -14,8 +14,10 @@ from benchmarks.protocols.closed_set import human, lam
 from benchmarks.protocols.open_set import fewshot, url
 
 NUMBERS = ("laplace, epistemic", "laplace, ambiguity", "laplace, match")
-DETECTORS = tuple(name for name, entry in METHODS.items() if entry.group == "detector")
 AGAIN = tuple(entry.name for entry in ON_INFONCE)
+DETECTORS = tuple(
+    name for name, entry in METHODS.items() if entry.group == "detector" and name not in AGAIN
+)
 PAPER_LAM = (
     "metric learning, 1/norm", "infonce, 1/norm", "laplace", "laplace, diagonal",
     "laplace, clipped", "laplace, evidence", "laplace, tuned", *NUMBERS, *DETECTORS, *AGAIN, "pfe",
