@@ -23,7 +23,7 @@ from laplace_metric import ProbabilisticEmbedder
 from laplace_metric.errors import LaplaceMetricError, MissingPackageError
 from laplace_metric.evaluation import recall_at_k, sparsification
 
-EMBEDDINGS = {BASE: MetricLearning, INFONCE: InfoNCE}
+EMBEDDINGS: dict[str, type[MetricLearning | InfoNCE]] = {BASE: MetricLearning, INFONCE: InfoNCE}
 """What trains the networks of post-hoc methods."""
 BATCH = 128
 BATCHES = 20
@@ -112,7 +112,7 @@ class Fitting:
         )
         return entry.make(network, training, **rest)(self.loaders())
 
-    def trained_network(self, base: str, settings: Settings) -> nn.Module:
+    def trained_network(self, settings: Settings, base: str = BASE) -> nn.Module:
         """What an embedding method makes of the new weights, from the cache if it is there."""
         words = (self.task.name, self.space.size.name, self.seed, self.rounds, settings)
         name = plain(*words) if base == BASE else plain(base, *words)

@@ -73,8 +73,8 @@ def test_post_hoc_methods_share_the_network_of_metric_learning(space):
     task = build("digits", space, 0)
     fitting = Fitting(space, task, 0, 1)
     settings = {"margin": 0.5, "learning_rate": 1e-3}
-    first, second = (fitting.trained_network(BASE, settings) for _ in range(2))
-    other = Fitting(space, task, 1, 1).trained_network(BASE, settings)
+    first, second = (fitting.trained_network(settings) for _ in range(2))
+    other = Fitting(space, task, 1, 1).trained_network(settings)
     x = task.test.read()
     assert torch.equal(first(x), second(x))
     assert not torch.equal(first(x), other(x))
