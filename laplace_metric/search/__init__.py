@@ -4,6 +4,7 @@ from laplace_metric.search._encoding import Encoder, FittedEmbedder
 from laplace_metric.search._evaluate import PRECISIONS, promised_threshold
 from laplace_metric.search._index import Index
 from laplace_metric.search._items import Encoded
+from laplace_metric.search._label_sets import LabelSets
 from laplace_metric.search._moments import gallery_vectors, moments, query_vectors
 from laplace_metric.search._neighbours import RANKINGS, nearest
 from laplace_metric.search._report import (
@@ -38,6 +39,7 @@ __all__ = [
     "Flat",
     "Index",
     "IndexReport",
+    "LabelSets",
     "OODReport",
     "PromisedPrecision",
     "RetrievalSets",

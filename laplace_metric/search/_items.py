@@ -250,8 +250,13 @@ class Items:
         return len(self.encoded)
 
     @cached_property
+    def classes(self) -> Column | None:
+        """Their labels [C], sorted, each once; None without labels."""
+        return None if self.labels is None else Column(np.unique(self.labels.values))
+
+    @cached_property
     def label_codes(self) -> Int[Tensor, " N"] | None:
-        """A number for each label [N], the same for the same label; None without labels."""
+        """Place of each label [N] in ``classes``; None without labels."""
         if self.labels is None:
             return None
         return torch.from_numpy(np.unique(self.labels.values, return_inverse=True)[1])
