@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
+from scipy.stats import beta
+
 from benchmarks.records import markdown, read_record, thousandths
 from benchmarks.retrieval.decomposition import NUMBERS
-from benchmarks.retrieval.split import ALPHAS
+from benchmarks.retrieval.split import ALPHA_LABELS, ALPHAS, LABEL_SETS
 from laplace_metric.search import RANKINGS
 
 Row = dict[str, Any]
@@ -18,6 +20,8 @@ CHOSEN_ON = ("fashion-mnist", "cifar10")
 """Problems on which the evidence of the match probability was developed."""
 OOD_SETS = ("missing", "mnist", "kmnist", "fashion-mnist")
 MILLI = 1e3
+HELD_OUT, TEN = (49, 150, 300, 1000, 1500, 3000), 10
+"""Queries of a class, and classes, for which the coverage that can be had is shown."""
 
 
 def rows() -> list[Row]:
@@ -62,6 +66,42 @@ def coverage() -> str:
             cells.append(f"{low['mean']:.0%}")
         lines.append([*cells, f"{row['sets 0.8 empty']['mean']:.0%}"])
     return markdown([*header, "empty at 80%"], lines)
+
+
+def label_sets() -> str:
+    """Pooled label sets and those class by class, side by side."""
+    header = ["problem", "levels were", "sets", "coverage", "lowest tenth of classes"]
+    header += ["worst class of 50 queries or more", "labels", "times pooled", "in every set"]
+    lines = []
+    for row in rows():
+        chosen = "chosen on it" if row["problem"] in CHOSEN_ON else "confirmed on it"
+        for name in LABEL_SETS:
+            numbers = {
+                what: row[f"labels {name} {what}"]
+                for what in ("coverage", "size", "lowest tenth", "worst often", "everywhere")
+            }
+            covered, size, worst = (numbers[w] for w in ("coverage", "size", "worst often"))
+            cells = [f"{covered['mean']:.1%} ± {covered['sd']:.1%}"]
+            cells.append(f"{numbers['lowest tenth']['mean']:.0%}")
+            cells.append(f"{worst['mean']:.1%}" if worst["n"] else "")
+            times = size["mean"] / row["labels pooled size"]["mean"]
+            cells += [f"{size['mean']:.2f}", f"{times:.2f}", f"{numbers['everywhere']['mean']:.1f}"]
+            lines.append([row["problem"], chosen, name, *cells])
+    return markdown(header, lines)
+
+
+def label_arithmetic() -> str:
+    """What held-out queries of a class can promise: exact, from the Beta law of the coverage."""
+    header = ["held-out queries of each class, second half", "expected", "standard deviation"]
+    header += ["worst of ten classes, median", "all of ten at least 88%"]
+    lines = []
+    for n in HELD_OUT:
+        rank = int(ALPHA_LABELS * (n + 1) + 1e-9)
+        law = beta(n + 1 - rank, rank)
+        worst = law.ppf(1 - 0.5 ** (1 / TEN))
+        all_of = law.sf(0.88) ** TEN
+        lines.append([f"{n:,}", *(f"{x:.1%}" for x in (law.mean(), law.std(), worst, all_of))])
+    return markdown(header, lines)
 
 
 def ranking() -> str:
@@ -199,6 +239,8 @@ def mapped() -> str:
 TABLES = {
     "retrieval-promises": promises,
     "retrieval-coverage": coverage,
+    "retrieval-labels": label_sets,
+    "retrieval-label-arithmetic": label_arithmetic,
     "retrieval-ranking": ranking,
     "retrieval-unknown": unknown,
     "retrieval-answers": answers,
