@@ -11,7 +11,6 @@ from torch import Tensor
 
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation import Reliability, auroc
-from laplace_metric.search import LabelSets
 from laplace_metric.search.match import (
     Calibration,
     LabelledHits,
@@ -25,13 +24,6 @@ ALPHAS = (0.05, 0.1, 0.2)
 SHARES = tuple(i / 20 for i in range(1, 21))
 """Of the queries that are answered, along an abstention curve."""
 FALSE_ALARMS = 0.05
-ALPHA_LABELS, OFTEN = 0.1, 50
-"""Of label sets; test queries of a class whose coverage is shown alone."""
-LABEL_SETS: dict[str, dict[str, Any]] = {
-    "pooled": {"by_class": False},
-    "by class": {},
-    "with confidence": {"confidence": 0.9},
-}
 
 
 @dataclass(frozen=True)
@@ -79,7 +71,6 @@ def asked(question: Question, seed: int) -> dict[str, Any]:
         **binned(outcome.reliability),
         **promises(calibration, known, p, right, scores["cosine"]),
         **coverage(calibration, test, logit, question.labels[theirs]),
-        **label_coverage(calibration, test),
         **alarms(calibration, test, question.ood),
         **{f"auroc {name}": auroc(-score[right], -score[~right]) for name, score in scores.items()},
         **{f"curve {name}": curve(score, right) for name, score in scores.items()},
@@ -154,28 +145,6 @@ def coverage(
             f"{name} size": float(sizes.mean()),
             f"{name} empty": float((sizes == 0).double().mean()),
             f"{name} lowest class": float(by_class.quantile(0.1)),
-        }
-    return outcome
-
-
-def label_coverage(calibration: Calibration, test: LabelledHits) -> dict[str, float | None]:
-    """Label sets of known queries: pooled, class by class, and that with a confidence."""
-    held_out, known = calibration.held_out_labels(), test.take(test.known)
-    counts = torch.bincount(known.codes)
-    outcome: dict[str, float | None] = {}
-    for name, how in LABEL_SETS.items():
-        levels = held_out.levels(ALPHA_LABELS, **how)
-        sets = LabelSets.of(known.hits, test.classes, calibration, levels)
-        held = sets.holds(test.classes.values[known.codes.numpy()]).double()
-        by_class = torch.bincount(known.codes, held) / counts
-        often = by_class[counts >= OFTEN]
-        outcome |= {
-            f"labels {name} coverage": float(held.mean()),
-            f"labels {name} size": float(sets.sizes.double().mean()),
-            f"labels {name} lowest tenth": float(by_class[counts > 0].quantile(0.1)),
-            f"labels {name} worst often": float(often.min()) if len(often) else None,
-            f"labels {name} everywhere": float(sets.everywhere.sum()),
-            f"labels {name} alone": float(levels.alone.sum()),
         }
     return outcome
 

@@ -10,7 +10,8 @@ from scipy.stats import beta
 
 from benchmarks.records import markdown, read_record, thousandths
 from benchmarks.retrieval.decomposition import NUMBERS
-from benchmarks.retrieval.split import ALPHA_LABELS, ALPHAS, LABEL_SETS
+from benchmarks.retrieval.labels import ALPHA, OFTEN, WAYS
+from benchmarks.retrieval.split import ALPHAS
 from laplace_metric.search import RANKINGS
 
 Row = dict[str, Any]
@@ -71,21 +72,26 @@ def coverage() -> str:
 def label_sets() -> str:
     """Pooled label sets and those class by class, side by side."""
     header = ["problem", "levels were", "sets", "coverage", "lowest tenth of classes"]
-    header += ["worst class of 50 queries or more", "labels", "times pooled", "in every set"]
+    header += [f"worst class of {OFTEN} queries or more", "the same, mean of splits first"]
+    header += ["labels", "times pooled", "in every set"]
     lines = []
-    for row in rows():
+    for row in read_record("retrieval_labels")["rows"]:
         chosen = "chosen on it" if row["problem"] in CHOSEN_ON else "confirmed on it"
-        for name in LABEL_SETS:
-            numbers = {
-                what: row[f"labels {name} {what}"]
-                for what in ("coverage", "size", "lowest tenth", "worst often", "everywhere")
-            }
-            covered, size, worst = (numbers[w] for w in ("coverage", "size", "worst often"))
-            cells = [f"{covered['mean']:.1%} ± {covered['sd']:.1%}"]
-            cells.append(f"{numbers['lowest tenth']['mean']:.0%}")
-            cells.append(f"{worst['mean']:.1%}" if worst["n"] else "")
-            times = size["mean"] / row["labels pooled size"]["mean"]
-            cells += [f"{size['mean']:.2f}", f"{times:.2f}", f"{numbers['everywhere']['mean']:.1f}"]
+        for name in WAYS:
+            covered, low, worst, size, everywhere = (
+                row[f"{name} {what}"]
+                for what in ("coverage", "lowest tenth", "worst often", "size", "everywhere")
+            )
+            means = [
+                x["mean"]
+                for key, x in row.items()
+                if key.startswith(f"{name} class ") and x["n"] == row["splits"]
+            ]
+            cells = [f"{covered['mean']:.1%} ± {covered['sd']:.1%}", f"{low['mean']:.0%}"]
+            cells += [f"{worst['mean']:.1%}" if worst["n"] else ""]
+            cells += [f"{min(means):.1%}" if means else ""]
+            times = size["mean"] / row["pooled size"]["mean"]
+            cells += [f"{size['mean']:.2f}", f"{times:.2f}", f"{everywhere['mean']:.1f}"]
             lines.append([row["problem"], chosen, name, *cells])
     return markdown(header, lines)
 
@@ -96,7 +102,7 @@ def label_arithmetic() -> str:
     header += ["worst of ten classes, median", "all of ten at least 88%"]
     lines = []
     for n in HELD_OUT:
-        rank = int(ALPHA_LABELS * (n + 1) + 1e-9)
+        rank = int(ALPHA * (n + 1) + 1e-9)
         law = beta(n + 1 - rank, rank)
         worst = law.ppf(1 - 0.5 ** (1 / TEN))
         all_of = law.sf(0.88) ** TEN
