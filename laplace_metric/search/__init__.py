@@ -1,5 +1,6 @@
 """Nearest neighbours of uncertain embeddings, and whether they are a match."""
 
+from laplace_metric.search._cross_fit import cross_index, read_items
 from laplace_metric.search._encoding import Encoder, FittedEmbedder
 from laplace_metric.search._evaluate import PRECISIONS, promised_threshold
 from laplace_metric.search._index import Index
@@ -45,9 +46,11 @@ __all__ = [
     "RetrievalSets",
     "SearchResult",
     "SetCoverage",
+    "cross_index",
     "gallery_vectors",
     "moments",
     "nearest",
     "promised_threshold",
     "query_vectors",
+    "read_items",
 ]

@@ -6,7 +6,7 @@ import math
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count, check_share
@@ -26,10 +26,14 @@ from laplace_metric.search._result import RetrievalSets, SearchResult
 from laplace_metric.search.match import (
     VOTES,
     Calibration,
+    LabelledHits,
     SearchHits,
     calibrated,
     credible_radius,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 GROWTH = 0.1
 """A calibration is stale once the index has changed by more than this share of its items."""
@@ -147,6 +151,24 @@ class Index(Gallery):
         now = self._now()
         deepest = max(k, depth, VOTES)
         labelled = now.labelled_hits(queries, labels, deepest, progress=progress)
+        return self._learn(labelled, k, generator, now)
+
+    def learn(self, labelled: LabelledHits, k: int = 10, generator: Seed = None) -> Calibration:
+        """As ``calibrate``, from what labelled queries found in this index or in one like it.
+
+        Parameters
+        ----------
+        labelled : LabelledHits
+            Of ``labelled_hits``; of as many neighbours as an evaluation is to look at, 20 or more.
+
+        Raises
+        ------
+        InputError
+            For too few queries.
+        """
+        return self._learn(labelled, check_count("k", k), generator, self._now())
+
+    def _learn(self, labelled: LabelledHits, k: int, generator: Seed, now: Self) -> Calibration:
         source = as_generator(0 if generator is None else generator)
         assert source is not None
         calibration = calibrated(labelled, min(k, len(now)), len(now), source)

@@ -240,7 +240,7 @@ class Items:
             For ids or labels of another length or type, or ids that stand more than once.
         """
         n = len(encoded)
-        labels = _joined(batch_labels) if labels is None else labels
+        labels = joined_labels(batch_labels) if labels is None else labels
         column = Column.of("ids", _numbered(first, n) if ids is None else ids, n)
         if duplicates := column.duplicates():
             raise InputError(f"ids stand more than once, {duplicates[:3]} among them.")
@@ -305,7 +305,7 @@ class Items:
         return torch.from_numpy(order[codes])
 
 
-def _joined(batch_labels: Sequence[Any]) -> Any:
+def joined_labels(batch_labels: Sequence[Any]) -> Any:
     """Labels of all batches, or None if none had any."""
     if not batch_labels:
         return None
