@@ -130,7 +130,7 @@ COMMANDS = {
                      ("cache", "output", "n", "device", "worker"), ("full", "smoke")),
     "retrieval": Command("what a search promises and keeps",
                          _modules("retrieval", "measure", "cost", "drift",
-                                  "decomposition") | FIGURES,
+                                  "decomposition", "labels") | FIGURES,
                          ("data", "cache", "output", "n", "problems", "splits", "queries"),
                          ("full", "smoke")),
     "variants": Command("the variants of Laplace on the network of the LAM paper",

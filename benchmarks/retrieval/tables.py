@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
+from scipy.stats import beta
+
 from benchmarks.records import markdown, read_record, thousandths
 from benchmarks.retrieval.decomposition import NUMBERS
+from benchmarks.retrieval.labels import ALPHA, OFTEN, WAYS
 from benchmarks.retrieval.split import ALPHAS
 from laplace_metric.search import RANKINGS
 
@@ -18,6 +21,8 @@ CHOSEN_ON = ("fashion-mnist", "cifar10", "birds", "birds, unseen")
 """Problems on which the evidence of the match probability was developed."""
 OOD_SETS = ("missing", "mnist", "kmnist", "fashion-mnist", "hierarcaps", "emoji")
 MILLI = 1e3
+HELD_OUT, TEN = (49, 150, 300, 1000, 1500, 3000), 10
+"""Queries of a class, and classes, for which the coverage that can be had is shown."""
 
 
 def rows() -> list[Row]:
@@ -62,6 +67,47 @@ def coverage() -> str:
             cells.append(f"{low['mean']:.0%}")
         lines.append([*cells, f"{row['sets 0.8 empty']['mean']:.0%}"])
     return markdown([*header, "empty at 80%"], lines)
+
+
+def label_sets() -> str:
+    """Pooled label sets and those class by class, side by side."""
+    header = ["problem", "levels were", "sets", "coverage", "lowest tenth of classes"]
+    header += [f"worst class of {OFTEN} queries or more", "the same, mean of splits first"]
+    header += ["labels", "times pooled", "in every set"]
+    lines = []
+    for row in read_record("retrieval_labels")["rows"]:
+        chosen = "chosen on it" if row["problem"] in CHOSEN_ON else "confirmed on it"
+        for name in WAYS:
+            covered, low, worst, size, everywhere = (
+                row[f"{name} {what}"]
+                for what in ("coverage", "lowest tenth", "worst often", "size", "everywhere")
+            )
+            means = [
+                x["mean"]
+                for key, x in row.items()
+                if key.startswith(f"{name} class ") and x["n"] == row["splits"]
+            ]
+            cells = [f"{covered['mean']:.1%} ± {covered['sd']:.1%}", f"{low['mean']:.0%}"]
+            cells += [f"{worst['mean']:.1%}" if worst["n"] else ""]
+            cells += [f"{min(means):.1%}" if means else ""]
+            times = size["mean"] / row["pooled size"]["mean"]
+            cells += [f"{size['mean']:.2f}", f"{times:.2f}", f"{everywhere['mean']:.1f}"]
+            lines.append([row["problem"], chosen, name, *cells])
+    return markdown(header, lines)
+
+
+def label_arithmetic() -> str:
+    """What held-out queries of a class can promise: exact, from the Beta law of the coverage."""
+    header = ["held-out queries of each class, second half", "expected", "standard deviation"]
+    header += ["worst of ten classes, median", "all of ten at least 88%"]
+    lines = []
+    for n in HELD_OUT:
+        rank = int(ALPHA * (n + 1) + 1e-9)
+        law = beta(n + 1 - rank, rank)
+        worst = law.ppf(1 - 0.5 ** (1 / TEN))
+        all_of = law.sf(0.88) ** TEN
+        lines.append([f"{n:,}", *(f"{x:.1%}" for x in (law.mean(), law.std(), worst, all_of))])
+    return markdown(header, lines)
 
 
 def ranking() -> str:
@@ -198,6 +244,8 @@ def mapped() -> str:
 TABLES = {
     "retrieval-promises": promises,
     "retrieval-coverage": coverage,
+    "retrieval-labels": label_sets,
+    "retrieval-label-arithmetic": label_arithmetic,
     "retrieval-ranking": ranking,
     "retrieval-unknown": unknown,
     "retrieval-answers": answers,

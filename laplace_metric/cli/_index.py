@@ -21,12 +21,19 @@ def index(options: Namespace) -> None:
     reporter, folder = reporter_of(options), options.output
     require_folder(folder)
     require_new(folder / INDEX.index, overwrite=options.overwrite, named=folder)
-    if options.calibrate is not None and options.holdout is not None:
-        raise InputError("--calibrate and --holdout: give one of them.")
+    ways = {"--calibrate": options.calibrate, "--holdout": options.holdout}
+    ways |= {"--cross-fit": options.cross_fit}
+    if len(chosen := [name for name, value in ways.items() if value is not None]) > 1:
+        raise InputError(f"{' and '.join(chosen)}: give one of them.")
     posterior = load_posterior(options.posterior, options, reporter)
     source = posterior.source(options.data, options, reporter)
     where = str(options.data.resolve()), source.fingerprint
     split = _split(options, posterior.recipe, source, reporter)
+    if options.cross_fit is not None and split[0] is not None:
+        raise InputError(
+            f"--cross-fit: the fit kept {split[0]:g} of {options.data} apart, which calibrates. "
+            "Leave --cross-fit out, or fit without --holdout."
+        )
     origin = Origin(*where, *split, read_options=_columns(options))
     items, held, _ = (source.take(rows) for rows in origin.split(len(source)))
     if options.calibrate is not None:
@@ -39,8 +46,14 @@ def index(options: Namespace) -> None:
         held.require_classes("calibration")
     how = {"engine": options.engine, "rank_by": options.rank_by, "progress": False}
     loader = reporter.watch("Indexing", items.inputs(options.batch_size))
+    of_items = items.classes, list(items.ids)
     with reporter.warnings():
-        built = posterior.embedder.index(loader, items.classes, list(items.ids), **how)
+        if options.cross_fit is None:
+            built = posterior.embedder.index(loader, *of_items, **how)
+        else:
+            items.require_classes("cross-fitting", least=2)
+            folds = {"folds": options.cross_fit, "seed": options.seed}
+            built = posterior.embedder.cross_index(loader, *of_items, **folds, **how)
     origin = replace(origin, embedder=built.encoder.identity)
     gallery = LoadedIndex(built, posterior, origin)
     if len(held):
@@ -48,7 +61,7 @@ def index(options: Namespace) -> None:
         with without_fitted(options.calibrate or options.data, options, reporter):
             built.calibrate(queries, held.classes)
     _save(gallery, folder)
-    _tell(gallery, held, options, reporter)
+    _tell(gallery, len(items) if options.cross_fit else len(held), options, reporter)
 
 
 def _split(
@@ -100,17 +113,19 @@ def _save(gallery: LoadedIndex, folder: Path) -> None:
         gallery.index.save(folder)
 
 
-def _tell(gallery: LoadedIndex, held: Source, options: Namespace, reporter: Reporter) -> None:
+def _tell(gallery: LoadedIndex, n_queries: int, options: Namespace, reporter: Reporter) -> None:
     calibration = gallery.index.calibration
     numbers: dict[str, Any] = {"items": len(gallery.index), "output": str(options.output)}
     reporter.say(f"indexed {len(gallery.index):,} items")
     if calibration is None:
         reporter.note(
-            "not calibrated: no match probabilities. Fit with --holdout 0.4, or give --calibrate"
+            "not calibrated: no match probabilities. Fit with --holdout 0.4, or give --calibrate, "
+            "or --cross-fit"
         )
     else:
-        numbers |= {"calibrated_with": len(held), "thresholds": {}}
-        reporter.say(f"calibrated with {len(held):,} held-out items: {calibration.quality()}")
+        numbers |= {"calibrated_with": n_queries, "thresholds": {}}
+        kind = "cross-fitted" if options.cross_fit else "held-out"
+        reporter.say(f"calibrated with {n_queries:,} {kind} items: {calibration.quality()}")
         for target in PRECISIONS:
             threshold, words = promised_threshold(calibration, target)
             reporter.say(f"  {target:.0%} precise: {words}")

@@ -111,6 +111,10 @@ def _index(index: argparse.ArgumentParser) -> None:
     add("--calibrate", type=Path, metavar="DATA", help="labelled items that are not in the index")
     why = "for other data than those of the fit, which has its own --holdout"
     _holdout(index, f"keep this share of DATA out of the index: {HALVES}; {why}")
+    crossed = (
+        "calibrate by cross-fitting in N parts: for all of the data of a fit without --holdout"
+    )
+    add("--cross-fit", type=integer(2), metavar="N", help=f"{crossed}, too few to hold any out")
     add("--allow-fitted", action="store_true", help=ALLOW)
     _common(index)
 

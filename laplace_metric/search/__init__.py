@@ -1,9 +1,11 @@
 """Nearest neighbours of uncertain embeddings, and whether they are a match."""
 
+from laplace_metric.search._cross_fit import cross_index, read_items
 from laplace_metric.search._encoding import Encoder, FittedEmbedder
 from laplace_metric.search._evaluate import PRECISIONS, promised_threshold
 from laplace_metric.search._index import Index
 from laplace_metric.search._items import Encoded
+from laplace_metric.search._label_sets import LabelSets
 from laplace_metric.search._moments import gallery_vectors, moments, query_vectors
 from laplace_metric.search._neighbours import RANKINGS, nearest
 from laplace_metric.search._report import (
@@ -38,14 +40,17 @@ __all__ = [
     "Flat",
     "Index",
     "IndexReport",
+    "LabelSets",
     "OODReport",
     "PromisedPrecision",
     "RetrievalSets",
     "SearchResult",
     "SetCoverage",
+    "cross_index",
     "gallery_vectors",
     "moments",
     "nearest",
     "promised_threshold",
     "query_vectors",
+    "read_items",
 ]

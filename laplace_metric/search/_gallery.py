@@ -178,8 +178,9 @@ class Gallery:
         item_labels = self.items.labels.values[hits.positions.clamp(min=0).cpu().numpy()]
         match = torch.from_numpy(np.asarray(column.values[:, None] == item_labels, dtype=bool))
         match = match.to(hits.positions.device) & (hits.positions >= 0)
-        known = torch.from_numpy(self.items.labels.codes_of(column.values) >= 0)
-        return LabelledHits(hits, match, known.to(match.device))
+        assert self.items.classes is not None
+        codes = torch.from_numpy(self.items.classes.codes_of(column.values))
+        return LabelledHits(hits, match, codes.to(match.device), self.items.classes)
 
     def _check_k(self, name: str, k: int) -> int:
         k = check_count(name, k)

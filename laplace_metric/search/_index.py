@@ -6,7 +6,7 @@ import math
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count, check_share
@@ -20,9 +20,20 @@ from laplace_metric.search import _storage as storage
 from laplace_metric.search._encoding import Encoder, FittedEmbedder
 from laplace_metric.search._evaluate import evaluated
 from laplace_metric.search._gallery import Gallery
+from laplace_metric.search._label_sets import LabelSets, warn_if_everything
 from laplace_metric.search._report import IndexReport
 from laplace_metric.search._result import RetrievalSets, SearchResult
-from laplace_metric.search.match import VOTES, Calibration, calibrated, credible_radius
+from laplace_metric.search.match import (
+    VOTES,
+    Calibration,
+    LabelledHits,
+    SearchHits,
+    calibrated,
+    credible_radius,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 GROWTH = 0.1
 """A calibration is stale once the index has changed by more than this share of its items."""
@@ -140,6 +151,24 @@ class Index(Gallery):
         now = self._now()
         deepest = max(k, depth, VOTES)
         labelled = now.labelled_hits(queries, labels, deepest, progress=progress)
+        return self._learn(labelled, k, generator, now)
+
+    def learn(self, labelled: LabelledHits, k: int = 10, generator: Seed = None) -> Calibration:
+        """As ``calibrate``, from what labelled queries found in this index or in one like it.
+
+        Parameters
+        ----------
+        labelled : LabelledHits
+            Of ``labelled_hits``; of as many neighbours as an evaluation is to look at, 20 or more.
+
+        Raises
+        ------
+        InputError
+            For too few queries.
+        """
+        return self._learn(labelled, check_count("k", k), generator, self._now())
+
+    def _learn(self, labelled: LabelledHits, k: int, generator: Seed, now: Self) -> Calibration:
         source = as_generator(0 if generator is None else generator)
         assert source is not None
         calibration = calibrated(labelled, min(k, len(now)), len(now), source)
@@ -209,13 +238,85 @@ class Index(Gallery):
             If too many held-out queries had no match among their ``depth`` nearest items.
         """
         self = self._now()
-        if self.calibration is None:
-            raise NotFittedError("this index is not calibrated: call index.calibrate(...) first.")
-        calibration = self._fresh(self.calibration)
-        encoded, _ = self.encoder.all("queries", queries, progress=progress)
-        hits = self._nearest(encoded, min(calibration.depth, len(self)))
+        calibration = self._fresh(self._calibrated())
+        hits = self._deep_hits(queries, calibration, progress=progress)
         members = calibration.members(calibration.judge(hits).logit, alpha)
         return RetrievalSets(hits.positions, members, self.items.ids)
+
+    def label_sets(
+        self,
+        queries: Any,
+        alpha: float = 0.1,
+        *,
+        by_class: bool = True,
+        confidence: float | None = None,
+        progress: bool = False,
+    ) -> LabelSets:
+        """Sets of labels that hold the query's, class by class, with probability 1 - alpha or more.
+
+        Split conformal prediction with the probabilities of the neighbours' labels
+        (``search.match._labels`` has the equations). It is valid if these queries are exchangeable
+        with the held-out ones, and says nothing of a query whose label the index does not have.
+        Who is promised what, on average over held-out sets:
+
+        - A class with at least 5 / alpha - 1 held-out queries in the second half of the calibration
+          (49 for 0.1; so about 100 in all): 1 - alpha of its own queries (Mondrian).
+        - The other classes: 1 - alpha of the queries of all such classes that are about as hard,
+          but not of each of them (clustered, after Ding et al. 2023).
+        - With ``by_class=False``: 1 - alpha of all queries together, of no class alone.
+
+        One held-out set gives a class a coverage that is Beta distributed about 1 - alpha: at 0.1
+        and 150 queries in the second half with a standard deviation of 2.4 per cent. With
+        ``confidence`` it is 1 - alpha or more for that share of the held-out sets, and sets are
+        larger.
+
+        A label is in every set (``LabelSets.everywhere``) where a share alpha of the held-out
+        queries of its class or cluster had no item of their label among the ``depth`` nearest.
+
+        Parameters
+        ----------
+        queries : as for ``search``
+        alpha : float
+            Share of the queries of a class whose set may miss their label.
+        by_class : bool
+            A level for each class; False: one for all labels.
+        confidence : float or None
+            That a class is covered by 1 - alpha or more; None: on average over held-out sets.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``calibrate``, or if the calibration was saved by 0.1.0.
+        InputError
+            For an alpha or a confidence outside (0, 1).
+
+        Warns
+        -----
+        UnreachableAlphaWarning
+            If too few queries were held out for any level: every set holds every label.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from laplace_metric import LaplaceEmbedder
+        >>> g = torch.Generator().manual_seed(0)
+        >>> y = torch.arange(400) % 4
+        >>> x = torch.nn.functional.one_hot(y, 4) + 0.4 * torch.randn(400, 4, generator=g)
+        >>> embedder = LaplaceEmbedder.from_embeddings(x[:100], y[:100])
+        >>> index = embedder.index(x[100:200], y[100:200], progress=False)
+        >>> calibration = index.calibrate(x[200:300], y[200:300])
+        >>> sets = index.label_sets(x[300:], alpha=0.2)
+        >>> sets[1], sets.sizes.shape, int(sets.everywhere.sum())
+        (array([3]), torch.Size([100]), 0)
+        """
+        self = self._now()
+        calibration = self._fresh(self._calibrated())
+        hits = self._deep_hits(queries, calibration, progress=progress)
+        assert self.items.classes is not None  # it was calibrated
+        held_out = calibration.held_out_labels()
+        levels = held_out.levels(alpha, by_class=by_class, confidence=confidence)
+        warn_if_everything(levels, alpha)
+        return LabelSets.of(hits, self.items.classes, calibration, levels)
 
     def credible_sets(
         self, queries: Any, probability: float = 0.95, *, depth: int = 50, progress: bool = False
@@ -274,6 +375,16 @@ class Index(Gallery):
             as_path("path", path), encoder.identity, mmap=mmap, verify=verify
         )
         return cls(encoder, state)
+
+    def _calibrated(self) -> Calibration:
+        if self.calibration is None:
+            raise NotFittedError("this index is not calibrated: call index.calibrate(...) first.")
+        return self.calibration
+
+    def _deep_hits(self, queries: Any, calibration: Calibration, *, progress: bool) -> SearchHits:
+        """As deep as the calibration looked."""
+        encoded, _ = self.encoder.all("queries", queries, progress=progress)
+        return self._nearest(encoded, min(calibration.depth, len(self)))
 
     def _depth(self, k: int) -> int:
         """Neighbours to look at, so that a calibration sees what it saw on held-out queries.

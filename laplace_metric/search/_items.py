@@ -240,7 +240,7 @@ class Items:
             For ids or labels of another length or type, or ids that stand more than once.
         """
         n = len(encoded)
-        labels = _joined(batch_labels) if labels is None else labels
+        labels = joined_labels(batch_labels) if labels is None else labels
         column = Column.of("ids", _numbered(first, n) if ids is None else ids, n)
         if duplicates := column.duplicates():
             raise InputError(f"ids stand more than once, {duplicates[:3]} among them.")
@@ -250,8 +250,13 @@ class Items:
         return len(self.encoded)
 
     @cached_property
+    def classes(self) -> Column | None:
+        """Their labels [C], sorted, each once; None without labels."""
+        return None if self.labels is None else Column(np.unique(self.labels.values))
+
+    @cached_property
     def label_codes(self) -> Int[Tensor, " N"] | None:
-        """A number for each label [N], the same for the same label; None without labels."""
+        """Place of each label [N] in ``classes``; None without labels."""
         if self.labels is None:
             return None
         return torch.from_numpy(np.unique(self.labels.values, return_inverse=True)[1])
@@ -300,7 +305,7 @@ class Items:
         return torch.from_numpy(order[codes])
 
 
-def _joined(batch_labels: Sequence[Any]) -> Any:
+def joined_labels(batch_labels: Sequence[Any]) -> Any:
     """Labels of all batches, or None if none had any."""
     if not batch_labels:
         return None

@@ -195,12 +195,7 @@ class SearchResult:
         MissingPackageError
             Without pandas.
         """
-        try:
-            import pandas
-        except ImportError as error:
-            install = "pip install pandas"
-            raise MissingPackageError("pandas", "to_pandas()", install) from error
-        return pandas.DataFrame(self.columns())
+        return as_pandas(self.columns())
 
     def figure(
         self, queries: ImagesOrTexts, items: ImagesOrTexts, *, rows: int = 8, columns: int = 6
@@ -236,6 +231,22 @@ class SearchResult:
         flat = {n: None if v is None else _np(v).reshape(-1) for n, v in each.items()}
         rows = {"query": np.repeat(np.arange(q), k), "rank": np.tile(np.arange(1, k + 1), q)}
         return rows | {n: v for n, v in {**flat, **wide}.items() if v is not None}
+
+
+def as_pandas(columns: dict[str, np.ndarray[Any, Any]]) -> pandas.DataFrame:
+    """A table of them.
+
+    Raises
+    ------
+    MissingPackageError
+        Without pandas.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        install = "pip install pandas"
+        raise MissingPackageError("pandas", "to_pandas()", install) from error
+    return pandas.DataFrame(columns)
 
 
 def _np(values: Any) -> np.ndarray[Any, Any]:

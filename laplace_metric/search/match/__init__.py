@@ -10,6 +10,7 @@ from laplace_metric.search.match._calibration import (
 )
 from laplace_metric.search.match._conformal import conformal_quantile, credible_radius, p_values
 from laplace_metric.search.match._hits import PairFeatures, SearchHits
+from laplace_metric.search.match._labels import HeldOutLabels, LabelLevels, fewest_queries
 from laplace_metric.search.match._probability import MatchProbability
 from laplace_metric.search.match._thresholds import Threshold, threshold_for
 from laplace_metric.search.match._votes import VOTES, LabelVotes
@@ -17,7 +18,9 @@ from laplace_metric.search.match._votes import VOTES, LabelVotes
 __all__ = [
     "VOTES",
     "Calibration",
+    "HeldOutLabels",
     "Judgement",
+    "LabelLevels",
     "LabelVotes",
     "LabelledHits",
     "MatchProbability",
@@ -28,6 +31,7 @@ __all__ = [
     "calibrated",
     "conformal_quantile",
     "credible_radius",
+    "fewest_queries",
     "p_values",
     "quality",
     "threshold_for",

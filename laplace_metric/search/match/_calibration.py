@@ -10,13 +10,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.validation import check_name
-from laplace_metric.errors import InputError
+from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.evaluation import (
     BootstrapInterval,
     Reliability,
     bootstrap_interval,
     expected_calibration_error,
 )
+from laplace_metric.search._items import Column
 from laplace_metric.search.match._answer import Candidates, LabelPosterior
 from laplace_metric.search.match._conformal import (
     conformal_quantile,
@@ -25,6 +26,7 @@ from laplace_metric.search.match._conformal import (
     log_first_match,
 )
 from laplace_metric.search.match._hits import PairFeatures, SearchHits, query_statistics
+from laplace_metric.search.match._labels import HeldOutLabels, label_scores
 from laplace_metric.search.match._probability import MatchProbability, fit_match_probability
 from laplace_metric.search.match._thresholds import Threshold, threshold_for
 
@@ -96,20 +98,28 @@ class LabelledHits:
         Of [Q, depth] neighbours.
     match : Tensor [Q, depth]
         Whether their labels agree with the query's.
-    known : Tensor [Q]
-        Whether any item of the index has the query's label.
+    codes : Tensor [Q]
+        Place of the query's label in ``classes``, -1 if the index does not have it.
+    classes : Column [C]
+        Sorted labels of the index; the votes of ``hits`` have the same codes.
     """
 
     hits: SearchHits
     match: Bool[Tensor, "Q depth"]
-    known: Bool[Tensor, " Q"]
+    codes: Int[Tensor, " Q"]
+    classes: Column
+
+    @property
+    def known(self) -> Bool[Tensor, " Q"]:
+        """Whether any item of the index has the query's label [Q]."""
+        return self.codes >= 0
 
     def __len__(self) -> int:
         return len(self.match)
 
     def take(self, rows: Int[Tensor, " n"] | Bool[Tensor, " Q"]) -> LabelledHits:
         """Some queries."""
-        return LabelledHits(self.hits.take(rows), self.match[rows], self.known[rows])
+        return LabelledHits(self.hits.take(rows), self.match[rows], self.codes[rows], self.classes)
 
 
 @dataclass(frozen=True)
@@ -162,6 +172,8 @@ class Calibration:
         Of the answer to each, and whether it was ``right`` [n].
     statistics : Tensor [m, 3]
         ``query_statistics`` of the known queries of both halves, for "unknown".
+    labels : HeldOutLabels or None
+        Scores of the labels of the known queries, for label sets; None in files of 0.1.0.
     """
 
     matcher: MatchProbability
@@ -176,6 +188,7 @@ class Calibration:
     label_probability: Float[Tensor, " n"]
     right: Bool[Tensor, " n"]
     statistics: Float[Tensor, "m 3"]
+    labels: HeldOutLabels | None = None
 
     @property
     def probability(self) -> Float[Tensor, "n k"]:
@@ -194,6 +207,25 @@ class Calibration:
         answer, probability = _answered(self.labeller, logit, hits)
         p_value = least_common_p_values(self.statistics.to(logit.device), query_statistics(hits))
         return Judgement(logit, self.matcher(logit), answer, probability, p_value)
+
+    def label_scores(self, hits: SearchHits) -> Float[Tensor, "Q depth"]:
+        """Of each label at its nearest neighbour, larger is likelier; -inf elsewhere."""
+        return _label_scores(self.labeller, self.matcher.logit(PairFeatures.of(hits)), hits)
+
+    def held_out_labels(self) -> HeldOutLabels:
+        """What label sets need.
+
+        Raises
+        ------
+        NotFittedError
+            For a calibration that was saved before there were label sets.
+        """
+        if self.labels is None:
+            raise NotFittedError(
+                "this calibration was saved by 0.1.0, without the labels of its held-out queries: "
+                "call index.calibrate(...) again."
+            )
+        return self.labels
 
     def threshold_for(
         self,
@@ -275,14 +307,15 @@ def calibrated(
     logit = matcher.logit(features)
     labeller = LabelPosterior.fit(_candidates(logit, first.hits), first.match)
     known = [query_statistics(half.hits)[half.known] for half in (first, second)]
-    return _honest(matcher, labeller, second, torch.cat(known), k, n_items)
+    taught = _own_label_scores(labeller, logit, first)
+    return _honest(matcher, labeller, second, (torch.cat(known), taught), k, n_items)
 
 
 def _honest(
     matcher: MatchProbability,
     labeller: LabelPosterior,
     held_out: LabelledHits,
-    statistics: Tensor,
+    of_first: tuple[Tensor, tuple[Tensor, Tensor]],
     k: int,
     n_items: int,
 ) -> Calibration:
@@ -291,7 +324,11 @@ def _honest(
     right = match.gather(1, answer[:, None])[:, 0]
     first_match = first_match_score(logit, match)
     per_query = logit[:, :k], match[:, :k], held_out.known, first_match, probability, right
-    return Calibration(matcher, labeller, k, match.shape[1], n_items, *per_query, statistics)
+    statistics, taught = of_first
+    labels = HeldOutLabels(held_out.classes, *taught, *_own_label_scores(labeller, logit, held_out))
+    return Calibration(
+        matcher, labeller, k, match.shape[1], n_items, *per_query, statistics, labels
+    )
 
 
 def _candidates(logit: Tensor, hits: SearchHits) -> Candidates:
@@ -303,6 +340,20 @@ def _answered(labeller: LabelPosterior, logit: Tensor, hits: SearchHits) -> tupl
     """The neighbour with the likeliest label [Q], and the probability of that label."""
     best = labeller(_candidates(logit, hits)).max(1)
     return best.indices, best.values
+
+
+def _label_scores(labeller: LabelPosterior, logit: Tensor, hits: SearchHits) -> Tensor:
+    assert hits.votes is not None
+    return label_scores(labeller(_candidates(logit, hits)), hits.votes.labels)
+
+
+def _own_label_scores(
+    labeller: LabelPosterior, logit: Tensor, labelled: LabelledHits
+) -> tuple[Tensor, Tensor]:
+    """Codes and scores [n] of the labels of the known queries."""
+    scores = _label_scores(labeller, logit, labelled.hits).masked_fill(~labelled.match, -torch.inf)
+    known = labelled.known
+    return labelled.codes[known].cpu(), scores.amax(1)[known].cpu()
 
 
 def _check(*halves: LabelledHits) -> None:

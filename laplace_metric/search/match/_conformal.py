@@ -103,22 +103,37 @@ def least_common_p_values(
     return p
 
 
-def conformal_quantile(held_out: ArrayLike, alpha: float) -> float:
+def conformal_quantile(held_out: ArrayLike, alpha: float, confidence: float | None = None) -> float:
     """q, so that a new score is at least q with probability 1 - alpha or more; -inf for few scores.
+
+    Parameters
+    ----------
+    confidence : float or None
+        None: on average over held-out scores. Else: with this confidence for these held-out ones,
+        whose share above the k-th smallest is Beta(n + 1 - k, k) distributed, so that
+        ``P(Binomial(n, alpha) < k) <= 1 - confidence`` (Vovk 2012, proposition 2a).
 
     Raises
     ------
     InputError
-        Unless alpha lies between 0 and 1 and ``held_out`` are [n] numbers, none of them NaN.
+        Unless alpha and confidence lie between 0 and 1 and ``held_out`` are [n] numbers, none of
+        them NaN.
 
     Examples
     --------
-    >>> conformal_quantile(torch.arange(1.0, 20.0), 0.1)
-    2.0
+    >>> conformal_quantile(torch.arange(1.0, 100.0), 0.1)
+    10.0
+    >>> conformal_quantile(torch.arange(1.0, 100.0), 0.1, confidence=0.95)
+    5.0
     """
     alpha, scores = check_share("alpha", alpha), _ordered("held_out", held_out)
     n = len(scores)
     k = min(n, math.floor(alpha * (n + 1) * (1 + 1e-12)))  # 0.1 * 20 is 2 also in floats
+    if confidence is not None:
+        from scipy.stats import binom
+
+        doubt = 1 - check_share("confidence", confidence)
+        k = min(k, int((binom.cdf(range(n), n, alpha) <= doubt).sum()))
     return -math.inf if k == 0 else float(scores.sort().values[k - 1])
 
 

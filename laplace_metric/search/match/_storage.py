@@ -7,15 +7,19 @@ from typing import Any
 
 from torch import Tensor
 
+from laplace_metric.search._items import Column
 from laplace_metric.search.match._answer import LabelPosterior
 from laplace_metric.search.match._calibration import Calibration
 from laplace_metric.search.match._calibrators import CALIBRATORS, Calibrator, Score
 from laplace_metric.search.match._hits import FEATURE_SETS, FEATURES
+from laplace_metric.search.match._labels import HeldOutLabels
 from laplace_metric.search.match._probability import CONSTANT, MatchProbability
 
 COUNTS = ("k", "depth", "n_items")
 PER_QUERY = ("logit", "match", "known", "first_match", "label_probability", "right", "statistics")
 PER_FEATURE = ("weights", "low", "cap")
+PER_LABEL = ("clustering_codes", "clustering_scores", "codes", "scores")
+CLASSES = "classes"
 PREFIX = "calibration."
 
 
@@ -30,6 +34,9 @@ def calibration_to_json(calibration: Calibration) -> tuple[dict[str, Any], dict[
     tensors |= {name: getattr(score, name) for name in PER_FEATURE}
     tensors |= {"calibrator": matcher.calibrator.numbers}
     tensors |= {"labeller": calibration.labeller.numbers}
+    if calibration.labels is not None:
+        tensors |= {f"label_{name}": getattr(calibration.labels, name) for name in PER_LABEL}
+        tensors |= calibration.labels.classes.tensors(CLASSES)
     return content, {f"{PREFIX}{name}": tensor for name, tensor in tensors.items()}
 
 
@@ -59,4 +66,18 @@ def calibration_from_json(content: dict[str, Any], tensors: dict[str, Tensor]) -
     matcher = MatchProbability(feature_set, score, calibrator, losses)
     fields: dict[str, Any] = {key: content[key] for key in COUNTS}
     fields |= {key: stored[key] for key in PER_QUERY}
-    return Calibration(matcher, LabelPosterior(stored["labeller"]), **fields)
+    labeller, labels = LabelPosterior(stored["labeller"]), _labels_from_tensors(stored)
+    return Calibration(matcher, labeller, **fields, labels=labels)
+
+
+def _labels_from_tensors(stored: dict[str, Tensor]) -> HeldOutLabels | None:
+    classes = Column.from_tensors(CLASSES, stored)
+    if classes is None:  # saved by 0.1.0
+        return None
+    numbers = {name: stored[f"label_{name}"] for name in PER_LABEL}
+    for kind in ("clustering_", ""):
+        codes, scores = numbers[f"{kind}codes"], numbers[f"{kind}scores"]
+        beyond = bool(((codes < 0) | (codes >= len(classes))).any())
+        if codes.shape != scores.shape or beyond or bool(scores.isnan().any()):
+            raise ValueError(f"label scores of {len(codes)} queries of {len(classes)} classes")
+    return HeldOutLabels(classes, **numbers)

@@ -157,7 +157,7 @@ def test_sets_that_cannot_be_promised(labelled, quick):
     logit = fitted.matcher.logit(PairFeatures.of(labelled.hits))
     with pytest.raises(InputError, match=rf"alpha=0.001 needs at least 999 .* of {n}, 0.0% have"):
         fitted.members(logit, 0.001)
-    near = LabelledHits(labelled.hits, labelled.match.clone(), labelled.known)
+    near = replace(labelled, match=labelled.match.clone())
     near.match[::3] = False
     fitted = calibrated(near, K, 150, torch.Generator().manual_seed(0))
     missed = float((fitted.first_match[fitted.known] == -torch.inf).double().mean())
@@ -231,7 +231,7 @@ def test_an_embedder_that_is_nearly_always_right_or_wrong(n_matching, labelled):
     """A constant, shrunk; thresholds and conformal parts as ever."""
     queries = labelled.take(torch.arange(100))
     match = torch.arange(100)[:, None].expand(100, 40) < n_matching
-    given = LabelledHits(queries.hits, match, torch.ones(100, dtype=torch.bool))
+    given = replace(queries, match=match, codes=torch.zeros(100, dtype=torch.long))
     fitted = calibrated(given, K, 150, torch.Generator().manual_seed(0))
     p = fitted.probability
     assert fitted.matcher.feature_set == "none"

@@ -1,0 +1,84 @@
+"""Label sets, pooled and class by class: ``python -m benchmarks retrieval --pieces labels``.
+
+Splits as in ``measure``: one half of the queries calibrates, the other is asked. The levels were
+chosen on FashionMNIST, CIFAR-10 and photographs of birds.
+"""
+
+from __future__ import annotations
+
+import warnings
+from argparse import Namespace
+from typing import Any
+
+import torch
+
+from benchmarks.records import folder_of, read_record, write_record
+from benchmarks.retrieval.measure import K, shuffled, summarised
+from benchmarks.retrieval.problems import PROBLEMS, Problem, Source
+from laplace_metric.errors import LaplaceMetricWarning, UnknownNameError
+from laplace_metric.search import LabelSets
+from laplace_metric.search.match import Calibration, LabelledHits, calibrated
+
+SPLITS = 10
+ALPHA, OFTEN = 0.1, 50
+"""Share that may be missed; test queries of a class whose coverage is shown alone."""
+WAYS: dict[str, dict[str, Any]] = {
+    "pooled": {"by_class": False},
+    "by class": {},
+    "with confidence": {"confidence": 0.9},
+}
+
+
+def measured(problem: Problem, splits: int, queries: int) -> dict[str, Any]:
+    """Mean and spread over splits."""
+    x, y = shuffled(problem.pool, queries)
+    index = problem.embedder.index(*problem.gallery, progress=False)
+    judged = index.labelled_hits(x, y, problem.depth)
+    rows = []
+    for seed in range(splits):
+        generator = torch.Generator().manual_seed(seed)
+        ours, theirs = torch.randperm(len(judged), generator=generator).tensor_split(2)
+        calibration = calibrated(judged.take(ours), K, len(index), generator)
+        rows.append(coverage(calibration, judged.take(theirs)))
+    return {"problem": problem.name, "splits": splits, **summarised(rows)}
+
+
+def coverage(calibration: Calibration, test: LabelledHits) -> dict[str, float | None]:
+    """Of test queries whose label the index has."""
+    held_out, known = calibration.held_out_labels(), test.take(test.known)
+    counts = torch.bincount(known.codes)
+    outcome: dict[str, float | None] = {}
+    for name, how in WAYS.items():
+        levels = held_out.levels(ALPHA, **how)
+        sets = LabelSets.of(known.hits, test.classes, calibration, levels)
+        held = sets.holds(test.classes.values[known.codes.numpy()]).double()
+        by_class = torch.bincount(known.codes, held) / counts
+        often = by_class[counts >= OFTEN]
+        outcome |= {
+            f"{name} coverage": float(held.mean()),
+            f"{name} size": float(sets.sizes.double().mean()),
+            f"{name} lowest tenth": float(by_class[counts > 0].quantile(0.1)),
+            f"{name} worst often": float(often.min()) if len(often) else None,
+            f"{name} everywhere": float(sets.everywhere.sum()),
+            f"{name} alone": float(levels.alone.sum()),
+        }
+        for c in (counts >= OFTEN).nonzero().flatten().tolist():
+            outcome[f"{name} class {c}"] = float(by_class[c])
+    return outcome
+
+
+def run(options: Namespace) -> None:
+    """Problem by problem; each takes its place in the record."""
+    warnings.simplefilter("ignore", LaplaceMetricWarning)
+    folder = folder_of(options)
+    for name in options.problems or PROBLEMS:
+        if name not in PROBLEMS:
+            raise UnknownNameError("problems", name, tuple(PROBLEMS))
+        problem = PROBLEMS[name](Source(options.data, options.cache))
+        row = measured(problem, min(options.splits, SPLITS), options.queries)
+        known = (folder / "retrieval_labels.json").is_file()
+        old = read_record("retrieval_labels", folder)["rows"] if known else []
+        rows = {r["problem"]: r for r in [*old, row]}
+        content = {"rows": [rows[name] for name in PROBLEMS if name in rows]}
+        write_record("retrieval_labels", content, folder)
+        print(f"{name}: {row}", flush=True)

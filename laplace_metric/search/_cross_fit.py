@@ -1,0 +1,267 @@
+"""Cross-fitting: an index calibrated by its own items, for collections too small to hold data out.
+
+The items are split into K folds, class by class. The items of fold f are queries against an index
+of the other folds, with a posterior that was fitted to the other folds:
+
+    hits of fold f  <-  items outside f,  posterior of the items outside f
+
+so that no query was in the fit that judges it, nor among the items that it finds. All N queries
+together calibrate the index of all items, whose posterior is that of all items.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from laplace_metric._utils.precision import at_least_float32
+from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.validation import check_count
+from laplace_metric.errors import InputError, LabelError, LaplaceMetricWarning
+from laplace_metric.laplace import Distance, FitOptions, Fitted, Settings, fit_posterior
+from laplace_metric.models import device_of, to_device
+from laplace_metric.models.features import row_fingerprints
+from laplace_metric.models.heads import LocatedHead, capture
+from laplace_metric.search._encoding import BATCH, FittedEmbedder, batches
+from laplace_metric.search._fitted import TOLERATED, in_fit
+from laplace_metric.search._index import Index
+from laplace_metric.search._items import Column, joined_labels
+from laplace_metric.search.match import VOTES, LabelledHits, LabelVotes, SearchHits
+
+HEAD = "head"
+
+
+class RefittableEmbedder(FittedEmbedder, Protocol):
+    """With settings by which another posterior can be fitted."""
+
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class FoldEmbedder:
+    """The head alone, over what entered it, with the posterior of some folds."""
+
+    model: nn.Module
+    fitted_: Fitted
+
+    @property
+    def spherical(self) -> bool:
+        """Whether embeddings are directions."""
+        return self.fitted_.spherical
+
+
+class _Directions(nn.Module):
+    def forward(self, z: Tensor) -> Tensor:
+        return nn.functional.normalize(z, dim=-1)
+
+
+def read_items(inputs: Any, labels: Any) -> tuple[list[tuple[Any, Tensor]], Column]:
+    """Batches of inputs with a whole number [n] for each label; and the labels [N] themselves.
+
+    Raises
+    ------
+    LabelError
+        Without labels.
+    InputError
+        For inputs or labels that cannot be read, or another number of labels than of items.
+    """
+    pairs = list(batches("inputs", inputs))
+    sizes = [_n_rows(batch) if own is None else len(own) for batch, own in pairs]
+    if labels is None:
+        labels = joined_labels([own for _, own in pairs if own is not None])
+    if labels is None:
+        raise LabelError("items have no labels: pass labels=, or a loader that yields them.")
+    column = Column.of("labels", labels, sum(sizes))
+    codes = _codes(column).split(sizes)
+    return [(batch, part) for (batch, _), part in zip(pairs, codes, strict=True)], column
+
+
+def _n_rows(batch: Any) -> int:
+    if isinstance(batch, Mapping):
+        return len(next(iter(batch.values())))
+    return len(batch)
+
+
+def _codes(labels: Column) -> Int[Tensor, " N"]:
+    return torch.from_numpy(np.unique(labels.values, return_inverse=True)[1])
+
+
+def folds_of(codes: Int[Tensor, " N"], folds: int, generator: torch.Generator) -> Int[Tensor, " N"]:
+    """A fold [N] for each item: every class is dealt out, one class going on after the other.
+
+    Folds have N / K items and n_c / K of each class, up to one.
+
+    Examples
+    --------
+    >>> folds_of(torch.tensor([0, 0, 0, 1, 1, 1]), 3, torch.Generator().manual_seed(0)).tolist()
+    [1, 2, 0, 1, 2, 0]
+    """
+    shuffled = torch.randperm(len(codes), generator=generator)
+    order = shuffled[codes[shuffled].argsort(stable=True)]
+    fold = torch.empty_like(codes)
+    fold[order] = torch.arange(len(codes)) % folds
+    return fold
+
+
+def cross_labelled_hits(
+    embedder: RefittableEmbedder,
+    features: Tensor,
+    labels: Column,
+    fold: Int[Tensor, " N"],
+    depth: int,
+    **how: Any,
+) -> LabelledHits:
+    """What the items of each fold find in an index of the others [N, depth], in their order.
+
+    Parameters
+    ----------
+    features : Tensor [N, D]
+        What entered the head.
+    depth : int
+        At most; fewer if the smallest index has fewer items.
+    **how
+        Engine and ranking.
+    """
+    n_folds, codes, classes = int(fold.max()) + 1, _codes(labels), Column(np.unique(labels.values))
+    largest = int(torch.bincount(fold).max())
+    depth = min(depth, len(fold) - largest)
+    parts, rows = [], []
+    for f in range(n_folds):
+        ours, others = (fold == f).nonzero().flatten(), (fold != f).nonzero().flatten()
+        one = _fitted_to(embedder, features[others], codes[others])
+        there = labels.take(others.numpy()).values
+        index = Index.build(one, features[others], there, progress=False, **how)
+        hits = index.labelled_hits(features[ours], labels.take(ours.numpy()).values, depth)
+        parts.append(_recoded(hits, classes, others))
+        rows.append(ours)
+    return _joined(parts).take(torch.cat(rows).argsort())
+
+
+def _fitted_to(embedder: RefittableEmbedder, features: Tensor, codes: Tensor) -> FoldEmbedder:
+    head = embedder.fitted_.head
+    model = _head_alone(head)
+    pairs = list(zip(features.split(BATCH), codes.split(BATCH), strict=True))
+    options = FitOptions(progress=False)
+    with warnings.catch_warnings():  # the fit to all items has told them
+        warnings.simplefilter("ignore", LaplaceMetricWarning)
+        return FoldEmbedder(model, fit_posterior(model, HEAD, pairs, embedder.settings, options))
+
+
+def _head_alone(head: LocatedHead) -> nn.Module:
+    """h -> what the model makes of it."""
+    parts = [(HEAD, head.module)]
+    parts += [("directions", _Directions())] if head.normalized else []
+    return nn.Sequential(OrderedDict(parts)).eval()
+
+
+def _recoded(labelled: LabelledHits, classes: Column, rows: Tensor) -> LabelledHits:
+    """With places among all ``classes``, and positions among all items."""
+    hits, votes = labelled.hits, labelled.hits.votes
+    assert votes is not None
+    place = torch.from_numpy(classes.codes_of(labelled.classes.values)).to(votes.labels.device)
+    new_votes = LabelVotes(
+        _looked_up(place, votes.labels), votes.share, votes.weighted, votes.ratio, votes.ambiguity
+    )
+    positions = _looked_up(rows.to(hits.positions.device), hits.positions)
+    per_query = hits.trace, hits.epistemic, new_votes
+    found = SearchHits(positions, hits.distance, hits.squared, *per_query)
+    return LabelledHits(found, labelled.match, _looked_up(place, labelled.codes), classes)
+
+
+def _looked_up(table: Tensor, at: Tensor) -> Tensor:
+    """-1 where ``at`` is."""
+    return table[at.clamp(min=0)].masked_fill(at < 0, -1)
+
+
+def _joined(parts: Sequence[LabelledHits]) -> LabelledHits:
+    def cat(read: Any) -> Tensor:
+        return torch.cat([read(part) for part in parts])
+
+    def of_hits(name: str) -> Tensor:
+        return cat(lambda part: getattr(part.hits, name))
+
+    def of_votes(name: str) -> Tensor:
+        return cat(lambda part: getattr(part.hits.votes, name))
+
+    names = ("labels", "share", "weighted", "ratio", "ambiguity")
+    votes = LabelVotes(*(of_votes(name) for name in names))
+    squared = Distance(
+        *(cat(lambda p, n=n: getattr(p.hits.squared, n)) for n in ("mean", "variance"))
+    )
+    pairs = of_hits("positions"), of_hits("distance"), squared
+    hits = SearchHits(*pairs, of_hits("trace"), of_hits("epistemic"), votes)
+    codes, match = cat(lambda part: part.codes), cat(lambda part: part.match)
+    return LabelledHits(hits, match, codes, parts[0].classes)
+
+
+def cross_index(
+    embedder: RefittableEmbedder,
+    inputs: Sequence[Any],
+    labels: Column,
+    ids: Any = None,
+    *,
+    folds: int = 5,
+    seed: Seed = 0,
+    k: int = 10,
+    depth: int = 50,
+    progress: bool = True,
+    **how: Any,
+) -> Index:
+    """See ``LaplaceEmbedder.cross_index``; ``inputs`` are batches that ``embedder`` was fitted to.
+
+    Raises
+    ------
+    InputError
+        For a number of folds that cannot be, or items that the posterior was not fitted to.
+    """
+    k, depth = check_count("k", k), check_count("depth", depth)
+    n_folds = check_count("folds", folds, least=2)
+    _check_folds(n_folds, labels)
+    features = _features(embedder, inputs)
+    _check_fitted(embedder, features)
+    generator = as_generator(seed)
+    assert generator is not None
+    fold = folds_of(_codes(labels), n_folds, generator)
+    labelled = cross_labelled_hits(embedder, features, labels, fold, max(k, depth, VOTES), **how)
+    pairs = [(batch, None) for batch in inputs]
+    index = Index.build(embedder, pairs, labels.values, ids, progress=progress, **how)
+    index.learn(labelled, k, generator)
+    return index
+
+
+def _features(embedder: FittedEmbedder, inputs: Sequence[Any]) -> Tensor:
+    model, head = embedder.model, embedder.fitted_.head
+    device = device_of(model)
+    return torch.cat(
+        [at_least_float32(capture(model, head, to_device(x, device)).features) for x in inputs]
+    )
+
+
+def _check_folds(folds: int, labels: Column) -> None:
+    largest = int(np.unique(labels.values, return_counts=True)[1].max())
+    if folds > len(labels) or largest < 2:
+        raise InputError(
+            f"folds={folds}: there are {len(labels)} items, {largest} at most of one class. Each "
+            "fold needs an item, and a query another item of its class."
+        )
+
+
+def _check_fitted(embedder: FittedEmbedder, features: Tensor) -> None:
+    known = embedder.fitted_.fingerprints
+    if known is None:
+        return
+    share = float(in_fit(known, row_fingerprints(features)).mean())
+    if share < 1 - TOLERATED:
+        raise InputError(
+            f"{1 - share:.0%} of the items were not in the fit of the posterior: cross-fitting "
+            "leaves folds out of a fit to these very items. Fit to them, or build an index of "
+            "these items and calibrate it with queries that are held out."
+        )

@@ -1,0 +1,248 @@
+"""Cross-fitting: what is calibrated, that no query was in its fit, and that promises are kept."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError
+from laplace_metric.models import Precomputed
+from laplace_metric.search import Index, read_items
+from laplace_metric.search import _cross_fit as cross_fit
+from laplace_metric.search.match import LabelledHits, MatchProbability, _calibration
+from laplace_metric.search.match._probability import _fitted
+
+N = 120
+
+
+@pytest.fixture(scope="module")
+def items():
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(N) % 6
+    return 1.5 * torch.nn.functional.one_hot(y, 8) + 0.6 * torch.randn(N, 8, generator=g), y
+
+
+@pytest.fixture(scope="module")
+def model() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 5))
+
+
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=60), st.integers(2, 7), st.integers(0, 9))
+def test_folds_are_of_one_size_and_so_are_their_classes(labels, folds, seed):
+    codes = torch.tensor(labels)
+    fold = cross_fit.folds_of(codes, folds, torch.Generator().manual_seed(seed)).tolist()
+    sizes = [fold.count(f) for f in range(folds)]
+    assert max(sizes) - min(sizes) <= 1
+    for c in set(labels):
+        counts = Counter(f for f, label in zip(fold, labels, strict=True) if label == c)
+        of_class = [counts.get(f, 0) for f in range(folds)]
+        assert max(of_class) - min(of_class) <= 1
+
+
+@pytest.mark.parametrize("head", [None, "append", "normalised"])
+def test_each_fold_is_asked_of_a_fit_and_an_index_without_it(head, items, model):
+    """Against folds by hand: an embedder of its own for each, on the model itself."""
+    x, y = items
+    names = [f"class {c}" for c in y.tolist()]
+    if head == "normalised":
+        model, head = torch.nn.Sequential(model, cross_fit._Directions()), None
+    how = {"head": head, "distance": "arccos", "structure": "kron", "prior_precision": 3.0}
+    embedder = LaplaceEmbedder(model, **how).fit([(x, y)], progress=False)
+    features = embedder.activations(x).features
+    labels = cross_fit.Column.of("labels", names)
+    fold = cross_fit.folds_of(y, 4, torch.Generator().manual_seed(0))
+    found = cross_fit.cross_labelled_hits(embedder, features, labels, fold, 30)
+    assert len(found) == N
+    for f in range(4):
+        ours, others = fold == f, fold != f
+        one = LaplaceEmbedder(model, **how).fit([(x[others], y[others])], progress=False)
+        index = one.index(x[others], [n for n, o in zip(names, others, strict=True) if o],
+                          progress=False)  # fmt: skip
+        wanted = index.labelled_hits(
+            x[ours], [n for n, o in zip(names, ours, strict=True) if o], 30
+        )
+        mine = found.take(ours)
+        rows = others.nonzero().flatten()
+        assert torch.equal(mine.hits.positions, rows[wanted.hits.positions])
+        assert torch.equal(mine.match, wanted.match)
+        assert torch.equal(mine.codes, y[ours])
+        assert torch.equal(mine.hits.votes.labels, y[mine.hits.positions])
+        for ours_, theirs in (
+            (mine.hits.distance, wanted.hits.distance),
+            (mine.hits.squared.variance, wanted.hits.squared.variance),
+            (mine.hits.trace, wanted.hits.trace),
+            (mine.hits.epistemic, wanted.hits.epistemic),
+            (mine.hits.votes.weighted, wanted.hits.votes.weighted),
+            (mine.hits.votes.ambiguity, wanted.hits.votes.ambiguity),
+        ):
+            torch.testing.assert_close(ours_, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_classes_that_a_fold_lacks_have_the_codes_of_all(items, model):
+    """A class of one member is a query without a match; codes are those of all classes."""
+    x, y = items
+    names = ["a", *(f"b{c}" for c in y[1:].tolist())]
+    embedder = LaplaceEmbedder(model).fit([(x, y)], progress=False)
+    labels = cross_fit.Column.of("labels", names)
+    fold = torch.arange(N) % 5
+    found = cross_fit.cross_labelled_hits(
+        embedder, embedder.activations(x).features, labels, fold, 20
+    )
+    classes = list(found.classes.values)
+    assert classes == sorted(set(names))
+    assert found.known.tolist() == [False, *[True] * (N - 1)]
+    neighbours = np.array(names)[found.hits.positions.numpy()]
+    assert np.array_equal(found.classes.values[found.hits.votes.labels.numpy()], neighbours)
+    wanted = [-1, *(classes.index(n) for n in names[1:])]
+    assert found.codes.tolist() == wanted
+
+
+def test_one_call_fits_indexes_and_calibrates(items, model):
+    x, y = items
+    names = [f"class {c}" for c in y.tolist()]
+    embedder = LaplaceEmbedder(model, prior_precision=2.0)
+    index = embedder.cross_index(x, names, ids=range(1000, 1000 + N), progress=False)
+    fitted = LaplaceEmbedder(model, prior_precision=2.0).fit([(x, y)], progress=False)
+    torch.testing.assert_close(embedder.posterior_.spectrum, fitted.posterior_.spectrum)
+    assert list(index.ids) == list(range(1000, 1000 + N))
+    assert list(index.labels) == names
+    assert index.encoder.identity == fitted.index(x, progress=False).encoder.identity
+    calibration = index.calibration
+    assert (len(calibration.statistics), calibration.n_items, calibration.k) == (N, N, 10)
+    assert calibration.depth == 50
+    assert index.changes == 0
+    again = fitted.cross_index([(x[:50], y[:50]), (x[50:], y[50:])], progress=False)
+    assert torch.equal(again.calibration.first_match, calibration.first_match)
+    other = fitted.cross_index(x, y, seed=1, progress=False)
+    assert not torch.equal(other.calibration.first_match, calibration.first_match)
+    fewer = fitted.cross_index(x, y, folds=2, k=3, depth=90, progress=False).calibration
+    assert (fewer.depth, fewer.k) == (60, 3)
+
+
+def test_no_query_was_in_the_fit_that_judged_it(items, model):
+    x, y = items
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FittedQueriesWarning)
+        index = LaplaceEmbedder(model).cross_index(x, y, progress=False)
+    assert (index.calibration.logit > -torch.inf).any()
+    with pytest.warns(FittedQueriesWarning, match="100% of the queries"):
+        index.calibrate(x, y)
+
+
+def test_the_model_runs_at_most_three_times_over_the_items(items, model):
+    x, y = items
+    rows = []
+    handle = model[0].register_forward_hook(lambda m, args, out: rows.append(len(out)))
+    LaplaceEmbedder(model).cross_index(x, y, folds=10, progress=False)
+    handle.remove()
+    assert sum(rows) == 3 * N
+
+
+def test_texts_and_loaders_keep_their_labels():
+    pairs, column = read_items(["a", "b", "c"], ["x", "y", "x"])
+    assert pairs[0][0] == ["a", "b", "c"]
+    assert pairs[0][1].tolist() == [0, 1, 0]
+    pairs, column = read_items([({"ids": torch.ones(2, 3)}, [7, 9]), (torch.ones(1, 3), [7])], None)
+    assert [part.tolist() for _, part in pairs] == [[0, 1], [0]]
+    assert column.values.tolist() == [7, 9, 7]
+    with pytest.raises(LabelError, match="no labels"):
+        read_items(torch.ones(3, 2), None)
+    with pytest.raises(InputError, match="labels has 2 entries for 3"):
+        read_items(torch.ones(3, 2), [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"folds": 1}, "folds=1"),
+        ({"folds": N + 1}, rf"folds={N + 1}: there are {N} items, 20 at most"),
+        ({"k": 0}, "k=0"),
+        ({"depth": 0}, "depth=0"),
+        ({"rank_by": "luck"}, "rank_by='luck'"),
+    ],
+)
+def test_what_cannot_be(how, message, items, model):
+    x, y = items
+    with pytest.raises(InputError, match=message):
+        LaplaceEmbedder(model).cross_index(x, y, progress=False, **how)
+
+
+def test_a_posterior_of_other_items_is_refused(items, model):
+    x, y = items
+    embedder = LaplaceEmbedder(model).fit([(x[:90], y[:90])], progress=False)
+    with pytest.raises(InputError, match="25% of the items were not in the fit"):
+        embedder.cross_index(x, y, progress=False)
+
+
+CLASSES, SIZE, FEW = 10, 32, 240
+
+
+def world(seed: int):
+    """Few items of a world in which many more can be drawn."""
+    g = torch.Generator().manual_seed(seed)
+    centres = torch.randn(CLASSES, SIZE, generator=g)
+    y = torch.arange(FEW + 1500) % CLASSES
+    x = centres[y] + 1.4 * torch.randn(len(y), SIZE, generator=g)
+    return (x[:FEW], y[:FEW]), (x[FEW:], y[FEW:])
+
+
+def on_new_queries(index: Index, new: LabelledHits) -> dict[str, float]:
+    """What was promised on average, and what came."""
+    calibration, right = index.calibration, new.match[:, 0]
+    judgement = calibration.judge(new.hits)
+    p = judgement.match_probability[:, 0]
+    accepted = p >= calibration.threshold_for(precision=0.8).value
+    members = calibration.members(judgement.logit, 0.1)
+    return {
+        "gap": float((p - right.double()).mean()),
+        "unknown": float((judgement.p_value <= 0.1).double().mean()),
+        "precision": float(right[accepted].double().mean()),
+        "covered": float((members & new.match).any(1).double().mean()),
+    }
+
+
+@pytest.fixture
+def quick(monkeypatch) -> None:
+    """One candidate in place of twelve, which takes a tenth of the time."""
+
+    def fit(features, match):
+        x, y = features.values[features.exists].numpy(), match[features.exists].double().numpy()
+        return MatchProbability("all", *_fitted(x, y, "all", "logistic"), {})
+
+    monkeypatch.setattr(_calibration, "fit_match_probability", fit)
+
+
+@pytest.mark.usefixtures("quick")
+def test_promises_hold_on_new_queries_and_not_by_fitted_items():
+    """Ten small collections; beside them the calibration by items that were fitted."""
+    runs, crossed, invalid = 10, [], []
+    for seed in range(runs):
+        (x, y), (new_x, new_y) = world(seed)
+        embedder = LaplaceEmbedder(Precomputed(SIZE), head="append")
+        index = embedder.cross_index(x, y, seed=seed, progress=False)
+        new = index.labelled_hits(new_x, new_y, 50)
+        crossed.append(on_new_queries(index, new))
+        part = embedder.index(x[100:], y[100:], progress=False)
+        with pytest.warns(FittedQueriesWarning):
+            seen = part.labelled_hits(x[:100], y[:100], 50)
+        index.learn(seen, 10, seed)
+        invalid.append(float((index.calibration.judge(new.hits).p_value <= 0.1).double().mean()))
+    mean = {name: np.mean([row[name] for row in crossed]) for name in crossed[0]}
+    error = {
+        name: 3 * np.std([row[name] for row in crossed], ddof=1) / runs**0.5 for name in crossed[0]
+    }
+    assert abs(mean["gap"]) < 0.02 + error["gap"], (mean, error)
+    assert 0.05 < mean["unknown"] < 0.1 + error["unknown"], (mean, error)
+    assert mean["precision"] > 0.8 - error["precision"], (mean, error)
+    assert mean["covered"] > 0.9 - error["covered"], (mean, error)
+    more = np.array(invalid) - [row["unknown"] for row in crossed]
+    assert more.mean() > 3 * more.std(ddof=1) / runs**0.5, more
+    assert np.mean(invalid) > 0.11, invalid
