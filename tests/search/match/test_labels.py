@@ -72,6 +72,21 @@ def test_the_fewest_are_those_that_reach_the_rank(alpha, rank):
     st.sampled_from([0.3, 0.5, 0.7]),
 )
 def test_levels_by_their_definition(second, first, alpha):
+    check_levels(second, first, alpha)
+
+
+def test_levels_of_classes_at_the_edge_of_rare():
+    """As many queries as it takes to be alone, and one fewer, which the above draws too rarely."""
+    g = np.random.default_rng(0)
+    for _ in range(300):
+        first, second = (
+            [(int(c), float(g.normal() + c)) for c in g.integers(0, 3, g.integers(8, 24))]
+            for _ in range(2)
+        )
+        check_levels(second, first, alpha=float(g.choice([0.7, 0.8, 0.9])))
+
+
+def check_levels(second, first, alpha):
     """The query is put among its own class, then everybody of its category is counted."""
     held = HeldOutLabels(
         column(5),
