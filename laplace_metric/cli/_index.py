@@ -44,16 +44,16 @@ def index(options: Namespace) -> None:
     if len(held):
         source.require_classes("calibration")
         held.require_classes("calibration")
-    how = {"engine": options.engine, "rank_by": options.rank_by, "progress": False}
+    how: dict[str, Any] = {"engine": options.engine, "rank_by": options.rank_by, "progress": False}
     loader = reporter.watch("Indexing", items.inputs(options.batch_size))
-    of_items = items.classes, list(items.ids)
+    how |= {"labels": items.classes, "ids": list(items.ids)}
     with reporter.warnings():
         if options.cross_fit is None:
-            built = posterior.embedder.index(loader, *of_items, **how)
+            built = posterior.embedder.index(loader, **how)
         else:
             items.require_classes("cross-fitting", least=2)
-            folds = {"folds": options.cross_fit, "seed": options.seed}
-            built = posterior.embedder.cross_index(loader, *of_items, **folds, **how)
+            folds: dict[str, Any] = {"folds": options.cross_fit, "seed": options.seed}
+            built = posterior.embedder.cross_index(loader, **folds, **how)
     origin = replace(origin, embedder=built.encoder.identity)
     gallery = LoadedIndex(built, posterior, origin)
     if len(held):

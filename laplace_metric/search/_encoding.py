@@ -31,7 +31,9 @@ Texts = list[str] | tuple[str, ...]
 class FittedEmbedder(Protocol):
     """A model and the posterior over its head: what a search needs of ``LaplaceEmbedder``."""
 
-    model: nn.Module
+    @property
+    def model(self) -> nn.Module:
+        """Inputs -> [B, Z]."""
 
     @property
     def fitted_(self) -> Fitted:

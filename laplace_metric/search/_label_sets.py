@@ -99,8 +99,8 @@ class LabelSets:
         """
         sets = [self[query] for query in range(len(self))]
         probability = []
-        for query, labels in enumerate(sets):
-            score = self.score[query][self.members[query]].sort(descending=True).values
+        for i, labels in enumerate(sets):
+            score = self.score[i][self.members[i]].sort(descending=True).values
             shown = np.full(len(labels), np.nan)
             shown[: len(score)] = torch.where(score >= 0, score, torch.nan).cpu().numpy()
             probability.append(shown)

@@ -127,7 +127,9 @@ class HeldOutLabels:
         if not by_class:
             one = quantile(self.scores)
             level = torch.full(count.shape, one, dtype=torch.float64)
-            return LabelLevels(self.classes, count, torch.zeros_like(count, dtype=bool), level, one)
+            return LabelLevels(
+                self.classes, count, torch.zeros_like(count, dtype=torch.bool), level, one
+            )
         cluster, usual = self._clusters(fewest)
         pooled = (count <= fewest)[self.codes]
         shared = [
