@@ -13,7 +13,7 @@ from typing import Any
 
 from PIL import Image
 
-from benchmarks.methods import METHODS
+from benchmarks.methods import INFONCE, METHODS
 from benchmarks.protocols import PROTOCOLS
 from benchmarks.records import RESULTS, Store, environment
 from benchmarks.report.glossary import metric
@@ -58,10 +58,14 @@ def collect(store: Store, protocol: str, size: str) -> dict[str, Any]:
 
 
 def compare(rows: Sequence[Row]) -> dict[str, Any]:
-    """Per metric: the best method, those that the data cannot tell from it, paired differences."""
+    """Per metric: the best method, those that the data cannot tell from it, paired differences.
+
+    What is put on the network of InfoNCE is not compared with what is on another.
+    """
     by_method: dict[str, list[Row]] = {}
     for row in rows:
-        by_method.setdefault(row["method"], []).append(row)
+        if METHODS[row["method"]].base != INFONCE:
+            by_method.setdefault(row["method"], []).append(row)
     comparisons: dict[str, Any] = {}
     for key in dict.fromkeys(key for row in rows for key in row["metrics"]):
         best, near = leaders(by_method, key, metric(key).direction >= 0)
