@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
@@ -60,10 +59,7 @@ def test_bold_is_what_a_paired_t_test_calls_significant():
     assert not numbers.significant(a, near)
     assert "**" not in "".join(numbers.pair(a, near))
     assert numbers.pair(b, a)[1] == "**.910 ± .006** (laplace, match)"
-    assert (
-        Values("x", {0: 0.1, 1: 0.3}).text
-        == f".200 ± {np.std([0.1, 0.3], ddof=1) / 2**0.5:.3f}"[:7] + ".100"
-    )
+    assert Values("x", {0: 0.1, 1: 0.3}).text == ".200 ± .100"
 
 
 def test_tables_hold_every_case():
