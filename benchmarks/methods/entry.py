@@ -50,7 +50,7 @@ class Entry:
         The first that is tried; keys as in ``space``.
     base : str or None
         The method whose network of the same seed it is put on, if it is post hoc.
-    number : "uncertainty" | "epistemic" | "ambiguity" | "match"
+    number : "uncertainty" | "epistemic" | "near" | "far" | "ambiguity" | "match"
         Which number of an embedding is its uncertainty; "match": one minus the match probability
         of the nearest item, which looks at labels (``engine.matching``).
     draws : int

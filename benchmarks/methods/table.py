@@ -35,6 +35,8 @@ POST_HOC = (
     Entry("laplace, evidence", "laplace", evidence(structure="kron")),
     Entry("laplace, tuned", "laplace", gathered(LaplaceEmbedder), spaces.laplace_space, LAPLACE),
     Entry("laplace, epistemic", "laplace", gathered(LaplaceEmbedder), number="epistemic"),
+    Entry("laplace, near", "laplace", gathered(LaplaceEmbedder), number="near"),
+    Entry("laplace, far", "laplace", gathered(LaplaceEmbedder), number="far"),
     Entry("laplace, ambiguity", "laplace", gathered(LaplaceEmbedder), number="ambiguity"),
     Entry("laplace, match", "laplace", gathered(LaplaceEmbedder), number="match"),
     Entry("mahalanobis", "detector", gathered(baselines.Mahalanobis),
@@ -55,22 +57,11 @@ POST_HOC = (
     Entry("pfe", "amortised", trained(baselines.PFE),
           spaces.between("log_variance", -8, -2, log=False), {"log_variance": -5.0, **RATE}),
 )  # fmt: skip
-AGAIN = frozenset(
-    (
-        "laplace",
-        "laplace, epistemic",
-        "laplace, ambiguity",
-        "laplace, match",
-        "mahalanobis++",
-        "relative mahalanobis",
-        "k-nn distance",
-        "k-nn distance, features",
-        "vim",
-        "nuq",
-        "nnguide",
-        "loss prediction, frozen",
-    )
-)
+AGAIN = frozenset((
+    "laplace", "laplace, epistemic", "laplace, near", "laplace, far", "laplace, ambiguity",
+    "laplace, match", "mahalanobis++", "relative mahalanobis", "k-nn distance",
+    "k-nn distance, features", "vim", "nuq", "nnguide", "loss prediction, frozen",
+))  # fmt: skip
 ON_INFONCE = tuple(
     replace(entry, name=f"{entry.name}, on infonce", base=INFONCE, space=entry.name)
     for entry in POST_HOC

@@ -14,14 +14,15 @@ from benchmarks.protocols.closed_set import human, lam
 from benchmarks.protocols.open_set import fewshot, url
 
 NUMBERS = ("laplace, epistemic", "laplace, ambiguity", "laplace, match")
+PARTS = ("laplace, near", "laplace, far")
 AGAIN = tuple(entry.name for entry in ON_INFONCE)
 DETECTORS = tuple(
     name for name, entry in METHODS.items() if entry.group == "detector" and name not in AGAIN
 )
 PAPER_LAM = (
     "metric learning, 1/norm", "infonce, 1/norm", "laplace", "laplace, diagonal",
-    "laplace, clipped", "laplace, evidence", "laplace, tuned", *NUMBERS, *DETECTORS, *AGAIN, "pfe",
-    "mc dropout", "deep ensemble", "hib", "mcinfonce",
+    "laplace, clipped", "laplace, evidence", "laplace, tuned", *NUMBERS, *PARTS, *DETECTORS, *AGAIN,
+    "pfe", "mc dropout", "deep ensemble", "hib", "mcinfonce",
 )  # fmt: skip
 ONLY_PRETRAINED = {entry.name for entry in VARIANTS}
 EVERY = tuple(name for name in METHODS if name not in ONLY_PRETRAINED)
@@ -55,7 +56,7 @@ PRETRAINED = (
     "1/norm", "laplace", "laplace, diagonal", "laplace, clipped", "laplace, evidence",
     "laplace, arccos positives, diagonal", "laplace, arccos full, diagonal",
     "laplace, euclidean fixed, diagonal", "laplace, euclidean positives, diagonal",
-    "laplace, euclidean full, diagonal", *NUMBERS,
+    "laplace, euclidean full, diagonal", *NUMBERS, *PARTS,
     *(name for name in DETECTORS if name != "k-nn distance, features"),
 )  # fmt: skip
 

@@ -97,6 +97,8 @@ def light(row: Row) -> Row:
         for kind, strips in row["pictures"].items()
     }
     rest = {key: value for key, value in row.items() if key not in ("size", "protocol")}
+    if METHODS[row["method"]].base == INFONCE:
+        rest["curves"] = {}
     return {**rest, "pictures": pictures, "metrics": metrics}
 
 

@@ -1,7 +1,7 @@
 """The three numbers beside every other method, task by task: the tables of the front page.
 
 A task's number is a mean over its seeds, of OOD inputs over its OOD sets too. ``best other`` is the
-method with the best mean of all that are neither the number nor another of the three. **Bold**: the
+method with the best mean of all that are none of ours. **Bold**: the
 paired difference of the two over the seeds is significant (Student's t, 95 %).
 """
 
@@ -17,7 +17,8 @@ from benchmarks.records import RESULTS, markdown, read_record, thousandths
 
 Row = dict[str, Any]
 EPISTEMIC, AMBIGUITY, MATCH = "laplace, epistemic", "laplace, ambiguity", "laplace, match"
-OURS = (EPISTEMIC, AMBIGUITY, MATCH)
+NEAR, FAR = "laplace, near", "laplace, far"
+OURS = (EPISTEMIC, NEAR, FAR, AMBIGUITY, MATCH)
 INFONCE = ", on infonce"
 DETECTORS = (
     "mahalanobis", "mahalanobis++", "relative mahalanobis", "k-nn distance",
@@ -154,11 +155,14 @@ def pairs(ending: str = "") -> str:
                     f"{case.title}: {metric.removeprefix('auroc ')}",
                     "yes" if case.chose else "",
                     ours.text,
+                    *(thousandths(of[name + ending].mean) for name in (NEAR, FAR)),
                     f"{ours.mean - best.mean:+.3f}",
+                    f"{of[FAR + ending].mean - best.mean:+.3f}",
                     *(thousandths(one.mean) if one else "n/a" for one in others),
                 ]
             )
-    header = ["OOD AUROC", "chosen on", "epistemic", "against the best"]
+    header = ["OOD AUROC", "chosen on", "epistemic", "near", "far"]
+    header += ["epistemic less the best", "far less the best"]
     return markdown([*header, *SHOWN], lines)
 
 
