@@ -533,3 +533,29 @@ def test_more_classes_than_are_kept_have_no_ambiguity(monkeypatch):
     h, _, y = planted(200)
     monkeypatch.setattr("laplace_metric.laplace._class_gaussians.WIDEST", 3)
     assert near_far(h[:, :3], y).ambiguity(h[:, :3]) is None
+
+
+def test_classes_that_no_other_fold_holds_count_neither_for_near_nor_for_labels():
+    h, y = features(57, 6, 5)
+    q = features(seed=1)[0]
+    alone, y_alone = torch.cat([h, q[:2]]), torch.cat([y, torch.tensor([5, 6])])
+    fitted, u = near_far(alone, y_alone), unit(alone)
+    folds = torch.randperm(59, generator=torch.Generator().manual_seed(0)) % 5
+    near = []
+    for k in range(5):
+        rest, asked = folds != k, folds == k
+        scores = oracle(u[rest], y_alone[rest], u[asked])[0]
+        near += scores[np.isin(y_alone[asked], y_alone[rest])].tolist()
+    assert len(near) == 57
+    close(fitted.centre[0], np.mean(near))
+    assert fitted.channel.shape == (7, 7)
+
+
+def test_a_class_of_zeros_alone_is_no_class():
+    h, _, y = planted(200)
+    zeros = torch.zeros(3, 6, dtype=h.dtype)
+    fitted = near_far(torch.cat([zeros, h]), torch.cat([torch.zeros(3).long(), y + 1]))
+    assert fitted.channel.shape == (4, 4)
+    assert len(fitted.class_means) == 4
+    a, b = fitted.ambiguity(h), near_far(h, y).ambiguity(h)
+    assert float((a - b).abs().mean()) < 0.05  # other points are in the sample and its folds
