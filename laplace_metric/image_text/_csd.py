@@ -23,7 +23,7 @@ def csd(
     log_v_1: Float[Tensor, "*#B D"],
     mu_2: Float[Tensor, "*#B D"],
     log_v_2: Float[Tensor, "*#B D"],
-) -> Float[Tensor, "..."]:
+) -> Float[Tensor, "*C"]:
     """``E |Z_1 - Z_2|^2`` [...] of independent Gaussians; batches broadcast.
 
     Examples

@@ -45,7 +45,6 @@ TOLERANCE = 1e-3
 """Stop when |S (x) A| grows by no more than this share."""
 ROWS = 2**22
 """Pairs whose weights are held at once."""
-TOWER_STRUCTURES = ("diag", "kron", "full")
 
 
 @dataclass(frozen=True)
