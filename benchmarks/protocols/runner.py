@@ -18,7 +18,7 @@ from benchmarks.methods.entry import Settings
 from benchmarks.protocols.table import PROTOCOLS, Protocol
 from benchmarks.records import Store
 from benchmarks.sizes import SIZES, TUNING_SEED
-from benchmarks.tasks import FOLDED, TASKS, Task, Workspace, build
+from benchmarks.tasks import FOLDED, READS, TASKS, Task, Workspace, build
 from benchmarks.tasks.frozen import FOLDS, has
 from benchmarks.timing import usage
 from laplace_metric.errors import InputError, LaplaceMetricError, LaplaceMetricWarning
@@ -55,7 +55,7 @@ class Runner:
     def _asks(self, protocol: Protocol, task: str) -> bool:
         size = self.space.size.name
         if task in protocol.if_there:
-            return size != "smoke" and has(self.space, task)
+            return size != "smoke" and has(self.space, READS.get(task, task))
         return task in protocol.tasks[size]
 
     def _seeds(self, task: str) -> int:

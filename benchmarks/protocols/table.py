@@ -27,7 +27,12 @@ HUMAN = (
 )  # fmt: skip
 LAST = ("elk, proxies", "vmf loss", "explicit concentration")  # not among the methods of URL
 WIDE = tuple(entry.name for entry in VARIANTS if entry.group == "laplace")
-SKIPPED = {"omniglot": LAST, "pretrained-cifar10": WIDE, "pretrained-omniglot": (*WIDE, "vim")}
+BIRDS = ("pretrained-cub", "pretrained-cub-unseen")
+SKIPPED = {
+    "omniglot": LAST,
+    "pretrained-omniglot": (*WIDE, "vim"),
+    **dict.fromkeys(("pretrained-cifar10", *BIRDS, "pretrained-emoji"), WIDE),
+}
 """Too long: trainings of 800 classes, or (ViM) their logistic regression; Z x Z numbers a class."""
 BASIC = ("metric learning, 1/norm", "laplace", "laplace, diagonal", "laplace, clipped")
 HARD = frozenset((*BASIC, "mcinfonce", "elk"))
@@ -82,11 +87,11 @@ READY = sizes("pretrained-digits", "pretrained-cifar10", "pretrained-omniglot", 
 PROTOCOLS = {
     one.name: one
     for one in (
-        Protocol("lam", lam, KNOWN, PAPER_LAM, ("cub200", "lfw")),
-        Protocol("url", url, UNSEEN, EVERY, ("cub200",)),
+        Protocol("lam", lam, KNOWN, PAPER_LAM, ("cub200", "lfw", "cub")),
+        Protocol("url", url, UNSEEN, EVERY, ("cub200", "cub")),
         Protocol("fewshot", fewshot, sizes("digits-unseen", "omniglot"), FEWSHOT),
         Protocol("human", human, PEOPLE, HUMAN),
         Protocol("corruption", corruption.measure, sizes("photographs", "cifar10"), CORRUPTION),
-        Protocol("pretrained", lam, READY, PRETRAINED),
+        Protocol("pretrained", lam, READY, PRETRAINED, (*BIRDS, "pretrained-emoji")),
     )
 }

@@ -8,7 +8,7 @@ from functools import lru_cache
 from benchmarks.tasks import frozen, grey, pretrained
 from benchmarks.tasks.task import Part, Task, Workspace
 
-__all__ = ["TASKS", "Part", "Task", "Workspace", "build"]
+__all__ = ["READS", "TASKS", "Part", "Task", "Workspace", "build"]
 
 FIXED: dict[str, Callable[[Workspace], Task]] = {
     "digits": grey.digits,
@@ -19,6 +19,7 @@ FIXED: dict[str, Callable[[Workspace], Task]] = {
     "cifar10": frozen.cifar10,
     "cifar10-unseen": frozen.cifar10_unseen,
     "cub200": frozen.cub200,
+    "cub": frozen.cub,
     "lfw": frozen.lfw,
 }
 FOLDED: dict[str, Callable[[Workspace, int], Task]] = {
@@ -30,7 +31,12 @@ HALVED: dict[str, Callable[[Workspace, int], Task]] = {
     "pretrained-cifar10": pretrained.cifar10,
     "pretrained-omniglot": pretrained.omniglot,
     "pretrained-text": pretrained.texts,
+    "pretrained-cub": pretrained.cub,
+    "pretrained-cub-unseen": pretrained.cub_unseen,
+    "pretrained-emoji": pretrained.emoji,
 }
+READS = {"pretrained-cub": "cub", "pretrained-cub-unseen": "cub", "pretrained-emoji": "emoji"}
+"""The image set of a task that has another name than it."""
 SEEDED = {**FOLDED, **HALVED}
 TASKS = (*FIXED, *SEEDED)
 

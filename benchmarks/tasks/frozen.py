@@ -17,7 +17,7 @@ from benchmarks.encoders.features import Encoding, encoded, encoded_images
 from benchmarks.encoders.pretrained import EFFICIENTNET_PACKAGES, EfficientNetLite0
 from benchmarks.networks import perceptron
 from benchmarks.tasks.grey import of_classes
-from benchmarks.tasks.task import Part, Task, Workspace
+from benchmarks.tasks.task import Part, Task, Workspace, together
 from laplace_metric.errors import InputError
 
 FEATURES = 1280
@@ -26,6 +26,9 @@ TRAINED = (0, 2, 4, 6, 8)  # airplane, bird, deer, frog, ship
 CHOSEN = (1, 5)  # automobile, dog
 ASKED = (3, 7, 9)  # cat, horse, truck
 OOD_SETS = ("mnist", "fashion-mnist")
+SPECIES, LEARNT = 100, 40
+TITLES = {"hierarcaps": "photographs", "emoji": "emoji"}
+"""What tables call the OOD sets that only some users have."""
 
 
 def features_of(
@@ -91,14 +94,33 @@ def cifar10_unseen(space: Workspace) -> Task:
 
 def cub200(space: Workspace) -> Task:
     """Zero-shot: birds of 100 species train and validate, queries show the 100 others."""
-    train, test = (_square(space, "cub200", split) for split in ("train", "test"))
+    train, test = (square(space, "cub200", split) for split in ("train", "test"))
     birds = "CUB-200, zero-shot, on features of a frozen EfficientNet-Lite0"
     return _zero_shot(space, "cub200", birds, train, test, "cars196")
 
 
+def cub(space: Workspace) -> Task:
+    """Zero-shot: birds of 40 species train, 10 validate, queries show the 50 others."""
+    train, test = (square(space, "cub", split) for split in ("train", "test"))
+    ood = {"cifar10": features_of(space, "cifar10", "test", space.size.queries)}
+    return Task(
+        "cub",
+        "CUB, zero-shot: 40 of 100 species train, 10 validate, queries show the 50 others; on "
+        "features of a frozen EfficientNet-Lite0",
+        of_classes(train, range(LEARNT)),
+        of_classes(train, range(LEARNT, SPECIES // 2)),
+        of_classes(together(train, test), range(SPECIES // 2, SPECIES)),
+        ood | if_there(space, "hierarcaps", "emoji"),
+        partial(perceptron, FEATURES),
+        seen=of_classes(test, range(LEARNT)),
+        encode=partial(encoder, space),
+        per_class=4,
+    ).shown(space.size.queries)
+
+
 def lfw(space: Workspace) -> Task:
     """Zero-shot: faces of people that training never saw."""
-    train, test = (_square(space, "lfw", split) for split in ("train", "test"))
+    train, test = (square(space, "lfw", split) for split in ("train", "test"))
     faces = "LFW, zero-shot, on features of a frozen EfficientNet-Lite0"
     return _zero_shot(space, "lfw", faces, train, test, "cub200")
 
@@ -114,14 +136,15 @@ def _zero_shot(space: Workspace, name: str, words: str, train: Part, test: Part,
         of_classes(train, order[held:].tolist()),
         of_classes(train, order[:held].tolist()),
         test,
-        {out: _square(space, out, "test")} if has(space, out) else ood_sets(space),
+        {out: square(space, out, "test")} if has(space, out) else ood_sets(space),
         partial(perceptron, FEATURES),
         encode=partial(encoder, space),
         per_class=4,
     ).shown(space.size.queries)
 
 
-def _square(space: Workspace, name: str, split: str) -> Part:
+def square(space: Workspace, name: str, split: str) -> Part:
+    """Features of all images of a split, read as squares of the encoder's side."""
     return features_of(space, name, split, size=space.size.side)
 
 
@@ -129,6 +152,11 @@ def ood_sets(space: Workspace) -> dict[str, Part]:
     """Out-of-distribution images; SVHN where the user has it."""
     names = [*OOD_SETS, *(("svhn",) if has(space, "svhn") else ())]
     return {name: features_of(space, name, "test", space.size.queries) for name in names}
+
+
+def if_there(space: Workspace, *names: str) -> dict[str, Part]:
+    """The test images of these sets, of those that the user has."""
+    return {TITLES[name]: square(space, name, "test") for name in names if has(space, name)}
 
 
 def has(space: Workspace, name: str) -> bool:

@@ -1,6 +1,7 @@
 """No training at all: an encoder as it comes, and one linear layer that starts as the identity.
 
-A seed takes another half of the queries and of what is fitted; of the texts, other unknown classes.
+A seed takes another half of the queries and of what is fitted; of the texts and of the birds with
+unknown species, other unknown classes.
 Embeddings are ten times as wide as elsewhere, so that half as many queries are asked.
 """
 
@@ -14,7 +15,15 @@ from torch import nn
 
 from benchmarks.encoders.features import encoded_texts
 from benchmarks.encoders.texts import CLASSES
-from benchmarks.tasks.frozen import FEATURES, OOD_SETS, features_of
+from benchmarks.tasks.frozen import (
+    FEATURES,
+    OOD_SETS,
+    SPECIES,
+    features_of,
+    if_there,
+    ood_sets,
+    square,
+)
 from benchmarks.tasks.grey import of_classes
 from benchmarks.tasks.task import Part, Task, Workspace
 from laplace_metric.models.heads import identity_head
@@ -73,6 +82,62 @@ def omniglot(space: Workspace, seed: int) -> Task:
         FEATURES,
         held,
     ).shown(n // 2)
+
+
+def cub(space: Workspace, seed: int) -> Task:
+    """EfficientNet-Lite0 on birds: the species that are asked are those of the fit."""
+    train, test = (halved(square(space, "cub", split), seed) for split in ("train", "test"))
+    return _task(
+        "pretrained-cub",
+        "100 species of CUB through EfficientNet-Lite0, no training",
+        train,
+        test,
+        if_there(space, "hierarcaps", "emoji") or ood_sets(space),
+        FEATURES,
+    ).shown(space.size.queries // 2)
+
+
+def cub_unseen(space: Workspace, seed: int) -> Task:
+    """EfficientNet-Lite0 on birds: half of the species are kept away."""
+    train, test = (square(space, "cub", split) for split in ("train", "test"))
+    generator = torch.Generator().manual_seed(seed)
+    known, new = torch.randperm(SPECIES, generator=generator).tensor_split(2)
+    return _task(
+        "pretrained-cub-unseen",
+        "CUB through EfficientNet-Lite0, no training: 50 of 100 species are kept away",
+        of_classes(train, known.tolist()),
+        of_classes(test, known.tolist()),
+        {"new species": of_classes(test, new.tolist())},
+        FEATURES,
+    ).shown(space.size.queries // 2)
+
+
+def emoji(space: Workspace, seed: int) -> Task:
+    """EfficientNet-Lite0 on emoji by subgroup; no drawing is in two parts."""
+    train, test = (square(space, "emoji", split) for split in ("train", "test"))
+    fitted, held = by_base(by_base(train, 1 / 2, seed)[0], 4 / 5, 0)
+    n = space.size.queries
+    drawings = features_of(space, "omniglot", "test", n, size=space.size.side)
+    return _task(
+        "pretrained-emoji",
+        "emoji by subgroup through EfficientNet-Lite0, no training: drawings that the fit saw in "
+        "no skin tone or gender",
+        fitted,
+        by_base(test, 1 / 2, seed)[0],
+        {"omniglot": drawings, **if_there(space, "hierarcaps")},
+        FEATURES,
+        held,
+    ).shown(n // 2)
+
+
+def by_base(part: Part, share: float, seed: int) -> tuple[Part, Part]:
+    """All emoji of a random share of the bases, and those of the others."""
+    assert part.images is not None
+    base = part.images.extras["base"]
+    bases = base.unique()
+    order = torch.randperm(len(bases), generator=torch.Generator().manual_seed(seed))
+    chosen = torch.isin(base, bases[order[: round(share * len(bases))]])
+    return part.subset(chosen), part.subset(~chosen)
 
 
 def texts(space: Workspace, seed: int) -> Task:

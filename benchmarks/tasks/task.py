@@ -123,6 +123,17 @@ class Batches:
             yield self.part.read(rows), self.part.labels[rows]
 
 
+def together(one: Part, other: Part) -> Part:
+    """One after the other; the labels mean the same in both."""
+    images = None
+    if one.images is not None and other.images is not None:
+        a, b = one.images, other.images
+        pixels, labels = torch.cat([a.images, b.images]), torch.cat([a.labels, b.labels])
+        images = ImageSet(pixels, labels, f"{a.name} and {b.name}", a.class_names)
+    inputs, labels = torch.cat([one.inputs, other.inputs]), torch.cat([one.labels, other.labels])
+    return Part(inputs, labels, images)
+
+
 def joined(*parts: Part) -> Part:
     """One after the other, with the labels of each kept apart."""
     first = 0

@@ -2,7 +2,7 @@
 
 from laplace_metric.datasets._formats import read_listed
 from laplace_metric.datasets._image_set import ImageSet, split_classes
-from laplace_metric.datasets._load import NAMES, load
+from laplace_metric.datasets._load import NAMES, captions, load
 from laplace_metric.datasets._remotes import Reader, Remote, Request
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Reader",
     "Remote",
     "Request",
+    "captions",
     "load",
     "read_listed",
     "split_classes",

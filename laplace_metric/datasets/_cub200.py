@@ -1,16 +1,21 @@
-"""CUB-200-2011, 200 kinds of birds (Wah et al. 2011), from the unpacked archive."""
+"""CUB-200-2011, 200 kinds of birds (Wah et al. 2011): the archive, or 100 classes of it packed."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from laplace_metric.datasets._formats import read_listed
+import numpy as np
+import torch
+
+from laplace_metric.datasets._formats import Array, read_listed, side_of
 from laplace_metric.datasets._image_set import ImageSet
+from laplace_metric.datasets._packed import read_packed
 from laplace_metric.datasets._remotes import Request
 from laplace_metric.errors import FileFormatError
 
 FOLDER = "CUB_200_2011"
 CLASSES = {"train": range(1, 101), "test": range(101, 201)}
+PACKED = "CUB/cub100_jpeg.npz"
 
 
 def read_cub200(request: Request) -> ImageSet:
@@ -64,3 +69,39 @@ def _class(folder: Path, value: str) -> int:
             "Unpack the archive again."
         )
     return int(value)
+
+
+def read_cub(request: Request) -> ImageSet:
+    """100 of the 200 classes, uint8 [N, 3, size, size] (`read_square`; default size 224).
+
+    The splits are those of the authors: every class is in both, labels are 0..99.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is damaged, or its fields do not fit.
+    """
+    size, path = side_of(request), request.file(PACKED)
+    packed, table = read_packed(path, "labels", "train", "class_names")
+    _check(path, len(packed), table)
+    chosen = np.flatnonzero(table["train"] == (request.split == "train"))
+    rows = torch.from_numpy(chosen)[request.rows(len(chosen))]
+    labels = torch.from_numpy(table["labels"].astype(np.int64))[rows]
+    names = tuple(str(name) for name in table["class_names"])
+    return ImageSet(packed.squares(rows, size), labels, request.title, names)
+
+
+def _check(path: Path, n_images: int, table: dict[str, Array]) -> None:
+    labels, train, names = (table[key] for key in ("labels", "train", "class_names"))
+    fits = labels.shape == train.shape == (n_images,) and names.ndim == 1
+    if not fits or labels.dtype.kind not in "iu" or train.dtype != bool or names.dtype.kind != "U":
+        raise FileFormatError(
+            f"{path} has labels {list(labels.shape)} of {labels.dtype}, train {list(train.shape)} "
+            f"of {train.dtype} and class_names {list(names.shape)} of {names.dtype} for "
+            f"{n_images} images. Fetch it again."
+        )
+    if not 0 <= labels.min() <= labels.max() < len(names):
+        raise FileFormatError(
+            f"{path} has labels {labels.min()}..{labels.max()} for {len(names)} class names. "
+            "Fetch it again."
+        )

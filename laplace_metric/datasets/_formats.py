@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -68,15 +68,27 @@ def read_listed(
     FileFormatError
         If a file is damaged or no image.
     """
-    size = DEFAULT if request.size is None else request.size
-    if size < 1:
-        raise InputError(f"size={size} must be at least 1, the side of the images in pixels.")
+    size = side_of(request)
     pairs = [listed[row] for row in request.rows(len(listed)).tolist()]
     images = torch.empty(len(pairs), 3, size, size, dtype=torch.uint8)
     for image, (path, _) in zip(images, pairs, strict=True):
         image.copy_(read_square(path, size))
     labels = torch.tensor([label for _, label in pairs], dtype=torch.int64)
     return ImageSet(images, labels, request.title, tuple(class_names))
+
+
+def side_of(request: Request, default: int = DEFAULT) -> int:
+    """The side that the request asks for.
+
+    Raises
+    ------
+    InputError
+        If it is below 1.
+    """
+    size = default if request.size is None else request.size
+    if size < 1:
+        raise InputError(f"size={size} must be at least 1, the side of the images in pixels.")
+    return size
 
 
 def read_square(path: Path, size: int) -> UInt8[Tensor, "3 size size"]:
@@ -101,17 +113,24 @@ def read_square(path: Path, size: int) -> UInt8[Tensor, "3 size size"]:
     >>> read_square(path, 4)[:, 0, 0]
     tensor([255,   0,   0], dtype=torch.uint8)
     """
-    from PIL import Image  # only here: most users read no photographs
+    from PIL import Image  # only here and below: most users read no photographs
 
     if not path.is_file():
         raise InputError(f"The image {path} is listed but not there. Unpack the archive again.")
     try:
-        with Image.open(path) as image:
-            square = _centre(image.convert("RGB"), size, Image.Resampling.BILINEAR)
+        return decode_square(path, size)
     except (*DAMAGE, Image.DecompressionBombError) as error:
         raise FileFormatError(
             f"{path} is not a whole image ({error}). Unpack the archive again."
         ) from error
+
+
+def decode_square(file: Path | IO[bytes], size: int) -> UInt8[Tensor, "3 size size"]:
+    """`read_square` without names for its errors, of a path or an open file."""
+    from PIL import Image
+
+    with Image.open(file) as image:
+        square = _centre(image.convert("RGB"), size, Image.Resampling.BILINEAR)
     return torch.from_numpy(np.array(square)).permute(2, 0, 1)
 
 

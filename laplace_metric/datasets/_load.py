@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
+from typing import Any
 
 from laplace_metric._utils.validation import check_count, check_name
 from laplace_metric.datasets import _remotes
@@ -22,10 +23,17 @@ READERS = {
     "cifar10": "_cifar10:read_cifar10",
     "omniglot": "_omniglot:read_omniglot",
     "cub200": "_cub200:read_cub200",
+    "cub": "_cub200:read_cub",
+    "emoji": "_emoji:read_emoji",
+    "hierarcaps": "_hierarcaps:read_hierarcaps",
+}
+CAPTIONS = {
+    "emoji": "_emoji:emoji_captions",
+    "hierarcaps": "_hierarcaps:hierarcaps_captions",
 }
 NAMES = tuple(READERS)
 SPLITS = ("train", "test")
-SIZED = ("photographs", "omniglot", "cub200")
+SIZED = ("photographs", "omniglot", "cub", "emoji", "hierarcaps", "cub200")
 
 
 def load(
@@ -47,24 +55,27 @@ def load(
         One of `NAMES`. ``"digits"`` and ``"photographs"`` come with scikit-learn; the others
         are read from a folder.
     split : {"train", "test"}
-        Of Omniglot: the background and the evaluation characters, which differ. Of CUB-200: the
-        first and the last half of the classes.
+        Of Omniglot: the background and the evaluation characters, which differ. Of
+        ``"cub200"``: the first and the last half of the classes; of ``"cub"`` (100 of them): the
+        images that the authors train and test with. Of the emoji: about 70 and 30 in 100, which
+        share no drawing in another skin tone or gender. ``"hierarcaps"`` has ``"test"`` only.
     data : path, optional
         Folder that holds ``MNIST/raw/...``, ``FashionMNIST/raw/...``, ``CIFAR10/...``,
-        ``CUB_200_2011/...`` and so on; default: the environment variable
+        ``CUB_200_2011/...``, ``Emoji/...`` and so on; default: the environment variable
         ``LAPLACE_METRIC_DATA``.
     limit : int, optional
         Keep at most so many images, evenly spaced over the split.
     size : int, optional
         Side of the square images in pixels, of ``"photographs"`` (patches, default 8),
-        ``"omniglot"`` (default 28, original 105) and ``"cub200"`` (default 224: the shorter side
-        is resized, then the centre cut out) only.
+        ``"omniglot"`` (default 28, original 105), ``"emoji"`` (default and original 96),
+        ``"cub200"``, ``"cub"`` and ``"hierarcaps"`` (default 224: the shorter side is resized,
+        then the centre cut out) only.
     colour : bool
         Three channels for ``"photographs"``, instead of grey.
     download : bool
         First fetch what `data` lacks of this split, from where its authors publish it (needs
-        the extra ``laplace-metric[data]``). Without it nothing is ever fetched. The archive of
-        ``"cub200"`` is to be unpacked by hand.
+        the extra ``laplace-metric[data]``). Without it nothing is ever fetched. Of birds, emoji
+        and captions nothing is fetched: an error says what to put where by hand.
     readers : mapping of name to Reader, optional
         Further image sets, under names of their own.
 
@@ -96,8 +107,65 @@ def load(
         _remotes.download(request)
     if reader is not None:
         return reader.read(request)
-    module, function = READERS[name].split(":")
-    return getattr(import_module(f"laplace_metric.datasets.{module}"), function)(request)
+    images: ImageSet = _function(READERS[name])(request)
+    return images
+
+
+def captions(
+    name: str,
+    split: str = "train",
+    data: str | os.PathLike[str] | None = None,
+    limit: int | None = None,
+) -> list[tuple[str, ...]]:
+    """The texts of each image, row by row those of `load` with the same arguments.
+
+    Parameters
+    ----------
+    name : {"emoji", "hierarcaps"}
+        Of an emoji the keywords, and last its name. Of a photograph of HierarCaps four captions,
+        from the general to the specific.
+    split : {"train", "test"}
+        As in `load`.
+    data : path, optional
+        As in `load`.
+    limit : int, optional
+        As in `load`.
+
+    Returns
+    -------
+    list of tuple of str
+        One tuple an image, which is not empty. After `ImageSet.subset` the emoji are told by
+        ``extras["row"]``, the photographs by their labels.
+
+    Raises
+    ------
+    UnknownNameError
+        If there are no texts of that name, or no such split.
+    InputError
+        If a file is missing, or `limit` is out of range.
+    FileFormatError
+        If a file is damaged.
+
+    Examples
+    --------
+    >>> texts = captions("hierarcaps", "test", "data")  # doctest: +SKIP
+    >>> texts[1]  # doctest: +SKIP
+    ('bird', 'blue bird', 'blue bird sitting on top of branch',
+     'A blue bird sitting on the top of a branch with autumn leaves')
+    """
+    check_name("name", name, CAPTIONS)
+    check_name("split", split, SPLITS)
+    _check_options(name, limit, None, False, SIZED)
+    texts: list[tuple[str, ...]] = _function(CAPTIONS[name])(Request(name, split, data, limit))
+    return texts
+
+
+def _function(place: str) -> Callable[[Request], Any]:
+    module, function = place.split(":")
+    read: Callable[[Request], Any] = getattr(
+        import_module(f"laplace_metric.datasets.{module}"), function
+    )
+    return read
 
 
 def _check_options(

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from laplace_metric._utils.validation import as_path
 from laplace_metric.datasets._image_set import ImageSet
 from laplace_metric.errors import FileFormatError, InputError, LaplaceMetricError
 
@@ -103,9 +104,17 @@ REMOTES: dict[tuple[str, str], tuple[Remote, ...]] = {
     ),
 }
 
-# Archives of photographs, which are not downloaded here: what to fetch, and from which page.
+# What is not downloaded here: what to fetch or pack, and from which page.
 BY_HAND = {
     "cub200": "unpack CUB_200_2011.tgz of https://www.vision.caltech.edu/datasets/cub_200_2011/",
+    "cub": "CUB/cub100_jpeg.npz with data (the JPEG files one behind the other), offsets, labels, "
+    "train and class_names, of https://github.com/serizba/vision, ex03/task2/bird_dataset",
+    "emoji": "Emoji/emoji_png96.npz with data (the PNG files one behind the other) and offsets, "
+    "and Emoji/emoji.json with codepoints, name, keywords, group and subgroup of each, of "
+    "https://github.com/googlefonts/noto-emoji and https://cldr.unicode.org",
+    "hierarcaps": "HierarCaps/images_jpeg.npz with data (the JPEG files one behind the other) and "
+    "offsets, and HierarCaps/captions.json with the levels of each, of "
+    "https://github.com/TAU-VAILab/hierarcaps",
 }
 
 
@@ -175,7 +184,7 @@ class Request:
                 f"{self.name!r} is read from a data folder: pass data=FOLDER "
                 f"(--data FOLDER on the command line) or set the environment variable {VARIABLE}."
             )
-        folder = Path(path).expanduser()
+        folder = as_path("data", path).expanduser()
         if create:
             folder.mkdir(parents=True, exist_ok=True)
         if not folder.is_dir():

@@ -178,3 +178,4 @@ def test_protocols_name_methods_and_tasks_that_exist(name):
     from benchmarks.tasks import TASKS
 
     assert {task for tasks in protocol.tasks.values() for task in tasks} <= set(TASKS)
+    assert set(protocol.if_there) <= set(TASKS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from benchmarks.protocols.runner import Runner
 from benchmarks.sizes import SMOKE
 from benchmarks.tasks import Part, Task, Workspace, build
 from benchmarks.tasks.frozen import entropy
-from benchmarks.tasks.task import joined
+from benchmarks.tasks.task import joined, together
 from laplace_metric.datasets import ImageSet
 
 SMALL = dataclasses.replace(SMOKE, queries=300)
@@ -168,6 +169,122 @@ def test_tasks_of_users_hold_classes_out(name, tmp_path, monkeypatch):
     assert len(classes(task.validation)) == 4
     assert not classes(task.train) & classes(task.validation)
     assert len(task.out) == 1
+
+
+N_CLASSES = {"cub": 100, "emoji": 9}
+
+
+def fake_features(_space, name, split, limit=None, **_):
+    """Six images a class, whose features are numbers of their own; two emoji share a base."""
+    n = N_CLASSES.get(name, 10)
+    labels = torch.arange(n).repeat(6)
+    first = 10_000 * (split == "test") + 100_000 * sorted(("cub", "emoji", name)).index(name)
+    numbers = torch.arange(len(labels)) + first
+    extras = {"base": numbers // 2}
+    pixels = torch.zeros(len(labels), 3, 1, 1)
+    images = ImageSet(pixels, labels, name, tuple(map(str, range(n))), extras)
+    return Part(numbers[:, None].expand(-1, 1280).float(), labels, images)
+
+
+@pytest.fixture
+def features(monkeypatch):
+    """A folder with everything: names of image sets that are taken out of it are not there."""
+    folder = {"cub", "emoji", "hierarcaps"}
+    monkeypatch.setattr("benchmarks.tasks.frozen.features_of", fake_features)
+    monkeypatch.setattr("benchmarks.tasks.pretrained.features_of", fake_features)
+    monkeypatch.setattr("benchmarks.tasks.frozen.has", lambda _, name: name in folder)
+    monkeypatch.setattr("benchmarks.protocols.runner.has", lambda _, name: name in folder)
+    build.cache_clear()
+    yield folder
+    build.cache_clear()
+
+
+def ids(part):
+    return set(part.inputs[:, 0].int().tolist())
+
+
+BIRDS = Workspace(None, Path("cache"), dataclasses.replace(SMOKE, queries=9_999), progress=False)
+
+
+def test_birds_of_new_species_are_asked(features):
+    task = build("cub", BIRDS, 0)
+    assert classes(task.train) == classes(task.seen) == set(range(40))
+    assert classes(task.validation) == set(range(40, 50))
+    assert classes(task.test) == set(range(50, 100))
+    assert len(task.test) == len(task.test.images) == 50 * 12
+    assert torch.equal(task.test.images.labels, task.test.labels)
+    assert not ids(task.seen) & ids(task.train)
+    assert list(task.out) == ["cifar10", "photographs", "emoji"]
+    features -= {"emoji", "hierarcaps"}
+    build.cache_clear()
+    assert list(build("cub", BIRDS, 0).out) == ["cifar10"]
+
+
+def test_a_seed_of_the_birds_takes_another_half(features):
+    one, other = (build("pretrained-cub", BIRDS, seed) for seed in (0, 1))
+    assert len(one.test) == len(one.train) + len(one.validation) == 300
+    assert max(ids(one.train) | ids(one.validation)) < 10_000 <= min(ids(one.test))
+    assert not ids(one.train) & ids(one.validation)
+    assert ids(one.test) != ids(other.test)
+    assert ids(one.train) | ids(one.validation) != ids(other.train) | ids(other.validation)
+    assert list(one.out) == ["photographs", "emoji"]
+    features -= {"emoji", "hierarcaps"}
+    build.cache_clear()
+    assert list(build("pretrained-cub", BIRDS, 0).out) == ["mnist", "fashion-mnist"]
+
+
+def test_new_species_are_those_that_the_fit_never_saw(features):
+    one, other = (build("pretrained-cub-unseen", BIRDS, seed) for seed in (0, 1))
+    known, new = classes(one.test), classes(one.out["new species"])
+    assert len(known) == len(new) == 50
+    assert not known & new
+    assert classes(one.train) | classes(one.validation) == known
+    assert new != classes(other.out["new species"])
+    assert len(one.out["new species"]) == 50 * 6
+
+
+def test_emoji_of_a_base_are_in_one_part(features):
+    one, other = (build("pretrained-emoji", BIRDS, seed) for seed in (0, 1))
+    bases = [set(p.images.extras["base"].tolist()) for p in (one.train, one.validation, one.test)]
+    assert [len(b) for b in bases] == [11, 3, 14]
+    assert len(set.union(*bases)) == 28
+    assert [len(p) for p in (one.train, one.validation, one.test)] == [22, 6, 28]
+    assert ids(one.test) != ids(other.test)
+    assert list(one.out) == ["omniglot", "photographs"]
+
+
+def test_one_part_after_the_other():
+    images = ImageSet(torch.ones(2, 1, 1, 1), torch.tensor([0, 1]), "a", ("x", "y"))
+    part = Part.of(images)
+    both = together(part, part.subset(torch.tensor([1])))
+    assert both.labels.tolist() == both.images.labels.tolist() == [0, 1, 1]
+    assert len(both.inputs) == len(both.images.images) == 3
+    assert together(Part(part.inputs, part.labels), part).images is None
+
+
+NEW = {"pretrained-cub", "pretrained-cub-unseen", "pretrained-emoji"}
+
+
+@pytest.mark.parametrize(
+    ("taken", "lam", "pretrained"),
+    [
+        (set(), {"cub"}, NEW),
+        ({"cub"}, set(), {"pretrained-emoji"}),
+        ({"emoji"}, {"cub"}, NEW - {"pretrained-emoji"}),
+    ],
+)
+def test_birds_and_emoji_are_asked_where_their_images_are(features, taken, lam, pretrained):
+    features -= taken
+    for size in ("small", "paper", "smoke"):
+        runner = Runner(dataclasses.replace(BIRDS, size=dataclasses.replace(SMOKE, name=size)))
+        tasks = {
+            name: {job.task for job in runner.jobs([PROTOCOLS[name]])} & (NEW | {"cub"})
+            for name in ("lam", "url", "pretrained", "fewshot")
+        }
+        if size == "smoke":
+            assert not set.union(*tasks.values())
+        else:
+            assert tasks == {"lam": lam, "url": lam, "pretrained": pretrained, "fewshot": set()}
 
 
 def test_tasks_of_users_are_asked_only_where_they_have_the_images(space):

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from laplace_metric.datasets import NAMES, load
+from laplace_metric.datasets import NAMES, captions, load
 from laplace_metric.datasets._remotes import BY_HAND, Request
 from laplace_metric.errors import InputError, UnknownNameError
 
+SPLITS = {"hierarcaps": ("test",)}
 FROM_FILES = [name for name in NAMES if name not in ("digits", "photographs")]
 
 
@@ -22,11 +24,13 @@ def test_unknown_names_list_the_choices() -> None:
 @pytest.mark.parametrize("name", FROM_FILES)
 def test_no_folder_given(name: str) -> None:
     with pytest.raises(InputError, match=r"pass data=FOLDER .* or set .* LAPLACE_METRIC_DATA"):
-        load(name)
+        load(name, "test")
 
 
-@pytest.mark.parametrize("name", FROM_FILES)
-@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [(name, split) for name in FROM_FILES for split in SPLITS.get(name, ("train", "test"))],
+)
 def test_empty_folder_from_argument_or_variable(
     name: str, split: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,7 +46,7 @@ def test_empty_folder_from_argument_or_variable(
 @pytest.mark.parametrize("name", BY_HAND)
 def test_download_of_what_is_unpacked_by_hand(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not downloaded; put the originals there by hand"):
-        load(name, data=tmp_path, download=True)
+        load(name, "test", data=tmp_path, download=True)
 
 
 @pytest.mark.parametrize("name", BY_HAND)
@@ -55,6 +59,13 @@ def test_argument_goes_before_the_variable(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("LAPLACE_METRIC_DATA", str(tmp_path))
     with pytest.raises(InputError, match="data='nowhere' is not a folder"):
         load("mnist", data="nowhere")
+
+
+@pytest.mark.parametrize("data", [3, b"folder", 1.5])
+def test_data_that_is_no_path(data: Any) -> None:
+    for read in (load, captions):
+        with pytest.raises(InputError, match=r"data=.* pass a path, as a string or pathlib\.Path"):
+            read("emoji", data=data)
 
 
 @pytest.mark.parametrize(
