@@ -20,6 +20,7 @@ from laplace_metric.image_text._csd import csd, csd_gallery, csd_query, csd_simi
 from laplace_metric.image_text._embedder import ImageTextEmbedder
 from laplace_metric.image_text._includes import Inclusion, InclusionCalibration, inclusion_score
 from laplace_metric.image_text._inclusion import (
+    entailed,
     inclusion_contrast,
     inclusion_difference,
     inclusion_loss,
@@ -58,6 +59,7 @@ __all__ = [
     "csd_gallery",
     "csd_query",
     "csd_similarity",
+    "entailed",
     "inclusion_contrast",
     "inclusion_difference",
     "inclusion_loss",

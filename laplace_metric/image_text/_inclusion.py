@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
@@ -101,6 +101,24 @@ def inclusion_loss(
     """
     h = inclusion_difference(mu_1, log_v_1 - epsilon, mu_2, log_v_2 - epsilon)
     return -logsigmoid(c * h).mean()
+
+
+def entailed(match: Bool[Tensor, "B C"]) -> Int[Tensor, "P two"]:
+    """Rows (specific, general) of texts, where every image of the first is one of the second too.
+
+    And the second has more images. What the inclusion loss takes for texts whose meaning is known
+    by the images that they name: "poodle", "dog".
+
+    Examples
+    --------
+    >>> dog, poodle, cat = [True, True, False], [False, True, False], [False, False, True]
+    >>> entailed(torch.tensor([dog, poodle, cat]).T)
+    tensor([[1, 0]])
+    """
+    x = match.to(torch.float32)
+    shared = x.mT @ x  # images that both texts name [C, C]
+    n = shared.diagonal()
+    return ((shared == n[:, None]) & (n > n[:, None]) & (n[:, None] > 0)).nonzero()
 
 
 def inclusion_contrast(

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from laplace_metric.image_text._csd import csd_similarity
 from laplace_metric.image_text._heads import HeadOutput
-from laplace_metric.image_text._inclusion import inclusion_contrast, inclusion_loss
+from laplace_metric.image_text._inclusion import entailed, inclusion_contrast, inclusion_loss
 from laplace_metric.image_text._losses import (
     multi_positive_infonce,
     pairwise_sigmoid_loss,
@@ -76,6 +76,9 @@ class ProLIP(Objective):
     ----------
     inclusion : float
         Weight of ``inclusion_loss`` (alpha_1), over the pairs of the batch.
+    entailment : float
+        Weight, ours, of the same loss of texts in the texts that they imply: those that name all of
+        their images in the batch, and more (``entailed``). It says nothing of unseen texts.
     contrast : float
         Weight of ``inclusion_contrast``, ours: each pair against another text of the batch.
     vib : float
@@ -87,6 +90,7 @@ class ProLIP(Objective):
     def __init__(
         self,
         inclusion: float = 1e-7,
+        entailment: float = 0.0,
         contrast: float = 0.0,
         vib: float = 1e-4,
         c: float = 10.0,
@@ -94,7 +98,7 @@ class ProLIP(Objective):
     ) -> None:
         super().__init__(a=10.0, b=-10.0)
         self.inclusion, self.contrast, self.vib = inclusion, contrast, vib
-        self.c, self.epsilon = c, epsilon
+        self.entailment, self.c, self.epsilon = entailment, c, epsilon
 
     def forward(
         self,
@@ -109,6 +113,11 @@ class ProLIP(Objective):
         own = image.mu[i], image.log_v[i], text.mu[j], text.log_v[j]
         if self.inclusion:
             loss = loss + self.inclusion * inclusion_loss(*own, c=self.c, epsilon=self.epsilon)
+        if self.entailment and len(texts := entailed(match)):
+            t, u = texts.unbind(1)
+            both = text.mu[t], text.log_v[t], text.mu[u], text.log_v[u]
+            soft = {"c": self.c / 100, "epsilon": self.epsilon}  # a logit near the log ratio
+            loss = loss + self.entailment * inclusion_loss(*both, **soft)
         if self.contrast:
             mine, k = _other_texts(match, i)
             if len(k):

@@ -18,6 +18,7 @@ from laplace_metric.image_text import (
     csd_gallery,
     csd_query,
     csd_similarity,
+    entailed,
     inclusion_contrast,
     inclusion_difference,
     inclusion_loss,
@@ -242,3 +243,12 @@ def test_the_contrast_knows_the_means_that_the_difference_ignores():
 def test_a_batch_without_a_match_is_named(loss):
     with pytest.raises(LabelError, match="no pair"):
         loss(torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.bool))
+
+
+@settings(max_examples=40, deadline=None)
+@given(*SIZES)
+def test_entailed_texts_are_proper_subsets(b, c, seed):
+    _, match = labelled(b, c, seed)
+    named = [{i for i in range(b) if match[i, j]} for j in range(c)]
+    oracle = [[j, k] for j in range(c) for k in range(c) if named[j] and named[j] < named[k]]
+    assert entailed(match).tolist() == oracle
