@@ -24,6 +24,8 @@ from laplace_metric.image_text import ImageTextPairs
 SIDE = 96
 NEW_SHARE, VALIDATION_SHARE = 0.15, 0.2
 PARTS = ("train", "validation", "test")
+OOD_SETS, OOD = ("cifar10", "omniglot"), 500
+"""Photographs and characters, none of which is an emoji."""
 
 
 def share_of(text: str) -> float:
@@ -77,12 +79,14 @@ class EmojiProblem:
     text_features : of every keyword [384]
     new : keywords that are never trained on
     images : how many drawings of all parts each keyword names
+    ood : features of what is no emoji, by the name of its set
     """
 
     parts: dict[str, EmojiPart]
     text_features: dict[str, Tensor]
     new: frozenset[str]
     images: Counter[str]
+    ood: dict[str, Tensor]
 
     def texts(self, keywords: Sequence[str]) -> Tensor:
         """Features [M, 384]."""
@@ -119,7 +123,14 @@ def load_problem(cache: Path, data: str | None, limit: int | None = None) -> Emo
     images = Counter(k for part in parts.values() for own in part.keywords for k in own)
     keywords = sorted(images)
     new = frozenset(k for k in keywords if share_of(f"keyword {k}") < NEW_SHARE)
-    return EmojiProblem(parts, _encoded_keywords(cache, keywords), new, images)
+    ood = {name: _ood(cache, data, name, limit) for name in OOD_SETS}
+    return EmojiProblem(parts, _encoded_keywords(cache, keywords), new, images, ood)
+
+
+def _ood(cache: Path, data: str | None, name: str, limit: int | None) -> Tensor:
+    size = None if name == "cifar10" else SIDE
+    how = {"size": size, "side": SIDE, "progress": False}
+    return encoded_images(cache, data, name, "test", min(OOD, limit or OOD), **how)[0]
 
 
 def _encoded_keywords(cache: Path, keywords: list[str]) -> dict[str, Tensor]:

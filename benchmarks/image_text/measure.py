@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from benchmarks.image_text.emoji import EmojiProblem, load_problem
-from benchmarks.image_text.questions import both_ways, generality, inclusion
+from benchmarks.image_text.emoji import OOD_SETS, EmojiProblem, load_problem
+from benchmarks.image_text.questions import both_ways, generality, inclusion, out_of_distribution
 from benchmarks.records import (
     RESULTS,
     Store,
@@ -40,9 +40,9 @@ METHODS: dict[str, Callable[[], Objective]] = {
     "siglip": SigLIP,
     "pcme++": PCMEPlusPlus,
     "prolip": ProLIP,
-    "prolip, entailment": lambda: ProLIP(entailment=10.0),
+    "prolip, entailment and contrast": lambda: ProLIP(entailment=50.0, contrast=5.0),
 }
-DIM, DROPOUT = 64, 0.3
+DIM, DROPOUT, LEARNING_RATE = 64, 0.3, 3e-3
 SEEDS = (0, 1, 2)
 BUDGETS = {"small": {"epochs": 30, "limit": None}, "smoke": {"epochs": 1, "limit": 250}}
 RECORD = "image_text"
@@ -55,7 +55,8 @@ def measured(problem: EmojiProblem, method: str, seed: int, epochs: int) -> dict
     encoders = Precomputed(), Precomputed()
     embedder = ImageTextEmbedder(*encoders, dim=DIM, dropout=DROPOUT, objective=objective)
     start = time.perf_counter()
-    embedder.fit(pairs, epochs=epochs, generator=seed, progress=False)
+    how = {"learning_rate": LEARNING_RATE, "generator": seed, "progress": False}
+    embedder.fit(pairs, epochs=epochs, **how)
     seconds = time.perf_counter() - start
     fitted = embedder.fitted_
     row: dict[str, Any] = {
@@ -73,6 +74,8 @@ def measured(problem: EmojiProblem, method: str, seed: int, epochs: int) -> dict
             **both_ways(embedder, problem, asked),
             **inclusion(embedder, problem, asked, seed),
         }
+    if objective.logit_scale() is not None:
+        row["ood"] = out_of_distribution(embedder, problem)
     if objective.probabilistic:
         row["trained keywords"] = generality(embedder, problem, trained, seed)
         row["new keywords"] = generality(embedder, problem, sorted(problem.new), seed)
@@ -85,8 +88,8 @@ def run(options: Namespace) -> None:
     problem = load_problem(options.cache, options.data, budget["limit"])
     seeds = options.seeds or (SEEDS if options.size == "small" else SEEDS[:1])
     store, rows = Store(options.cache / f"image-text-{options.size}"), []
-    for method in METHODS:
-        for seed in seeds:
+    for seed in seeds:
+        for method in METHODS:
             if not store.has(method, seed):
                 store.write(measured(problem, method, seed, budget["epochs"]), method, seed)
             rows.append(store.read(method, seed))
@@ -142,7 +145,14 @@ def inclusion_table(folder: Path = RESULTS) -> str:
     return _table({name: ("test", name) for name in names}, folder)
 
 
+def ood_table(folder: Path = RESULTS) -> str:
+    """AUROC of what is no emoji."""
+    names = [f"{name} {number}" for name in OOD_SETS for number in ("epistemic", "ambiguity")]
+    return _table({name: ("ood", name) for name in names}, folder)
+
+
 TABLES = {
+    "image-text-ood": ood_table,
     "image-text-retrieval": retrieval_table,
     "image-text-generality": generality_table,
     "image-text-inclusion": inclusion_table,

@@ -124,6 +124,17 @@ def inclusion(
     return row
 
 
+def out_of_distribution(embedder: ImageTextEmbedder, problem: EmojiProblem) -> Row:
+    """AUROC of what is no emoji against test drawings: by the posterior, by the learnt variance."""
+    known = embedder.embed_image(problem.parts["test"].features)
+    row: Row = {}
+    for name, features in problem.ood.items():
+        other = embedder.embed_image(features)
+        row[f"{name} epistemic"] = auroc(known.epistemic, other.epistemic)
+        row[f"{name} ambiguity"] = auroc(known.uncertainty, other.uncertainty)
+    return row
+
+
 def sibling_keywords(subgroup: Tensor, match: Tensor) -> Tensor:
     """Keywords of other drawings of the same subgroup that a drawing does not have [N, M]."""
     by_group: dict[int, Tensor] = defaultdict(lambda: torch.zeros(match.shape[1]).bool())

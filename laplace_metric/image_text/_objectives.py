@@ -116,7 +116,7 @@ class ProLIP(Objective):
         if self.entailment and len(texts := entailed(match)):
             t, u = texts.unbind(1)
             both = text.mu[t], text.log_v[t], text.mu[u], text.log_v[u]
-            soft = {"c": self.c / 100, "epsilon": self.epsilon}  # a logit near the log ratio
+            soft = {"c": self.c / 10, "epsilon": self.epsilon}  # not saturated by small ratios
             loss = loss + self.entailment * inclusion_loss(*both, **soft)
         if self.contrast:
             mine, k = _other_texts(match, i)
