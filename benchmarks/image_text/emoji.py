@@ -129,8 +129,8 @@ def load_problem(cache: Path, data: str | None, limit: int | None = None) -> Emo
 
 def _ood(cache: Path, data: str | None, name: str, limit: int | None) -> Tensor:
     size = None if name == "cifar10" else SIDE
-    how = {"size": size, "side": SIDE, "progress": False}
-    return encoded_images(cache, data, name, "test", min(OOD, limit or OOD), **how)[0]
+    n = min(OOD, limit or OOD)
+    return encoded_images(cache, data, name, "test", n, size, progress=False, side=SIDE)[0]
 
 
 def _encoded_keywords(cache: Path, keywords: list[str]) -> dict[str, Tensor]:

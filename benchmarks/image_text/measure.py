@@ -10,6 +10,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -44,7 +45,8 @@ METHODS: dict[str, Callable[[], Objective]] = {
 }
 DIM, DROPOUT, LEARNING_RATE = 64, 0.3, 3e-3
 SEEDS = (0, 1, 2)
-BUDGETS = {"small": {"epochs": 30, "limit": None}, "smoke": {"epochs": 1, "limit": 250}}
+BUDGETS: dict[str, tuple[int, int | None]] = {"small": (30, None), "smoke": (1, 250)}
+"""Epochs, and emoji of each split."""
 RECORD = "image_text"
 
 
@@ -55,8 +57,8 @@ def measured(problem: EmojiProblem, method: str, seed: int, epochs: int) -> dict
     encoders = Precomputed(), Precomputed()
     embedder = ImageTextEmbedder(*encoders, dim=DIM, dropout=DROPOUT, objective=objective)
     start = time.perf_counter()
-    how = {"learning_rate": LEARNING_RATE, "generator": seed, "progress": False}
-    embedder.fit(pairs, epochs=epochs, **how)
+    rate = LEARNING_RATE
+    embedder.fit(pairs, epochs=epochs, learning_rate=rate, generator=seed, progress=False)
     seconds = time.perf_counter() - start
     fitted = embedder.fitted_
     row: dict[str, Any] = {
@@ -84,14 +86,14 @@ def measured(problem: EmojiProblem, method: str, seed: int, epochs: int) -> dict
 
 def run(options: Namespace) -> None:
     """Every method and seed; finished ones are kept in the cache."""
-    budget = BUDGETS[options.size]
-    problem = load_problem(options.cache, options.data, budget["limit"])
+    epochs, limit = BUDGETS[options.size]
+    problem = load_problem(options.cache, options.data, limit)
     seeds = options.seeds or (SEEDS if options.size == "small" else SEEDS[:1])
     store, rows = Store(options.cache / f"image-text-{options.size}"), []
     for seed in seeds:
         for method in METHODS:
             if not store.has(method, seed):
-                store.write(measured(problem, method, seed, budget["epochs"]), method, seed)
+                store.write(measured(problem, method, seed, epochs), method, seed)
             rows.append(store.read(method, seed))
             rows[-1].pop("environment")
             print(method, seed, {k: round(v, 3) for k, v in rows[-1]["test"].items()}, flush=True)
@@ -108,7 +110,7 @@ def _cells(rows: list[dict[str, Any]], method: str, *path: str) -> str:
         value: Any = row if row["method"] == method else {}
         for key in path:
             value = value.get(key, {})
-        values += [value] if isinstance(value, float) else []
+        values += [value] if isinstance(value, float) and isfinite(value) else []
     if not values:
         return ""
     spread = f" ± {thousandths(stdev(values))}" if len(values) > 1 else ""

@@ -81,8 +81,8 @@ class TowerPairs:
 
     def rotated(self, left: Float[Tensor, "D D"], right: Float[Tensor, "A A"]) -> TowerPairs:
         """Seen in Q_S over outputs and Q_A over inputs."""
-        new = {"inputs": self.inputs @ right, "raw": self.raw @ left, "other": self.other @ left}
-        return replace(self, **new)
+        h, z, t = self.inputs @ right, self.raw @ left, self.other @ left
+        return replace(self, inputs=h, raw=z, other=t)
 
     def left_contraction(self, right: Float[Tensor, "A A"]) -> Float[Tensor, "D D"]:
         """``<H, A>``: ``sum_i (h_i^T A h_i) G_i``."""

@@ -89,8 +89,9 @@ def load_heads(
 def _fitted(
     content: dict[str, Any], tensors: dict[str, Tensor], objective: Objective, how: HeadSettings
 ) -> FittedHeads:
+    image_size, text_size = content["sizes"]
     with torch.random.fork_rng(devices=[]):  # their first weights are not kept
-        heads = new_heads(*content["sizes"], objective, how).to(DTYPES[content["dtype"]])
+        heads = new_heads((image_size, text_size), objective, how).to(DTYPES[content["dtype"]])
     heads.load_state_dict(_named(tensors, HEADS))
     spreads = {k: [Spread(**row) for row in rows] for k, rows in content["spreads"].items()}
     fitted = FittedHeads(heads.eval(), None, content["losses"], spreads)

@@ -82,7 +82,7 @@ def fit_heads(
     features = towers.features(pairs, progress=options.progress)
     with own_randomness(generator, features[0].device) as source:
         sizes = features[0].shape[1], features[1].shape[1]
-        heads = new_heads(*sizes, objective, settings).to(features[0])
+        heads = new_heads(sizes, objective, settings).to(features[0])
         run = _run(towers, pairs, features, heads, settings, options, source)
         checkpointer = Checkpointer(run, source, options.folder, options.every)
         checkpointer.begin(options.epochs)
@@ -104,15 +104,10 @@ def fit_heads(
     return FittedHeads(heads, posteriors, run.progress.losses, spreads)
 
 
-def new_heads(
-    image_size: int, text_size: int, objective: Objective, settings: HeadSettings
-) -> TwoHeads:
-    """Untrained, with a copy of the objective."""
+def new_heads(sizes: tuple[int, int], objective: Objective, settings: HeadSettings) -> TwoHeads:
+    """Untrained, for features of two sizes, with a copy of the objective."""
     how = (settings.dim, settings.hidden, settings.dropout)
-    sides = [
-        GaussianHead(size, *how, probabilistic=objective.probabilistic)
-        for size in (image_size, text_size)
-    ]
+    sides = [GaussianHead(size, *how, probabilistic=objective.probabilistic) for size in sizes]
     return TwoHeads(sides[0], sides[1], deepcopy(objective))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -115,9 +116,10 @@ class ProLIP(Objective):
             loss = loss + self.inclusion * inclusion_loss(*own, c=self.c, epsilon=self.epsilon)
         if self.entailment and len(texts := entailed(match)):
             t, u = texts.unbind(1)
-            both = text.mu[t], text.log_v[t], text.mu[u], text.log_v[u]
-            soft = {"c": self.c / 10, "epsilon": self.epsilon}  # not saturated by small ratios
-            loss = loss + self.entailment * inclusion_loss(*both, **soft)
+            implied = text.mu[t], text.log_v[t], text.mu[u], text.log_v[u]
+            c = self.c / 10  # not saturated by small ratios
+            implied_loss = inclusion_loss(*implied, c=c, epsilon=self.epsilon)
+            loss = loss + self.entailment * implied_loss
         if self.contrast:
             mine, k = _other_texts(match, i)
             if len(k):
@@ -208,7 +210,7 @@ class PCMEPlusPlus(Objective):
         return 2 * a, b - 2 * a
 
 
-OBJECTIVES: dict[str, type[Objective]] = {
+OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "prolip": ProLIP,
     "siglip": SigLIP,
     "clip": CLIP,

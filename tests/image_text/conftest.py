@@ -50,7 +50,7 @@ def pairs() -> ImageTextPairs:
 @pytest.fixture(scope="session")
 def fitted() -> ImageTextEmbedder:
     how = {"batch_size": 30, "learning_rate": 0.02, "progress": False, "generator": 0}
-    return make_embedder().fit(make_pairs(), epochs=30, **how)
+    return make_embedder().fit(make_pairs(), epochs=20, **how)
 
 
 def state(embedder: ImageTextEmbedder) -> dict[str, Tensor]:
