@@ -125,11 +125,22 @@ def inclusion(
 
 
 def out_of_distribution(embedder: ImageTextEmbedder, problem: EmojiProblem) -> Row:
-    """AUROC of what is no emoji against test drawings: by the posterior, by the learnt variance."""
+    """AUROC of what is no emoji against test drawings.
+
+    By the posterior, by the learnt variance, and by 1 / |z|, the raw mean's length.
+    """
+    assert embedder.fitted_.posteriors is not None
+    head = embedder.fitted_.posteriors[0].head
+
+    def shortness(embedding: Embedding) -> Tensor:
+        assert embedding.head_inputs is not None
+        return 1 / head.forward(embedding.head_inputs).norm(dim=1)
+
     known = embedder.embed_image(problem.parts["test"].features)
     row: Row = {}
     for name, features in problem.ood.items():
         other = embedder.embed_image(features)
+        row[f"{name} 1/norm"] = auroc(shortness(known), shortness(other))
         row[f"{name} epistemic"] = auroc(known.epistemic, other.epistemic)
         row[f"{name} ambiguity"] = auroc(known.uncertainty, other.uncertainty)
     return row

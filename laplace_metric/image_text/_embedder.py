@@ -58,8 +58,8 @@ class ImageTextEmbedder:
     prior_precision : float > 0
         tau of the posterior.
     n_effective : float > 0 or None
-        Turns the curvature, an average over all pairs, into a sum over data; None: the inputs of
-        the tower's side.
+        Turns the curvature, an average over all N M pairs, into a sum over data; None: N M, the
+        likelihood of the pairs as the loss has it, as if they were independent.
 
     Raises
     ------

@@ -141,9 +141,6 @@ def fit_posteriors(
     if scale is None:
         return None
     image, text = heads.image(images), heads.text(texts)
-    n = [settings.n_effective or len(images), settings.n_effective or len(texts)]
-    how = (scale, settings.structure)
-    return (
-        fit_tower(heads.image, image, text, *how, n[0], settings.prior_precision),
-        fit_tower(heads.text, text, image, *how, n[1], settings.prior_precision),
-    )
+    n = settings.n_effective or len(images) * len(texts)
+    how = (scale, settings.structure, n, settings.prior_precision)
+    return fit_tower(heads.image, image, text, *how), fit_tower(heads.text, text, image, *how)

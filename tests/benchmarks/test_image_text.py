@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from benchmarks.image_text.emoji import OOD_SETS, EmojiPart, EmojiProblem
-from benchmarks.image_text.measure import METHODS, TABLES, measured
+from benchmarks.image_text.measure import METHODS, measured
 from benchmarks.image_text.questions import (
     partial_correlation,
     retrieval,
     sibling_keywords,
 )
+from benchmarks.image_text.tables import TABLES
 from benchmarks.records import write_record
 
 

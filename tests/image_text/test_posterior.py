@@ -48,6 +48,11 @@ def test_epistemic_knows_foreign_images_and_more_data_lowers_it(fitted, pairs):
     assert bool((known < unknown).all())
 
 
+def test_the_likelihood_is_that_of_all_pairs(fitted, pairs):
+    for tower in fitted.fitted_.posteriors:
+        assert tower.posterior.n_effective == pairs.n_images * pairs.n_texts
+
+
 def test_both_numbers_are_kept_apart(fitted, pairs):
     text = fitted.embed_text(pairs.texts)
     torch.testing.assert_close(text.uncertainty, text.variance.sum(1))
