@@ -237,10 +237,9 @@ class ImageTextEmbedder:
         """
         images, texts = self.embed_image(pairs.images), self.embed_text(pairs.texts)
         i, j = pairs.pairs.unbind(1)
-        match = pairs.match(i, torch.arange(pairs.n_texts))
-        k, rows = random_partners(match, as_generator(generator))
+        other = random_partners(pairs, as_generator(generator))
         own = inclusion_score(images[i], texts[j])
-        random = inclusion_score(images[i[rows]], texts[k])
+        random = inclusion_score(images[other[0]], texts[other[1]])
         self.fitted_.inclusion = InclusionCalibration.of(own, random)
         return self.fitted_.inclusion
 

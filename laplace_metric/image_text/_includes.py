@@ -12,16 +12,19 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
 from laplace_metric.image_text._inclusion import log_inclusion
+from laplace_metric.image_text._pairs import ImageTextPairs
 
 WEAK = 1e4
 """Inverse strength of the penalty: only there so that separable scores have a solution."""
 MOST_CONTROLS = 10_000
+BLOCK = 1024
+"""Pairs whose texts are drawn at once."""
 
 
 @dataclass(frozen=True)
@@ -118,11 +121,22 @@ def inclusion_score(a: Embedding, b: Embedding) -> Float[Tensor, " B"]:
 
 
 def random_partners(
-    match: Bool[Tensor, "P M"], generator: torch.Generator | None
-) -> tuple[Tensor, Tensor]:
-    """For each row a random column that does not match, and the rows that have one."""
-    free = (~match).double()
-    rows = free.any(1).nonzero().flatten()
-    if not len(rows):
-        raise InputError("every image matches every text: there is no random pair to compare with.")
-    return torch.multinomial(free[rows], 1, generator=generator).squeeze(1), rows
+    pairs: ImageTextPairs, generator: torch.Generator | None
+) -> tuple[Int[Tensor, " R"], Int[Tensor, " R"]]:
+    """For each pair its image and a random text that is not its own, where there is one.
+
+    Raises
+    ------
+    InputError
+        If every image has every text.
+    """
+    images, texts, every = [], [], torch.arange(pairs.n_texts)
+    for i in pairs.pairs[:, 0].split(BLOCK):
+        free = (~pairs.match(i, every)).float()
+        rows = free.any(1).nonzero().flatten()
+        if len(rows):
+            images.append(i[rows])
+            texts.append(torch.multinomial(free[rows], 1, generator=generator).squeeze(1))
+    if not images:
+        raise InputError("every image has every text: there is no random pair to compare with.")
+    return torch.cat(images), torch.cat(texts)

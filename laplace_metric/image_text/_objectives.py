@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from laplace_metric._utils.validation import check_positive, check_real
+from laplace_metric.errors import InputError
 from laplace_metric.image_text._csd import csd_similarity
 from laplace_metric.image_text._heads import HeadOutput
 from laplace_metric.image_text._inclusion import entailed, inclusion_contrast, inclusion_loss
@@ -86,6 +88,11 @@ class ProLIP(Objective):
         Weight of ``vib_divergence`` (beta), of images and of texts.
     c, epsilon : float
         Of the inclusion loss.
+
+    Raises
+    ------
+    InputError
+        For weights below 0.
     """
 
     def __init__(
@@ -98,8 +105,10 @@ class ProLIP(Objective):
         epsilon: float = -10.0,
     ) -> None:
         super().__init__(a=10.0, b=-10.0)
-        self.inclusion, self.contrast, self.vib = inclusion, contrast, vib
-        self.entailment, self.c, self.epsilon = entailment, c, epsilon
+        self.inclusion = _weight("inclusion", inclusion)
+        self.entailment = _weight("entailment", entailment)
+        self.contrast, self.vib = _weight("contrast", contrast), _weight("vib", vib)
+        self.c, self.epsilon = check_positive("c", c), check_real("epsilon", epsilon)
 
     def forward(
         self,
@@ -128,6 +137,13 @@ class ProLIP(Objective):
                 loss = loss + self.contrast * inclusion_contrast(*rows)
         both = vib_divergence(image.mu, image.log_v) + vib_divergence(text.mu, text.log_v)
         return loss + self.vib * both
+
+
+def _weight(name: str, value: float) -> float:
+    """A number of at least 0, or ``InputError``."""
+    if check_real(name, value, "number >= 0") < 0:
+        raise InputError(f"{name}={value!r}: pass a number >= 0.")
+    return float(value)
 
 
 def _other_texts(match: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
@@ -189,7 +205,8 @@ class PCMEPlusPlus(Objective):
 
     def __init__(self, pseudo_weight: float = 0.1, vib: float = 1e-4) -> None:
         super().__init__(a=5.0, b=5.0)
-        self.pseudo_weight, self.vib = pseudo_weight, vib
+        self.pseudo_weight = _weight("pseudo_weight", pseudo_weight)
+        self.vib = _weight("vib", vib)
 
     def forward(
         self,

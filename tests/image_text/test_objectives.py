@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from laplace_metric.errors import InputError
 from laplace_metric.image_text import (
     CLIP,
     PCMEPlusPlus,
@@ -91,6 +92,12 @@ def test_the_temperature_of_clip_stays_above_a_hundredth():
 def test_settings_make_the_same_objective_again(objective):
     again = type(objective)(**objective.settings)
     assert again.settings == objective.settings
+
+
+@pytest.mark.parametrize("weight", ["inclusion", "entailment", "contrast", "vib", "c"])
+def test_weights_below_zero_are_named(weight):
+    with pytest.raises(InputError, match=f"{weight}=-1"):
+        ProLIP(**{weight: -1.0})
 
 
 def test_the_gradient_of_every_part_is_finite_where_variances_vanish():

@@ -10,8 +10,10 @@ import torch
 from laplace_metric.errors import FileFormatError, InputError, NotFittedError
 from laplace_metric.image_text import (
     ImageTextEmbedder,
+    ImageTextPairs,
     InclusionCalibration,
     ProLIP,
+    _includes,
     inclusion_score,
     log_inclusion,
 )
@@ -115,6 +117,18 @@ def test_the_probability_is_calibrated_at_even_odds():
     answer = calibration(torch.tensor([-1.0, -9.0, 9.0]))
     assert float(answer.control[0]) == pytest.approx(0.5, abs=0.03)
     assert answer.control[1:].tolist() == pytest.approx([1.0, 1 / 5_001])
+
+
+def test_random_partners_are_of_the_same_images_and_never_their_own(monkeypatch):
+    pairs = make_pairs()
+    monkeypatch.setattr(_includes, "BLOCK", 7)
+    images, texts = _includes.random_partners(pairs, torch.Generator().manual_seed(0))
+    assert images.tolist() == pairs.pairs[:, 0].tolist()
+    assert not bool(pairs.match(images, texts).diagonal().any())
+    assert len(texts.unique()) == pairs.n_texts
+    all_ = ImageTextPairs(torch.zeros(1, 1), torch.zeros(2, 1), torch.tensor([[0, 0], [0, 1]]))
+    with pytest.raises(InputError, match="every image has every text"):
+        _includes.random_partners(all_, None)
 
 
 def test_inclusion_needs_variances(pairs):
