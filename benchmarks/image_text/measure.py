@@ -13,8 +13,14 @@ from dataclasses import asdict
 from typing import Any
 
 from benchmarks.image_text.emoji import EmojiProblem, load_problem
-from benchmarks.image_text.questions import both_ways, generality, inclusion, out_of_distribution
-from benchmarks.image_text.tables import RECORD, TABLES
+from benchmarks.image_text.questions import (
+    both_ways,
+    count_regression,
+    generality,
+    inclusion,
+    out_of_distribution,
+)
+from benchmarks.image_text.tables import RECORD, REGRESSION, TABLES
 from benchmarks.records import Store, folder_of, write_record
 from laplace_metric.image_text import (
     CLIP,
@@ -87,6 +93,7 @@ def run(options: Namespace) -> None:
             rows[-1].pop("environment")
             print(method, seed, {k: round(v, 3) for k, v in rows[-1]["test"].items()}, flush=True)
     folder = folder_of(options)
-    print(write_record(RECORD, {"rows": rows}, folder).name)
+    regression = {"method": REGRESSION, **count_regression(problem, problem.training[1])}
+    print(write_record(RECORD, {"rows": rows, "regression": regression}, folder).name)
     for table in TABLES.values():
         print(table(folder), end="\n\n")

@@ -7,6 +7,7 @@ from collections import defaultdict
 import numpy as np
 import torch
 from scipy.stats import rankdata, spearmanr
+from sklearn.linear_model import Ridge
 from torch import Tensor
 
 from benchmarks.image_text.emoji import EmojiPart, EmojiProblem
@@ -20,6 +21,8 @@ from laplace_metric.image_text import (
 )
 
 Row = dict[str, float]
+RIDGE = 10.0
+"""Penalty."""
 
 
 def retrieval(similarity: Tensor, match: Tensor) -> Row:
@@ -68,6 +71,18 @@ def generality(
         "epistemic": rank_correlation(text.epistemic.numpy(), counts),
         "keywords": float(len(keywords)),
     }
+
+
+def count_regression(problem: EmojiProblem, trained: list[str]) -> dict[str, Row]:
+    """What the text features hold of the counts: a ridge regression of them on trained keywords."""
+    parts = {"trained keywords": trained, "new keywords": sorted(problem.new)}
+    counts = {
+        part: np.log([problem.images[keyword] for keyword in keywords])
+        for part, keywords in parts.items()
+    }
+    x = {part: problem.texts(keywords).numpy() for part, keywords in parts.items()}
+    fit = Ridge(alpha=RIDGE).fit(x["trained keywords"], counts["trained keywords"])
+    return {part: {"spearman": rank_correlation(fit.predict(x[part]), counts[part])} for part in x}
 
 
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:

@@ -11,6 +11,7 @@ from benchmarks.image_text.emoji import OOD_SETS
 from benchmarks.records import RESULTS, markdown, read_record, thousandths
 
 RECORD = "image_text"
+REGRESSION = "ridge regression of the counts"
 
 
 def _cells(rows: list[dict[str, Any]], method: str, *path: str) -> str:
@@ -28,7 +29,8 @@ def _cells(rows: list[dict[str, Any]], method: str, *path: str) -> str:
 
 
 def _table(columns: dict[str, tuple[str, ...]], folder: Path) -> str:
-    rows = read_record(RECORD, folder)["rows"]
+    record = read_record(RECORD, folder)
+    rows = [*record["rows"], record["regression"]]
     methods = list(dict.fromkeys(row["method"] for row in rows))
     lines = [[m, *(_cells(rows, m, *path) for path in columns.values())] for m in methods]
     return markdown(["method", *columns], [line for line in lines if any(line[1:])])
