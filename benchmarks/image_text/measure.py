@@ -1,7 +1,7 @@
 """Heads with and without variances on the same features: ``python -m benchmarks image-text``.
 
 Every method has the same heads, pairs, order, epochs and learning rate. Settings were chosen on the
-validation drawings; the test drawings, of other base emoji, are asked once.
+validation drawings, none on the test drawings, which are of other base emoji.
 """
 
 from __future__ import annotations
