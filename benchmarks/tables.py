@@ -16,6 +16,7 @@ from typing import Any
 
 from benchmarks.costs import promises
 from benchmarks.costs import tables as cost_tables
+from benchmarks.image_text import tables as image_text_tables
 from benchmarks.records import RESULTS, markdown, read_record, thousandths
 from benchmarks.recovery.runs import recovered
 from benchmarks.report import three_numbers
@@ -32,8 +33,8 @@ PAGES = (
     *(
         ROOT / folder / "README.md"
         for folder in (
-            "", "baselines", "benchmarks", "benchmarks/costs", "benchmarks/retrieval",
-            "benchmarks/scale", "benchmarks/variants",
+            "", "baselines", "benchmarks", "benchmarks/costs", "benchmarks/image_text",
+            "benchmarks/retrieval", "benchmarks/scale", "benchmarks/variants",
         )
     ),
     ROOT / "docs" / "promises.md",
@@ -177,6 +178,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "scale-gallery": scale_tables.gallery,
     "scale-device": scale_tables.device,
     "billion": billion.table,
+    **image_text_tables.TABLES,
     **retrieval_tables.TABLES,
     **promises.TABLES,
     "drift-quiet": retrieval_tables.false_alarms,

@@ -31,6 +31,10 @@ class NonFiniteError(InputError):
     """NaN or infinity where a finite number is needed; the message says where."""
 
 
+class CollapseError(LaplaceMetricError):
+    """Embeddings that are trained have become all alike, or their variances vanish or explode."""
+
+
 class EmptyLoaderError(InputError):
     """A loader yielded no batch."""
 

@@ -13,7 +13,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,28 @@ from laplace_metric.online._step import OnlineStep, TrainedHead
 from laplace_metric.training import Callback, Progress
 
 CHECKPOINT = files.FileKind("checkpoint", "a training checkpoint", 1)
+
+
+class ResumableRun(Protocol):
+    """What a ``Checkpointer`` writes down."""
+
+    loader: Any
+    device: torch.device
+
+    def identity(self) -> StateTree:
+        """What must be the same in a run that goes on: plain JSON values."""
+
+    def state(self) -> StateTree:
+        """What changes, without the random states; with ``progress``, that of the loop."""
+
+    def restore(self, state: StateTree) -> None:
+        """Put back what ``state`` gave, in place."""
+
+    def epoch_done(self) -> None:
+        """Before the checkpoint of a finished epoch."""
+
+    def status(self, progress: Progress) -> str:
+        """Shown beside the bar."""
 
 
 @dataclass
@@ -110,6 +132,14 @@ class TrainingRun:
         stale = self._curvature(state["decomposed"])
         step.curvature.restore(value, value if stale is None else stale)
 
+    def epoch_done(self) -> None:
+        """Note the variance."""
+        self.variances.append(float(self.step.posterior().spectrum.mean()))
+
+    def status(self, progress: Progress) -> str:
+        """Loss and variance."""
+        return f"loss {progress.mean_loss:.4g}, variance {self.step.variance:.3g}"
+
     def _curvature(self, tensors: Sequence[Tensor] | None) -> Curvature | None:
         step = self.step
         if tensors is None or step.trained is None:
@@ -148,6 +178,7 @@ class Checkpointer(Callback):
 
     Parameters
     ----------
+    run : ResumableRun
     generator : torch.Generator
         That the weights are drawn from.
     folder : Path or None
@@ -157,7 +188,7 @@ class Checkpointer(Callback):
     """
 
     def __init__(
-        self, run: TrainingRun, generator: torch.Generator, folder: Path | None, every: int | None
+        self, run: ResumableRun, generator: torch.Generator, folder: Path | None, every: int | None
     ) -> None:
         self.run, self.generator, self.folder, self.every = run, generator, folder, every
         self._epoch_start: StateTree | None = None
@@ -184,12 +215,12 @@ class Checkpointer(Callback):
             self._save()
 
     def epoch_done(self, progress: Progress) -> None:
-        self.run.variances.append(float(self.run.step.posterior().spectrum.mean()))
+        self.run.epoch_done()
         self._epoch_start = None
         self._save()
 
     def status(self, progress: Progress) -> str:
-        return f"loss {progress.mean_loss:.4g}, variance {self.run.step.variance:.3g}"
+        return self.run.status(progress)
 
     def _random(self) -> StateTree:
         return random_states(self.generator, self.run.loader, self.run.device)

@@ -1,0 +1,146 @@
+"""Emoji and their keywords as features: what trains, what chooses, what is asked once.
+
+Drawings are split by base emoji (``datasets.load``); a fifth of the training bases chooses. Every
+seventh keyword or so, by its hash, is never trained on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from benchmarks.datasets import load
+from benchmarks.encoders.features import Encoding, encoded, encoded_images
+from benchmarks.encoders.pretrained import MINILM_PACKAGES, MiniLM
+from laplace_metric.datasets import captions
+from laplace_metric.image_text import ImageTextPairs
+
+SIDE = 96
+NEW_SHARE, VALIDATION_SHARE = 0.15, 0.2
+PARTS = ("train", "validation", "test")
+OOD_SETS, OOD = ("cifar10", "omniglot"), 500
+"""Photographs and characters, none of which is an emoji."""
+
+
+def share_of(text: str) -> float:
+    """A number in [0, 1) that a text decides.
+
+    Examples
+    --------
+    >>> 0 <= share_of("man") < 1
+    True
+    """
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") / 2**32
+
+
+@dataclass(frozen=True)
+class EmojiPart:
+    """Drawings of one part, with their keywords and names left out.
+
+    Parameters
+    ----------
+    features : Tensor [N, 1280]
+    keywords : of each drawing, at least one
+    subgroup : Tensor [N]
+    """
+
+    features: Tensor
+    keywords: tuple[tuple[str, ...], ...]
+    subgroup: Tensor
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def __getitem__(self, rows: Sequence[int]) -> EmojiPart:
+        keywords = tuple(self.keywords[row] for row in rows)
+        return EmojiPart(self.features[list(rows)], keywords, self.subgroup[list(rows)])
+
+    def without(self, keywords: frozenset[str]) -> EmojiPart:
+        """The same without some keywords, and without drawings that had no other."""
+        kept = [tuple(k for k in own if k not in keywords) for own in self.keywords]
+        rows = [row for row, own in enumerate(kept) if own]
+        part = self[rows]
+        return EmojiPart(part.features, tuple(kept[row] for row in rows), part.subgroup)
+
+
+@dataclass(frozen=True)
+class EmojiProblem:
+    """Everything that a run needs.
+
+    Parameters
+    ----------
+    parts : by the names of ``PARTS``
+    text_features : of every keyword [384]
+    new : keywords that are never trained on
+    images : how many drawings of all parts each keyword names
+    ood : features of what is no emoji, by the name of its set
+    """
+
+    parts: dict[str, EmojiPart]
+    text_features: dict[str, Tensor]
+    new: frozenset[str]
+    images: Counter[str]
+    ood: dict[str, Tensor]
+
+    def texts(self, keywords: Sequence[str]) -> Tensor:
+        """Features [M, 384]."""
+        return torch.stack([self.text_features[keyword] for keyword in keywords])
+
+    def pairs(self, part: EmojiPart) -> tuple[ImageTextPairs, list[str]]:
+        """Pairs of features, and the keywords in the order of their rows."""
+        named = ImageTextPairs.of(part.features, part.keywords)
+        return ImageTextPairs(part.features, self.texts(named.texts), named.pairs), named.texts
+
+    @property
+    def training(self) -> tuple[ImageTextPairs, list[str]]:
+        """Pairs of the training part without new keywords."""
+        return self.pairs(self.parts["train"].without(self.new))
+
+
+def load_problem(cache: Path, data: str | None, limit: int | None = None) -> EmojiProblem:
+    """Read, encode (once: the cache keeps the features) and split."""
+    parts: dict[str, EmojiPart] = {}
+    for split in ("train", "test"):
+        features, subgroup = encoded_images(
+            cache, data, "emoji", split, limit, SIDE, progress=False, side=SIDE
+        )
+        bases = load("emoji", split, data, limit, size=8).extras["base"].tolist()
+        texts = captions("emoji", split, data, limit)
+        part = EmojiPart(features, tuple(own[:-1] for own in texts), subgroup)  # without the name
+        rows = [row for row in range(len(part)) if part.keywords[row]]
+        if split == "test":
+            parts["test"] = part[rows]
+            continue
+        chooses = {row for row in rows if share_of(f"base {bases[row]}") < VALIDATION_SHARE}
+        parts["train"] = part[[row for row in rows if row not in chooses]]
+        parts["validation"] = part[sorted(chooses)]
+    images = Counter(k for part in parts.values() for own in part.keywords for k in own)
+    keywords = sorted(images)
+    new = frozenset(k for k in keywords if share_of(f"keyword {k}") < NEW_SHARE)
+    ood = {name: _ood(cache, data, name, limit) for name in OOD_SETS}
+    return EmojiProblem(parts, _encoded_keywords(cache, keywords), new, images, ood)
+
+
+def _ood(cache: Path, data: str | None, name: str, limit: int | None) -> Tensor:
+    size = None if name == "cifar10" else SIDE
+    n = min(OOD, limit or OOD)
+    return encoded_images(cache, data, name, "test", n, size, progress=False, side=SIDE)[0]
+
+
+def _encoded_keywords(cache: Path, keywords: list[str]) -> dict[str, Tensor]:
+    digest = hashlib.sha256("\n".join(keywords).encode()).hexdigest()[:12]
+    key = Encoding("minilm", "emoji keywords", "all", None, MINILM_PACKAGES, digest)
+
+    def batches() -> Iterator[tuple[list[str], Tensor]]:
+        for start in range(0, len(keywords), 64):
+            block = keywords[start : start + 64]
+            yield block, torch.zeros(len(block))
+
+    features, _ = encoded(key, MiniLM, batches, cache, progress=False)
+    return dict(zip(keywords, features, strict=True))

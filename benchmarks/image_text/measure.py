@@ -1,0 +1,99 @@
+"""Heads with and without variances on the same features: ``python -m benchmarks image-text``.
+
+Every method has the same heads, pairs, order, epochs and learning rate. Settings were chosen on the
+validation drawings, none on the test drawings, which are of other base emoji.
+"""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from benchmarks.image_text.emoji import EmojiProblem, load_problem
+from benchmarks.image_text.questions import (
+    both_ways,
+    count_regression,
+    generality,
+    inclusion,
+    out_of_distribution,
+)
+from benchmarks.image_text.tables import RECORD, REGRESSION, TABLES
+from benchmarks.records import Store, folder_of, write_record
+from laplace_metric.image_text import (
+    CLIP,
+    ImageTextEmbedder,
+    Objective,
+    PCMEPlusPlus,
+    ProLIP,
+    SigLIP,
+)
+from laplace_metric.models import Precomputed
+
+METHODS: dict[str, Callable[[], Objective]] = {
+    "clip": CLIP,
+    "siglip": SigLIP,
+    "pcme++": PCMEPlusPlus,
+    "prolip": ProLIP,
+    "prolip, entailment and contrast": lambda: ProLIP(entailment=50.0, contrast=5.0),
+}
+DIM, DROPOUT, LEARNING_RATE = 64, 0.3, 3e-3
+SEEDS = (0, 1, 2)
+BUDGETS: dict[str, tuple[int, int | None]] = {"small": (30, None), "smoke": (1, 250)}
+"""Epochs, and emoji of each split."""
+
+
+def measured(problem: EmojiProblem, method: str, seed: int, epochs: int) -> dict[str, Any]:
+    """One training, and everything that is asked of it."""
+    pairs, trained = problem.training
+    objective = METHODS[method]()
+    encoders = Precomputed(), Precomputed()
+    embedder = ImageTextEmbedder(*encoders, dim=DIM, dropout=DROPOUT, objective=objective)
+    start = time.perf_counter()
+    rate = LEARNING_RATE
+    embedder.fit(pairs, epochs=epochs, learning_rate=rate, generator=seed, progress=False)
+    seconds = time.perf_counter() - start
+    fitted = embedder.fitted_
+    row: dict[str, Any] = {
+        "method": method,
+        "seed": seed,
+        "epochs": epochs,
+        "seconds": seconds,
+        "pairs": len(pairs),
+        "losses": fitted.losses,
+        "spreads": {side: asdict(rows[-1]) for side, rows in fitted.spreads.items()},
+    }
+    for part in ("validation", "test"):
+        asked = problem.parts[part]
+        row[part] = {
+            **both_ways(embedder, problem, asked),
+            **inclusion(embedder, problem, asked, seed),
+        }
+    if objective.logit_scale() is not None:
+        row["ood"] = out_of_distribution(embedder, problem)
+    if objective.probabilistic:
+        row["trained keywords"] = generality(embedder, problem, trained, seed)
+        row["new keywords"] = generality(embedder, problem, sorted(problem.new), seed)
+    return row
+
+
+def run(options: Namespace) -> None:
+    """Every method and seed; finished ones are kept in the cache."""
+    epochs, limit = BUDGETS[options.size]
+    problem = load_problem(options.cache, options.data, limit)
+    seeds = options.seeds or (SEEDS if options.size == "small" else SEEDS[:1])
+    store, rows = Store(options.cache / f"image-text-{options.size}"), []
+    for seed in seeds:
+        for method in METHODS:
+            if not store.has(method, seed):
+                store.write(measured(problem, method, seed, epochs), method, seed)
+            rows.append(store.read(method, seed))
+            rows[-1].pop("environment")
+            print(method, seed, {k: round(v, 3) for k, v in rows[-1]["test"].items()}, flush=True)
+    folder = folder_of(options)
+    regression = {"method": REGRESSION, **count_regression(problem, problem.training[1])}
+    print(write_record(RECORD, {"rows": rows, "regression": regression}, folder).name)
+    for table in TABLES.values():
+        print(table(folder), end="\n\n")

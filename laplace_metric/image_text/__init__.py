@@ -1,0 +1,72 @@
+"""Images and texts as Gaussians on one sphere, after ProLIP (Chun et al. 2025).
+
+Data flow, a file a step::
+
+    ImageTextPairs            _pairs       images, texts, who belongs to whom (many to many)
+      -> features [N, F]      _encoding    of each encoder, once where it is frozen
+      -> h, z, log v          _heads       mu = z / |z|, S = diag(v), one head a tower
+      -> loss                 _objectives  of _losses, _csd, _inclusion, over all pairs of a batch
+      -> trained heads        _training    one step; _spread watches means and variances; _fit
+      -> H of each tower      _curvature   pairwise sigmoid loss over all N M pairs
+      -> posterior            _posterior   N(W, (n_eff H + tau I)^-1), tr Cov[mu]
+      -> Embedding            _embedder    uncertainty = tr S (learnt), epistemic = tr Cov[mu]
+      -> files                _files       heads, posterior, history
+      -> is it inside?        _includes    inc with a probability and its random-pair control
+
+tr S says how general or ambiguous an input is, tr Cov[mu] how little the pairs determine it.
+"""
+
+from laplace_metric.image_text._csd import csd, csd_gallery, csd_query, csd_similarity
+from laplace_metric.image_text._embedder import ImageTextEmbedder
+from laplace_metric.image_text._includes import Inclusion, InclusionCalibration, inclusion_score
+from laplace_metric.image_text._inclusion import (
+    entailed,
+    inclusion_contrast,
+    inclusion_difference,
+    inclusion_loss,
+    log_inclusion,
+)
+from laplace_metric.image_text._losses import (
+    multi_positive_infonce,
+    pairwise_sigmoid_loss,
+    soft_contrastive_loss,
+    vib_divergence,
+)
+from laplace_metric.image_text._objectives import (
+    CLIP,
+    OBJECTIVES,
+    Objective,
+    PCMEPlusPlus,
+    ProLIP,
+    SigLIP,
+)
+from laplace_metric.image_text._pairs import ImageTextPairs
+from laplace_metric.image_text._spread import Spread
+
+__all__ = [
+    "CLIP",
+    "OBJECTIVES",
+    "ImageTextEmbedder",
+    "ImageTextPairs",
+    "Inclusion",
+    "InclusionCalibration",
+    "Objective",
+    "PCMEPlusPlus",
+    "ProLIP",
+    "SigLIP",
+    "Spread",
+    "csd",
+    "csd_gallery",
+    "csd_query",
+    "csd_similarity",
+    "entailed",
+    "inclusion_contrast",
+    "inclusion_difference",
+    "inclusion_loss",
+    "inclusion_score",
+    "log_inclusion",
+    "multi_positive_infonce",
+    "pairwise_sigmoid_loss",
+    "soft_contrastive_loss",
+    "vib_divergence",
+]

@@ -1,0 +1,181 @@
+"""The Gauss-Newton curvature of the pairwise sigmoid loss over all pairs, of one projection.
+
+With ``mu_i = z_i / r_i``, ``z_i = W h_i`` on this side, ``t_j`` the unit means of the other side,
+``c_ij = mu_i . t_j`` and the logit ``f_ij = a (c_ij - (tr S_i + tr S_j) / 2) + b``, the loss of a
+pair, ``-log sigmoid(y f)``, has the second derivative ``p (1 - p)`` in f, whatever y, and
+
+    df_ij / dW = a / r_i (P_i t_j) h_i^T,    P_i = I - mu_i mu_i^T
+    H = 1/(N M) sum_ij p_ij (1 - p_ij) (df_ij / dW) (df_ij / dW)^T = sum_i G_i (x) h_i h_i^T
+    G_i = P_i (sum_j w_ij t_j t_j^T) P_i,    w_ij = a^2 p_ij (1 - p_ij) / (r_i^2 N M)
+
+so that N M pairs are N outer products. No G_i is formed either: with ``u_i = sum_j w_ij c_ij t_j``
+and ``k_i = sum_j w_ij c_ij^2``
+
+    sum_i q_i G_i            = T^T diag(q w) T - X^T diag(q) U - U^T diag(q) X + X^T diag(q k) X
+    <S, G_i>                 = sum_j w_ij t_j^T S t_j - 2 mu_i^T S u_i + k_i mu_i^T S mu_i
+    diag(G_i)                = sum_j w_ij t_j^2 - 2 mu_i u_i + k_i mu_i^2
+
+products of [N, M] with [M, D] matrices: O(N M D) time, O(rows M) memory. In a rotated space G_i is
+that of the rotated means. As elsewhere (``curvature``), the structure is the nearest Kronecker
+product ``S (x) A`` with the exact diagonal of H in its eigenbasis. The two projections are taken as
+independent: their cross block is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from laplace_metric.curvature.structures import (
+    DiagCurvature,
+    FullCurvature,
+    KronCurvature,
+    KroneckerFactors,
+    SpectralCurvature,
+    balanced,
+)
+from laplace_metric.models.jacobians import Layout
+
+MAX_STEPS = 30
+TOLERANCE = 1e-3
+"""Stop when |S (x) A| grows by no more than this share."""
+ROWS = 2**22
+"""Pairs whose weights are held at once."""
+
+
+@dataclass(frozen=True)
+class TowerPairs:
+    """All pairs of N inputs of one side with M of the other.
+
+    Parameters
+    ----------
+    inputs : Tensor [N, A]
+        h, what enters the projection, with a 1 for its bias.
+    raw : Tensor [N, D]
+        z, before it is divided by its length.
+    trace : Tensor [N]
+        tr S of this side.
+    other : Tensor [M, D]
+        Unit means of the other side.
+    other_trace : Tensor [M]
+    a, b : float
+        Of the logit.
+    """
+
+    inputs: Tensor
+    raw: Tensor
+    trace: Tensor
+    other: Tensor
+    other_trace: Tensor
+    a: float
+    b: float
+
+    def double(self) -> TowerPairs:
+        """In float64."""
+        names = ("inputs", "raw", "trace", "other", "other_trace")
+        return replace(self, **{name: getattr(self, name).double() for name in names})
+
+    def rotated(self, left: Float[Tensor, "D D"], right: Float[Tensor, "A A"]) -> TowerPairs:
+        """Seen in Q_S over outputs and Q_A over inputs."""
+        h, z, t = self.inputs @ right, self.raw @ left, self.other @ left
+        return replace(self, inputs=h, raw=z, other=t)
+
+    def left_contraction(self, right: Float[Tensor, "A A"]) -> Float[Tensor, "D D"]:
+        """``<H, A>``: ``sum_i (h_i^T A h_i) G_i``."""
+        total = self.raw.new_zeros(2 * (self.raw.shape[1],))
+        for rows, mu, w, c in self._blocks():
+            h = self.inputs[rows]
+            q = ((h @ right) * h).sum(1)
+            u, k = (w * c) @ self.other, (w * c.square()).sum(1)
+            cross = (q[:, None] * mu).mT @ u
+            total += (self.other * (q @ w)[:, None]).mT @ self.other - cross - cross.mT
+            total += (mu * (q * k)[:, None]).mT @ mu
+        return total
+
+    def right_contraction(self, left: Float[Tensor, "D D"]) -> Float[Tensor, "A A"]:
+        """``<H, S>``: ``sum_i <S, G_i> h_i h_i^T``."""
+        total = self.inputs.new_zeros(2 * (self.inputs.shape[1],))
+        quadratic = ((self.other @ left) * self.other).sum(1)
+        for rows, mu, w, c in self._blocks():
+            u, k, seen = (w * c) @ self.other, (w * c.square()).sum(1), mu @ left
+            s = w @ quadratic - 2 * (seen * u).sum(1) + k * (seen * mu).sum(1)
+            total += (self.inputs[rows] * s[:, None]).mT @ self.inputs[rows]
+        return total
+
+    def diagonal(self) -> Float[Tensor, "D A"]:
+        """``sum_i diag(G_i) (x) h_i^2``, as the matrix W is."""
+        total = self.raw.new_zeros(self.raw.shape[1], self.inputs.shape[1])
+        for rows, mu, w, c in self._blocks():
+            u, k = (w * c) @ self.other, (w * c.square()).sum(1, keepdim=True)
+            g = w @ self.other.square() - 2 * mu * u + k * mu.square()  # [n, D]
+            total += g.mT @ self.inputs[rows].square()
+        return total
+
+    def dense(self, layout: Layout) -> Float[Tensor, "P P"]:
+        """H itself, in the order of the projection's parameters; for small ones."""
+        d, n_columns = self.raw.shape[1], self.inputs.shape[1]
+        total = self.raw.new_zeros(d, n_columns, d, n_columns)
+        for rows, mu, w, _ in self._blocks():
+            for mu_i, w_i, h in zip(mu, w, self.inputs[rows], strict=True):
+                t = self.other - (self.other @ mu_i)[:, None] * mu_i  # P_i t_j, [M, D]
+                g = (t * w_i[:, None]).mT @ t
+                total += torch.einsum("de,a,b->daeb", g, h, h)
+        order = torch.arange(d * n_columns).view(d, n_columns)
+        order = layout.flatten(order).to(total.device)
+        return total.flatten(2).flatten(0, 1)[order][:, order]
+
+    def _blocks(self) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
+        """Rows, their unit means [n, D], w [n, M] and c [n, M]."""
+        n_pairs = len(self.raw) * len(self.other)
+        step = max(1, ROWS // len(self.other))
+        for start in range(0, len(self.raw), step):
+            rows = slice(start, start + step)
+            r = self.raw[rows].norm(dim=1, keepdim=True)
+            mu = self.raw[rows] / r
+            c = mu @ self.other.mT
+            f = self.a * (c - (self.trace[rows, None] + self.other_trace) / 2) + self.b
+            w = self.a**2 * torch.sigmoid(f) * torch.sigmoid(-f) / (r.square() * n_pairs)
+            yield rows, mu, w, c
+
+
+def tower_curvature(
+    pairs: TowerPairs, layout: Layout, structure: str = "kron"
+) -> SpectralCurvature:
+    """H of one projection, averaged over its N M pairs, in float64.
+
+    Parameters
+    ----------
+    layout : Layout
+        Of the projection [W, b].
+    structure : "kron" | "diag" | "full"
+        "full" writes out [P, P], for small projections.
+    """
+    exact = pairs.double()
+    if structure == "full":
+        return FullCurvature(exact.dense(layout)).decompose()
+    if structure == "diag":
+        return DiagCurvature(layout.flatten(exact.diagonal())).decompose()
+    factors = (nearest_factors(exact, layout),)
+    basis, _ = KronCurvature(factors).eigenbasis()
+    (block,) = basis.blocks
+    spectrum = exact.rotated(block.left, block.right).diagonal().flatten()
+    return KronCurvature(factors, (basis, spectrum)).decompose()
+
+
+def nearest_factors(pairs: TowerPairs, layout: Layout) -> KroneckerFactors:
+    """``min |H - S (x) A|_F`` by power iteration (Van Loan and Pitsianis 1993)."""
+    right = torch.eye(pairs.inputs.shape[1]).to(pairs.inputs)
+    norm = 0.0
+    for _ in range(MAX_STEPS):
+        left = pairs.left_contraction(right)
+        left = left / left.norm().clamp_min(torch.finfo(left.dtype).tiny)
+        right = pairs.right_contraction(left)
+        grown = float(right.norm())
+        if grown <= (1 + TOLERANCE) * norm:
+            break
+        norm = grown
+    return KroneckerFactors(*balanced(left, right), layout)

@@ -1,0 +1,316 @@
+"""``ImageTextEmbedder``: two encoders, a Gaussian head on each, fitted to pairs of any kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from laplace_metric._utils.precision import full_precision
+from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.validation import as_path, check_function, check_name
+from laplace_metric.distributions import Gaussian
+from laplace_metric.embedding import Embedding
+from laplace_metric.errors import InputError, NotFittedError
+from laplace_metric.image_text._csd import csd_similarity
+from laplace_metric.image_text._encoding import BLOCK, Encoder, encode_all
+from laplace_metric.image_text._files import load_heads, save_heads
+from laplace_metric.image_text._fit import FittedHeads, Towers, fit_heads
+from laplace_metric.image_text._heads import GaussianHead, HeadOutput
+from laplace_metric.image_text._includes import (
+    Inclusion,
+    InclusionCalibration,
+    inclusion_score,
+    random_partners,
+)
+from laplace_metric.image_text._objectives import OBJECTIVES, Objective
+from laplace_metric.image_text._pairs import ImageTextPairs
+from laplace_metric.image_text._posterior import TowerPosterior
+from laplace_metric.image_text._settings import HeadSettings, TrainingOptions
+from laplace_metric.models import Inputs
+
+
+class ImageTextEmbedder:
+    """Images and texts as Gaussians on one sphere, with two uncertainties that are kept apart.
+
+    ``uncertainty`` of the embeddings is the trace of the variance that the head has learnt: how
+    general or ambiguous an input is. ``epistemic`` comes from a Laplace posterior over the
+    projection of the means: how little the pairs determine where the input belongs.
+
+    Parameters
+    ----------
+    image_encoder, text_encoder : nn.Module or function
+        Inputs -> features [B, F], each its own F; frozen and in evaluation mode unless
+        ``train_encoders``. ``models.Precomputed()`` where the inputs are features already,
+        ``models.Sentences`` for sentence-transformers.
+    dim : int
+        D of the embeddings, at least 2.
+    objective : "prolip" | "pcme++" | "siglip" | "clip", or an ``Objective``
+        The last two learn no variance; "clip" has no posterior.
+    hidden, dropout
+        Of the heads, see ``GaussianHead``.
+    train_encoders : bool
+        Both must be modules; at a tenth of the learning rate.
+    structure : "kron" | "diag" | "full"
+        Of the posterior's curvature.
+    prior_precision : float > 0
+        tau of the posterior.
+    n_effective : float > 0 or None
+        Turns the curvature, an average over all N M pairs, into a sum over data; None: N M, the
+        likelihood of the pairs as the loss has it, as if they were independent.
+
+    Raises
+    ------
+    UnknownNameError, InputError
+        For names that do not exist and numbers out of range.
+
+    Examples
+    --------
+    >>> from laplace_metric.models import Precomputed
+    >>> pixels, words = torch.randn(12, 8), torch.randn(4, 6)
+    >>> links = torch.stack([torch.arange(12), torch.arange(12) % 4], 1)
+    >>> pairs = ImageTextPairs(pixels, words, links)
+    >>> embedder = ImageTextEmbedder(Precomputed(), Precomputed(), dim=4)
+    >>> _ = embedder.fit(pairs, epochs=2, progress=False, generator=0)
+    >>> image, text = embedder.embed_image(pixels), embedder.embed_text(words)
+    >>> embedder.similarity(image, text).shape, text.uncertainty.shape, image.epistemic.shape
+    (torch.Size([12, 4]), torch.Size([4]), torch.Size([12]))
+    """
+
+    def __init__(
+        self,
+        image_encoder: Encoder,
+        text_encoder: Encoder,
+        dim: int = HeadSettings.dim,
+        *,
+        objective: str | Objective = "prolip",
+        hidden: int = HeadSettings.hidden,
+        dropout: float = HeadSettings.dropout,
+        train_encoders: bool = HeadSettings.train_encoders,
+        structure: str = HeadSettings.structure,
+        prior_precision: float = HeadSettings.prior_precision,
+        n_effective: float | None = HeadSettings.n_effective,
+    ) -> None:
+        parts = (dim, hidden, dropout, train_encoders, structure, prior_precision, n_effective)
+        self.settings = HeadSettings(*parts)
+        self.towers = Towers(image_encoder, text_encoder)
+        for name, encoder in (("image_encoder", image_encoder), ("text_encoder", text_encoder)):
+            check_function(name, encoder, "inputs")
+            if train_encoders and not isinstance(encoder, nn.Module):
+                raise InputError(f"train_encoders=True needs a torch.nn.Module as {name}.")
+        if not isinstance(objective, Objective):
+            objective = OBJECTIVES[check_name("objective", objective, OBJECTIVES)]()
+        self.objective = objective
+        self._fitted: FittedHeads | None = None
+
+    def fit(
+        self,
+        pairs: ImageTextPairs,
+        *,
+        epochs: int = 20,
+        batch_size: int = 512,
+        learning_rate: float = 1e-3,
+        weight_decay: float = 0.05,
+        generator: Seed = None,
+        progress: bool = True,
+        checkpoint: str | Path | None = None,
+        checkpoint_every: int | None = None,
+    ) -> ImageTextEmbedder:
+        """Train new heads on pairs, then fit the posterior; returns itself.
+
+        Frozen encoders run once. An epoch sees every pair once; a batch's images and texts count
+        as a match wherever ``pairs`` says so, not only where they were drawn together. ``fitted_``
+        then holds the losses of the epochs and the spreads of both sides. Nothing changes if
+        fitting fails or is interrupted, but for encoders that train.
+
+        Parameters
+        ----------
+        batch_size : int
+            Pairs, at least 2.
+        learning_rate, weight_decay : float
+            Of AdamW: a rise over 5 % of the steps, then half a cosine.
+        generator : torch.Generator, seed or None
+            Of the CPU: initial weights, order, dropout.
+        checkpoint : path or None
+            A folder: the run is written there before the first step, after each epoch and every
+            ``checkpoint_every`` steps, and one that lies there goes on to the same result.
+
+        Raises
+        ------
+        CollapseError
+            If means or variances collapse or explode; it says which, and of which side.
+        InputError
+            If pairs are no ``ImageTextPairs``, or a number is out of range.
+        DtypeError, NonFiniteError
+            For features that cannot be trained on.
+        FileFormatError
+            If the checkpoint is damaged or of another run.
+        """
+        if not isinstance(pairs, ImageTextPairs):
+            raise InputError(f"pairs is a {type(pairs).__name__}: pass ImageTextPairs.")
+        folder = None if checkpoint is None else as_path("checkpoint", checkpoint)
+        rates = (learning_rate, weight_decay)
+        options = TrainingOptions(epochs, batch_size, *rates, progress, folder, checkpoint_every)
+        how = (self.objective, self.settings, options, generator)
+        self._fitted = fit_heads(self.towers, pairs, *how)
+        return self
+
+    @property
+    def fitted_(self) -> FittedHeads:
+        """Heads, posteriors, losses and spreads; ``NotFittedError`` before ``fit``."""
+        if self._fitted is None:
+            raise NotFittedError("this ImageTextEmbedder is not fitted: call fit(pairs) first.")
+        return self._fitted
+
+    def embed_image(self, images: Inputs, *, progress: bool = False) -> Embedding:
+        """Embeddings of any number of images, as the image encoder takes them.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``fit``.
+        InputError, NonFiniteError
+            For features of another size, NaN and infinity.
+        """
+        fitted = self.fitted_
+        posterior = None if fitted.posteriors is None else fitted.posteriors[0]
+        features = encode_all(self.towers.image, images, "images", progress=progress)
+        return _embedding(features, fitted.heads.image, posterior)
+
+    def embed_text(self, texts: Inputs, *, progress: bool = False) -> Embedding:
+        """Embeddings of any number of texts, as the text encoder takes them.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``fit``.
+        InputError, NonFiniteError
+            For features of another size, NaN and infinity.
+        """
+        fitted = self.fitted_
+        posterior = None if fitted.posteriors is None else fitted.posteriors[1]
+        features = encode_all(self.towers.text, texts, "texts", progress=progress)
+        return _embedding(features, fitted.heads.text, posterior)
+
+    def similarity(self, a: Embedding, b: Embedding) -> Float[Tensor, "B C"]:
+        """``mu . mu - (tr S + tr S) / 2`` [B, C], by which CSD ranks; the cosine without variances.
+
+        Examples
+        --------
+        >>> from laplace_metric.models import Precomputed
+        >>> e = Embedding(Gaussian(torch.eye(2), torch.zeros(2, 2)))
+        >>> ImageTextEmbedder(Precomputed(), Precomputed()).similarity(e, e)
+        tensor([[1., 0.],
+                [0., 1.]])
+        """
+        return csd_similarity(a.mean, a.variance.log(), b.mean, b.variance.log())
+
+    def match_logit(self, a: Embedding, b: Embedding) -> Float[Tensor, "B C"]:
+        """``a s + b`` [B, C] as it was trained: its sigmoid is not calibrated.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``fit``, and with the objective "clip", which knows no probability of a pair.
+        """
+        scale = self.fitted_.heads.objective.logit_scale()
+        if scale is None:
+            raise NotFittedError("this objective gives no probability of a pair.")
+        return scale[0] * self.similarity(a, b) + scale[1]
+
+    def calibrate_inclusion(
+        self, pairs: ImageTextPairs, *, generator: Seed = None
+    ) -> InclusionCalibration:
+        """Read ``inc`` against these pairs and as many random ones; kept for ``includes``.
+
+        Take pairs that were not trained on. ``auroc`` of the result says how well ``inc`` tells
+        the two apart.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``fit``.
+        InputError
+            If there are no variances, or no random pair to compare with.
+        """
+        images, texts = self.embed_image(pairs.images), self.embed_text(pairs.texts)
+        i, j = pairs.pairs.unbind(1)
+        other = random_partners(pairs, as_generator(generator))
+        own = inclusion_score(images[i], texts[j])
+        random = inclusion_score(images[other[0]], texts[other[1]])
+        self.fitted_.inclusion = InclusionCalibration.of(own, random)
+        return self.fitted_.inclusion
+
+    def includes(self, general: Embedding, specific: Embedding) -> Inclusion:
+        """Whether each of ``general`` [B] includes the same row of ``specific`` [B].
+
+        Returns
+        -------
+        Inclusion
+            Score, probability at even odds, and the share of random pairs that score as high.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``calibrate_inclusion``.
+        InputError
+            For batches of different length.
+        """
+        calibration = self.fitted_.inclusion
+        if calibration is None:
+            raise NotFittedError(
+                "inc is not calibrated: call calibrate_inclusion(pairs) with held-out pairs first."
+            )
+        return calibration(inclusion_score(specific, general))
+
+    def save(self, path: str | Path) -> None:
+        """Write heads, posterior and history to folder ``path``: safetensors + JSON, atomic.
+
+        Encoders are not written, also not those that were trained: keep them yourself.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``fit``.
+        WriteError
+            If the folder cannot be written.
+        """
+        save_heads(as_path("path", path), self.settings, self.objective, self.fitted_)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        image_encoder: Encoder,
+        text_encoder: Encoder,
+        *,
+        objective: Objective | None = None,
+    ) -> ImageTextEmbedder:
+        """Read what ``save`` wrote; ``objective`` is needed where it was one of your own.
+
+        Raises
+        ------
+        FileFormatError
+            If the folder is not ours, damaged or newer.
+        InputError
+            If the objective is missing.
+        """
+        settings, kept, fitted = load_heads(as_path("path", path), objective)
+        how = {**settings.to_json(), "objective": kept}
+        embedder = cls(image_encoder, text_encoder, **how)
+        embedder._fitted = fitted
+        return embedder
+
+
+@torch.no_grad()
+@full_precision()
+def _embedding(features: Tensor, head: GaussianHead, posterior: TowerPosterior | None) -> Embedding:
+    weight = head.mean.weight
+    if features.shape[1] != head.size:
+        raise InputError(f"features have size {features.shape[1]}, in the fit it was {head.size}.")
+    blocks = [head(block) for block in features.to(weight).split(BLOCK)]
+    h, raw, log_v = (torch.cat(parts) for parts in zip(*blocks, strict=True))
+    gaussian = Gaussian(HeadOutput(h, raw, log_v).mu, log_v.exp())
+    return Embedding(gaussian, head_inputs=None if posterior is None else h, near_far=posterior)

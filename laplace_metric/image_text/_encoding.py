@@ -1,0 +1,83 @@
+"""Features of images or texts: what an encoder returns, checked, in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from laplace_metric._utils.precision import at_least_float32
+from laplace_metric._utils.validation import check_floating
+from laplace_metric.errors import DtypeError, InputError, NonFiniteError
+from laplace_metric.image_text._pairs import count_inputs, take_inputs
+from laplace_metric.models import Inputs, call_model, device_of, evaluation_mode, to_device
+
+Encoder = Callable[[Any], Tensor]
+"""Inputs of B images or texts -> features [B, F]; an ``nn.Module`` or any function."""
+BLOCK = 256
+"""Inputs that a frozen encoder gets at once."""
+
+
+def encode(encoder: Encoder, inputs: Inputs, name: str, *, grad: bool = False) -> Tensor:
+    """Features [B, F] of one batch, float32 or float64 and finite.
+
+    Raises
+    ------
+    InputError
+        For anything else; ``name`` says of what.
+    NonFiniteError
+        For NaN and infinity.
+    """
+    if isinstance(encoder, nn.Module):
+        moved = to_device(inputs, device_of(encoder))
+        with nullcontext() if grad else evaluation_mode(encoder):
+            features = call_model(encoder, moved)
+    else:
+        with torch.no_grad():
+            features = encoder(inputs)
+    n = count_inputs(name, inputs)
+    check_floating(f"features of {name}", features, "[B, F]")
+    if len(features) != n:
+        raise InputError(f"the encoder gave {len(features)} features for {n} {name}.")
+    values = at_least_float32(features)
+    if not bool(values.isfinite().all()):
+        row = int((~values.isfinite()).any(1).nonzero()[0])
+        raise NonFiniteError(f"features of {name} hold NaN or infinity, first in row {row}.")
+    return values if grad else values.detach()
+
+
+def encode_all(
+    encoder: Encoder, inputs: Inputs, name: str, *, progress: bool
+) -> Float[Tensor, "N F"]:
+    """Features [N, F] of everything, in blocks, with a progress bar."""
+    starts = range(0, count_inputs(name, inputs), BLOCK)
+    bar = tqdm(starts, desc=f"Encoding {name}", disable=not progress or len(starts) < 2)
+    blocks = [take_inputs(inputs, slice(start, start + BLOCK)) for start in bar]
+    return torch.cat([encode(encoder, block, name) for block in blocks])
+
+
+def check_towers(images: Tensor, texts: Tensor) -> None:
+    """Check that both towers compute in one type, on one device.
+
+    Raises
+    ------
+    DtypeError
+        For two types.
+    InputError
+        For two devices.
+    """
+    if images.dtype != texts.dtype:
+        raise DtypeError(
+            f"features of images are {images.dtype}, those of texts {texts.dtype}: convert one "
+            "encoder, with .float() or .double()."
+        )
+    if images.device != texts.device:
+        raise InputError(
+            f"features of images are on {images.device}, those of texts on {texts.device}: move "
+            "one encoder."
+        )

@@ -1,0 +1,146 @@
+"""From encoders and pairs to trained heads with their posteriors."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from laplace_metric._utils.randomness import Seed, own_randomness
+from laplace_metric.image_text._encoding import Encoder, check_towers, encode_all
+from laplace_metric.image_text._heads import GaussianHead
+from laplace_metric.image_text._includes import InclusionCalibration
+from laplace_metric.image_text._objectives import Objective
+from laplace_metric.image_text._pairs import ImageTextPairs, PairBatches
+from laplace_metric.image_text._posterior import TowerPosterior, fit_tower
+from laplace_metric.image_text._settings import HeadSettings, TrainingOptions
+from laplace_metric.image_text._spread import Spread
+from laplace_metric.image_text._training import (
+    PairRun,
+    TwoHeads,
+    computed,
+    optimizer_of,
+    table,
+)
+from laplace_metric.online._checkpoint import Checkpointer
+from laplace_metric.training import train_epochs, train_mode
+
+
+@dataclass(frozen=True)
+class Towers:
+    """Both encoders."""
+
+    image: Encoder
+    text: Encoder
+
+    def features(self, pairs: ImageTextPairs, *, progress: bool) -> tuple[Tensor, Tensor]:
+        """Of all images [N, F] and of all texts [M, F']."""
+        images = encode_all(self.image, pairs.images, "images", progress=progress)
+        texts = encode_all(self.text, pairs.texts, "texts", progress=progress)
+        check_towers(images, texts)
+        return images, texts
+
+    @property
+    def modules(self) -> nn.ModuleList:
+        """Those that are modules."""
+        return nn.ModuleList(e for e in (self.image, self.text) if isinstance(e, nn.Module))
+
+
+@dataclass
+class FittedHeads:
+    """What ``fit`` leaves behind.
+
+    Parameters
+    ----------
+    heads : TwoHeads
+    posteriors : of the image and of the text tower, or None
+    losses : list of float
+        Mean of each epoch.
+    spreads : dict
+        Of "images" and "texts", one a epoch.
+    inclusion : InclusionCalibration or None
+    """
+
+    heads: TwoHeads
+    posteriors: tuple[TowerPosterior, TowerPosterior] | None = None
+    losses: list[float] = field(default_factory=list)
+    spreads: dict[str, list[Spread]] = field(default_factory=dict)
+    inclusion: InclusionCalibration | None = None
+
+
+def fit_heads(
+    towers: Towers,
+    pairs: ImageTextPairs,
+    objective: Objective,
+    settings: HeadSettings,
+    options: TrainingOptions,
+    generator: Seed,
+) -> FittedHeads:
+    """Train new heads and fit their posteriors."""
+    features = towers.features(pairs, progress=options.progress)
+    with own_randomness(generator, features[0].device) as source:
+        sizes = features[0].shape[1], features[1].shape[1]
+        heads = new_heads(sizes, objective, settings).to(features[0])
+        run = _run(towers, pairs, features, heads, settings, options, source)
+        checkpointer = Checkpointer(run, source, options.folder, options.every)
+        checkpointer.begin(options.epochs)
+        with train_mode([heads, run.encoders]):
+            train_epochs(
+                run.step,
+                run.loader,
+                run.device,
+                epochs=options.epochs,
+                show=options.progress,
+                progress=run.progress,
+                callback=checkpointer,
+            )
+    heads.eval()
+    if settings.train_encoders:
+        features = towers.features(pairs, progress=options.progress)
+    posteriors = fit_posteriors(heads, *features, settings)
+    spreads = {"images": run.image_spread.history, "texts": run.text_spread.history}
+    return FittedHeads(heads, posteriors, run.progress.losses, spreads)
+
+
+def new_heads(sizes: tuple[int, int], objective: Objective, settings: HeadSettings) -> TwoHeads:
+    """Untrained, for features of two sizes, with a copy of the objective."""
+    how = (settings.dim, settings.hidden, settings.dropout)
+    sides = [GaussianHead(size, *how, probabilistic=objective.probabilistic) for size in sizes]
+    return TwoHeads(sides[0], sides[1], deepcopy(objective))
+
+
+def _run(
+    towers: Towers,
+    pairs: ImageTextPairs,
+    features: tuple[Tensor, Tensor],
+    heads: TwoHeads,
+    settings: HeadSettings,
+    options: TrainingOptions,
+    source: torch.Generator,
+) -> PairRun:
+    encoders = nn.ModuleList()
+    images, texts = table(features[0]), table(features[1])
+    if settings.train_encoders:
+        encoders = towers.modules
+        images = computed(towers.image, pairs.images, "images")
+        texts = computed(towers.text, pairs.texts, "texts")
+    optimizer = optimizer_of(heads, encoders, options.learning_rate, options.weight_decay)
+    identity = {**settings.to_json(), **options.to_json()}
+    loader, device = PairBatches(pairs, options.batch_size, source), features[0].device
+    return PairRun(heads, encoders, optimizer, pairs, images, texts, loader, device, identity)
+
+
+@torch.no_grad()
+def fit_posteriors(
+    heads: TwoHeads, images: Tensor, texts: Tensor, settings: HeadSettings
+) -> tuple[TowerPosterior, TowerPosterior] | None:
+    """Of both towers, from all N M pairs; None for an objective without a probability of a pair."""
+    scale = heads.objective.logit_scale()
+    if scale is None:
+        return None
+    image, text = heads.image(images), heads.text(texts)
+    n = settings.n_effective or len(images) * len(texts)
+    how = (scale, settings.structure, n, settings.prior_precision)
+    return fit_tower(heads.image, image, text, *how), fit_tower(heads.text, text, image, *how)

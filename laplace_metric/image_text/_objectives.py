@@ -1,0 +1,235 @@
+"""What a pair of heads is trained with: one class a method, of one contract.
+
+``prolip``: PPCL, inclusion and VIB (Chun et al. 2025, eq 6). ``pcme++``: soft contrastive with CSD
+and VIB (Chun 2024). ``siglip`` (Zhai et al. 2023) and ``clip`` (Radford et al. 2021): no variances.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from laplace_metric._utils.validation import check_positive, check_real
+from laplace_metric.errors import InputError
+from laplace_metric.image_text._csd import csd_similarity
+from laplace_metric.image_text._heads import HeadOutput
+from laplace_metric.image_text._inclusion import entailed, inclusion_contrast, inclusion_loss
+from laplace_metric.image_text._losses import (
+    multi_positive_infonce,
+    pairwise_sigmoid_loss,
+    soft_contrastive_loss,
+    vib_divergence,
+)
+
+
+class Objective(nn.Module, ABC):
+    """A loss of a batch of images and texts, with a scale a and an offset b that are learnt.
+
+    Parameters
+    ----------
+    a, b : float
+        At the start.
+    """
+
+    probabilistic = True
+
+    def __init__(self, a: float, b: float) -> None:
+        super().__init__()
+        self.log_a = nn.Parameter(torch.tensor(math.log(a)))
+        self.b = nn.Parameter(torch.tensor(float(b)))
+
+    @property
+    def a(self) -> Tensor:
+        """The scale, above 0."""
+        return self.log_a.exp()
+
+    @abstractmethod
+    def forward(
+        self,
+        image: HeadOutput,
+        text: HeadOutput,
+        match: Bool[Tensor, "B C"],
+        pairs: Int[Tensor, "P two"],
+    ) -> Float[Tensor, ""]:
+        """The loss; ``pairs`` are rows of the batch that belong together, of image and of text."""
+
+    @property
+    def settings(self) -> dict[str, float]:
+        """The numbers that it was made with."""
+        return {
+            k: v
+            for k, v in vars(self).items()
+            if isinstance(v, (int, float)) and k[0] != "_" and k != "training"
+        }
+
+    def logit_scale(self) -> tuple[float, float] | None:
+        """(a, b) of ``sigmoid(a s + b)``, the probability of a match; None if there is none."""
+        return float(self.a.detach()), float(self.b.detach())
+
+
+class ProLIP(Objective):
+    """PPCL, plus weights times inclusion of images in their texts, contrast and VIB.
+
+    Parameters
+    ----------
+    inclusion : float
+        Weight of ``inclusion_loss`` (alpha_1), over the pairs of the batch.
+    entailment : float
+        Weight, ours, of the same loss of texts in the texts that they imply: those that name all of
+        their images in the batch, and more (``entailed``). It says nothing of unseen texts.
+    contrast : float
+        Weight of ``inclusion_contrast``, ours: each pair against another text of the batch.
+    vib : float
+        Weight of ``vib_divergence`` (beta), of images and of texts.
+    c, epsilon : float
+        Of the inclusion loss.
+
+    Raises
+    ------
+    InputError
+        For weights below 0.
+    """
+
+    def __init__(
+        self,
+        inclusion: float = 1e-7,
+        entailment: float = 0.0,
+        contrast: float = 0.0,
+        vib: float = 1e-4,
+        c: float = 10.0,
+        epsilon: float = -10.0,
+    ) -> None:
+        super().__init__(a=10.0, b=-10.0)
+        self.inclusion = _weight("inclusion", inclusion)
+        self.entailment = _weight("entailment", entailment)
+        self.contrast, self.vib = _weight("contrast", contrast), _weight("vib", vib)
+        self.c, self.epsilon = check_positive("c", c), check_real("epsilon", epsilon)
+
+    def forward(
+        self,
+        image: HeadOutput,
+        text: HeadOutput,
+        match: Bool[Tensor, "B C"],
+        pairs: Int[Tensor, "P two"],
+    ) -> Float[Tensor, ""]:
+        s = csd_similarity(image.mu, image.log_v, text.mu, text.log_v)
+        loss = pairwise_sigmoid_loss(s, match, self.a, self.b)
+        i, j = pairs.unbind(1)
+        own = image.mu[i], image.log_v[i], text.mu[j], text.log_v[j]
+        if self.inclusion:
+            loss = loss + self.inclusion * inclusion_loss(*own, c=self.c, epsilon=self.epsilon)
+        if self.entailment and len(texts := entailed(match)):
+            t, u = texts.unbind(1)
+            implied = text.mu[t], text.log_v[t], text.mu[u], text.log_v[u]
+            c = self.c / 10  # not saturated by small ratios
+            implied_loss = inclusion_loss(*implied, c=c, epsilon=self.epsilon)
+            loss = loss + self.entailment * implied_loss
+        if self.contrast:
+            mine, k = _other_texts(match, i)
+            if len(k):
+                rows = [part[mine] for part in own]
+                rows += [text.mu[k], text.log_v[k]]
+                loss = loss + self.contrast * inclusion_contrast(*rows)
+        both = vib_divergence(image.mu, image.log_v) + vib_divergence(text.mu, text.log_v)
+        return loss + self.vib * both
+
+
+def _weight(name: str, value: float) -> float:
+    """A number of at least 0, or ``InputError``."""
+    if check_real(name, value, "number >= 0") < 0:
+        raise InputError(f"{name}={value!r}: pass a number >= 0.")
+    return float(value)
+
+
+def _other_texts(match: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
+    """Pairs whose image (rows ``i`` [P]) has another text, and a random one of these for each."""
+    free = (~match[i]).float()
+    mine = free.any(1).nonzero().flatten()
+    return mine, torch.multinomial(free[mine], 1).squeeze(1) if len(mine) else mine
+
+
+class SigLIP(Objective):
+    """The pairwise sigmoid loss of cosines."""
+
+    probabilistic = False
+
+    def __init__(self) -> None:
+        super().__init__(a=10.0, b=-10.0)
+
+    def forward(
+        self,
+        image: HeadOutput,
+        text: HeadOutput,
+        match: Bool[Tensor, "B C"],
+        pairs: Int[Tensor, "P two"],
+    ) -> Float[Tensor, ""]:
+        return pairwise_sigmoid_loss(image.mu @ text.mu.mT, match, self.a, self.b)
+
+
+class CLIP(Objective):
+    """InfoNCE with any number of matches; its temperature starts at .07 and stays above .01."""
+
+    probabilistic = False
+
+    def __init__(self) -> None:
+        super().__init__(a=1 / 0.07, b=0.0)
+        self.b.requires_grad_(False)
+
+    def forward(
+        self,
+        image: HeadOutput,
+        text: HeadOutput,
+        match: Bool[Tensor, "B C"],
+        pairs: Int[Tensor, "P two"],
+    ) -> Float[Tensor, ""]:
+        return multi_positive_infonce(image.mu @ text.mu.mT, match, self.a.clamp_max(100))
+
+    def logit_scale(self) -> None:
+        """A softmax over a batch is no probability of a pair."""
+
+
+class PCMEPlusPlus(Objective):
+    """``soft_contrastive_loss`` of CSD and VIB.
+
+    Parameters
+    ----------
+    pseudo_weight : float
+        Of pseudo-positives.
+    vib : float
+    """
+
+    def __init__(self, pseudo_weight: float = 0.1, vib: float = 1e-4) -> None:
+        super().__init__(a=5.0, b=5.0)
+        self.pseudo_weight = _weight("pseudo_weight", pseudo_weight)
+        self.vib = _weight("vib", vib)
+
+    def forward(
+        self,
+        image: HeadOutput,
+        text: HeadOutput,
+        match: Bool[Tensor, "B C"],
+        pairs: Int[Tensor, "P two"],
+    ) -> Float[Tensor, ""]:
+        distance = 2 - 2 * csd_similarity(image.mu, image.log_v, text.mu, text.log_v)
+        how = {"pseudo_weight": self.pseudo_weight}
+        loss = soft_contrastive_loss(distance, match, self.a, self.b, **how)
+        both = vib_divergence(image.mu, image.log_v) + vib_divergence(text.mu, text.log_v)
+        return loss + self.vib * both
+
+    def logit_scale(self) -> tuple[float, float]:
+        """``b - a CSD = 2 a s + b - 2 a``."""
+        a, b = float(self.a.detach()), float(self.b.detach())
+        return 2 * a, b - 2 * a
+
+
+OBJECTIVES: dict[str, Callable[..., Objective]] = {
+    "prolip": ProLIP,
+    "siglip": SigLIP,
+    "clip": CLIP,
+    "pcme++": PCMEPlusPlus,
+}

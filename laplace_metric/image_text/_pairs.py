@@ -1,0 +1,203 @@
+"""Images and texts that belong together, many to many, and the batches of a training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from laplace_metric._utils.validation import as_tensor, check_count
+from laplace_metric.errors import InputError, LabelError
+from laplace_metric.models import Inputs
+
+
+def count_inputs(name: str, inputs: Inputs) -> int:
+    """N of inputs: the rows of an array, the length of a list, those of every part of a mapping.
+
+    Raises
+    ------
+    InputError
+        If they have none.
+
+    Examples
+    --------
+    >>> count_inputs("texts", ["a", "b"])
+    2
+    """
+    if isinstance(inputs, Mapping):
+        lengths = {key: count_inputs(f"{name}[{key!r}]", value) for key, value in inputs.items()}
+        if len(set(lengths.values())) != 1:
+            raise InputError(f"{name} has parts of several lengths: {lengths}.")
+        return next(iter(lengths.values()))
+    sized = isinstance(inputs, (Tensor, np.ndarray)) and inputs.ndim > 0
+    if not sized and not isinstance(inputs, (list, tuple)):
+        raise InputError(f"{name} is a {type(inputs).__name__}: pass an array or a list of inputs.")
+    if not len(inputs):
+        raise InputError(f"{name} is empty: pass at least one.")
+    return len(inputs)
+
+
+def take_inputs(inputs: Inputs, rows: Int[Tensor, " B"] | slice) -> Inputs:
+    """Some rows of inputs, of the same kind.
+
+    Examples
+    --------
+    >>> take_inputs(["a", "b", "c"], torch.tensor([2, 0]))
+    ['c', 'a']
+    """
+    if isinstance(inputs, Mapping):
+        return {key: take_inputs(value, rows) for key, value in inputs.items()}
+    if isinstance(inputs, (list, tuple)):
+        if isinstance(rows, slice):
+            return list(inputs[rows])
+        return [inputs[row] for row in rows.tolist()]
+    if isinstance(inputs, np.ndarray) and isinstance(rows, Tensor):
+        return inputs[rows.numpy()]
+    return inputs[rows]
+
+
+@dataclass(frozen=True)
+class ImageTextPairs:
+    """N images, M texts, and which belong together.
+
+    Parameters
+    ----------
+    images, texts : inputs
+        As the encoders take them: an array [N, ...], a list, or a mapping of these. Each text once.
+    pairs : whole numbers [P, 2]
+        Rows (image, text); every image and every text at least once.
+
+    Raises
+    ------
+    InputError, LabelError
+        For rows that do not exist, and images or texts without a partner, which it names.
+
+    Examples
+    --------
+    >>> pairs = ImageTextPairs.of(["a.png", "b.png"], [["red", "car"], ["red"]])
+    >>> pairs.texts, pairs.pairs.tolist()
+    (['red', 'car'], [[0, 0], [0, 1], [1, 0]])
+    """
+
+    images: Inputs
+    texts: Inputs
+    pairs: Int[Tensor, "P two"]
+
+    def __post_init__(self) -> None:
+        pairs = as_tensor("pairs", self.pairs)
+        if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.is_floating_point():
+            raise InputError(
+                f"pairs has shape {tuple(pairs.shape)} and dtype {pairs.dtype}: pass whole "
+                "numbers [P, 2], rows (image, text)."
+            )
+        object.__setattr__(self, "pairs", pairs.long().unique(dim=0).cpu())
+        for side, (name, n) in enumerate((("images", self.n_images), ("texts", self.n_texts))):
+            _check_rows(name, self.pairs[:, side], n)
+
+    @classmethod
+    def of(cls, images: Inputs, captions: Sequence[str | Sequence[str]]) -> ImageTextPairs:
+        """From the texts of each image: a string or several; equal strings are one text.
+
+        Raises
+        ------
+        LabelError
+            For another number of captions than of images, and images or texts without any.
+        InputError
+            For empty captions and what is no text.
+        """
+        n = count_inputs("images", images)
+        if isinstance(captions, str) or not isinstance(captions, Sequence) or len(captions) != n:
+            what = len(captions) if hasattr(captions, "__len__") else type(captions).__name__
+            raise LabelError(f"captions has {what}, and there are {n} images: pass one for each.")
+        place: dict[str, int] = {}
+        rows = []
+        for image, texts in enumerate(captions):
+            for text in [texts] if isinstance(texts, str) else texts:
+                if not isinstance(text, str) or not text.strip():
+                    raise InputError(f"captions[{image}] holds {text!r:.40}: pass texts.")
+                rows.append((image, place.setdefault(text, len(place))))
+        if not rows:
+            raise LabelError("captions are all empty: pass at least one text an image.")
+        return cls(images, list(place), torch.tensor(rows))
+
+    @cached_property
+    def n_images(self) -> int:
+        """N."""
+        return count_inputs("images", self.images)
+
+    @cached_property
+    def n_texts(self) -> int:
+        """M."""
+        return count_inputs("texts", self.texts)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    @cached_property
+    def _keys(self) -> Tensor:
+        """``image M + text`` of each pair, ascending."""
+        return (self.pairs[:, 0] * self.n_texts + self.pairs[:, 1]).sort().values
+
+    def match(self, images: Int[Tensor, " B"], texts: Int[Tensor, " C"]) -> Bool[Tensor, "B C"]:
+        """Which of some images and texts belong together."""
+        keys = images[:, None] * self.n_texts + texts
+        place = torch.searchsorted(self._keys, keys).clamp_max(len(self._keys) - 1)
+        return self._keys[place] == keys
+
+    @property
+    def images_per_text(self) -> Int[Tensor, " M"]:
+        """How many images each text names [M]."""
+        return self.pairs[:, 1].bincount(minlength=self.n_texts)
+
+
+def _check_rows(name: str, rows: Tensor, n: int) -> None:
+    if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < n:
+        raise InputError(f"pairs name {name} {int(rows.min())} to {int(rows.max())} of {n}.")
+    alone = (rows.bincount(minlength=n) == 0).nonzero().flatten()
+    if len(alone):
+        raise LabelError(
+            f"{len(alone)} of {n} {name} have no partner, the first is row {int(alone[0])}: leave "
+            "them out, or add their pairs."
+        )
+
+
+@dataclass
+class PairBatches:
+    """All pairs once an epoch, in a random order, in batches of nearly equal size.
+
+    Parameters
+    ----------
+    pairs : ImageTextPairs
+    batch_size : int
+        Most pairs of a batch, at least 2.
+    generator : torch.Generator
+        Of the order.
+
+    Raises
+    ------
+    InputError
+        For less than 2 pairs, or a batch size below 2: a pair alone has nothing to differ from.
+    """
+
+    pairs: ImageTextPairs
+    batch_size: int
+    generator: torch.Generator
+
+    def __post_init__(self) -> None:
+        check_count("batch_size", self.batch_size, 2)
+        if len(self.pairs) < 2:
+            raise InputError("pairs holds one pair: pass at least two.")
+
+    def __len__(self) -> int:
+        return min(-(-len(self.pairs) // self.batch_size), len(self.pairs) // 2)
+
+    def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
+        order = torch.randperm(len(self.pairs), generator=self.generator)
+        for numbers in order.tensor_split(len(self)):
+            yield self.pairs.pairs[numbers], numbers

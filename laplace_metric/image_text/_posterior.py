@@ -1,0 +1,124 @@
+"""A Laplace posterior over one projection, and the epistemic number of what goes through it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from laplace_metric._utils.precision import full_precision
+from laplace_metric.curvature.structures import (
+    DenseEigenbasis,
+    Eigenbasis,
+    IdentityEigenbasis,
+    KroneckerEigenbasis,
+    KroneckerEigenblock,
+    SpectralCurvature,
+)
+from laplace_metric.distributions import ProjectedNormal
+from laplace_metric.image_text._curvature import TowerPairs, tower_curvature
+from laplace_metric.image_text._heads import GaussianHead, HeadOutput
+from laplace_metric.laplace import Posterior, covariance
+from laplace_metric.models.jacobians import LinearJacobian
+
+
+@dataclass(frozen=True)
+class TowerPosterior:
+    """``N(W, (n_eff H + tau I)^-1)`` over the projection of one tower, as an epistemic number.
+
+    Parameters
+    ----------
+    head : LinearJacobian
+        The projection that the posterior was fitted to, a copy.
+    posterior : Posterior
+    """
+
+    head: LinearJacobian
+    posterior: Posterior
+
+    @full_precision()
+    def standardised(self, features: Tensor) -> tuple[Tensor | None, Tensor]:
+        """None, and how far the weights leave the direction open [B]: ``tr Cov[mu]``.
+
+        In squared units of the unit sphere, to first order.
+        """
+        return None, self.distribution(features).variance.sum(-1)
+
+    def distribution(self, features: Float[Tensor, "B H"]) -> ProjectedNormal:
+        """Of the unit mean, under the posterior of the weights."""
+        h = features.to(self.head.dtype)
+        spread = covariance(self.head, self.posterior, h)
+        return ProjectedNormal(self.head.forward(h), spread)
+
+
+def fit_tower(
+    head: GaussianHead,
+    mine: HeadOutput,
+    other: HeadOutput,
+    scale: tuple[float, float],
+    structure: str,
+    n_effective: float,
+    prior_precision: float,
+) -> TowerPosterior:
+    """The posterior of ``head`` from the outputs of all inputs of its side and of the other."""
+    jacobian = _frozen(head.mean)
+    h = jacobian.layout.augment(mine.inputs)
+    pairs = TowerPairs(h, mine.raw, mine.trace, other.mu, other.trace, *scale)
+    curvature = tower_curvature(pairs, jacobian.layout, structure)
+    return around(head, curvature, n_effective, prior_precision)
+
+
+def around(
+    head: GaussianHead, curvature: SpectralCurvature, n_effective: float, prior_precision: float
+) -> TowerPosterior:
+    """A curvature with the weights that the projection has now."""
+    jacobian = _frozen(head.mean)
+    posterior = Posterior(jacobian.parameters, curvature, n_effective, prior_precision)
+    return TowerPosterior(jacobian, posterior)
+
+
+def _frozen(layer: nn.Linear) -> LinearJacobian:
+    head = LinearJacobian.of(layer)
+    return LinearJacobian(head.weight.clone(), None if head.bias is None else head.bias.clone())
+
+
+def curvature_as_tensors(curvature: SpectralCurvature) -> dict[str, Tensor]:
+    """By name, for a file."""
+    tensors, basis = {"eigenvalues": curvature.eigenvalues}, curvature.basis
+    if isinstance(basis, DenseEigenbasis):
+        tensors["vectors"] = basis.vectors
+    if isinstance(basis, KroneckerEigenbasis):
+        tensors |= {"left": basis.blocks[0].left, "right": basis.blocks[0].right}
+    return tensors
+
+
+def curvature_from_tensors(
+    tensors: dict[str, Tensor], head: GaussianHead, structure: str
+) -> SpectralCurvature:
+    """What ``curvature_as_tensors`` took apart.
+
+    Raises
+    ------
+    ValueError
+        If the shapes are not those of the head.
+    """
+    layout = LinearJacobian.of(head.mean).layout
+    p, d, columns = layout.n_parameters, layout.n_outputs, layout.n_columns
+    kind = {
+        "diag": {"eigenvalues": (p,)},
+        "full": {"eigenvalues": (p,), "vectors": (p, p)},
+        "kron": {"eigenvalues": (p,), "left": (d, d), "right": (columns, columns)},
+    }[structure]
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if shapes != kind:
+        raise ValueError(f"a posterior has tensors {shapes}, not {kind}")
+    basis: Eigenbasis = IdentityEigenbasis()
+    if structure == "full":
+        basis = DenseEigenbasis(tensors["vectors"])
+    elif structure == "kron":
+        block = KroneckerEigenblock(tensors["left"], tensors["right"], layout)
+        basis = KroneckerEigenbasis((block,))
+    values = torch.as_tensor(tensors["eigenvalues"])
+    return SpectralCurvature(basis, values, 0.0)

@@ -1,0 +1,193 @@
+"""Epistemic numbers, inclusion with its control, and files."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from laplace_metric.errors import FileFormatError, InputError, NotFittedError
+from laplace_metric.image_text import (
+    ImageTextEmbedder,
+    ImageTextPairs,
+    InclusionCalibration,
+    ProLIP,
+    _includes,
+    inclusion_score,
+    log_inclusion,
+)
+from laplace_metric.image_text._files import IMAGE_TEXT
+from laplace_metric.models import Precomputed
+from tests.image_text.conftest import features, make_embedder, make_pairs, state
+
+QUICK = {"epochs": 2, "batch_size": 30, "progress": False, "generator": 0}
+
+
+@pytest.mark.parametrize("structure", ["kron", "diag", "full"])
+def test_epistemic_is_the_spread_of_means_under_sampled_weights(structure):
+    pairs = make_pairs()
+    embedder = make_embedder(structure=structure, n_effective=1e5, prior_precision=1e3)
+    embedder.fit(pairs, **QUICK)
+    image = embedder.embed_image(pairs.images[:4])
+    tower = embedder.fitted_.posteriors[0]
+    weights = tower.posterior.sample(20_000, 3)
+    z = tower.head.forward_with(image.head_inputs, weights)
+    mu = torch.nn.functional.normalize(z, dim=-1)
+    sampled = mu.var(0).sum(-1)
+    torch.testing.assert_close(image.epistemic, sampled, rtol=0.05, atol=0)
+
+
+def test_epistemic_knows_foreign_images_and_more_data_lowers_it(fitted, pairs):
+    near = fitted.embed_image(features(seed=9))
+    g = torch.Generator().manual_seed(3)
+    foreign = fitted.embed_image(3 * torch.randn(60, 12, generator=g))
+    assert float(near.epistemic.median()) < float(foreign.epistemic.median())
+    known, unknown = (
+        make_embedder(n_effective=n).fit(pairs, **QUICK).embed_image(pairs.images).epistemic
+        for n in (1e6, 1e2)
+    )
+    assert bool((known < unknown).all())
+
+
+def test_the_likelihood_is_that_of_all_pairs(fitted, pairs):
+    for tower in fitted.fitted_.posteriors:
+        assert tower.posterior.n_effective == pairs.n_images * pairs.n_texts
+
+
+def test_both_numbers_are_kept_apart(fitted, pairs):
+    text = fitted.embed_text(pairs.texts)
+    torch.testing.assert_close(text.uncertainty, text.variance.sum(1))
+    assert not bool(torch.isclose(text.uncertainty, text.epistemic).any())
+    assert len(text[2:5].epistemic) == 3
+
+
+def test_an_objective_without_a_probability_has_no_epistemic(pairs):
+    embedder = make_embedder("clip").fit(pairs, **QUICK)
+    image, text = embedder.embed_image(pairs.images), embedder.embed_text(pairs.texts)
+    with pytest.raises(NotFittedError):
+        _ = image.epistemic
+    with pytest.raises(NotFittedError, match="no probability"):
+        embedder.match_logit(image, text)
+
+
+@pytest.mark.parametrize("objective", ["prolip", "pcme++"])
+def test_the_logit_is_that_of_the_loss(objective, pairs):
+    embedder = make_embedder(objective).fit(pairs, **QUICK)
+    image, text = embedder.embed_image(pairs.images), embedder.embed_text(pairs.texts)
+    own = embedder.fitted_.heads.objective
+    a, b = float(own.a.detach()), float(own.b.detach())
+    s = embedder.similarity(image, text)
+    oracle = a * s + b if objective == "prolip" else b - a * (2 - 2 * s)
+    torch.testing.assert_close(embedder.match_logit(image, text), oracle)
+
+
+def test_inclusion_with_its_control(fitted):
+    held_out = make_pairs(seed=9)
+    fitted.fitted_.inclusion = None
+    with pytest.raises(NotFittedError, match="calibrate_inclusion"):
+        fitted.includes(fitted.embed_text(held_out.texts), fitted.embed_text(held_out.texts))
+    calibration = fitted.calibrate_inclusion(held_out, generator=0)
+    assert calibration.auroc > 0.75
+    image, text = fitted.embed_image(held_out.images), fitted.embed_text(held_out.texts)
+    i, j = held_out.pairs.unbind(1)
+    own = fitted.includes(text[j], image[i])
+    torch.testing.assert_close(own.score, inclusion_score(image[i], text[j]))
+    other = fitted.includes(text[(j + 3) % 6], image[i])
+    assert float(other.probability.mean()) < float(own.probability.mean()) - 0.1
+    assert float(own.control.median()) < 0.3 < float(other.control.median())
+    with pytest.raises(InputError, match="row by row"):
+        fitted.includes(text, image)
+
+
+def test_the_score_is_inc_of_the_specific_in_the_general(fitted, pairs):
+    image, text = fitted.embed_image(pairs.images[:8]), fitted.embed_text(pairs.texts)
+    oracle = log_inclusion(image.mean, image.variance.log(), text.mean, text.variance.log()) / 8
+    torch.testing.assert_close(inclusion_score(image, text), oracle)
+
+
+def test_the_probability_is_calibrated_at_even_odds():
+    """Scores N(1, 1) against N(-1, 1): the log odds are 2 x."""
+    g = torch.Generator().manual_seed(0)
+    own, random = 1 + torch.randn(20_000, generator=g), torch.randn(5_000, generator=g) - 1
+    calibration = InclusionCalibration.of(own, random)
+    assert calibration.slope == pytest.approx(2, abs=0.1)
+    assert calibration.offset == pytest.approx(0, abs=0.1)
+    assert calibration.auroc == pytest.approx(0.921, abs=0.01)  # Phi(sqrt 2)
+    answer = calibration(torch.tensor([-1.0, -9.0, 9.0]))
+    assert float(answer.control[0]) == pytest.approx(0.5, abs=0.03)
+    assert answer.control[1:].tolist() == pytest.approx([1.0, 1 / 5_001])
+
+
+def test_random_partners_are_of_the_same_images_and_never_their_own(monkeypatch):
+    pairs = make_pairs()
+    monkeypatch.setattr(_includes, "BLOCK", 7)
+    images, texts = _includes.random_partners(pairs, torch.Generator().manual_seed(0))
+    assert images.tolist() == pairs.pairs[:, 0].tolist()
+    assert not bool(pairs.match(images, texts).diagonal().any())
+    assert len(texts.unique()) == pairs.n_texts
+    all_ = ImageTextPairs(torch.zeros(1, 1), torch.zeros(2, 1), torch.tensor([[0, 0], [0, 1]]))
+    with pytest.raises(InputError, match="every image has every text"):
+        _includes.random_partners(all_, None)
+
+
+def test_inclusion_needs_variances(pairs):
+    embedder = make_embedder("siglip").fit(pairs, **QUICK)
+    with pytest.raises(InputError, match="no variance"):
+        embedder.calibrate_inclusion(pairs, generator=0)
+
+
+@pytest.mark.parametrize("structure", ["kron", "diag", "full"])
+def test_a_saved_embedder_answers_as_before(structure, tmp_path):
+    pairs = make_pairs()
+    embedder = make_embedder(ProLIP(vib=1e-3), structure=structure, hidden=9).fit(pairs, **QUICK)
+    embedder.calibrate_inclusion(make_pairs(seed=9), generator=0)
+    embedder.save(tmp_path)
+    loaded = ImageTextEmbedder.load(tmp_path, Precomputed(), Precomputed())
+    assert loaded.settings == embedder.settings
+    assert isinstance(loaded.objective, ProLIP)
+    assert loaded.objective.vib == 1e-3
+    assert loaded.fitted_.losses == embedder.fitted_.losses
+    assert loaded.fitted_.spreads == embedder.fitted_.spreads
+    before, after = state(embedder), state(loaded)
+    assert all(bool((before[k] == after[k]).all()) for k in before)
+    ways = ((lambda e: e.embed_image(pairs.images)), (lambda e: e.embed_text(pairs.texts)))
+    for embed in ways:
+        a, b = embed(embedder), embed(loaded)
+        for name in ("mean", "variance", "epistemic"):
+            torch.testing.assert_close(getattr(a, name), getattr(b, name), rtol=0, atol=0)
+    text, image = embedder.embed_text(pairs.texts), embedder.embed_image(pairs.images[:8])
+    answers = [e.includes(text, image) for e in (embedder, loaded)]
+    torch.testing.assert_close(answers[0].probability, answers[1].probability, rtol=0, atol=0)
+    torch.testing.assert_close(answers[0].control, answers[1].control, rtol=0, atol=0)
+
+
+def test_a_deterministic_embedder_is_saved_too(pairs, tmp_path):
+    embedder = make_embedder("clip").fit(pairs, **QUICK)
+    embedder.save(tmp_path)
+    loaded = ImageTextEmbedder.load(tmp_path, Precomputed(), Precomputed())
+    torch.testing.assert_close(
+        loaded.embed_text(pairs.texts).mean, embedder.embed_text(pairs.texts).mean
+    )
+
+
+class Own(ProLIP):
+    """Of a user."""
+
+
+def test_damage_and_missing_parts_are_named(pairs, tmp_path):
+    with pytest.raises(NotFittedError):
+        make_embedder().save(tmp_path)
+    make_embedder(Own()).fit(pairs, **QUICK).save(tmp_path / "own")
+    with pytest.raises(InputError, match="an objective of your own"):
+        ImageTextEmbedder.load(tmp_path / "own", Precomputed(), Precomputed())
+    how = {"objective": Own()}
+    assert ImageTextEmbedder.load(tmp_path / "own", Precomputed(), Precomputed(), **how)
+    path = tmp_path / "own" / IMAGE_TEXT.index
+    content = json.loads(path.read_text())
+    content["settings"]["dim"] = 16
+    path.write_text(json.dumps(content))
+    with pytest.raises(FileFormatError, match="damaged"):
+        ImageTextEmbedder.load(tmp_path / "own", Precomputed(), Precomputed(), **how)
+    with pytest.raises(FileFormatError, match="holds no"):
+        ImageTextEmbedder.load(tmp_path / "none", Precomputed(), Precomputed())
