@@ -70,7 +70,8 @@ def label_entropy(
     if (entropy := score.ambiguity(inputs)) is None:
         raise NotFittedError(
             "ambiguity needs 1 to 2,048 classes with several members that differ, and the fit set "
-            "had none or more: search an index of labelled items and read result.ambiguity."
+            "had none or more: search an index of labelled items and read result.ambiguity. Of "
+            "images and texts read uncertainty."
         )
     return entropy
 

@@ -46,6 +46,9 @@ class TowerPosterior:
         """
         return None, self.distribution(features).variance.sum(-1)
 
+    def ambiguity(self, features: Tensor) -> None:
+        """None: images and texts have no classes, and how ambiguous they are is ``uncertainty``."""
+
     def distribution(self, features: Float[Tensor, "B H"]) -> ProjectedNormal:
         """Of the unit mean, under the posterior of the weights."""
         h = features.to(self.head.dtype)
