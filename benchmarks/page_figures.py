@@ -33,6 +33,7 @@ from benchmarks.report.charts import cost_points
 from benchmarks.report.families import colour, heat
 from benchmarks.report.glossary import about
 from benchmarks.report.reading import Part, Record, described, known, parts, summary
+from benchmarks.report.three_numbers import MATCH, same_network
 from benchmarks.retrieval.problems import Source, fashion
 from benchmarks.retrieval.split import ALPHAS, PROMISES, SHARES
 from benchmarks.retrieval.tables import SCORES
@@ -53,16 +54,19 @@ def dots(record: Record) -> Figure:
 
 
 def _dots(part: Part) -> DotPanel:
-    """OOD sets differ between tasks: the legend numbers them, the label names them."""
+    """The best at errors first. The legend numbers the OOD sets of a task, the label names them."""
+    of_network = {name: rows for name, rows in part.methods.items() if same_network(name)}
+    order = sorted(of_network, key=lambda name: -summary(of_network[name], "r_auroc").mean)
+    methods = {name: of_network[name] for name in order}
     keys = ["r_auroc", *(key for key in part.metrics if key.startswith("auroc "))]
     names = [f"AUROC, OOD set {i}" if i else described(key).name for i, key in enumerate(keys)]
     sets = [f"{i}: {key.removeprefix('auroc ')}" for i, key in enumerate(keys) if i]
     summaries = {
-        name: [summary(rows, key) for rows in part.methods.values()]
+        name: [summary(rows, key) for rows in methods.values()]
         for name, key in zip(names, keys, strict=True)
     }
     values = {name: [(one.mean, one.error) for one in of] for name, of in summaries.items()}
-    return DotPanel(list(part.methods), values, "OOD sets " + ", ".join(sets) if sets else "")
+    return DotPanel(order, values, "OOD sets " + ", ".join(sets) if sets else "")
 
 
 def corruption(record: Record) -> Figure:
@@ -81,9 +85,19 @@ def corruption(record: Record) -> Figure:
 
 
 def cost(record: Record) -> Figure:
-    """The main metric against the CPU time of a query, one panel a task."""
+    """The main metric against the CPU time of a query, one panel a task.
+
+    Without the match probability, whose time has the building of five indexes in it.
+    """
     main = about(record["protocol"]).main
-    tasks = {part.task: cost_points(part, main) for part in parts(record)}
+    tasks = {
+        part.task: [
+            point
+            for point in cost_points(part, main)
+            if same_network(point.name) and point.name != MATCH
+        ]
+        for part in parts(record)
+    }
     return cost_plot(tasks, "CPU ms per query", described(main).name)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -36,14 +37,18 @@ def reliability_plots(rows: Sequence[Row]) -> Figure:
 def promises_plot(
     rows: Sequence[Row], precisions: Sequence[float], coverages: Sequence[float]
 ) -> Figure:
-    """Precision and coverage promised against obtained, one line a problem."""
+    """Precision and coverage promised against obtained, one line a problem.
+
+    Where styles run out they come again with hollow markers.
+    """
     figure, (left, right) = panels(2, 4.3, 4.2)
     for axes in (left, right):
         axes.plot([75, 100], [75, 100], color="#666", lw=1, ls=":")
-    for style, row in zip(STYLES, rows, strict=False):
+    for number, (style, row) in enumerate(zip(cycle(STYLES), rows, strict=False)):
         look: dict[str, Any] = {
             "color": style.colour,
             "marker": style.marker,
+            "mfc": style.colour if number < len(STYLES) else "white",
             "ls": style.line,
             "ms": 5,
             "lw": 1.2,
