@@ -427,6 +427,25 @@ operation(
     {"queries": ("gallery", places.x), "alpha": ("real", 0.5)},
 )
 operation(
+    "index.label_sets",
+    lambda: lambda **k: places.calibrated().label_sets(**k).sizes,
+    {"queries": ("gallery", places.x), "alpha": ("real", 0.5), "confidence": ("real", 0.5)},
+    weight=60,
+)
+operation(
+    "embedder.cross_index",
+    lambda: lambda **k: places.embedder().cross_index(**k, progress=False).search(places.x(), k=3),
+    {
+        "inputs": ("gallery", places.x),
+        "labels": Y,
+        "ids": ("ids", places.ids),
+        "folds": ("count", 3),
+        "k": ("count", 3),
+        "depth": ("count", 5),
+    },
+    weight=60,
+)
+operation(
     "index.credible_sets",
     lambda: places.index().credible_sets,
     {"queries": ("gallery", places.x), "probability": ("real", 0.9), "depth": ("count", 5)},
