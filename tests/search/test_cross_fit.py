@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laplace_metric import LaplaceEmbedder
+from laplace_metric import LaplaceEmbedder, datasets
 from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Index, read_items
@@ -246,3 +246,27 @@ def test_promises_hold_on_new_queries_and_not_by_fitted_items():
     more = np.array(invalid) - [row["unknown"] for row in crossed]
     assert more.mean() > 3 * more.std(ddof=1) / runs**0.5, more
     assert np.mean(invalid) > 0.11, invalid
+
+
+def test_promises_hold_on_real_images_that_nothing_has_seen():
+    """400 handwritten digits are all there is; the other 1,397 are new."""
+    parts = [datasets.load("digits", split) for split in ("train", "test")]
+    x = torch.cat([part.pixels(slice(None)) for part in parts]).flatten(1)
+    y = torch.cat([part.labels for part in parts])
+    said, right, unknown, kept = [], [], [], []
+    for seed in range(3):
+        rows = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
+        own, new = rows[:400], rows[400:]
+        embedder = LaplaceEmbedder(Precomputed(64), head="append")
+        index = embedder.cross_index(x[own], y[own], seed=seed, progress=False)
+        result = index.search(x[new], k=1)
+        match = torch.from_numpy(result.labels[:, 0]) == y[new]
+        accepted = result.accepted(index.calibration.threshold_for(precision=0.95))
+        said.append(result.match_probability[:, 0].mean())
+        right.append(match.double().mean())
+        unknown.append(result.unknown.double().mean())
+        kept.append(match[accepted].double().mean())
+    mean = [float(torch.stack(numbers).mean()) for numbers in (said, right, unknown, kept)]
+    assert mean[0] == pytest.approx(mean[1], abs=0.02)
+    assert mean[2] < 0.05 + 0.015
+    assert mean[3] > 0.95
