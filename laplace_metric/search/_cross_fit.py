@@ -85,9 +85,14 @@ def read_items(inputs: Any, labels: Any) -> tuple[list[tuple[Any, Tensor]], Colu
 
 
 def _n_rows(batch: Any) -> int:
-    if isinstance(batch, Mapping):
-        return len(next(iter(batch.values())))
-    return len(batch)
+    rows = next(iter(batch.values()), None) if isinstance(batch, Mapping) else batch
+    try:
+        return len(rows)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise InputError(
+            f"inputs hold a batch that is a {type(rows).__name__}, which has no rows: pass arrays, "
+            "lists of texts, or mappings of them."
+        ) from error
 
 
 def _codes(labels: Column) -> Int[Tensor, " N"]:

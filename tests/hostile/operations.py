@@ -430,7 +430,7 @@ operation(
     "index.label_sets",
     lambda: lambda **k: places.calibrated().label_sets(**k).sizes,
     {"queries": ("gallery", places.x), "alpha": ("real", 0.5), "confidence": ("real", 0.5)},
-    weight=60,
+    weight=3,
 )
 operation(
     "embedder.cross_index",
@@ -443,7 +443,7 @@ operation(
         "k": ("count", 3),
         "depth": ("count", 5),
     },
-    weight=60,
+    weight=3,
 )
 operation(
     "index.credible_sets",
