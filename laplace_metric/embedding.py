@@ -198,12 +198,12 @@ class Embedding:
 
     @property
     def ambiguity(self) -> Float[Tensor, " B"]:
-        """Would labellers of the fit set agree on the label? [B], in nats, from 0 to log C.
+        """How ambiguous is the label, among the classes of the fit set? [B], nats, from 0 to log C.
 
         The entropy of the label that a Gaussian for each class predicts, with the label noise of
-        the fit set. It does not shrink with data, and says nothing of inputs that the fit set does
-        not know: read ``epistemic`` first. An index says more of its own items
-        (``SearchResult.ambiguity``).
+        the fit set (``laplace._label_model`` has equations and sources). It hardly shrinks with
+        data, and says nothing of inputs that the fit set does not know: read ``epistemic`` first.
+        An index says more of its own items (``SearchResult.ambiguity``).
 
         Raises
         ------

@@ -84,7 +84,10 @@ def _short(values: dict[str, float]) -> dict[str, float | None]:
 
 
 def light(row: Row) -> Row:
-    """A run without what is only needed to compare it, and with smaller images."""
+    """A run without what is only needed to compare it, and with smaller images.
+
+    Runs on the network of InfoNCE, which have a table and no chart, lose their curves.
+    """
     metrics = {
         name: {key: value for key, value in cell.items() if key != "replicates"}
         for name, cell in row["metrics"].items()

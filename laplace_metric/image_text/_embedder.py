@@ -174,10 +174,8 @@ class ImageTextEmbedder:
         InputError, NonFiniteError
             For features of another size, NaN and infinity.
         """
-        fitted = self.fitted_
-        posterior = None if fitted.posteriors is None else fitted.posteriors[0]
-        features = encode_all(self.towers.image, images, "images", progress=progress)
-        return _embedding(features, fitted.heads.image, posterior)
+        heads, towers = self.fitted_.heads, self.towers
+        return self._embed(0, towers.image, heads.image, images, "images", progress=progress)
 
     def embed_text(self, texts: Inputs, *, progress: bool = False) -> Embedding:
         """Embeddings of any number of texts, as the text encoder takes them.
@@ -189,10 +187,22 @@ class ImageTextEmbedder:
         InputError, NonFiniteError
             For features of another size, NaN and infinity.
         """
-        fitted = self.fitted_
-        posterior = None if fitted.posteriors is None else fitted.posteriors[1]
-        features = encode_all(self.towers.text, texts, "texts", progress=progress)
-        return _embedding(features, fitted.heads.text, posterior)
+        heads, towers = self.fitted_.heads, self.towers
+        return self._embed(1, towers.text, heads.text, texts, "texts", progress=progress)
+
+    def _embed(
+        self,
+        side: int,
+        encoder: Encoder,
+        head: GaussianHead,
+        inputs: Inputs,
+        name: str,
+        *,
+        progress: bool,
+    ) -> Embedding:
+        posteriors = self.fitted_.posteriors
+        features = encode_all(encoder, inputs, name, progress=progress)
+        return _embedding(features, head, None if posteriors is None else posteriors[side])
 
     def similarity(self, a: Embedding, b: Embedding) -> Float[Tensor, "B C"]:
         """``mu . mu - (tr S + tr S) / 2`` [B, C], by which CSD ranks; the cosine without variances.

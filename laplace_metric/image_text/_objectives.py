@@ -26,6 +26,9 @@ from laplace_metric.image_text._losses import (
     vib_divergence,
 )
 
+SOFTER = 10.0
+"""Of c, between texts: variances differ less there, and at c their loss is flat."""
+
 
 class Objective(nn.Module, ABC):
     """A loss of a batch of images and texts, with a scale a and an offset b that are learnt.
@@ -80,8 +83,9 @@ class ProLIP(Objective):
     inclusion : float
         Weight of ``inclusion_loss`` (alpha_1), over the pairs of the batch.
     entailment : float
-        Weight, ours, of the same loss of texts in the texts that they imply: those that name all of
-        their images in the batch, and more (``entailed``). It says nothing of unseen texts.
+        Weight, ours, of the same loss, with a tenth of its c, of texts in the texts that they
+        imply: those that name all of their images in the batch, and more (``entailed``). It says
+        nothing of unseen texts.
     contrast : float
         Weight of ``inclusion_contrast``, ours: each pair against another text of the batch.
     vib : float
@@ -126,7 +130,7 @@ class ProLIP(Objective):
         if self.entailment and len(texts := entailed(match)):
             t, u = texts.unbind(1)
             implied = text.mu[t], text.log_v[t], text.mu[u], text.log_v[u]
-            c = self.c / 10  # not saturated by small ratios
+            c = self.c / SOFTER
             implied_loss = inclusion_loss(*implied, c=c, epsilon=self.epsilon)
             loss = loss + self.entailment * implied_loss
         if self.contrast:

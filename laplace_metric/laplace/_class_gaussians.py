@@ -127,26 +127,28 @@ class FitSet(NamedTuple):
     def cross_fitted(self) -> CrossFitted | None:
         """Each sampled point, seen without its fold; None where a fold leaves too few points."""
         u, labels, n_classes = self.u, self.labels, len(self.sums.counts)
-        folds, says = _order(len(u)).to(u.device) % FOLDS, n_classes > 0
-        far, nearest, known = u.new_empty(len(u)), u.new_empty(len(u)), torch.zeros_like(labels)
-        kept = n_classes <= WIDEST
-        distances = u.new_full((len(u) if kept else 0, n_classes), torch.inf)
+        folds = _order(len(u)).to(u.device) % FOLDS
+        far, nearest = u.new_empty(len(u)), u.new_empty(len(u))
+        known = torch.zeros_like(labels, dtype=torch.bool)
+        classes_differ, few = True, n_classes <= WIDEST
+        distances = u.new_full((len(u) if few else 0, n_classes), torch.inf)
         for fold in range(min(FOLDS, len(u))):
             rows = (folds == fold).nonzero()[:, 0]
             rest = self.sums.without(u[rows], labels[rows])
             if (gaussians := rest.gaussians()) is None:
                 return None
             far[rows], held = gaussians.far(u[rows]), rest.counts > 0
-            known[rows] = held[labels[rows]].to(known)
+            known[rows] = held[labels[rows]]
             if not len(gaussians.class_means):
-                says = False
+                classes_differ = False
                 continue
             pair = gaussians.whitened(u[rows])
             nearest[rows] = nearest_distance(*pair)
-            if kept:
+            if few:
                 distances[rows[:, None], held.nonzero()[:, 0]] = squared_distances(*pair)
-        classes = (nearest, distances if kept else None) if says else (None, None)
-        return CrossFitted(far, classes[0], known > 0, labels, classes[1])
+        if not classes_differ:
+            return CrossFitted(far, None, known, labels, None)
+        return CrossFitted(far, nearest, known, labels, distances if few else None)
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ the fit set's labels by EM,
     Q[c, y] = ([c = y] + sum_{n : y_n = y} r_nc) / (1 + sum_n r_nc)
     t       by one Newton step a round on sum_nc r_nc log p(c | u_n) + log t - t, concave in t
 
-with one pseudo-count for the class's own label, and for t = 1 (classes that nothing confuses would
-make t infinite). Labels are those of the fit set as they are, their
-noise included. More data make the estimate better, and not the ambiguity smaller.
+in 30 rounds, with one pseudo-count for the class's own label, and for t = 1 (classes that nothing
+confuses would make t infinite). Labels are those of the fit set as they are, their noise included.
+More data make the estimate better, and not the ambiguity smaller.
 """
 
 from __future__ import annotations
