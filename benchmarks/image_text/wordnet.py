@@ -51,22 +51,26 @@ class WordNetProblem:
     descendants: Tensor
     new: Tensor
 
-    def pairs(self, *, new: bool) -> tuple[ImageTextPairs, Tensor, Tensor]:
-        """Pairs of one part, and the rows of its glosses and of its terms.
+    def training(self, *, with_glosses: bool = False) -> ImageTextPairs:
+        """Glosses of terms that are not new, with those of their terms that are not.
 
-        The training part has no new term; the other has the glosses of new terms, with all terms.
+        ``with_glosses``: each gloss is also a text that names itself alone, so that the tower of
+        texts sees long and specific ones, and not terms only.
         """
         rows = [
             (gloss, term)
             for gloss, (own, above) in enumerate(zip(self.own.tolist(), self.above, strict=True))
             for term in (own, *above)
-            if bool(self.new[own]) is new and (new or not bool(self.new[term]))
+            if not bool(self.new[own]) and not bool(self.new[term])
         ]
+        texts = self.terms
+        if with_glosses:
+            texts = torch.cat([texts, self.glosses])
+            rows += [(gloss, len(self.terms) + gloss) for gloss in {gloss for gloss, _ in rows}]
         table = torch.tensor(rows)
         glosses, i = table[:, 0].unique(return_inverse=True)
-        terms, t = table[:, 1].unique(return_inverse=True)
-        pairs = ImageTextPairs(self.glosses[glosses], self.terms[terms], torch.stack([i, t], 1))
-        return pairs, glosses, terms
+        used, t = table[:, 1].unique(return_inverse=True)
+        return ImageTextPairs(self.glosses[glosses], texts[used], torch.stack([i, t], 1))
 
 
 def load_wordnet(cache: Path, limit: int | None = None) -> WordNetProblem:
