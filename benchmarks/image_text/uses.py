@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from benchmarks.image_text.classes import ClassProblem, cifar10, emoji_subgroups, told_apart
@@ -21,14 +22,25 @@ from benchmarks.image_text.hierarcaps import (
 )
 from benchmarks.image_text.measure import DIM, DROPOUT, LEARNING_RATE, METHODS, SEEDS
 from benchmarks.image_text.questions import rank_correlation
-from benchmarks.image_text.uses_tables import RECORD, TABLES
+from benchmarks.image_text.terms import KINDS, term_regression, trained_on_terms
+from benchmarks.image_text.uses_tables import (
+    RECORD,
+    TABLES,
+    WORDNET_RECORD,
+    WORDNET_TABLES,
+)
+from benchmarks.image_text.wordnet import load_wordnet
 from benchmarks.image_text.wrong_captions import found, plant
 from benchmarks.records import Store, folder_of, write_record
+from laplace_metric.errors import InputError
 from laplace_metric.image_text import ImageTextEmbedder
 from laplace_metric.models import Precomputed
 
-BUDGETS: dict[str, tuple[int, int, int | None]] = {"small": (30, 10, None), "smoke": (1, 1, 250)}
-"""Epochs, epochs of each fold, and images of each split."""
+BUDGETS: dict[str, tuple[int, int, int, int | None]] = {
+    "small": (30, 10, 8, None),
+    "smoke": (1, 1, 1, 250),
+}
+"""Epochs on emoji, of each fold and on WordNet; images of each split."""
 FINDERS = ("siglip", "prolip")
 
 
@@ -74,9 +86,13 @@ def _kept(store: Store, compute: Callable[[], dict[str, Any]], *words: object) -
     return row
 
 
+def _seeds(options: Namespace) -> list[int]:
+    return options.seeds or list(SEEDS if options.size == "small" else SEEDS[:1])
+
+
 def run(options: Namespace) -> None:
-    """Every method and seed; finished ones are kept in the cache."""
-    epochs, fold_epochs, limit = BUDGETS[options.size]
+    """Every method and seed trained on emoji; finished ones are kept in the cache."""
+    epochs, fold_epochs, _, limit = BUDGETS[options.size]
     cache, data = options.cache, options.data
     problem = load_problem(cache, data, limit)
     photographs = load_hierarcaps(cache, data, limit)
@@ -84,11 +100,10 @@ def run(options: Namespace) -> None:
         "subgroups": emoji_subgroups(problem, cache, data),
         "cifar10": cifar10(cache, data, limit),
     }
-    seeds = options.seeds or (SEEDS if options.size == "small" else SEEDS[:1])
     store = Store(cache / f"image-text-uses-{options.size}")
     how = {"dim": DIM, "dropout": DROPOUT, "learning_rate": LEARNING_RATE, "epochs": fold_epochs}
     rows, wrong = [], []
-    for seed in seeds:
+    for seed in _seeds(options):
         for method in METHODS:
             asked = (problem, photographs, classes, method, seed, epochs)
             rows.append(_kept(store, lambda asked=asked: transferred(*asked), method, seed))
@@ -98,8 +113,34 @@ def run(options: Namespace) -> None:
             }  # fmt: skip
             wrong.append(_kept(store, planted, "wrong", method, seed))
     words = ordered(-photographs.words.double(), photographs.own)
-    content = {"rows": rows, "wrong": wrong, "words": words}
+    _write(RECORD, {"rows": rows, "wrong": wrong, "words": words}, TABLES, options)
+
+
+def run_wordnet(options: Namespace) -> None:
+    """Every kind and seed trained on WordNet, where there is one."""
+    _, _, epochs, limit = BUDGETS[options.size]
+    try:
+        problem = load_wordnet(options.cache, limit)
+    except InputError as error:
+        print(f"left out: {error}")
+        return
+    photographs = load_hierarcaps(options.cache, options.data, limit)
+    store, rows = Store(options.cache / f"image-text-wordnet-{options.size}"), []
+    for seed in _seeds(options):
+        for kind in KINDS:
+            asked = (problem, photographs, kind, seed, epochs)
+            rows.append(_kept(store, lambda asked=asked: trained_on_terms(*asked), kind, seed))
+    regression = {"method": "ridge regression", **term_regression(problem)}
+    _write(WORDNET_RECORD, {"rows": rows, "regression": regression}, WORDNET_TABLES, options)
+
+
+def _write(
+    name: str,
+    content: dict[str, Any],
+    tables: dict[str, Callable[[Path], str]],
+    options: Namespace,
+) -> None:
     folder = folder_of(options)
-    print(write_record(RECORD, content, folder).name)
-    for table in TABLES.values():
+    print(write_record(name, content, folder).name)
+    for table in tables.values():
         print(table(folder), end="\n\n")
