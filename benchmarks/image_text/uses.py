@@ -30,7 +30,7 @@ from benchmarks.image_text.uses_tables import (
     WORDNET_TABLES,
 )
 from benchmarks.image_text.wordnet import load_wordnet
-from benchmarks.image_text.wrong_captions import found, plant
+from benchmarks.image_text.wrong_captions import bases, found, plant
 from benchmarks.records import Store, folder_of, write_record
 from laplace_metric.errors import InputError
 from laplace_metric.image_text import ImageTextEmbedder
@@ -102,6 +102,7 @@ def run(options: Namespace) -> None:
     }
     store = Store(cache / f"image-text-uses-{options.size}")
     how = {"dim": DIM, "dropout": DROPOUT, "learning_rate": LEARNING_RATE, "epochs": fold_epochs}
+    base = bases(problem, data, limit)
     rows, wrong = [], []
     for seed in _seeds(options):
         for method in METHODS:
@@ -109,7 +110,7 @@ def run(options: Namespace) -> None:
             rows.append(_kept(store, lambda asked=asked: transferred(*asked), method, seed))
         for method in FINDERS:
             planted = lambda m=method, s=seed: {  # noqa: E731
-                "method": m, "seed": s, "found": found(plant(problem, s), METHODS[m], s, how),
+                "method": m, "seed": s, "found": found(plant(problem, base, s), METHODS[m], s, how),
             }  # fmt: skip
             wrong.append(_kept(store, planted, "wrong", method, seed))
     words = ordered(-photographs.words.double(), photographs.own)

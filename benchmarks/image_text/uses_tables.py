@@ -93,9 +93,12 @@ def classes_table(name: str, folder: Path = RESULTS) -> str:
 
 def wrong_table(folder: Path = RESULTS) -> str:
     """AUROC of drawings with planted wrong keywords."""
-    scores = ("match", "surprise", "inclusion", "ambiguity", "match, in sample")
-    parts = ("test", "development")
-    columns = {f"{s}, {p}": ("found", f"{s}, {p}") for p in parts for s in scores}
+    scores = ("match", "other_text", "other_image", "inclusion", "ambiguity")
+    columns = {s.replace("_", " "): ("found", f"{s}, test") for s in scores}
+    columns |= {f"{s.replace('_', ' ')}, no near-duplicates": ("found", f"{s}, by base, test")
+                for s in scores[:3]}  # fmt: skip
+    columns["match, in sample"] = ("found", "match, in sample, test")
+    columns["other image, development"] = ("found", "other_image, development")
     return lines_of(read_record(RECORD, folder)["wrong"], columns)
 
 

@@ -1,4 +1,4 @@
-"""A fifth of the emoji gets the keywords of another drawing, and is looked for.
+"""A fifth of the emoji exchange their keywords, and are looked for.
 
 All drawings are one data set, cross-fitted; the AUROC is that of the test drawings, apart from the
 one of the others, on which the number of epochs and the choice of scores rest.
@@ -13,14 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.image_text.emoji import EmojiPart, EmojiProblem
+from benchmarks.datasets import load
+from benchmarks.image_text.emoji import PARTS, VALIDATION_SHARE, EmojiPart, EmojiProblem, share_of
 from benchmarks.image_text.questions import Row
+from laplace_metric.datasets import captions
+from laplace_metric.errors import InputError
 from laplace_metric.evaluation import auroc
 from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs, Objective
 from laplace_metric.image_text.uses import noisy_pairs
 from laplace_metric.models import Precomputed
 
-SHARE, FOLDS = 0.2, 3
+SHARE, FOLDS, ROUNDS = 0.2, 3, 1000
 
 
 @dataclass(frozen=True)
@@ -34,30 +37,68 @@ class Planted:
     wrong : Tensor [N], bool
     test : Tensor [N], bool
         Drawings that chose nothing.
+    base : Tensor [N]
+        The base emoji: a drawing in another skin tone has the same.
     """
 
     pairs: ImageTextPairs
     wrong: Tensor
     test: Tensor
+    base: Tensor
 
 
-def plant(problem: EmojiProblem, seed: int) -> Planted:
-    """Give a fifth of the drawings all keywords of another one that shares none with it."""
-    parts = [problem.parts[name] for name in ("train", "validation", "test")]
+def part_of(base: int) -> str:
+    """Of a base emoji of the training split, as ``load_problem`` has it."""
+    return "validation" if share_of(f"base {base}") < VALIDATION_SHARE else "train"
+
+
+def bases(problem: EmojiProblem, data: str | None, limit: int | None) -> Tensor:
+    """The base emoji of all drawings, in the order of ``plant``."""
+    own: dict[str, list[int]] = {name: [] for name in PARTS}
+    for split in ("train", "test"):
+        numbers = load("emoji", split, data, limit, size=8).extras["base"].tolist()
+        texts = captions("emoji", split, data, limit)
+        for base, keywords in zip(numbers, texts, strict=True):
+            if len(keywords) > 1:  # the last is the name
+                own[split if split == "test" else part_of(base)].append(base)
+    assert all(len(own[name]) == len(problem.parts[name]) for name in PARTS)
+    return torch.tensor([base for name in PARTS for base in own[name]])
+
+
+def plant(problem: EmojiProblem, base: Tensor, seed: int) -> Planted:
+    """Let a fifth of the drawings exchange their keywords, so that none keeps one of its own.
+
+    Every keyword names as many drawings as before, so that how rare it is says nothing.
+    """
+    parts = [problem.parts[name] for name in PARTS]
     keywords = [own for part in parts for own in part.keywords]
     n = len(keywords)
     g = np.random.default_rng(seed)
-    wrong = np.zeros(n, dtype=bool)
-    wrong[g.permutation(n)[: round(SHARE * n)]] = True
+    rows = np.sort(g.permutation(n)[: round(SHARE * n)])
+    donors = _exchanged([frozenset(keywords[row]) for row in rows], g)
     given = list(keywords)
-    for row in np.flatnonzero(wrong):
-        donors = (int(g.integers(n)) for _ in iter(int, 1))
-        given[row] = next(keywords[d] for d in donors if not set(keywords[d]) & set(keywords[row]))
+    for row, donor in zip(rows, donors, strict=True):
+        given[row] = keywords[rows[donor]]
+    wrong = torch.zeros(n, dtype=torch.bool)
+    wrong[torch.as_tensor(rows)] = True
     features = torch.cat([part.features for part in parts])
     groups = torch.cat([part.subgroup for part in parts])
     pairs, _ = problem.pairs(EmojiPart(features, tuple(given), groups))
     test = torch.arange(n) >= n - len(parts[-1])
-    return Planted(pairs, torch.as_tensor(wrong), test)
+    return Planted(pairs, wrong, test, base)
+
+
+def _exchanged(own: list[frozenset[str]], g: np.random.Generator) -> np.ndarray:
+    """A permutation after which no set meets the one at its old place."""
+    donors = g.permutation(len(own))
+    for _ in range(ROUNDS):
+        clashes = [k for k, donor in enumerate(donors) if own[k] & own[donor]]
+        if not clashes:
+            return donors
+        for k in clashes:
+            other = int(g.integers(len(own)))
+            donors[[k, other]] = donors[[other, k]]
+    raise InputError(f"{len(clashes)} drawings share keywords with every other: plant fewer.")
 
 
 def found(planted: Planted, objective: Callable[[], Objective], seed: int, how: dict) -> Row:
@@ -71,10 +112,11 @@ def found(planted: Planted, objective: Callable[[], Objective], seed: int, how: 
         rates = {"epochs": how["epochs"], "learning_rate": how["learning_rate"]}
         return embedder.fit(pairs, **rates, generator=seed, progress=False)
 
-    scores = noisy_pairs(fit, planted.pairs, folds=FOLDS, generator=seed).by_image()
     row: Row = {}
-    for name, score in scores.items():
-        row |= _aurocs(name, score, planted)
+    for kind, groups in (("", None), (", by base", planted.base)):
+        scores = noisy_pairs(fit, planted.pairs, folds=FOLDS, groups=groups, generator=seed)
+        for name, score in scores.by_image().items():
+            row |= _aurocs(f"{name}{kind}", score, planted)
     seen = fit(planted.pairs)  # and by a model that has learnt them
     image, text = seen.embed_image(planted.pairs.images), seen.embed_text(planted.pairs.texts)
     i, t = planted.pairs.pairs.unbind(1)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import torch
 
 from benchmarks.image_text.classes import TEMPLATES, ClassProblem, few
+from benchmarks.image_text.emoji import EmojiPart, EmojiProblem
 from benchmarks.image_text.hierarcaps import HierarCaps, ordered, ways
 from benchmarks.image_text.measure import METHODS
 from benchmarks.image_text.terms import KINDS, parts_of, term_regression, trained_on_terms
@@ -68,9 +71,26 @@ def test_shots_are_at_most_k_of_each_class():
     assert len(rows.unique()) == len(rows)
 
 
+def drawings() -> EmojiProblem:
+    """Sixty with three of ninety keywords each."""
+    g = torch.Generator().manual_seed(7)
+    words = [f"word {i}" for i in range(90)]
+    parts, start = {}, 0
+    for name, n in (("train", 30), ("validation", 10), ("test", 20)):
+        keywords = tuple(
+            (words[i % 30], words[30 + i // 2 % 30], words[60 + i % 30])
+            for i in range(start, start + n)
+        )
+        parts[name] = EmojiPart(torch.randn(n, 20, generator=g), keywords, torch.arange(n) % 4)
+        start += n
+    images = Counter(k for part in parts.values() for own in part.keywords for k in own)
+    features = {word: torch.randn(9, generator=g) for word in words}
+    return EmojiProblem(parts, features, frozenset(), images, {})
+
+
 def test_wrong_keywords_are_of_another_drawing_and_share_nothing_with_its_own():
-    problem = made_up()
-    planted = plant(problem, 3)
+    problem = drawings()
+    planted = plant(problem, torch.arange(60) // 2, 3)
     parts = [problem.parts[name] for name in ("train", "validation", "test")]
     before = [set(own) for part in parts for own in part.keywords]
     assert int(planted.wrong.sum()) == round(0.2 * len(before))
@@ -82,6 +102,8 @@ def test_wrong_keywords_are_of_another_drawing_and_share_nothing_with_its_own():
         assert (after == before[row]) is not wrong
         assert not wrong or not after & before[row]
         assert not wrong or after in before
+    counts = planted.pairs.images_per_text.tolist()
+    assert sorted(counts) == sorted(problem.images.values())
 
 
 def terms() -> WordNetProblem:
@@ -131,7 +153,11 @@ def test_runs_answer_every_question_and_fill_the_tables(tmp_path):
         assert 0 <= row["hierarcaps"]["cosine, empty"]["precision"] <= 1
     how = {"dim": 8, "dropout": 0.0, "epochs": 1, "learning_rate": 0.01}
     wrong = [
-        {"method": m, "seed": 0, "found": found(plant(problem, 0), METHODS[m], 0, how)}
+        {
+            "method": m,
+            "seed": 0,
+            "found": found(plant(drawings(), torch.arange(60) // 2, 0), METHODS[m], 0, how),
+        }
         for m in FINDERS
     ]
     words = ordered(-photos.words.double(), photos.own)

@@ -4,17 +4,20 @@ A model that was trained on a wrong pair has learnt it. So the images are dealt 
 trained on the others score the pairs of a fold (cross-fitting; Northcutt et al. 2021 do so for
 labels). Larger says wrong:
 
-    match        -s(i, t)                   CSD, the cosine without variances
-    surprise     log sum_u exp(a s(i, u) + b) - (a s(i, t) + b),  u among all texts
-    inclusion    -inc(i, t) / D             with variances
-    ambiguity    tr S_i + tr S_t            with variances
+    match        -s(i, t)                                       CSD, or the cosine
+    other_text   log mean_u exp f(i, u) - f(i, t)               u: all texts
+    other_image  log mean_k exp f(k, t) - f(i, t)               k: the images of the fold
+    inclusion    -inc(i, t) / D                                 with variances
+    ambiguity    tr S_i + tr S_t                                with variances
 
-``surprise`` is minus the log share of t among all texts of the data set for this image: ``match``
-that asks whether another text fits better.
+with ``f = a s + b`` as it was trained. ``match`` is the loss of a pair but for its constants; the
+next two ask whether another text of the data set fits the image better, and whether another image
+fits the text better. They take away how often an image or a text matches at all.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -31,9 +34,8 @@ from laplace_metric.image_text._includes import inclusion_score
 from laplace_metric.image_text._pairs import ImageTextPairs, take_inputs
 from laplace_metric.image_text.uses._shared import similarities
 
-ROWS = 1024
 SHARPNESS = 10.0
-"""a, for an embedder that has no scale of its own (objective "clip")."""
+"""a, for an objective that has none of its own."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ class PairScores:
     Parameters
     ----------
     scores : dict of Tensor [P]
-        By ``match``, ``surprise``, and with variances ``inclusion`` and ``ambiguity``.
+        By ``match``, ``other_text``, ``other_image``, and with variances ``inclusion`` and
+        ``ambiguity``.
     fold : Tensor [P]
         The fold of each pair's image.
     images : Tensor [P]
@@ -77,7 +80,7 @@ def noisy_pairs(
     groups: ArrayLike | None = None,
     generator: Seed = None,
 ) -> PairScores:
-    """Score every pair by heads that were not fitted to its image.
+    """Score every pair by heads that were not fitted to its image; holds [N / K, M] scores.
 
     Parameters
     ----------
@@ -167,16 +170,13 @@ def _scored(
 ) -> dict[str, Tensor]:
     """Every score of the pairs (i, t)."""
     scale = embedder.fitted_.heads.objective.logit_scale()
-    a, b = (SHARPNESS, 0.0) if scale is None else scale
-    s = torch.empty(len(i)).to(image.mean)
-    surprise = torch.empty_like(s)
-    for start in range(0, len(image), ROWS):
-        block = similarities(image[start : start + ROWS], text)
-        mine = ((i >= start) & (i < start + ROWS)).nonzero().flatten()
-        s[mine] = block[i[mine] - start, t[mine]]
-        logits = a * block + b
-        surprise[mine] = logits.logsumexp(1)[i[mine] - start] - (a * s[mine] + b)
-    scores = {"match": -s, "surprise": surprise}
+    softmax = embedder.fitted_.heads.objective.softmax_scale()
+    a, b = (softmax or SHARPNESS, 0.0) if scale is None else scale
+    s = similarities(image, text)
+    f = a * s + b
+    own = f[i, t]
+    rows, columns = f.logsumexp(1) - math.log(f.shape[1]), f.logsumexp(0) - math.log(f.shape[0])
+    scores = {"match": -s[i, t], "other_text": rows[i] - own, "other_image": columns[t] - own}
     if bool((image.variance > 0).all()):
         scores["inclusion"] = -inclusion_score(image[i], text[t])
         scores["ambiguity"] = image.uncertainty[i] + text.uncertainty[t]

@@ -56,8 +56,14 @@ def test_scores_are_in_the_order_of_the_pairs(spied):
         close = {"rel": 1e-4, "abs": 1e-5}
         s = embedder.similarity(image, text)[0, t]
         assert float(found.scores["match"][row]) == pytest.approx(-float(s), **close)
-        surprise = -logits.log_softmax(0)[t]
-        assert float(found.scores["surprise"][row]) == pytest.approx(float(surprise), **close)
+        other_text = logits.exp().mean().log() - logits[t]
+        assert float(found.scores["other_text"][row]) == pytest.approx(float(other_text), **close)
+        fold = found.images[found.fold == found.fold[row]].unique()
+        column = embedder.match_logit(
+            embedder.embed_image(pairs.images[fold]), embedder.embed_text(pairs.texts[t : t + 1])
+        )[:, 0]
+        other_image = column.exp().mean().log() - logits[t]
+        assert float(found.scores["other_image"][row]) == pytest.approx(float(other_image), **close)
         inc = inclusion_score(image, text[t : t + 1])
         assert float(found.scores["inclusion"][row]) == pytest.approx(-float(inc), **close)
         trace = image.uncertainty + text.uncertainty[t]
@@ -82,7 +88,7 @@ def test_planted_wrong_pairs_are_found(objective):
     texts = torch.randn(CLASSES, 7, generator=torch.Generator().manual_seed(6))
     pairs = ImageTextPairs(features(20), texts, torch.stack([torch.arange(n), shown], 1))
     found = noisy_pairs(lambda part: quick(part, objective, 30), pairs, folds=3, generator=0)
-    for name in ("match", "surprise"):
+    for name in ("match", "other_text", "other_image"):
         score = found.by_image()[name]
         assert auroc(score[~wrong], score[wrong]) > 0.9
     assert ("ambiguity" in found.scores) is (objective == "prolip")
