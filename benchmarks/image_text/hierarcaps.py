@@ -20,7 +20,13 @@ from benchmarks.image_text.wordnet import encoded_list
 from laplace_metric.datasets import captions
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
-from laplace_metric.image_text.uses import inclusion_root, traversal, traversal_scores
+from laplace_metric.image_text import log_inclusion
+from laplace_metric.image_text.uses import (
+    Traversal,
+    inclusion_root,
+    traversal,
+    traversal_scores,
+)
 
 LEVELS = 4
 
@@ -119,5 +125,52 @@ def _means(scores: dict[str, Tensor]) -> Row:
 
 
 def text_ways(texts: Embedding, empty: Embedding, own: Tensor, seed: int = 0) -> dict[str, Row]:
-    """The same with the most specific caption of each photograph in its place."""
-    return ways(texts[own[:, -1]], texts, empty, own, seed)
+    """The same with the most specific caption of each photograph in its place.
+
+    That caption is left out everywhere: as [ROOT], of what was passed, and of what is looked for.
+    """
+    asked, others = own[:, -1], own[:, :-1]
+    image, plain = texts[asked], certain(texts)
+    paths = {"cosine, empty": traversal(certain(image), plain, empty)}
+    if bool((texts.variance > 0).all()):
+        most = _other_root(image, texts, asked)
+        both = _averaged(most, empty)
+        paths |= {
+            "csd, empty": traversal(image, texts, empty),
+            "cosine, inclusion": traversal(certain(image), plain, most),
+            "cosine, inclusion and empty": traversal(certain(image), plain, both),
+            "csd, inclusion and empty": traversal(image, texts, both),
+        }
+    shift = int(np.random.default_rng(seed).integers(1, len(own)))
+    passed = {name: _without(path, asked) for name, path in paths.items()}
+    rows = {name: _means(traversal_scores(path, others)) for name, path in passed.items()}
+    chance = traversal_scores(passed["cosine, empty"], others.roll(shift, 0))
+    return {**rows, "other photograph": _means(chance)}
+
+
+def _other_root(image: Embedding, texts: Embedding, asked: Tensor) -> Embedding:
+    """The text other than ``asked`` that includes each image most."""
+    rows = []
+    for row, own in enumerate(asked.tolist()):
+        free = torch.arange(len(texts)) != own
+        one = image[row]
+        inc = log_inclusion(
+            *(x.expand(int(free.sum()), -1) for x in (one.mean, one.variance.log())),
+            texts.mean[free], texts.variance[free].log(),
+        )  # fmt: skip
+        rows.append(free.nonzero().flatten()[inc.argmax()])
+    return texts[torch.stack(rows)]
+
+
+def _averaged(root: Embedding, empty: Embedding) -> Embedding:
+    """Unit means between both; only the mean of a root counts."""
+    mean = torch.nn.functional.normalize(root.mean + empty.mean, dim=1)
+    return Embedding(Gaussian(mean, root.variance))
+
+
+def _without(path: Traversal, asked: Tensor) -> Traversal:
+    """The caption that was asked for gives way to the text that was passed before it."""
+    rows = path.rows.clone()
+    for k in range(1, rows.shape[1]):
+        rows[:, k] = torch.where(rows[:, k] == asked, rows[:, k - 1], rows[:, k])
+    return Traversal(rows)
