@@ -28,6 +28,7 @@ from laplace_metric.image_text import (
     Objective,
     PCMEPlusPlus,
     ProLIP,
+    ProLIPRegions,
     SigLIP,
 )
 from laplace_metric.models import Precomputed
@@ -37,7 +38,7 @@ METHODS: dict[str, Callable[[], Objective]] = {
     "siglip": SigLIP,
     "pcme++": PCMEPlusPlus,
     "prolip": ProLIP,
-    "prolip, entailment and contrast": lambda: ProLIP(entailment=50.0, contrast=5.0),
+    "prolip-regions": ProLIPRegions,
 }
 DIM, DROPOUT, LEARNING_RATE = 64, 0.3, 3e-3
 SEEDS = (0, 1, 2)
