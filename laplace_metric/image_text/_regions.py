@@ -41,7 +41,7 @@ def log_membership(
     >>> log_membership(mu + 1, narrow, torch.zeros(2, 2), torch.tensor([[0.0, 0.0], [3.0, 3.0]]))
     tensor([[-1.1931, -0.0960]])
     """
-    result: Tensor = _LogMembership.apply(mu, log_v.exp(), mu_t, log_v_t.exp())  # type: ignore[no-untyped-call]
+    result: Tensor = _LogMembership.apply(mu, log_v.exp(), mu_t, log_v_t.exp())
     return result
 
 
