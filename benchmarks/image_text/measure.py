@@ -19,6 +19,7 @@ from benchmarks.image_text.questions import (
     generality,
     inclusion,
     out_of_distribution,
+    severity,
 )
 from benchmarks.image_text.tables import RECORD, REGRESSION, TABLES
 from benchmarks.records import Store, folder_of, write_record
@@ -74,6 +75,10 @@ def measured(problem: EmojiProblem, method: str, seed: int, epochs: int) -> dict
         }
     if objective.logit_scale() is not None:
         row["ood"] = out_of_distribution(embedder, problem)
+        row["severity"] = {
+            name: severity(embedder, [level[asked.rows] for level in levels])
+            for name, levels in problem.degraded.items()
+        }
     if objective.probabilistic:
         row["trained keywords"] = generality(embedder, problem, trained, seed)
         row["new keywords"] = generality(embedder, problem, sorted(problem.new), seed)
