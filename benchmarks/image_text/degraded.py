@@ -68,8 +68,7 @@ def crop(images: Tensor, share: float, _: torch.Generator) -> Tensor:
     kept = round(share * side)
     start = (side - kept) // 2
     part = images[..., start : start + kept, start : start + kept]
-    how = {"mode": "bilinear", "align_corners": False, "antialias": True}
-    return interpolate(part, images.shape[-2:], **how)
+    return interpolate(part, [side, side], mode="bilinear", antialias=True)
 
 
 LEVELS: dict[str, tuple[Degradation, tuple[float, ...]]] = {

@@ -118,8 +118,8 @@ def load_problem(cache: Path, data: str | None, limit: int | None = None) -> Emo
         )
         bases = load("emoji", split, data, limit, size=8).extras["base"].tolist()
         texts = captions("emoji", split, data, limit)
-        keywords = tuple(own[:-1] for own in texts)  # without the name
-        part = EmojiPart(features, keywords, subgroup, torch.arange(len(features)))
+        named = tuple(own[:-1] for own in texts)  # without the name
+        part = EmojiPart(features, named, subgroup, torch.arange(len(features)))
         rows = [row for row in range(len(part)) if part.keywords[row]]
         if split == "test":
             parts["test"] = part[rows]

@@ -16,6 +16,7 @@ from benchmarks.image_text.emoji import EmojiProblem, load_problem
 from benchmarks.image_text.questions import (
     both_ways,
     count_regression,
+    examples,
     generality,
     inclusion,
     out_of_distribution,
@@ -34,12 +35,13 @@ from laplace_metric.image_text import (
 )
 from laplace_metric.models import Precomputed
 
+OURS = "prolip-regions"
 METHODS: dict[str, Callable[[], Objective]] = {
     "clip": CLIP,
     "siglip": SigLIP,
     "pcme++": PCMEPlusPlus,
     "prolip": ProLIP,
-    "prolip-regions": ProLIPRegions,
+    OURS: ProLIPRegions,
 }
 DIM, DROPOUT, LEARNING_RATE = 64, 0.3, 3e-3
 SEEDS = (0, 1, 2)
@@ -82,6 +84,8 @@ def measured(problem: EmojiProblem, method: str, seed: int, epochs: int) -> dict
     if objective.probabilistic:
         row["trained keywords"] = generality(embedder, problem, trained, seed)
         row["new keywords"] = generality(embedder, problem, sorted(problem.new), seed)
+    if method == OURS and seed == SEEDS[0]:
+        row["examples"] = examples(embedder, problem, trained)
     return row
 
 

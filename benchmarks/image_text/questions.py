@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,6 +76,20 @@ def generality(
         "epistemic": rank_correlation(text.epistemic.numpy(), counts),
         "keywords": float(len(keywords)),
     }
+
+
+def examples(
+    embedder: ImageTextEmbedder, problem: EmojiProblem, keywords: list[str]
+) -> dict[str, Any]:
+    """Ambiguity of trained and new keywords, and of test drawings by their row, for figures."""
+    groups = {}
+    for title, texts in (("trained keywords", keywords), ("new keywords", sorted(problem.new))):
+        trace = embedder.embed_text(problem.texts(texts)).ambiguity
+        counts = [problem.images[text] for text in texts]
+        groups[title] = {"texts": texts, "trace": trace.tolist(), "images": counts}
+    part = problem.parts["test"]
+    drawings = embedder.embed_image(part.features).ambiguity.tolist()
+    return {"texts": groups, "drawings": dict(zip(part.rows.tolist(), drawings, strict=True))}
 
 
 def count_regression(problem: EmojiProblem, trained: list[str]) -> dict[str, Row]:
@@ -169,13 +184,15 @@ def image_numbers(embedder: ImageTextEmbedder, features: Tensor) -> dict[str, Te
     }
 
 
-def severity(embedder: ImageTextEmbedder, levels: Sequence[Tensor]) -> Row:
+def severity(embedder: ImageTextEmbedder, levels: Sequence[Tensor]) -> dict[str, Any]:
     """Spearman's correlation of each number with the level, drawing by drawing, then the mean.
 
     ``levels`` are features [N, 1280] of the same drawings, from whole to hardly anything left.
+    Under "by level" the mean of each number over drawings.
     """
     numbers = [image_numbers(embedder, features) for features in levels]
-    row: Row = {}
+    means = {key: [float(level[key].mean()) for level in numbers] for key in numbers[0]}
+    row: dict[str, Any] = {"by level": means}
     for key in numbers[0]:
         values = torch.stack([level[key] for level in numbers], 1).double().numpy()  # [N, L]
         ranks = rankdata(values, axis=1) - (len(levels) + 1) / 2

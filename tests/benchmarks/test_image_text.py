@@ -81,6 +81,7 @@ def test_severity_is_spearmans_correlation_with_the_level(monkeypatch):
     monkeypatch.setattr(questions, "image_numbers", Widening())
     levels = [torch.full((4, 2), float(level)) for level in (0, 1, 5)]
     row = questions.severity(None, levels)
+    assert row.pop("by level")["shrinks"] == [-0.0, -1.0, -5.0]
     assert row == pytest.approx({"grows": 1.0, "shrinks": -1.0, "stays": 0.0})
     levels[2][0] = -1.0  # one drawing: ranks 2, 3, 1
     assert questions.severity(None, levels)["grows"] == pytest.approx((3 - 0.5) / 4)
