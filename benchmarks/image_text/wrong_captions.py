@@ -83,7 +83,7 @@ def plant(problem: EmojiProblem, base: Tensor, seed: int) -> Planted:
     wrong[torch.as_tensor(rows)] = True
     features = torch.cat([part.features for part in parts])
     groups = torch.cat([part.subgroup for part in parts])
-    pairs, _ = problem.pairs(EmojiPart(features, tuple(given), groups))
+    pairs, _ = problem.pairs(EmojiPart(features, tuple(given), groups, torch.arange(n)))
     test = torch.arange(n) >= n - len(parts[-1])
     return Planted(pairs, wrong, test, base)
 

@@ -19,7 +19,7 @@ from benchmarks.image_text.hierarcaps import (
 )
 from benchmarks.image_text.measure import METHODS
 from benchmarks.image_text.terms import KINDS, parts_of, term_regression, trained_on_terms
-from benchmarks.image_text.uses import FINDERS, transferred
+from benchmarks.image_text.uses import FINDERS, TRAINED, transferred
 from benchmarks.image_text.uses_tables import RECORD, TABLES, WORDNET_RECORD, WORDNET_TABLES
 from benchmarks.image_text.wordnet import WordNetProblem
 from benchmarks.image_text.wrong_captions import found, plant
@@ -105,11 +105,12 @@ def drawings() -> EmojiProblem:
             (words[i % 30], words[30 + i // 2 % 30], words[60 + i % 30])
             for i in range(start, start + n)
         )
-        parts[name] = EmojiPart(torch.randn(n, 20, generator=g), keywords, torch.arange(n) % 4)
+        rows = torch.arange(n)
+        parts[name] = EmojiPart(torch.randn(n, 20, generator=g), keywords, rows % 4, rows)
         start += n
     images = Counter(k for part in parts.values() for own in part.keywords for k in own)
     features = {word: torch.randn(9, generator=g) for word in words}
-    return EmojiProblem(parts, features, frozenset(), images, {})
+    return EmojiProblem(parts, features, frozenset(), images, {}, {}, torch.zeros(0, 20))
 
 
 def test_wrong_keywords_are_of_another_drawing_and_share_nothing_with_its_own():
@@ -170,7 +171,7 @@ def test_runs_answer_every_question_and_fill_the_tables(tmp_path):
         torch.randn(30, 20, generator=g), labels, torch.randn(30, 20, generator=g), labels,
     )  # fmt: skip
     asked = {"subgroups": one, "cifar10": one}
-    rows = [transferred(problem, photos, asked, m, s, 1) for m in METHODS for s in (0, 1)]
+    rows = [transferred(problem, photos, asked, m, s, 1) for m in TRAINED for s in (0, 1)]
     for row in rows:
         assert ("levels" in row) is (row["method"] not in ("clip", "siglip"))
         assert ("weights, 5 shots" in row["subgroups"]) is ("levels" in row)
