@@ -10,7 +10,8 @@ from torch import Tensor
 
 from benchmarks.datasets import load
 from benchmarks.encoders.features import encoded_images
-from benchmarks.image_text.emoji import SIDE, EmojiProblem
+from benchmarks.image_text.degraded import SIDE
+from benchmarks.image_text.emoji import EmojiProblem
 from benchmarks.image_text.questions import Row
 from benchmarks.image_text.wordnet import encoded_list
 from laplace_metric.embedding import Embedding

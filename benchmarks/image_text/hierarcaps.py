@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.encoders.features import encoded_images
-from benchmarks.image_text.emoji import SIDE
+from benchmarks.image_text.degraded import SIDE
 from benchmarks.image_text.questions import Row
 from benchmarks.image_text.wordnet import encoded_list
 from laplace_metric.datasets import captions
@@ -154,10 +154,9 @@ def _other_root(image: Embedding, texts: Embedding, asked: Tensor) -> Embedding:
     for row, own in enumerate(asked.tolist()):
         free = torch.arange(len(texts)) != own
         one = image[row]
-        inc = log_inclusion(
-            *(x.expand(int(free.sum()), -1) for x in (one.mean, one.variance.log())),
-            texts.mean[free], texts.variance[free].log(),
-        )  # fmt: skip
+        others = texts[free]
+        mu, v = one.mean.expand(len(others), -1), one.variance.expand(len(others), -1)
+        inc = log_inclusion(mu, v.log(), others.mean, others.variance.log())
         rows.append(free.nonzero().flatten()[inc.argmax()])
     return texts[torch.stack(rows)]
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from benchmarks.image_text.emoji import share_of
 from benchmarks.image_text.hierarcaps import HierarCaps, level_means, ordered, text_ways
-from benchmarks.image_text.measure import DIM, DROPOUT, LEARNING_RATE, METHODS
+from benchmarks.image_text.measure import METHODS
 from benchmarks.image_text.questions import (
     RIDGE,
     Row,
@@ -28,9 +28,9 @@ from benchmarks.image_text.questions import (
     scored,
 )
 from benchmarks.image_text.wordnet import WordNetProblem
+from benchmarks.image_text.wrong_captions import trained
 from laplace_metric.evaluation import auroc
 from laplace_metric.image_text import ImageTextEmbedder, Objective, ProLIP
-from laplace_metric.models import Precomputed
 
 GLOSSES_AS_TEXTS = ", glosses as texts"
 
@@ -111,11 +111,11 @@ def inclusion(embedder: ImageTextEmbedder, problem: WordNetProblem, part: Tensor
             embedder.embed_text(problem.terms[term]),
         )
         scores[kind] = scored(image, text)
-    row: Row = {}
-    for own, other in (("hypernym", "random"), ("own", "sibling")):
-        for name, values in scores[own].items():
-            row[f"{name}, {other}"] = auroc(scores[other][name], values)
-    return row
+    return {
+        f"{name}, {other}": auroc(scores[other][name], values)
+        for own, other in (("hypernym", "random"), ("own", "sibling"))
+        for name, values in scores[own].items()
+    }
 
 
 def term_regression(problem: WordNetProblem) -> dict[str, Row]:
@@ -132,13 +132,9 @@ def trained_on_terms(
     problem: WordNetProblem, photographs: HierarCaps, kind: str, seed: int, epochs: int
 ) -> dict[str, Any]:
     """One training on WordNet, and everything that is asked of it."""
-    settings = {"dim": DIM, "dropout": DROPOUT, "structure": "diag"}
-    encoders = Precomputed(), Precomputed()
-    embedder = ImageTextEmbedder(*encoders, objective=KINDS[kind](), **settings)
     start = time.perf_counter()
-    rates = {"epochs": epochs, "learning_rate": LEARNING_RATE}
     pairs = problem.training(with_glosses=kind.endswith(GLOSSES_AS_TEXTS))
-    embedder.fit(pairs, **rates, generator=seed, progress=False)
+    embedder = trained(pairs, KINDS[kind](), seed, epochs)
     row: dict[str, Any] = {
         "method": kind, "seed": seed, "seconds": time.perf_counter() - start,
     }  # fmt: skip

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import Any
+
+from torch import Tensor
 
 from benchmarks.image_text.classes import ClassProblem, cifar10, emoji_subgroups, told_apart
 from benchmarks.image_text.emoji import EmojiProblem, load_problem
@@ -20,7 +22,7 @@ from benchmarks.image_text.hierarcaps import (
     ordered,
     ways,
 )
-from benchmarks.image_text.measure import DIM, DROPOUT, LEARNING_RATE, METHODS, SEEDS
+from benchmarks.image_text.measure import METHODS, SEEDS
 from benchmarks.image_text.questions import rank_correlation
 from benchmarks.image_text.terms import ENTAILED, KINDS, entailed, term_regression, trained_on_terms
 from benchmarks.image_text.uses_tables import (
@@ -28,13 +30,12 @@ from benchmarks.image_text.uses_tables import (
     TABLES,
     WORDNET_RECORD,
     WORDNET_TABLES,
+    Table,
 )
 from benchmarks.image_text.wordnet import load_wordnet
-from benchmarks.image_text.wrong_captions import bases, found, plant
+from benchmarks.image_text.wrong_captions import bases, found, plant, trained
 from benchmarks.records import Store, folder_of, write_record
 from laplace_metric.errors import InputError
-from laplace_metric.image_text import ImageTextEmbedder
-from laplace_metric.models import Precomputed
 
 BUDGETS: dict[str, tuple[int, int, int, int | None]] = {
     "small": (30, 10, 8, None),
@@ -54,11 +55,7 @@ def transferred(
     epochs: int,
 ) -> dict[str, Any]:
     """One training on emoji, and everything that is asked of it."""
-    settings = {"dim": DIM, "dropout": DROPOUT, "structure": "diag"}  # no posterior is read
-    encoders = Precomputed(), Precomputed()
-    embedder = ImageTextEmbedder(*encoders, objective=TRAINED[method](), **settings)
-    rates = {"epochs": epochs, "learning_rate": LEARNING_RATE}
-    embedder.fit(problem.training[0], **rates, generator=seed, progress=False)
+    embedder = trained(problem.training[0], TRAINED[method](), seed, epochs)
     image, texts = embedder.embed_image(photographs.images), embedder.embed_text(photographs.texts)
     empty = embedder.embed_text(photographs.empty)
     row: dict[str, Any] = {
@@ -75,6 +72,13 @@ def transferred(
         }
         row["level means"] = level_means(texts.uncertainty, photographs.own)
     return row
+
+
+def _wrong(
+    problem: EmojiProblem, base: Tensor, method: str, seed: int, epochs: int
+) -> dict[str, Any]:
+    scores = found(plant(problem, base, seed), METHODS[method], seed, epochs)
+    return {"method": method, "seed": seed, "found": scores}
 
 
 def _kept(store: Store, compute: Callable[[], dict[str, Any]], *words: object) -> dict[str, Any]:
@@ -102,18 +106,15 @@ def run(options: Namespace) -> None:
         "cifar10": cifar10(cache, data, limit),
     }
     store = Store(cache / f"image-text-uses-{options.size}")
-    how = {"dim": DIM, "dropout": DROPOUT, "learning_rate": LEARNING_RATE, "epochs": fold_epochs}
     base = bases(problem, data, limit)
     rows, wrong = [], []
     for seed in _seeds(options):
         for method in TRAINED:
             asked = (problem, photographs, classes, method, seed, epochs)
-            rows.append(_kept(store, lambda asked=asked: transferred(*asked), method, seed))
+            rows.append(_kept(store, partial(transferred, *asked), method, seed))
         for method in FINDERS:
-            planted = lambda m=method, s=seed: {  # noqa: E731
-                "method": m, "seed": s, "found": found(plant(problem, base, s), METHODS[m], s, how),
-            }  # fmt: skip
-            wrong.append(_kept(store, planted, "wrong", method, seed))
+            compute = partial(_wrong, problem, base, method, seed, fold_epochs)
+            wrong.append(_kept(store, compute, "wrong", method, seed))
     words = ordered(-photographs.words.double(), photographs.own)
     _write(RECORD, {"rows": rows, "wrong": wrong, "words": words}, TABLES, options)
 
@@ -131,7 +132,7 @@ def run_wordnet(options: Namespace) -> None:
     for seed in _seeds(options):
         for kind in KINDS:
             asked = (problem, photographs, kind, seed, epochs)
-            rows.append(_kept(store, lambda asked=asked: trained_on_terms(*asked), kind, seed))
+            rows.append(_kept(store, partial(trained_on_terms, *asked), kind, seed))
     regression = {"method": "ridge regression", **term_regression(problem)}
     _write(WORDNET_RECORD, {"rows": rows, "regression": regression}, WORDNET_TABLES, options)
 
@@ -139,7 +140,7 @@ def run_wordnet(options: Namespace) -> None:
 def _write(
     name: str,
     content: dict[str, Any],
-    tables: dict[str, Callable[[Path], str]],
+    tables: dict[str, Table],
     options: Namespace,
 ) -> None:
     folder = folder_of(options)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from benchmarks.image_text.tables import _cells as cells_of
 from benchmarks.records import RESULTS, markdown, read_record, thousandths
 
 RECORD, WORDNET_RECORD = "image_text_uses", "image_text_wordnet"
+
+
+class Table(Protocol):
+    """One of the tables, as Markdown."""
+
+    def __call__(self, folder: Path = RESULTS) -> str:
+        """From the records of a folder."""
+
+
 WAYS = (
     "cosine, empty", "csd, empty", "cosine, inclusion", "cosine, inclusion and empty",
     "csd, inclusion and empty", "other photograph",
@@ -18,7 +28,7 @@ SCORES = ("precision", "recall", "any", "root")
 
 
 def lines_of(
-    rows: list[dict[str, Any]], columns: dict[str, tuple[str, ...]], first: str = "method"
+    rows: list[dict[str, Any]], columns: Mapping[str, tuple[str, ...]], first: str = "method"
 ) -> str:
     """A line a method that has any of these numbers; mean and deviation over seeds."""
     methods = list(dict.fromkeys(row["method"] for row in rows))
@@ -102,14 +112,14 @@ def wrong_table(folder: Path = RESULTS) -> str:
     return lines_of(read_record(RECORD, folder)["wrong"], columns)
 
 
-TABLES: dict[str, Callable[[Path], str]] = {
+TABLES: dict[str, Table] = {
     "image-text-ways": ways_table,
     "image-text-levels": levels_table,
-    "image-text-subgroups": lambda folder=RESULTS: classes_table("subgroups", folder),
-    "image-text-cifar10": lambda folder=RESULTS: classes_table("cifar10", folder),
+    "image-text-subgroups": partial(classes_table, "subgroups"),
+    "image-text-cifar10": partial(classes_table, "cifar10"),
     "image-text-wrong": wrong_table,
 }
-WORDNET_TABLES: dict[str, Callable[[Path], str]] = {
+WORDNET_TABLES: dict[str, Table] = {
     "image-text-terms": generality_table,
     "image-text-hypernyms": inclusion_table,
     "image-text-caption-ways": text_ways_table,

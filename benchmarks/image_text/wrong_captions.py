@@ -15,6 +15,7 @@ from torch import Tensor
 
 from benchmarks.datasets import load
 from benchmarks.image_text.emoji import PARTS, VALIDATION_SHARE, EmojiPart, EmojiProblem, share_of
+from benchmarks.image_text.measure import DIM, DROPOUT, LEARNING_RATE
 from benchmarks.image_text.questions import Row
 from laplace_metric.datasets import captions
 from laplace_metric.errors import InputError
@@ -101,16 +102,22 @@ def _exchanged(own: list[frozenset[str]], g: np.random.Generator) -> np.ndarray:
     raise InputError(f"{len(clashes)} drawings share keywords with every other: plant fewer.")
 
 
-def found(planted: Planted, objective: Callable[[], Objective], seed: int, how: dict) -> Row:
+def trained(
+    pairs: ImageTextPairs, objective: Objective, seed: int, epochs: int
+) -> ImageTextEmbedder:
+    """Heads with the settings of ``measure``, and a cheap posterior, which is not read."""
+    embedder = ImageTextEmbedder(
+        Precomputed(), Precomputed(), DIM, objective=objective, dropout=DROPOUT, structure="diag"
+    )
+    rate = LEARNING_RATE
+    return embedder.fit(pairs, epochs=epochs, learning_rate=rate, generator=seed, progress=False)
+
+
+def found(planted: Planted, objective: Callable[[], Objective], seed: int, epochs: int) -> Row:
     """AUROC of every score by drawing, of test drawings and of the others."""
 
     def fit(pairs: ImageTextPairs) -> ImageTextEmbedder:
-        settings = {"dim": how["dim"], "dropout": how["dropout"], "structure": "diag"}
-        embedder = ImageTextEmbedder(
-            Precomputed(), Precomputed(), objective=objective(), **settings
-        )
-        rates = {"epochs": how["epochs"], "learning_rate": how["learning_rate"]}
-        return embedder.fit(pairs, **rates, generator=seed, progress=False)
+        return trained(pairs, objective(), seed, epochs)
 
     row: Row = {}
     for kind, groups in (("", None), (", by base", planted.base)):
