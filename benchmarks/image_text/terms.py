@@ -38,14 +38,14 @@ GLOSSES_AS_TEXTS = ", glosses as texts"
 ENTAILED = "prolip, entailment and contrast"
 
 
-def entailed() -> Objective:
+def with_entailment() -> Objective:
     """ProLIP with inclusion of texts in the texts that they imply; weights chosen on emoji."""
     return ProLIP(entailment=50.0, contrast=5.0)
 
 
 KINDS: dict[str, Callable[[], Objective]] = {
     "prolip-regions": METHODS["prolip-regions"],
-    ENTAILED: entailed,
+    ENTAILED: with_entailment,
     "prolip": METHODS["prolip"],
     "siglip": METHODS["siglip"],
     f"prolip-regions{GLOSSES_AS_TEXTS}": METHODS["prolip-regions"],

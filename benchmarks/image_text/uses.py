@@ -24,7 +24,13 @@ from benchmarks.image_text.hierarcaps import (
 )
 from benchmarks.image_text.measure import METHODS, SEEDS
 from benchmarks.image_text.questions import rank_correlation
-from benchmarks.image_text.terms import ENTAILED, KINDS, entailed, term_regression, trained_on_terms
+from benchmarks.image_text.terms import (
+    ENTAILED,
+    KINDS,
+    term_regression,
+    trained_on_terms,
+    with_entailment,
+)
 from benchmarks.image_text.uses_tables import (
     RECORD,
     TABLES,
@@ -43,7 +49,7 @@ BUDGETS: dict[str, tuple[int, int, int, int | None]] = {
 }
 """Epochs on emoji, of each fold and on WordNet; images of each split."""
 FINDERS = ("siglip", "prolip")
-TRAINED = {**METHODS, ENTAILED: entailed}
+TRAINED = {**METHODS, ENTAILED: with_entailment}
 
 
 def transferred(
