@@ -128,10 +128,17 @@ def text_ways(texts: Embedding, empty: Embedding, own: Tensor, seed: int = 0) ->
     """The same with the most specific caption of each photograph in its place.
 
     That caption is left out everywhere: as [ROOT], of what was passed, and of what is looked for.
+    ``nearest``: the nearest other text as [ROOT], the control of what inclusion adds.
     """
     asked, others = own[:, -1], own[:, :-1]
     image, plain = texts[asked], certain(texts)
-    paths = {"cosine, empty": traversal(certain(image), plain, empty)}
+    cosine = image.mean @ texts.mean.mT
+    nearest = texts[cosine.scatter(1, asked[:, None], -torch.inf).argmax(1)]
+    paths = {
+        "cosine, empty": traversal(certain(image), plain, empty),
+        "cosine, nearest": traversal(certain(image), plain, nearest),
+        "cosine, nearest and empty": traversal(certain(image), plain, _averaged(nearest, empty)),
+    }
     if bool((texts.variance > 0).all()):
         most = _other_root(image, texts, asked)
         both = _averaged(most, empty)
@@ -146,6 +153,17 @@ def text_ways(texts: Embedding, empty: Embedding, own: Tensor, seed: int = 0) ->
     rows = {name: _means(traversal_scores(path, others)) for name, path in passed.items()}
     chance = traversal_scores(passed["cosine, empty"], others.roll(shift, 0))
     return {**rows, "other photograph": _means(chance)}
+
+
+def feature_ways(photographs: HierarCaps) -> dict[str, Row]:
+    """``text_ways`` of the features themselves, without any training."""
+
+    def embedding(features: Tensor) -> Embedding:
+        mean = torch.nn.functional.normalize(features, dim=1)
+        return Embedding(Gaussian(mean, torch.zeros_like(mean)))
+
+    texts, empty = embedding(photographs.texts), embedding(photographs.empty)
+    return text_ways(texts, empty, photographs.own)
 
 
 def _other_root(image: Embedding, texts: Embedding, asked: Tensor) -> Embedding:

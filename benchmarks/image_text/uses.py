@@ -17,6 +17,7 @@ from benchmarks.image_text.classes import ClassProblem, cifar10, emoji_subgroups
 from benchmarks.image_text.emoji import EmojiProblem, load_problem
 from benchmarks.image_text.hierarcaps import (
     HierarCaps,
+    feature_ways,
     level_means,
     load_hierarcaps,
     ordered,
@@ -140,7 +141,8 @@ def run_wordnet(options: Namespace) -> None:
             asked = (problem, photographs, kind, seed, epochs)
             rows.append(_kept(store, partial(trained_on_terms, *asked), kind, seed))
     regression = {"method": "ridge regression", **term_regression(problem)}
-    _write(WORDNET_RECORD, {"rows": rows, "regression": regression}, WORDNET_TABLES, options)
+    content = {"rows": rows, "regression": regression, "features": feature_ways(photographs)}
+    _write(WORDNET_RECORD, content, WORDNET_TABLES, options)
 
 
 def _write(

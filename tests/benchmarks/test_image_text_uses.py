@@ -13,6 +13,7 @@ from benchmarks.image_text.hierarcaps import (
     HierarCaps,
     _other_root,
     _without,
+    feature_ways,
     ordered,
     text_ways,
     ways,
@@ -73,6 +74,7 @@ def test_the_way_through_texts_on_a_line_is_found_and_that_of_another_photograph
     assert rows["other photograph"]["recall"] < 0.2
     given = text_ways(texts, empty, own)
     assert given["cosine, empty"]["recall"] > 0.7
+    assert given["cosine, nearest"]["root"] > given["cosine, empty"]["root"]
     assert given["other photograph"]["recall"] < 0.2
     assert set(rows["csd, empty"]) == {"precision", "recall", "any", "root"}
 
@@ -190,7 +192,8 @@ def test_runs_answer_every_question_and_fill_the_tables(tmp_path):
     write_record(RECORD, content, tmp_path)
     more = [trained_on_terms(wordnet, photos, kind, 0, 1) for kind in KINDS]
     regression = {"method": "ridge regression", **term_regression(wordnet)}
-    write_record(WORDNET_RECORD, {"rows": more, "regression": regression}, tmp_path)
+    content = {"rows": more, "regression": regression, "features": feature_ways(photos)}
+    write_record(WORDNET_RECORD, content, tmp_path)
     for table in (*TABLES.values(), *WORDNET_TABLES.values()):
         lines = table(tmp_path).splitlines()
         assert len({line.count("|") for line in lines}) == 1
