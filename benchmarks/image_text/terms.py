@@ -118,14 +118,19 @@ def inclusion(embedder: ImageTextEmbedder, problem: WordNetProblem, part: Tensor
     }
 
 
-def term_regression(problem: WordNetProblem) -> dict[str, Row]:
-    """What the features hold of the descendants: a ridge regression on trained terms."""
+def term_regression(problem: WordNetProblem, photographs: HierarCaps) -> dict[str, Row]:
+    """What the features hold of the descendants: a ridge regression on trained terms.
+
+    ``levels``: whether what it says of the captions of HierarCaps falls from level to level.
+    """
     parts = parts_of(problem)
     log_counts = torch.log1p(problem.descendants.double()).numpy()
     x, trained = problem.terms.numpy(), parts["trained"].numpy()
     fit = Ridge(alpha=RIDGE).fit(x[trained], log_counts[trained])
     values = torch.as_tensor(fit.predict(x))
-    return {name: generality(values[rows], problem, rows, 0) for name, rows in parts.items()}
+    rows = {name: generality(values[rows], problem, rows, 0) for name, rows in parts.items()}
+    captions = torch.as_tensor(fit.predict(photographs.texts.numpy()))
+    return {**rows, "levels": ordered(captions, photographs.own)}
 
 
 def trained_on_terms(

@@ -140,7 +140,7 @@ def run_wordnet(options: Namespace) -> None:
         for kind in KINDS:
             asked = (problem, photographs, kind, seed, epochs)
             rows.append(_kept(store, partial(trained_on_terms, *asked), kind, seed))
-    regression = {"method": "ridge regression", **term_regression(problem)}
+    regression = {"method": "ridge regression", **term_regression(problem, photographs)}
     content = {"rows": rows, "regression": regression, "features": feature_ways(photographs)}
     _write(WORDNET_RECORD, content, WORDNET_TABLES, options)
 

@@ -71,7 +71,8 @@ def levels_table(folder: Path = RESULTS) -> str:
     content = read_record(RECORD, folder)
     rows = [{**row, "method": f"emoji: {row['method']}"} for row in content["rows"]]
     if (folder / f"{WORDNET_RECORD}.json").is_file():
-        more = read_record(WORDNET_RECORD, folder)["rows"]
+        wordnet = read_record(WORDNET_RECORD, folder)
+        more = [*wordnet["rows"], wordnet["regression"]]
         rows += [{**row, "method": f"WordNet: {row['method']}"} for row in more]
     names = ("ordered", "shuffled", "neighbours")
     words = ["number of words", *(thousandths(content["words"][k]) for k in names), "", ""]

@@ -191,7 +191,7 @@ def test_runs_answer_every_question_and_fill_the_tables(tmp_path):
     content = {"rows": rows, "wrong": wrong, "words": words}
     write_record(RECORD, content, tmp_path)
     more = [trained_on_terms(wordnet, photos, kind, 0, 1) for kind in KINDS]
-    regression = {"method": "ridge regression", **term_regression(wordnet)}
+    regression = {"method": "ridge regression", **term_regression(wordnet, photos)}
     content = {"rows": more, "regression": regression, "features": feature_ways(photos)}
     write_record(WORDNET_RECORD, content, tmp_path)
     for table in (*TABLES.values(), *WORDNET_TABLES.values()):
