@@ -1,8 +1,11 @@
-"""Inputs of any kind -> what a search needs to know of each: mean, trace, head inputs."""
+"""Inputs of any kind -> what a search needs to know of each: mean, trace, head inputs.
+
+``SearchEncoder`` is what an index needs of one kind of inputs: items and queries may be of two.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +22,7 @@ from laplace_metric.models import device_of, labels_of, to_device
 from laplace_metric.models.features import Fingerprints, row_fingerprints
 from laplace_metric.models.heads import FittedWeights, capture, check_rows
 from laplace_metric.search._items import Encoded
-from laplace_metric.search._neighbours import PairDistances
+from laplace_metric.search._neighbours import RANKINGS, PairDistances, PairMoments
 
 BATCH = 256
 """Rows of one array, or texts of one list, that enter the model at once."""
@@ -44,6 +47,68 @@ class FittedEmbedder(Protocol):
         """Whether embeddings are directions."""
 
 
+class SearchEncoder(Protocol):
+    """Inputs of one kind as an index knows them.
+
+    An index has one for its items and one for its queries, which may be the same.
+    """
+
+    @property
+    def pairs(self) -> PairMoments:
+        """Distances between queries and items."""
+
+    @property
+    def identity(self) -> str:
+        """Of what decides uncertainties and distances: an index of another one is refused."""
+
+    @property
+    def spherical(self) -> bool:
+        """Whether covariances are of tangents of the sphere, not of the space around it."""
+
+    @property
+    def fitted_rows(self) -> Fingerprints | None:
+        """Sorted fingerprints of the inputs of the fit: such queries are warned of."""
+
+    @property
+    def rankings(self) -> tuple[str, ...]:
+        """Those of ``RANKINGS`` that there are."""
+
+    def all(
+        self,
+        name: str,
+        inputs: Any,
+        *,
+        progress: bool,
+        rows: list[Fingerprints] | None = None,
+    ) -> tuple[Encoded, list[Any]]:
+        """Everything that ``inputs`` holds, and the labels of batches that came with any."""
+
+
+Encoders = tuple[SearchEncoder, SearchEncoder]
+"""Of items, and of queries."""
+
+
+class SearchableEmbedder(Protocol):
+    """With encoders of its own, of items and of queries."""
+
+    def search_encoders(self) -> Sequence[Encoders]:
+        """Each pair that there is."""
+
+
+def encoders_of(embedder: FittedEmbedder | SearchableEmbedder) -> Sequence[Encoders]:
+    """Pairs of encoders, of items and of queries; one encoder for both of a ``LaplaceEmbedder``.
+
+    Raises
+    ------
+    InputError
+        For anything else.
+    """
+    if hasattr(type(embedder), "search_encoders"):
+        return embedder.search_encoders()  # type: ignore[union-attr]
+    encoder = Encoder.of(embedder)  # type: ignore[arg-type]
+    return [(encoder, encoder)]
+
+
 class Encoder:
     """A model with a posterior, as it is now; what does not depend on inputs is computed once.
 
@@ -64,6 +129,8 @@ class Encoder:
     fitted_rows : uint64 [N] or None
         Fingerprints of the head's inputs that the posterior was fitted to.
     """
+
+    rankings = RANKINGS
 
     def __init__(self, model: nn.Module, fitted: Fitted, *, spherical: bool) -> None:
         self.model, self.head, self.spherical = model, fitted.head, spherical

@@ -288,20 +288,20 @@ class Items:
             labels = self.labels.joined("labels", new.labels)
         return Items(Encoded.concatenate([self.encoded, new.encoded]), ids, labels)
 
-    def rows_of(self, ids: Any) -> Int[Tensor, " n"]:
-        """Rows [n] of these ids.
+    def rows_of(self, ids: Any, name: str = "ids") -> Int[Tensor, " n"]:
+        """Rows [n] of these ids; ``name`` is what errors call them.
 
         Raises
         ------
         InputError
             For ids that are not in the index; it names some.
         """
-        column = Column.of("ids", ids)
+        column = Column.of(name, ids)
         order = np.argsort(self.ids.values)
         codes = self.ids.take(order).codes_of(column.values)
         if (codes < 0).any():
             missing = column.values[codes < 0][:3].tolist()
-            raise InputError(f"ids {missing} are not in the index.")
+            raise InputError(f"{name} {missing} are not in the index.")
         return torch.from_numpy(order[codes])
 
 
