@@ -155,6 +155,26 @@ class ImageTextPairs:
         """How many images each text names [M]."""
         return self.pairs[:, 1].bincount(minlength=self.n_texts)
 
+    def texts_of_images(self) -> list[list[int]]:
+        """Rows of the texts of each image: ``matches`` for an index of texts.
+
+        Examples
+        --------
+        >>> ImageTextPairs.of(["a.png", "b.png"], [["red", "car"], ["red"]]).texts_of_images()
+        [[0, 1], [0]]
+        """
+        return _partners(self.pairs[:, 0], self.pairs[:, 1], self.n_images)
+
+    def images_of_texts(self) -> list[list[int]]:
+        """Rows of the images of each text: ``matches`` for an index of images."""
+        return _partners(self.pairs[:, 1], self.pairs[:, 0], self.n_texts)
+
+
+def _partners(ours: Tensor, theirs: Tensor, n: int) -> list[list[int]]:
+    order = ours.argsort(stable=True)
+    sizes = ours.bincount(minlength=n).tolist()
+    return [rows.tolist() for rows in theirs[order].split(sizes)]
+
 
 def _check_rows(name: str, rows: Tensor, n: int) -> None:
     if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < n:
