@@ -172,3 +172,18 @@ def test_labels_and_matches_exclude_each_other(points, embedder):
         index.calibrate(x[:3], y[:3], matches=[[], [], []])
     with pytest.raises(LabelError, match="no labels.*or matches="):
         embedder.index(x[:20], progress=False).calibrate(x[:3])
+
+
+@pytest.mark.parametrize("everything", [True, False])
+def test_a_constant_probability_is_saved_too(everything, points, embedder, tmp_path):
+    """Where all items are a match, or hardly any, nothing is learnt but how often."""
+    x = points[0]
+    index = embedder.index(x[200:240], progress=False)
+    rare = [[0] if q % 4 == 0 else [] for q in range(80)]
+    index.calibrate(x[400:480], matches=[list(range(40))] * 80 if everything else rare, k=1)
+    assert index.calibration.matcher.feature_set == "none"
+    wanted = index.search(x[480:490], k=3).match_probability
+    index.save(tmp_path)
+    again = Index.load(tmp_path, embedder).search(x[480:490], k=3)
+    assert torch.equal(again.match_probability, wanted)
+    assert bool((wanted > 0.9).all()) is everything
