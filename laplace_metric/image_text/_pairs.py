@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from laplace_metric._utils.validation import as_tensor, check_count
+from laplace_metric._utils.validation import as_tensor, check_count, check_dense
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.models import Inputs
 
@@ -35,6 +35,8 @@ def count_inputs(name: str, inputs: Inputs) -> int:
         if len(set(lengths.values())) != 1:
             raise InputError(f"{name} has parts of several lengths: {lengths}.")
         return next(iter(lengths.values()))
+    if isinstance(inputs, Tensor):
+        check_dense(name, inputs)
     sized = isinstance(inputs, (Tensor, np.ndarray)) and inputs.ndim > 0
     if not sized and not isinstance(inputs, (list, tuple)):
         raise InputError(f"{name} is a {type(inputs).__name__}: pass an array or a list of inputs.")

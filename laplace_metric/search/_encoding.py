@@ -169,7 +169,7 @@ class Encoder:
         """
         self._weights.check()
         captured = capture(self.model, self.head, to_device(inputs, device_of(self.model)))
-        h, z = at_least_float32(captured.features), at_least_float32(captured.raw)
+        h, z = (at_least_float32(x.detach()) for x in (captured.features, captured.raw))
         if rows is not None:
             rows.append(row_fingerprints(h))
         with full_precision():

@@ -23,6 +23,7 @@ from laplace_metric.image_text._search import IndependentPairs
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Encoded, Index
 from tests.image_text.conftest import features, make_embedder, make_pairs
+from tests.thread_table import hammered
 
 QUICK = {"epochs": 2, "batch_size": 30, "progress": False, "generator": 0}
 QUIET = {"progress": False}
@@ -268,6 +269,8 @@ def test_what_is_refused(fitted, pairs):
         index.search(pairs.images, k=1)
     with pytest.raises(InputError, match="queries is empty"):
         index.search([], k=1)
+    with pytest.raises(InputError, match="queries"):
+        index.search(pairs.texts.to_sparse(), k=1)
     with pytest.raises(InputError, match="credible_sets needs"):
         index.credible_sets(pairs.texts)
 
@@ -295,3 +298,15 @@ def test_ambiguity_without_variances_is_an_error(objective, pairs):
     embedding = make_embedder(objective).fit(pairs, **QUICK).embed_image(pairs.images)
     with pytest.raises(NotFittedError, match="image"):
         _ = embedding.ambiguity
+
+
+def test_searches_from_eight_threads_are_right(fitted):
+    index = held_out_images(fitted)
+
+    def answer(x):
+        result = index.search(x, k=4)
+        return torch.cat([result.match_probability, result.distance_sd.double()], 1)
+
+    inputs = [features(seed=20 + i)[: 5 + i] for i in range(12)]
+    outcome = hammered(answer, inputs, 8, 12)
+    assert (outcome.calls, outcome.errors, outcome.wrong) == (96, 0, 0), outcome.first_error

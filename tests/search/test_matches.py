@@ -127,6 +127,14 @@ def test_an_evaluation_with_matches(problem):
     assert report.retrieval_sets.coverage > 0.8
 
 
+def test_queries_that_want_gradients(points, embedder):
+    """A table of embeddings is often a parameter."""
+    x, y = points
+    index = embedder.index(x[:100], y[:100], progress=False)
+    index.calibrate([(torch.nn.Parameter(x[200:400]), y[200:400])])
+    assert not index.search(torch.nn.Parameter(x[:3])).match_probability.requires_grad
+
+
 def test_matches_may_judge_an_index_with_labels(points, embedder):
     """Its votes remain evidence, but no label is learnt: a match need not be a class."""
     x, y = points
