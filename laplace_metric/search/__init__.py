@@ -1,7 +1,7 @@
 """Nearest neighbours of uncertain embeddings, and whether they are a match."""
 
 from laplace_metric.search._cross_fit import cross_index, read_items
-from laplace_metric.search._encoding import Encoder, Encoders, FittedEmbedder, SearchEncoder
+from laplace_metric.search._encoding import Encoder
 from laplace_metric.search._evaluate import PRECISIONS, promised_threshold
 from laplace_metric.search._index import Index
 from laplace_metric.search._items import Encoded
@@ -9,6 +9,7 @@ from laplace_metric.search._judged import Matches
 from laplace_metric.search._label_sets import LabelSets
 from laplace_metric.search._moments import gallery_vectors, moments, query_vectors
 from laplace_metric.search._neighbours import RANKINGS, nearest
+from laplace_metric.search._protocols import Encoders, FittedEmbedder, SearchEncoder
 from laplace_metric.search._report import (
     AMBIGUITY,
     DISTANCE,

@@ -30,10 +30,11 @@ from laplace_metric.laplace import Distance, FitOptions, Fitted, Settings, fit_p
 from laplace_metric.models import device_of, to_device
 from laplace_metric.models.features import row_fingerprints
 from laplace_metric.models.heads import LocatedHead, capture
-from laplace_metric.search._encoding import BATCH, FittedEmbedder, batches
+from laplace_metric.search._encoding import BATCH, batches
 from laplace_metric.search._fitted import TOLERATED, in_fit
 from laplace_metric.search._index import Index
 from laplace_metric.search._items import Column, joined_labels
+from laplace_metric.search._protocols import FittedEmbedder
 from laplace_metric.search.match import VOTES, LabelledHits, LabelVotes, SearchHits
 
 HEAD = "head"

@@ -1,12 +1,9 @@
-"""Inputs of any kind -> what a search needs to know of each: mean, trace, head inputs.
-
-``SearchEncoder`` is what an index needs of one kind of inputs: items and queries may be of two.
-"""
+"""Inputs of any kind -> what a search needs to know of each: mean, trace, head inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Sized
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,77 +19,14 @@ from laplace_metric.models import device_of, labels_of, to_device
 from laplace_metric.models.features import Fingerprints, row_fingerprints
 from laplace_metric.models.heads import FittedWeights, capture, check_rows
 from laplace_metric.search._items import Encoded
-from laplace_metric.search._neighbours import RANKINGS, PairDistances, PairMoments
+from laplace_metric.search._neighbours import RANKINGS, PairDistances
+from laplace_metric.search._protocols import Encoders, FittedEmbedder, SearchableEmbedder
 
 BATCH = 256
 """Rows of one array, or texts of one list, that enter the model at once."""
 NOTHING_ENTERS = 1e6
 """Epistemic number of an input of which nothing but zeros enters the head."""
 Texts = list[str] | tuple[str, ...]
-
-
-class FittedEmbedder(Protocol):
-    """A model and the posterior over its head: what a search needs of ``LaplaceEmbedder``."""
-
-    @property
-    def model(self) -> nn.Module:
-        """Inputs -> [B, Z]."""
-
-    @property
-    def fitted_(self) -> Fitted:
-        """Head and posterior."""
-
-    @property
-    def spherical(self) -> bool:
-        """Whether embeddings are directions."""
-
-
-class SearchEncoder(Protocol):
-    """Inputs of one kind as an index knows them.
-
-    An index has one for its items and one for its queries, which may be the same.
-    """
-
-    @property
-    def pairs(self) -> PairMoments:
-        """Distances between queries and items."""
-
-    @property
-    def identity(self) -> str:
-        """Of what decides uncertainties and distances: an index of another one is refused."""
-
-    @property
-    def spherical(self) -> bool:
-        """Whether covariances are of tangents of the sphere, not of the space around it."""
-
-    @property
-    def fitted_rows(self) -> Fingerprints | None:
-        """Sorted fingerprints of the inputs of the fit: such queries are warned of."""
-
-    @property
-    def rankings(self) -> tuple[str, ...]:
-        """Those of ``RANKINGS`` that there are."""
-
-    def all(
-        self,
-        name: str,
-        inputs: Any,
-        *,
-        progress: bool,
-        rows: list[Fingerprints] | None = None,
-    ) -> tuple[Encoded, list[Any]]:
-        """Everything that ``inputs`` holds, and the labels of batches that came with any."""
-
-
-Encoders = tuple[SearchEncoder, SearchEncoder]
-"""Of items, and of queries."""
-
-
-class SearchableEmbedder(Protocol):
-    """With encoders of its own, of items and of queries."""
-
-    def search_encoders(self) -> Sequence[Encoders]:
-        """Each pair that there is."""
 
 
 def encoders_of(embedder: FittedEmbedder | SearchableEmbedder) -> Sequence[Encoders]:
@@ -150,6 +84,11 @@ class Encoder:
         InputError
             For anything else.
         """
+        if hasattr(type(embedder), "search_encoders"):
+            raise InputError(
+                f"embedder is an {type(embedder).__name__}, which has two sides: call its "
+                "index_images, or index_texts."
+            )
         named = hasattr(type(embedder), "fitted_") or "fitted_" in getattr(embedder, "__dict__", {})
         if not named:
             raise InputError(f"embedder is a {type(embedder).__name__}: pass a LaplaceEmbedder.")

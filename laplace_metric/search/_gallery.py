@@ -14,11 +14,12 @@ from torch import Tensor
 from laplace_metric._utils.validation import check_count
 from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.models.features import Fingerprints
-from laplace_metric.search._encoding import Encoder, FittedEmbedder, SearchEncoder
+from laplace_metric.search._encoding import Encoder
 from laplace_metric.search._fitted import warn_if_fitted
 from laplace_metric.search._items import Encoded, Items
 from laplace_metric.search._judged import Matches, judge_of
 from laplace_metric.search._neighbours import check_ranking, nearest, vectors_of
+from laplace_metric.search._protocols import FittedEmbedder, SearchEncoder
 from laplace_metric.search._storage import IndexState
 from laplace_metric.search.engines import Engine, EngineKind, kind_of
 from laplace_metric.search.engines import _build as engines
@@ -73,7 +74,6 @@ class Gallery:
     ) -> Self:
         """See ``LaplaceEmbedder.index``."""
         how: dict[str, Any] = {"engine": engine, "rank_by": rank_by, "progress": progress}
-        check_ranking(rank_by)
         return cls.between(Encoder.of(embedder), None, gallery, labels, ids, **how)
 
     @classmethod

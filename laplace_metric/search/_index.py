@@ -17,11 +17,12 @@ from laplace_metric.errors import (
     UnreachableAlphaWarning,
 )
 from laplace_metric.search import _storage as storage
-from laplace_metric.search._encoding import FittedEmbedder, SearchableEmbedder, encoders_of
+from laplace_metric.search._encoding import encoders_of
 from laplace_metric.search._evaluate import evaluated
 from laplace_metric.search._gallery import Gallery
 from laplace_metric.search._judged import Matches
 from laplace_metric.search._label_sets import LabelSets, warn_if_everything
+from laplace_metric.search._protocols import FittedEmbedder, SearchableEmbedder
 from laplace_metric.search._report import IndexReport
 from laplace_metric.search._result import RetrievalSets, SearchResult
 from laplace_metric.search.match import (

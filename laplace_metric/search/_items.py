@@ -40,7 +40,8 @@ class Encoded:
         and 1e6 where nothing but zeros enters the head.
     basis_inputs : Tensor [N, A]
         What entered the head, in the eigenbasis of the posterior where it has one: with them,
-        distances know that both embeddings share their weights.
+        distances know that both embeddings share their weights. Of images and texts, which share
+        none, the variance of each coordinate.
     """
 
     mean: Float[Tensor, "N Z"]

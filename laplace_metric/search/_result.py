@@ -134,7 +134,8 @@ class SearchResult:
         """Its standard deviation [Q, k] under the weights that both share.
 
         On the sphere to second order, up to half too small or large for near pairs: a scale, no
-        interval. ``LaplaceEmbedder.distance`` is exact, at half a millisecond a pair.
+        interval. ``LaplaceEmbedder.distance`` is exact, at half a millisecond a pair. Between an
+        image and a text it is the spread of what both may mean: of the variances that were learnt.
         """
         return self.hits.distance_sd
 

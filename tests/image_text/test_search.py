@@ -264,6 +264,8 @@ def test_approximate_engines_rank_by_csd_too(engine, fitted):
 def test_what_is_refused(fitted, pairs):
     with pytest.raises(NotFittedError, match="not fitted"):
         make_embedder().index_images(pairs.images)
+    with pytest.raises(InputError, match="two sides: call its index_images, or index_texts"):
+        Index.build(fitted, pairs.images)
     index = fitted.index_images(pairs.images, **QUIET)
     with pytest.raises(InputError, match="features have size 12, in the fit it was 7"):
         index.search(pairs.images, k=1)

@@ -127,6 +127,21 @@ def test_an_evaluation_with_matches(problem):
     assert report.retrieval_sets.coverage > 0.8
 
 
+@pytest.mark.parametrize(("rank_by", "depth"), [("mean", 3), ("shared", 50)])
+def test_a_search_looks_as_deep_as_it_has_to(rank_by, depth, points, embedder, monkeypatch):
+    """Without labels nobody votes; the shortlist of "shared" is as long as the calibration's."""
+    x, y = points
+    index, plain, seen = (
+        embedder.index(x[:200], rank_by=rank_by, progress=False),
+        Index._nearest,
+        [],
+    )
+    index.calibrate(x[200:400], matches=named(y[200:400].tolist(), y[:200].tolist(), range(200)))
+    monkeypatch.setattr(Index, "_nearest", lambda self, q, k: seen.append(k) or plain(self, q, k))
+    index.search(x[400:], k=3)
+    assert seen == [depth]
+
+
 def test_queries_that_want_gradients(points, embedder):
     """A table of embeddings is often a parameter."""
     x, y = points
