@@ -84,7 +84,9 @@ def answers_table(columns: Columns, k: int) -> Table:
     shown += ["match", ""] if "match_probability" in columns else []
     table = Table(box=SIMPLE_HEAD)
     for name in shown:
-        table.add_column(name, justify="right" if name in ("rank", "distance", "match") else "left")
+        right = name in ("rank", "distance", "match")
+        cut: Any = "fold" if name == "id" else "ellipsis"
+        table.add_column(name, justify="right" if right else "left", overflow=cut)
     for row in rows_of(columns)[: SHOWN * k]:
         match = row.get("match_probability")
         cells = {
