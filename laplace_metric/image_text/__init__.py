@@ -5,7 +5,7 @@ Data flow, a file a step::
     ImageTextPairs            _pairs       images, texts, who belongs to whom (many to many)
       -> features [N, F]      _encoding    of each encoder, once where it is frozen
       -> h, z, log v          _heads       mu = z / |z|, S = diag(v), one head a tower
-      -> loss                 _objectives  of _losses, _csd, _inclusion, over all pairs of a batch
+      -> loss                 _objectives  of _losses, _csd, _inclusion, _regions, over all pairs
       -> trained heads        _training    one step; _spread watches means and variances; _fit
       -> H of each tower      _curvature   pairwise sigmoid loss over all N M pairs
       -> posterior            _posterior   N(W, (n_eff H + tau I)^-1), tr Cov[mu]
@@ -39,9 +39,11 @@ from laplace_metric.image_text._objectives import (
     Objective,
     PCMEPlusPlus,
     ProLIP,
+    ProLIPRegions,
     SigLIP,
 )
-from laplace_metric.image_text._pairs import ImageTextPairs
+from laplace_metric.image_text._pairs import ImageTextPairs, PairBatch
+from laplace_metric.image_text._regions import conditional_loss, log_membership, size_loss
 from laplace_metric.image_text._spread import Spread
 
 __all__ = [
@@ -53,9 +55,12 @@ __all__ = [
     "InclusionCalibration",
     "Objective",
     "PCMEPlusPlus",
+    "PairBatch",
     "ProLIP",
+    "ProLIPRegions",
     "SigLIP",
     "Spread",
+    "conditional_loss",
     "csd",
     "csd_gallery",
     "csd_query",
@@ -66,8 +71,10 @@ __all__ = [
     "inclusion_loss",
     "inclusion_score",
     "log_inclusion",
+    "log_membership",
     "multi_positive_infonce",
     "pairwise_sigmoid_loss",
+    "size_loss",
     "soft_contrastive_loss",
     "vib_divergence",
 ]
