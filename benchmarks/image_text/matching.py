@@ -28,7 +28,6 @@ from benchmarks.image_text.emoji import EmojiProblem, load_problem
 from benchmarks.image_text.matching_tables import MATCHING_TABLES, RECORD
 from benchmarks.image_text.measure import BUDGETS, DIM, DROPOUT, LEARNING_RATE, SEEDS
 from benchmarks.records import Store, folder_of, write_record
-from laplace_metric.datasets import captions
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation import auroc, expected_calibration_error
 from laplace_metric.image_text import ImageTextEmbedder
@@ -63,11 +62,11 @@ class Asked:
     ood: SearchHits | None = None
 
 
-def bases_of(data: str | None, limit: int | None) -> list[int]:
+def bases_of(problem: EmojiProblem, data: str | None, limit: int | None) -> list[int]:
     """Base emoji of each drawing of the test part."""
-    bases = load("emoji", "test", data, limit, size=8).extras["base"].tolist()
-    texts = captions("emoji", "test", data, limit)
-    return [base for base, own in zip(bases, texts, strict=True) if own[:-1]]
+    bases = load("emoji", "test", data, limit, size=8).extras["base"]
+    chosen: list[int] = bases[problem.parts["test"].rows].tolist()
+    return chosen
 
 
 def unseen_keywords(problem: EmojiProblem) -> list[str]:
@@ -225,7 +224,8 @@ def _means(rows: list[Row]) -> dict[str, float]:
 def run(options: Namespace) -> None:
     """Every seed; finished ones are kept in the cache."""
     epochs, limit = BUDGETS[options.size]
-    problem, bases = load_problem(options.cache, options.data, limit), bases_of(options.data, limit)
+    problem = load_problem(options.cache, options.data, limit)
+    bases = bases_of(problem, options.data, limit)
     full = options.size == "small"
     seeds, splits = options.seeds or (SEEDS if full else SEEDS[:1]), SPLITS if full else 2
     store, rows = Store(options.cache / f"image-text-matching-{options.size}"), []

@@ -173,6 +173,8 @@ def _fit_pairs(fit: argparse.ArgumentParser) -> None:
     _towers(fit, required=True)
     add("--output", "-o", type=Path, default=Path("image-text"), metavar="PATH",
         help="folder of heads and indices; default: image-text")  # fmt: skip
+    losses = "prolip, prolip-regions, pcme++, siglip or clip; the last two learn no variances"
+    add("--objective", default="prolip", metavar="NAME", help=f"{losses}; default: prolip")
     add("--dim", type=integer(2), default=64, metavar="N", help="of the embeddings; default: 64")
     add("--epochs", type=integer(1), default=30, metavar="N", help="default: 30")
     rate = "default: 0.003"

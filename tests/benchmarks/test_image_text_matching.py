@@ -35,11 +35,12 @@ def problem() -> EmojiProblem:
         first = torch.arange(n) % len(WORDS)
         features = 2 * directions[first] + torch.randn(n, 20, generator=g)
         keywords = tuple((WORDS[i], WORDS[(i * 7) % 5]) for i in first.tolist())
-        parts[name] = EmojiPart(features, tuple(tuple(dict.fromkeys(k)) for k in keywords), first)
+        own = tuple(tuple(dict.fromkeys(words)) for words in keywords)
+        parts[name] = EmojiPart(features, own, first, torch.arange(n))
     images = Counter(k for part in parts.values() for own in part.keywords for k in own)
     texts = {word: directions[i, :9] for i, word in enumerate(WORDS)}
     ood = {name: 9 * torch.randn(30, 20, generator=g) for name in OOD_SETS}
-    return EmojiProblem(parts, texts, frozenset(WORDS[6:66]), images, ood)
+    return EmojiProblem(parts, texts, frozenset(WORDS[6:66]), images, ood, {}, torch.zeros(0, 20))
 
 
 BASES = [row // 2 for row in range(300)]

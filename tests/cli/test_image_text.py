@@ -265,6 +265,16 @@ def test_searches_that_are_refused(place, capsys):
     assert "damaged" in mistake([*words, "--text", "a"], capsys)
 
 
+@pytest.mark.parametrize("objective", ["siglip", "clip", "prolip-regions"])
+def test_other_objectives_search_too(objective, place, capsys):
+    chosen = [*FIT, "--objective", objective, "--overwrite", "--quiet", "--epochs", "5"]
+    assert main(chosen) == 0
+    found = search("--text", "a seven", "-k", "2")["results"]
+    assert 0 <= found[0]["match_probability"] <= 1
+    assert (found[0]["uncertainty"] == 0) is (objective in ("siglip", "clip"))
+    assert "objective='luck'" in mistake([*chosen, "--objective", "luck"], capsys)
+
+
 def test_models_that_are_refused(place, capsys):
     broken = [*FIT, "--overwrite", "--model", "my_towers:broken"]
     assert "fails on inputs" in mistake(broken, capsys)

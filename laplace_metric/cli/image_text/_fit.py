@@ -61,7 +61,8 @@ def fit_pairs(options: Namespace) -> None:
         seconds = {"reading and encoding": time.monotonic() - began}
         held = HeldOut.of(encoded.named, options.holdout, options.seed)
         pairs = fit_part(encoded.named, held, encoded.images, encoded.texts)
-        embedder = ImageTextEmbedder(Precomputed(), Precomputed(), options.dim, dropout=DROPOUT)
+        settings = {"objective": options.objective, "dropout": DROPOUT}
+        embedder = ImageTextEmbedder(Precomputed(), Precomputed(), options.dim, **settings)
         how: dict[str, Any] = {"learning_rate": options.learning_rate, "generator": options.seed}
         how |= {"checkpoint": folder / CHECKPOINT, "progress": reporter.progress}
         began = time.monotonic()
