@@ -16,6 +16,7 @@ from typing import Any
 
 from benchmarks.costs import promises
 from benchmarks.costs import tables as cost_tables
+from benchmarks.image_text import matching_tables
 from benchmarks.image_text import tables as image_text_tables
 from benchmarks.records import RESULTS, markdown, read_record, thousandths
 from benchmarks.recovery.runs import recovered
@@ -179,6 +180,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "scale-device": scale_tables.device,
     "billion": billion.table,
     **image_text_tables.TABLES,
+    **matching_tables.MATCHING_TABLES,
     **retrieval_tables.TABLES,
     **promises.TABLES,
     "drift-quiet": retrieval_tables.false_alarms,

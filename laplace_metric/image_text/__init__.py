@@ -9,7 +9,8 @@ Data flow, a file a step::
       -> trained heads        _training    one step; _spread watches means and variances; _fit
       -> H of each tower      _curvature   pairwise sigmoid loss over all N M pairs
       -> posterior            _posterior   N(W, (n_eff H + tau I)^-1), tr Cov[mu]
-      -> Embedding            _embedder    uncertainty = tr S (learnt), epistemic = tr Cov[mu]
+      -> Embedding            _embedder    ambiguity = tr S (learnt), epistemic = tr Cov[mu]
+      -> Index                _search      texts find images, images find texts
       -> files                _files       heads, posterior, history
       -> is it inside?        _includes    inc with a probability and its random-pair control
 

@@ -6,10 +6,11 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric._utils.randomness import Seed, own_randomness
-from laplace_metric.image_text._encoding import Encoder, check_towers, encode_all
+from laplace_metric.image_text._encoding import BLOCK, Encoder, check_towers, encode_all
 from laplace_metric.image_text._heads import GaussianHead
 from laplace_metric.image_text._includes import InclusionCalibration
 from laplace_metric.image_text._objectives import Objective
@@ -24,6 +25,7 @@ from laplace_metric.image_text._training import (
     optimizer_of,
     table,
 )
+from laplace_metric.models.features import Fingerprints, row_fingerprints, sorted_fingerprints
 from laplace_metric.online._checkpoint import Checkpointer
 from laplace_metric.training import train_epochs, train_mode
 
@@ -61,6 +63,8 @@ class FittedHeads:
     spreads : dict
         Of "images" and "texts", one a epoch.
     inclusion : InclusionCalibration or None
+    fingerprints : uint64 [N] or None
+        Of the images, sorted; None in files that have none.
     """
 
     heads: TwoHeads
@@ -68,6 +72,7 @@ class FittedHeads:
     losses: list[float] = field(default_factory=list)
     spreads: dict[str, list[Spread]] = field(default_factory=dict)
     inclusion: InclusionCalibration | None = None
+    fingerprints: Fingerprints | None = None
 
 
 def fit_heads(
@@ -101,7 +106,8 @@ def fit_heads(
         features = towers.features(pairs, progress=options.progress)
     posteriors = fit_posteriors(heads, *features, settings)
     spreads = {"images": run.image_spread.history, "texts": run.text_spread.history}
-    return FittedHeads(heads, posteriors, run.progress.losses, spreads)
+    known = image_fingerprints(heads, features[0])
+    return FittedHeads(heads, posteriors, run.progress.losses, spreads, fingerprints=known)
 
 
 def new_heads(sizes: tuple[int, int], objective: Objective, settings: HeadSettings) -> TwoHeads:
@@ -130,6 +136,13 @@ def _run(
     identity = {**settings.to_json(), **options.to_json()}
     loader, device = PairBatches(pairs, options.batch_size, source), features[0].device
     return PairRun(heads, encoders, optimizer, pairs, images, texts, loader, device, identity)
+
+
+@torch.no_grad()
+def image_fingerprints(heads: TwoHeads, images: Float[Tensor, "N F"]) -> Fingerprints:
+    """Of what enters the projections of each image, so that such queries are known later."""
+    blocks = images.split(BLOCK)
+    return sorted_fingerprints([row_fingerprints(heads.image(x).inputs) for x in blocks])
 
 
 @torch.no_grad()
