@@ -4,8 +4,10 @@ Data flow, a file a step::
 
     ImageTextPairs            _pairs       images, texts, who belongs to whom (many to many)
       -> features [N, F]      _encoding    of each encoder, once where it is frozen
+         or [N, 2, F]         towers       encoders of our own: [CLS] for mu, [UNC] for log v
       -> h, z, log v          _heads       mu = z / |z|, S = diag(v), one head a tower
       -> loss                 _objectives  of _losses, _csd, _inclusion, over all pairs of a batch
+         of what is left      _masked      of inputs after masking, if the objective asks
       -> trained heads        _training    one step; _spread watches means and variances; _fit
       -> H of each tower      _curvature   pairwise sigmoid loss over all N M pairs
       -> posterior            _posterior   N(W, (n_eff H + tau I)^-1), tr Cov[mu]
@@ -42,12 +44,14 @@ from laplace_metric.image_text._objectives import (
 )
 from laplace_metric.image_text._pairs import ImageTextPairs
 from laplace_metric.image_text._spread import Spread
+from laplace_metric.image_text.towers import ImageTransformer, TextTransformer, drop_words
 
 __all__ = [
     "CLIP",
     "OBJECTIVES",
     "ImageTextEmbedder",
     "ImageTextPairs",
+    "ImageTransformer",
     "Inclusion",
     "InclusionCalibration",
     "Objective",
@@ -55,10 +59,12 @@ __all__ = [
     "ProLIP",
     "SigLIP",
     "Spread",
+    "TextTransformer",
     "csd",
     "csd_gallery",
     "csd_query",
     "csd_similarity",
+    "drop_words",
     "entailed",
     "inclusion_contrast",
     "inclusion_difference",

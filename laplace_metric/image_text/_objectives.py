@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from laplace_metric._utils.validation import check_positive, check_real
+from laplace_metric._utils.validation import check_positive, check_real, check_share
 from laplace_metric.errors import InputError
 from laplace_metric.image_text._csd import csd_similarity
 from laplace_metric.image_text._heads import HeadOutput
@@ -40,6 +40,8 @@ class Objective(nn.Module, ABC):
     """
 
     probabilistic = True
+    masked, masked_share = 0.0, 0.75
+    c, epsilon = 10.0, -10.0
 
     def __init__(self, a: float, b: float) -> None:
         super().__init__()
@@ -60,6 +62,11 @@ class Objective(nn.Module, ABC):
         pairs: Int[Tensor, "P two"],
     ) -> Float[Tensor, ""]:
         """The loss; ``pairs`` are rows of the batch that belong together, of image and of text."""
+
+    def masked_loss(self, full: HeadOutput, part: HeadOutput) -> Float[Tensor, ""]:
+        """``masked`` times the inclusion of inputs in what is left of them after masking (eq 5)."""
+        rows = full.mu, full.log_v, part.mu, part.log_v
+        return self.masked * inclusion_loss(*rows, c=self.c, epsilon=self.epsilon)
 
     @property
     def settings(self) -> dict[str, float]:
@@ -92,6 +99,11 @@ class ProLIP(Objective):
         Weight of ``vib_divergence`` (beta), of images and of texts.
     c, epsilon : float
         Of the inclusion loss.
+    masked : float
+        Weight of ``masked_loss`` (alpha_2; 1e-3 in the paper): every image and text inside what is
+        left of it after masking. See ``ImageTextEmbedder.fit``.
+    masked_share : float in (0, 1)
+        Of the patches or words that are hidden.
 
     Raises
     ------
@@ -107,8 +119,12 @@ class ProLIP(Objective):
         vib: float = 1e-4,
         c: float = 10.0,
         epsilon: float = -10.0,
+        masked: float = 0.0,
+        masked_share: float = 0.75,
     ) -> None:
         super().__init__(a=10.0, b=-10.0)
+        self.masked = _weight("masked", masked)
+        self.masked_share = check_share("masked_share", masked_share)
         self.inclusion = _weight("inclusion", inclusion)
         self.entailment = _weight("entailment", entailment)
         self.contrast, self.vib = _weight("contrast", contrast), _weight("vib", vib)
