@@ -364,7 +364,11 @@ def _embedding(features: Tensor, head: GaussianHead, posterior: TowerPosterior |
     if features.shape[1:] != head.shape:
         sizes = [" x ".join(map(str, shape)) for shape in (features.shape[1:], head.shape)]
         raise InputError(f"features have size {sizes[0]}, in the fit it was {sizes[1]}.")
-    blocks = [head(block) for block in features.to(weight).split(BLOCK)]
-    h, raw, log_v = (torch.cat(parts) for parts in zip(*blocks, strict=True))
-    gaussian = Gaussian(HeadOutput(h, raw, log_v).mu, log_v.exp())
-    return Embedding(gaussian, head_inputs=None if posterior is None else h, near_far=posterior)
+    blocks = features.to(weight).split(BLOCK)
+    parts = zip(*(head(block) for block in blocks), strict=True)
+    out = HeadOutput(*(torch.cat(part) for part in parts))
+    gaussian = Gaussian(out.mu, out.log_v.exp())
+    if posterior is None:
+        return Embedding(gaussian)
+    entering = torch.cat([head.entering(block) for block in blocks])
+    return Embedding(gaussian, head_inputs=entering, near_far=posterior)

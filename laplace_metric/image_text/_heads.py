@@ -104,6 +104,11 @@ class GaussianHead(nn.Module):
         """Of the features of one input."""
         return (self.size,)
 
+    def entering(self, features: Tensor) -> Float[Tensor, "B H"]:
+        """What enters the projections, h; where there are two tokens, h beside u [B, 2 H]."""
+        entering: Tensor = self.trunk(features).flatten(1)
+        return entering
+
     def forward(self, features: Float[Tensor, "B F"]) -> HeadOutput:
         """Means and log variances of a batch."""
         h = self.trunk(features)

@@ -104,6 +104,10 @@ class ProLIP(Objective):
         left of it after masking. See ``ImageTextEmbedder.fit``.
     masked_share : float in (0, 1)
         Of the patches or words that are hidden.
+    first_b : float
+        b at the start. At -10 hardly any pair seems to belong together, so that the first steps
+        only draw together those that do, and encoders that train from nothing may send all inputs
+        to one place; take about the log odds of a match in a batch for them, such as -5.
 
     Raises
     ------
@@ -121,8 +125,10 @@ class ProLIP(Objective):
         epsilon: float = -10.0,
         masked: float = 0.0,
         masked_share: float = 0.75,
+        first_b: float = -10.0,
     ) -> None:
-        super().__init__(a=10.0, b=-10.0)
+        super().__init__(a=10.0, b=check_real("first_b", first_b))
+        self.first_b = float(first_b)
         self.masked = _weight("masked", masked)
         self.masked_share = check_share("masked_share", masked_share)
         self.inclusion = _weight("inclusion", inclusion)
@@ -174,12 +180,13 @@ def _other_texts(match: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class SigLIP(Objective):
-    """The pairwise sigmoid loss of cosines."""
+    """The pairwise sigmoid loss of cosines; ``first_b`` as of ``ProLIP``."""
 
     probabilistic = False
 
-    def __init__(self) -> None:
-        super().__init__(a=10.0, b=-10.0)
+    def __init__(self, first_b: float = -10.0) -> None:
+        super().__init__(a=10.0, b=check_real("first_b", first_b))
+        self.first_b = float(first_b)
 
     def forward(
         self,

@@ -50,8 +50,11 @@ class TowerPosterior:
         """None: images and texts have no classes, and how ambiguous they are is ``uncertainty``."""
 
     def distribution(self, features: Float[Tensor, "B H"]) -> ProjectedNormal:
-        """Of the unit mean, under the posterior of the weights."""
-        h = features.to(self.head.dtype)
+        """Of the unit mean, under the posterior of the weights.
+
+        The features are as ``GaussianHead.entering`` has them: those of the mean come first.
+        """
+        h = features[:, : self.head.weight.shape[1]].to(self.head.dtype)
         spread = covariance(self.head, self.posterior, h)
         return ProjectedNormal(self.head.forward(h), spread)
 

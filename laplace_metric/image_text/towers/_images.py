@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from laplace_metric._utils.randomness import Seed, own_randomness
-from laplace_metric._utils.validation import check_count, check_floating
+from laplace_metric._utils.validation import check_count, check_floating, check_real
 from laplace_metric.errors import InputError
 from laplace_metric.image_text.towers._layers import STD, TwoTokens
 from laplace_metric.image_text.towers._masking import kept_places
 
 
 def check_images(images: Any, size: int) -> Tensor:
-    """Images [B, 3, size, size] in [0, 1], or ``InputError``."""
+    """Images [B, 3, size, size] in [0, 1], bytes divided by 255, or ``InputError``."""
+    if isinstance(images, Tensor) and images.dtype == torch.uint8:
+        images = images.float() / 255
     check_floating("images", images, "[B, 3, H, W]")
     if images.shape[1:] != (3, size, size):
         raise InputError(
@@ -30,17 +33,26 @@ def check_images(images: Any, size: int) -> Tensor:
     return images
 
 
+def _channels(name: str, values: Sequence[float]) -> list[float]:
+    if not isinstance(values, (list, tuple)) or len(values) != 3:
+        raise InputError(f"{name}={values!r:.60}: pass three numbers, one a channel.")
+    return [check_real(name, value) for value in values]
+
+
 class ImageTransformer(nn.Module):
-    """Images [B, 3, H, H] in [0, 1] -> features [B, 2, F] of [CLS] and [UNC].
+    """Images [B, 3, H, H], floats in [0, 1] or bytes -> features [B, 2, F] of [CLS] and [UNC].
 
     Patches with learnt positions (Dosovitskiy et al. 2021) and an uncertainty token (Chun et al.
     2025, section 3.1), through pre-norm layers of torch. To be trained: ``ImageTextEmbedder(...,
-    tokens="uncertainty", train_encoders=True)``.
+    tokens="uncertainty", train_encoders=True)``. Make one by ``ImageTransformer.of(images)``: where
+    pixels are not centred, all features are alike at first, and the training may stay there.
 
     Parameters
     ----------
     size, patch : int
         H and the side of a patch, in pixels; H is a multiple of it.
+    mean, std : three floats
+        Of the channels of images in [0, 1].
     width, depth, heads : int
         F, layers, heads of each.
     dropout : float in [0, 1)
@@ -64,6 +76,8 @@ class ImageTransformer(nn.Module):
         size: int = 32,
         patch: int = 4,
         *,
+        mean: Sequence[float] = (0.5, 0.5, 0.5),
+        std: Sequence[float] = (0.5, 0.5, 0.5),
         width: int = 128,
         depth: int = 4,
         heads: int = 4,
@@ -74,19 +88,51 @@ class ImageTransformer(nn.Module):
         if check_count("size", size) % check_count("patch", patch):
             raise InputError(f"size={size} is no multiple of patch={patch}: pass one that is.")
         self.size, self.patch = size, patch
-        self.settings = {"size": size, "patch": patch, "width": width, "depth": depth,
-                         "heads": heads, "dropout": dropout}  # fmt: skip
+        self.mean, self.std = _channels("mean", mean), _channels("std", std)
+        if min(self.std) <= 0:
+            raise InputError(f"std={self.std}: pass three numbers above 0.")
+        self.settings = {"size": size, "patch": patch, "mean": self.mean, "std": self.std,
+                         "width": width, "depth": depth, "heads": heads,
+                         "dropout": dropout}  # fmt: skip
         with own_randomness(generator, torch.device("cpu")):
             self.patches = nn.Conv2d(3, width, patch, patch)
             self.positions = nn.Parameter(STD * torch.randn(self.n_patches, width))
             self.two = TwoTokens(width, depth, heads, dropout)
+
+    @classmethod
+    def of(
+        cls,
+        images: Shaped[Tensor, "N 3 H H"],
+        patch: int = 4,
+        *,
+        width: int = 128,
+        depth: int = 4,
+        heads: int = 4,
+        dropout: float = 0.0,
+        generator: Seed = None,
+    ) -> ImageTransformer:
+        """For images of this size, with the mean and the deviation of their channels.
+
+        Raises
+        ------
+        InputError
+            For what are no such images, images that are all one colour, numbers out of range.
+        """
+        images = check_images(images, getattr(images, "shape", (0,))[-1])
+        pixels = [images[:, channel].double() for channel in range(3)]
+        mean, std = ([float(f(x)) for x in pixels] for f in (torch.mean, torch.std))
+        if not min(std) > 0:
+            raise InputError("images are all of one colour: pass some that differ.")
+        sizes = {"width": width, "depth": depth, "heads": heads}
+        how = {**sizes, "dropout": dropout, "generator": generator}
+        return cls(images.shape[-1], patch, mean=mean, std=std, **how)
 
     @property
     def n_patches(self) -> int:
         """Of one image."""
         return (self.size // self.patch) ** 2
 
-    def forward(self, images: Float[Tensor, "B 3 H H"]) -> Float[Tensor, "B 2 F"]:
+    def forward(self, images: Shaped[Tensor, "B 3 H H"]) -> Float[Tensor, "B 2 F"]:
         """Features of [CLS] and [UNC].
 
         Raises
@@ -96,7 +142,7 @@ class ImageTransformer(nn.Module):
         """
         return self.two(self._placed(images))
 
-    def masked(self, images: Float[Tensor, "B 3 H H"], share: float) -> Float[Tensor, "B 2 F"]:
+    def masked(self, images: Shaped[Tensor, "B 3 H H"], share: float) -> Float[Tensor, "B 2 F"]:
         """Without ``share`` of the patches, of each image others, at least one of which stays.
 
         Drawn from torch's global generator, as dropout is.
@@ -112,5 +158,7 @@ class ImageTransformer(nn.Module):
 
     def _placed(self, images: Tensor) -> Tensor:
         """Patches with their positions [B, T, F]."""
-        x = check_images(images, self.size).to(self.positions) * 2 - 1
+        x = check_images(images, self.size).to(self.positions)
+        mean, std = (x.new_tensor(c)[:, None, None] for c in (self.mean, self.std))
+        x = (x - mean) / std
         return self.patches(x).flatten(2).mT + self.positions

@@ -27,8 +27,9 @@ def kept_places(
     batch: int, n: int, share: float, device: torch.device
 ) -> Int[Tensor, "batch kept"]:
     """Places that stay, of each of a batch others, in ascending order."""
+    stay = n_kept(n, share)
     order = torch.rand(batch, n, device=device).argsort(1)
-    return order[:, : n_kept(n, share)].sort(1).values
+    return order[:, :stay].sort(1).values
 
 
 def drop_words(texts: Sequence[str], share: float, generator: Seed = None) -> list[str]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from laplace_metric.errors import InputError, MissingPackageError
 
-PADDING, UNKNOWN = "[PAD]", "[UNK]"
+PADDING, UNKNOWN, INSIDE = "[PAD]", "[UNK]", "##"
 PACKAGE = "tokenizers"
 
 
@@ -63,25 +63,23 @@ class WordPieces:
 
     @staticmethod
     def learn(texts: Sequence[str], size: int) -> str:
-        """A vocabulary of at most ``size`` pieces, in lower case, as JSON.
+        """A vocabulary of ``size`` pieces at most, in lower case, as JSON; all letters are in it.
 
         Raises
         ------
         MissingPackageError
             Without ``tokenizers``.
         """
-        tokenizers = _tokenizers()
-        empty = tokenizers.models.WordPiece(
-            vocab={}, unk_token=UNKNOWN, max_input_chars_per_word=100
+        made = _tokenizer_of({UNKNOWN: 0})
+        texts = [made.normalizer.normalize_str(text) for text in check_texts(texts)]
+        signs = sorted({sign for text in texts for sign in text if not sign.isspace()})
+        # named first, so that their order, and with it that of merges of equal count, is one order
+        first = [PADDING, UNKNOWN, *signs, *(f"{INSIDE}{sign}" for sign in signs)]
+        trainer = _tokenizers().trainers.WordPieceTrainer(
+            vocab_size=size, special_tokens=first, show_progress=False
         )
-        tokenizer = tokenizers.Tokenizer(empty)
-        tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
-        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-        trainer = tokenizers.trainers.WordPieceTrainer(
-            vocab_size=size, special_tokens=[PADDING, UNKNOWN], show_progress=False
-        )
-        tokenizer.train_from_iterator(check_texts(texts), trainer)
-        json: str = tokenizer.to_str()
+        made.train_from_iterator(texts, trainer)
+        json: str = _tokenizer_of(made.get_vocab(with_added_tokens=True)).to_str()
         return json
 
     def __call__(self, texts: Sequence[str]) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"]]:
@@ -95,9 +93,7 @@ class WordPieces:
         rows = [e.ids for e in self._tokenizer.encode_batch(check_texts(texts))]
         for row, (ids, text) in enumerate(zip(rows, texts, strict=True)):
             if not ids:
-                raise InputError(
-                    f"texts[{row}] = {text!r:.40} has no letter or sign: leave it out."
-                )
+                raise InputError(f"texts[{row}] = {text!r:.40} has no word: leave it out.")
         width = max(map(len, rows))
         numbers = [ids + [self._padding] * (width - len(ids)) for ids in rows]
         lengths = torch.tensor([len(ids) for ids in rows])
@@ -112,6 +108,16 @@ def check_texts(texts: Any) -> list[str]:
         if not isinstance(text, str) or not text.strip():
             raise InputError(f"texts[{row}] is {text!r:.40}: pass texts that are not empty.")
     return list(texts)
+
+
+def _tokenizer_of(vocabulary: dict[str, int]) -> Any:
+    """Words in lower case, cut into the pieces of a vocabulary."""
+    tokenizers = _tokenizers()
+    model = tokenizers.models.WordPiece(vocabulary, unk_token=UNKNOWN)
+    made = tokenizers.Tokenizer(model)
+    made.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
+    made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    return made
 
 
 def _tokenizers() -> Any:
