@@ -5,6 +5,7 @@ Data flow, a file a step::
     ImageTextPairs            _pairs       images, texts, who belongs to whom (many to many)
       -> features [N, F]      _encoding    of each encoder, once where it is frozen
          or [N, 2, F]         towers       encoders of our own: [CLS] for mu, [UNC] for log v
+                              published    checkpoints of ProLIP
       -> h, z, log v          _heads       mu = z / |z|, S = diag(v), one head a tower
       -> loss                 _objectives  of _losses, _csd, _inclusion, over all pairs of a batch
          of what is left      _masked      of inputs after masking, if the objective asks
@@ -44,6 +45,7 @@ from laplace_metric.image_text._objectives import (
 )
 from laplace_metric.image_text._pairs import ImageTextPairs
 from laplace_metric.image_text._spread import Spread
+from laplace_metric.image_text.published import load_prolip
 from laplace_metric.image_text.towers import ImageTransformer, TextTransformer, drop_words
 
 __all__ = [
@@ -70,6 +72,7 @@ __all__ = [
     "inclusion_difference",
     "inclusion_loss",
     "inclusion_score",
+    "load_prolip",
     "log_inclusion",
     "multi_positive_infonce",
     "pairwise_sigmoid_loss",

@@ -61,12 +61,11 @@ def save_heads(
     if fitted.inclusion is not None:
         content["inclusion"] = {name: getattr(fitted.inclusion, name) for name in NUMBERS}
         tensors["controls"] = fitted.inclusion.controls
-    content["encoders"] = {}
-    for side in SIDES:
-        encoder = getattr(towers, side)
-        if (description := described(encoder)) is not None:
-            content["encoders"][side] = description
-            tensors |= {f"{side}_{ENCODER}{k}": t for k, t in encoder.state_dict().items()}
+    own = {side: described(getattr(towers, side)) for side in SIDES}
+    content["encoders"] = own = {side: how for side, how in own.items() if how is not None}
+    for side in own:
+        state = getattr(towers, side).state_dict()
+        tensors |= {f"{side}_{ENCODER}{k}": tensor for k, tensor in state.items()}
     files.write(folder, content, tensors, IMAGE_TEXT)
 
 

@@ -42,7 +42,7 @@ def masked_features(
         return None, None
     if not isinstance(masked, (tuple, type(None))) or (masked is not None and len(masked) != 2):
         raise InputError("masked= is no tuple (images, texts): pass both, or None for one of them.")
-    sides = []
+    sides: list[Features | None] = []
     for side, name in enumerate(("images", "texts")):
         full = (pairs.images, pairs.texts)[side]
         given = None if masked is None else masked[side]

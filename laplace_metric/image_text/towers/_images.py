@@ -123,9 +123,9 @@ class ImageTransformer(nn.Module):
         mean, std = ([float(f(x)) for x in pixels] for f in (torch.mean, torch.std))
         if not min(std) > 0:
             raise InputError("images are all of one colour: pass some that differ.")
-        sizes = {"width": width, "depth": depth, "heads": heads}
-        how = {**sizes, "dropout": dropout, "generator": generator}
-        return cls(images.shape[-1], patch, mean=mean, std=std, **how)
+        how: dict[str, Any] = {"width": width, "depth": depth, "heads": heads, "dropout": dropout}
+        size = images.shape[-1]
+        return cls(size, patch, mean=mean, std=std, **how, generator=generator)
 
     @property
     def n_patches(self) -> int:
