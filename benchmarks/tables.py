@@ -17,6 +17,7 @@ from typing import Any
 from benchmarks.costs import promises
 from benchmarks.costs import tables as cost_tables
 from benchmarks.image_text import tables as image_text_tables
+from benchmarks.image_text import token_tables
 from benchmarks.records import RESULTS, markdown, read_record, thousandths
 from benchmarks.recovery.runs import recovered
 from benchmarks.report import three_numbers
@@ -179,6 +180,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "scale-device": scale_tables.device,
     "billion": billion.table,
     **image_text_tables.TABLES,
+    **token_tables.TABLES,
     **retrieval_tables.TABLES,
     **promises.TABLES,
     "drift-quiet": retrieval_tables.false_alarms,

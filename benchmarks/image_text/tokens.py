@@ -22,6 +22,7 @@ from benchmarks.image_text.questions import Row, rank_correlation, retrieval
 from benchmarks.image_text.token_tables import RECORD, TABLES
 from benchmarks.records import Store, folder_of, write_record
 from laplace_metric.datasets import captions
+from laplace_metric.errors import CollapseError
 from laplace_metric.image_text import (
     ImageTextEmbedder,
     ImageTextPairs,
@@ -38,13 +39,17 @@ BATCH = 128
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.9)
 """Of the patches that are hidden."""
 DRAWS = 4
+FIRST_B = -2.0
 METHODS: dict[str, Objective] = {
-    "siglip": SigLIP(),
-    "prolip": ProLIP(),
-    "prolip, masked": ProLIP(masked=1e-3),
+    "siglip": SigLIP(first_b=FIRST_B - 10 * FIRST_TRACE),  # the same first logit
+    "prolip": ProLIP(first_b=FIRST_B),
+    "prolip, masked .001": ProLIP(first_b=FIRST_B, masked=1e-3),
+    "prolip, masked .1": ProLIP(first_b=FIRST_B, masked=0.1),
 }
-BUDGETS: dict[str, tuple[int, int | None]] = {"small": (30, None), "smoke": (1, 60)}
-"""Epochs, and emoji of each split."""
+STARTS = (-10.0, -5.0, -2.0)
+"""Of b, for a few epochs of "prolip" each."""
+BUDGETS: dict[str, tuple[int, int, int | None]] = {"small": (15, 3, None), "smoke": (1, 1, 60)}
+"""Epochs, those of ``STARTS``, and emoji of each split."""
 
 
 @dataclass(frozen=True)
@@ -178,9 +183,21 @@ def measured(drawings: Drawings, method: str, seed: int, epochs: int) -> dict[st
     return row
 
 
+def started(drawings: Drawings, first_b: float, epochs: int) -> dict[str, Any]:
+    """What becomes of a few epochs that begin at an offset, or why they stop."""
+    row: dict[str, Any] = {"first_b": first_b, "epochs": epochs}
+    try:
+        embedder = trained(drawings, ProLIP(first_b=first_b), 0, epochs)
+    except CollapseError as error:
+        return {**row, "error": str(error)}
+    spreads = {side: [asdict(s) for s in rows] for side, rows in embedder.fitted_.spreads.items()}
+    found_ones = found(embedder, drawings.pairs("validation"))
+    return {**row, "losses": embedder.fitted_.losses, "spreads": spreads, "validation": found_ones}
+
+
 def run(options: Namespace) -> None:
     """Every method; finished ones are kept in the cache."""
-    epochs, limit = BUDGETS[options.size]
+    epochs, few, limit = BUDGETS[options.size]
     drawings = load_drawings(options.data, limit)
     store, rows = Store(options.cache / f"image-text-tokens-{options.size}"), []
     for seed in options.seeds or (0,):
@@ -190,7 +207,13 @@ def run(options: Namespace) -> None:
             rows.append(store.read(method, seed))
             rows[-1].pop("environment")
             print(method, seed, {k: round(v, 3) for k, v in rows[-1]["test"].items()}, flush=True)
+    starts = []
+    for first_b in STARTS:
+        if not store.has("start", first_b):
+            store.write(started(drawings, first_b, few), "start", first_b)
+        starts.append(store.read("start", first_b))
+        starts[-1].pop("environment")
     folder = folder_of(options)
-    print(write_record(RECORD, {"rows": rows}, folder).name)
+    print(write_record(RECORD, {"rows": rows, "starts": starts}, folder).name)
     for table in TABLES.values():
         print(table(folder), end="\n\n")
