@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import reduce
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,10 @@ HIDDEN = ("0.0", "0.25", "0.5", "0.75", "0.9")
 
 
 def _cell(row: dict[str, Any], *path: str | int) -> str:
+    value: Any = row
     try:
-        value = reduce(lambda part, key: part[key], path, row)
+        for key in path:
+            value = value[key]
     except (KeyError, IndexError):
         return ""
     return thousandths(value) if isinstance(value, float) and isfinite(value) else ""
@@ -86,7 +86,7 @@ def start_table(folder: Path = RESULTS) -> str:
     return markdown(["first b", *columns], lines)
 
 
-TABLES: dict[str, Callable[[Path], str]] = {
+TABLES = {
     "image-text-tokens": retrieval_table,
     "image-text-tokens-masking": masking_table,
     "image-text-tokens-spreads": spread_table,

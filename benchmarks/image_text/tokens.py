@@ -32,6 +32,7 @@ from laplace_metric.image_text import (
     SigLIP,
     TextTransformer,
 )
+from laplace_metric.models import evaluation_mode
 
 SIDE, PATCH, WIDTH, DEPTH, TEXT_DEPTH, HEADS = 32, 8, 96, 3, 2, 4
 DIM, DROPOUT, LEARNING_RATE, WEIGHT_DECAY, FIRST_TRACE = 64, 0.1, 1e-3, 0.05, 0.35
@@ -119,7 +120,6 @@ def found(embedder: ImageTextEmbedder, pairs: ImageTextPairs) -> Row:
     return {f"{way} {name}": value for way, row in ways.items() for name, value in row.items()}
 
 
-@torch.no_grad()
 def masking(embedder: ImageTextEmbedder, images: Tensor, seed: int = 0) -> Row:
     """Spearman of the share of hidden patches and an image's ambiguity: a mean over images.
 
@@ -129,7 +129,7 @@ def masking(embedder: ImageTextEmbedder, images: Tensor, seed: int = 0) -> Row:
     assert isinstance(encoder, ImageTransformer)
     assert fitted.posteriors is not None
     levels: dict[str, list[Tensor]] = {"ambiguity": [], "epistemic": [], "1/norm": []}
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), evaluation_mode(encoder):
         torch.manual_seed(seed)
         for share in SHARES:
             draws: dict[str, list[Tensor]] = {name: [] for name in levels}

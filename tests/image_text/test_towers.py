@@ -370,3 +370,25 @@ def test_pixels_are_centred_by_the_users_own():
         ImageTransformer(16, 4, mean=(1, 2))
     with pytest.raises(InputError, match="above 0"):
         ImageTransformer(16, 4, std=(1, 0, 1))
+
+
+def test_places_matter():
+    """Half of the image moved, a word moved: other features, by more than rounding."""
+    images, encoder, texts = rand(2), image_encoder().double(), text_encoder().double()
+    with torch.no_grad():
+        moved = encoder(images) - encoder(images.roll(8, dims=3))
+        words = texts(["a red square"]) - texts(["red a square"])
+    assert float(moved.abs().max()) > 1e-4
+    assert float(words.abs().max()) > 1e-4
+
+
+def test_the_posterior_is_over_the_mean_of_the_first_token():
+    pairs = coloured()
+    embedder = make().fit(pairs, epochs=1, generator=0, **QUICK)
+    posterior, heads = embedder.fitted_.posteriors[0], embedder.fitted_.heads
+    with torch.no_grad():
+        h = heads.image(embedder.towers.image.eval()(pairs.images)).inputs
+        oracle = posterior.standardised(h)[1]
+    embedded = embedder.embed_image(pairs.images)
+    torch.testing.assert_close(embedded.epistemic, oracle)
+    assert embedded.head_inputs.shape == (32, 2 * 16)
