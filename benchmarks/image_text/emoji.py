@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -18,10 +18,10 @@ from torch import Tensor
 from benchmarks.datasets import load
 from benchmarks.encoders.features import Encoding, encoded, encoded_images
 from benchmarks.encoders.pretrained import MINILM_PACKAGES, MiniLM
+from benchmarks.image_text.degraded import HIDDEN_IN_TRAINING, LEVELS, SIDE, degraded_features
 from laplace_metric.datasets import captions
 from laplace_metric.image_text import ImageTextPairs
 
-SIDE = 96
 NEW_SHARE, VALIDATION_SHARE = 0.15, 0.2
 PARTS = ("train", "validation", "test")
 OOD_SETS, OOD = ("cifar10", "omniglot"), 500
@@ -48,25 +48,27 @@ class EmojiPart:
     features : Tensor [N, 1280]
     keywords : of each drawing, at least one
     subgroup : Tensor [N]
+    rows : Tensor [N]
+        Of the drawings among those of their split.
     """
 
     features: Tensor
     keywords: tuple[tuple[str, ...], ...]
     subgroup: Tensor
+    rows: Tensor
 
     def __len__(self) -> int:
         return len(self.features)
 
     def __getitem__(self, rows: Sequence[int]) -> EmojiPart:
-        keywords = tuple(self.keywords[row] for row in rows)
-        return EmojiPart(self.features[list(rows)], keywords, self.subgroup[list(rows)])
+        keywords, at = tuple(self.keywords[row] for row in rows), list(rows)
+        return EmojiPart(self.features[at], keywords, self.subgroup[at], self.rows[at])
 
     def without(self, keywords: frozenset[str]) -> EmojiPart:
         """The same without some keywords, and without drawings that had no other."""
         kept = [tuple(k for k in own if k not in keywords) for own in self.keywords]
         rows = [row for row, own in enumerate(kept) if own]
-        part = self[rows]
-        return EmojiPart(part.features, tuple(kept[row] for row in rows), part.subgroup)
+        return replace(self[rows], keywords=tuple(kept[row] for row in rows))
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ class EmojiProblem:
     new : keywords that are never trained on
     images : how many drawings of all parts each keyword names
     ood : features of what is no emoji, by the name of its set
+    degraded : features of the drawings of the test split, level by level, by what was done to them
+    hidden : features of the drawings of the training split with most patches hidden
     """
 
     parts: dict[str, EmojiPart]
@@ -87,6 +91,8 @@ class EmojiProblem:
     new: frozenset[str]
     images: Counter[str]
     ood: dict[str, Tensor]
+    degraded: dict[str, list[Tensor]]
+    hidden: Tensor
 
     def texts(self, keywords: Sequence[str]) -> Tensor:
         """Features [M, 384]."""
@@ -112,7 +118,8 @@ def load_problem(cache: Path, data: str | None, limit: int | None = None) -> Emo
         )
         bases = load("emoji", split, data, limit, size=8).extras["base"].tolist()
         texts = captions("emoji", split, data, limit)
-        part = EmojiPart(features, tuple(own[:-1] for own in texts), subgroup)  # without the name
+        named = tuple(own[:-1] for own in texts)  # without the name
+        part = EmojiPart(features, named, subgroup, torch.arange(len(features)))
         rows = [row for row in range(len(part)) if part.keywords[row]]
         if split == "test":
             parts["test"] = part[rows]
@@ -124,7 +131,14 @@ def load_problem(cache: Path, data: str | None, limit: int | None = None) -> Emo
     keywords = sorted(images)
     new = frozenset(k for k in keywords if share_of(f"keyword {k}") < NEW_SHARE)
     ood = {name: _ood(cache, data, name, limit) for name in OOD_SETS}
-    return EmojiProblem(parts, _encoded_keywords(cache, keywords), new, images, ood)
+    files = cache, data
+    degraded = {
+        name: [degraded_features(*files, "test", limit, name, level) for level in levels]
+        for name, (_, levels) in LEVELS.items()
+    }
+    hidden = degraded_features(*files, "train", limit, "patches hidden", HIDDEN_IN_TRAINING)
+    known = _encoded_keywords(cache, keywords)
+    return EmojiProblem(parts, known, new, images, ood, degraded, hidden)
 
 
 def _ood(cache: Path, data: str | None, name: str, limit: int | None) -> Tensor:

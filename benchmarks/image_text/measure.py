@@ -16,9 +16,11 @@ from benchmarks.image_text.emoji import EmojiProblem, load_problem
 from benchmarks.image_text.questions import (
     both_ways,
     count_regression,
+    examples,
     generality,
     inclusion,
     out_of_distribution,
+    severity,
 )
 from benchmarks.image_text.tables import RECORD, REGRESSION, TABLES
 from benchmarks.records import Store, folder_of, write_record
@@ -28,16 +30,18 @@ from laplace_metric.image_text import (
     Objective,
     PCMEPlusPlus,
     ProLIP,
+    ProLIPRegions,
     SigLIP,
 )
 from laplace_metric.models import Precomputed
 
+OURS = "prolip-regions"
 METHODS: dict[str, Callable[[], Objective]] = {
     "clip": CLIP,
     "siglip": SigLIP,
     "pcme++": PCMEPlusPlus,
     "prolip": ProLIP,
-    "prolip, entailment and contrast": lambda: ProLIP(entailment=50.0, contrast=5.0),
+    OURS: ProLIPRegions,
 }
 DIM, DROPOUT, LEARNING_RATE = 64, 0.3, 3e-3
 SEEDS = (0, 1, 2)
@@ -73,9 +77,15 @@ def measured(problem: EmojiProblem, method: str, seed: int, epochs: int) -> dict
         }
     if objective.logit_scale() is not None:
         row["ood"] = out_of_distribution(embedder, problem)
+        row["severity"] = {
+            name: severity(embedder, [level[asked.rows] for level in levels])
+            for name, levels in problem.degraded.items()
+        }
     if objective.probabilistic:
         row["trained keywords"] = generality(embedder, problem, trained, seed)
         row["new keywords"] = generality(embedder, problem, sorted(problem.new), seed)
+    if method == OURS and seed == SEEDS[0]:
+        row["examples"] = examples(embedder, problem, trained)
     return row
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.stats import rankdata, spearmanr
 from sklearn.linear_model import Ridge
 from torch import Tensor
+from wordfreq import zipf_frequency
 
 from benchmarks.image_text.emoji import EmojiPart, EmojiProblem
 from laplace_metric.embedding import Embedding
@@ -56,21 +59,37 @@ def generality(
 ) -> Row:
     """Spearman of a keyword's ambiguity and the log number of drawings that it names.
 
-    Beside it: counts shuffled; with the text's length in letters partialled out (of ranks); and of
-    the epistemic number in place of the ambiguity.
+    Beside it: counts shuffled; with the text's length in letters, and with how frequent its words
+    are in English, partialled out (of ranks); and the epistemic number in place of the ambiguity.
     """
     text = embedder.embed_text(problem.texts(keywords))
     ambiguity = text.uncertainty.numpy()
     counts = np.log([problem.images[keyword] for keyword in keywords])
     letters = np.array([len(keyword) for keyword in keywords])
+    frequency = np.array([zipf_frequency(keyword, "en") for keyword in keywords])
     shuffled = np.random.default_rng(seed).permutation(counts)
     return {
         "spearman": rank_correlation(ambiguity, counts),
         "shuffled": rank_correlation(ambiguity, shuffled),
         "without length": partial_correlation(ambiguity, counts, letters),
+        "without frequency": partial_correlation(ambiguity, counts, frequency),
         "epistemic": rank_correlation(text.epistemic.numpy(), counts),
         "keywords": float(len(keywords)),
     }
+
+
+def examples(
+    embedder: ImageTextEmbedder, problem: EmojiProblem, keywords: list[str]
+) -> dict[str, Any]:
+    """Ambiguity of trained and new keywords, and of test drawings by their row, for figures."""
+    groups = {}
+    for title, texts in (("trained keywords", keywords), ("new keywords", sorted(problem.new))):
+        trace = embedder.embed_text(problem.texts(texts)).ambiguity
+        counts = [problem.images[text] for text in texts]
+        groups[title] = {"texts": texts, "trace": trace.tolist(), "images": counts}
+    part = problem.parts["test"]
+    drawings = embedder.embed_image(part.features).ambiguity.tolist()
+    return {"texts": groups, "drawings": dict(zip(part.rows.tolist(), drawings, strict=True))}
 
 
 def count_regression(problem: EmojiProblem, trained: list[str]) -> dict[str, Row]:
@@ -100,7 +119,8 @@ def partial_correlation(a: np.ndarray, b: np.ndarray, other: np.ndarray) -> floa
     1.0
     """
     ranks = [rankdata(value) - (len(value) + 1) / 2 for value in (a, b, other)]
-    rest = [r - ranks[2] * (r @ ranks[2]) / (ranks[2] @ ranks[2]) for r in ranks[:2]]
+    length = max(ranks[2] @ ranks[2], 1e-12)  # 0 where the other is constant
+    rest = [r - ranks[2] * (r @ ranks[2]) / length for r in ranks[:2]]
     return float(rest[0] @ rest[1] / np.sqrt((rest[0] @ rest[0]) * (rest[1] @ rest[1])))
 
 
@@ -144,20 +164,41 @@ def out_of_distribution(embedder: ImageTextEmbedder, problem: EmojiProblem) -> R
 
     By the posterior, by the learnt variance, and by 1 / |z|, the raw mean's length.
     """
-    assert embedder.fitted_.posteriors is not None
-    head = embedder.fitted_.posteriors[0].head
-
-    def shortness(embedding: Embedding) -> Tensor:
-        assert embedding.head_inputs is not None
-        return 1 / head.forward(embedding.head_inputs).norm(dim=1)
-
-    known = embedder.embed_image(problem.parts["test"].features)
+    known = image_numbers(embedder, problem.parts["test"].features)
     row: Row = {}
     for name, features in problem.ood.items():
-        other = embedder.embed_image(features)
-        row[f"{name} 1/norm"] = auroc(shortness(known), shortness(other))
-        row[f"{name} epistemic"] = auroc(known.epistemic, other.epistemic)
-        row[f"{name} ambiguity"] = auroc(known.uncertainty, other.uncertainty)
+        other = image_numbers(embedder, features)
+        row |= {f"{name} {key}": auroc(known[key], other[key]) for key in known}
+    return row
+
+
+def image_numbers(embedder: ImageTextEmbedder, features: Tensor) -> dict[str, Tensor]:
+    """What there is to say of images [N]: both uncertainties, and 1 / |z| as the control."""
+    embedding = embedder.embed_image(features)
+    assert embedding.head_inputs is not None
+    raw = embedder.fitted_.heads.image.mean(embedding.head_inputs).detach()
+    return {
+        "1/norm": 1 / raw.norm(dim=1),
+        "epistemic": embedding.epistemic,
+        "ambiguity": embedding.uncertainty,
+    }
+
+
+def severity(embedder: ImageTextEmbedder, levels: Sequence[Tensor]) -> dict[str, Any]:
+    """Spearman's correlation of each number with the level, drawing by drawing, then the mean.
+
+    ``levels`` are features [N, 1280] of the same drawings, from whole to hardly anything left.
+    Under "by level" the mean of each number over drawings.
+    """
+    numbers = [image_numbers(embedder, features) for features in levels]
+    means = {key: [float(level[key].mean()) for level in numbers] for key in numbers[0]}
+    row: dict[str, Any] = {"by level": means}
+    for key in numbers[0]:
+        values = torch.stack([level[key] for level in numbers], 1).double().numpy()  # [N, L]
+        ranks = rankdata(values, axis=1) - (len(levels) + 1) / 2
+        place = np.arange(len(levels)) - (len(levels) - 1) / 2
+        length = np.linalg.norm(ranks, axis=1).clip(min=1e-12) * np.linalg.norm(place)
+        row[key] = float((ranks @ place / length).mean())
     return row
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from benchmarks.image_text.degraded import LEVELS
 from benchmarks.image_text.emoji import OOD_SETS
 from benchmarks.records import RESULTS, markdown, read_record, thousandths
 
@@ -46,7 +47,7 @@ def retrieval_table(folder: Path = RESULTS) -> str:
 
 def generality_table(folder: Path = RESULTS) -> str:
     """Spearman of ambiguity and log number of drawings."""
-    names = ("spearman", "shuffled", "without length", "epistemic")
+    names = ("spearman", "shuffled", "without length", "without frequency", "epistemic")
     parts = ("trained keywords", "new keywords")
     return _table({f"{part}: {name}": (part, name) for part in parts for name in names}, folder)
 
@@ -67,7 +68,14 @@ def ood_table(folder: Path = RESULTS) -> str:
     return _table({name: ("ood", name) for name in names}, folder)
 
 
+def severity_table(folder: Path = RESULTS) -> str:
+    """Spearman of each number and how much of a drawing is gone, drawing by drawing."""
+    names = [(kind, number) for kind in LEVELS for number in ("ambiguity", "epistemic", "1/norm")]
+    return _table({f"{k}: {n}": ("severity", k, n) for k, n in names}, folder)
+
+
 TABLES = {
+    "image-text-severity": severity_table,
     "image-text-ood": ood_table,
     "image-text-retrieval": retrieval_table,
     "image-text-generality": generality_table,

@@ -3,6 +3,13 @@
 from matplotlib.figure import Figure
 
 from benchmarks.plots._curves import Axis, Series, histogram_plot, line_plot
+from benchmarks.plots._image_text import (
+    ImageStrip,
+    TextSizes,
+    generality_plot,
+    severity_plot,
+    strips_plot,
+)
 from benchmarks.plots._methods import (
     CostPoint,
     DotPanel,
@@ -17,7 +24,8 @@ from benchmarks.plots._scale import fit_rows, scale_plot
 from benchmarks.plots._style import save_png, svg_plot
 
 __all__ = [
-    "Axis", "CostPoint", "DotPanel", "Figure", "Series", "abstention_plot", "cost_plot",
-    "dot_plot", "fit_rows", "forest_plot", "heat_plot", "histogram_plot", "line_plot",
-    "place_labels", "promises_plot", "reliability_plots", "save_png", "scale_plot", "svg_plot",
+    "Axis", "CostPoint", "DotPanel", "Figure", "ImageStrip", "Series", "TextSizes",
+    "abstention_plot", "cost_plot", "dot_plot", "fit_rows", "forest_plot", "generality_plot",
+    "heat_plot", "histogram_plot", "line_plot", "place_labels", "promises_plot",
+    "reliability_plots", "save_png", "scale_plot", "severity_plot", "strips_plot", "svg_plot",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ Data flow, a file a step::
          or [N, 2, F]         towers       encoders of our own: [CLS] for mu, [UNC] for log v
                               published    checkpoints of ProLIP
       -> h, z, log v          _heads       mu = z / |z|, S = diag(v), one head a tower
-      -> loss                 _objectives  of _losses, _csd, _inclusion, over all pairs of a batch
+      -> loss                 _objectives  of _losses, _csd, _inclusion, _regions, over all pairs
          of what is left      _masked      of inputs after masking, if the objective asks
       -> trained heads        _training    one step; _spread watches means and variances; _fit
       -> H of each tower      _curvature   pairwise sigmoid loss over all N M pairs
@@ -41,9 +41,11 @@ from laplace_metric.image_text._objectives import (
     Objective,
     PCMEPlusPlus,
     ProLIP,
+    ProLIPRegions,
     SigLIP,
 )
-from laplace_metric.image_text._pairs import ImageTextPairs
+from laplace_metric.image_text._pairs import ImageTextPairs, PairBatch
+from laplace_metric.image_text._regions import conditional_loss, log_membership, size_loss
 from laplace_metric.image_text._spread import Spread
 from laplace_metric.image_text.published import load_prolip
 from laplace_metric.image_text.towers import ImageTransformer, TextTransformer, drop_words
@@ -58,10 +60,13 @@ __all__ = [
     "InclusionCalibration",
     "Objective",
     "PCMEPlusPlus",
+    "PairBatch",
     "ProLIP",
+    "ProLIPRegions",
     "SigLIP",
     "Spread",
     "TextTransformer",
+    "conditional_loss",
     "csd",
     "csd_gallery",
     "csd_query",
@@ -74,8 +79,10 @@ __all__ = [
     "inclusion_score",
     "load_prolip",
     "log_inclusion",
+    "log_membership",
     "multi_positive_infonce",
     "pairwise_sigmoid_loss",
+    "size_loss",
     "soft_contrastive_loss",
     "vib_divergence",
 ]

@@ -2,6 +2,7 @@
 
 ``prolip``: PPCL, inclusion and VIB (Chun et al. 2025, eq 6). ``pcme++``: soft contrastive with CSD
 and VIB (Chun 2024). ``siglip`` (Zhai et al. 2023) and ``clip`` (Radford et al. 2021): no variances.
+``prolip-regions``, ours: ProLIP, with texts as regions that grow with what they name.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric._utils.validation import check_positive, check_real, check_share
 from laplace_metric.errors import InputError
 from laplace_metric.image_text._csd import csd_similarity
-from laplace_metric.image_text._heads import HeadOutput
+from laplace_metric.image_text._heads import FIRST_TRACE, HeadOutput
 from laplace_metric.image_text._inclusion import entailed, inclusion_contrast, inclusion_loss
 from laplace_metric.image_text._losses import (
     multi_positive_infonce,
@@ -25,6 +26,8 @@ from laplace_metric.image_text._losses import (
     soft_contrastive_loss,
     vib_divergence,
 )
+from laplace_metric.image_text._pairs import PairBatch
+from laplace_metric.image_text._regions import conditional_loss, log_membership, size_loss
 
 SOFTER = 10.0
 """Of c, between texts: variances differ less there, and at c their loss is flat."""
@@ -58,10 +61,9 @@ class Objective(nn.Module, ABC):
         self,
         image: HeadOutput,
         text: HeadOutput,
-        match: Bool[Tensor, "B C"],
-        pairs: Int[Tensor, "P two"],
+        batch: PairBatch,
     ) -> Float[Tensor, ""]:
-        """The loss; ``pairs`` are rows of the batch that belong together, of image and of text."""
+        """The loss of a batch."""
 
     def masked_loss(self, full: HeadOutput, part: HeadOutput) -> Float[Tensor, ""]:
         """``masked`` times the inclusion of inputs in what is left of them after masking (eq 5)."""
@@ -140,23 +142,22 @@ class ProLIP(Objective):
         self,
         image: HeadOutput,
         text: HeadOutput,
-        match: Bool[Tensor, "B C"],
-        pairs: Int[Tensor, "P two"],
+        batch: PairBatch,
     ) -> Float[Tensor, ""]:
         s = csd_similarity(image.mu, image.log_v, text.mu, text.log_v)
-        loss = pairwise_sigmoid_loss(s, match, self.a, self.b)
-        i, j = pairs.unbind(1)
+        loss = pairwise_sigmoid_loss(s, batch.match, self.a, self.b)
+        i, j = batch.pairs.unbind(1)
         own = image.mu[i], image.log_v[i], text.mu[j], text.log_v[j]
         if self.inclusion:
             loss = loss + self.inclusion * inclusion_loss(*own, c=self.c, epsilon=self.epsilon)
-        if self.entailment and len(texts := entailed(match)):
+        if self.entailment and len(texts := entailed(batch.match)):
             t, u = texts.unbind(1)
             implied = text.mu[t], text.log_v[t], text.mu[u], text.log_v[u]
             c = self.c / SOFTER
             implied_loss = inclusion_loss(*implied, c=c, epsilon=self.epsilon)
             loss = loss + self.entailment * implied_loss
         if self.contrast:
-            mine, k = _other_texts(match, i)
+            mine, k = _other_texts(batch.match, i)
             if len(k):
                 rows = [part[mine] for part in own]
                 rows += [text.mu[k], text.log_v[k]]
@@ -179,6 +180,61 @@ def _other_texts(match: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
     return mine, torch.multinomial(free[mine], 1).squeeze(1) if len(mine) else mine
 
 
+class ProLIPRegions(ProLIP):
+    """ProLIP, and texts as regions: a text that names more, and more various, images is wider.
+
+    Ours (``_regions`` has the equations). Membership of images in texts and of texts in texts is
+    ``sigmoid(a' log m + b')``, with a' and b' that are learnt.
+
+    Parameters
+    ----------
+    membership : float
+        Weight of the pairwise sigmoid loss of membership of images in texts.
+    conditional : float
+        Weight of ``conditional_loss``, of texts in texts.
+    size : float
+        Weight of ``size_loss``.
+    **prolip : float
+        As for ``ProLIP``.
+
+    Raises
+    ------
+    InputError
+        For weights below 0.
+    """
+
+    def __init__(
+        self, membership: float = 1.0, conditional: float = 1.0, size: float = 1.0, **prolip: float
+    ) -> None:
+        super().__init__(**prolip)
+        self.membership = _weight("membership", membership)
+        self.conditional = _weight("conditional", conditional)
+        self.size = _weight("size", size)
+        self.log_a_inside = nn.Parameter(torch.tensor(math.log(0.05)))
+        self.b_inside = nn.Parameter(torch.tensor(4.0))
+        self.log_exponent = nn.Parameter(torch.tensor(0.0))
+        self.log_rate = nn.Parameter(torch.tensor(-math.log(FIRST_TRACE)))
+
+    def forward(
+        self,
+        image: HeadOutput,
+        text: HeadOutput,
+        batch: PairBatch,
+    ) -> Float[Tensor, ""]:
+        loss = super().forward(image, text, batch)
+        a, b, regions = self.log_a_inside.exp(), self.b_inside, (text.mu, text.log_v)
+        if self.membership:
+            inside = log_membership(image.mu, image.log_v, *regions)
+            loss = loss + self.membership * pairwise_sigmoid_loss(inside, batch.match, a, b)
+        if self.conditional:
+            logit = a * log_membership(*regions, *regions) + b
+            loss = loss + self.conditional * conditional_loss(logit, batch.match)
+        if self.size:
+            how = self.log_exponent.exp(), self.log_rate
+            loss = loss + self.size * size_loss(text.trace, batch.n_images, *how)
+        return loss
+
+
 class SigLIP(Objective):
     """The pairwise sigmoid loss of cosines; ``first_b`` as of ``ProLIP``."""
 
@@ -192,10 +248,9 @@ class SigLIP(Objective):
         self,
         image: HeadOutput,
         text: HeadOutput,
-        match: Bool[Tensor, "B C"],
-        pairs: Int[Tensor, "P two"],
+        batch: PairBatch,
     ) -> Float[Tensor, ""]:
-        return pairwise_sigmoid_loss(image.mu @ text.mu.mT, match, self.a, self.b)
+        return pairwise_sigmoid_loss(image.mu @ text.mu.mT, batch.match, self.a, self.b)
 
 
 class CLIP(Objective):
@@ -211,10 +266,9 @@ class CLIP(Objective):
         self,
         image: HeadOutput,
         text: HeadOutput,
-        match: Bool[Tensor, "B C"],
-        pairs: Int[Tensor, "P two"],
+        batch: PairBatch,
     ) -> Float[Tensor, ""]:
-        return multi_positive_infonce(image.mu @ text.mu.mT, match, self.a.clamp_max(100))
+        return multi_positive_infonce(image.mu @ text.mu.mT, batch.match, self.a.clamp_max(100))
 
     def logit_scale(self) -> None:
         """A softmax over a batch is no probability of a pair."""
@@ -239,12 +293,11 @@ class PCMEPlusPlus(Objective):
         self,
         image: HeadOutput,
         text: HeadOutput,
-        match: Bool[Tensor, "B C"],
-        pairs: Int[Tensor, "P two"],
+        batch: PairBatch,
     ) -> Float[Tensor, ""]:
         distance = 2 - 2 * csd_similarity(image.mu, image.log_v, text.mu, text.log_v)
         how = {"pseudo_weight": self.pseudo_weight}
-        loss = soft_contrastive_loss(distance, match, self.a, self.b, **how)
+        loss = soft_contrastive_loss(distance, batch.match, self.a, self.b, **how)
         both = vib_divergence(image.mu, image.log_v) + vib_divergence(text.mu, text.log_v)
         return loss + self.vib * both
 
@@ -256,6 +309,7 @@ class PCMEPlusPlus(Objective):
 
 OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "prolip": ProLIP,
+    "prolip-regions": ProLIPRegions,
     "siglip": SigLIP,
     "clip": CLIP,
     "pcme++": PCMEPlusPlus,

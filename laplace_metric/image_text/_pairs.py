@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -60,6 +60,24 @@ def take_inputs(inputs: Inputs, rows: Int[Tensor, " B"] | slice) -> Inputs:
     if isinstance(inputs, np.ndarray) and isinstance(rows, Tensor):
         return inputs[rows.numpy()]
     return inputs[rows]
+
+
+class PairBatch(NamedTuple):
+    """Which of B images and C texts of a batch belong together.
+
+    Parameters
+    ----------
+    match : Tensor [B, C]
+        All of it, not only pairs that were drawn.
+    pairs : Tensor [P, 2]
+        Rows of the batch, of image and of text, that were drawn.
+    n_images : Tensor [C]
+        How many images of the whole data set each text names.
+    """
+
+    match: Bool[Tensor, "B C"]
+    pairs: Int[Tensor, "P two"]
+    n_images: Int[Tensor, " C"]
 
 
 @dataclass(frozen=True)
@@ -150,7 +168,7 @@ class ImageTextPairs:
         place = torch.searchsorted(self._keys, keys).clamp_max(len(self._keys) - 1)
         return self._keys[place] == keys
 
-    @property
+    @cached_property
     def images_per_text(self) -> Int[Tensor, " M"]:
         """How many images each text names [M]."""
         return self.pairs[:, 1].bincount(minlength=self.n_texts)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from laplace_metric.image_text._encoding import Encoder, encode
 from laplace_metric.image_text._heads import GaussianHead, HeadOutput
 from laplace_metric.image_text._objectives import Objective
-from laplace_metric.image_text._pairs import ImageTextPairs, PairBatches, take_inputs
+from laplace_metric.image_text._pairs import ImageTextPairs, PairBatch, PairBatches, take_inputs
 from laplace_metric.image_text._spread import SpreadMonitor
 from laplace_metric.models import Inputs
 from laplace_metric.online._state import StateTree, shapes
@@ -118,12 +118,13 @@ class PairRun:
         i, i_rows = rows[:, 0].unique(return_inverse=True)
         j, j_rows = rows[:, 1].unique(return_inverse=True)
         image, text = self.heads.image(self.images(i)), self.heads.text(self.texts(j))
-        match = self.pairs.match(i, j).to(self.device)
-        local = torch.stack([i_rows, j_rows], 1).to(self.device)
+        local = torch.stack([i_rows, j_rows], 1)
+        parts = self.pairs.match(i, j), local, self.pairs.images_per_text[j]
+        batch = PairBatch(*(part.to(self.device) for part in parts))
         share = (self.progress.steps + 1) / (self.settings["epochs"] * len(self.loader))
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * rate_at(min(share, 1.0))
-        value = self.heads.objective(image, text, match, local)
+        value = self.heads.objective(image, text, batch)
         value = value + self._masked_loss(self.heads.image, image, self.masked[0], i)
         value = value + self._masked_loss(self.heads.text, text, self.masked[1], j)
         loss = descend(value, self.optimizer)

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.image_text import questions
+from benchmarks.image_text.degraded import GREY, LEVELS, SIDE, hide
 from benchmarks.image_text.emoji import OOD_SETS, EmojiPart, EmojiProblem
 from benchmarks.image_text.measure import METHODS, measured
 from benchmarks.image_text.questions import (
@@ -38,6 +40,11 @@ def test_partial_correlation_takes_a_common_cause_away():
     assert partial_correlation(a, b, g.normal(size=4_000)) > 0.7
 
 
+def test_a_constant_cause_takes_nothing_away():
+    a, b = np.array([1.0, 2, 3, 4]), np.array([1.0, 3, 2, 4])
+    assert partial_correlation(a, b, np.zeros(4)) == pytest.approx(0.8)
+
+
 def test_siblings_are_of_the_subgroup_and_not_the_drawings_own():
     match = torch.tensor([[1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]]).bool()
     siblings = sibling_keywords(torch.tensor([5, 5, 7]), match)
@@ -52,11 +59,53 @@ def made_up() -> EmojiProblem:
         subgroup = torch.arange(n) % 4
         keywords = tuple((words[i % 10], words[10 + i % 2], words[(3 * i) % 9]) for i in range(n))
         keywords = tuple(tuple(dict.fromkeys(own)) for own in keywords)
-        parts[name] = EmojiPart(torch.randn(n, 20, generator=g), keywords, subgroup)
+        features, rows = torch.randn(n, 20, generator=g), torch.arange(n)
+        parts[name] = EmojiPart(features, keywords, subgroup, rows)
     images = Counter(k for part in parts.values() for own in part.keywords for k in own)
     features = {word: torch.randn(9, generator=g) for word in words}
     ood = {name: torch.randn(8, 20, generator=g) for name in OOD_SETS}
-    return EmojiProblem(parts, features, frozenset(words[::5]), images, ood)
+    levels = [torch.randn(15, 20, generator=g) for _ in range(3)]
+    degraded, hidden = dict.fromkeys(LEVELS, levels), torch.randn(40, 20, generator=g)
+    return EmojiProblem(parts, features, frozenset(words[::5]), images, ood, degraded, hidden)
+
+
+class Widening:
+    """Numbers of an embedder that grow, shrink and stay with what is gone."""
+
+    def __call__(self, _: object, features: torch.Tensor) -> dict[str, torch.Tensor]:
+        x = features[:, 0]
+        return {"grows": x.exp(), "shrinks": -x, "stays": 0 * x}
+
+
+def test_severity_is_spearmans_correlation_with_the_level(monkeypatch):
+    monkeypatch.setattr(questions, "image_numbers", Widening())
+    levels = [torch.full((4, 2), float(level)) for level in (0, 1, 5)]
+    row = questions.severity(None, levels)
+    assert row.pop("by level")["shrinks"] == [-0.0, -1.0, -5.0]
+    assert row == pytest.approx({"grows": 1.0, "shrinks": -1.0, "stays": 0.0})
+    levels[2][0] = -1.0  # one drawing: ranks 2, 3, 1
+    assert questions.severity(None, levels)["grows"] == pytest.approx((3 - 0.5) / 4)
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_what_is_done_to_drawings_takes_more_and_more_away(name):
+    how, levels = LEVELS[name]
+    g = torch.Generator().manual_seed(0)
+    images = torch.rand(2, 3, SIDE, SIDE, generator=g)
+    first, *others = [how(images, level, g) for level in levels]
+    torch.testing.assert_close(first, images)
+    detail = [float((x - x.mean((2, 3), keepdim=True)).diff(dim=3).abs().mean()) for x in others]
+    assert all(x.shape == images.shape for x in others)
+    assert detail == sorted(detail, reverse=True)
+
+
+def test_hidden_patches_are_grey_and_others_as_they_were():
+    images = torch.rand(3, 3, SIDE, SIDE)
+    part = hide(images, 0.75, torch.Generator().manual_seed(0))
+    gone = part == GREY
+    assert gone.flatten(1).double().mean(1).tolist() == [0.75] * 3
+    assert bool((part == images)[~gone].all())
+    assert not bool((gone[0] == gone[1]).all())
 
 
 def test_a_run_answers_every_question_and_fills_the_tables(tmp_path):
@@ -71,7 +120,11 @@ def test_a_run_answers_every_question_and_fills_the_tables(tmp_path):
     write_record("image_text", {"rows": rows, "regression": regression}, tmp_path)
     for name, table in TABLES.items():
         lines = table(tmp_path).splitlines()
-        without = {"image-text-generality": ("clip", "siglip"), "image-text-ood": ("clip",)}
+        without = {
+            "image-text-generality": ("clip", "siglip"),
+            "image-text-ood": ("clip",),
+            "image-text-severity": ("clip",),
+        }
         more = name.endswith("generality")
         assert len(lines) == 2 + len(METHODS) - len(without.get(name, ())) + more
 
