@@ -74,7 +74,7 @@ def load_drawings(data: str | None, limit: int | None = None) -> Drawings:
         drawings = load("emoji", split, data, limit, size=SIDE)
         texts = captions("emoji", split, data, limit)
         keywords = tuple(own[:-1] for own in texts)  # without the name
-        part = EmojiPart(drawings.images, keywords, drawings.labels)
+        part = EmojiPart(drawings.images, keywords, drawings.labels, torch.arange(len(keywords)))
         rows = [row for row in range(len(part)) if part.keywords[row]]
         if split == "test":
             parts["test"] = part[rows]

@@ -26,7 +26,7 @@ def drawings(monkeypatch) -> Drawings:
     for name, n in (("train", 30), ("validation", 10), ("test", 10)):
         images = torch.randint(256, (n, 3, 32, 32), generator=g, dtype=torch.uint8)
         keywords = tuple((words[i % 6], words[(i * i) % 6], words[(i + 1) % 6]) for i in range(n))
-        parts[name] = EmojiPart(images, keywords, torch.arange(n) % 2)
+        parts[name] = EmojiPart(images, keywords, torch.arange(n) % 2, torch.arange(n))
     counts = Counter(k for part in parts.values() for own in part.keywords for k in own)
     return Drawings(parts, frozenset(words[3:]), counts)
 
