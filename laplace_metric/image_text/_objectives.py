@@ -109,7 +109,8 @@ class ProLIP(Objective):
     first_b : float
         b at the start. At -10 hardly any pair seems to belong together, so that the first steps
         only draw together those that do, and encoders that train from nothing may send all inputs
-        to one place; take about the log odds of a match in a batch for them, such as -5.
+        to one place. For them take about ``log(p / (1 - p)) + 10 first_trace``, p the share of
+        matches among the pairs of a batch, such as -2.
 
     Raises
     ------
