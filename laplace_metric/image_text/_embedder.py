@@ -16,7 +16,7 @@ from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.image_text._csd import csd_similarity
 from laplace_metric.image_text._encoding import Encoder, encode_all
 from laplace_metric.image_text._files import load_heads, save_heads
-from laplace_metric.image_text._fit import FittedHeads, Towers, fit_heads
+from laplace_metric.image_text._fit import FittedHeads, Towers, fit_heads, fit_posteriors
 from laplace_metric.image_text._heads import GaussianHead
 from laplace_metric.image_text._includes import (
     Inclusion,
@@ -24,6 +24,7 @@ from laplace_metric.image_text._includes import (
     inclusion_score,
     random_partners,
 )
+from laplace_metric.image_text._masked import MaskedInputs
 from laplace_metric.image_text._objectives import OBJECTIVES, Objective
 from laplace_metric.image_text._pairs import ImageTextPairs
 from laplace_metric.image_text._posterior import embedding_of
@@ -47,7 +48,8 @@ class ImageTextEmbedder:
     image_encoder, text_encoder : nn.Module or function
         Inputs -> features [B, F], each its own F; frozen and in evaluation mode unless
         ``train_encoders``. ``models.Precomputed()`` where the inputs are features already,
-        ``models.Sentences`` for sentence-transformers.
+        ``models.Sentences`` for sentence-transformers, ``ImageTransformer`` and
+        ``TextTransformer`` to train from nothing.
     dim : int
         D of the embeddings, at least 2.
     objective : "prolip" | "pcme++" | "siglip" | "clip", or an ``Objective``
@@ -55,7 +57,16 @@ class ImageTextEmbedder:
     hidden, dropout
         Of the heads, see ``GaussianHead``.
     train_encoders : bool
-        Both must be modules; at a tenth of the learning rate.
+        Both must be modules.
+    encoder_rate : float > 0
+        Times the learning rate, for encoders that train.
+    tokens : "head" | "uncertainty"
+        Where variances come from: the features of the mean, or a second token, where both encoders
+        return [B, 2, F], features of [CLS] and of [UNC].
+    layer_norm : bool
+        Of the features, before the projections.
+    first_trace : float > 0
+        About ``tr S`` before training; too small a one has no gradient.
     structure : "kron" | "diag" | "full"
         Of the posterior's curvature.
     prior_precision : float > 0
@@ -100,12 +111,17 @@ class ImageTextEmbedder:
         hidden: int = HeadSettings.hidden,
         dropout: float = HeadSettings.dropout,
         train_encoders: bool = HeadSettings.train_encoders,
+        encoder_rate: float = HeadSettings.encoder_rate,
+        tokens: str = HeadSettings.tokens,
+        layer_norm: bool = HeadSettings.layer_norm,
+        first_trace: float = HeadSettings.first_trace,
         structure: str = HeadSettings.structure,
         prior_precision: float = HeadSettings.prior_precision,
         n_effective: float | None = HeadSettings.n_effective,
     ) -> None:
         parts = (dim, hidden, dropout, train_encoders, structure, prior_precision, n_effective)
-        self.settings = HeadSettings(*parts)
+        more = (tokens, layer_norm, first_trace, encoder_rate)
+        self.settings = HeadSettings(*parts, *more)
         self.towers = Towers(image_encoder, text_encoder)
         for name, encoder in (("image_encoder", image_encoder), ("text_encoder", text_encoder)):
             check_function(name, encoder, "inputs")
@@ -124,6 +140,7 @@ class ImageTextEmbedder:
         batch_size: int = 512,
         learning_rate: float = 1e-3,
         weight_decay: float = 0.05,
+        masked: MaskedInputs | None = None,
         generator: Seed = None,
         progress: bool = True,
         checkpoint: str | Path | None = None,
@@ -142,6 +159,10 @@ class ImageTextEmbedder:
             Pairs, at least 2.
         learning_rate, weight_decay : float
             Of AdamW: a rise over 5 % of the steps, then half a cosine.
+        masked : (images, texts) or None
+            For an objective with a weight for masked inputs: what is left of every image and text
+            of ``pairs`` after masking, in their order, as the encoders take them; None for a side
+            that has no such term. Not needed where encoders train that mask themselves.
         generator : torch.Generator, seed or None
             Of the CPU: initial weights, order, dropout.
         checkpoint : path or None
@@ -164,8 +185,27 @@ class ImageTextEmbedder:
         folder = None if checkpoint is None else as_path("checkpoint", checkpoint)
         rates = (learning_rate, weight_decay)
         options = TrainingOptions(epochs, batch_size, *rates, progress, folder, checkpoint_every)
-        how = (self.objective, self.settings, options, generator)
+        how = (self.objective, self.settings, options, generator, masked)
         self._fitted = fit_heads(self.towers, pairs, *how)
+        return self
+
+    def fit_posterior(self, pairs: ImageTextPairs, *, progress: bool = False) -> ImageTextEmbedder:
+        """Fit the posterior of heads that are there already, as after ``load_prolip``.
+
+        Raises
+        ------
+        NotFittedError
+            Without heads.
+        InputError
+            If pairs are no ``ImageTextPairs``, or the objective gives no probability of a pair.
+        """
+        if not isinstance(pairs, ImageTextPairs):
+            raise InputError(f"pairs is a {type(pairs).__name__}: pass ImageTextPairs.")
+        fitted = self.fitted_
+        if fitted.heads.objective.logit_scale() is None:
+            raise InputError("this objective gives no probability of a pair, so no posterior.")
+        features = self.towers.features(pairs, self.settings.tokens, progress=progress)
+        fitted.posteriors = fit_posteriors(fitted.heads, *features, self.settings)
         return self
 
     @property
@@ -363,7 +403,8 @@ class ImageTextEmbedder:
     def save(self, path: str | Path) -> None:
         """Write heads, posterior and history to folder ``path``: safetensors + JSON, atomic.
 
-        Encoders are not written, also not those that were trained: keep them yourself.
+        Of the encoders only those of this package, ``ImageTransformer`` and ``TextTransformer``:
+        keep others yourself, also if they were trained.
 
         Raises
         ------
@@ -372,28 +413,30 @@ class ImageTextEmbedder:
         WriteError
             If the folder cannot be written.
         """
-        save_heads(as_path("path", path), self.settings, self.objective, self.fitted_)
+        what = (self.settings, self.objective, self.fitted_, self.towers)
+        save_heads(as_path("path", path), *what)
 
     @classmethod
     def load(
         cls,
         path: str | Path,
-        image_encoder: Encoder,
-        text_encoder: Encoder,
+        image_encoder: Encoder | None = None,
+        text_encoder: Encoder | None = None,
         *,
         objective: Objective | None = None,
     ) -> ImageTextEmbedder:
-        """Read what ``save`` wrote; ``objective`` is needed where it was one of your own.
+        """Read what ``save`` wrote; encoders and objective are needed where they were your own.
 
         Raises
         ------
         FileFormatError
             If the folder is not ours, damaged or newer.
         InputError
-            If the objective is missing.
+            If the objective or an encoder is missing.
         """
-        settings, kept, fitted = load_heads(as_path("path", path), objective)
+        given = {"image": image_encoder, "text": text_encoder}
+        settings, kept, fitted, towers = load_heads(as_path("path", path), objective, given)
         how = {**settings.to_json(), "objective": kept}
-        embedder = cls(image_encoder, text_encoder, **how)
+        embedder = cls(towers.image, towers.text, **how)
         embedder._fitted = fitted
         return embedder

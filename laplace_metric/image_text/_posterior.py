@@ -38,7 +38,7 @@ class TowerPosterior:
         The projection that the posterior was fitted to, a copy.
     posterior : Posterior
     log_variance : LinearJacobian or None
-        The projection ``h -> log v``, a copy; None for heads without variances.
+        The projection ``u -> log v``, a copy; None for heads without variances.
     """
 
     head: LinearJacobian
@@ -55,7 +55,9 @@ class TowerPosterior:
 
     @full_precision()
     def ambiguity(self, features: Tensor) -> Float[Tensor, " B"]:
-        """``tr S = sum_d exp(U h + c)_d`` [B]: the variance that the head has learnt.
+        """``tr S = sum_d exp(U u + c)_d`` [B]: the variance that the head has learnt.
+
+        The features are as ``GaussianHead.entering`` has them: those of the variance come last.
 
         Raises
         ------
@@ -67,11 +69,15 @@ class TowerPosterior:
                 "ambiguity of images and texts is the variance that their heads learn, and this "
                 "objective learns none: train with objective='prolip' or 'pcme++'."
             )
-        return self.log_variance.forward(features.to(self.head.dtype)).exp().sum(-1)
+        u = features[:, -self.log_variance.weight.shape[1] :].to(self.head.dtype)
+        return self.log_variance.forward(u).exp().sum(-1)
 
     def distribution(self, features: Float[Tensor, "B H"]) -> ProjectedNormal:
-        """Of the unit mean, under the posterior of the weights."""
-        h = features.to(self.head.dtype)
+        """Of the unit mean, under the posterior of the weights.
+
+        The features are as ``GaussianHead.entering`` has them: those of the mean come first.
+        """
+        h = features[:, : self.head.weight.shape[1]].to(self.head.dtype)
         spread = covariance(self.head, self.posterior, h)
         return ProjectedNormal(self.head.forward(h), spread)
 
@@ -110,7 +116,7 @@ def around(
 @torch.no_grad()
 @full_precision()
 def embedding_of(
-    features: Float[Tensor, "B F"], head: GaussianHead, posterior: TowerPosterior | None
+    features: Float[Tensor, "B ..."], head: GaussianHead, posterior: TowerPosterior | None
 ) -> Embedding:
     """``N(mu, S)`` of features, with what says how little the pairs determine mu.
 
@@ -119,12 +125,17 @@ def embedding_of(
     InputError
         For features of another size than those of the fit.
     """
-    if features.shape[1] != head.size:
-        raise InputError(f"features have size {features.shape[1]}, in the fit it was {head.size}.")
-    blocks = [head(block) for block in features.to(head.mean.weight).split(BLOCK)]
-    h, raw, log_v = (torch.cat(parts) for parts in zip(*blocks, strict=True))
-    gaussian = Gaussian(HeadOutput(h, raw, log_v).mu, log_v.exp())
-    return Embedding(gaussian, head_inputs=None if posterior is None else h, near_far=posterior)
+    if features.shape[1:] != head.shape:
+        sizes = [" x ".join(map(str, shape)) for shape in (features.shape[1:], head.shape)]
+        raise InputError(f"features have size {sizes[0]}, in the fit it was {sizes[1]}.")
+    blocks = features.to(head.mean.weight).split(BLOCK)
+    parts = zip(*(head(block) for block in blocks), strict=True)
+    out = HeadOutput(*(torch.cat(part) for part in parts))
+    gaussian = Gaussian(out.mu, out.log_v.exp())
+    if posterior is None:
+        return Embedding(gaussian)
+    entering = torch.cat([head.entering(block) for block in blocks])
+    return Embedding(gaussian, head_inputs=entering, near_far=posterior)
 
 
 def _frozen(layer: nn.Linear) -> LinearJacobian:
