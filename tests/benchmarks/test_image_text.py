@@ -120,11 +120,7 @@ def test_a_run_answers_every_question_and_fills_the_tables(tmp_path):
     write_record("image_text", {"rows": rows, "regression": regression}, tmp_path)
     for name, table in TABLES.items():
         lines = table(tmp_path).splitlines()
-        without = {
-            "image-text-generality": ("clip", "siglip"),
-            "image-text-ood": ("clip",),
-            "image-text-severity": ("clip",),
-        }
+        without = {"image-text-generality": ("clip", "siglip")}
         more = name.endswith("generality")
         assert len(lines) == 2 + len(METHODS) - len(without.get(name, ())) + more
 
