@@ -51,7 +51,7 @@ class ImageTextEmbedder:
     dim : int
         D of the embeddings, at least 2.
     objective : "prolip" | "pcme++" | "siglip" | "clip", or an ``Objective``
-        The last two learn no variance; "clip" has no posterior.
+        The last two learn no variance; "clip" knows no probability of a pair.
     hidden, dropout
         Of the heads, see ``GaussianHead``.
     train_encoders : bool
@@ -62,7 +62,8 @@ class ImageTextEmbedder:
         tau of the posterior.
     n_effective : float > 0 or None
         Turns the curvature, an average over all N M pairs, into a sum over data; None: N M, the
-        likelihood of the pairs as the loss has it, as if they were independent.
+        likelihood of the pairs as the loss has it, as if they were independent. Of "clip" N + M,
+        a softmax for each image and each text.
 
     Raises
     ------

@@ -149,11 +149,13 @@ def image_fingerprints(heads: TwoHeads, images: Float[Tensor, "N F"]) -> Fingerp
 def fit_posteriors(
     heads: TwoHeads, images: Tensor, texts: Tensor, settings: HeadSettings
 ) -> tuple[TowerPosterior, TowerPosterior] | None:
-    """Of both towers, from all N M pairs; None for an objective without a probability of a pair."""
-    scale = heads.objective.logit_scale()
+    """Of both towers, from all N M pairs; None for an objective of neither sigmoid nor softmax."""
+    pair, softmax = heads.objective.logit_scale(), heads.objective.softmax_scale()
+    scale: tuple[float, float] | float | None = softmax if pair is None else pair
     if scale is None:
         return None
     image, text = heads.image(images), heads.text(texts)
-    n = settings.n_effective or len(images) * len(texts)
+    n_terms = len(images) * len(texts) if pair is not None else len(images) + len(texts)
+    n = settings.n_effective or n_terms
     how = (scale, settings.structure, n, settings.prior_precision)
     return fit_tower(heads.image, image, text, *how), fit_tower(heads.text, text, image, *how)

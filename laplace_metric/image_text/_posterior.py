@@ -23,6 +23,7 @@ from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.image_text._curvature import TowerPairs, tower_curvature
 from laplace_metric.image_text._encoding import BLOCK
 from laplace_metric.image_text._heads import GaussianHead, HeadOutput
+from laplace_metric.image_text._softmax_curvature import SoftmaxPairs
 from laplace_metric.laplace import Posterior, covariance
 from laplace_metric.models.jacobians import LinearJacobian
 
@@ -79,15 +80,19 @@ def fit_tower(
     head: GaussianHead,
     mine: HeadOutput,
     other: HeadOutput,
-    scale: tuple[float, float],
+    scale: tuple[float, float] | float,
     structure: str,
     n_effective: float,
     prior_precision: float,
 ) -> TowerPosterior:
-    """The posterior of ``head`` from the outputs of all inputs of its side and of the other."""
+    """The posterior of ``head`` from the outputs of all inputs of its side and of the other.
+
+    ``scale`` is (a, b) of a sigmoid, or a of a softmax.
+    """
     jacobian = _frozen(head.mean)
     h = jacobian.layout.augment(mine.inputs)
-    pairs = TowerPairs(h, mine.raw, mine.trace, other.mu, other.trace, *scale)
+    kind, rates = (TowerPairs, scale) if isinstance(scale, tuple) else (SoftmaxPairs, (scale, 0.0))
+    pairs = kind(h, mine.raw, mine.trace, other.mu, other.trace, *rates)
     curvature = tower_curvature(pairs, jacobian.layout, structure)
     return around(head, curvature, n_effective, prior_precision)
 
