@@ -16,9 +16,8 @@ from typing import Any
 
 from benchmarks.costs import promises
 from benchmarks.costs import tables as cost_tables
-from benchmarks.image_text import matching_tables
+from benchmarks.image_text import matching_tables, uses_tables
 from benchmarks.image_text import tables as image_text_tables
-from benchmarks.image_text import uses_tables
 from benchmarks.records import RESULTS, markdown, read_record, thousandths
 from benchmarks.recovery.runs import recovered
 from benchmarks.report import three_numbers
