@@ -4,13 +4,17 @@ Data flow, a file a step::
 
     ImageTextPairs            _pairs       images, texts, who belongs to whom (many to many)
       -> features [N, F]      _encoding    of each encoder, once where it is frozen
+         or [N, 2, F]         towers       encoders of our own: [CLS] for mu, [UNC] for log v
+                              published    checkpoints of ProLIP
       -> h, z, log v          _heads       mu = z / |z|, S = diag(v), one head a tower
       -> loss                 _objectives  of _losses, _csd, _inclusion, _regions, over all pairs
+         of what is left      _masked      of inputs after masking, if the objective asks
       -> trained heads        _training    one step; _spread watches means and variances; _fit
       -> H of each tower      _curvature   pairwise sigmoid loss over all N M pairs;
                               _softmax_curvature, of InfoNCE
       -> posterior            _posterior   N(W, (n_eff H + tau I)^-1), tr Cov[mu]
-      -> Embedding            _embedder    uncertainty = tr S (learnt), epistemic = tr Cov[mu]
+      -> Embedding            _embedder    ambiguity = tr S (learnt), epistemic = tr Cov[mu]
+      -> Index                _search      texts find images, images find texts
       -> files                _files       heads, posterior, history
       -> is it inside?        _includes    inc with a probability and its random-pair control
       -> answers              uses         traversal, zero-shot, wrong pairs (a room of its own)
@@ -46,12 +50,15 @@ from laplace_metric.image_text._objectives import (
 from laplace_metric.image_text._pairs import ImageTextPairs, PairBatch
 from laplace_metric.image_text._regions import conditional_loss, log_membership, size_loss
 from laplace_metric.image_text._spread import Spread
+from laplace_metric.image_text.published import load_prolip
+from laplace_metric.image_text.towers import ImageTransformer, TextTransformer, drop_words
 
 __all__ = [
     "CLIP",
     "OBJECTIVES",
     "ImageTextEmbedder",
     "ImageTextPairs",
+    "ImageTransformer",
     "Inclusion",
     "InclusionCalibration",
     "Objective",
@@ -61,16 +68,19 @@ __all__ = [
     "ProLIPRegions",
     "SigLIP",
     "Spread",
+    "TextTransformer",
     "conditional_loss",
     "csd",
     "csd_gallery",
     "csd_query",
     "csd_similarity",
+    "drop_words",
     "entailed",
     "inclusion_contrast",
     "inclusion_difference",
     "inclusion_loss",
     "inclusion_score",
+    "load_prolip",
     "log_inclusion",
     "log_membership",
     "multi_positive_infonce",

@@ -2,49 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_function, check_name
-from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.image_text._csd import csd_similarity
-from laplace_metric.image_text._encoding import BLOCK, Encoder, encode_all
+from laplace_metric.image_text._encoding import Encoder, encode_all
 from laplace_metric.image_text._files import load_heads, save_heads
-from laplace_metric.image_text._fit import FittedHeads, Towers, fit_heads
-from laplace_metric.image_text._heads import GaussianHead, HeadOutput
+from laplace_metric.image_text._fit import FittedHeads, Towers, fit_heads, fit_posteriors
+from laplace_metric.image_text._heads import GaussianHead
 from laplace_metric.image_text._includes import (
     Inclusion,
     InclusionCalibration,
     inclusion_score,
     random_partners,
 )
+from laplace_metric.image_text._masked import MaskedInputs
 from laplace_metric.image_text._objectives import OBJECTIVES, Objective
 from laplace_metric.image_text._pairs import ImageTextPairs
-from laplace_metric.image_text._posterior import TowerPosterior
+from laplace_metric.image_text._posterior import embedding_of
+from laplace_metric.image_text._search import TowerEncoder, tower_encoders
 from laplace_metric.image_text._settings import HeadSettings, TrainingOptions
 from laplace_metric.models import Inputs
+from laplace_metric.search import Index
+from laplace_metric.search.engines import EngineKind
 
 
 class ImageTextEmbedder:
     """Images and texts as Gaussians on one sphere, with two uncertainties that are kept apart.
 
-    ``uncertainty`` of the embeddings is the trace of the variance that the head has learnt: how
-    general or ambiguous an input is. ``epistemic`` comes from a Laplace posterior over the
-    projection of the means: how little the pairs determine where the input belongs.
+    ``ambiguity`` of the embeddings is the trace of the variance that the head has learnt, which is
+    their ``uncertainty``: how general or ambiguous an input is. ``epistemic`` comes from a Laplace
+    posterior over the projection of the means: how little the pairs determine where the input
+    belongs.
 
     Parameters
     ----------
     image_encoder, text_encoder : nn.Module or function
         Inputs -> features [B, F], each its own F; frozen and in evaluation mode unless
         ``train_encoders``. ``models.Precomputed()`` where the inputs are features already,
-        ``models.Sentences`` for sentence-transformers.
+        ``models.Sentences`` for sentence-transformers, ``ImageTransformer`` and
+        ``TextTransformer`` to train from nothing.
     dim : int
         D of the embeddings, at least 2.
     objective : "prolip" | "pcme++" | "siglip" | "clip", or an ``Objective``
@@ -52,7 +57,16 @@ class ImageTextEmbedder:
     hidden, dropout
         Of the heads, see ``GaussianHead``.
     train_encoders : bool
-        Both must be modules; at a tenth of the learning rate.
+        Both must be modules.
+    encoder_rate : float > 0
+        Times the learning rate, for encoders that train.
+    tokens : "head" | "uncertainty"
+        Where variances come from: the features of the mean, or a second token, where both encoders
+        return [B, 2, F], features of [CLS] and of [UNC].
+    layer_norm : bool
+        Of the features, before the projections.
+    first_trace : float > 0
+        About ``tr S`` before training; too small a one has no gradient.
     structure : "kron" | "diag" | "full"
         Of the posterior's curvature.
     prior_precision : float > 0
@@ -69,6 +83,7 @@ class ImageTextEmbedder:
 
     Examples
     --------
+    >>> import torch
     >>> from laplace_metric.models import Precomputed
     >>> pixels, words = torch.randn(12, 8), torch.randn(4, 6)
     >>> links = torch.stack([torch.arange(12), torch.arange(12) % 4], 1)
@@ -78,6 +93,12 @@ class ImageTextEmbedder:
     >>> image, text = embedder.embed_image(pixels), embedder.embed_text(words)
     >>> embedder.similarity(image, text).shape, text.uncertainty.shape, image.epistemic.shape
     (torch.Size([12, 4]), torch.Size([4]), torch.Size([12]))
+
+    Texts find images, and the other way round with ``index_texts``:
+
+    >>> index = embedder.index_images(pixels, progress=False)
+    >>> index.search(words, k=3).ids.shape
+    (4, 3)
     """
 
     def __init__(
@@ -90,12 +111,17 @@ class ImageTextEmbedder:
         hidden: int = HeadSettings.hidden,
         dropout: float = HeadSettings.dropout,
         train_encoders: bool = HeadSettings.train_encoders,
+        encoder_rate: float = HeadSettings.encoder_rate,
+        tokens: str = HeadSettings.tokens,
+        layer_norm: bool = HeadSettings.layer_norm,
+        first_trace: float = HeadSettings.first_trace,
         structure: str = HeadSettings.structure,
         prior_precision: float = HeadSettings.prior_precision,
         n_effective: float | None = HeadSettings.n_effective,
     ) -> None:
         parts = (dim, hidden, dropout, train_encoders, structure, prior_precision, n_effective)
-        self.settings = HeadSettings(*parts)
+        more = (tokens, layer_norm, first_trace, encoder_rate)
+        self.settings = HeadSettings(*parts, *more)
         self.towers = Towers(image_encoder, text_encoder)
         for name, encoder in (("image_encoder", image_encoder), ("text_encoder", text_encoder)):
             check_function(name, encoder, "inputs")
@@ -114,6 +140,7 @@ class ImageTextEmbedder:
         batch_size: int = 512,
         learning_rate: float = 1e-3,
         weight_decay: float = 0.05,
+        masked: MaskedInputs | None = None,
         generator: Seed = None,
         progress: bool = True,
         checkpoint: str | Path | None = None,
@@ -132,6 +159,10 @@ class ImageTextEmbedder:
             Pairs, at least 2.
         learning_rate, weight_decay : float
             Of AdamW: a rise over 5 % of the steps, then half a cosine.
+        masked : (images, texts) or None
+            For an objective with a weight for masked inputs: what is left of every image and text
+            of ``pairs`` after masking, in their order, as the encoders take them; None for a side
+            that has no such term. Not needed where encoders train that mask themselves.
         generator : torch.Generator, seed or None
             Of the CPU: initial weights, order, dropout.
         checkpoint : path or None
@@ -154,8 +185,27 @@ class ImageTextEmbedder:
         folder = None if checkpoint is None else as_path("checkpoint", checkpoint)
         rates = (learning_rate, weight_decay)
         options = TrainingOptions(epochs, batch_size, *rates, progress, folder, checkpoint_every)
-        how = (self.objective, self.settings, options, generator)
+        how = (self.objective, self.settings, options, generator, masked)
         self._fitted = fit_heads(self.towers, pairs, *how)
+        return self
+
+    def fit_posterior(self, pairs: ImageTextPairs, *, progress: bool = False) -> ImageTextEmbedder:
+        """Fit the posterior of heads that are there already, as after ``load_prolip``.
+
+        Raises
+        ------
+        NotFittedError
+            Without heads.
+        InputError
+            If pairs are no ``ImageTextPairs``, or the objective gives no probability of a pair.
+        """
+        if not isinstance(pairs, ImageTextPairs):
+            raise InputError(f"pairs is a {type(pairs).__name__}: pass ImageTextPairs.")
+        fitted = self.fitted_
+        if fitted.heads.objective.logit_scale() is None:
+            raise InputError("this objective gives no probability of a pair, so no posterior.")
+        features = self.towers.features(pairs, self.settings.tokens, progress=progress)
+        fitted.posteriors = fit_posteriors(fitted.heads, *features, self.settings)
         return self
 
     @property
@@ -203,13 +253,15 @@ class ImageTextEmbedder:
     ) -> Embedding:
         posteriors = self.fitted_.posteriors
         features = encode_all(encoder, inputs, name, progress=progress)
-        return _embedding(features, head, None if posteriors is None else posteriors[side])
+        return embedding_of(features, head, None if posteriors is None else posteriors[side])
 
     def similarity(self, a: Embedding, b: Embedding) -> Float[Tensor, "B C"]:
         """``mu . mu - (tr S + tr S) / 2`` [B, C], by which CSD ranks; the cosine without variances.
 
         Examples
         --------
+        >>> import torch
+        >>> from laplace_metric.distributions import Gaussian
         >>> from laplace_metric.models import Precomputed
         >>> e = Embedding(Gaussian(torch.eye(2), torch.zeros(2, 2)))
         >>> ImageTextEmbedder(Precomputed(), Precomputed()).similarity(e, e)
@@ -276,10 +328,83 @@ class ImageTextEmbedder:
             )
         return calibration(inclusion_score(specific, general))
 
+    def index_images(
+        self,
+        images: Inputs,
+        ids: Any = None,
+        *,
+        engine: str | EngineKind = "flat",
+        rank_by: str | None = None,
+        progress: bool = True,
+    ) -> Index:
+        """Images to search among with texts.
+
+        ``index.calibrate`` and ``index.evaluate`` take ``matches=``: for each text the ids of all
+        its images (``ImageTextPairs.images_of_texts``). Give held-out texts: they are not kept as
+        fingerprints, since keywords recur by design, so that nothing warns of those of the fit.
+
+        Parameters
+        ----------
+        images : inputs of N images
+        ids : [N] whole numbers or strings, or None
+            None: numbered from 0.
+        engine : "flat" | "ivf" | "hnsw", or ``search.Flat``, ``IVF``, ``HNSW`` with settings
+        rank_by : "expected" | "mean" | None
+            Expected squared distance of both Gaussians (CSD, exactly), or the cosine of the means;
+            None: the first where there are variances.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``fit``.
+        UnknownNameError
+            For another ranking, and for "expected" without variances.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from laplace_metric.models import Precomputed
+        >>> links = [[i, i % 3] for i in range(6)]
+        >>> pairs = ImageTextPairs(torch.randn(6, 8), torch.randn(3, 5), links)
+        >>> embedder = ImageTextEmbedder(Precomputed(), Precomputed(), dim=4)
+        >>> index = embedder.fit(pairs, epochs=1, progress=False).index_images(pairs.images)
+        >>> index.labelled_hits(pairs.texts, k=6, matches=pairs.images_of_texts()).match.sum(1)
+        tensor([2, 2, 2])
+        """
+        how: dict[str, Any] = {"engine": engine, "rank_by": rank_by, "progress": progress}
+        return self._index(0, images, ids, **how)
+
+    def index_texts(
+        self,
+        texts: Inputs,
+        ids: Any = None,
+        *,
+        engine: str | EngineKind = "flat",
+        rank_by: str | None = None,
+        progress: bool = True,
+    ) -> Index:
+        """Texts to search among with images; all else as ``index_images``.
+
+        Images that were in the fit are warned of (``FittedQueriesWarning``) where they calibrate or
+        evaluate; a saved embedder knows them still.
+        """
+        how: dict[str, Any] = {"engine": engine, "rank_by": rank_by, "progress": progress}
+        return self._index(1, texts, ids, **how)
+
+    def _index(self, side: int, inputs: Inputs, ids: Any, rank_by: str | None, **how: Any) -> Index:
+        items, queries = self.search_encoders()[side]
+        rank_by = items.rankings[-1] if rank_by is None else rank_by
+        return Index.between(items, queries, inputs, None, ids, rank_by=rank_by, **how)
+
+    def search_encoders(self) -> Sequence[tuple[TowerEncoder, TowerEncoder]]:
+        """Of items and queries, as they are now: images with texts, texts with images."""
+        return tower_encoders(self.towers, self.fitted_)
+
     def save(self, path: str | Path) -> None:
         """Write heads, posterior and history to folder ``path``: safetensors + JSON, atomic.
 
-        Encoders are not written, also not those that were trained: keep them yourself.
+        Of the encoders only those of this package, ``ImageTransformer`` and ``TextTransformer``:
+        keep others yourself, also if they were trained.
 
         Raises
         ------
@@ -288,40 +413,30 @@ class ImageTextEmbedder:
         WriteError
             If the folder cannot be written.
         """
-        save_heads(as_path("path", path), self.settings, self.objective, self.fitted_)
+        what = (self.settings, self.objective, self.fitted_, self.towers)
+        save_heads(as_path("path", path), *what)
 
     @classmethod
     def load(
         cls,
         path: str | Path,
-        image_encoder: Encoder,
-        text_encoder: Encoder,
+        image_encoder: Encoder | None = None,
+        text_encoder: Encoder | None = None,
         *,
         objective: Objective | None = None,
     ) -> ImageTextEmbedder:
-        """Read what ``save`` wrote; ``objective`` is needed where it was one of your own.
+        """Read what ``save`` wrote; encoders and objective are needed where they were your own.
 
         Raises
         ------
         FileFormatError
             If the folder is not ours, damaged or newer.
         InputError
-            If the objective is missing.
+            If the objective or an encoder is missing.
         """
-        settings, kept, fitted = load_heads(as_path("path", path), objective)
+        given = {"image": image_encoder, "text": text_encoder}
+        settings, kept, fitted, towers = load_heads(as_path("path", path), objective, given)
         how = {**settings.to_json(), "objective": kept}
-        embedder = cls(image_encoder, text_encoder, **how)
+        embedder = cls(towers.image, towers.text, **how)
         embedder._fitted = fitted
         return embedder
-
-
-@torch.no_grad()
-@full_precision()
-def _embedding(features: Tensor, head: GaussianHead, posterior: TowerPosterior | None) -> Embedding:
-    weight = head.mean.weight
-    if features.shape[1] != head.size:
-        raise InputError(f"features have size {features.shape[1]}, in the fit it was {head.size}.")
-    blocks = [head(block) for block in features.to(weight).split(BLOCK)]
-    h, raw, log_v = (torch.cat(parts) for parts in zip(*blocks, strict=True))
-    gaussian = Gaussian(HeadOutput(h, raw, log_v).mu, log_v.exp())
-    return Embedding(gaussian, head_inputs=None if posterior is None else h, near_far=posterior)

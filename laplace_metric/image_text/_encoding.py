@@ -18,13 +18,16 @@ from laplace_metric.image_text._pairs import count_inputs, take_inputs
 from laplace_metric.models import Inputs, call_model, device_of, evaluation_mode, to_device
 
 Encoder = Callable[[Any], Tensor]
-"""Inputs of B images or texts -> features [B, F]; an ``nn.Module`` or any function."""
+"""Inputs of B images or texts -> features [B, F], or [B, 2, F] of [CLS] and [UNC] tokens.
+
+An ``nn.Module`` or any function.
+"""
 BLOCK = 256
 """Inputs that a frozen encoder gets at once."""
 
 
 def encode(encoder: Encoder, inputs: Inputs, name: str, *, grad: bool = False) -> Tensor:
-    """Features [B, F] of one batch, float32 or float64 and finite.
+    """Features [B, F] or [B, 2, F] of one batch, float32 or float64 and finite.
 
     Raises
     ------
@@ -41,36 +44,45 @@ def encode(encoder: Encoder, inputs: Inputs, name: str, *, grad: bool = False) -
         with torch.no_grad():
             features = encoder(inputs)
     n = count_inputs(name, inputs)
-    check_floating(f"features of {name}", features, "[B, F]")
+    two = isinstance(features, Tensor) and features.ndim == 3 and features.shape[1] == 2
+    check_floating(f"features of {name}", features, "[B, 2, F]" if two else "[B, F]")
     if len(features) != n:
         raise InputError(f"the encoder gave {len(features)} features for {n} {name}.")
     values = at_least_float32(features)
     if not bool(values.isfinite().all()):
-        row = int((~values.isfinite()).any(1).nonzero()[0])
+        row = int((~values.isfinite()).flatten(1).any(1).nonzero()[0])
         raise NonFiniteError(f"features of {name} hold NaN or infinity, first in row {row}.")
     return values if grad else values.detach()
 
 
 def encode_all(
     encoder: Encoder, inputs: Inputs, name: str, *, progress: bool
-) -> Float[Tensor, "N F"]:
-    """Features [N, F] of everything, in blocks, with a progress bar."""
+) -> Float[Tensor, "N ..."]:
+    """Features [N, F] or [N, 2, F] of everything, in blocks, with a progress bar."""
     starts = range(0, count_inputs(name, inputs), BLOCK)
     bar = tqdm(starts, desc=f"Encoding {name}", disable=not progress or len(starts) < 2)
     blocks = [take_inputs(inputs, slice(start, start + BLOCK)) for start in bar]
     return torch.cat([encode(encoder, block, name) for block in blocks])
 
 
-def check_towers(images: Tensor, texts: Tensor) -> None:
-    """Check that both towers compute in one type, on one device.
+def check_towers(images: Tensor, texts: Tensor, tokens: str) -> None:
+    """Check that both towers compute in one type, on one device, with the tokens that are asked.
 
     Raises
     ------
     DtypeError
         For two types.
     InputError
-        For two devices.
+        For two devices, and tokens that are missing or not asked for.
     """
+    for name, features in (("images", images), ("texts", texts)):
+        if (features.ndim == 3) is not (tokens == "uncertainty"):
+            has = "[CLS] and [UNC]" if features.ndim == 3 else "one vector"
+            wanted = "head" if tokens == "uncertainty" else "uncertainty"
+            raise InputError(
+                f"tokens={tokens!r}, and the encoder of {name} gives {has} an input, features "
+                f"{list(features.shape)}: pass tokens={wanted!r}, or another encoder."
+            )
     if images.dtype != texts.dtype:
         raise DtypeError(
             f"features of images are {images.dtype}, those of texts {texts.dtype}: convert one "

@@ -1,4 +1,4 @@
-"""A fitted ``ImageTextEmbedder`` as JSON and tensors: heads, posterior, history; no encoders."""
+"""A fitted ``ImageTextEmbedder`` as JSON and tensors: heads, posterior, history, own encoders."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from laplace_metric._utils import files
 from laplace_metric.errors import FileFormatError, InputError, LaplaceMetricError
-from laplace_metric.image_text._fit import FittedHeads, new_heads
+from laplace_metric.image_text._encoding import Encoder
+from laplace_metric.image_text._fit import FittedHeads, Towers, new_heads
 from laplace_metric.image_text._includes import InclusionCalibration
 from laplace_metric.image_text._objectives import OBJECTIVES, Objective
 from laplace_metric.image_text._posterior import (
@@ -23,18 +25,23 @@ from laplace_metric.image_text._posterior import (
 from laplace_metric.image_text._settings import HeadSettings
 from laplace_metric.image_text._spread import Spread
 from laplace_metric.image_text._training import TwoHeads
+from laplace_metric.image_text.towers import described, rebuilt
 
 IMAGE_TEXT = files.FileKind("imagetext", "saved heads of images and texts", 1)
 SIDES = ("image", "text")
-HEADS = "heads."
+HEADS, ENCODER = "heads.", "encoder."
 DTYPES = {"torch.float32": torch.float32, "torch.float64": torch.float64}
 NUMBERS = ("slope", "offset", "auroc")
 
 
 def save_heads(
-    folder: Path, settings: HeadSettings, objective: Objective, fitted: FittedHeads
+    folder: Path,
+    settings: HeadSettings,
+    objective: Objective,
+    fitted: FittedHeads,
+    towers: Towers,
 ) -> None:
-    """Write everything but the encoders."""
+    """Write everything but encoders of the user's own."""
     heads = fitted.heads
     kinds = {kind: name for name, kind in OBJECTIVES.items()}
     content = {
@@ -55,12 +62,19 @@ def save_heads(
     if fitted.inclusion is not None:
         content["inclusion"] = {name: getattr(fitted.inclusion, name) for name in NUMBERS}
         tensors["controls"] = fitted.inclusion.controls
+    if fitted.fingerprints is not None:
+        tensors["fingerprints"] = torch.from_numpy(fitted.fingerprints.view(np.int64))
+    own = {side: described(getattr(towers, side)) for side in SIDES}
+    content["encoders"] = own = {side: how for side, how in own.items() if how is not None}
+    for side in own:
+        state = getattr(towers, side).state_dict()
+        tensors |= {f"{side}_{ENCODER}{k}": tensor for k, tensor in state.items()}
     files.write(folder, content, tensors, IMAGE_TEXT)
 
 
 def load_heads(
-    folder: Path, objective: Objective | None
-) -> tuple[HeadSettings, Objective, FittedHeads]:
+    folder: Path, objective: Objective | None, encoders: dict[str, Encoder | None]
+) -> tuple[HeadSettings, Objective, FittedHeads, Towers]:
     """What ``save_heads`` wrote.
 
     Raises
@@ -70,7 +84,7 @@ def load_heads(
     LaplaceMetricError
         As it is, from within.
     InputError
-        If the objective was the user's own and is not passed.
+        If the objective or an encoder was the user's own and is not passed.
     """
     content, tensors = files.read(folder, IMAGE_TEXT)
     try:
@@ -79,11 +93,24 @@ def load_heads(
             raise InputError("these heads were trained with an objective of your own: pass it.")
         objective = objective or OBJECTIVES[name](**content["objective_settings"])
         settings = HeadSettings(**content["settings"])
-        return settings, objective, _fitted(content, tensors, objective, settings)
+        towers = Towers(*(_encoder(content, tensors, side, encoders[side]) for side in SIDES))
+        return settings, objective, _fitted(content, tensors, objective, settings), towers
     except LaplaceMetricError:
         raise
     except files.MALFORMED as error:
         raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
+
+
+def _encoder(
+    content: dict[str, Any], tensors: dict[str, Tensor], side: str, given: Encoder | None
+) -> Encoder:
+    """The one that is passed, or the one that was saved."""
+    if given is not None:
+        return given
+    description = content.get("encoders", {}).get(side)
+    if description is None:
+        raise InputError(f"the {side} encoder was one of your own: pass {side}_encoder.")
+    return rebuilt(description, _named(tensors, f"{side}_{ENCODER}"))
 
 
 def _fitted(
@@ -100,6 +127,8 @@ def _fitted(
     if "inclusion" in content:
         numbers = {name: content["inclusion"][name] for name in NUMBERS}
         fitted.inclusion = InclusionCalibration(controls=tensors["controls"], **numbers)
+    if "fingerprints" in tensors:
+        fitted.fingerprints = tensors["fingerprints"].numpy().view(np.uint64)
     return fitted
 
 

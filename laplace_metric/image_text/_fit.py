@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric._utils.randomness import Seed, own_randomness
-from laplace_metric.image_text._encoding import Encoder, check_towers, encode_all
-from laplace_metric.image_text._heads import GaussianHead
+from laplace_metric.image_text._encoding import BLOCK, Encoder, check_towers, encode_all
+from laplace_metric.image_text._heads import GaussianHead, TokenHead
 from laplace_metric.image_text._includes import InclusionCalibration
+from laplace_metric.image_text._masked import MaskedInputs, masked_features
 from laplace_metric.image_text._objectives import Objective
 from laplace_metric.image_text._pairs import ImageTextPairs, PairBatches
 from laplace_metric.image_text._posterior import TowerPosterior, fit_tower
@@ -24,6 +27,7 @@ from laplace_metric.image_text._training import (
     optimizer_of,
     table,
 )
+from laplace_metric.models.features import Fingerprints, row_fingerprints, sorted_fingerprints
 from laplace_metric.online._checkpoint import Checkpointer
 from laplace_metric.training import train_epochs, train_mode
 
@@ -35,11 +39,13 @@ class Towers:
     image: Encoder
     text: Encoder
 
-    def features(self, pairs: ImageTextPairs, *, progress: bool) -> tuple[Tensor, Tensor]:
-        """Of all images [N, F] and of all texts [M, F']."""
+    def features(
+        self, pairs: ImageTextPairs, tokens: str, *, progress: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Of all images [N, F] and of all texts [M, F'], or of two tokens each."""
         images = encode_all(self.image, pairs.images, "images", progress=progress)
         texts = encode_all(self.text, pairs.texts, "texts", progress=progress)
-        check_towers(images, texts)
+        check_towers(images, texts, tokens)
         return images, texts
 
     @property
@@ -61,6 +67,8 @@ class FittedHeads:
     spreads : dict
         Of "images" and "texts", one a epoch.
     inclusion : InclusionCalibration or None
+    fingerprints : uint64 [N] or None
+        Of the images, sorted; None in files that have none.
     """
 
     heads: TwoHeads
@@ -68,6 +76,7 @@ class FittedHeads:
     losses: list[float] = field(default_factory=list)
     spreads: dict[str, list[Spread]] = field(default_factory=dict)
     inclusion: InclusionCalibration | None = None
+    fingerprints: Fingerprints | None = None
 
 
 def fit_heads(
@@ -77,13 +86,23 @@ def fit_heads(
     settings: HeadSettings,
     options: TrainingOptions,
     generator: Seed,
+    masked: MaskedInputs | None = None,
 ) -> FittedHeads:
     """Train new heads and fit their posteriors."""
-    features = towers.features(pairs, progress=options.progress)
+    features = towers.features(pairs, settings.tokens, progress=options.progress)
+    hidden = masked_features(
+        (towers.image, towers.text),
+        pairs,
+        features,
+        masked,
+        objective,
+        train=settings.train_encoders,
+    )
     with own_randomness(generator, features[0].device) as source:
-        sizes = features[0].shape[1], features[1].shape[1]
+        sizes = features[0].shape[-1], features[1].shape[-1]
         heads = new_heads(sizes, objective, settings).to(features[0])
         run = _run(towers, pairs, features, heads, settings, options, source)
+        run.masked = hidden
         checkpointer = Checkpointer(run, source, options.folder, options.every)
         checkpointer.begin(options.epochs)
         with train_mode([heads, run.encoders]):
@@ -98,16 +117,19 @@ def fit_heads(
             )
     heads.eval()
     if settings.train_encoders:
-        features = towers.features(pairs, progress=options.progress)
+        features = towers.features(pairs, settings.tokens, progress=options.progress)
     posteriors = fit_posteriors(heads, *features, settings)
     spreads = {"images": run.image_spread.history, "texts": run.text_spread.history}
-    return FittedHeads(heads, posteriors, run.progress.losses, spreads)
+    known = image_fingerprints(heads, features[0])
+    return FittedHeads(heads, posteriors, run.progress.losses, spreads, fingerprints=known)
 
 
 def new_heads(sizes: tuple[int, int], objective: Objective, settings: HeadSettings) -> TwoHeads:
     """Untrained, for features of two sizes, with a copy of the objective."""
     how = (settings.dim, settings.hidden, settings.dropout)
-    sides = [GaussianHead(size, *how, probabilistic=objective.probabilistic) for size in sizes]
+    more: dict[str, Any] = {"layer_norm": settings.layer_norm, "first_trace": settings.first_trace}
+    head = GaussianHead if settings.tokens == "head" else TokenHead
+    sides = [head(size, *how, probabilistic=objective.probabilistic, **more) for size in sizes]
     return TwoHeads(sides[0], sides[1], deepcopy(objective))
 
 
@@ -126,10 +148,18 @@ def _run(
         encoders = towers.modules
         images = computed(towers.image, pairs.images, "images")
         texts = computed(towers.text, pairs.texts, "texts")
-    optimizer = optimizer_of(heads, encoders, options.learning_rate, options.weight_decay)
+    rates = options.learning_rate, options.weight_decay, settings.encoder_rate
+    optimizer = optimizer_of(heads, encoders, *rates)
     identity = {**settings.to_json(), **options.to_json()}
     loader, device = PairBatches(pairs, options.batch_size, source), features[0].device
     return PairRun(heads, encoders, optimizer, pairs, images, texts, loader, device, identity)
+
+
+@torch.no_grad()
+def image_fingerprints(heads: TwoHeads, images: Float[Tensor, "N ..."]) -> Fingerprints:
+    """Of what enters the projections of each image, so that such queries are known later."""
+    blocks = images.split(BLOCK)
+    return sorted_fingerprints([row_fingerprints(heads.image(x).inputs) for x in blocks])
 
 
 @torch.no_grad()

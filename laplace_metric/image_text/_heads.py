@@ -1,9 +1,10 @@
 """A head on frozen or trained features: the mean of a Gaussian on the unit sphere, and its width.
 
-    h = trunk(features)     z = W h + b     mu = z / |z|     log v = U h + c
+    h = trunk(features)     z = W h + b     mu = z / |z|     log v = U u + c
 
-The bias c starts at ``log(0.35 / D)``, a trace of .35 whatever D: at much smaller variances their
-gradient vanishes (at log v = -10 and D = 384 the trace is .017 and stays there).
+with ``u = h``; where an encoder has two tokens, h is of [CLS] and u of [UNC] (Chun et al. 2025,
+section 3.1). The bias c starts at ``log(0.35 / D)``, a trace of .35 whatever D: at much smaller
+variances their gradient vanishes (at log v = -10 and D = 384 the trace is .017 and stays there).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.validation import check_count
 
 FIRST_TRACE = 0.35
+TOKENS = ("head", "uncertainty")
 
 
 class HeadOutput(NamedTuple):
@@ -61,6 +63,10 @@ class GaussianHead(nn.Module):
         Of the features, while training.
     probabilistic : bool
         Whether there are variances.
+    layer_norm : bool
+        Of the features, first of all.
+    first_trace : float > 0
+        About ``tr S`` before training.
 
     Examples
     --------
@@ -77,10 +83,13 @@ class GaussianHead(nn.Module):
         dropout: float = 0.0,
         *,
         probabilistic: bool = True,
+        layer_norm: bool = True,
+        first_trace: float = FIRST_TRACE,
     ) -> None:
         super().__init__()
         self.size, dim = check_count("size", size), check_count("dim", dim, 2)
-        layers: list[nn.Module] = [nn.LayerNorm(self.size), nn.Dropout(dropout)]
+        layers: list[nn.Module] = [nn.LayerNorm(self.size)] if layer_norm else []
+        layers.append(nn.Dropout(dropout))
         if check_count("hidden", hidden, 0):
             layers += [nn.Linear(size, hidden), nn.GELU(), nn.LayerNorm(hidden)]
         self.trunk = nn.Sequential(*layers)
@@ -88,12 +97,49 @@ class GaussianHead(nn.Module):
         self.log_variance = nn.Linear(hidden or size, dim) if probabilistic else None
         if self.log_variance is not None:
             nn.init.normal_(self.log_variance.weight, std=0.1 / math.sqrt(hidden or size))
-            nn.init.constant_(self.log_variance.bias, math.log(FIRST_TRACE / dim))
+            nn.init.constant_(self.log_variance.bias, math.log(first_trace / dim))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the features of one input."""
+        return (self.size,)
+
+    def entering(self, features: Tensor) -> Float[Tensor, "B H"]:
+        """What enters the projections, h; where there are two tokens, h beside u [B, 2 H]."""
+        entering: Tensor = self.trunk(features).flatten(1)
+        return entering
 
     def forward(self, features: Float[Tensor, "B F"]) -> HeadOutput:
         """Means and log variances of a batch."""
         h = self.trunk(features)
+        return self._projected(h, h)
+
+    def _projected(self, h: Tensor, u: Tensor) -> HeadOutput:
         raw = self.mean(h)
         if self.log_variance is None:
             return HeadOutput(h, raw, torch.full_like(raw, -torch.inf))
-        return HeadOutput(h, raw, self.log_variance(h))
+        return HeadOutput(h, raw, self.log_variance(u))
+
+
+class TokenHead(GaussianHead):
+    """Features [B, 2, F], of [CLS] and of [UNC], -> ``HeadOutput``, with [CLS] as its inputs.
+
+    Both go through the same trunk, then each through its own projection.
+
+    Examples
+    --------
+    >>> features = torch.randn(3, 2, 8)
+    >>> head, other = TokenHead(8, 4), torch.stack([features[:, 0], features[:, 1] + 1], 1)
+    >>> bool((head(features).raw == head(other).raw).all())
+    True
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the features of one input."""
+        return (2, self.size)
+
+    def forward(self, features: Float[Tensor, "B 2 F"]) -> HeadOutput:
+        """Means and log variances of a batch."""
+        h, u = self.trunk(features).unbind(1)
+        return self._projected(h, u)

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplace_metric._utils.validation import check_positive, check_real
+from laplace_metric._utils.validation import check_positive, check_real, check_share
 from laplace_metric.errors import InputError
 from laplace_metric.image_text._csd import csd_similarity
 from laplace_metric.image_text._heads import FIRST_TRACE, HeadOutput
@@ -43,6 +43,8 @@ class Objective(nn.Module, ABC):
     """
 
     probabilistic = True
+    masked, masked_share = 0.0, 0.75
+    c, epsilon = 10.0, -10.0
 
     def __init__(self, a: float, b: float) -> None:
         super().__init__()
@@ -62,6 +64,11 @@ class Objective(nn.Module, ABC):
         batch: PairBatch,
     ) -> Float[Tensor, ""]:
         """The loss of a batch."""
+
+    def masked_loss(self, full: HeadOutput, part: HeadOutput) -> Float[Tensor, ""]:
+        """``masked`` times the inclusion of inputs in what is left of them after masking (eq 5)."""
+        rows = full.mu, full.log_v, part.mu, part.log_v
+        return self.masked * inclusion_loss(*rows, c=self.c, epsilon=self.epsilon)
 
     @property
     def settings(self) -> dict[str, float]:
@@ -98,6 +105,16 @@ class ProLIP(Objective):
         Weight of ``vib_divergence`` (beta), of images and of texts.
     c, epsilon : float
         Of the inclusion loss.
+    masked : float
+        Weight of ``masked_loss`` (alpha_2; 1e-3 in the paper): every image and text inside what is
+        left of it after masking. See ``ImageTextEmbedder.fit``.
+    masked_share : float in (0, 1)
+        Of the patches or words that are hidden.
+    first_b : float
+        b at the start. At -10 hardly any pair seems to belong together, so that the first steps
+        only draw together those that do, and encoders that train from nothing may send all inputs
+        to one place. For them take about ``log(p / (1 - p)) + 10 first_trace``, p the share of
+        matches among the pairs of a batch, such as -2.
 
     Raises
     ------
@@ -113,8 +130,14 @@ class ProLIP(Objective):
         vib: float = 1e-4,
         c: float = 10.0,
         epsilon: float = -10.0,
+        masked: float = 0.0,
+        masked_share: float = 0.75,
+        first_b: float = -10.0,
     ) -> None:
-        super().__init__(a=10.0, b=-10.0)
+        super().__init__(a=10.0, b=check_real("first_b", first_b))
+        self.first_b = float(first_b)
+        self.masked = _weight("masked", masked)
+        self.masked_share = check_share("masked_share", masked_share)
         self.inclusion = _weight("inclusion", inclusion)
         self.entailment = _weight("entailment", entailment)
         self.contrast, self.vib = _weight("contrast", contrast), _weight("vib", vib)
@@ -218,12 +241,13 @@ class ProLIPRegions(ProLIP):
 
 
 class SigLIP(Objective):
-    """The pairwise sigmoid loss of cosines."""
+    """The pairwise sigmoid loss of cosines; ``first_b`` as of ``ProLIP``."""
 
     probabilistic = False
 
-    def __init__(self) -> None:
-        super().__init__(a=10.0, b=-10.0)
+    def __init__(self, first_b: float = -10.0) -> None:
+        super().__init__(a=10.0, b=check_real("first_b", first_b))
+        self.first_b = float(first_b)
 
     def forward(
         self,

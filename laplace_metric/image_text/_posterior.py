@@ -1,4 +1,4 @@
-"""A Laplace posterior over one projection, and the epistemic number of what goes through it."""
+"""A Laplace posterior over one projection, and both uncertainties of what goes through it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from laplace_metric.curvature.structures import (
     KroneckerEigenblock,
     SpectralCurvature,
 )
-from laplace_metric.distributions import ProjectedNormal
+from laplace_metric.distributions import Gaussian, ProjectedNormal
+from laplace_metric.embedding import Embedding
+from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.image_text._curvature import TowerPairs, tower_curvature
+from laplace_metric.image_text._encoding import BLOCK
 from laplace_metric.image_text._heads import GaussianHead, HeadOutput
 from laplace_metric.image_text._softmax_curvature import SoftmaxPairs
 from laplace_metric.laplace import Posterior, covariance
@@ -34,10 +37,13 @@ class TowerPosterior:
     head : LinearJacobian
         The projection that the posterior was fitted to, a copy.
     posterior : Posterior
+    log_variance : LinearJacobian or None
+        The projection ``u -> log v``, a copy; None for heads without variances.
     """
 
     head: LinearJacobian
     posterior: Posterior
+    log_variance: LinearJacobian | None = None
 
     @full_precision()
     def standardised(self, features: Tensor) -> tuple[Tensor | None, Tensor]:
@@ -47,12 +53,31 @@ class TowerPosterior:
         """
         return None, self.distribution(features).variance.sum(-1)
 
-    def ambiguity(self, features: Tensor) -> None:
-        """None: images and texts have no classes, and how ambiguous they are is ``uncertainty``."""
+    @full_precision()
+    def ambiguity(self, features: Tensor) -> Float[Tensor, " B"]:
+        """``tr S = sum_d exp(U u + c)_d`` [B]: the variance that the head has learnt.
+
+        The features are as ``GaussianHead.entering`` has them: those of the variance come last.
+
+        Raises
+        ------
+        NotFittedError
+            For heads without variances.
+        """
+        if self.log_variance is None:
+            raise NotFittedError(
+                "ambiguity of images and texts is the variance that their heads learn, and this "
+                "objective learns none: train with objective='prolip' or 'pcme++'."
+            )
+        u = features[:, -self.log_variance.weight.shape[1] :].to(self.head.dtype)
+        return self.log_variance.forward(u).exp().sum(-1)
 
     def distribution(self, features: Float[Tensor, "B H"]) -> ProjectedNormal:
-        """Of the unit mean, under the posterior of the weights."""
-        h = features.to(self.head.dtype)
+        """Of the unit mean, under the posterior of the weights.
+
+        The features are as ``GaussianHead.entering`` has them: those of the mean come first.
+        """
+        h = features[:, : self.head.weight.shape[1]].to(self.head.dtype)
         spread = covariance(self.head, self.posterior, h)
         return ProjectedNormal(self.head.forward(h), spread)
 
@@ -84,7 +109,33 @@ def around(
     """A curvature with the weights that the projection has now."""
     jacobian = _frozen(head.mean)
     posterior = Posterior(jacobian.parameters, curvature, n_effective, prior_precision)
-    return TowerPosterior(jacobian, posterior)
+    log_variance = None if head.log_variance is None else _frozen(head.log_variance)
+    return TowerPosterior(jacobian, posterior, log_variance)
+
+
+@torch.no_grad()
+@full_precision()
+def embedding_of(
+    features: Float[Tensor, "B ..."], head: GaussianHead, posterior: TowerPosterior | None
+) -> Embedding:
+    """``N(mu, S)`` of features, with what says how little the pairs determine mu.
+
+    Raises
+    ------
+    InputError
+        For features of another size than those of the fit.
+    """
+    if features.shape[1:] != head.shape:
+        sizes = [" x ".join(map(str, shape)) for shape in (features.shape[1:], head.shape)]
+        raise InputError(f"features have size {sizes[0]}, in the fit it was {sizes[1]}.")
+    blocks = features.to(head.mean.weight).split(BLOCK)
+    parts = zip(*(head(block) for block in blocks), strict=True)
+    out = HeadOutput(*(torch.cat(part) for part in parts))
+    gaussian = Gaussian(out.mu, out.log_v.exp())
+    if posterior is None:
+        return Embedding(gaussian)
+    entering = torch.cat([head.entering(block) for block in blocks])
+    return Embedding(gaussian, head_inputs=entering, near_far=posterior)
 
 
 def _frozen(layer: nn.Linear) -> LinearJacobian:

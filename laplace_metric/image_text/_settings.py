@@ -8,6 +8,7 @@ from typing import Any
 
 from laplace_metric._utils.validation import check_count, check_name, check_positive, check_real
 from laplace_metric.errors import InputError
+from laplace_metric.image_text._heads import FIRST_TRACE, TOKENS
 
 TOWER_STRUCTURES = ("kron", "diag", "full")
 
@@ -29,14 +30,22 @@ class HeadSettings:
     structure: str = "kron"
     prior_precision: float = 1.0
     n_effective: float | None = None
+    tokens: str = "head"
+    layer_norm: bool = True
+    first_trace: float = FIRST_TRACE
+    encoder_rate: float = 0.1
 
     def __post_init__(self) -> None:
         check_count("dim", self.dim, 2)
         check_count("hidden", self.hidden, 0)
         if not 0 <= check_real("dropout", self.dropout) < 1:
             raise InputError(f"dropout={self.dropout!r}: pass a number in [0, 1).")
-        if not isinstance(self.train_encoders, bool):
-            raise InputError(f"train_encoders={self.train_encoders!r}: pass True or False.")
+        for name in ("train_encoders", "layer_norm"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name}={getattr(self, name)!r}: pass True or False.")
+        check_name("tokens", self.tokens, TOKENS)
+        check_positive("first_trace", self.first_trace)
+        check_positive("encoder_rate", self.encoder_rate)
         check_name("structure", self.structure, TOWER_STRUCTURES)
         check_positive("prior_precision", self.prior_precision)
         if self.n_effective is not None:

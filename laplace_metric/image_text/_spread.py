@@ -95,7 +95,8 @@ class SpreadMonitor:
         if not spread.means >= LEAST_SPREAD:
             raise CollapseError(
                 f"the means of the {self.title} have collapsed: 1 - |their mean|^2 is "
-                f"{spread.means:.2g}, below {LEAST_SPREAD}. {advice}"
+                f"{spread.means:.2g}, below {LEAST_SPREAD}. {advice} Encoders that train from "
+                "nothing need a first b near the log odds of a match: ProLIP(first_b=-2)."
             )
         if spread.log_v == -torch.inf:  # no variances
             return

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric.image_text._encoding import Encoder, encode
-from laplace_metric.image_text._heads import GaussianHead
+from laplace_metric.image_text._heads import GaussianHead, HeadOutput
 from laplace_metric.image_text._objectives import Objective
 from laplace_metric.image_text._pairs import ImageTextPairs, PairBatch, PairBatches, take_inputs
 from laplace_metric.image_text._spread import SpreadMonitor
@@ -25,7 +25,7 @@ SCALAR_RATE = 10.0
 """Times the learning rate, for the scale and the offset of the loss."""
 
 Features = Callable[[Tensor], Tensor]
-"""Rows of a data set [B] -> features [B, F]."""
+"""Rows of a data set [B] -> features [B, F] or [B, 2, F]."""
 
 
 class TwoHeads(nn.Module):
@@ -47,9 +47,13 @@ def computed(encoder: Encoder, inputs: Inputs, name: str) -> Features:
 
 
 def optimizer_of(
-    heads: TwoHeads, encoders: nn.ModuleList, learning_rate: float, weight_decay: float
+    heads: TwoHeads,
+    encoders: nn.ModuleList,
+    learning_rate: float,
+    weight_decay: float,
+    encoder_rate: float,
 ) -> torch.optim.Optimizer:
-    """AdamW; scale and offset learn faster and do not decay, encoders ten times slower."""
+    """AdamW; scale and offset learn faster and do not decay, encoders have a rate of their own."""
     own = [*heads.image.parameters(), *heads.text.parameters()]
     scalars = [p for p in heads.objective.parameters() if p.requires_grad]
     groups: list[dict[str, Any]] = [
@@ -58,7 +62,7 @@ def optimizer_of(
     ]
     trained = [p for p in encoders.parameters() if p.requires_grad]
     if trained:
-        rate = learning_rate / 10
+        rate = encoder_rate * learning_rate
         groups.append({"params": trained, "lr": rate, "weight_decay": weight_decay})
     for group in groups:
         group["initial_lr"] = group["lr"]
@@ -90,6 +94,8 @@ class PairRun:
         Those that train too.
     settings : dict
         What must be the same in a run that goes on.
+    masked : features or None, of images and of texts
+        Of the same rows, with a part hidden.
     """
 
     heads: TwoHeads
@@ -101,6 +107,7 @@ class PairRun:
     loader: PairBatches
     device: torch.device
     settings: StateTree
+    masked: tuple[Features | None, Features | None] = (None, None)
     progress: Progress = field(default_factory=Progress)
     image_spread: SpreadMonitor = field(default_factory=lambda: SpreadMonitor("images"))
     text_spread: SpreadMonitor = field(default_factory=lambda: SpreadMonitor("texts"))
@@ -117,10 +124,20 @@ class PairRun:
         share = (self.progress.steps + 1) / (self.settings["epochs"] * len(self.loader))
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * rate_at(min(share, 1.0))
-        loss = descend(self.heads.objective(image, text, batch), self.optimizer)
+        value = self.heads.objective(image, text, batch)
+        value = value + self._masked_loss(self.heads.image, image, self.masked[0], i)
+        value = value + self._masked_loss(self.heads.text, text, self.masked[1], j)
+        loss = descend(value, self.optimizer)
         self.image_spread.add(image)
         self.text_spread.add(text)
         return loss
+
+    def _masked_loss(
+        self, head: GaussianHead, full: HeadOutput, masked: Features | None, rows: Tensor
+    ) -> Tensor | float:
+        if masked is None:
+            return 0.0
+        return self.heads.objective.masked_loss(full, head(masked(rows)))
 
     def identity(self) -> StateTree:
         """What must be the same in a run that goes on."""
