@@ -16,8 +16,8 @@ from typing import Any
 
 from benchmarks.costs import promises
 from benchmarks.costs import tables as cost_tables
+from benchmarks.image_text import matching_tables, token_tables, uses_tables
 from benchmarks.image_text import tables as image_text_tables
-from benchmarks.image_text import token_tables
 from benchmarks.records import RESULTS, markdown, read_record, thousandths
 from benchmarks.recovery.runs import recovered
 from benchmarks.report import three_numbers
@@ -181,6 +181,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "billion": billion.table,
     **image_text_tables.TABLES,
     **token_tables.TABLES,
+    **matching_tables.MATCHING_TABLES,
+    **uses_tables.TABLES,
+    **uses_tables.WORDNET_TABLES,
     **retrieval_tables.TABLES,
     **promises.TABLES,
     "drift-quiet": retrieval_tables.false_alarms,

@@ -31,7 +31,7 @@ class HeadInputScore(Protocol):
         """near [B], None without known classes, and far [B]."""
 
     def ambiguity(self, features: Tensor) -> Tensor | None:
-        """Entropy of the label [B], None without known classes."""
+        """Entropy of the label [B], None without known classes; or a variance that was learnt."""
 
 
 def near_and_far(
@@ -59,7 +59,7 @@ def epistemic_number(
 def label_entropy(
     near_far: HeadInputScore | None, head_inputs: Tensor | None
 ) -> Float[Tensor, " B"]:
-    """Entropy of the label [B] in nats, by the classes of the fit set.
+    """Entropy of the label [B] in nats, by the classes of the fit set; or the variance of heads.
 
     Raises
     ------
@@ -70,8 +70,7 @@ def label_entropy(
     if (entropy := score.ambiguity(inputs)) is None:
         raise NotFittedError(
             "ambiguity needs 1 to 2,048 classes with several members that differ, and the fit set "
-            "had none or more: search an index of labelled items and read result.ambiguity. Of "
-            "images and texts read uncertainty."
+            "had none or more: search an index of labelled items and read result.ambiguity."
         )
     return entropy
 
@@ -83,7 +82,8 @@ def _of_the_fit_set(
         raise NotFittedError(
             f"there is no {what} here: it compares with the fit set, which other "
             "methods than Laplace, fits with pairs of batches, over several processes, from "
-            "merged statistics or online, files of older versions, head inputs wider than "
+            "merged statistics or online, image-text objectives without a probability of a pair, "
+            "files of older versions, head inputs wider than "
             "2,048, sets of a few points and parts of several fits do not keep. Fit "
             "LaplaceEmbedder with pairs='all' in one process."
         )
@@ -205,10 +205,14 @@ class Embedding:
         data, and says nothing of inputs that the fit set does not know: read ``epistemic`` first.
         An index says more of its own items (``SearchResult.ambiguity``).
 
+        Of images and texts (``ImageTextEmbedder``) it is the trace of the variance that their heads
+        have learnt, from 0 on: how general or ambiguous an input is.
+
         Raises
         ------
         NotFittedError
-            As ``epistemic``; and if no class of the fit set is known, or more than 2,048 are.
+            As ``epistemic``; and if no class of the fit set is known, or more than 2,048 are; and
+            for images and texts whose objective learns no variance.
 
         Examples
         --------

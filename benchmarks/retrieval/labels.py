@@ -46,12 +46,14 @@ def measured(problem: Problem, splits: int, queries: int) -> dict[str, Any]:
 def coverage(calibration: Calibration, test: LabelledHits) -> dict[str, float | None]:
     """Of test queries whose label the index has."""
     held_out, known = calibration.held_out_labels(), test.take(test.known)
+    assert known.codes is not None
+    assert known.classes is not None
     counts = torch.bincount(known.codes)
     outcome: dict[str, float | None] = {}
     for name, how in WAYS.items():
         levels = held_out.levels(ALPHA, **how)
-        sets = LabelSets.of(known.hits, test.classes, calibration, levels)
-        held = sets.holds(test.classes.values[known.codes.numpy()]).double()
+        sets = LabelSets.of(known.hits, known.classes, calibration, levels)
+        held = sets.holds(known.classes.values[known.codes.numpy()]).double()
         by_class = torch.bincount(known.codes, held) / counts
         often = by_class[counts >= OFTEN]
         outcome |= {

@@ -47,6 +47,8 @@ def asked(question: Question, seed: int) -> dict[str, Any]:
     calibration = calibrated(known, question.k, question.n_items, generator)
     judgement = calibration.judge(test.hits)
     logit, p, right = judgement.logit, judgement.match_probability[:, 0], test.match[:, 0]
+    assert judgement.answer is not None  # labels calibrated it
+    assert judgement.label_probability is not None
     answered = test.match.gather(1, judgement.answer[:, None])[:, 0]
     outcome = quality(p, right, n=1)
     scores = {

@@ -219,17 +219,21 @@ def load_posterior(folder: Path, options: Namespace, reporter: Reporter) -> Load
     recipe = ModelRecipe.read(folder)
     name = options.model or recipe.model
     if recipe.model is not None and options.model is None and not options.trust_recipe:
-        raise InputError(
-            f"{folder / ModelRecipe.KIND.index} names the model {recipe.model!r}: "
-            f"{code_of(recipe.model)}. Whoever wrote the folder chose that code. Give "
-            "--trust-recipe to run it, or name a model yourself with --model."
-        )
+        raise InputError(distrust(folder / ModelRecipe.KIND.index, recipe.model, "--model"))
     if name is None:
         return LoadedPosterior(LaplaceEmbedder.load(folder), recipe, None)
     reporter.note(f"model {name}, as {'told' if options.model else f'{folder} says'}")
     loaded = load_model(name, options.device)
     embedder = LaplaceEmbedder.load(folder, loaded.model)
     return LoadedPosterior(embedder, replace(recipe, model=name), loaded)
+
+
+def distrust(path: Path, model: str, option: str) -> str:
+    """Why a model that a file names is not run, and what to do."""
+    return (
+        f"{path} names the model {model!r}: {code_of(model)}. Whoever wrote the folder chose that "
+        f"code. Give --trust-recipe to run it, or name a model yourself with {option}."
+    )
 
 
 def load_model_and_data(

@@ -158,6 +158,63 @@ def _demo(demo: argparse.ArgumentParser) -> None:
     add("--seed", type=integer(0), default=0, metavar="N", help="of the first network; default: 0")
 
 
+def _image_text(command: argparse.ArgumentParser) -> None:
+    parts = command.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for name, (function, description, add_options) in IMAGE_TEXT.items():
+        part = parts.add_parser(name, help=description, description=f"{description.capitalize()}.")
+        part.set_defaults(function=f"laplace_metric.cli.image_text.{function}")
+        add_options(part)
+
+
+def _fit_pairs(fit: argparse.ArgumentParser) -> None:
+    add = fit.add_argument
+    what = "a table with the columns image (a path, seen from the table) and text; .csv or .tsv"
+    add("data", type=Path, metavar="TABLE", help=f"{what}; any number of rows an image and a text")
+    _towers(fit, required=True)
+    add("--output", "-o", type=Path, default=Path("image-text"), metavar="PATH",
+        help="folder of heads and indices; default: image-text")  # fmt: skip
+    losses = "prolip, prolip-regions, pcme++, siglip or clip; the last two learn no variances"
+    add("--objective", default="prolip", metavar="NAME", help=f"{losses}; default: prolip")
+    add("--dim", type=integer(2), default=64, metavar="N", help="of the embeddings; default: 64")
+    add("--epochs", type=integer(1), default=30, metavar="N", help="default: 30")
+    rate = "default: 0.003"
+    add("--learning-rate", type=positive, default=3e-3, metavar="X", help=rate)
+    kept = "of the images and of the texts that is kept out of the fit and calibrates; default: 0.2"
+    add("--holdout", type=share, default=0.2, metavar="SHARE", help=f"share {kept}")
+    add("--seed", type=integer(0), default=0, metavar="N", help="of training and holdout")
+    add("--image-column", default="image", metavar="NAME", help="default: image")
+    add("--text-column", default="text", metavar="NAME", help="default: text")
+    add("--size", type=integer(1), metavar="N", help="scale images to N x N; default: as they are")
+    add("--channels", type=int, choices=(1, 3), help="grey or RGB; default: as the first image")
+    add("--skip-unreadable", action="store_true", help="leave out images that cannot be read")
+    _reported(fit)
+
+
+def _search_pairs(search: argparse.ArgumentParser) -> None:
+    add = search.add_argument
+    add("folder", type=Path, metavar="FOLDER", help="what image-text fit wrote")
+    add("--text", action="append", default=[], metavar="TEXT", help="find images; may be repeated")
+    what = "find texts; may be repeated"
+    add("--image", action="append", default=[], type=Path, metavar="FILE", help=what)
+    add("-k", type=integer(1), default=10, metavar="K", help="answers of each; default: 10")
+    add("--output", type=Path, metavar="FILE", help="all results, as .csv, .json or .parquet")
+    add("--picture", type=Path, metavar="FILE", help="a figure of the first queries, .png")
+    _towers(search, required=False)
+    trust = "run the code of the models that the folder's pairs.json names; else name them"
+    add("--trust-recipe", action="store_true", help=trust)
+    _reported(search)
+
+
+def _towers(command: argparse.ArgumentParser, *, required: bool) -> None:
+    add = command.add_argument
+    add("--model", required=required, metavar="NAME", help=f"of images: {MODEL[:-2]}")
+    default = "sentence-transformers:all-MiniLM-L6-v2"
+    texts = f"default: {default}" if required else "as for fit"
+    add("--text-model", default=default if required else None, metavar="NAME",
+        help=f"of texts, named likewise; {texts}")  # fmt: skip
+    add("--device", metavar="D", help="such as cuda or cpu; default: cpu")
+
+
 def _holdout(command: argparse.ArgumentParser, description: str) -> None:
     command.add_argument("--holdout", type=share, metavar="SHARE", help=description)
     seed = "of the holdout; default: 0"
@@ -196,13 +253,29 @@ def _common(command: argparse.ArgumentParser) -> None:
     add("--label-column", metavar="NAME", help="of a table; default: label, if there is one")
     add("--id-column", metavar="NAME", help="of a table; default: id, if there is one")
     add("--labels", type=Path, metavar="FILE", help="of an .npy: .npy, or one a line")
-    add("--batch-size", type=integer(1), default=64, metavar="N", help="default: 64")
+    _reported(command)
+
+
+def _reported(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
+    add("--batch-size", type=integer(1), default=64, metavar="N", help="default: 64")
     add("--json", metavar="FILE", help="the result for machines; - for stdout")
     add("--quiet", action="store_true", help="no progress, notes or results; errors only")
     add("--overwrite", action="store_true", help="replace outputs that exist")
 
 
+IMAGE_TEXT: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
+    "fit": (
+        "_fit:fit_pairs",
+        "train heads on pairs of images and texts, and index both, calibrated",
+        _fit_pairs,
+    ),
+    "search": (
+        "_search:search_pairs",
+        "find images by texts, and texts by images, and how sure each is",
+        _search_pairs,
+    ),
+}
 COMMANDS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
     "fit": (
         "_fit:fit",
@@ -237,6 +310,11 @@ COMMANDS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] 
         "_report:report",
         "write what evaluate measures as one web page. It needs nothing from outside",
         _report,
+    ),
+    "image-text": (
+        "image_text",
+        "search images by texts and texts by images. Of pairs that you have: fit, then search",
+        _image_text,
     ),
     "demo": (
         "demo._command:demo",

@@ -19,7 +19,7 @@ from rich.table import Table
 from tqdm.auto import tqdm
 
 from laplace_metric._utils.files import json_text, require_writable, write_atomically
-from laplace_metric.cli.sources import Batches, pyarrow
+from laplace_metric.cli.sources import pyarrow
 from laplace_metric.errors import InputError
 
 STDOUT = "-"
@@ -45,7 +45,7 @@ class Reporter:
         """Whether to show bars."""
         return not self.quiet
 
-    def watch(self, description: str, loader: Batches) -> Iterable[Any]:
+    def watch(self, description: str, loader: Iterable[Any]) -> Iterable[Any]:
         """The same batches with a bar."""
         return tqdm(loader, desc=description, disable=self.quiet)
 

@@ -15,7 +15,14 @@ from rich.table import Table
 
 from laplace_metric._utils.files import write_atomically
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery
-from laplace_metric.cli._output import TABLE_WRITERS, Columns, reporter_of, rows_of, write_table
+from laplace_metric.cli._output import (
+    TABLE_WRITERS,
+    Columns,
+    Reporter,
+    reporter_of,
+    rows_of,
+    write_table,
+)
 from laplace_metric.cli.sources import ARRAYS, IMAGES, Pixels, ReadOptions, Source, open_source
 from laplace_metric.errors import InputError
 from laplace_metric.search import SearchResult
@@ -26,12 +33,7 @@ SHOWN = 10
 
 def search(options: Namespace) -> None:
     """Search, show, write."""
-    output, figure = options.output, options.picture
-    if output is not None and output.suffix not in TABLE_WRITERS:
-        raise InputError(f"--output {output}: end it in {', '.join(TABLE_WRITERS)}.")
-    if figure is not None and figure.suffix != ".png":
-        raise InputError(f"--picture {figure}: end it in .png.")
-    reporter = reporter_of(options, output, figure)
+    figure, reporter = options.picture, reporter_of_answers(options)
     gallery = load_gallery(options.index, options, reporter)
     queries = gallery.posterior.source(options.queries, options, reporter)
     if figure is not None and queries.kind == ARRAYS:
@@ -39,53 +41,87 @@ def search(options: Namespace) -> None:
     loader = reporter.watch("Searching", queries.inputs(options.batch_size))
     with reporter.warnings():
         result = gallery.index.search(loader, options.k)
-    columns = _columns(result, queries)
+    columns = columns_of(result, queries.ids)
     if figure is not None:
         write_atomically(figure, _figure(result, gallery, queries))
-    if output is not None:
-        write_table(output, columns)
-    reporter.show(_terminal_table(columns, options.k))
-    if len(queries) > SHOWN:
-        reporter.say(f"the first {SHOWN} of {len(queries):,} queries; --output FILE has them all")
-    for path in (output, figure):
+    tell_answers(columns, len(queries), options, reporter)
+
+
+def reporter_of_answers(options: Namespace) -> Reporter:
+    """The reporter, whose --output and --picture are checked before the work.
+
+    Raises
+    ------
+    InputError
+        For other endings than can be written.
+    """
+    output, figure = options.output, options.picture
+    if output is not None and output.suffix not in TABLE_WRITERS:
+        raise InputError(f"--output {output}: end it in {', '.join(TABLE_WRITERS)}.")
+    if figure is not None and figure.suffix != ".png":
+        raise InputError(f"--picture {figure}: end it in .png.")
+    return reporter_of(options, output, figure)
+
+
+def tell_answers(columns: Columns, n_queries: int, options: Namespace, reporter: Reporter) -> None:
+    """Into the --output, the terminal and the --json."""
+    if options.output is not None:
+        write_table(options.output, columns)
+    reporter.show(answers_table(columns, options.k))
+    if n_queries > SHOWN:
+        reporter.say(f"the first {SHOWN} of {n_queries:,} queries; --output FILE has them all")
+    for path in (options.output, options.picture):
         if path is not None:
             reporter.say(f"wrote {path}")
-    reporter.numbers({"queries": len(queries), "k": options.k, "results": rows_of(columns)})
+    reporter.numbers({"queries": n_queries, "k": options.k, "results": rows_of(columns)})
 
 
-def _terminal_table(columns: Columns, k: int) -> Table:
-    """The first queries, a row a neighbour."""
+def answers_table(columns: Columns, k: int) -> Table:
+    """The first queries, a row a neighbour; without a column for what there is not."""
+    shown = ["query", "rank", "id"]
+    shown += ["label"] if "label" in columns else []
+    shown += ["distance"]
+    shown += ["match", ""] if "match_probability" in columns else []
     table = Table(box=SIMPLE_HEAD)
-    for name in ("query", "rank", "id", "label", "distance", "match", ""):
-        table.add_column(name, justify="right" if name in ("rank", "distance", "match") else "left")
+    for name in shown:
+        right = name in ("rank", "distance", "match")
+        cut: Any = "fold" if name == "id" else "ellipsis"
+        table.add_column(name, justify="right" if right else "left", overflow=cut)
     for row in rows_of(columns)[: SHOWN * k]:
         match = row.get("match_probability")
-        table.add_row(
-            escape(str(row["query"])) if row["rank"] == 1 else "",
-            str(row["rank"]),
-            escape(str(row["id"])),
-            escape(str(row.get("label", ""))),
-            f"{row['distance']:.3f} ± {row['distance_sd']:.3f}",
-            "" if match is None else f"{match:.1%}",
-            "unknown" if row["rank"] == 1 and row.get("unknown") else "",
-        )
+        cells = {
+            "query": escape(str(row["query"])) if row["rank"] == 1 else "",
+            "rank": str(row["rank"]),
+            "id": escape(str(row["id"])),
+            "label": escape(str(row.get("label", ""))),
+            "distance": f"{row['distance']:.3f} ± {row['distance_sd']:.3f}",
+            "match": "" if match is None else f"{match:.1%}",
+            "": "unknown" if row["rank"] == 1 and row.get("unknown") else "",
+        }
+        table.add_row(*(cells[name] for name in shown))
     return table
 
 
-def _columns(result: SearchResult, queries: Source) -> dict[str, list[Any]]:
+def columns_of(result: SearchResult, names: Sequence[str]) -> dict[str, list[Any]]:
+    """Every number of a result as columns, with the names of the queries."""
     columns = {name: values.tolist() for name, values in result.columns().items()}
-    return {**columns, "query": [queries.ids[row] for row in columns["query"]]}
+    return {**columns, "query": [names[row] for row in columns["query"]]}
 
 
 def _figure(result: SearchResult, gallery: LoadedIndex, queries: Source) -> bytes:
     recipe, origin = gallery.posterior.recipe, gallery.origin
     options = ReadOptions(**{**recipe.read_options, **origin.read_options})
     items = _inputs_at(Path(origin.data), gallery.index.ids.tolist(), queries.kind, options)
-    asked: Sequence[Any] = _ImageFiles(queries.path, queries.ids)
+    asked: Sequence[Any] = ImageFiles(queries.path, queries.ids)
     if queries.kind != IMAGES:
         asked = list(queries.read(range(len(queries))))
+    return picture_of(result, asked, items)
+
+
+def picture_of(result: SearchResult, queries: Sequence[Any], items: Sequence[Any]) -> bytes:
+    """A PNG of the first queries with what they found."""
     file = io.BytesIO()
-    result.figure(asked, items).savefig(file, format="png", dpi=110, facecolor="white")
+    result.figure(queries, items).savefig(file, format="png", dpi=110, facecolor="white")
     return file.getvalue()
 
 
@@ -94,14 +130,16 @@ def _inputs_at(path: Path, ids: Sequence[str], kind: str, options: ReadOptions) 
     if not path.exists():
         raise InputError(f"--picture needs {path}, which the index was built from: it is gone.")
     if kind == IMAGES:
-        return _ImageFiles(path, ids)
+        return ImageFiles(path, ids)
     texts = open_source(path, options)
     row = {name: number for number, name in enumerate(texts.ids)}
     return [texts.read([row[name]])[0] for name in ids]
 
 
 @dataclass(frozen=True)
-class _ImageFiles(Sequence[Any]):
+class ImageFiles(Sequence[Any]):
+    """Images below a folder, each read when it is shown."""
+
     folder: Path
     ids: Sequence[str]
 

@@ -4,6 +4,7 @@ from laplace_metric.datasets._formats import read_listed
 from laplace_metric.datasets._image_set import ImageSet, split_classes
 from laplace_metric.datasets._load import NAMES, captions, load
 from laplace_metric.datasets._remotes import Reader, Remote, Request
+from laplace_metric.datasets._wordnet import WordNetNouns, wordnet_nouns
 
 __all__ = [
     "NAMES",
@@ -11,8 +12,10 @@ __all__ = [
     "Reader",
     "Remote",
     "Request",
+    "WordNetNouns",
     "captions",
     "load",
     "read_listed",
     "split_classes",
+    "wordnet_nouns",
 ]

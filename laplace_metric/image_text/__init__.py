@@ -10,11 +10,14 @@ Data flow, a file a step::
       -> loss                 _objectives  of _losses, _csd, _inclusion, _regions, over all pairs
          of what is left      _masked      of inputs after masking, if the objective asks
       -> trained heads        _training    one step; _spread watches means and variances; _fit
-      -> H of each tower      _curvature   pairwise sigmoid loss over all N M pairs
+      -> H of each tower      _curvature   pairwise sigmoid loss over all N M pairs;
+                              _softmax_curvature, of InfoNCE
       -> posterior            _posterior   N(W, (n_eff H + tau I)^-1), tr Cov[mu]
-      -> Embedding            _embedder    uncertainty = tr S (learnt), epistemic = tr Cov[mu]
+      -> Embedding            _embedder    ambiguity = tr S (learnt), epistemic = tr Cov[mu]
+      -> Index                _search      texts find images, images find texts
       -> files                _files       heads, posterior, history
       -> is it inside?        _includes    inc with a probability and its random-pair control
+      -> answers              uses         traversal, zero-shot, wrong pairs (a room of its own)
 
 tr S says how general or ambiguous an input is, tr Cov[mu] how little the pairs determine it.
 """

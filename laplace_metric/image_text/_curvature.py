@@ -130,16 +130,21 @@ class TowerPairs:
 
     def _blocks(self) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
         """Rows, their unit means [n, D], w [n, M] and c [n, M]."""
-        n_pairs = len(self.raw) * len(self.other)
         step = max(1, ROWS // len(self.other))
         for start in range(0, len(self.raw), step):
             rows = slice(start, start + step)
             r = self.raw[rows].norm(dim=1, keepdim=True)
             mu = self.raw[rows] / r
             c = mu @ self.other.mT
-            f = self.a * (c - (self.trace[rows, None] + self.other_trace) / 2) + self.b
-            w = self.a**2 * torch.sigmoid(f) * torch.sigmoid(-f) / (r.square() * n_pairs)
-            yield rows, mu, w, c
+            yield rows, mu, self.weights(rows, c, r), c
+
+    def weights(
+        self, rows: slice, c: Float[Tensor, "n M"], r: Float[Tensor, "n one"]
+    ) -> Float[Tensor, "n M"]:
+        """w of some rows of this side, from their cosines and lengths."""
+        f = self.a * (c - (self.trace[rows, None] + self.other_trace) / 2) + self.b
+        n_pairs = len(self.raw) * len(self.other)
+        return self.a**2 * torch.sigmoid(f) * torch.sigmoid(-f) / (r.square() * n_pairs)
 
 
 def tower_curvature(

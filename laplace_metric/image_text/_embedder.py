@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_function, check_name
-from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.image_text._csd import csd_similarity
-from laplace_metric.image_text._encoding import BLOCK, Encoder, encode_all
+from laplace_metric.image_text._encoding import Encoder, encode_all
 from laplace_metric.image_text._files import load_heads, save_heads
-from laplace_metric.image_text._fit import FittedHeads, Towers, fit_heads, fit_posteriors
-from laplace_metric.image_text._heads import GaussianHead, HeadOutput
+from laplace_metric.image_text._fit import (
+    FittedHeads,
+    Towers,
+    fit_heads,
+    fit_posteriors,
+    image_fingerprints,
+)
+from laplace_metric.image_text._heads import GaussianHead
 from laplace_metric.image_text._includes import (
     Inclusion,
     InclusionCalibration,
@@ -28,17 +33,21 @@ from laplace_metric.image_text._includes import (
 from laplace_metric.image_text._masked import MaskedInputs
 from laplace_metric.image_text._objectives import OBJECTIVES, Objective
 from laplace_metric.image_text._pairs import ImageTextPairs
-from laplace_metric.image_text._posterior import TowerPosterior
+from laplace_metric.image_text._posterior import embedding_of
+from laplace_metric.image_text._search import TowerEncoder, tower_encoders
 from laplace_metric.image_text._settings import HeadSettings, TrainingOptions
 from laplace_metric.models import Inputs
+from laplace_metric.search import Index
+from laplace_metric.search.engines import EngineKind
 
 
 class ImageTextEmbedder:
     """Images and texts as Gaussians on one sphere, with two uncertainties that are kept apart.
 
-    ``uncertainty`` of the embeddings is the trace of the variance that the head has learnt: how
-    general or ambiguous an input is. ``epistemic`` comes from a Laplace posterior over the
-    projection of the means: how little the pairs determine where the input belongs.
+    ``ambiguity`` of the embeddings is the trace of the variance that the head has learnt, which is
+    their ``uncertainty``: how general or ambiguous an input is. ``epistemic`` comes from a Laplace
+    posterior over the projection of the means: how little the pairs determine where the input
+    belongs.
 
     Parameters
     ----------
@@ -50,7 +59,7 @@ class ImageTextEmbedder:
     dim : int
         D of the embeddings, at least 2.
     objective : "prolip" | "pcme++" | "siglip" | "clip", or an ``Objective``
-        The last two learn no variance; "clip" has no posterior.
+        The last two learn no variance; "clip" knows no probability of a pair.
     hidden, dropout
         Of the heads, see ``GaussianHead``.
     train_encoders : bool
@@ -70,7 +79,8 @@ class ImageTextEmbedder:
         tau of the posterior.
     n_effective : float > 0 or None
         Turns the curvature, an average over all N M pairs, into a sum over data; None: N M, the
-        likelihood of the pairs as the loss has it, as if they were independent.
+        likelihood of the pairs as the loss has it, as if they were independent. Of "clip" N + M,
+        a softmax for each image and each text.
 
     Raises
     ------
@@ -79,6 +89,7 @@ class ImageTextEmbedder:
 
     Examples
     --------
+    >>> import torch
     >>> from laplace_metric.models import Precomputed
     >>> pixels, words = torch.randn(12, 8), torch.randn(4, 6)
     >>> links = torch.stack([torch.arange(12), torch.arange(12) % 4], 1)
@@ -88,6 +99,12 @@ class ImageTextEmbedder:
     >>> image, text = embedder.embed_image(pixels), embedder.embed_text(words)
     >>> embedder.similarity(image, text).shape, text.uncertainty.shape, image.epistemic.shape
     (torch.Size([12, 4]), torch.Size([4]), torch.Size([12]))
+
+    Texts find images, and the other way round with ``index_texts``:
+
+    >>> index = embedder.index_images(pixels, progress=False)
+    >>> index.search(words, k=3).ids.shape
+    (4, 3)
     """
 
     def __init__(
@@ -191,10 +208,12 @@ class ImageTextEmbedder:
         if not isinstance(pairs, ImageTextPairs):
             raise InputError(f"pairs is a {type(pairs).__name__}: pass ImageTextPairs.")
         fitted = self.fitted_
-        if fitted.heads.objective.logit_scale() is None:
-            raise InputError("this objective gives no probability of a pair, so no posterior.")
         features = self.towers.features(pairs, self.settings.tokens, progress=progress)
-        fitted.posteriors = fit_posteriors(fitted.heads, *features, self.settings)
+        posteriors = fit_posteriors(fitted.heads, *features, self.settings)
+        if posteriors is None:
+            raise InputError("this objective gives no probability of a pair, so no posterior.")
+        fitted.posteriors = posteriors
+        fitted.fingerprints = image_fingerprints(fitted.heads, features[0])
         return self
 
     @property
@@ -242,13 +261,15 @@ class ImageTextEmbedder:
     ) -> Embedding:
         posteriors = self.fitted_.posteriors
         features = encode_all(encoder, inputs, name, progress=progress)
-        return _embedding(features, head, None if posteriors is None else posteriors[side])
+        return embedding_of(features, head, None if posteriors is None else posteriors[side])
 
     def similarity(self, a: Embedding, b: Embedding) -> Float[Tensor, "B C"]:
         """``mu . mu - (tr S + tr S) / 2`` [B, C], by which CSD ranks; the cosine without variances.
 
         Examples
         --------
+        >>> import torch
+        >>> from laplace_metric.distributions import Gaussian
         >>> from laplace_metric.models import Precomputed
         >>> e = Embedding(Gaussian(torch.eye(2), torch.zeros(2, 2)))
         >>> ImageTextEmbedder(Precomputed(), Precomputed()).similarity(e, e)
@@ -315,6 +336,78 @@ class ImageTextEmbedder:
             )
         return calibration(inclusion_score(specific, general))
 
+    def index_images(
+        self,
+        images: Inputs,
+        ids: Any = None,
+        *,
+        engine: str | EngineKind = "flat",
+        rank_by: str | None = None,
+        progress: bool = True,
+    ) -> Index:
+        """Images to search among with texts.
+
+        ``index.calibrate`` and ``index.evaluate`` take ``matches=``: for each text the ids of all
+        its images (``ImageTextPairs.images_of_texts``). Give held-out texts: they are not kept as
+        fingerprints, since keywords recur by design, so that nothing warns of those of the fit.
+
+        Parameters
+        ----------
+        images : inputs of N images
+        ids : [N] whole numbers or strings, or None
+            None: numbered from 0.
+        engine : "flat" | "ivf" | "hnsw", or ``search.Flat``, ``IVF``, ``HNSW`` with settings
+        rank_by : "expected" | "mean" | None
+            Expected squared distance of both Gaussians (CSD, exactly), or the cosine of the means;
+            None: the first where there are variances.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``fit``.
+        UnknownNameError
+            For another ranking, and for "expected" without variances.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from laplace_metric.models import Precomputed
+        >>> links = [[i, i % 3] for i in range(6)]
+        >>> pairs = ImageTextPairs(torch.randn(6, 8), torch.randn(3, 5), links)
+        >>> embedder = ImageTextEmbedder(Precomputed(), Precomputed(), dim=4)
+        >>> index = embedder.fit(pairs, epochs=1, progress=False).index_images(pairs.images)
+        >>> index.labelled_hits(pairs.texts, k=6, matches=pairs.images_of_texts()).match.sum(1)
+        tensor([2, 2, 2])
+        """
+        how: dict[str, Any] = {"engine": engine, "rank_by": rank_by, "progress": progress}
+        return self._index(0, images, ids, **how)
+
+    def index_texts(
+        self,
+        texts: Inputs,
+        ids: Any = None,
+        *,
+        engine: str | EngineKind = "flat",
+        rank_by: str | None = None,
+        progress: bool = True,
+    ) -> Index:
+        """Texts to search among with images; all else as ``index_images``.
+
+        Images that were in the fit are warned of (``FittedQueriesWarning``) where they calibrate or
+        evaluate; a saved embedder knows them still.
+        """
+        how: dict[str, Any] = {"engine": engine, "rank_by": rank_by, "progress": progress}
+        return self._index(1, texts, ids, **how)
+
+    def _index(self, side: int, inputs: Inputs, ids: Any, rank_by: str | None, **how: Any) -> Index:
+        items, queries = self.search_encoders()[side]
+        rank_by = items.rankings[-1] if rank_by is None else rank_by
+        return Index.between(items, queries, inputs, None, ids, rank_by=rank_by, **how)
+
+    def search_encoders(self) -> Sequence[tuple[TowerEncoder, TowerEncoder]]:
+        """Of items and queries, as they are now: images with texts, texts with images."""
+        return tower_encoders(self.towers, self.fitted_)
+
     def save(self, path: str | Path) -> None:
         """Write heads, posterior and history to folder ``path``: safetensors + JSON, atomic.
 
@@ -355,20 +448,3 @@ class ImageTextEmbedder:
         embedder = cls(towers.image, towers.text, **how)
         embedder._fitted = fitted
         return embedder
-
-
-@torch.no_grad()
-@full_precision()
-def _embedding(features: Tensor, head: GaussianHead, posterior: TowerPosterior | None) -> Embedding:
-    weight = head.mean.weight
-    if features.shape[1:] != head.shape:
-        sizes = [" x ".join(map(str, shape)) for shape in (features.shape[1:], head.shape)]
-        raise InputError(f"features have size {sizes[0]}, in the fit it was {sizes[1]}.")
-    blocks = features.to(weight).split(BLOCK)
-    parts = zip(*(head(block) for block in blocks), strict=True)
-    out = HeadOutput(*(torch.cat(part) for part in parts))
-    gaussian = Gaussian(out.mu, out.log_v.exp())
-    if posterior is None:
-        return Embedding(gaussian)
-    entering = torch.cat([head.entering(block) for block in blocks])
-    return Embedding(gaussian, head_inputs=entering, near_far=posterior)

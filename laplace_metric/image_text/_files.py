@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -61,6 +62,8 @@ def save_heads(
     if fitted.inclusion is not None:
         content["inclusion"] = {name: getattr(fitted.inclusion, name) for name in NUMBERS}
         tensors["controls"] = fitted.inclusion.controls
+    if fitted.fingerprints is not None:
+        tensors["fingerprints"] = torch.from_numpy(fitted.fingerprints.view(np.int64))
     own = {side: described(getattr(towers, side)) for side in SIDES}
     content["encoders"] = own = {side: how for side, how in own.items() if how is not None}
     for side in own:
@@ -124,6 +127,8 @@ def _fitted(
     if "inclusion" in content:
         numbers = {name: content["inclusion"][name] for name in NUMBERS}
         fitted.inclusion = InclusionCalibration(controls=tensors["controls"], **numbers)
+    if "fingerprints" in tensors:
+        fitted.fingerprints = tensors["fingerprints"].numpy().view(np.uint64)
     return fitted
 
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric._utils.randomness import Seed, own_randomness
-from laplace_metric.image_text._encoding import Encoder, check_towers, encode_all
+from laplace_metric.image_text._encoding import BLOCK, Encoder, check_towers, encode_all
 from laplace_metric.image_text._heads import GaussianHead, TokenHead
 from laplace_metric.image_text._includes import InclusionCalibration
 from laplace_metric.image_text._masked import MaskedInputs, masked_features
@@ -26,6 +27,7 @@ from laplace_metric.image_text._training import (
     optimizer_of,
     table,
 )
+from laplace_metric.models.features import Fingerprints, row_fingerprints, sorted_fingerprints
 from laplace_metric.online._checkpoint import Checkpointer
 from laplace_metric.training import train_epochs, train_mode
 
@@ -65,6 +67,8 @@ class FittedHeads:
     spreads : dict
         Of "images" and "texts", one a epoch.
     inclusion : InclusionCalibration or None
+    fingerprints : uint64 [N] or None
+        Of the images, sorted; None in files that have none.
     """
 
     heads: TwoHeads
@@ -72,6 +76,7 @@ class FittedHeads:
     losses: list[float] = field(default_factory=list)
     spreads: dict[str, list[Spread]] = field(default_factory=dict)
     inclusion: InclusionCalibration | None = None
+    fingerprints: Fingerprints | None = None
 
 
 def fit_heads(
@@ -115,7 +120,8 @@ def fit_heads(
         features = towers.features(pairs, settings.tokens, progress=options.progress)
     posteriors = fit_posteriors(heads, *features, settings)
     spreads = {"images": run.image_spread.history, "texts": run.text_spread.history}
-    return FittedHeads(heads, posteriors, run.progress.losses, spreads)
+    known = image_fingerprints(heads, features[0])
+    return FittedHeads(heads, posteriors, run.progress.losses, spreads, fingerprints=known)
 
 
 def new_heads(sizes: tuple[int, int], objective: Objective, settings: HeadSettings) -> TwoHeads:
@@ -150,14 +156,23 @@ def _run(
 
 
 @torch.no_grad()
+def image_fingerprints(heads: TwoHeads, images: Float[Tensor, "N ..."]) -> Fingerprints:
+    """Of what enters the projections of each image, so that such queries are known later."""
+    blocks = images.split(BLOCK)
+    return sorted_fingerprints([row_fingerprints(heads.image.entering(x)) for x in blocks])
+
+
+@torch.no_grad()
 def fit_posteriors(
     heads: TwoHeads, images: Tensor, texts: Tensor, settings: HeadSettings
 ) -> tuple[TowerPosterior, TowerPosterior] | None:
-    """Of both towers, from all N M pairs; None for an objective without a probability of a pair."""
-    scale = heads.objective.logit_scale()
+    """Of both towers, from all N M pairs; None for an objective of neither sigmoid nor softmax."""
+    pair, softmax = heads.objective.logit_scale(), heads.objective.softmax_scale()
+    scale: tuple[float, float] | float | None = softmax if pair is None else pair
     if scale is None:
         return None
     image, text = heads.image(images), heads.text(texts)
-    n = settings.n_effective or len(images) * len(texts)
+    n_terms = len(images) * len(texts) if pair is not None else len(images) + len(texts)
+    n = settings.n_effective or n_terms
     how = (scale, settings.structure, n, settings.prior_precision)
     return fit_tower(heads.image, image, text, *how), fit_tower(heads.text, text, image, *how)

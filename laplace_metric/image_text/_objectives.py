@@ -83,6 +83,10 @@ class Objective(nn.Module, ABC):
         """(a, b) of ``sigmoid(a s + b)``, the probability of a match; None if there is none."""
         return float(self.a.detach()), float(self.b.detach())
 
+    def softmax_scale(self) -> float | None:
+        """The scale a of a softmax of cosines over a batch; None where there is no softmax."""
+        return None
+
 
 class ProLIP(Objective):
     """PPCL, plus weights times inclusion of images in their texts, contrast and VIB.
@@ -273,6 +277,10 @@ class CLIP(Objective):
 
     def logit_scale(self) -> None:
         """A softmax over a batch is no probability of a pair."""
+
+    def softmax_scale(self) -> float:
+        """As the loss has it, at most 100."""
+        return min(float(self.a.detach()), 100.0)
 
 
 class PCMEPlusPlus(Objective):

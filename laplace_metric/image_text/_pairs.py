@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from laplace_metric._utils.validation import as_tensor, check_count
+from laplace_metric._utils.validation import as_tensor, check_count, check_dense
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.models import Inputs
 
@@ -35,6 +35,8 @@ def count_inputs(name: str, inputs: Inputs) -> int:
         if len(set(lengths.values())) != 1:
             raise InputError(f"{name} has parts of several lengths: {lengths}.")
         return next(iter(lengths.values()))
+    if isinstance(inputs, Tensor):
+        check_dense(name, inputs)
     sized = isinstance(inputs, (Tensor, np.ndarray)) and inputs.ndim > 0
     if not sized and not isinstance(inputs, (list, tuple)):
         raise InputError(f"{name} is a {type(inputs).__name__}: pass an array or a list of inputs.")
@@ -172,6 +174,26 @@ class ImageTextPairs:
     def images_per_text(self) -> Int[Tensor, " M"]:
         """How many images each text names [M]."""
         return self.pairs[:, 1].bincount(minlength=self.n_texts)
+
+    def texts_of_images(self) -> list[list[int]]:
+        """Rows of the texts of each image: ``matches`` for an index of texts.
+
+        Examples
+        --------
+        >>> ImageTextPairs.of(["a.png", "b.png"], [["red", "car"], ["red"]]).texts_of_images()
+        [[0, 1], [0]]
+        """
+        return _partners(self.pairs[:, 0], self.pairs[:, 1], self.n_images)
+
+    def images_of_texts(self) -> list[list[int]]:
+        """Rows of the images of each text: ``matches`` for an index of images."""
+        return _partners(self.pairs[:, 1], self.pairs[:, 0], self.n_texts)
+
+
+def _partners(ours: Tensor, theirs: Tensor, n: int) -> list[list[int]]:
+    order = ours.argsort(stable=True)
+    sizes = ours.bincount(minlength=n).tolist()
+    return [rows.tolist() for rows in theirs[order].split(sizes)]
 
 
 def _check_rows(name: str, rows: Tensor, n: int) -> None:

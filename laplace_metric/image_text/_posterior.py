@@ -1,4 +1,4 @@
-"""A Laplace posterior over one projection, and the epistemic number of what goes through it."""
+"""A Laplace posterior over one projection, and both uncertainties of what goes through it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ from laplace_metric.curvature.structures import (
     KroneckerEigenblock,
     SpectralCurvature,
 )
-from laplace_metric.distributions import ProjectedNormal
+from laplace_metric.distributions import Gaussian, ProjectedNormal
+from laplace_metric.embedding import Embedding
+from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.image_text._curvature import TowerPairs, tower_curvature
+from laplace_metric.image_text._encoding import BLOCK
 from laplace_metric.image_text._heads import GaussianHead, HeadOutput
+from laplace_metric.image_text._softmax_curvature import SoftmaxPairs
 from laplace_metric.laplace import Posterior, covariance
 from laplace_metric.models.jacobians import LinearJacobian
 
@@ -33,10 +37,13 @@ class TowerPosterior:
     head : LinearJacobian
         The projection that the posterior was fitted to, a copy.
     posterior : Posterior
+    log_variance : LinearJacobian or None
+        The projection ``h -> log v``, a copy; None for heads without variances.
     """
 
     head: LinearJacobian
     posterior: Posterior
+    log_variance: LinearJacobian | None = None
 
     @full_precision()
     def standardised(self, features: Tensor) -> tuple[Tensor | None, Tensor]:
@@ -46,8 +53,22 @@ class TowerPosterior:
         """
         return None, self.distribution(features).variance.sum(-1)
 
-    def ambiguity(self, features: Tensor) -> None:
-        """None: images and texts have no classes, and how ambiguous they are is ``uncertainty``."""
+    @full_precision()
+    def ambiguity(self, features: Tensor) -> Float[Tensor, " B"]:
+        """``tr S = sum_d exp(U h + c)_d`` [B]: the variance that the head has learnt.
+
+        Raises
+        ------
+        NotFittedError
+            For heads without variances.
+        """
+        if self.log_variance is None:
+            raise NotFittedError(
+                "ambiguity of images and texts is the variance that their heads learn, and this "
+                "objective learns none: train with objective='prolip' or 'pcme++'."
+            )
+        u = features[:, -self.log_variance.weight.shape[1] :]  # of [UNC], where there is one
+        return self.log_variance.forward(u.to(self.head.dtype)).exp().sum(-1)
 
     def distribution(self, features: Float[Tensor, "B H"]) -> ProjectedNormal:
         """Of the unit mean, under the posterior of the weights.
@@ -63,15 +84,19 @@ def fit_tower(
     head: GaussianHead,
     mine: HeadOutput,
     other: HeadOutput,
-    scale: tuple[float, float],
+    scale: tuple[float, float] | float,
     structure: str,
     n_effective: float,
     prior_precision: float,
 ) -> TowerPosterior:
-    """The posterior of ``head`` from the outputs of all inputs of its side and of the other."""
+    """The posterior of ``head`` from the outputs of all inputs of its side and of the other.
+
+    ``scale`` is (a, b) of a sigmoid, or a of a softmax.
+    """
     jacobian = _frozen(head.mean)
     h = jacobian.layout.augment(mine.inputs)
-    pairs = TowerPairs(h, mine.raw, mine.trace, other.mu, other.trace, *scale)
+    kind, rates = (TowerPairs, scale) if isinstance(scale, tuple) else (SoftmaxPairs, (scale, 0.0))
+    pairs = kind(h, mine.raw, mine.trace, other.mu, other.trace, *rates)
     curvature = tower_curvature(pairs, jacobian.layout, structure)
     return around(head, curvature, n_effective, prior_precision)
 
@@ -82,7 +107,33 @@ def around(
     """A curvature with the weights that the projection has now."""
     jacobian = _frozen(head.mean)
     posterior = Posterior(jacobian.parameters, curvature, n_effective, prior_precision)
-    return TowerPosterior(jacobian, posterior)
+    log_variance = None if head.log_variance is None else _frozen(head.log_variance)
+    return TowerPosterior(jacobian, posterior, log_variance)
+
+
+@torch.no_grad()
+@full_precision()
+def embedding_of(
+    features: Float[Tensor, "B ..."], head: GaussianHead, posterior: TowerPosterior | None
+) -> Embedding:
+    """``N(mu, S)`` of features, with what says how little the pairs determine mu.
+
+    Raises
+    ------
+    InputError
+        For features of another size than those of the fit.
+    """
+    if features.shape[1:] != head.shape:
+        sizes = [" x ".join(map(str, shape)) for shape in (features.shape[1:], head.shape)]
+        raise InputError(f"features have size {sizes[0]}, in the fit it was {sizes[1]}.")
+    blocks = features.to(head.mean.weight).split(BLOCK)
+    parts = zip(*(head(block) for block in blocks), strict=True)
+    out = HeadOutput(*(torch.cat(part) for part in parts))
+    gaussian = Gaussian(out.mu, out.log_v.exp())
+    if posterior is None:
+        return Embedding(gaussian)
+    entering = torch.cat([head.entering(block) for block in blocks])
+    return Embedding(gaussian, head_inputs=entering, near_far=posterior)
 
 
 def _frozen(layer: nn.Linear) -> LinearJacobian:

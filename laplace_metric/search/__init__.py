@@ -1,13 +1,15 @@
 """Nearest neighbours of uncertain embeddings, and whether they are a match."""
 
 from laplace_metric.search._cross_fit import cross_index, read_items
-from laplace_metric.search._encoding import Encoder, FittedEmbedder
+from laplace_metric.search._encoding import Encoder
 from laplace_metric.search._evaluate import PRECISIONS, promised_threshold
 from laplace_metric.search._index import Index
 from laplace_metric.search._items import Encoded
+from laplace_metric.search._judged import Matches
 from laplace_metric.search._label_sets import LabelSets
 from laplace_metric.search._moments import gallery_vectors, moments, query_vectors
 from laplace_metric.search._neighbours import RANKINGS, nearest
+from laplace_metric.search._protocols import Encoders, FittedEmbedder, SearchEncoder
 from laplace_metric.search._report import (
     AMBIGUITY,
     DISTANCE,
@@ -36,14 +38,17 @@ __all__ = [
     "UNCERTAINTY",
     "Encoded",
     "Encoder",
+    "Encoders",
     "FittedEmbedder",
     "Flat",
     "Index",
     "IndexReport",
     "LabelSets",
+    "Matches",
     "OODReport",
     "PromisedPrecision",
     "RetrievalSets",
+    "SearchEncoder",
     "SearchResult",
     "SetCoverage",
     "cross_index",

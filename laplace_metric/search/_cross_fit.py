@@ -30,10 +30,11 @@ from laplace_metric.laplace import Distance, FitOptions, Fitted, Settings, fit_p
 from laplace_metric.models import device_of, to_device
 from laplace_metric.models.features import row_fingerprints
 from laplace_metric.models.heads import LocatedHead, capture
-from laplace_metric.search._encoding import BATCH, FittedEmbedder, batches
+from laplace_metric.search._encoding import BATCH, batches
 from laplace_metric.search._fitted import TOLERATED, in_fit
 from laplace_metric.search._index import Index
 from laplace_metric.search._items import Column, joined_labels
+from laplace_metric.search._protocols import FittedEmbedder
 from laplace_metric.search.match import VOTES, LabelledHits, LabelVotes, SearchHits
 
 HEAD = "head"
@@ -171,6 +172,8 @@ def _recoded(labelled: LabelledHits, classes: Column, rows: Tensor) -> LabelledH
     """With places among all ``classes``, and positions among all items."""
     hits, votes = labelled.hits, labelled.hits.votes
     assert votes is not None
+    assert labelled.classes is not None
+    assert labelled.codes is not None
     place = torch.from_numpy(classes.codes_of(labelled.classes.values)).to(votes.labels.device)
     new_votes = LabelVotes(
         _looked_up(place, votes.labels), votes.share, votes.weighted, votes.ratio, votes.ambiguity
@@ -178,7 +181,8 @@ def _recoded(labelled: LabelledHits, classes: Column, rows: Tensor) -> LabelledH
     positions = _looked_up(rows.to(hits.positions.device), hits.positions)
     per_query = hits.trace, hits.epistemic, new_votes
     found = SearchHits(positions, hits.distance, hits.squared, *per_query)
-    return LabelledHits(found, labelled.match, _looked_up(place, labelled.codes), classes)
+    codes = _looked_up(place, labelled.codes)
+    return LabelledHits(found, labelled.match, labelled.known, codes, classes)
 
 
 def _looked_up(table: Tensor, at: Tensor) -> Tensor:
@@ -204,7 +208,7 @@ def _joined(parts: Sequence[LabelledHits]) -> LabelledHits:
     pairs = of_hits("positions"), of_hits("distance"), squared
     hits = SearchHits(*pairs, of_hits("trace"), of_hits("epistemic"), votes)
     codes, match = cat(lambda part: part.codes), cat(lambda part: part.match)
-    return LabelledHits(hits, match, codes, parts[0].classes)
+    return LabelledHits(hits, match, cat(lambda part: part.known), codes, parts[0].classes)
 
 
 def cross_index(

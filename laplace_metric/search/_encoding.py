@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sized
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence, Sized
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +19,8 @@ from laplace_metric.models import device_of, labels_of, to_device
 from laplace_metric.models.features import Fingerprints, row_fingerprints
 from laplace_metric.models.heads import FittedWeights, capture, check_rows
 from laplace_metric.search._items import Encoded
-from laplace_metric.search._neighbours import PairDistances
+from laplace_metric.search._neighbours import RANKINGS, PairDistances
+from laplace_metric.search._protocols import Encoders, FittedEmbedder, SearchableEmbedder
 
 BATCH = 256
 """Rows of one array, or texts of one list, that enter the model at once."""
@@ -28,20 +29,18 @@ NOTHING_ENTERS = 1e6
 Texts = list[str] | tuple[str, ...]
 
 
-class FittedEmbedder(Protocol):
-    """A model and the posterior over its head: what a search needs of ``LaplaceEmbedder``."""
+def encoders_of(embedder: FittedEmbedder | SearchableEmbedder) -> Sequence[Encoders]:
+    """Pairs of encoders, of items and of queries; one encoder for both of a ``LaplaceEmbedder``.
 
-    @property
-    def model(self) -> nn.Module:
-        """Inputs -> [B, Z]."""
-
-    @property
-    def fitted_(self) -> Fitted:
-        """Head and posterior."""
-
-    @property
-    def spherical(self) -> bool:
-        """Whether embeddings are directions."""
+    Raises
+    ------
+    InputError
+        For anything else.
+    """
+    if hasattr(type(embedder), "search_encoders"):
+        return embedder.search_encoders()  # type: ignore[union-attr]
+    encoder = Encoder.of(embedder)  # type: ignore[arg-type]
+    return [(encoder, encoder)]
 
 
 class Encoder:
@@ -65,6 +64,8 @@ class Encoder:
         Fingerprints of the head's inputs that the posterior was fitted to.
     """
 
+    rankings = RANKINGS
+
     def __init__(self, model: nn.Module, fitted: Fitted, *, spherical: bool) -> None:
         self.model, self.head, self.spherical = model, fitted.head, spherical
         self.pairs = PairDistances(fitted, spherical=spherical)
@@ -83,6 +84,11 @@ class Encoder:
         InputError
             For anything else.
         """
+        if hasattr(type(embedder), "search_encoders"):
+            raise InputError(
+                f"embedder is an {type(embedder).__name__}, which has two sides: call its "
+                "index_images, or index_texts."
+            )
         named = hasattr(type(embedder), "fitted_") or "fitted_" in getattr(embedder, "__dict__", {})
         if not named:
             raise InputError(f"embedder is a {type(embedder).__name__}: pass a LaplaceEmbedder.")
@@ -102,7 +108,7 @@ class Encoder:
         """
         self._weights.check()
         captured = capture(self.model, self.head, to_device(inputs, device_of(self.model)))
-        h, z = at_least_float32(captured.features), at_least_float32(captured.raw)
+        h, z = (at_least_float32(x.detach()) for x in (captured.features, captured.raw))
         if rows is not None:
             rows.append(row_fingerprints(h))
         with full_precision():

@@ -1,4 +1,4 @@
-"""Measure on labelled queries how much the answers of an index can be trusted."""
+"""Measure on queries whose matches are known how much the answers of an index can be trusted."""
 
 from __future__ import annotations
 
@@ -103,21 +103,27 @@ def _calibrated(
     assert p is not None
     assert judgement is not None
     assert unknown is not None
-    answered = labelled.match.gather(1, judgement.answer[:, None])[:, 0]
     known, right = labelled.known, labelled.match[:, 0]
     reliability = expected_calibration_error(p, right)
-    return {
+    return _labels(labelled, judgement) | {
         "ece": reliability.ece,
         "brier": float((p - right.double()).square().mean()),
         "mean_match_probability": _mean(p),
         "promises": tuple(_promise(calibration, p, right, target) for target in PRECISIONS),
-        "label_accuracy": _mean(answered),
-        "label_ece": expected_calibration_error(judgement.label_probability, answered).ece,
         "retrieval_sets": _sets(labelled, calibration, judgement.logit),
         "unknown": {"of_known": _mean(unknown[known]), "of_others": _mean(unknown[~known])},
         "smallest_p_value": calibration.smallest_p_value,
         "reliability": reliability,
     }
+
+
+def _labels(labelled: LabelledHits, judgement: Judgement) -> dict[str, float | None]:
+    """Nothing where matches are said rather than labelled."""
+    if judgement.answer is None or judgement.label_probability is None or labelled.codes is None:
+        return {}
+    answered = labelled.match.gather(1, judgement.answer[:, None])[:, 0]
+    ece = expected_calibration_error(judgement.label_probability, answered).ece
+    return {"label_accuracy": _mean(answered), "label_ece": ece}
 
 
 def _promise(

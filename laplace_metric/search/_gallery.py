@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 
 from laplace_metric._utils.validation import check_count
-from laplace_metric.errors import InputError, LabelError, NonFiniteError
+from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.models.features import Fingerprints
-from laplace_metric.search._encoding import Encoder, FittedEmbedder
+from laplace_metric.search._encoding import Encoder
 from laplace_metric.search._fitted import warn_if_fitted
 from laplace_metric.search._items import Encoded, Items
+from laplace_metric.search._judged import Matches, judge_of
 from laplace_metric.search._neighbours import check_ranking, nearest, vectors_of
+from laplace_metric.search._protocols import FittedEmbedder, SearchEncoder
 from laplace_metric.search._storage import IndexState
 from laplace_metric.search.engines import Engine, EngineKind, kind_of
 from laplace_metric.search.engines import _build as engines
@@ -28,19 +30,28 @@ if TYPE_CHECKING:
 
 
 class Gallery:
-    """Items, the engine that finds the nearest of them, and the encoder that both come from.
+    """Items, the engine that finds the nearest of them, and the encoders of items and queries.
 
     Any number of threads may search, add and remove at once. All that changes is one value that is
     never changed itself, only replaced: a search sees the items as they were when it was called.
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : SearchEncoder
+        Of items.
     state : IndexState
+    query_encoder : SearchEncoder or None
+        Of queries; None: that of items.
     """
 
-    def __init__(self, encoder: Encoder, state: IndexState) -> None:
+    def __init__(
+        self,
+        encoder: SearchEncoder,
+        state: IndexState,
+        query_encoder: SearchEncoder | None = None,
+    ) -> None:
         self.encoder, self._state = encoder, state
+        self.query_encoder = encoder if query_encoder is None else query_encoder
         self._changing = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -62,14 +73,36 @@ class Gallery:
         progress: bool = True,
     ) -> Self:
         """See ``LaplaceEmbedder.index``."""
-        kind, rank_by = kind_of(engine), check_ranking(rank_by)
-        encoder = Encoder.of(embedder)
+        how: dict[str, Any] = {"engine": engine, "rank_by": rank_by, "progress": progress}
+        return cls.between(Encoder.of(embedder), None, gallery, labels, ids, **how)
+
+    @classmethod
+    def between(
+        cls,
+        encoder: SearchEncoder,
+        query_encoder: SearchEncoder | None,
+        gallery: Any,
+        labels: Any = None,
+        ids: Any = None,
+        *,
+        engine: str | EngineKind = "flat",
+        rank_by: str = "mean",
+        progress: bool = True,
+    ) -> Self:
+        """Of items that one encoder reads, searched by queries that another one reads.
+
+        Raises
+        ------
+        UnknownNameError
+            For a ranking that the encoder does not have.
+        """
+        kind, rank_by = kind_of(engine), check_ranking(rank_by, encoder.rankings)
         encoded, batch_labels = encoder.all("gallery", gallery, progress=progress)
         items = Items.of(encoded, batch_labels, labels, ids)
         vectors = vectors_of(items.encoded, rank_by, spherical=encoder.spherical)
         next_id = 0 if items.ids.is_text else int(items.ids.values.max()) + 1
         state = IndexState(items, kind, rank_by, engines.build(vectors, kind), 0, next_id, None)
-        return cls(encoder, state)
+        return cls(encoder, state, query_encoder)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -148,16 +181,29 @@ class Gallery:
             self._replace(self.items.take(rows), rows, len(stays) - len(rows), self.next_id)
 
     def labelled_hits(
-        self, queries: Any, labels: Any = None, k: int = 10, *, progress: bool = False
+        self,
+        queries: Any,
+        labels: Any = None,
+        k: int = 10,
+        *,
+        matches: Matches | None = None,
+        progress: bool = False,
     ) -> LabelledHits:
-        """The k nearest items of labelled queries, and which of them are a match.
+        """The k nearest items of queries, and which of them are a match.
+
+        Parameters
+        ----------
+        labels : [Q] whole numbers or strings, as those of the index; or from the loader
+        matches : Q lists of ids, in place of labels
+            All items that are a match of each query; an empty list where none is.
 
         Raises
         ------
         LabelError
-            For an index or queries without labels.
+            For an index or queries without labels, without matches too; or with both.
         InputError
-            For labels of another type than those of the index.
+            For labels of another type than those of the index, another number of lists than of
+            queries, or ids that are not in the index.
 
         Warns
         -----
@@ -165,22 +211,14 @@ class Gallery:
             If more than a hundredth of the queries were in the fit of the posterior.
         """
         self, k = self._now(), check_count("k", k)
-        if self.items.labels is None:
-            raise LabelError("the index has no labels: pass labels= to embedder.index.")
-        known_rows, rows = self.encoder.fitted_rows, list[Fingerprints]()
-        encoded, batch_labels = self.encoder.all("queries", queries, progress=progress, rows=rows)
-        warn_if_fitted(known_rows, np.concatenate(rows))
-        column = Items.of(encoded, batch_labels, labels, None).labels
-        if column is None:
-            raise LabelError("queries have no labels: pass labels=, or a loader that yields them.")
-        self.items.labels.check_like("labels", column)
-        hits = self._nearest(encoded, min(k, len(self)))
-        item_labels = self.items.labels.values[hits.positions.clamp(min=0).cpu().numpy()]
-        match = torch.from_numpy(np.asarray(column.values[:, None] == item_labels, dtype=bool))
-        match = match.to(hits.positions.device) & (hits.positions >= 0)
-        assert self.items.classes is not None
-        codes = torch.from_numpy(self.items.classes.codes_of(column.values))
-        return LabelledHits(hits, match, codes.to(match.device), self.items.classes)
+        read = judge_of(self.items, labels, matches)
+        known_rows, rows = self.query_encoder.fitted_rows, list[Fingerprints]()
+        encoder = self.query_encoder
+        encoded, batch_labels = encoder.all("queries", queries, progress=progress, rows=rows)
+        if rows:
+            warn_if_fitted(known_rows, np.concatenate(rows))
+        judge = read(encoded, batch_labels)
+        return judge(self._nearest(encoded, min(k, len(self))))
 
     def _check_k(self, name: str, k: int) -> int:
         k = check_count(name, k)

@@ -17,10 +17,12 @@ from laplace_metric.errors import (
     UnreachableAlphaWarning,
 )
 from laplace_metric.search import _storage as storage
-from laplace_metric.search._encoding import Encoder, FittedEmbedder
+from laplace_metric.search._encoding import encoders_of
 from laplace_metric.search._evaluate import evaluated
 from laplace_metric.search._gallery import Gallery
+from laplace_metric.search._judged import Matches
 from laplace_metric.search._label_sets import LabelSets, warn_if_everything
+from laplace_metric.search._protocols import FittedEmbedder, SearchableEmbedder
 from laplace_metric.search._report import IndexReport
 from laplace_metric.search._result import RetrievalSets, SearchResult
 from laplace_metric.search.match import (
@@ -46,9 +48,11 @@ class Index(Gallery):
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : SearchEncoder
         Of an embedder, whose posterior as it is now counts: tune it first.
     state : IndexState
+    query_encoder : SearchEncoder or None
+        Where queries are of another kind than items, such as texts that find images.
 
     Examples
     --------
@@ -101,7 +105,7 @@ class Index(Gallery):
         self = self._now()
         check_share("alpha", alpha)
         k = self._check_k("k", k)
-        encoded, _ = self.encoder.all("queries", queries, progress=progress)
+        encoded, _ = self.query_encoder.all("queries", queries, progress=progress)
         hits = self._nearest(encoded, self._depth(k))
         judgement = None
         if self.calibration is not None:
@@ -115,11 +119,12 @@ class Index(Gallery):
         labels: Any = None,
         k: int = 10,
         *,
+        matches: Matches | None = None,
         depth: int = 50,
         generator: Seed = None,
         progress: bool = False,
     ) -> Calibration:
-        """Learn from held-out labelled queries what a match looks like; kept as ``calibration``.
+        """Learn from held-out queries what a match looks like; kept as ``calibration``.
 
         They should be as the queries to come: in neither training nor the fit, not items of
         the index, of classes that were not in training if those to come are, and with as many
@@ -130,6 +135,9 @@ class Index(Gallery):
         ----------
         queries : as for ``search``
         labels : [Q] whole numbers or strings, as those of the index; or from the loader
+        matches : Q lists of ids, in place of labels
+            Of each query all items of the index that are a match, an empty list where none is: a
+            relevance judgement. Nothing is learnt of labels then: ``label`` of a search is None.
         k : int
             Neighbours whose pairs count; a search for more extrapolates to deeper ranks.
         depth : int
@@ -139,8 +147,10 @@ class Index(Gallery):
 
         Raises
         ------
+        LabelError
+            For an index or queries without labels, where there are no matches; and for both.
         InputError
-            For an index or queries without labels, or too few queries.
+            For too few queries, another number of lists than of queries, or ids of no item.
 
         Warns
         -----
@@ -150,11 +160,12 @@ class Index(Gallery):
         k, depth = check_count("k", k), check_count("depth", depth)
         now = self._now()
         deepest = max(k, depth, VOTES)
-        labelled = now.labelled_hits(queries, labels, deepest, progress=progress)
+        how: dict[str, Any] = {"matches": matches, "progress": progress}
+        labelled = now.labelled_hits(queries, labels, deepest, **how)
         return self._learn(labelled, k, generator, now)
 
     def learn(self, labelled: LabelledHits, k: int = 10, generator: Seed = None) -> Calibration:
-        """As ``calibrate``, from what labelled queries found in this index or in one like it.
+        """As ``calibrate``, from what queries found in this index or in one like it.
 
         Parameters
         ----------
@@ -183,16 +194,19 @@ class Index(Gallery):
         labels: Any = None,
         ood: Any = None,
         *,
+        matches: Matches | None = None,
         depth: int | None = None,
         progress: bool = False,
     ) -> IndexReport:
-        """Measure on labelled queries how much the answers can be trusted.
+        """Measure on queries with labels or matches how much the answers can be trusted.
 
         Parameters
         ----------
         queries : as for ``search``
             Neither items of the index, nor of the fit, nor those that it was calibrated with.
         labels : [Q] whole numbers or strings, as those of the index; or from the loader
+        matches : Q lists of ids, in place of labels
+            As for ``calibrate``.
         ood : as for ``search``, optional
             Out-of-distribution inputs, of which none has a match in the index.
         depth : int or None
@@ -200,8 +214,8 @@ class Index(Gallery):
 
         Raises
         ------
-        InputError
-            For an index or queries without labels.
+        LabelError, InputError
+            As ``calibrate``.
 
         Warns
         -----
@@ -215,10 +229,11 @@ class Index(Gallery):
         if depth is None:
             depth = DEPTH if calibration is None else calibration.depth
         depth = max(check_count("depth", depth), VOTES)
-        labelled = self.labelled_hits(queries, labels, depth, progress=progress)
+        how: dict[str, Any] = {"matches": matches, "progress": progress}
+        labelled = self.labelled_hits(queries, labels, depth, **how)
         ood_hits = None
         if ood is not None:
-            encoded, _ = self.encoder.all("ood", ood, progress=progress)
+            encoded, _ = self.query_encoder.all("ood", ood, progress=progress)
             ood_hits = self._nearest(encoded, min(depth, len(self)))
         return evaluated(labelled, calibration, ood_hits)
 
@@ -286,7 +301,7 @@ class Index(Gallery):
         Raises
         ------
         NotFittedError
-            Before ``calibrate``, or if the calibration was saved by 0.1.0.
+            Before ``calibrate``, or if it was given matches, or saved by 0.1.0.
         InputError
             For an alpha or a confidence outside (0, 1).
 
@@ -311,9 +326,9 @@ class Index(Gallery):
         """
         self = self._now()
         calibration = self._fresh(self._calibrated())
-        hits = self._deep_hits(queries, calibration, progress=progress)
-        assert self.items.classes is not None  # it was calibrated
         held_out = calibration.held_out_labels()
+        hits = self._deep_hits(queries, calibration, progress=progress)
+        assert self.items.classes is not None  # labels calibrated it
         levels = held_out.levels(alpha, by_class=by_class, confidence=confidence)
         warn_if_everything(levels, alpha)
         return LabelSets.of(hits, self.items.classes, calibration, levels)
@@ -334,7 +349,7 @@ class Index(Gallery):
         if not self.encoder.spherical:
             raise InputError("credible_sets needs embeddings on the sphere: distance='arccos'.")
         depth = check_count("depth", depth)
-        encoded, _ = self.encoder.all("queries", queries, progress=progress)
+        encoded, _ = self.query_encoder.all("queries", queries, progress=progress)
         hits = self._nearest(encoded, min(depth, len(self)))
         radius = credible_radius(encoded.trace, encoded.mean.shape[1], probability)
         members = hits.distance <= radius[:, None]
@@ -348,7 +363,7 @@ class Index(Gallery):
     def load(
         cls,
         path: str | Path,
-        embedder: FittedEmbedder,
+        embedder: FittedEmbedder | SearchableEmbedder,
         *,
         mmap: bool = False,
         verify: bool | None = None,
@@ -357,7 +372,7 @@ class Index(Gallery):
 
         Parameters
         ----------
-        embedder : LaplaceEmbedder
+        embedder : LaplaceEmbedder, or ImageTextEmbedder
         mmap : bool
             Leave embeddings on disk and read what a search touches; items can be neither added
             nor removed then.
@@ -370,11 +385,11 @@ class Index(Gallery):
             If the folder is not ours, damaged, or of another posterior. What stands before the
             head of the model is not checked.
         """
-        encoder = Encoder.of(embedder)
-        state = storage.load_index(
-            as_path("path", path), encoder.identity, mmap=mmap, verify=verify
-        )
-        return cls(encoder, state)
+        encoders = encoders_of(embedder)
+        identities, folder = [items.identity for items, _ in encoders], as_path("path", path)
+        state, which = storage.load_index(folder, identities, mmap=mmap, verify=verify)
+        items, queries = encoders[which]
+        return cls(items, state, queries)
 
     def _calibrated(self) -> Calibration:
         if self.calibration is None:
@@ -383,7 +398,7 @@ class Index(Gallery):
 
     def _deep_hits(self, queries: Any, calibration: Calibration, *, progress: bool) -> SearchHits:
         """As deep as the calibration looked."""
-        encoded, _ = self.encoder.all("queries", queries, progress=progress)
+        encoded, _ = self.query_encoder.all("queries", queries, progress=progress)
         return self._nearest(encoded, min(calibration.depth, len(self)))
 
     def _depth(self, k: int) -> int:
@@ -391,9 +406,7 @@ class Index(Gallery):
 
         The labels of ``VOTES`` neighbours vote; the shortlist of "shared" grows with the depth.
         """
-        if self.labels is None:
-            return k
-        needed = VOTES
+        needed = 0 if self.labels is None else VOTES
         if self.calibration is not None and self.rank_by == "shared":
             needed = self.calibration.depth
         return min(max(k, needed), len(self))

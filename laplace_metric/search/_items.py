@@ -40,7 +40,8 @@ class Encoded:
         and 1e6 where nothing but zeros enters the head.
     basis_inputs : Tensor [N, A]
         What entered the head, in the eigenbasis of the posterior where it has one: with them,
-        distances know that both embeddings share their weights.
+        distances know that both embeddings share their weights. Of images and texts, which share
+        none, the variance of each coordinate.
     """
 
     mean: Float[Tensor, "N Z"]
@@ -288,20 +289,20 @@ class Items:
             labels = self.labels.joined("labels", new.labels)
         return Items(Encoded.concatenate([self.encoded, new.encoded]), ids, labels)
 
-    def rows_of(self, ids: Any) -> Int[Tensor, " n"]:
-        """Rows [n] of these ids.
+    def rows_of(self, ids: Any, name: str = "ids") -> Int[Tensor, " n"]:
+        """Rows [n] of these ids; ``name`` is what errors call them.
 
         Raises
         ------
         InputError
             For ids that are not in the index; it names some.
         """
-        column = Column.of("ids", ids)
+        column = Column.of(name, ids)
         order = np.argsort(self.ids.values)
         codes = self.ids.take(order).codes_of(column.values)
         if (codes < 0).any():
             missing = column.values[codes < 0][:3].tolist()
-            raise InputError(f"ids {missing} are not in the index.")
+            raise InputError(f"{name} {missing} are not in the index.")
         return torch.from_numpy(order[codes])
 
 

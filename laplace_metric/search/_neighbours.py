@@ -9,7 +9,8 @@ The engine proposes by one of three rankings; distances are then computed pair b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import torch
 from jaxtyping import Float, Int
@@ -45,6 +46,17 @@ InputMap = Callable[[Tensor], Tensor]
 """Head inputs h [n, D] -> what is kept of them [n, A]."""
 DistanceOfPairs = Callable[[Tensor, Tensor, Tensor, Tensor], Distance]
 """Of the pairs (x_i, y_j), from x [q, A], y [n, A] and rows i, j [pairs]."""
+
+
+class PairMoments(Protocol):
+    """Moments of the squared distance of (query, item) pairs."""
+
+    @property
+    def spherical(self) -> bool:
+        """Whether covariances are of tangents of the sphere."""
+
+    def __call__(self, queries: Encoded, items: Encoded, positions: Int[Tensor, "Q k"]) -> Distance:
+        """[Q, k] for the items at ``positions`` [Q, k]; those at -1 are infinitely far."""
 
 
 class PairDistances:
@@ -134,15 +146,15 @@ def _in_eigenbasis(
     return layout.augment, of
 
 
-def check_ranking(rank_by: str) -> str:
+def check_ranking(rank_by: str, rankings: Sequence[str] = RANKINGS) -> str:
     """The ranking itself.
 
     Raises
     ------
     UnknownNameError
-        Unless it is one of ``RANKINGS``.
+        Unless it is one of ``rankings``.
     """
-    return check_name("rank_by", rank_by, RANKINGS)
+    return check_name("rank_by", rank_by, rankings)
 
 
 def vectors_of(items: Encoded, rank_by: str, *, spherical: bool) -> Float[Tensor, "N d"]:
@@ -153,7 +165,7 @@ def vectors_of(items: Encoded, rank_by: str, *, spherical: bool) -> Float[Tensor
 
 
 def nearest(
-    engine: Engine, queries: Encoded, items: Encoded, pairs: PairDistances, k: int, rank_by: str
+    engine: Engine, queries: Encoded, items: Encoded, pairs: PairMoments, k: int, rank_by: str
 ) -> SearchHits:
     """The k nearest items of each query, and their distances."""
     vectors = queries.mean

@@ -88,11 +88,11 @@ class IndexReport:
     ----------
     queries : int
     known_share : float
-        Share of queries whose label the index has.
+        Share of queries with a match in the index: whose label it has, where matches are labels.
     answers_right : float
-        Share of all queries whose nearest item has their label.
+        Share of all queries whose nearest item is a match.
     recall_at_1 : float or None
-        The same of the queries whose label the index has.
+        The same of the queries with a match in the index.
     r_auroc : dict of score to float or None
         AUROC of wrong nearest items against right ones; None where there is only one kind.
     ausc : dict of score to float
@@ -103,7 +103,7 @@ class IndexReport:
         Of the match probability of the nearest items; None without a calibration, as the next.
     label_accuracy, label_ece : float or None
         Of all queries: how often the index answers with the right label, and the calibration error
-        of its probability.
+        of its probability; None where matches are said rather than labelled.
     promises : tuple of PromisedPrecision
         Of thresholds for ``PRECISIONS``.
     retrieval_sets : SetCoverage or None
@@ -117,7 +117,7 @@ class IndexReport:
     sparsification : dict of score to Sparsification
     reliability : Reliability or None
     right : Tensor [Q]
-        Whether the nearest item has the query's label.
+        Whether the nearest item is a match.
     uncertainty : Tensor [Q]
     ood_uncertainty : Tensor [M] or None
     """
@@ -156,7 +156,7 @@ class IndexReport:
         """What each number is, and the number, both in words."""
         rows = [
             ("queries", f"{self.queries:,}"),
-            ("whose class the index has", _percent(self.known_share)),
+            ("with a match in the index", _percent(self.known_share)),
             ("recall@1 of those", _percent(self.recall_at_1)),
         ]
         rows += [(f"AUROC of wrong answers by {n}", _short(v)) for n, v in self.r_auroc.items()]
@@ -177,9 +177,10 @@ class IndexReport:
             ("match probability: mean of the nearest items", _percent(self.mean_match_probability)),
             ("match probability: calibration error (ECE)", _short(self.ece)),
             ("match probability: Brier score", _short(self.brier)),
-            ("right label answered, of all queries", _percent(self.label_accuracy)),
-            ("label probability: calibration error (ECE)", _short(self.label_ece)),
         ]
+        if self.label_accuracy is not None:
+            rows.append(("right label answered, of all queries", _percent(self.label_accuracy)))
+            rows.append(("label probability: calibration error (ECE)", _short(self.label_ece)))
         for promise in self.promises:
             outcome = f"obtained {_percent(promise.obtained)}, answers {_percent(promise.answered)}"
             text = promise.explanation if promise.threshold is None else outcome
@@ -189,7 +190,7 @@ class IndexReport:
         rows.append((f"sets with a match, promised {sets.promised:.0%}", text))
         of_known = f"called unknown, of known queries ({ALPHA_UNKNOWN:.0%} by design)"
         rows.append((of_known, _percent(unknown["of_known"])))
-        rows.append(("called unknown, of queries of other classes", _percent(unknown["of_others"])))
+        rows.append(("called unknown, of queries without a match", _percent(unknown["of_others"])))
         rows.append(('smallest p-value that "unknown" can reach', _short(self.smallest_p_value)))
         return rows
 

@@ -68,9 +68,11 @@ class SearchResult:
         Whole numbers or strings; -1 or "" where there is no neighbour.
     labels : array [Q, k] or None
     match_probability : Tensor [Q, k] or None
-        That query and neighbour share their label; None before ``Index.calibrate``, as the next.
+        That query and neighbour are a match: share their label, or whatever calibrated the index
+        called one. None before ``Index.calibrate``, as the next.
     label : array [Q] or None
-        What the index answers: the likeliest label among those of the neighbours.
+        What the index answers: the likeliest label among those of the neighbours. None, as the
+        next, if it was calibrated with matches rather than with labels.
     label_probability : Tensor [Q] or None
         That this label is the query's; the rest is other labels, and none of them.
     p_value : Tensor [Q] or None
@@ -108,10 +110,12 @@ class SearchResult:
         shown = None if neighbour_labels is None else neighbour_labels[:, :k]
         ambiguity = None if hits.votes is None else hits.votes.ambiguity.to(hits.trace)
         nearest = hits.nearest(k), _entries(ids, positions[:, :k]), shown
-        if judgement is None or neighbour_labels is None:
+        if judgement is None:
             return cls(*nearest, None, None, None, None, ambiguity, alpha)
-        answer = judgement.answer[:, None].cpu().numpy()
-        label = np.take_along_axis(neighbour_labels, answer, 1)[:, 0]
+        label = None
+        if judgement.answer is not None and neighbour_labels is not None:
+            answer = judgement.answer[:, None].cpu().numpy()
+            label = np.take_along_axis(neighbour_labels, answer, 1)[:, 0]
         probabilities = judgement.match_probability[:, :k], label, judgement.label_probability
         return cls(*nearest, *probabilities, judgement.p_value, ambiguity, alpha)
 
@@ -130,7 +134,8 @@ class SearchResult:
         """Its standard deviation [Q, k] under the weights that both share.
 
         On the sphere to second order, up to half too small or large for near pairs: a scale, no
-        interval. ``LaplaceEmbedder.distance`` is exact, at half a millisecond a pair.
+        interval. ``LaplaceEmbedder.distance`` is exact, at half a millisecond a pair. Between an
+        image and a text it is the spread of what both may mean: of the variances that were learnt.
         """
         return self.hits.distance_sd
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -56,9 +57,11 @@ def save_index(folder: Path, state: IndexState, identity: str) -> None:
 
 
 def load_index(
-    folder: Path, identity: str, *, mmap: bool, verify: bool | None = None
-) -> IndexState:
-    """Read what ``save_index`` wrote; ``verify``: hash all of it, which is the default but of mmap.
+    folder: Path, identities: Sequence[str], *, mmap: bool, verify: bool | None = None
+) -> tuple[IndexState, int]:
+    """Read what ``save_index`` wrote, and which of ``identities`` it has.
+
+    ``verify``: hash all of it, which is the default but of mmap.
 
     Raises
     ------
@@ -66,18 +69,21 @@ def load_index(
         If the folder holds no index, a damaged one, or one of another encoder.
     """
     whole = not mmap if verify is None else verify
-    return files.settled(folder, INDEX, lambda: _load(folder, identity, mmap, whole))
+    return files.settled(folder, INDEX, lambda: _load(folder, identities, mmap, whole))
 
 
-def _load(folder: Path, identity: str, mmap: bool, whole: bool) -> IndexState:
+def _load(
+    folder: Path, identities: Sequence[str], mmap: bool, whole: bool
+) -> tuple[IndexState, int]:
     content, tensors = files.read(folder, INDEX, mapped=mmap, verify=whole)
-    if content.get("embedder") != identity:
+    identity = content.get("embedder")
+    if identity not in identities:
         raise FileFormatError(
             f"{folder} was built with another embedder: other weights of the head, another "
             "posterior or another prior precision. Load the posterior that it was built with."
         )
     try:
-        return _state(folder, content, tensors, mmap, whole)
+        return _state(folder, content, tensors, mmap, whole), identities.index(identity)
     except (*files.MALFORMED, AssertionError) as error:  # FAISS asserts
         raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
 

@@ -91,6 +91,34 @@ EMBEDDINGS = [
         projected=lambda p: dist.ProjectedNormal(p.loc, torch.ones_like(p.loc)),
     ),
 ]
+MATCHES = [
+    *JUNK,
+    *variants(
+        same=True,
+        tuples=lambda m: tuple(tuple(row) for row in m),
+        arrays=lambda m: [np.array(row, dtype=int) for row in m],
+        tensors=lambda m: [torch.tensor(row, dtype=torch.int64) for row in m],
+        twice=lambda m: [[*row, *row] for row in m],
+        backwards=lambda m: [row[::-1] for row in m],
+    ),
+    *variants(
+        fewer=lambda m: m[:-1],
+        more=lambda m: [*m, []],
+        nobody=lambda m: [[10**9], *m[1:]],
+        none_at_all=lambda m: [[] for _ in m],
+        strings=lambda m: [[str(i) for i in row] for row in m],
+        mixed=lambda m: [["a"], *m[1:]],
+        fractions=lambda m: [[0.5], *m[1:]],
+        flags=lambda m: [[True], *m[1:]],
+        numbers=lambda m: [0 for _ in m],
+        texts=lambda m: ["a" for _ in m],
+        one_none=lambda m: [None, *m[1:]],
+        too_large=lambda m: [[2**70], *m[1:]],
+        deep=lambda m: [[[0]], *m[1:]],
+        one_array=lambda m: np.zeros((len(m), 2), dtype=int),
+        a_dict=lambda m: dict(enumerate(m)),
+    ),
+]
 SHAPES = [
     *COUNTS,
     *map(constant, [(-1,), (0,), (2.5,), ("a",), torch.Size([2]), (2, 3), [2], (None,)]),
@@ -126,6 +154,7 @@ KINDS: dict[str, list[Variant]] = {
     "mapping": MAPPINGS,
     "distribution": EMBEDDINGS,
     "shape": SHAPES,
+    "matches": MATCHES,
     "gallery": GALLERIES,
     "junk": JUNK,
     "counts": [*COUNTS, *map(constant, [(1, 2), [0], [True], ["a"], (10**30,), range(3), (), {1}])],
@@ -418,6 +447,53 @@ operation(
         "labels": ("labels", places.query_labels),
         "ood": ("gallery", places.queries),
         "depth": ("count", 5),
+    },
+    weight=3,
+)
+_MATCHES = ("matches", places.query_matches)
+for _name, _make in {"labels": places.index, "calibrated": places.calibrated}.items():
+    operation(
+        f"index.calibrate(matches), {_name}",
+        lambda make=_make: make().calibrate,
+        {"queries": ("gallery", places.queries), "matches": _MATCHES, "k": ("count", 3)},
+        weight=2,
+    )
+operation(
+    "index.evaluate(matches)",
+    lambda: places.calibrated().evaluate,
+    {"queries": ("gallery", places.queries), "matches": _MATCHES, "labels": ("labels", None)},
+    weight=2,
+)
+operation(
+    "image_text.index_images",
+    lambda: (
+        lambda **k: (
+            places.image_text().index_images(**k, progress=False).search(places.texts(), k=3)
+        )
+    ),
+    {
+        "images": ("array", places.x),
+        "ids": ("ids", places.ids),
+        "engine": ("name", "flat"),
+        "rank_by": ("name", "expected"),
+    },
+    weight=3,
+)
+operation(
+    "image_text.index_texts.search",
+    lambda: places.image_text().index_texts(places.texts(), progress=False).search,
+    {"queries": ("array", places.x), "k": ("count", 3), "alpha": ("real", 0.05)},
+    weight=3,
+)
+operation(
+    "image_text.index_texts.calibrate",
+    lambda: places.image_text().index_texts(places.texts(), progress=False).calibrate,
+    {
+        "queries": ("array", places.queries),
+        "matches": ("matches", places.text_matches),
+        "k": ("count", 3),
+        "depth": ("count", 5),
+        "generator": GENERATOR,
     },
     weight=3,
 )
@@ -1046,7 +1122,7 @@ def command_line(rng: random.Random) -> list[str]:
             path = rng.choice(DAMAGES).make(path, rng)
         return str(path)
 
-    name = rng.choice(["fit", "embed", "index", "search", "evaluate", "report"])
+    name = rng.choice(["fit", "embed", "index", "search", "evaluate", "report", "image-text"])
     made = {
         "fit": [file("x.npy"), "--output", str(places.scratch())],
         "embed": [file("x.npy"), "--posterior", file("posterior"), "--output"],
@@ -1054,12 +1130,13 @@ def command_line(rng: random.Random) -> list[str]:
         "search": [file("index"), file("x.npy")],
         "evaluate": [file("index"), file("x.npy")],
         "report": [file("index"), file("x.npy"), "--output", str(places.scratch()) + ".html"],
+        "image-text": [*rng.choice([["search"], ["fit", "--model", "no:such"]]), file("texts.csv")],
     }[name]
     if name == "embed":
         made.append(str(places.scratch()) + rng.choice([".npz", ".safetensors", ".parquet", ".x"]))
     if name == "index":
         made.append(str(places.scratch()))
-    if name != "search":
+    if name not in ("search", "image-text"):
         made += ["--labels", file("y.npy")]
     extra = {
         "fit": [
@@ -1076,6 +1153,7 @@ def command_line(rng: random.Random) -> list[str]:
         "search": ["-k", "--model", "--device"],
         "evaluate": ["--model", "--strangers", "--device"],
         "report": ["--model", "--device"],
+        "image-text": ["--text", "--image", "-k", "--model", "--image-column", "--holdout"],
     }[name]
     shared = ["--size", "--channels", "--batch-size", "--text-column", "--label-column", "--labels"]
     if rng.random() < 0.5:

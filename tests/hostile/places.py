@@ -18,6 +18,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from laplace_metric import Index, LaplaceEmbedder, Monitor, OnlineLaplace, scale
+from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs
+from laplace_metric.models import Precomputed
 from tests.hostile.arrays import Variant
 from tests.hostile.networks import CLASSES, D, N, batches, network
 
@@ -66,6 +68,28 @@ def queries() -> Tensor:
 
 def query_labels() -> Tensor:
     return y().repeat(4)
+
+
+def query_matches() -> list[list[int]]:
+    """Of each query the ids of the items of its class."""
+    return [[100 + i for i in range(N) if i % CLASSES == label] for label in query_labels()]
+
+
+def texts() -> Tensor:
+    """One a class."""
+    return torch.eye(CLASSES, 5)
+
+
+def text_matches() -> list[list[int]]:
+    """Of each query the text of its class."""
+    return [[int(label)] for label in query_labels()]
+
+
+@cache
+def image_text() -> ImageTextEmbedder:
+    pairs = ImageTextPairs(x(), texts(), torch.stack([torch.arange(N), y()], 1))
+    embedder = ImageTextEmbedder(Precomputed(), Precomputed(), dim=4)
+    return embedder.fit(pairs, epochs=2, generator=0, progress=False)
 
 
 def ids() -> Tensor:

@@ -13,6 +13,7 @@ from laplace_metric.image_text import (
     ImageTextPairs,
     InclusionCalibration,
     ProLIP,
+    SigLIP,
     _includes,
     inclusion_score,
     log_inclusion,
@@ -62,11 +63,26 @@ def test_both_numbers_are_kept_apart(fitted, pairs):
     assert len(text[2:5].epistemic) == 3
 
 
+class Neither(SigLIP):
+    """Of a user, without a sigmoid or a softmax."""
+
+    def logit_scale(self) -> None:
+        """None."""
+
+
 def test_an_objective_without_a_probability_has_no_epistemic(pairs):
-    embedder = make_embedder("clip").fit(pairs, **QUICK)
+    embedder = make_embedder(Neither()).fit(pairs, **QUICK)
     image, text = embedder.embed_image(pairs.images), embedder.embed_text(pairs.texts)
     with pytest.raises(NotFittedError):
         _ = image.epistemic
+    with pytest.raises(NotFittedError, match="no probability"):
+        embedder.match_logit(image, text)
+
+
+def test_a_softmax_has_an_epistemic_number_but_no_probability_of_a_pair(pairs):
+    embedder = make_embedder("clip").fit(pairs, **QUICK)
+    image, text = embedder.embed_image(pairs.images), embedder.embed_text(pairs.texts)
+    assert bool((image.epistemic > 0).all())
     with pytest.raises(NotFittedError, match="no probability"):
         embedder.match_logit(image, text)
 
@@ -168,6 +184,9 @@ def test_a_deterministic_embedder_is_saved_too(pairs, tmp_path):
     loaded = ImageTextEmbedder.load(tmp_path, Precomputed(), Precomputed())
     torch.testing.assert_close(
         loaded.embed_text(pairs.texts).mean, embedder.embed_text(pairs.texts).mean
+    )
+    torch.testing.assert_close(
+        loaded.embed_text(pairs.texts).epistemic, embedder.embed_text(pairs.texts).epistemic
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from laplace_metric.cli.sources._arrays import npy_source, npz_source, safetensors_source
-from laplace_metric.cli.sources._images import Pixels, image_source
+from laplace_metric.cli.sources._images import Pixels, image_source, readable_images
 from laplace_metric.cli.sources._source import (
     ARRAYS,
     IMAGES,
@@ -16,7 +16,13 @@ from laplace_metric.cli.sources._source import (
     ReadOptions,
     Source,
 )
-from laplace_metric.cli.sources._tables import EMBEDDING, csv_source, parquet_source, pyarrow
+from laplace_metric.cli.sources._tables import (
+    EMBEDDING,
+    csv_source,
+    parquet_source,
+    pyarrow,
+    read_table,
+)
 from laplace_metric.errors import InputError
 
 __all__ = [
@@ -25,11 +31,14 @@ __all__ = [
     "IMAGES",
     "TEXTS",
     "Batches",
+    "Notify",
     "Pixels",
     "ReadOptions",
     "Source",
     "open_source",
     "pyarrow",
+    "read_table",
+    "readable_images",
 ]
 
 READERS: dict[str, Callable[[Path, ReadOptions, Notify], Source]] = {

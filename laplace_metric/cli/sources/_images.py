@@ -39,10 +39,7 @@ def image_source(folder: Path, options: ReadOptions, notify: Notify) -> Source:
     require_items(folder, len(ids), f"image ({', '.join(ENDINGS)})")
     if others:
         notify(f"{folder}: {others:,} files that are no images are left out")
-    channels = options.channels or _guess_channels(folder / ids[0], options, notify)
-    pixels = Pixels(folder, options.size, channels, options.transform)
-    if options.skip_unreadable:
-        ids = _readable(ids, pixels, notify)
+    pixels, ids = readable_images(folder, ids, options, notify)
     sizes = [(name, (folder / name).stat().st_size) for name in ids]
     return Source(
         folder,
@@ -51,8 +48,23 @@ def image_source(folder: Path, options: ReadOptions, notify: Notify) -> Source:
         _classes(folder, ids),
         lambda rows: pixels.batch([ids[row] for row in rows]),
         digest(json.dumps(sizes)),
-        {"size": options.size, "channels": channels},
+        {"size": options.size, "channels": pixels.channels},
     )
+
+
+def readable_images(
+    folder: Path, names: list[str], options: ReadOptions, notify: Notify
+) -> tuple[Pixels, list[str]]:
+    """How files below a folder are read, and their names; without those that cannot be, if asked.
+
+    Raises
+    ------
+    InputError
+        If none can be read.
+    """
+    channels = options.channels or _guess_channels(folder / names[0], options, notify)
+    pixels = Pixels(folder, options.size, channels, options.transform)
+    return pixels, _readable(names, pixels, notify) if options.skip_unreadable else names
 
 
 @dataclass(frozen=True)

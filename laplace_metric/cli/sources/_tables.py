@@ -30,7 +30,7 @@ def csv_source(path: Path, options: ReadOptions, notify: Notify) -> Source:
     InputError
         If there is no such column, a row has another number of fields, or it is no text file.
     """
-    header, rows = _table(path)
+    header, rows = read_table(path)
     names = _column_names(path, header, options, notify)
     columns = {what: [row[header.index(name)] for row in rows] for what, name in names.items()}
     return _text_source(path, columns, names["text"])
@@ -70,8 +70,14 @@ def _text_source(path: Path, columns: dict[str, list[str]], text_column: str) ->
     )
 
 
-def _table(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Column names and rows, as many fields in each."""
+def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Column names and rows of a .csv or .tsv, as many fields in each.
+
+    Raises
+    ------
+    InputError
+        If a row has another number of fields, or it is no text file.
+    """
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     rows = []
     try:

@@ -3,13 +3,12 @@
 from laplace_metric.search.match._calibration import (
     Calibration,
     Judgement,
-    LabelledHits,
     Quality,
     calibrated,
     quality,
 )
 from laplace_metric.search.match._conformal import conformal_quantile, credible_radius, p_values
-from laplace_metric.search.match._hits import PairFeatures, SearchHits
+from laplace_metric.search.match._hits import LabelledHits, PairFeatures, SearchHits
 from laplace_metric.search.match._labels import HeldOutLabels, LabelLevels, fewest_queries
 from laplace_metric.search.match._probability import MatchProbability
 from laplace_metric.search.match._thresholds import Threshold, threshold_for

@@ -1,4 +1,4 @@
-"""What held-out labelled queries teach an index: probabilities, thresholds, who is unknown."""
+"""What held-out queries teach an index: probabilities, thresholds, who is unknown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from laplace_metric.evaluation import (
     bootstrap_interval,
     expected_calibration_error,
 )
-from laplace_metric.search._items import Column
 from laplace_metric.search.match._answer import Candidates, LabelPosterior
 from laplace_metric.search.match._conformal import (
     conformal_quantile,
@@ -25,7 +24,12 @@ from laplace_metric.search.match._conformal import (
     least_common_p_values,
     log_first_match,
 )
-from laplace_metric.search.match._hits import PairFeatures, SearchHits, query_statistics
+from laplace_metric.search.match._hits import (
+    LabelledHits,
+    PairFeatures,
+    SearchHits,
+    query_statistics,
+)
 from laplace_metric.search.match._labels import HeldOutLabels, label_scores
 from laplace_metric.search.match._probability import MatchProbability, fit_match_probability
 from laplace_metric.search.match._thresholds import Threshold, threshold_for
@@ -89,40 +93,6 @@ LEAST_KNOWN = 5
 
 
 @dataclass(frozen=True)
-class LabelledHits:
-    """Queries whose neighbours' labels are known.
-
-    Parameters
-    ----------
-    hits : SearchHits
-        Of [Q, depth] neighbours.
-    match : Tensor [Q, depth]
-        Whether their labels agree with the query's.
-    codes : Tensor [Q]
-        Place of the query's label in ``classes``, -1 if the index does not have it.
-    classes : Column [C]
-        Sorted labels of the index; the votes of ``hits`` have the same codes.
-    """
-
-    hits: SearchHits
-    match: Bool[Tensor, "Q depth"]
-    codes: Int[Tensor, " Q"]
-    classes: Column
-
-    @property
-    def known(self) -> Bool[Tensor, " Q"]:
-        """Whether any item of the index has the query's label [Q]."""
-        return self.codes >= 0
-
-    def __len__(self) -> int:
-        return len(self.match)
-
-    def take(self, rows: Int[Tensor, " n"] | Bool[Tensor, " Q"]) -> LabelledHits:
-        """Some queries."""
-        return LabelledHits(self.hits.take(rows), self.match[rows], self.codes[rows], self.classes)
-
-
-@dataclass(frozen=True)
 class Judgement:
     """What a calibration says of Q queries.
 
@@ -131,20 +101,20 @@ class Judgement:
     logit : Tensor [Q, depth]
         Scores of the pairs.
     match_probability : Tensor [Q, depth]
-        That query and neighbour share their label.
-    answer : Tensor [Q]
-        Which neighbour carries the likeliest label.
-    label_probability : Tensor [Q]
-        That this label is the query's.
+        That query and neighbour are a match.
     p_value : Tensor [Q]
         Of "the query has a match in the index".
+    answer : Tensor [Q] or None
+        Which neighbour carries the likeliest label; None if no labels calibrated the index.
+    label_probability : Tensor [Q] or None
+        That this label is the query's.
     """
 
     logit: Float[Tensor, "Q depth"]
     match_probability: Float[Tensor, "Q depth"]
-    answer: Int[Tensor, " Q"]
-    label_probability: Float[Tensor, " Q"]
     p_value: Float[Tensor, " Q"]
+    answer: Int[Tensor, " Q"] | None = None
+    label_probability: Float[Tensor, " Q"] | None = None
 
 
 @dataclass(frozen=True)
@@ -154,7 +124,8 @@ class Calibration:
     Parameters
     ----------
     matcher : MatchProbability
-    labeller : LabelPosterior
+    labeller : LabelPosterior or None
+        None where matches were said rather than labelled.
     k : int
         Neighbours whose pairs it learnt from.
     depth : int
@@ -164,20 +135,21 @@ class Calibration:
     logit : Tensor [n, k]
         Scores of the pairs of the second half, and whether they are a ``match`` [n, k].
     known : Tensor [n]
-        Whether the index has the label of each of those queries.
+        Whether the index has a match of each of those queries.
     first_match : Tensor [n]
         The score of the first true match of each, ``log_first_match``; -inf where none is among
         ``depth``.
-    label_probability : Tensor [n]
-        Of the answer to each, and whether it was ``right`` [n].
     statistics : Tensor [m, 3]
         ``query_statistics`` of the known queries of both halves, for "unknown".
+    label_probability : Tensor [n] or None
+        Of the answer to each, and whether it was ``right`` [n]; None without labels.
     labels : HeldOutLabels or None
-        Scores of the labels of the known queries, for label sets; None in files of 0.1.0.
+        Scores of the labels of the known queries, for label sets; None without labels and in files
+        of 0.1.0.
     """
 
     matcher: MatchProbability
-    labeller: LabelPosterior
+    labeller: LabelPosterior | None
     k: int
     depth: int
     n_items: int
@@ -185,9 +157,9 @@ class Calibration:
     match: Bool[Tensor, "n k"]
     known: Bool[Tensor, " n"]
     first_match: Float[Tensor, " n"]
-    label_probability: Float[Tensor, " n"]
-    right: Bool[Tensor, " n"]
     statistics: Float[Tensor, "m 3"]
+    label_probability: Float[Tensor, " n"] | None = None
+    right: Bool[Tensor, " n"] | None = None
     labels: HeldOutLabels | None = None
 
     @property
@@ -204,13 +176,22 @@ class Calibration:
         """Everything that was learnt, said of the hits of Q queries."""
         features = PairFeatures.of(hits)
         logit = self.matcher.logit(features)
-        answer, probability = _answered(self.labeller, logit, hits)
         p_value = least_common_p_values(self.statistics.to(logit.device), query_statistics(hits))
-        return Judgement(logit, self.matcher(logit), answer, probability, p_value)
+        known = logit, self.matcher(logit), p_value
+        if self.labeller is None:
+            return Judgement(*known)
+        return Judgement(*known, *_answered(self.labeller, logit, hits))
 
     def label_scores(self, hits: SearchHits) -> Float[Tensor, "Q depth"]:
-        """Of each label at its nearest neighbour, larger is likelier; -inf elsewhere."""
-        return _label_scores(self.labeller, self.matcher.logit(PairFeatures.of(hits)), hits)
+        """Of each label at its nearest neighbour, larger is likelier; -inf elsewhere.
+
+        Raises
+        ------
+        NotFittedError
+            If no labels calibrated the index.
+        """
+        logit = self.matcher.logit(PairFeatures.of(hits))
+        return _label_scores(self._label_posterior(), logit, hits)
 
     def held_out_labels(self) -> HeldOutLabels:
         """What label sets need.
@@ -218,8 +199,9 @@ class Calibration:
         Raises
         ------
         NotFittedError
-            For a calibration that was saved before there were label sets.
+            If no labels calibrated the index, or it was saved before there were label sets.
         """
+        self._label_posterior()
         if self.labels is None:
             raise NotFittedError(
                 "this calibration was saved by 0.1.0, without the labels of its held-out queries: "
@@ -250,6 +232,8 @@ class Calibration:
         ------
         InputError
             If no threshold keeps what is asked for.
+        NotFittedError
+            Of labels, if none calibrated the index.
         """
         p, correct = self._first(of)
         return threshold_for(p, correct, precision=precision, recall=recall, confidence=confidence)
@@ -262,9 +246,20 @@ class Calibration:
         return quality(*self._first(of), n=n)
 
     def _first(self, of: str) -> tuple[Tensor, Tensor]:
-        if check_name("of", of, ("match", "label")) == "label":
-            return self.label_probability, self.right
-        return self.probability[:, 0], self.match[:, 0]
+        if check_name("of", of, ("match", "label")) == "match":
+            return self.probability[:, 0], self.match[:, 0]
+        self._label_posterior()
+        assert self.label_probability is not None
+        assert self.right is not None
+        return self.label_probability, self.right
+
+    def _label_posterior(self) -> LabelPosterior:
+        if self.labeller is None:
+            raise NotFittedError(
+                "this index was calibrated with matches=, which say nothing of labels: calibrate "
+                "it with labels=, or read match probabilities and retrieval sets."
+            )
+        return self.labeller
 
     def members(self, logit: Float[Tensor, "Q depth"], alpha: float) -> Bool[Tensor, "Q depth"]:
         """Which neighbours [Q, depth] are in the set that holds a match, from their scores.
@@ -304,31 +299,32 @@ def calibrated(
     _check(first, second)
     features = PairFeatures.of(first.hits)
     matcher = fit_match_probability(features.take(k), first.match[:, :k])
-    logit = matcher.logit(features)
-    labeller = LabelPosterior.fit(_candidates(logit, first.hits), first.match)
+    logits = [matcher.logit(features), matcher.logit(PairFeatures.of(second.hits))]
     known = [query_statistics(half.hits)[half.known] for half in (first, second)]
-    taught = _own_label_scores(labeller, logit, first)
-    return _honest(matcher, labeller, second, (torch.cat(known), taught), k, n_items)
+    per_query = logits[1][:, :k], second.match[:, :k], second.known
+    honest = *per_query, first_match_score(logits[1], second.match), torch.cat(known)
+    sizes = k, second.match.shape[1], n_items
+    if labelled.codes is None:
+        return Calibration(matcher, None, *sizes, *honest)
+    labeller = LabelPosterior.fit(_candidates(logits[0], first.hits), first.match)
+    of_labels = _of_labels(labeller, (first, logits[0]), (second, logits[1]))
+    return Calibration(matcher, labeller, *sizes, *honest, *of_labels)
 
 
-def _honest(
-    matcher: MatchProbability,
-    labeller: LabelPosterior,
-    held_out: LabelledHits,
-    of_first: tuple[Tensor, tuple[Tensor, Tensor]],
-    k: int,
-    n_items: int,
-) -> Calibration:
-    logit, match = matcher.logit(PairFeatures.of(held_out.hits)), held_out.match
+Half = tuple[LabelledHits, Tensor]
+"""Queries, and the scores of their pairs."""
+
+
+def _of_labels(
+    labeller: LabelPosterior, first: Half, second: Half
+) -> tuple[Tensor, Tensor, HeldOutLabels]:
+    """Of the second half, the probability of each answer, whether it is right; label scores."""
+    held_out, logit = second
     answer, probability = _answered(labeller, logit, held_out.hits)
-    right = match.gather(1, answer[:, None])[:, 0]
-    first_match = first_match_score(logit, match)
-    per_query = logit[:, :k], match[:, :k], held_out.known, first_match, probability, right
-    statistics, taught = of_first
-    labels = HeldOutLabels(held_out.classes, *taught, *_own_label_scores(labeller, logit, held_out))
-    return Calibration(
-        matcher, labeller, k, match.shape[1], n_items, *per_query, statistics, labels
-    )
+    right = held_out.match.gather(1, answer[:, None])[:, 0]
+    assert held_out.classes is not None
+    scores = [number for half in (first, second) for number in _own_label_scores(labeller, *half)]
+    return probability, right, HeldOutLabels(held_out.classes, *scores)
 
 
 def _candidates(logit: Tensor, hits: SearchHits) -> Candidates:
@@ -348,11 +344,12 @@ def _label_scores(labeller: LabelPosterior, logit: Tensor, hits: SearchHits) -> 
 
 
 def _own_label_scores(
-    labeller: LabelPosterior, logit: Tensor, labelled: LabelledHits
+    labeller: LabelPosterior, labelled: LabelledHits, logit: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Codes and scores [n] of the labels of the known queries."""
     scores = _label_scores(labeller, logit, labelled.hits).masked_fill(~labelled.match, -torch.inf)
     known = labelled.known
+    assert labelled.codes is not None
     return labelled.codes[known].cpu(), scores.amax(1)[known].cpu()
 
 
@@ -361,5 +358,5 @@ def _check(*halves: LabelledHits) -> None:
     if n_known < LEAST_KNOWN:
         raise InputError(
             f"{n_known} queries of one half have a match in the index: at least {LEAST_KNOWN} are "
-            "needed. Pass more queries of labels that it holds."
+            "needed. Pass more queries that have one."
         )

@@ -153,9 +153,9 @@ class Score:
 
 def constant_score(successes: float, n: float) -> Score:
     """The same for every pair."""
-    one = torch.zeros(len(FEATURES), dtype=torch.float64)
+    zero = torch.zeros(len(FEATURES), dtype=torch.float64)
     offset = float(np.log((successes + 0.5) / (n - successes + 0.5)))
-    return Score(one, one, one + torch.inf, offset)
+    return Score(zero, zero.clone(), zero + torch.inf, offset)  # a file refuses shared memory
 
 
 def fit_score(values: Array, match: Array, columns: list[int]) -> Score:

@@ -1,4 +1,4 @@
-"""Hits of a search, and the features of each pair."""
+"""Hits of a search, which of them are a match, and the features of each pair."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric.laplace import Distance
+from laplace_metric.search._items import Column
 from laplace_metric.search.match._votes import LabelVotes
 
 
@@ -64,6 +65,41 @@ class SearchHits:
         votes = None if self.votes is None else self.votes.at(pairs, rows)
         per_query = self.trace[rows], self.epistemic[rows], votes
         return SearchHits(self.positions[pairs], self.distance[pairs], squared, *per_query)
+
+
+@dataclass(frozen=True)
+class LabelledHits:
+    """Queries of which it is known which neighbours are a match.
+
+    Parameters
+    ----------
+    hits : SearchHits
+        Of [Q, depth] neighbours.
+    match : Tensor [Q, depth]
+        Whether they are a match: have the query's label, or are said to be one.
+    known : Tensor [Q]
+        Whether any item of the index is a match of the query.
+    codes : Tensor [Q] or None
+        Place of the query's label in ``classes``, -1 if the index does not have it; None where
+        matches are said rather than labelled.
+    classes : Column [C] or None
+        Sorted labels of the index; the votes of ``hits`` have the same codes.
+    """
+
+    hits: SearchHits
+    match: Bool[Tensor, "Q depth"]
+    known: Bool[Tensor, " Q"]
+    codes: Int[Tensor, " Q"] | None = None
+    classes: Column | None = None
+
+    def __len__(self) -> int:
+        return len(self.match)
+
+    def take(self, rows: Int[Tensor, " n"] | Bool[Tensor, " Q"]) -> LabelledHits:
+        """Some queries."""
+        codes = None if self.codes is None else self.codes[rows]
+        found = self.hits.take(rows), self.match[rows], self.known[rows]
+        return LabelledHits(*found, codes, self.classes)
 
 
 FEATURES = (

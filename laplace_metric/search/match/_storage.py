@@ -16,7 +16,8 @@ from laplace_metric.search.match._labels import HeldOutLabels
 from laplace_metric.search.match._probability import CONSTANT, MatchProbability
 
 COUNTS = ("k", "depth", "n_items")
-PER_QUERY = ("logit", "match", "known", "first_match", "label_probability", "right", "statistics")
+PER_QUERY = ("logit", "match", "known", "first_match", "statistics")
+PER_ANSWER = ("label_probability", "right")
 PER_FEATURE = ("weights", "low", "cap")
 PER_LABEL = ("clustering_codes", "clustering_scores", "codes", "scores")
 CLASSES = "classes"
@@ -33,7 +34,9 @@ def calibration_to_json(calibration: Calibration) -> tuple[dict[str, Any], dict[
     tensors = {name: getattr(calibration, name) for name in PER_QUERY}
     tensors |= {name: getattr(score, name) for name in PER_FEATURE}
     tensors |= {"calibrator": matcher.calibrator.numbers}
-    tensors |= {"labeller": calibration.labeller.numbers}
+    if calibration.labeller is not None:
+        tensors |= {name: getattr(calibration, name) for name in PER_ANSWER}
+        tensors |= {"labeller": calibration.labeller.numbers}
     if calibration.labels is not None:
         tensors |= {f"label_{name}": getattr(calibration.labels, name) for name in PER_LABEL}
         tensors |= calibration.labels.classes.tensors(CLASSES)
@@ -66,6 +69,9 @@ def calibration_from_json(content: dict[str, Any], tensors: dict[str, Tensor]) -
     matcher = MatchProbability(feature_set, score, calibrator, losses)
     fields: dict[str, Any] = {key: content[key] for key in COUNTS}
     fields |= {key: stored[key] for key in PER_QUERY}
+    if "labeller" not in stored:  # calibrated with matches
+        return Calibration(matcher, None, **fields)
+    fields |= {key: stored[key] for key in PER_ANSWER}
     labeller, labels = LabelPosterior(stored["labeller"]), _labels_from_tensors(stored)
     return Calibration(matcher, labeller, **fields, labels=labels)
 

@@ -231,7 +231,8 @@ def test_an_embedder_that_is_nearly_always_right_or_wrong(n_matching, labelled):
     """A constant, shrunk; thresholds and conformal parts as ever."""
     queries = labelled.take(torch.arange(100))
     match = torch.arange(100)[:, None].expand(100, 40) < n_matching
-    given = replace(queries, match=match, codes=torch.zeros(100, dtype=torch.long))
+    zeros = torch.zeros(100, dtype=torch.long)
+    given = replace(queries, match=match, codes=zeros, known=zeros == 0)
     fitted = calibrated(given, K, 150, torch.Generator().manual_seed(0))
     p = fitted.probability
     assert fitted.matcher.feature_set == "none"

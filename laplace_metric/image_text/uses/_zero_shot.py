@@ -1,0 +1,152 @@
+"""Classes as texts: one embedding a class out of several prompts, and images by CSD.
+
+    Z_c = sum_n pi_cn Z_cn,   mean m_c = sum_n pi_cn mu_cn,   variances sum_n pi_cn^2 S_cn
+
+of independent Gaussians, all divided by ``|m_c|`` so that the mean is of unit length (Radford et
+al. 2021 for equal weights; Chun et al. 2025, section 3.4). An image goes to the class of largest
+``mu . mu_c - (tr S + tr S_c) / 2``.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from laplace_metric._utils.validation import as_tensor, check_count
+from laplace_metric.distributions import Gaussian
+from laplace_metric.embedding import Embedding
+from laplace_metric.errors import InputError
+from laplace_metric.image_text.uses._shared import check_embeddings, similarities
+
+
+def class_embeddings(
+    prompts: Embedding, templates: int, weights: Float[Tensor, "C T"] | None = None
+) -> Embedding:
+    """One embedding a class.
+
+    Parameters
+    ----------
+    prompts : Embedding [C T]
+        Class by class: T prompts of the first one, then those of the second.
+    templates : int
+        T.
+    weights : Tensor [C, T] or None
+        Of ``prompt_weights`` or ``prompt_filter``; at least 0, each class sums to 1. None: equal.
+
+    Returns
+    -------
+    Embedding [C]
+
+    Raises
+    ------
+    InputError
+        For numbers of rows that do not fit, and weights that are none.
+
+    Examples
+    --------
+    >>> prompts = Embedding(Gaussian(torch.eye(4), torch.full((4, 4), 0.1)))
+    >>> class_embeddings(prompts, 2).mean
+    tensor([[0.7071, 0.7071, 0.0000, 0.0000],
+            [0.0000, 0.0000, 0.7071, 0.7071]])
+    """
+    mu, variance = by_class(prompts, templates)
+    pi = torch.full_like(mu[..., 0], 1 / templates)
+    if weights is not None:
+        pi = _checked(weights, mu)
+    m = (pi[..., None] * mu).sum(1)
+    length = m.norm(dim=1, keepdim=True).clamp_min(torch.finfo(m.dtype).tiny)
+    v = (pi.square()[..., None] * variance).sum(1) / length.square()
+    return Embedding(Gaussian(m / length, v))
+
+
+def zero_shot(
+    image: Embedding,
+    prompts: Embedding,
+    templates: int = 1,
+    weights: Float[Tensor, "C T"] | None = None,
+) -> Float[Tensor, "N C"]:
+    """Similarity of N images to C classes by CSD; ``argmax(1)`` is the class.
+
+    Parameters
+    ----------
+    image : Embedding [N]
+    prompts, templates, weights
+        As in ``class_embeddings``.
+
+    Raises
+    ------
+    InputError
+        For numbers of rows that do not fit, and weights that are none.
+
+    Examples
+    --------
+    >>> e = Embedding(Gaussian(torch.eye(2), torch.zeros(2, 2)))
+    >>> zero_shot(e, e).argmax(1)
+    tensor([0, 1])
+    """
+    check_embeddings(image=image, prompts=prompts)
+    return similarities(image, class_embeddings(prompts, templates, weights))
+
+
+def prompt_filter(prompts: Embedding, templates: int, keep: int) -> Float[Tensor, "C T"]:
+    """Equal weights for the ``keep`` most certain prompts of each class, 0 for the others.
+
+    By the trace of their variances; without variances by their order (Chun et al. 2025, section
+    3.4, "top-K prompts").
+
+    Parameters
+    ----------
+    prompts : Embedding [C T]
+    templates : int
+        T.
+    keep : int
+        From 1 to T.
+
+    Raises
+    ------
+    InputError
+        For numbers that do not fit.
+
+    Examples
+    --------
+    >>> variance = torch.tensor([0.3, 0.1, 0.2])[:, None].expand(3, 3)
+    >>> prompts = Embedding(Gaussian(torch.eye(3), variance))
+    >>> prompt_filter(prompts, 3, keep=2)
+    tensor([[0.0000, 0.5000, 0.5000]])
+    """
+    _, variance = by_class(prompts, templates)
+    if check_count("keep", keep) > templates:
+        raise InputError(f"keep={keep}: there are {templates} prompts a class.")
+    trace = variance.sum(-1)
+    kept = trace.sort(dim=1, stable=True).indices[:, :keep]
+    return torch.zeros_like(trace).scatter_(1, kept, 1 / keep)
+
+
+def by_class(prompts: Embedding, templates: int) -> tuple[Tensor, Tensor]:
+    """Means and variances [C, T, D].
+
+    Raises
+    ------
+    InputError
+        If the rows are no multiple of T.
+    """
+    check_embeddings(prompts=prompts)
+    n = check_count("templates", templates)
+    if len(prompts) % n:
+        raise InputError(
+            f"prompts has {len(prompts)} rows, which is no multiple of templates={n}: pass T rows "
+            "a class, class by class."
+        )
+    mu, variance = prompts.mean, prompts.variance
+    return mu.unflatten(0, (-1, n)), variance.unflatten(0, (-1, n))
+
+
+def _checked(weights: Tensor, mu: Tensor) -> Tensor:
+    pi = as_tensor("weights", weights).to(mu)
+    if pi.shape != mu.shape[:2]:
+        raise InputError(f"weights has shape {tuple(pi.shape)}: pass {tuple(mu.shape[:2])}.")
+    sums = pi.sum(1)
+    if bool((pi < 0).any()) or not bool(((sums - 1).abs() < 1e-4).all()):
+        raise InputError("weights: pass numbers >= 0 that sum to 1 in each class.")
+    return pi

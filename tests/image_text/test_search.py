@@ -1,0 +1,314 @@
+"""Texts that find images and images that find texts, through the index of everything else."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laplace_metric.errors import (
+    FileFormatError,
+    FittedQueriesWarning,
+    InputError,
+    NotFittedError,
+    UnknownNameError,
+)
+from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs, csd
+from laplace_metric.image_text import _search as search_of_two
+from laplace_metric.image_text._search import IndependentPairs
+from laplace_metric.models import Precomputed
+from laplace_metric.search import Encoded, Index
+from tests.image_text.conftest import features, make_embedder, make_pairs
+from tests.thread_table import hammered
+
+QUICK = {"epochs": 2, "batch_size": 30, "progress": False, "generator": 0}
+QUIET = {"progress": False}
+
+
+def encoded(n: int, d: int, g: torch.Generator) -> Encoded:
+    mean = torch.randn(n, d, generator=g, dtype=torch.float64)
+    variance = torch.rand(n, d, generator=g, dtype=torch.float64)
+    return Encoded(mean, variance.sum(1), variance.sum(1), variance)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 6), st.integers(0, 2**16))
+def test_moments_of_pairs_are_those_of_the_definition(q, n, d, seed):
+    """A chi-square a coordinate: E = V + d^2, Var = 2 V^2 + 4 d^2 V."""
+    g = torch.Generator().manual_seed(seed)
+    queries, items = encoded(q, d, g), encoded(n, d, g)
+    positions = torch.randint(-1, n, (q, 3), generator=g)
+    ours = IndependentPairs()(queries, items, positions)
+    for i in range(q):
+        for j, at in enumerate(positions[i].tolist()):
+            if at < 0:
+                assert ours.mean[i, j] == ours.variance[i, j] == torch.inf
+                continue
+            difference = queries.mean[i] - items.mean[at]
+            v = queries.basis_inputs[i] + items.basis_inputs[at]
+            mean = sum(float(x**2 + w) for x, w in zip(difference, v, strict=True))
+            spread = sum(float(2 * w**2 + 4 * x**2 * w) for x, w in zip(difference, v, strict=True))
+            assert float(ours.mean[i, j]) == pytest.approx(mean)
+            assert float(ours.variance[i, j]) == pytest.approx(spread)
+
+
+def test_moments_of_pairs_are_those_of_draws():
+    g = torch.Generator().manual_seed(0)
+    queries, items, n = encoded(2, 3, g), encoded(2, 3, g), 400_000
+    ours = IndependentPairs()(queries, items, torch.tensor([[0, 1], [1, 0]]))
+    for i, row in enumerate([[0, 1], [1, 0]]):
+        for j, at in enumerate(row):
+            noise = torch.randn(2, n, 3, generator=g, dtype=torch.float64)
+            x = queries.mean[i] + noise[0] * queries.basis_inputs[i].sqrt()
+            y = items.mean[at] + noise[1] * items.basis_inputs[at].sqrt()
+            drawn = (x - y).square().sum(1)
+            assert float(drawn.mean()) == pytest.approx(float(ours.mean[i, j]), rel=0.01)
+            assert float(drawn.var()) == pytest.approx(float(ours.variance[i, j]), rel=0.02)
+
+
+@pytest.mark.parametrize("size", [1, 200])
+def test_blocks_of_pairs(size, monkeypatch):
+    g = torch.Generator().manual_seed(1)
+    queries, items = encoded(7, 3, g), encoded(9, 3, g)
+    positions = torch.randint(-1, 9, (7, 4), generator=g)
+    whole = IndependentPairs()(queries, items, positions)
+    monkeypatch.setattr(search_of_two, "PAIR_BYTES", size)
+    parts = IndependentPairs()(queries, items, positions)
+    assert torch.equal(whole.mean, parts.mean)
+    assert torch.equal(whole.variance, parts.variance)
+
+
+def both_ways(fitted, pairs, **how):
+    """Index of one side, queries of the other, embeddings of both, matches of the queries."""
+    image, text = fitted.embed_image(pairs.images), fitted.embed_text(pairs.texts)
+    images = fitted.index_images(pairs.images, **how, **QUIET)
+    texts = fitted.index_texts(pairs.texts, **how, **QUIET)
+    return [
+        (images, pairs.texts, text, image, pairs.images_of_texts()),
+        (texts, pairs.images, image, text, pairs.texts_of_images()),
+    ]
+
+
+@pytest.mark.parametrize("rank_by", [None, "mean", "expected"])
+def test_a_search_is_brute_force_over_the_other_side(rank_by, fitted):
+    for index, inputs, query, item, matches in both_ways(fitted, make_pairs(9), rank_by=rank_by):
+        result = index.search(inputs, k=5)
+        s = query.mean @ item.mean.T
+        if rank_by != "mean":
+            s = fitted.similarity(query, item)
+        assert index.rank_by == rank_by or (rank_by is None and index.rank_by == "expected")
+        best = s.topk(5)
+        torch.testing.assert_close(s.gather(1, result.positions), best.values)
+        expected = csd(
+            query.mean[:, None],
+            query.variance.log()[:, None],
+            item.mean[result.positions],
+            item.variance.log()[result.positions],
+        )
+        torch.testing.assert_close(result.hits.squared.mean, expected)
+        torch.testing.assert_close(result.uncertainty, query.ambiguity)
+        torch.testing.assert_close(result.epistemic, query.epistemic)
+        hits = index.labelled_hits(inputs, k=len(index), matches=matches)
+        wanted = torch.zeros_like(s, dtype=torch.bool)
+        for i, own in enumerate(matches):
+            wanted[i, own] = True
+        assert torch.equal(hits.match, wanted.gather(1, hits.hits.positions))
+
+
+def test_matches_of_pairs_are_the_pairs():
+    pairs = make_pairs()
+    links = {tuple(row) for row in pairs.pairs.tolist()}
+    assert {(i, j) for i, row in enumerate(pairs.texts_of_images()) for j in row} == links
+    assert {(i, j) for j, row in enumerate(pairs.images_of_texts()) for i in row} == links
+    assert len(pairs.texts_of_images()) == pairs.n_images
+    assert len(pairs.images_of_texts()) == pairs.n_texts
+
+
+def held_out_images(fitted):
+    """An index of the texts, calibrated with images that were not in the fit."""
+    pairs = make_pairs(seed=101)
+    index = fitted.index_texts(pairs.texts, **QUIET)
+    index.calibrate(pairs.images, matches=pairs.texts_of_images(), k=4)
+    return index
+
+
+def test_a_calibrated_index_knows_matches_and_strangers(fitted):
+    index, pairs = held_out_images(fitted), make_pairs(seed=10)
+    result = index.search(pairs.images, k=4)
+    match = index.labelled_hits(pairs.images, k=4, matches=pairs.texts_of_images()).match
+    p = result.match_probability
+    assert float(p[match].mean()) > float(p[~match].mean()) + 0.4
+    report = index.evaluate(pairs.images, matches=pairs.texts_of_images())
+    assert report.ece < 0.15
+    assert report.retrieval_sets.coverage > 0.8
+    g = torch.Generator().manual_seed(3)
+    foreign = index.search(6 * torch.randn(60, 12, generator=g), k=4)
+    assert float(foreign.unknown.float().mean()) > 0.2
+    assert float(result.unknown.float().mean()) < 0.2
+    assert len(index.retrieval_sets(pairs.images)) == 60
+
+
+def test_a_saved_index_answers_as_before(fitted, tmp_path):
+    index, images = held_out_images(fitted), features(seed=10)
+    wanted = index.search(images, k=3)
+    index.save(tmp_path / "texts")
+    fitted.save(tmp_path / "embedder")
+    embedder = ImageTextEmbedder.load(tmp_path / "embedder", Precomputed(), Precomputed())
+    loaded = [Index.load(tmp_path / "texts", embedder, mmap=mapped) for mapped in (False, True)]
+    for other in (*loaded, copy.deepcopy(index)):
+        result = other.search(images, k=3)
+        assert torch.equal(result.positions, wanted.positions)
+        torch.testing.assert_close(result.match_probability, wanted.match_probability)
+        assert torch.equal(result.p_value, wanted.p_value)
+    fitted.index_images(images, **QUIET).save(tmp_path / "images")
+    back = Index.load(tmp_path / "images", embedder)
+    assert len(back) == 60
+    assert back.search(make_pairs().texts, k=2).ids.shape == (8, 2)
+    other = make_embedder().fit(make_pairs(), **QUICK)
+    with pytest.raises(FileFormatError, match="another embedder"):
+        Index.load(tmp_path / "images", other)
+
+
+@pytest.mark.parametrize("objective", ["siglip", "clip"])
+def test_without_variances_there_are_only_means(objective, pairs, tmp_path):
+    embedder = make_embedder(objective).fit(pairs, **QUICK)
+    index = embedder.index_texts(pairs.texts, **QUIET)
+    assert index.rank_by == "mean"
+    held = make_pairs(seed=9)
+    index.calibrate(held.images, matches=held.texts_of_images(), k=4)
+    result = index.search(held.images, k=3)
+    assert bool((result.uncertainty == 0).all())
+    assert bool((result.distance_sd == 0).all())
+    assert bool(result.match_probability.isfinite().all())
+    if objective == "siglip":
+        torch.testing.assert_close(result.epistemic, embedder.embed_image(held.images).epistemic)
+    index.save(tmp_path)
+    again = Index.load(tmp_path, embedder, mmap=True).search(held.images, k=3)
+    torch.testing.assert_close(again.match_probability, result.match_probability)
+    for name in ("expected", "shared", "luck"):
+        with pytest.raises(UnknownNameError, match=f"rank_by='{name}'"):
+            embedder.index_images(pairs.images, rank_by=name)
+
+
+def test_two_towers_share_no_weights(fitted, pairs):
+    with pytest.raises(UnknownNameError, match="rank_by='shared'"):
+        fitted.index_images(pairs.images, rank_by="shared")
+
+
+def test_an_index_keeps_the_heads_that_it_was_built_with(pairs):
+    embedder = make_embedder().fit(pairs, **QUICK)
+    index = embedder.index_images(pairs.images, **QUIET)
+    before = index.search(pairs.texts, k=3)
+    embedder.fit(pairs, epochs=1, progress=False, generator=5)
+    assert torch.equal(index.search(pairs.texts, k=3).distance, before.distance)
+    assert not torch.equal(
+        embedder.index_images(pairs.images, **QUIET).search(pairs.texts, k=3).distance,
+        before.distance,
+    )
+
+
+def test_images_of_the_fit_are_warned_of_also_after_loading(fitted, pairs, tmp_path):
+    fitted.save(tmp_path)
+    loaded = ImageTextEmbedder.load(tmp_path, Precomputed(), Precomputed())
+    for embedder in (fitted, loaded):
+        index = embedder.index_texts(pairs.texts, **QUIET)
+        with pytest.warns(FittedQueriesWarning, match="100%"):
+            index.calibrate(pairs.images, matches=pairs.texts_of_images())
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            held = make_pairs(seed=9)
+            index.labelled_hits(held.images, matches=held.texts_of_images())
+            images = embedder.index_images(pairs.images, **QUIET)
+            images.labelled_hits(pairs.texts, matches=pairs.images_of_texts())  # texts recur
+
+
+def test_items_are_added_and_removed(fitted, pairs):
+    index = fitted.index_images(pairs.images[:50], **QUIET)
+    index.add(pairs.images[50:])
+    whole = fitted.index_images(pairs.images, **QUIET)
+    assert torch.equal(
+        index.search(pairs.texts, k=9).positions, whole.search(pairs.texts, k=9).positions
+    )
+    index.remove([0, 59])
+    assert len(index) == 58
+
+
+def test_lists_and_functions_are_inputs_too(pairs):
+    """As the encoders take them: a list of strings, a list of anything."""
+    words = [f"word {j}" for j in range(pairs.n_texts)]
+    table = dict(zip(words, pairs.texts, strict=True))
+    embedder = ImageTextEmbedder(
+        lambda images: torch.stack(list(images)),
+        lambda texts: torch.stack([table[t] for t in texts]),
+        dim=8,
+    )
+    named = ImageTextPairs(list(pairs.images), words, pairs.pairs)
+    embedder.fit(named, **QUICK)
+    index = embedder.index_images(named.images, [f"image {i}" for i in range(60)], **QUIET)
+    assert index.search(["word 1", "word 2"], k=1).ids[0, 0].startswith("image ")
+
+
+@pytest.mark.parametrize("engine", ["ivf", "hnsw"])
+def test_approximate_engines_rank_by_csd_too(engine, fitted):
+    pairs = make_pairs(9)
+    index = fitted.index_images(pairs.images, engine=engine, **QUIET)
+    flat = fitted.index_images(pairs.images, **QUIET).search(pairs.texts, k=5).positions
+    found = index.search(pairs.texts, k=5).positions
+    assert float((flat[:, :, None] == found[:, None]).any(2).double().mean()) > 0.6
+
+
+def test_what_is_refused(fitted, pairs):
+    with pytest.raises(NotFittedError, match="not fitted"):
+        make_embedder().index_images(pairs.images)
+    with pytest.raises(InputError, match="two sides: call its index_images, or index_texts"):
+        Index.build(fitted, pairs.images)
+    index = fitted.index_images(pairs.images, **QUIET)
+    with pytest.raises(InputError, match="features have size 12, in the fit it was 7"):
+        index.search(pairs.images, k=1)
+    with pytest.raises(InputError, match="queries is empty"):
+        index.search([], k=1)
+    with pytest.raises(InputError, match="queries"):
+        index.search(pairs.texts.to_sparse(), k=1)
+    with pytest.raises(InputError, match="credible_sets needs"):
+        index.credible_sets(pairs.texts)
+
+
+@pytest.mark.parametrize("hidden", [0, 9])
+def test_ambiguity_is_the_learnt_variance(hidden, pairs):
+    embedder = make_embedder(hidden=hidden).fit(pairs, **QUICK)
+    for embedding in (embedder.embed_image(pairs.images), embedder.embed_text(pairs.texts)):
+        torch.testing.assert_close(embedding.ambiguity, embedding.variance.sum(1))
+        torch.testing.assert_close(embedding[1:3].ambiguity, embedding.ambiguity[1:3])
+        assert not bool(torch.isclose(embedding.ambiguity, embedding.epistemic).any())
+
+
+def test_ambiguity_is_of_the_heads_that_embedded(pairs):
+    """A copy: a change of the heads afterwards changes no embedding that is there."""
+    embedder = make_embedder().fit(pairs, **QUICK)
+    embedding = embedder.embed_image(pairs.images)
+    with torch.no_grad():
+        embedder.fitted_.heads.image.log_variance.bias += 1
+    torch.testing.assert_close(embedding.ambiguity, embedding.variance.sum(1))
+
+
+@pytest.mark.parametrize("objective", ["siglip", "clip"])
+def test_ambiguity_without_variances_is_an_error(objective, pairs):
+    embedding = make_embedder(objective).fit(pairs, **QUICK).embed_image(pairs.images)
+    with pytest.raises(NotFittedError, match="image"):
+        _ = embedding.ambiguity
+
+
+def test_searches_from_eight_threads_are_right(fitted):
+    index = held_out_images(fitted)
+
+    def answer(x):
+        result = index.search(x, k=4)
+        return torch.cat([result.match_probability, result.distance_sd.double()], 1)
+
+    inputs = [features(seed=20 + i)[: 5 + i] for i in range(12)]
+    outcome = hammered(answer, inputs, 8, 12)
+    assert (outcome.calls, outcome.errors, outcome.wrong) == (96, 0, 0), outcome.first_error

@@ -1,0 +1,180 @@
+"""Class embeddings against a linear map of stacked Gaussians, and weights against brute force."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.distributions import Dirichlet, MultivariateNormal
+
+from laplace_metric.distributions import Gaussian
+from laplace_metric.embedding import Embedding
+from laplace_metric.errors import InputError, LabelError
+from laplace_metric.image_text import csd
+from laplace_metric.image_text.uses import (
+    class_embeddings,
+    prompt_filter,
+    prompt_weights,
+    zero_shot,
+)
+from tests.image_text.uses.gaussians import certain, random_embedding
+
+F64 = torch.float64
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(2, 5), st.integers(0, 9_999))
+def test_a_class_is_the_weighted_sum_of_its_prompts(c, t, d, seed):
+    prompts = random_embedding(c * t, d, seed)
+    g = torch.Generator().manual_seed(seed)
+    weights = torch.rand(c, t, generator=g, dtype=F64) + 0.1
+    weights = weights / weights.sum(1, keepdim=True)
+    classes = class_embeddings(prompts, t, weights)
+    for k in range(c):
+        rows = range(k * t, k * t + t)
+        stacked = torch.block_diag(*(prompts.variance[r].diag() for r in rows))
+        a = torch.cat([w * torch.eye(d, dtype=F64) for w in weights[k]], 1)  # [D, T D]
+        m = a @ prompts.mean[list(rows)].flatten()
+        cov = a @ stacked @ a.mT / (m @ m)
+        torch.testing.assert_close(classes.mean[k], m / m.norm())
+        torch.testing.assert_close(classes.variance[k], cov.diagonal())
+    equal = class_embeddings(prompts, t, torch.full((c, t), 1 / t))
+    torch.testing.assert_close(class_embeddings(prompts, t).mean, equal.mean)
+
+
+def test_images_go_to_the_class_of_the_smallest_expected_distance():
+    image, prompts = random_embedding(20, 4, 0), random_embedding(15, 4, 1)
+    classes = class_embeddings(prompts, 3)
+    nearest = []
+    for n in range(20):
+        one = image.mean[n], image.variance[n].log()
+        distance = [float(csd(*one, classes.mean[c], classes.variance[c].log())) for c in range(5)]
+        nearest.append(distance.index(min(distance)))
+    assert zero_shot(image, prompts, 3).argmax(1).tolist() == nearest
+    assert len(set(nearest)) > 1
+
+
+def test_the_filter_keeps_the_most_certain():
+    prompts = random_embedding(12, 3, 4)
+    kept = prompt_filter(prompts, 4, 2)
+    for c in range(3):
+        trace = prompts.variance[4 * c : 4 * c + 4].sum(1)
+        assert set(kept[c].nonzero().flatten().tolist()) == set(trace.argsort()[:2].tolist())
+    torch.testing.assert_close(kept.sum(1), torch.ones(3, dtype=F64))
+    assert prompt_filter(certain(prompts), 4, 1).argmax(1).tolist() == [0, 0, 0]
+
+
+def shots(seed: int, n: int = 6) -> tuple[Embedding, torch.Tensor, Embedding]:
+    return random_embedding(n, 3, seed), torch.arange(n) % 2, random_embedding(8, 3, seed + 50)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 2.0, 7.5])
+def test_em_never_goes_down_and_ends_at_the_mode_of_the_posterior(alpha):
+    image, labels, prompts = shots(3)
+    how = {"alpha": alpha, "samples": 4, "max_steps": 5_000, "epsilon": 0.05}
+    fit = prompt_weights(image, labels, prompts, 4, generator=1, **how)
+    x = image.sample(4, torch.Generator().manual_seed(1))
+    for c in range(2):
+        climb = fit.log_posterior[c]
+        assert bool((climb.diff() >= -1e-9).all())
+        assert climb[-1] > climb[0]
+        mu, v = prompts.mean[4 * c : 4 * c + 4], prompts.variance[4 * c : 4 * c + 4] + 0.05
+        u = 1 / prompts.variance[4 * c : 4 * c + 4].sum(1)
+        a = 1 + (alpha - 1) * 4 * u / u.sum()
+        points = x[:, labels == c].flatten(0, 1)
+        log_f = torch.stack(
+            [MultivariateNormal(m, w.diag()).log_prob(points) for m, w in zip(mu, v, strict=True)],
+            1,
+        )
+
+        def objective(pi, log_f=log_f, a=a):
+            return (pi.log() + log_f).logsumexp(1).sum() + ((a - 1) * pi.log()).sum()
+
+        pi = fit.weights[c]
+        torch.testing.assert_close(pi.sum(), torch.ones((), dtype=F64))
+        # what is reported differs from the objective by a constant
+        constant = float(objective(pi.clamp_min(1e-300)) - climb[-1])
+        expected = log_f.shape[0] * 3 * float(torch.log(torch.tensor(2 * torch.pi))) / 2
+        assert constant == pytest.approx(-expected, abs=1e-6)
+        best = brute_force(objective)
+        assert float(objective(pi.clamp_min(1e-300))) >= best - 1e-4
+
+
+def brute_force(objective) -> float:
+    """The best of many weights, by gradient steps from random ones."""
+    g = torch.Generator().manual_seed(0)
+    z = torch.randn(30, 4, generator=g, dtype=F64, requires_grad=True)
+    optimizer = torch.optim.Adam([z], 0.1)
+    for _ in range(400):
+        loss = -sum(objective(one.softmax(0)) for one in z)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return max(float(objective(one.softmax(0)).detach()) for one in z)
+
+
+def test_a_class_without_images_has_the_mode_of_its_prior():
+    image, _, prompts = shots(7)
+    alpha = 3.0
+    fit = prompt_weights(image, torch.zeros(6).long(), prompts, 4, alpha=alpha, generator=0)
+    u = 1 / prompts.variance[4:].sum(1)
+    u = u / u.sum()
+    torch.testing.assert_close(fit.weights[1], u)
+    # the mode of Dirichlet(a) is (a - 1) / sum (a - 1)
+    noise = torch.randn(200, 4, generator=torch.Generator().manual_seed(3), dtype=F64)
+    prior = Dirichlet(1 + (alpha - 1) * 4 * u)
+    nearby = torch.softmax(u.log() + 0.05 * noise, 1)
+    assert bool((prior.log_prob(u) >= prior.log_prob(nearby)).all())
+    flat = prompt_weights(image, torch.zeros(6).long(), prompts, 4, alpha=1.0, generator=0)
+    torch.testing.assert_close(flat.weights[1], torch.full((4,), 0.25, dtype=F64))
+
+
+def test_a_strong_prior_outweighs_the_images():
+    image, labels, prompts = shots(11)
+    strong = prompt_weights(image, labels, prompts, 4, alpha=1e7, generator=0).weights
+    u = 1 / prompts.variance.view(2, 4, 3).sum(-1)
+    torch.testing.assert_close(strong, u / u.sum(1, keepdim=True), atol=1e-4, rtol=1e-3)
+    weak = prompt_weights(image, labels, prompts, 4, alpha=1.5, generator=0).weights
+    assert float((weak - strong).abs().max()) > 0.01
+
+
+def test_a_seed_gives_the_same_weights_and_the_type_is_that_of_the_prompts():
+    image, labels, prompts = shots(5)
+    one, two = (prompt_weights(image, labels, prompts, 4, generator=9).weights for _ in range(2))
+    assert bool((one == two).all())
+    small = Embedding(Gaussian(prompts.mean.float(), prompts.variance.float()))
+    seen = Embedding(Gaussian(image.mean.float(), image.variance.float()))
+    assert prompt_weights(seen, labels, small, 4, generator=9).weights.dtype == torch.float32
+
+
+def test_the_prompt_that_describes_the_images_gets_the_weight():
+    mu = torch.eye(4, dtype=F64)
+    prompts = Embedding(Gaussian(mu, torch.full_like(mu, 0.02)))
+    image = Embedding(Gaussian(mu[2:3].repeat(5, 1), torch.full((5, 4), 0.02, dtype=F64)))
+    weights = prompt_weights(image, [0] * 5, prompts, 4, alpha=1.0, generator=0).weights
+    assert weights[0, 2] > 0.99
+
+
+def test_what_is_refused():
+    image, labels, prompts = shots(0)
+    with pytest.raises(InputError, match=r"alpha=0.5: pass a number >= 1"):
+        prompt_weights(image, labels, prompts, 4, alpha=0.5)
+    with pytest.raises(InputError, match="epsilon=0"):
+        prompt_weights(image, labels, prompts, 4, epsilon=0)
+    with pytest.raises(InputError, match="samples=0"):
+        prompt_weights(image, labels, prompts, 4, samples=0)
+    with pytest.raises(LabelError, match="0 to 2 of 2 classes"):
+        prompt_weights(image, torch.arange(6) % 3, prompts, 4)
+    with pytest.raises(InputError, match="8 rows, which is no multiple of templates=3"):
+        class_embeddings(prompts, 3)
+    with pytest.raises(InputError, match="sum to 1"):
+        class_embeddings(prompts, 4, torch.ones(2, 4))
+    with pytest.raises(InputError, match="sum to 1"):
+        class_embeddings(prompts, 2, torch.tensor([[2.0, -1.0]] * 4))
+    with pytest.raises(InputError, match=r"weights has shape \(4, 2\)"):
+        class_embeddings(prompts, 4, torch.full((4, 2), 0.5))
+    with pytest.raises(InputError, match="keep=5: there are 4"):
+        prompt_filter(prompts, 4, 5)
+    with pytest.raises(InputError, match="prompts is a list"):
+        zero_shot(image, [1], 1)
