@@ -134,7 +134,7 @@ COMMANDS = {
                          ("data", "cache", "output", "n", "problems", "splits", "queries"),
                          ("full", "smoke")),
     "image-text": Command("heads with and without variances on emoji and their keywords",
-                          _modules("image_text", "matching", "figures", "tokens",
+                          _modules("image_text", "matching", "tokens", "figures",
                                    **{"image-text": "measure"}, uses="uses",
                                    wordnet="uses:run_wordnet"),
                           ("data", "cache", "output", "seeds"), ("small", "smoke")),

@@ -105,8 +105,13 @@ class EmojiProblem:
 
     @property
     def training(self) -> tuple[ImageTextPairs, list[str]]:
-        """Pairs of the training part without new keywords."""
-        return self.pairs(self.parts["train"].without(self.new))
+        """Pairs of ``trained_part``."""
+        return self.pairs(self.trained_part)
+
+    @property
+    def trained_part(self) -> EmojiPart:
+        """The training part without new keywords."""
+        return self.parts["train"].without(self.new)
 
 
 def load_problem(cache: Path, data: str | None, limit: int | None = None) -> EmojiProblem:

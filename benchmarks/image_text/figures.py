@@ -50,6 +50,23 @@ def drawings_figure(row: dict[str, Any], data: str | None) -> Figure:
     return strips_plot(strips)
 
 
+def ways_figure(row: dict[str, Any], data: str | None) -> Figure:
+    """From a general keyword to a drawing, through the keywords on the way."""
+    ways = row["examples"]["ways"]
+    images = load("emoji", "test", data, size=SIDE).images.permute(0, 2, 3, 1).numpy()
+    return strips_plot(
+        [
+            ImageStrip(
+                "from the keyword that includes a drawing most, down to the drawing",
+                [images[int(key)] for key in ways],
+                ["\n".join(way) for way in ways.values()],
+            )
+        ],
+        width=1.6,
+        height=3.2,
+    )
+
+
 def severity_figure(row: dict[str, Any]) -> Figure:
     """Means over drawings, level by level."""
     return severity_plot({kind: of["by level"] for kind, of in row["severity"].items()})
@@ -63,6 +80,7 @@ def run(options: Namespace) -> None:
     figures = {
         "image-text-generality": generality_figure(row),
         "image-text-drawings": drawings_figure(row, options.data),
+        "image-text-ways": ways_figure(row, options.data),
         "image-text-severity": severity_figure(row),
     }
     for name, figure in figures.items():

@@ -42,6 +42,7 @@ METHODS: dict[str, Callable[[], Objective]] = {
     "pcme++": PCMEPlusPlus,
     "prolip": ProLIP,
     OURS: ProLIPRegions,
+    f"{OURS}, masked": lambda: ProLIPRegions(masked=1.0),
 }
 DIM, DROPOUT, LEARNING_RATE = 64, 0.3, 3e-3
 SEEDS = (0, 1, 2)
@@ -57,7 +58,9 @@ def measured(problem: EmojiProblem, method: str, seed: int, epochs: int) -> dict
     embedder = ImageTextEmbedder(*encoders, dim=DIM, dropout=DROPOUT, objective=objective)
     start = time.perf_counter()
     rate = LEARNING_RATE
-    embedder.fit(pairs, epochs=epochs, learning_rate=rate, generator=seed, progress=False)
+    how: dict[str, Any] = {"epochs": epochs, "learning_rate": rate, "generator": seed}
+    how |= {"masked": (problem.hidden[problem.trained_part.rows], None)} if objective.masked else {}
+    embedder.fit(pairs, progress=False, **how)
     seconds = time.perf_counter() - start
     fitted = embedder.fitted_
     row: dict[str, Any] = {
@@ -75,7 +78,7 @@ def measured(problem: EmojiProblem, method: str, seed: int, epochs: int) -> dict
             **both_ways(embedder, problem, asked),
             **inclusion(embedder, problem, asked, seed),
         }
-    if objective.logit_scale() is not None:
+    if embedder.fitted_.posteriors is not None:
         row["ood"] = out_of_distribution(embedder, problem)
         row["severity"] = {
             name: severity(embedder, [level[asked.rows] for level in levels])

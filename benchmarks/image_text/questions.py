@@ -22,10 +22,13 @@ from laplace_metric.image_text import (
     inclusion_difference,
     log_inclusion,
 )
+from laplace_metric.image_text.uses import inclusion_root, traversal
 
 Row = dict[str, float]
 RIDGE = 10.0
 """Penalty."""
+WAYS = 8
+"""Drawings to which a way is shown."""
 
 
 def retrieval(similarity: Tensor, match: Tensor) -> Row:
@@ -81,15 +84,26 @@ def generality(
 def examples(
     embedder: ImageTextEmbedder, problem: EmojiProblem, keywords: list[str]
 ) -> dict[str, Any]:
-    """Ambiguity of trained and new keywords, and of test drawings by their row, for figures."""
+    """For figures: ambiguity of trained and new keywords, of test drawings by row, ways to some.
+
+    A way leads from the keyword that includes a drawing most through all keywords.
+    """
     groups = {}
     for title, texts in (("trained keywords", keywords), ("new keywords", sorted(problem.new))):
         trace = embedder.embed_text(problem.texts(texts)).ambiguity
         counts = [problem.images[text] for text in texts]
         groups[title] = {"texts": texts, "trace": trace.tolist(), "images": counts}
     part = problem.parts["test"]
-    drawings = embedder.embed_image(part.features).ambiguity.tolist()
-    return {"texts": groups, "drawings": dict(zip(part.rows.tolist(), drawings, strict=True))}
+    image, names = embedder.embed_image(part.features), sorted(problem.images)
+    drawings = dict(zip(part.rows.tolist(), image.ambiguity.tolist(), strict=True))
+    shown = torch.linspace(0, len(part) - 1, WAYS).long()
+    known, some = embedder.embed_text(problem.texts(names)), image[shown]
+    ways = traversal(some, known, inclusion_root(some, known)).distinct
+    of = {
+        row: [names[k] for k in way]
+        for row, way in zip(part.rows[shown].tolist(), ways, strict=True)
+    }
+    return {"texts": groups, "drawings": drawings, "ways": of}
 
 
 def count_regression(problem: EmojiProblem, trained: list[str]) -> dict[str, Row]:

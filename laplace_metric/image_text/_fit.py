@@ -159,7 +159,7 @@ def _run(
 def image_fingerprints(heads: TwoHeads, images: Float[Tensor, "N ..."]) -> Fingerprints:
     """Of what enters the projections of each image, so that such queries are known later."""
     blocks = images.split(BLOCK)
-    return sorted_fingerprints([row_fingerprints(heads.image.entering(x)) for x in blocks])
+    return sorted_fingerprints([row_fingerprints(heads.image(x).inputs) for x in blocks])
 
 
 @torch.no_grad()

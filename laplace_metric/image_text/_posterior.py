@@ -38,7 +38,7 @@ class TowerPosterior:
         The projection that the posterior was fitted to, a copy.
     posterior : Posterior
     log_variance : LinearJacobian or None
-        The projection ``h -> log v``, a copy; None for heads without variances.
+        The projection ``u -> log v``, a copy; None for heads without variances.
     """
 
     head: LinearJacobian
@@ -55,7 +55,9 @@ class TowerPosterior:
 
     @full_precision()
     def ambiguity(self, features: Tensor) -> Float[Tensor, " B"]:
-        """``tr S = sum_d exp(U h + c)_d`` [B]: the variance that the head has learnt.
+        """``tr S = sum_d exp(U u + c)_d`` [B]: the variance that the head has learnt.
+
+        The features are as ``GaussianHead.entering`` has them: those of the variance come last.
 
         Raises
         ------
@@ -67,8 +69,8 @@ class TowerPosterior:
                 "ambiguity of images and texts is the variance that their heads learn, and this "
                 "objective learns none: train with objective='prolip' or 'pcme++'."
             )
-        u = features[:, -self.log_variance.weight.shape[1] :]  # of [UNC], where there is one
-        return self.log_variance.forward(u.to(self.head.dtype)).exp().sum(-1)
+        u = features[:, -self.log_variance.weight.shape[1] :].to(self.head.dtype)
+        return self.log_variance.forward(u).exp().sum(-1)
 
     def distribution(self, features: Float[Tensor, "B H"]) -> ProjectedNormal:
         """Of the unit mean, under the posterior of the weights.

@@ -111,7 +111,7 @@ class TowerEncoder:
         parts = []
         for embedding, features in self._embeddings(name, inputs, progress=progress):
             if rows is not None:
-                rows.append(row_fingerprints(self.head.entering(features.to(embedding.mean))))
+                rows.append(row_fingerprints(self.head(features.to(embedding.mean)).inputs))
             trace = embedding.uncertainty
             epistemic = trace if self.posterior is None else embedding.epistemic.to(trace)
             parts.append(Encoded(embedding.mean, trace, epistemic, embedding.variance))

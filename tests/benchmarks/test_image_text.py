@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections import Counter
 
 import numpy as np
 import pytest
 import torch
 
-from benchmarks.image_text import questions
+from benchmarks.image_text import figures, questions
 from benchmarks.image_text.degraded import GREY, LEVELS, SIDE, hide
 from benchmarks.image_text.emoji import OOD_SETS, EmojiPart, EmojiProblem
-from benchmarks.image_text.measure import METHODS, measured
+from benchmarks.image_text.measure import METHODS, OURS, measured
 from benchmarks.image_text.questions import (
     count_regression,
     partial_correlation,
@@ -20,6 +21,7 @@ from benchmarks.image_text.questions import (
 )
 from benchmarks.image_text.tables import TABLES
 from benchmarks.records import write_record
+from laplace_metric.datasets import ImageSet
 
 
 def test_retrieval_counts_hits_among_the_nearest():
@@ -120,11 +122,7 @@ def test_a_run_answers_every_question_and_fills_the_tables(tmp_path):
     write_record("image_text", {"rows": rows, "regression": regression}, tmp_path)
     for name, table in TABLES.items():
         lines = table(tmp_path).splitlines()
-        without = {
-            "image-text-generality": ("clip", "siglip"),
-            "image-text-ood": ("clip",),
-            "image-text-severity": ("clip",),
-        }
+        without = {"image-text-generality": ("clip", "siglip")}
         more = name.endswith("generality")
         assert len(lines) == 2 + len(METHODS) - len(without.get(name, ())) + more
 
@@ -135,3 +133,16 @@ def test_new_keywords_are_in_no_training_pair():
     assert not problem.new & set(texts)
     assert pairs.n_images <= 40
     torch.testing.assert_close(pairs.texts, problem.texts(texts))
+
+
+def test_figures_are_drawn_from_the_record(tmp_path, monkeypatch):
+    problem = made_up()
+    row = measured(problem, OURS, 0, 2)
+    assert set(row["examples"]["drawings"]) == set(problem.parts["test"].rows.tolist())
+    assert all(way for way in row["examples"]["ways"].values())
+    write_record("image_text", {"rows": [row]}, tmp_path)
+    pixels, labels = torch.zeros(15, 3, 8, 8, dtype=torch.uint8), torch.zeros(15).long()
+    drawings = ImageSet(pixels, labels, "made up", ("drawing",))
+    monkeypatch.setattr(figures, "load", lambda *_, **__: drawings)
+    figures.run(Namespace(output=tmp_path, data=None, size="small"))
+    assert len(list(tmp_path.glob("image-text-*.png"))) == 4
