@@ -16,7 +16,13 @@ from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.image_text._csd import csd_similarity
 from laplace_metric.image_text._encoding import Encoder, encode_all
 from laplace_metric.image_text._files import load_heads, save_heads
-from laplace_metric.image_text._fit import FittedHeads, Towers, fit_heads, fit_posteriors
+from laplace_metric.image_text._fit import (
+    FittedHeads,
+    Towers,
+    fit_heads,
+    fit_posteriors,
+    image_fingerprints,
+)
 from laplace_metric.image_text._heads import GaussianHead
 from laplace_metric.image_text._includes import (
     Inclusion,
@@ -202,10 +208,12 @@ class ImageTextEmbedder:
         if not isinstance(pairs, ImageTextPairs):
             raise InputError(f"pairs is a {type(pairs).__name__}: pass ImageTextPairs.")
         fitted = self.fitted_
-        if fitted.heads.objective.logit_scale() is None:
-            raise InputError("this objective gives no probability of a pair, so no posterior.")
         features = self.towers.features(pairs, self.settings.tokens, progress=progress)
-        fitted.posteriors = fit_posteriors(fitted.heads, *features, self.settings)
+        posteriors = fit_posteriors(fitted.heads, *features, self.settings)
+        if posteriors is None:
+            raise InputError("this objective gives no probability of a pair, so no posterior.")
+        fitted.posteriors = posteriors
+        fitted.fingerprints = image_fingerprints(fitted.heads, features[0])
         return self
 
     @property

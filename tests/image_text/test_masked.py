@@ -189,3 +189,16 @@ def test_nothing_is_asked_where_the_objective_does_not(pairs):
         train=False,
     )  # fmt: skip
     assert sources == (None, None)
+
+
+class Unscaled(ProLIP):
+    """Gives no probability of a pair."""
+
+    def logit_scale(self) -> None:
+        return None
+
+
+def test_a_posterior_needs_a_probability_of_a_pair(pairs):
+    embedder = make_embedder(Unscaled()).fit(pairs, epochs=1, **QUICK)
+    with pytest.raises(InputError, match="no probability of a pair, so no posterior"):
+        embedder.fit_posterior(pairs)

@@ -392,3 +392,20 @@ def test_the_posterior_is_over_the_mean_of_the_first_token():
     embedded = embedder.embed_image(pairs.images)
     torch.testing.assert_close(embedded.epistemic, oracle)
     assert embedded.head_inputs.shape == (32, 2 * 16)
+
+
+def test_ambiguity_and_search_are_of_both_tokens():
+    pairs = coloured()
+    embedder = make().fit(pairs, epochs=1, generator=0, **QUICK)
+    for embedded in (embedder.embed_image(pairs.images), embedder.embed_text(TEXTS)):
+        torch.testing.assert_close(embedded.ambiguity, embedded.uncertainty)
+    index = embedder.index_images(pairs.images, progress=False)
+    result = index.search(list(COLOURS), k=32)
+    similarity = embedder.similarity(
+        embedder.embed_text(COLOURS), embedder.embed_image(pairs.images)
+    )
+    expected = similarity.argsort(1, descending=True)
+    first = torch.as_tensor(result.ids)[:, 0]
+    torch.testing.assert_close(
+        similarity.gather(1, first[:, None]), similarity.gather(1, expected[:, :1])
+    )
