@@ -53,9 +53,9 @@ def generality_plot(groups: Sequence[TextSizes]) -> Figure:
 
 
 def _ends(axes: Axes, group: TextSizes, colour: str) -> None:
-    order = np.argsort(group.trace)
-    rows = [*order[:EACH], *order[-EACH:]]
-    y = np.r_[:EACH, EACH + 1 : 2 * EACH + 1]
+    order, n = np.argsort(group.trace), min(EACH, len(group.trace) // 2)
+    rows = [*order[:n], *order[len(order) - n :]]
+    y = [*range(n), *range(n + 1, 2 * n + 1)]
     axes.barh(y, [group.trace[row] for row in rows], color=colour, alpha=0.6)
     labels = [f"{group.texts[row]} ({group.images[row]})" for row in rows]
     axes.set_yticks(y, labels, fontsize=SMALL - 1)
