@@ -7,12 +7,10 @@ Data flow, a file a step::
          or [N, 2, F]         towers       encoders of our own: [CLS] for mu, [UNC] for log v
                               published    checkpoints of ProLIP
       -> h, z, log v          _heads       mu = z / |z|, S = diag(v), one head a tower
-      -> loss                 _objectives  of _losses, _csd, _inclusion, _regions, over all pairs
+      -> loss                 losses       over all pairs of a batch (a room of its own)
          of what is left      _masked      of inputs after masking, if the objective asks
       -> trained heads        _training    one step; _spread watches means and variances; _fit
-      -> H of each tower      _curvature   pairwise sigmoid loss over all N M pairs;
-                              _softmax_curvature, of InfoNCE
-      -> posterior            _posterior   N(W, (n_eff H + tau I)^-1), tr Cov[mu]
+      -> posterior            posterior    N(W, (n_eff H + tau I)^-1), H over all N M pairs
       -> Embedding            _embedder    ambiguity = tr S (learnt), epistemic = tr Cov[mu]
       -> Index                _search      texts find images, images find texts
       -> files                _files       heads, posterior, history
@@ -22,23 +20,11 @@ Data flow, a file a step::
 tr S says how general or ambiguous an input is, tr Cov[mu] how little the pairs determine it.
 """
 
-from laplace_metric.image_text._csd import csd, csd_gallery, csd_query, csd_similarity
 from laplace_metric.image_text._embedder import ImageTextEmbedder
 from laplace_metric.image_text._includes import Inclusion, InclusionCalibration, inclusion_score
-from laplace_metric.image_text._inclusion import (
-    entailed,
-    inclusion_contrast,
-    inclusion_difference,
-    inclusion_loss,
-    log_inclusion,
-)
-from laplace_metric.image_text._losses import (
-    multi_positive_infonce,
-    pairwise_sigmoid_loss,
-    soft_contrastive_loss,
-    vib_divergence,
-)
-from laplace_metric.image_text._objectives import (
+from laplace_metric.image_text._pairs import ImageTextPairs, PairBatch
+from laplace_metric.image_text._spread import Spread
+from laplace_metric.image_text.losses import (
     CLIP,
     OBJECTIVES,
     Objective,
@@ -46,10 +32,23 @@ from laplace_metric.image_text._objectives import (
     ProLIP,
     ProLIPRegions,
     SigLIP,
+    conditional_loss,
+    csd,
+    csd_gallery,
+    csd_query,
+    csd_similarity,
+    entailed,
+    inclusion_contrast,
+    inclusion_difference,
+    inclusion_loss,
+    log_inclusion,
+    log_membership,
+    multi_positive_infonce,
+    pairwise_sigmoid_loss,
+    size_loss,
+    soft_contrastive_loss,
+    vib_divergence,
 )
-from laplace_metric.image_text._pairs import ImageTextPairs, PairBatch
-from laplace_metric.image_text._regions import conditional_loss, log_membership, size_loss
-from laplace_metric.image_text._spread import Spread
 from laplace_metric.image_text.published import load_prolip
 from laplace_metric.image_text.towers import ImageTransformer, TextTransformer, drop_words
 

@@ -15,16 +15,16 @@ from laplace_metric.errors import FileFormatError, InputError, LaplaceMetricErro
 from laplace_metric.image_text._encoding import Encoder
 from laplace_metric.image_text._fit import FittedHeads, Towers, new_heads
 from laplace_metric.image_text._includes import InclusionCalibration
-from laplace_metric.image_text._objectives import OBJECTIVES, Objective
-from laplace_metric.image_text._posterior import (
+from laplace_metric.image_text._settings import HeadSettings
+from laplace_metric.image_text._spread import Spread
+from laplace_metric.image_text._training import TwoHeads
+from laplace_metric.image_text.losses import OBJECTIVES, Objective
+from laplace_metric.image_text.posterior import (
     TowerPosterior,
     around,
     curvature_as_tensors,
     curvature_from_tensors,
 )
-from laplace_metric.image_text._settings import HeadSettings
-from laplace_metric.image_text._spread import Spread
-from laplace_metric.image_text._training import TwoHeads
 from laplace_metric.image_text.towers import described, rebuilt
 
 IMAGE_TEXT = files.FileKind("imagetext", "saved heads of images and texts", 1)

@@ -15,9 +15,7 @@ from laplace_metric.image_text._encoding import BLOCK, Encoder, check_towers, en
 from laplace_metric.image_text._heads import GaussianHead, TokenHead
 from laplace_metric.image_text._includes import InclusionCalibration
 from laplace_metric.image_text._masked import MaskedInputs, masked_features
-from laplace_metric.image_text._objectives import Objective
 from laplace_metric.image_text._pairs import ImageTextPairs, PairBatches
-from laplace_metric.image_text._posterior import TowerPosterior, fit_tower
 from laplace_metric.image_text._settings import HeadSettings, TrainingOptions
 from laplace_metric.image_text._spread import Spread
 from laplace_metric.image_text._training import (
@@ -27,6 +25,8 @@ from laplace_metric.image_text._training import (
     optimizer_of,
     table,
 )
+from laplace_metric.image_text.losses import Objective
+from laplace_metric.image_text.posterior import TowerPosterior, fit_tower
 from laplace_metric.models.features import Fingerprints, row_fingerprints, sorted_fingerprints
 from laplace_metric.online._checkpoint import Checkpointer
 from laplace_metric.training import train_epochs, train_mode

@@ -6,9 +6,9 @@ from torch import Tensor
 
 from laplace_metric.errors import InputError
 from laplace_metric.image_text._encoding import Encoder, encode_all
-from laplace_metric.image_text._objectives import Objective
 from laplace_metric.image_text._pairs import ImageTextPairs, count_inputs
 from laplace_metric.image_text._training import Features, computed, table
+from laplace_metric.image_text.losses import Objective
 from laplace_metric.models import Call, Inputs
 
 MaskedInputs = tuple[Inputs | None, Inputs | None]

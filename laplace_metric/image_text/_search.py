@@ -27,7 +27,7 @@ from laplace_metric.image_text._encoding import BLOCK, Encoder, encode
 from laplace_metric.image_text._fit import FittedHeads, Towers
 from laplace_metric.image_text._heads import GaussianHead
 from laplace_metric.image_text._pairs import count_inputs, take_inputs
-from laplace_metric.image_text._posterior import TowerPosterior, embedding_of
+from laplace_metric.image_text.posterior import TowerPosterior, embedding_of
 from laplace_metric.laplace import Distance
 from laplace_metric.models import Inputs
 from laplace_metric.models.features import Fingerprints, row_fingerprints

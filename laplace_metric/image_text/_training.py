@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from laplace_metric.image_text._encoding import Encoder, encode
 from laplace_metric.image_text._heads import GaussianHead, HeadOutput
-from laplace_metric.image_text._objectives import Objective
 from laplace_metric.image_text._pairs import ImageTextPairs, PairBatch, PairBatches, take_inputs
 from laplace_metric.image_text._spread import SpreadMonitor
+from laplace_metric.image_text.losses import Objective
 from laplace_metric.models import Inputs
 from laplace_metric.online._state import StateTree, shapes
 from laplace_metric.training import Progress, descend

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
-from laplace_metric.image_text._csd import csd_similarity
-from laplace_metric.image_text._inclusion import log_inclusion
+from laplace_metric.image_text.losses import csd_similarity, log_inclusion
 
 PAIRS = 2**18
 """Pairs whose dimensions are held at once."""

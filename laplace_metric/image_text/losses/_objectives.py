@@ -17,17 +17,17 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.validation import check_positive, check_real, check_share
 from laplace_metric.errors import InputError
-from laplace_metric.image_text._csd import csd_similarity
 from laplace_metric.image_text._heads import FIRST_TRACE, HeadOutput
-from laplace_metric.image_text._inclusion import entailed, inclusion_contrast, inclusion_loss
-from laplace_metric.image_text._losses import (
+from laplace_metric.image_text._pairs import PairBatch
+from laplace_metric.image_text.losses._contrastive import (
     multi_positive_infonce,
     pairwise_sigmoid_loss,
     soft_contrastive_loss,
     vib_divergence,
 )
-from laplace_metric.image_text._pairs import PairBatch
-from laplace_metric.image_text._regions import conditional_loss, log_membership, size_loss
+from laplace_metric.image_text.losses._csd import csd_similarity
+from laplace_metric.image_text.losses._inclusion import entailed, inclusion_contrast, inclusion_loss
+from laplace_metric.image_text.losses._regions import conditional_loss, log_membership, size_loss
 
 SOFTER = 10.0
 """Of c, between texts: variances differ less there, and at c their loss is flat."""

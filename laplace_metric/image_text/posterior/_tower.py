@@ -20,10 +20,10 @@ from laplace_metric.curvature.structures import (
 from laplace_metric.distributions import Gaussian, ProjectedNormal
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, NotFittedError
-from laplace_metric.image_text._curvature import TowerPairs, tower_curvature
 from laplace_metric.image_text._encoding import BLOCK
 from laplace_metric.image_text._heads import GaussianHead, HeadOutput
-from laplace_metric.image_text._softmax_curvature import SoftmaxPairs
+from laplace_metric.image_text.posterior._curvature import TowerPairs, tower_curvature
+from laplace_metric.image_text.posterior._softmax_curvature import SoftmaxPairs
 from laplace_metric.laplace import Posterior, covariance
 from laplace_metric.models.jacobians import LinearJacobian
 

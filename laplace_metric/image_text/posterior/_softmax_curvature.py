@@ -28,7 +28,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplace_metric.image_text._curvature import TowerPairs
+from laplace_metric.image_text.posterior._curvature import TowerPairs
 from laplace_metric.models.jacobians import Layout
 
 
