@@ -9,10 +9,12 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from benchmarks.datasets import load
 from benchmarks.image_text.classes import ClassProblem, cifar10, emoji_subgroups, told_apart
 from benchmarks.image_text.emoji import EmojiProblem, load_problem
 from benchmarks.image_text.hierarcaps import (
@@ -23,7 +25,7 @@ from benchmarks.image_text.hierarcaps import (
     ordered,
     ways,
 )
-from benchmarks.image_text.measure import METHODS, SEEDS
+from benchmarks.image_text.measure import METHODS, OURS, SEEDS
 from benchmarks.image_text.questions import rank_correlation
 from benchmarks.image_text.terms import (
     ENTAILED,
@@ -39,11 +41,12 @@ from benchmarks.image_text.uses_tables import (
     WORDNET_TABLES,
     Table,
 )
-from benchmarks.image_text.wordnet import load_wordnet
+from benchmarks.image_text.wordnet import encoded_list, load_wordnet
 from benchmarks.image_text.wrong_captions import bases, found, plant, trained
 from benchmarks.records import Store, folder_of, write_record
+from laplace_metric.datasets import captions
 from laplace_metric.errors import InputError
-from laplace_metric.image_text import Objective
+from laplace_metric.image_text import ImageTextPairs, Objective
 
 BUDGETS: dict[str, tuple[int, int, int, int | None]] = {
     "small": (30, 10, 8, None),
@@ -56,6 +59,27 @@ TRAINED: dict[str, Callable[[], Objective]] = {
     ENTAILED: with_entailment,
 }
 """All that need no masked inputs."""
+HIERARCHY = "prolip-regions, names and groups"
+"""Trained with the group, subgroup and name of each drawing as further texts."""
+
+
+def hierarchy_pairs(
+    problem: EmojiProblem, cache: Path, data: str | None, limit: int | None
+) -> ImageTextPairs:
+    """Pairs of training drawings with their group, subgroup, keywords and name."""
+    part = problem.trained_part
+    names = captions("emoji", "train", data, limit)
+    folders = load("emoji", "train", data, limit, size=8).class_names
+    above = [folder.replace("-", " ").split(" > ") for folder in folders]
+    texts = [
+        [*above[group], *keywords, names[row][-1]]
+        for row, group, keywords in zip(
+            part.rows.tolist(), part.subgroup.tolist(), part.keywords, strict=True
+        )
+    ]
+    pairs = ImageTextPairs.of(part.features, texts)
+    features = encoded_list(cache, "emoji hierarchy", list(pairs.texts))
+    return ImageTextPairs(part.features, features, pairs.pairs)
 
 
 def transferred(
@@ -65,9 +89,11 @@ def transferred(
     method: str,
     seed: int,
     epochs: int,
+    pairs: ImageTextPairs,
 ) -> dict[str, Any]:
-    """One training on emoji, and everything that is asked of it."""
-    embedder = trained(problem.training[0], TRAINED[method](), seed, epochs)
+    """One training on pairs of emoji, and everything that is asked of it."""
+    objective = TRAINED[OURS if method == HIERARCHY else method]()
+    embedder = trained(pairs, objective, seed, epochs)
     image, texts = embedder.embed_image(photographs.images), embedder.embed_text(photographs.texts)
     empty = embedder.embed_text(photographs.empty)
     row: dict[str, Any] = {
@@ -119,10 +145,12 @@ def run(options: Namespace) -> None:
     }
     store = Store(cache / f"image-text-uses-{options.size}")
     base = bases(problem, data, limit)
+    hierarchy = hierarchy_pairs(problem, cache, data, limit)
     rows, wrong = [], []
     for seed in _seeds(options):
-        for method in TRAINED:
-            asked = (problem, photographs, classes, method, seed, epochs)
+        for method in (*TRAINED, HIERARCHY):
+            pairs = hierarchy if method == HIERARCHY else problem.training[0]
+            asked = (problem, photographs, classes, method, seed, epochs, pairs)
             rows.append(_kept(store, partial(transferred, *asked), method, seed))
         for method in FINDERS:
             compute = partial(_wrong, problem, base, method, seed, fold_epochs)
