@@ -51,19 +51,19 @@ def drawings_figure(row: dict[str, Any], data: str | None) -> Figure:
 
 
 def ways_figure(row: dict[str, Any], data: str | None) -> Figure:
-    """From a general keyword to a drawing, through the keywords on the way."""
+    """From the mean of all keywords to a drawing, through the keywords on the way."""
     ways = row["examples"]["ways"]
     images = load("emoji", "test", data, size=SIDE).images.permute(0, 2, 3, 1).numpy()
     return strips_plot(
         [
             ImageStrip(
-                "from the keyword that includes a drawing most, down to the drawing",
+                "the keywords on the way from the mean of all to each drawing",
                 [images[int(key)] for key in ways],
                 ["\n".join(way) for way in ways.values()],
             )
         ],
-        width=1.6,
-        height=3.2,
+        width=1.5,
+        height=2.6,
     )
 
 

@@ -11,9 +11,11 @@ import torch
 from scipy.stats import rankdata, spearmanr
 from sklearn.linear_model import Ridge
 from torch import Tensor
+from torch.nn.functional import normalize
 from wordfreq import zipf_frequency
 
 from benchmarks.image_text.emoji import EmojiPart, EmojiProblem
+from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
 from laplace_metric.evaluation import auroc
 from laplace_metric.image_text import (
@@ -22,7 +24,7 @@ from laplace_metric.image_text import (
     inclusion_difference,
     log_inclusion,
 )
-from laplace_metric.image_text.uses import inclusion_root, traversal
+from laplace_metric.image_text.uses import traversal
 
 Row = dict[str, float]
 RIDGE = 10.0
@@ -86,7 +88,7 @@ def examples(
 ) -> dict[str, Any]:
     """For figures: ambiguity of trained and new keywords, of test drawings by row, ways to some.
 
-    A way leads from the keyword that includes a drawing most through all keywords.
+    A way leads from the mean of all keywords, as [ROOT] (Desai et al. 2023), through keywords.
     """
     groups = {}
     for title, texts in (("trained keywords", keywords), ("new keywords", sorted(problem.new))):
@@ -98,7 +100,8 @@ def examples(
     drawings = dict(zip(part.rows.tolist(), image.ambiguity.tolist(), strict=True))
     shown = torch.linspace(0, len(part) - 1, WAYS).long()
     known, some = embedder.embed_text(problem.texts(names)), image[shown]
-    ways = traversal(some, known, inclusion_root(some, known)).distinct
+    root = Embedding(Gaussian(normalize(known.mean.mean(0, keepdim=True)), known.variance[:1]))
+    ways = traversal(some, known, root).distinct
     of = {
         row: [names[k] for k in way]
         for row, way in zip(part.rows[shown].tolist(), ways, strict=True)

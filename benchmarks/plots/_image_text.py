@@ -8,12 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from benchmarks.plots._style import SMALL, panels, quiet
 from laplace_metric.plots import INK, STYLES
 
-EACH = 12
+EACH = 10
 """Texts at either end."""
+SPACE = {"left": 0.01, "right": 0.99, "top": 0.93, "bottom": 0.07, "wspace": 0.1, "hspace": 0.45}
+TICKS = (0.1, 0.2, 0.3, 0.5, 0.8)
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class TextSizes:
 
 def generality_plot(groups: Sequence[TextSizes]) -> Figure:
     """A panel a group: images named against the learnt variance, its ends named beside it."""
-    figure, grid = panels(2 * len(groups), 3.4, 3.6)
+    figure, grid = panels(2 * len(groups), 4.6, 3.8, columns=2)
     for group, style, (points, names) in zip(
         groups, STYLES, zip(grid[::2], grid[1::2], strict=True), strict=False
     ):
@@ -47,7 +50,8 @@ def generality_plot(groups: Sequence[TextSizes]) -> Figure:
         points.set(xscale="log", yscale="log", xlabel="learnt variance of the text, trace")
         points.set_ylabel("drawings that it names")
         points.set_title(f"{group.title}: Spearman {group.spearman:.2f}", fontsize=SMALL + 2)
-        points.tick_params(which="minor", labelbottom=False)
+        points.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+        points.xaxis.set_minor_locator(NullLocator())
         _ends(names, group, style.colour)
     return figure
 
@@ -83,12 +87,13 @@ class ImageStrip:
 def strips_plot(strips: Sequence[ImageStrip], width: float = 1.15, height: float = 1.5) -> Figure:
     """A row a strip."""
     columns = max(len(strip.images) for strip in strips)
-    figure = Figure(figsize=(width * columns, height * len(strips)), layout="constrained")
-    grid = figure.subplots(len(strips), columns, squeeze=False)
+    figure = Figure(figsize=(width * columns, height * len(strips)))
+    grid = figure.subplots(len(strips), columns, squeeze=False, gridspec_kw=SPACE)
     for strip, row in zip(strips, grid, strict=True):
         for axes in row:
             axes.set_axis_off()
-        row[0].set_title(strip.title, fontsize=SMALL + 1, loc="left", color=INK)
+        row[0].annotate(strip.title, (0, 1.04), xycoords="axes fraction", fontsize=SMALL + 1,
+                        color=INK, annotation_clip=False).set_in_layout(False)  # fmt: skip
         for axes, image, caption in zip(row, strip.images, strip.captions, strict=False):
             axes.imshow(image)
             axes.text(0.5, -0.04, caption, transform=axes.transAxes, ha="center", va="top",

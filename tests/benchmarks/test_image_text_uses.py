@@ -20,7 +20,7 @@ from benchmarks.image_text.hierarcaps import (
 )
 from benchmarks.image_text.measure import METHODS
 from benchmarks.image_text.terms import KINDS, parts_of, term_regression, trained_on_terms
-from benchmarks.image_text.uses import FINDERS, TRAINED, transferred
+from benchmarks.image_text.uses import FINDERS, HIERARCHY, TRAINED, transferred
 from benchmarks.image_text.uses_tables import RECORD, TABLES, WORDNET_RECORD, WORDNET_TABLES
 from benchmarks.image_text.wordnet import WordNetProblem
 from benchmarks.image_text.wrong_captions import found, plant
@@ -173,7 +173,9 @@ def test_runs_answer_every_question_and_fill_the_tables(tmp_path):
         torch.randn(30, 20, generator=g), labels, torch.randn(30, 20, generator=g), labels,
     )  # fmt: skip
     asked = {"subgroups": one, "cifar10": one}
-    rows = [transferred(problem, photos, asked, m, s, 1) for m in TRAINED for s in (0, 1)]
+    pairs = problem.training[0]
+    methods = (*TRAINED, HIERARCHY)
+    rows = [transferred(problem, photos, asked, m, s, 1, pairs) for m in methods for s in (0, 1)]
     for row in rows:
         assert ("levels" in row) is (row["method"] not in ("clip", "siglip"))
         assert ("weights, 5 shots" in row["subgroups"]) is ("levels" in row)
