@@ -3,9 +3,9 @@
 Two encoders as they come, with an appended head (default settings): EfficientNet-Lite0 fitted on
 2,000 CIFAR-10 images, 500 of the test set against 500 FashionMNIST images; MiniLM fitted on the
 SciPy summaries of the known sub-packages, the test summaries against those of unknown ones. What
-is measured: the largest error of each output relative to the largest value, against PyTorch and
-against the same in float64; file size, the median time of a call, and what int8 does to the numbers: dynamic quantisation by onnxruntime of every
-product, or of all but those of the posterior.
+is measured: the largest error of each output relative to its largest value, against PyTorch and
+against the same in float64; file size; the median time of a call; and what int8 does to the
+numbers: dynamic quantisation by onnxruntime of every product, or of all but the posterior's.
 
 Needs the extra ``export``. Nothing was chosen by these numbers.
 """
