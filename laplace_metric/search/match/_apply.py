@@ -103,6 +103,26 @@ class EngineHits:
             return SearchHits(*hits)
         return SearchHits(*hits, LabelVotes.of(self.distance, self.codes()))
 
+    def verdict(
+        self,
+        numbers: dict[str, Tensor | None],
+        answer: Int[Tensor, " Q"] | None,
+        distances: Any,
+        labels: Any,
+    ) -> Verdict:
+        """Tensors where the ``distances`` were one, else arrays; labels as they came."""
+        label = None
+        if answer is not None and self.labels is not None:
+            rows = answer[:, None].cpu().numpy()
+            label = np.take_along_axis(self.labels, rows, 1)[:, 0]
+        of: dict[str, Any] = {**numbers, "label": label}
+        if not isinstance(distances, Tensor):
+            arrays = {k: x.cpu().numpy() for k, x in numbers.items() if x is not None}
+            of.update(arrays)
+        elif isinstance(labels, Tensor) and label is not None:
+            of["label"] = torch.from_numpy(label).to(labels)
+        return Verdict(**of)
+
     def codes(self) -> Int[Tensor, "Q k"]:
         """Numbers of the labels; -1 where there is no neighbour."""
         assert self.labels is not None

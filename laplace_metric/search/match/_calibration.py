@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -258,18 +257,14 @@ class Calibration:
         self._check_given(given)
         hits = given.hits()
         judged = self.judge(hits)
-        label = None
-        if judged.answer is not None and given.labels is not None:
-            rows = judged.answer[:, None].cpu().numpy()
-            label = np.take_along_axis(given.labels, rows, 1)[:, 0]
-        numbers = [judged.match_probability, judged.p_value, judged.p_value <= alpha]
-        last = [judged.label_probability, None if hits.votes is None else hits.votes.ambiguity]
-        if isinstance(distances, Tensor):
-            if isinstance(labels, Tensor) and label is not None:
-                return Verdict(*numbers, torch.from_numpy(label).to(labels), *last)
-            return Verdict(*numbers, label, *last)
-        arrays = [None if x is None else x.cpu().numpy() for x in (*numbers, *last)]
-        return Verdict(*arrays[:3], label, *arrays[3:])
+        numbers = {
+            "match_probability": judged.match_probability,
+            "p_value": judged.p_value,
+            "unknown": judged.p_value <= alpha,
+            "label_probability": judged.label_probability,
+            "ambiguity": None if hits.votes is None else hits.votes.ambiguity,
+        }
+        return given.verdict(numbers, judged.answer, distances, labels)
 
     @property
     def looks_at(self) -> tuple[str, ...]:
