@@ -55,7 +55,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class EngineHits:
+class GivenHits:
     """Checked arrays: float64 distances [Q, k], per-query numbers [Q], labels as they came."""
 
     distance: Float[Tensor, "Q k"]
@@ -67,7 +67,7 @@ class EngineHits:
     @classmethod
     def of(
         cls, distances: Any, labels: Any, uncertainty: Any, epistemic: Any, distance_sd: Any
-    ) -> EngineHits:
+    ) -> GivenHits:
         """From arrays of any kind.
 
         Raises

@@ -19,7 +19,7 @@ from laplace_metric.evaluation import (
     expected_calibration_error,
 )
 from laplace_metric.search.match._answer import Candidates, LabelPosterior
-from laplace_metric.search.match._apply import EngineHits, Verdict
+from laplace_metric.search.match._apply import GivenHits, Verdict
 from laplace_metric.search.match._conformal import (
     conformal_quantile,
     first_match_score,
@@ -32,7 +32,7 @@ from laplace_metric.search.match._hits import (
     PairFeatures,
     SearchHits,
     query_statistics,
-    settled,
+    without_rounding,
 )
 from laplace_metric.search.match._labels import HeldOutLabels, label_scores
 from laplace_metric.search.match._probability import MatchProbability, fit_match_probability
@@ -183,7 +183,9 @@ class Calibration:
         """Everything that was learnt, said of the hits of Q queries."""
         features = PairFeatures.of(hits)
         logit = self.matcher.logit(features)
-        held_out = settled(self.statistics.to(logit.device))  # of a file from before it was
+        held_out = without_rounding(
+            self.statistics.to(logit.device)
+        )  # of a file from before it was
         p_value = least_common_p_values(held_out, query_statistics(hits))
         known = logit, self.matcher(logit), p_value
         if self.labeller is None:
@@ -253,7 +255,7 @@ class Calibration:
         True
         """
         check_share("alpha", alpha)
-        given = EngineHits.of(distances, labels, uncertainty, epistemic, distance_sd)
+        given = GivenHits.of(distances, labels, uncertainty, epistemic, distance_sd)
         self._check_given(given)
         hits = given.hits()
         judged = self.judge(hits)
@@ -272,7 +274,7 @@ class Calibration:
         weights = self.matcher.score.weights.tolist()
         return tuple(name for name, w in zip(FEATURES, weights, strict=True) if w != 0)
 
-    def _check_given(self, given: EngineHits) -> None:
+    def _check_given(self, given: GivenHits) -> None:
         """Raise ``InputError`` if something is missing that this calibration looks at."""
         seen = set(self.looks_at)
         votes = bool(seen & VOTED) or bool((self.statistics[:, 2] != 0).any())

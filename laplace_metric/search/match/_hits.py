@@ -179,10 +179,10 @@ def query_statistics(hits: SearchHits) -> Float[Tensor, "Q 3"]:
     votes = hits.votes
     ambiguity = torch.zeros_like(hits.trace) if votes is None else votes.ambiguity
     columns = [hits.distance.amin(1), hits.epistemic, ambiguity]
-    return settled(torch.stack([column.double() for column in columns], 1))
+    return without_rounding(torch.stack([column.double() for column in columns], 1))
 
 
-def settled(statistics: Float[Tensor, "n 3"]) -> Float[Tensor, "n 3"]:
+def without_rounding(statistics: Float[Tensor, "n 3"]) -> Float[Tensor, "n 3"]:
     """With no ambiguity where all neighbours agree: its rounding, 1e-16, would have a rank."""
     distance, epistemic, ambiguity = statistics.unbind(1)
     ambiguity = torch.where(ambiguity > ROUNDING, ambiguity, 0.0)

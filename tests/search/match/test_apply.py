@@ -247,4 +247,4 @@ def test_neighbours_that_agree_leave_no_rank_to_rounding(embedder, points):
     """1e-16 nats is what is left of log 1; it must not make one query stranger than another."""
     known = torch.tensor([[1.0, 0.5, 2e-16], [2.0, 0.1, 0.0], [0.5, 0.7, 0.3]], dtype=torch.float64)
     expected = torch.tensor([[1.0, 0.5, 0], [2.0, 0.1, 0], [0.5, 0.7, 0.3]], dtype=torch.float64)
-    assert torch.equal(hits_module.settled(known), expected)
+    assert torch.equal(hits_module.without_rounding(known), expected)
