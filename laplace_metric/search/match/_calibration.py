@@ -185,7 +185,7 @@ class Calibration:
         logit = self.matcher.logit(features)
         held_out = without_rounding(
             self.statistics.to(logit.device)
-        )  # of a file from before it was
+        )  # of old files, too
         p_value = least_common_p_values(held_out, query_statistics(hits))
         known = logit, self.matcher(logit), p_value
         if self.labeller is None:
