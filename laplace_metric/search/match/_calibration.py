@@ -183,9 +183,7 @@ class Calibration:
         """Everything that was learnt, said of the hits of Q queries."""
         features = PairFeatures.of(hits)
         logit = self.matcher.logit(features)
-        held_out = without_rounding(
-            self.statistics.to(logit.device)
-        )  # of old files, too
+        held_out = without_rounding(self.statistics.to(logit.device))  # of old files, too
         p_value = least_common_p_values(held_out, query_statistics(hits))
         known = logit, self.matcher(logit), p_value
         if self.labeller is None:
