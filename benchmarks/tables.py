@@ -38,7 +38,7 @@ PAGES = (
             "benchmarks/retrieval", "benchmarks/scale", "benchmarks/variants",
         )
     ),
-    ROOT / "docs" / "promises.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("production", "promises")),
 )  # fmt: skip
 SEEDS = 3
 RETRIEVAL = ("recall@1", "r_auroc", "ausc")
@@ -172,6 +172,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "structures-64": lambda: cost_tables.structures("efficientnet-64"),
     "approximations": cost_tables.approximations,
     "distances": cost_tables.distances,
+    "export": cost_tables.exported,
     "scale-points": scale_tables.points,
     "scale-processes": scale_tables.processes,
     "scale-margin": scale_tables.margin,

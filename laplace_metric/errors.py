@@ -56,6 +56,10 @@ class MissingPackageError(LaplaceMetricError, ImportError):
         )
 
 
+class ExportError(LaplaceMetricError):
+    """A model cannot be written as one graph; the message says what stands in the way."""
+
+
 class DtypeError(InputError):
     """Inputs and model disagree about the floating-point type."""
 

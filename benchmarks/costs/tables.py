@@ -148,3 +148,23 @@ def vmf() -> str:
 
 def _time_and_memory(row: Row) -> tuple[str, str]:
     return _seconds(row["cpu_seconds"]), f"{row['extra_peak_mb']:.0f} MB"
+
+
+def exported() -> str:
+    """Size, time and error of each way to run an embedder, and what int8 does to its numbers."""
+    lines = []
+    for row in read_record("export")["rows"]:
+        error = max(row[f"error_{name}"] for name in ("mean", "epistemic", "uncertainty"))
+        size = "" if row["mb"] is None else f"{row['mb']:.0f} MB"
+        times = [f"{row[f'ms_{n}']:.3g} ms" for n in (1, 32)]
+        numbers = [
+            f"{row[f'{kind}_{name}']:.3f}"
+            for name in ("epistemic", "uncertainty")
+            for kind in ("spearman", "auroc")
+        ]
+        first = f"{row['encoder']}, {row['what']}"
+        errors = f"{error:.1e}" if error else "", f"{row['rounding_epistemic']:.1e}"
+        lines.append([first, size, *times, *errors, *numbers])
+    header = ["run by", "file", "1 input", "32 inputs", "error", "of `epistemic`, to float64"]
+    header += ["`epistemic` rank", "OOD AUROC", "`uncertainty` rank", "OOD AUROC"]
+    return markdown(header, lines)

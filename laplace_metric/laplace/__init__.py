@@ -13,7 +13,7 @@ from laplace_metric.laplace._fit import (
     warn_if_degenerate,
     warn_if_negative,
 )
-from laplace_metric.laplace._near_far import NearAndFar, NearFar
+from laplace_metric.laplace._near_far import NOTHING_ENTERS, NearAndFar, NearFar
 from laplace_metric.laplace._pair_moments import Distance, EmbeddingPairs, SpectralPairs
 from laplace_metric.laplace._posterior import Posterior, covariance
 from laplace_metric.laplace._prior import by_marginal_likelihood
@@ -22,6 +22,7 @@ from laplace_metric.laplace._traces import Traces, traced, traces_of, variance_t
 
 __all__ = [
     "AUTO",
+    "NOTHING_ENTERS",
     "Diagnosis",
     "Distance",
     "EmbeddingPairs",

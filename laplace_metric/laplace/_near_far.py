@@ -43,6 +43,9 @@ from laplace_metric.laplace._class_gaussians import (
 from laplace_metric.laplace._label_model import LabelModel
 from laplace_metric.models.features import Block
 
+NOTHING_ENTERS = 1e6
+"""Epistemic number of an input of which nothing but zeros enters the head, where one is needed."""
+
 
 class NearAndFar(NamedTuple):
     """near [B], None where no class of the fit set is known, and far [B]."""

@@ -24,6 +24,12 @@ from laplace_metric.search._report import (
 from laplace_metric.search._result import RetrievalSets, SearchResult
 from laplace_metric.search._storage import INDEX
 from laplace_metric.search.engines._protocol import HNSW, IVF, Flat
+from laplace_metric.search.match import (
+    Calibration,
+    Verdict,
+    read_calibration,
+    write_calibration,
+)
 
 __all__ = [
     "AMBIGUITY",
@@ -36,6 +42,7 @@ __all__ = [
     "PRECISIONS",
     "RANKINGS",
     "UNCERTAINTY",
+    "Calibration",
     "Encoded",
     "Encoder",
     "Encoders",
@@ -51,11 +58,14 @@ __all__ = [
     "SearchEncoder",
     "SearchResult",
     "SetCoverage",
+    "Verdict",
     "cross_index",
     "gallery_vectors",
     "moments",
     "nearest",
     "promised_threshold",
     "query_vectors",
+    "read_calibration",
     "read_items",
+    "write_calibration",
 ]

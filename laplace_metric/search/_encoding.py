@@ -14,7 +14,7 @@ from laplace_metric._utils.files import digest
 from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric._utils.validation import DTYPES, as_tensor, check_dense
 from laplace_metric.errors import EmptyLoaderError, InputError
-from laplace_metric.laplace import Fitted, traced, traces_of
+from laplace_metric.laplace import NOTHING_ENTERS, Fitted, traced, traces_of
 from laplace_metric.models import device_of, labels_of, to_device
 from laplace_metric.models.features import Fingerprints, row_fingerprints
 from laplace_metric.models.heads import FittedWeights, capture, check_rows
@@ -24,8 +24,6 @@ from laplace_metric.search._protocols import Encoders, FittedEmbedder, Searchabl
 
 BATCH = 256
 """Rows of one array, or texts of one list, that enter the model at once."""
-NOTHING_ENTERS = 1e6
-"""Epistemic number of an input of which nothing but zeros enters the head."""
 Texts = list[str] | tuple[str, ...]
 
 

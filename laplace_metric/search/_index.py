@@ -121,6 +121,7 @@ class Index(Gallery):
         *,
         matches: Matches | None = None,
         depth: int = 50,
+        portable: bool = False,
         generator: Seed = None,
         progress: bool = False,
     ) -> Calibration:
@@ -142,6 +143,9 @@ class Index(Gallery):
             Neighbours whose pairs count; a search for more extrapolates to deeper ranks.
         depth : int
             Neighbours that retrieval sets may choose from.
+        portable : bool
+            Leave out what only this index knows, the deviation of each distance, so that
+            ``Calibration.apply`` says the same of the hits of another engine.
         generator : torch.Generator, seed or None
             Splits the queries; None: one with a fixed seed.
 
@@ -162,7 +166,7 @@ class Index(Gallery):
         deepest = max(k, depth, VOTES)
         how: dict[str, Any] = {"matches": matches, "progress": progress}
         labelled = now.labelled_hits(queries, labels, deepest, **how)
-        return self._learn(labelled, k, generator, now)
+        return self._learn(labelled, k, generator, now, portable=portable)
 
     def learn(self, labelled: LabelledHits, k: int = 10, generator: Seed = None) -> Calibration:
         """As ``calibrate``, from what queries found in this index or in one like it.
@@ -179,10 +183,19 @@ class Index(Gallery):
         """
         return self._learn(labelled, check_count("k", k), generator, self._now())
 
-    def _learn(self, labelled: LabelledHits, k: int, generator: Seed, now: Self) -> Calibration:
+    def _learn(
+        self,
+        labelled: LabelledHits,
+        k: int,
+        generator: Seed,
+        now: Self,
+        *,
+        portable: bool = False,
+    ) -> Calibration:
         source = as_generator(0 if generator is None else generator)
         assert source is not None
-        calibration = calibrated(labelled, min(k, len(now)), len(now), source)
+        sizes = min(k, len(now)), len(now)
+        calibration = calibrated(labelled, *sizes, source, portable=portable)
         with self._changing:  # what changed meanwhile is news to the calibration
             changes = self.changes - now.changes
             self._state = replace(self._state, calibration=calibration, changes=changes)

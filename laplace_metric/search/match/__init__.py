@@ -1,5 +1,6 @@
 """Is it a match? Probabilities, thresholds with a promise, conformal sets and tests."""
 
+from laplace_metric.search.match._apply import Verdict
 from laplace_metric.search.match._calibration import (
     Calibration,
     Judgement,
@@ -9,6 +10,7 @@ from laplace_metric.search.match._calibration import (
 )
 from laplace_metric.search.match._conformal import conformal_quantile, credible_radius, p_values
 from laplace_metric.search.match._hits import LabelledHits, PairFeatures, SearchHits
+from laplace_metric.search.match._json import read_calibration, write_calibration
 from laplace_metric.search.match._labels import HeldOutLabels, LabelLevels, fewest_queries
 from laplace_metric.search.match._probability import MatchProbability
 from laplace_metric.search.match._thresholds import Threshold, threshold_for
@@ -27,11 +29,14 @@ __all__ = [
     "Quality",
     "SearchHits",
     "Threshold",
+    "Verdict",
     "calibrated",
     "conformal_quantile",
     "credible_radius",
     "fewest_queries",
     "p_values",
     "quality",
+    "read_calibration",
     "threshold_for",
+    "write_calibration",
 ]

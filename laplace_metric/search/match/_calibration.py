@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from laplace_metric._utils.validation import check_name
+from laplace_metric._utils.validation import check_name, check_share
 from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.evaluation import (
     BootstrapInterval,
@@ -18,6 +19,7 @@ from laplace_metric.evaluation import (
     expected_calibration_error,
 )
 from laplace_metric.search.match._answer import Candidates, LabelPosterior
+from laplace_metric.search.match._apply import GivenHits, Verdict
 from laplace_metric.search.match._conformal import (
     conformal_quantile,
     first_match_score,
@@ -25,14 +27,17 @@ from laplace_metric.search.match._conformal import (
     log_first_match,
 )
 from laplace_metric.search.match._hits import (
+    FEATURES,
     LabelledHits,
     PairFeatures,
     SearchHits,
     query_statistics,
+    without_rounding,
 )
 from laplace_metric.search.match._labels import HeldOutLabels, label_scores
 from laplace_metric.search.match._probability import MatchProbability, fit_match_probability
 from laplace_metric.search.match._thresholds import Threshold, threshold_for
+from laplace_metric.search.match._votes import VOTES
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,8 @@ def _brier(p: Tensor, y: Tensor) -> float:
     return float((p - y).square().mean())
 
 
+VOTED = {"share", "weighted", "ratio", "ambiguity"}
+"""Features that come of labels."""
 LEAST_KNOWN = 5
 """Held-out queries with a match in the index that each half needs at the very least."""
 
@@ -176,11 +183,114 @@ class Calibration:
         """Everything that was learnt, said of the hits of Q queries."""
         features = PairFeatures.of(hits)
         logit = self.matcher.logit(features)
-        p_value = least_common_p_values(self.statistics.to(logit.device), query_statistics(hits))
+        held_out = without_rounding(self.statistics.to(logit.device))  # of old files, too
+        p_value = least_common_p_values(held_out, query_statistics(hits))
         known = logit, self.matcher(logit), p_value
         if self.labeller is None:
             return Judgement(*known)
         return Judgement(*known, *_answered(self.labeller, logit, hits))
+
+    def apply(
+        self,
+        distances: Any,
+        labels: Any = None,
+        *,
+        epistemic: Any,
+        uncertainty: Any = None,
+        distance_sd: Any = None,
+        alpha: float = 0.05,
+    ) -> Verdict:
+        """What ``Index.search`` says, of the hits of any engine: a pure function of arrays.
+
+        It holds for the items, the posterior and the ranking that it was calibrated with. Pass as
+        many neighbours as the index looks at, 20 or more (or all items), in the engine's order;
+        what is said of the first of them then depends on no more of them.
+
+        Parameters
+        ----------
+        distances : [Q, k]
+            Euclidean distances of the mean embeddings, inf where there is no neighbour. Of a
+            cosine s it is ``sqrt(2 - 2 s)``; FAISS and others return its square: take the root.
+        labels : [Q, k] whole numbers or strings, or None
+            Of the neighbours; needed where labels calibrated it.
+        epistemic : [Q]
+            ``Embedding.epistemic``, or an exported graph's (the uncertainty where the fit keeps
+            nothing to compare with).
+        uncertainty : [Q] or None
+            ``Embedding.uncertainty``; needed if the match probability looks at it.
+        distance_sd : [Q, k] or None
+            ``SearchResult.distance_sd``; needed if the match probability looks at it, which
+            ``index.calibrate(..., portable=True)`` rules out.
+        alpha : float
+            Share of queries with a match that may be called unknown.
+
+        Returns
+        -------
+        Verdict
+            Tensors on their device where ``distances`` is one, else NumPy arrays.
+
+        Raises
+        ------
+        InputError, NonFiniteError
+            For shapes that do not fit, NaN, too few neighbours, and for what is needed but is not
+            there.
+
+        Examples
+        --------
+        >>> from laplace_metric import LaplaceEmbedder
+        >>> g = torch.Generator().manual_seed(0)
+        >>> y = torch.arange(400) % 4
+        >>> x = torch.nn.functional.one_hot(y, 4) + 0.4 * torch.randn(400, 4, generator=g)
+        >>> embedder = LaplaceEmbedder.from_embeddings(x[:100], y[:100])
+        >>> index = embedder.index(x[100:200], y[100:200], progress=False)
+        >>> calibration = index.calibrate(x[200:300], y[200:300], portable=True)
+        >>> items, queries = embedder(x[100:200]), embedder(x[300:])
+        >>> distances, rows = torch.cdist(queries.mean, items.mean).topk(20, largest=False)
+        >>> numbers = {"epistemic": queries.epistemic, "uncertainty": queries.uncertainty}
+        >>> verdict = calibration.apply(distances, y[100:200][rows], **numbers)
+        >>> expected = index.search(x[300:], k=5)
+        >>> torch.allclose(verdict.match_probability[:, :5], expected.match_probability, atol=1e-5)
+        True
+        """
+        check_share("alpha", alpha)
+        given = GivenHits.of(distances, labels, uncertainty, epistemic, distance_sd)
+        self._check_given(given)
+        hits = given.hits()
+        judged = self.judge(hits)
+        numbers = {
+            "match_probability": judged.match_probability,
+            "p_value": judged.p_value,
+            "unknown": judged.p_value <= alpha,
+            "label_probability": judged.label_probability,
+            "ambiguity": None if hits.votes is None else hits.votes.ambiguity,
+        }
+        return given.verdict(numbers, judged.answer, distances, labels)
+
+    @property
+    def looks_at(self) -> tuple[str, ...]:
+        """Names of the features of a pair that its match probability depends on."""
+        weights = self.matcher.score.weights.tolist()
+        return tuple(name for name, w in zip(FEATURES, weights, strict=True) if w != 0)
+
+    def _check_given(self, given: GivenHits) -> None:
+        """Raise ``InputError`` if something is missing that this calibration looks at."""
+        seen = set(self.looks_at)
+        votes = bool(seen & VOTED) or bool((self.statistics[:, 2] != 0).any())
+        if given.labels is None and (votes or self.labeller is not None):
+            raise InputError("labels are missing: pass those of the neighbours [Q, k].")
+        if given.uncertainty is None and "uncertainty" in seen:
+            raise InputError("uncertainty is missing: pass Embedding.uncertainty [Q].")
+        if given.spread is None and "spread" in seen:
+            raise InputError(
+                "distance_sd is missing, at which this match probability looks: pass it, or "
+                "calibrate with index.calibrate(..., portable=True)."
+            )
+        needed = min(VOTES, self.n_items)
+        if given.labels is not None and given.distance.shape[1] < needed:
+            raise InputError(
+                f"distances are of {given.distance.shape[1]} neighbours: the labels of {needed} "
+                "vote, so ask the engine for as many."
+            )
 
     def label_scores(self, hits: SearchHits) -> Float[Tensor, "Q depth"]:
         """Of each label at its nearest neighbour, larger is likelier; -inf elsewhere.
@@ -284,9 +394,14 @@ class Calibration:
 
 
 def calibrated(
-    labelled: LabelledHits, k: int, n_items: int, generator: torch.Generator
+    labelled: LabelledHits,
+    k: int,
+    n_items: int,
+    generator: torch.Generator,
+    *,
+    portable: bool = False,
 ) -> Calibration:
-    """Split the queries in two and learn from each half.
+    """Split the queries in two and learn from each half; see ``fit_match_probability``.
 
     Raises
     ------
@@ -298,7 +413,7 @@ def calibrated(
     first, second = (labelled.take(rows) for rows in halves)
     _check(first, second)
     features = PairFeatures.of(first.hits)
-    matcher = fit_match_probability(features.take(k), first.match[:, :k])
+    matcher = fit_match_probability(features.take(k), first.match[:, :k], portable=portable)
     logits = [matcher.logit(features), matcher.logit(PairFeatures.of(second.hits))]
     known = [query_statistics(half.hits)[half.known] for half in (first, second)]
     per_query = logits[1][:, :k], second.match[:, :k], second.known

@@ -111,12 +111,22 @@ FEATURE_SETS: dict[str, list[int]] = {
     "posterior": [0, 1, 2, 3],
     "labels": [0, 3, 4, 5, 6],
     "all": [0, 1, 2, 3, 4, 5, 6, 7, 8],
+    "portable": [0, 2, 3, 4, 5, 6, 7, 8],
 }
-"""What a probability may look at: distance and rank, the posterior, the vote, or everything."""
+"""What a probability may look at: distance and rank, the posterior, the vote, or everything.
+
+"portable" is everything but the deviation of a distance, which no other engine knows.
+"""
+BY_DEFAULT = ("distance", "posterior", "labels", "all")
+PORTABLE = ("distance", "labels", "portable")
+"""Among which a calibration chooses."""
 LOGARITHMS = [FEATURES.index(name) for name in ("spread", "uncertainty")]
 """Features that are -inf where a posterior is certain."""
 BOUNDED = [FEATURES.index(n) for n in ("rank", "share", "weighted", "ratio", "ambiguity")]
 """Features that cannot run away."""
+
+ROUNDING = 1e-12
+"""Ambiguity, in nats, that is none."""
 
 
 @dataclass(frozen=True)
@@ -169,4 +179,11 @@ def query_statistics(hits: SearchHits) -> Float[Tensor, "Q 3"]:
     votes = hits.votes
     ambiguity = torch.zeros_like(hits.trace) if votes is None else votes.ambiguity
     columns = [hits.distance.amin(1), hits.epistemic, ambiguity]
-    return torch.stack([column.double() for column in columns], 1)
+    return without_rounding(torch.stack([column.double() for column in columns], 1))
+
+
+def without_rounding(statistics: Float[Tensor, "n 3"]) -> Float[Tensor, "n 3"]:
+    """With no ambiguity where all neighbours agree: its rounding, 1e-16, would have a rank."""
+    distance, epistemic, ambiguity = statistics.unbind(1)
+    ambiguity = torch.where(ambiguity > ROUNDING, ambiguity, 0.0)
+    return torch.stack([distance, epistemic, ambiguity], 1)

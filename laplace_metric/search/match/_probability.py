@@ -20,7 +20,7 @@ from laplace_metric.search.match._calibrators import (
     fit_score,
     logistic,
 )
-from laplace_metric.search.match._hits import FEATURE_SETS, PairFeatures
+from laplace_metric.search.match._hits import BY_DEFAULT, FEATURE_SETS, PORTABLE, PairFeatures
 
 FOLDS = 5
 CONSTANT = "none"
@@ -33,7 +33,7 @@ class MatchProbability:
 
     Parameters
     ----------
-    feature_set : "distance" | "posterior" | "labels" | "all" | "none"
+    feature_set : "distance" | "posterior" | "labels" | "all" | "portable" | "none"
         The features that it looks at.
     score : Score
     calibrator : Calibrator
@@ -60,7 +60,9 @@ class MatchProbability:
         return f"{self.feature_set}, {self.calibrator.kind}"
 
 
-def fit_match_probability(features: PairFeatures, match: Bool[Tensor, "Q k"]) -> MatchProbability:
+def fit_match_probability(
+    features: PairFeatures, match: Bool[Tensor, "Q k"], *, portable: bool = False
+) -> MatchProbability:
     """Choose features and calibrator by cross-validated log loss, then fit them to everything.
 
     Pairs of one query stay in one fold. Where fewer than five queries have a match, or fewer than
@@ -71,6 +73,8 @@ def fit_match_probability(features: PairFeatures, match: Bool[Tensor, "Q k"]) ->
     features : PairFeatures of [Q, k] pairs
     match : Tensor [Q, k]
         Whether their labels agree.
+    portable : bool
+        Leave the deviation of a distance out.
 
     Raises
     ------
@@ -89,7 +93,7 @@ def fit_match_probability(features: PairFeatures, match: Bool[Tensor, "Q k"]) ->
     groups = torch.arange(len(match))[:, None].expand_as(match)[exists.cpu()].numpy()
     x = features.values[exists].cpu().numpy()
     losses: dict[str, tuple[float, float]] = {}
-    for feature_set in FEATURE_SETS:
+    for feature_set in PORTABLE if portable else BY_DEFAULT:
         losses |= _cross_validated(x, y, groups, feature_set)
     feature_set, name = min(losses, key=lambda key: losses[key][0]).split(", ")
     return MatchProbability(feature_set, *_fitted(x, y, feature_set, name), losses)

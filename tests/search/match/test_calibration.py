@@ -48,7 +48,7 @@ def labelled() -> LabelledHits:
 def quick(monkeypatch) -> None:
     """One candidate in place of six: what conformal tests promise holds for any score."""
 
-    def fit(features, match):
+    def fit(features, match, *, portable=False):
         x, y = features.values[features.exists].numpy(), match[features.exists].double().numpy()
         return MatchProbability("all", *_fitted(x, y, "all", "logistic"), {})
 

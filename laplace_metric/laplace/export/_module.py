@@ -1,0 +1,120 @@
+"""``EmbedderModule``: a fitted embedder as one ``nn.Module`` whose posterior is buffers."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from laplace_metric._utils.precision import full_precision
+from laplace_metric.errors import HeadError
+from laplace_metric.laplace._fit import Fitted
+from laplace_metric.laplace.export._familiarity import Familiarity
+from laplace_metric.laplace.export._tap import Tapped
+from laplace_metric.laplace.export._variance import HeadVariance
+from laplace_metric.models.heads import LocatedHead
+from laplace_metric.models.jacobians import ChainJacobian, HeadJacobian, LinearJacobian, jacobian_of
+
+OUTPUTS = ("mean", "epistemic", "uncertainty")
+
+
+class Numbers(NamedTuple):
+    """What a graph returns for B inputs.
+
+    Parameters
+    ----------
+    mean : Tensor [B, Z]
+        The embedding to search with (unit length on the sphere).
+    epistemic : Tensor [B]
+        ``near + far`` (``far`` without known classes), in standard deviations of the fit set; the
+        uncertainty where the fit keeps nothing to compare with, as in an index.
+    uncertainty : Tensor [B]
+        Trace of the covariance, the expected squared error of the embedding.
+    """
+
+    mean: Float[Tensor, "B Z"]
+    epistemic: Float[Tensor, " B"]
+    uncertainty: Float[Tensor, " B"]
+
+
+class EmbedderModule(nn.Module):
+    """A copy of a fitted embedder as a module: inputs -> ``Numbers``.
+
+    What can be done with a module can be done with it: ``to(device)``, ``state_dict``,
+    ``torch.compile``, autocast (of the model; its head's numbers stay float32), inference mode.
+    It is always in evaluation mode and has no trainable weights. It draws nothing, refuses
+    nothing (NaN in, NaN out) and is for one thread at a time; ``LaplaceEmbedder`` is for many.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Copied, as the tensors of ``fitted`` are.
+    fitted : Fitted
+
+    Raises
+    ------
+    HeadError
+        For a head that is neither linear nor a chain of linear layers with elementwise
+        activations.
+
+    Examples
+    --------
+    >>> from laplace_metric import LaplaceEmbedder
+    >>> x, y = torch.randn(20, 8), torch.arange(20) % 4
+    >>> embedder = LaplaceEmbedder.from_embeddings(x, y)
+    >>> numbers = embedder.as_module()(x[:3])
+    >>> numbers.mean.shape, numbers.epistemic.shape
+    (torch.Size([3, 8]), torch.Size([3]))
+    """
+
+    def __init__(self, model: nn.Module, fitted: Fitted) -> None:
+        super().__init__()
+        jacobian = _analytic(fitted.head, fitted.jacobian)
+        self.spherical = fitted.spherical
+        self.variance = HeadVariance(jacobian, fitted.posterior, spherical=self.spherical)
+        self.familiarity = None if fitted.near_far is None else Familiarity(fitted.near_far)
+        self.body = Tapped(model, fitted.head)
+        self.train(False)
+
+    def train(self, mode: bool = True) -> EmbedderModule:
+        """Nothing: it stays in evaluation mode."""
+        super().train(False)
+        return self
+
+    @property
+    def compares_with(self) -> str:
+        """What ``epistemic`` is: "near + far", "far" or "uncertainty"."""
+        if self.familiarity is None:
+            return "uncertainty"
+        return "near + far" if self.familiarity.knows_classes else "far"
+
+    def forward(self, *args: Any, **kwargs: Any) -> Numbers:
+        """As the model is called: tensors by place or by name, or one mapping, or one tuple."""
+        h, z = self.body(kwargs or (args[0] if len(args) == 1 else args))
+        if not torch.is_autocast_enabled(h.device.type):
+            return self._numbers(h, z)
+        with full_precision():
+            return self._numbers(h, z)
+
+    def _numbers(self, h: Tensor, z: Tensor) -> Numbers:
+        uncertainty = self.variance(h, z)
+        mean = nn.functional.normalize(z, dim=-1) if self.spherical else z
+        if self.familiarity is None:
+            return Numbers(mean, uncertainty.clone(), uncertainty)
+        return Numbers(mean, self.familiarity(h), uncertainty)
+
+
+def _analytic(head: LocatedHead, jacobian: HeadJacobian) -> HeadJacobian:
+    """The head as linear layers, whatever differentiated it in the fit."""
+    if isinstance(jacobian, (LinearJacobian, ChainJacobian)):
+        return jacobian
+    try:
+        return jacobian_of(head.module, head.n_outputs, "analytic")
+    except HeadError as error:
+        raise HeadError(
+            f"head {head.name!r} is a {type(head.module).__name__}, and a graph of its "
+            "uncertainty needs nn.Linear, or nn.Sequential of linear layers with elementwise "
+            "activations between them: fit with such a head, or with head='append'."
+        ) from error

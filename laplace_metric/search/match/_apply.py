@@ -1,0 +1,166 @@
+"""What any engine returns, as hits: arrays in, arrays out, no index.
+
+An engine gives distances ``d_ij = |m_i - m_j|`` and labels ``l_ij`` of the k nearest items; the
+query's uncertainty and epistemic number come from the embedder, or from an exported graph. With
+the standard deviation of a distance nothing else enters a calibration (``PairFeatures``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from laplace_metric._utils.validation import as_array, as_tensor
+from laplace_metric.errors import InputError, NonFiniteError
+from laplace_metric.laplace import Distance
+from laplace_metric.search.match._hits import SearchHits
+from laplace_metric.search.match._votes import LabelVotes
+
+Array = Any
+"""A tensor where distances are one, else a NumPy array."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a calibration says of Q queries and their k neighbours.
+
+    Parameters
+    ----------
+    match_probability : [Q, k]
+        That query and neighbour are a match; 0 where there is no neighbour.
+    p_value : [Q]
+        Of "the query has a match in the collection".
+    unknown : [Q]
+        ``p_value <= alpha``.
+    label : [Q] or None
+        The answer: the likeliest label of the neighbours. None, as the next, if it was calibrated
+        with matches.
+    label_probability : [Q] or None
+        That it is the query's.
+    ambiguity : [Q] or None
+        Entropy in nats of the neighbours' vote; None without labels.
+    """
+
+    match_probability: Array
+    p_value: Array
+    unknown: Array
+    label: np.ndarray[Any, Any] | Tensor | None = None
+    label_probability: Array | None = None
+    ambiguity: Array | None = None
+
+
+@dataclass(frozen=True)
+class GivenHits:
+    """Checked arrays: float64 distances [Q, k], per-query numbers [Q], labels as they came."""
+
+    distance: Float[Tensor, "Q k"]
+    labels: np.ndarray[Any, Any] | None
+    spread: Float[Tensor, "Q k"] | None
+    uncertainty: Float[Tensor, " Q"] | None
+    epistemic: Float[Tensor, " Q"]
+
+    @classmethod
+    def of(
+        cls, distances: Any, labels: Any, uncertainty: Any, epistemic: Any, distance_sd: Any
+    ) -> GivenHits:
+        """From arrays of any kind.
+
+        Raises
+        ------
+        InputError
+            For other shapes, NaN, and numbers below 0 that have none.
+        """
+        distance = _pairs("distances", distances)
+        q = len(distance)
+        names = None if labels is None else _labels(labels, tuple(distance.shape))
+        spread = None if distance_sd is None else _pairs("distance_sd", distance_sd)
+        if spread is not None and spread.shape != distance.shape:
+            raise InputError(f"distance_sd is {list(spread.shape)}: pass {list(distance.shape)}.")
+        trace = None if uncertainty is None else _per_query("uncertainty", uncertainty, q)
+        if trace is not None and bool((trace < 0).any()):
+            raise InputError("uncertainty is below 0: pass Embedding.uncertainty.")
+        return cls(distance, names, spread, trace, _per_query("epistemic", epistemic, q))
+
+    @property
+    def exists(self) -> Bool[Tensor, "Q k"]:
+        """Whether there is a neighbour: a finite distance."""
+        return self.distance.isfinite()
+
+    def hits(self) -> SearchHits:
+        """As a calibration reads them; what was not given has no weight in it."""
+        positions = torch.where(self.exists, 0, -1)
+        one = torch.ones_like(self.distance)
+        spread = torch.zeros_like(one) if self.spread is None else self.spread
+        squared = Distance(one, (2 * spread.where(self.exists, 0)).square())  # sd / (2 sqrt(1))
+        trace = torch.ones_like(self.epistemic) if self.uncertainty is None else self.uncertainty
+        hits = positions, self.distance, squared, trace, self.epistemic
+        if self.labels is None:
+            return SearchHits(*hits)
+        return SearchHits(*hits, LabelVotes.of(self.distance, self.codes()))
+
+    def verdict(
+        self,
+        numbers: dict[str, Tensor | None],
+        answer: Int[Tensor, " Q"] | None,
+        distances: Any,
+        labels: Any,
+    ) -> Verdict:
+        """Tensors where the ``distances`` were one, else arrays; labels as they came."""
+        label = None
+        if answer is not None and self.labels is not None:
+            rows = answer[:, None].cpu().numpy()
+            label = np.take_along_axis(self.labels, rows, 1)[:, 0]
+        of: dict[str, Any] = {**numbers, "label": label}
+        if not isinstance(distances, Tensor):
+            arrays = {k: x.cpu().numpy() for k, x in numbers.items() if x is not None}
+            of.update(arrays)
+        elif isinstance(labels, Tensor) and label is not None:
+            of["label"] = torch.from_numpy(label).to(labels)
+        return Verdict(**of)
+
+    def codes(self) -> Int[Tensor, "Q k"]:
+        """Numbers of the labels; -1 where there is no neighbour."""
+        assert self.labels is not None
+        codes = np.unique(self.labels, return_inverse=True)[1].reshape(self.labels.shape)
+        return torch.from_numpy(codes).to(self.distance.device).masked_fill(~self.exists, -1)
+
+
+def _pairs(name: str, values: Any) -> Float[Tensor, "Q k"]:
+    """Not below 0; infinite where there is no neighbour."""
+    pairs = as_tensor(name, values).double()
+    if pairs.ndim != 2 or not pairs.shape[1]:
+        raise InputError(f"{name} has shape {tuple(pairs.shape)}: pass [Q, k].")
+    if bool(pairs.isnan().any()):
+        raise NonFiniteError(f"{name} holds NaN: pass inf where there is no neighbour.")
+    if bool((pairs < 0).any()):
+        raise InputError(
+            f"{name} is below 0: pass Euclidean distances; of a cosine s, sqrt(2 - 2 s)."
+        )
+    return pairs
+
+
+def _per_query(name: str, values: Any, n: int) -> Float[Tensor, " Q"]:
+    numbers = as_tensor(name, values).double()
+    if numbers.shape != (n,):
+        raise InputError(f"{name} has shape {tuple(numbers.shape)}: pass [{n}], one a query.")
+    if not bool(numbers.isfinite().all()):
+        raise NonFiniteError(f"{name} holds NaN or infinity: check those queries.")
+    return numbers
+
+
+def _labels(labels: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else labels
+    array = as_array("labels", values)
+    if array.dtype == object:
+        array = array.astype(str)
+    if array.shape != shape or array.dtype.kind not in "iuU":
+        raise InputError(
+            f"labels are {array.dtype} of shape {array.shape}: pass whole numbers or strings "
+            f"{list(shape)}, those of the neighbours; anything where there is none."
+        )
+    return array

@@ -1,0 +1,241 @@
+"""A graph in a file says what the embedder says, for any batch; ONNX needs the extra ``export``."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.errors import (
+    ExportError,
+    InputError,
+    MissingPackageError,
+    UnknownNameError,
+    WriteError,
+)
+from laplace_metric.laplace.export import OPSET, OUTPUTS, _write
+from tests.export.problems import CASES, D, fitted, inputs
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+QUERIES = inputs(33, seed=2)[0]
+PACKAGES = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
+needs_onnx = pytest.mark.skipif(bool(PACKAGES), reason=f"needs {', '.join(PACKAGES)}")
+EXACT, CLOSE = 1e-10, 1e-5
+SOME = CASES[::5]
+"""Every model, structure and distance."""
+
+
+def onnx_session(path: Path) -> Any:
+    import onnxruntime
+
+    return onnxruntime.InferenceSession(str(path))
+
+
+def run_onnx(path: Path, *tensors: Tensor) -> list[Tensor]:
+    session = onnx_session(path)
+    named = {x.name: t.numpy() for x, t in zip(session.get_inputs(), tensors, strict=True)}
+    return [torch.from_numpy(x) for x in session.run(None, named)]
+
+
+def run_torch(path: Path, *tensors: Tensor) -> list[Tensor]:
+    return list(torch.export.load(path).module()(*tensors))
+
+
+def relative_errors(found: list[Tensor], embedder: LaplaceEmbedder, x: Any) -> list[float]:
+    seen = embedder(x)
+    expected = (seen.mean, seen.epistemic, seen.uncertainty)
+    return [
+        float((a - b).abs().max() / b.abs().max()) for a, b in zip(found, expected, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("name", "structure", "distance"), SOME)
+def test_torch(tmp_path, name, structure, distance):
+    embedder = fitted(name, structure, distance)
+    graph = embedder.export(tmp_path / "e.pt2", "torch", example=QUERIES[:1])
+    assert (graph.inputs, graph.outputs, graph.opset) == (("input",), OUTPUTS, None)
+    for n in (33, 1):
+        found = run_torch(graph.path, QUERIES[:n])
+        assert max(relative_errors(found, embedder, QUERIES[:n])) < EXACT
+
+
+@needs_onnx
+@pytest.mark.parametrize(("name", "structure", "distance"), SOME)
+def test_onnx(tmp_path, name, structure, distance):
+    embedder = fitted(name, structure, distance, torch.float32)
+    graph = embedder.export(tmp_path / "e.onnx", example=QUERIES[:2].float())
+    assert graph.opset == OPSET
+    for n in (33, 1):
+        x = QUERIES[:n].float()
+        assert max(relative_errors(run_onnx(graph.path, x), embedder, x)) < CLOSE
+
+
+@needs_onnx
+def test_what_an_onnx_file_says_of_itself(tmp_path):
+    import onnx
+
+    path = tmp_path / "e.onnx"
+    embedder = fitted("linear", dtype=torch.float32)
+    embedder.export(path, example=QUERIES[:2].float())
+    model, session = onnx.load(path), onnx_session(path)
+    onnx.checker.check_model(model, full_check=True)
+    assert [x.version for x in model.opset_import if x.domain == ""] == [OPSET]
+    assert {x.domain for x in model.opset_import} == {""}
+    (given,), outputs = session.get_inputs(), session.get_outputs()
+    assert (given.name, given.shape) == ("input", ["batch", D])
+    assert [(x.name, x.shape) for x in outputs] == [
+        ("mean", ["batch", 5]), ("epistemic", ["batch"]), ("uncertainty", ["batch"]),
+    ]  # fmt: skip
+    facts = session.get_modelmeta().custom_metadata_map
+    assert json.loads(facts["epistemic"]) == "near + far"
+    assert json.loads(facts["spherical"]) is True
+
+
+@needs_onnx
+def test_a_mean_inside_the_model_keeps_its_place(tmp_path):
+    class Pools(nn.Module):
+        def forward(self, x):
+            return x[..., None, None].mean((2, 3))
+
+    model = nn.Sequential(Pools(), nn.Linear(D, 4), nn.Linear(4, 3))
+    x, y = inputs(dtype=torch.float32)
+    embedder = LaplaceEmbedder(model).fit([(x, y)], progress=False)
+    graph = embedder.export(tmp_path / "e.onnx", example=x)
+    assert max(relative_errors(run_onnx(graph.path, x), embedder, x)) < CLOSE
+
+
+@needs_onnx
+def test_rows_that_an_embedder_refuses(tmp_path):
+    embedder = LaplaceEmbedder(nn.Linear(D, 3, bias=False)).fit([inputs(dtype=torch.float32)])
+    x = QUERIES[:3].float()
+    x[0], x[1, 0] = 0, torch.nan
+    graph = embedder.export(tmp_path / "e.onnx", example=x)
+    _, epistemic, _ = run_onnx(graph.path, x)
+    assert epistemic[0] == 1e6
+    assert epistemic[1].isnan()
+    torch.testing.assert_close(epistemic[2:], embedder(x[2:]).epistemic, rtol=1e-5, atol=1e-5)
+
+
+class Tokens(nn.Module):
+    """One vector a text, by words and mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(20, 6), nn.Linear(6, 4)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        mask = attention_mask[..., None].float()
+        return self.head((self.words(input_ids) * mask).sum(1) / mask.sum(1))
+
+
+def tokens(n: int, length: int) -> dict[str, Tensor]:
+    g = torch.Generator().manual_seed(length)
+    ids = torch.randint(0, 20, (n, length), generator=g)
+    return {"input_ids": ids, "attention_mask": (ids > 3).long().index_fill(1, torch.tensor(0), 1)}
+
+
+@pytest.mark.parametrize("format", ["torch", pytest.param("onnx", marks=needs_onnx)])
+def test_tokens_of_any_length(tmp_path, format):
+    torch.manual_seed(0)
+    embedder = LaplaceEmbedder(Tokens()).fit([(tokens(60, 5), torch.arange(60) % 3)])
+    path = tmp_path / ("e.pt2" if format == "torch" else "e.onnx")
+    graph = embedder.export(path, format, example=tokens(2, 4))
+    assert graph.inputs == ("input_ids", "attention_mask")
+    run = run_torch if format == "torch" else run_onnx
+    for n, length in ((9, 7), (1, 3)):
+        x = tokens(n, length)
+        assert max(relative_errors(run(path, *x.values()), embedder, x)) < CLOSE
+
+
+def test_inputs_by_place(tmp_path):
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(D, 3).double()
+
+        def forward(self, a, b):
+            return self.head(a - b)
+
+    x, y = inputs()
+    embedder = LaplaceEmbedder(Two()).fit([((x, x.roll(1, 0)), y)], progress=False)
+    graph = embedder.export(tmp_path / "e.pt2", "torch", example=(x[:3], x[:3]))
+    assert graph.inputs == ("input_0", "input_1")
+    pair = QUERIES, QUERIES.roll(2, 0)
+    assert max(relative_errors(run_torch(graph.path, *pair), embedder, pair)) < EXACT
+
+
+def test_arrays(tmp_path):
+    x, y = inputs()
+    embedder = LaplaceEmbedder.from_embeddings(x, y)
+    graph = embedder.export(tmp_path / "e.pt2", "torch", example=x[:3].numpy())
+    assert max(relative_errors(run_torch(graph.path, QUERIES), embedder, QUERIES)) < EXACT
+
+
+def test_a_file_of_torch_says_of_itself(tmp_path):
+    fitted("linear").export(tmp_path / "e.pt2", "torch", example=QUERIES)
+    extra = {_write.METADATA: ""}
+    torch.export.load(tmp_path / "e.pt2", extra_files=extra)
+    assert json.loads(json.loads(extra[_write.METADATA])["outputs"]) == list(OUTPUTS)
+
+
+@needs_onnx
+def test_sizes_have_names(tmp_path):
+    embedder = LaplaceEmbedder(Tokens()).fit([(tokens(60, 5), torch.arange(60) % 3)])
+    graph = embedder.export(tmp_path / "e.onnx", example=tokens(2, 4))
+    shapes = [x.shape for x in onnx_session(graph.path).get_inputs()]
+    assert shapes == [["batch", "length"]] * 2
+
+
+@pytest.mark.parametrize("looks", ["values", "rows"])
+def test_a_model_that_cannot_be_traced(tmp_path, looks):
+    class Looks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(D, 3).double()
+
+        def forward(self, x):
+            if looks == "values":
+                return self.head(x if float(x.sum()) > 0 else x + 0)
+            return self.head(x.reshape(3, len(x) // 3, D).flatten(0, 1))
+
+    x, y = inputs()
+    embedder = LaplaceEmbedder(Looks()).fit([(x, y)], progress=False)
+    path = tmp_path / "e.pt2"
+    path.write_text("what was there")
+    with pytest.raises(ExportError, match="cannot be traced as one graph"):
+        embedder.export(path, "torch", example=x[:6])
+    assert path.read_text() == "what was there"
+
+
+@pytest.mark.parametrize(
+    ("example", "message"),
+    [
+        (torch.zeros(0, D), "no rows"),
+        ({"x": "text"}, "x is a str"),
+        (torch.tensor(1.0), "no rows"),
+        (np.array(["a"]), "example has dtype"),
+    ],
+)
+def test_examples_that_are_none(tmp_path, example, message):
+    with pytest.raises(InputError, match=message):
+        fitted("linear").export(tmp_path / "e.pt2", "torch", example=example)
+
+
+def test_other_refusals(tmp_path, monkeypatch):
+    embedder = fitted("linear")
+    with pytest.raises(UnknownNameError, match="format='tflite'"):
+        embedder.export(tmp_path / "e", "tflite", example=QUERIES)
+    with pytest.raises(InputError, match="path=3"):
+        embedder.export(3, "torch", example=QUERIES)
+    with pytest.raises(WriteError):
+        embedder.export(tmp_path / "missing" / "e.pt2", "torch", example=QUERIES)
+    monkeypatch.setattr(_write, "find_spec", lambda name: None)
+    with pytest.raises(MissingPackageError, match=r"laplace-metric\[export\]"):
+        embedder.export(tmp_path / "e.onnx", example=QUERIES)

@@ -1,0 +1,250 @@
+"""``Calibration.apply`` says of arrays what ``Index.search`` says of its own hits."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.errors import FileFormatError, InputError, NonFiniteError, WriteError
+from laplace_metric.search import (
+    Calibration,
+    Index,
+    SearchResult,
+    read_calibration,
+    write_calibration,
+)
+from laplace_metric.search.match import _hits as hits_module
+
+CLOSE = {"rtol": 1e-6, "atol": 1e-6}
+K = 20
+
+
+@pytest.fixture(scope="module")
+def points() -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(700) % 12
+    centres = 2 * torch.randn(12, 6, generator=g)
+    return centres[y] + 1.2 * torch.randn(700, 6, generator=g), y
+
+
+@pytest.fixture(scope="module")
+def embedder(points) -> LaplaceEmbedder:
+    x, y = points
+    return LaplaceEmbedder.from_embeddings(x[:200], y[:200], prior_precision=20.0)
+
+
+def built(embedder, points, portable=False, names=False, **how) -> Index:
+    x, y = points
+    labels = np.array([f"class {i}" for i in y]) if names else y
+    index = embedder.index(x[:300], labels[:300], progress=False, **how)
+    index.calibrate(x[300:600], labels[300:600], portable=portable)
+    return index
+
+
+def applied(index: Index, found: SearchResult, **changed: object):
+    given = {"epistemic": found.epistemic, "uncertainty": found.uncertainty}
+    given |= {"distance_sd": found.distance_sd, "labels": found.labels}
+    return index.calibration.apply(found.distance, **{**given, **changed})
+
+
+def same(verdict, found: SearchResult, k: int = K) -> None:
+    pairs = {"match_probability": verdict.match_probability[:, :k], "p_value": verdict.p_value}
+    pairs |= {"label_probability": verdict.label_probability, "ambiguity": verdict.ambiguity}
+    for name, value in pairs.items():
+        expected = np.asarray(getattr(found, name))
+        np.testing.assert_allclose(np.asarray(value), expected, err_msg=name, **CLOSE)
+    np.testing.assert_array_equal(np.asarray(verdict.unknown), np.asarray(found.unknown))
+    np.testing.assert_array_equal(np.asarray(verdict.label), found.label)
+
+
+@pytest.mark.parametrize("rank_by", ["mean", "expected", "shared"])
+@pytest.mark.parametrize("names", [False, True])
+def test_the_same_hits_give_the_same(embedder, points, rank_by, names):
+    index = built(embedder, points, names=names, rank_by=rank_by)
+    deep = index.search(points[0][600:], k=50 if rank_by == "shared" else K)
+    same(applied(index, deep), deep, len(deep.ids[0]))
+    assert deep.match_probability.std() > 0.05  # it says something
+
+
+@pytest.mark.parametrize("features", list(hits_module.FEATURE_SETS))
+def test_whatever_it_looks_at(embedder, points, monkeypatch, features):
+    """Each set of features on its own: nothing is forgotten that has a weight."""
+    from laplace_metric.search.match import _probability as probability
+
+    monkeypatch.setattr(probability, "BY_DEFAULT", (features,))
+    index = built(embedder, points)
+    assert index.calibration.matcher.feature_set == features
+    found = index.search(points[0][600:], k=K)
+    same(applied(index, found), found)
+    names = {"spread": "distance_sd", "uncertainty": "uncertainty"}
+    for name, argument in names.items():
+        if name in index.calibration.looks_at:
+            with pytest.raises(InputError, match=f"{argument} is missing"):
+                applied(index, found, **{argument: None})
+        else:
+            same(applied(index, found, **{argument: None}), found)
+
+
+def test_portable_needs_no_deviation(embedder, points):
+    index = built(embedder, points, portable=True)
+    assert "spread" not in index.calibration.looks_at
+    chosen = set(index.calibration.matcher.losses)
+    assert {name.split(",")[0] for name in chosen} == {"distance", "labels", "portable"}
+    found = index.search(points[0][600:], k=K)
+    same(applied(index, found, distance_sd=None), found)
+
+
+def test_the_default_choice_is_the_one_it_was(embedder, points):
+    index = built(embedder, points)
+    names = {name.split(",")[0] for name in index.calibration.matcher.losses}
+    assert names == {"distance", "posterior", "labels", "all"}
+
+
+def test_the_hits_of_faiss(embedder, points):
+    faiss = pytest.importorskip("faiss")
+    index = built(embedder, points, portable=True)
+    items, queries = embedder(points[0][:300]), embedder(points[0][600:])
+    engine = faiss.IndexFlatL2(6)
+    engine.add(items.mean.numpy())
+    parts = [engine.search(row, K) for row in queries.mean.numpy()[:, None]]  # by differences
+    squared, rows = (np.concatenate(x) for x in zip(*parts, strict=True))
+    numbers = {"epistemic": queries.epistemic.numpy(), "uncertainty": queries.uncertainty.numpy()}
+    labels = points[1].numpy()[rows]
+    verdict = index.calibration.apply(np.sqrt(squared), labels, **numbers)
+    same(verdict, index.search(points[0][600:], k=K))
+    assert isinstance(verdict.match_probability, np.ndarray)
+
+
+def test_arrays_in_arrays_out_tensors_in_tensors_out(embedder, points):
+    index = built(embedder, points)
+    found = index.search(points[0][600:], k=K)
+    tensors = applied(index, found, labels=torch.from_numpy(found.labels))
+    assert all(isinstance(x, Tensor) for x in vars(tensors).values())
+    lists = index.calibration.apply(
+        found.distance.tolist(), found.labels.tolist(), epistemic=found.epistemic.tolist(),
+        uncertainty=found.uncertainty.tolist(), distance_sd=found.distance_sd.tolist(),
+    )  # fmt: skip
+    assert all(isinstance(x, np.ndarray) for x in vars(lists).values())
+    for name, value in vars(lists).items():
+        np.testing.assert_array_equal(value, getattr(tensors, name).numpy(), err_msg=name)
+
+
+def test_neighbours_that_are_missing(embedder, points):
+    """As an approximate engine leaves places open: what stands there does not count."""
+    index = built(embedder, points, portable=True)
+    found = index.search(points[0][600:], k=25)
+    whole = applied(index, found, distance_sd=None)
+    distance, labels = found.distance.clone(), found.labels.copy()
+    distance[:, 20:], labels[:, 20:] = torch.inf, 999
+    given = {"epistemic": found.epistemic, "uncertainty": found.uncertainty}
+    part = index.calibration.apply(distance, labels, **given)
+    torch.testing.assert_close(part.match_probability[:, :20], whole.match_probability[:, :20])
+    assert not part.match_probability[:, 20:].any()
+    np.testing.assert_array_equal(part.label, whole.label)
+
+
+def test_with_matches_instead_of_labels(embedder, points):
+    x, y = points
+    index = embedder.index(x[:300], progress=False)
+    matches = [(y[:300] == label).nonzero()[:, 0].tolist() for label in y[300:600]]
+    index.calibrate(x[300:600], matches=matches, portable=True)
+    found = index.search(x[600:], k=5)
+    given = {"epistemic": found.epistemic, "uncertainty": found.uncertainty}
+    verdict = index.calibration.apply(found.distance, **given)
+    torch.testing.assert_close(verdict.match_probability, found.match_probability, **CLOSE)
+    torch.testing.assert_close(verdict.p_value, found.p_value, **CLOSE)
+    assert verdict.label is None
+    assert verdict.ambiguity is None
+
+
+def test_alpha(embedder, points):
+    index = built(embedder, points)
+    found = index.search(points[0][600:], k=K, alpha=0.4)
+    verdict = applied(index, found, alpha=0.4)
+    assert 0 < int(verdict.unknown.sum()) < len(found)
+    assert torch.equal(verdict.unknown, found.unknown)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"distances": torch.ones(3)}, InputError, "distances has shape"),
+        ({"distances": -torch.ones(2, K)}, InputError, r"sqrt\(2 - 2 s\)"),
+        ({"distances": torch.full((2, K), torch.nan)}, NonFiniteError, "distances holds NaN"),
+        ({"labels": None}, InputError, "labels are missing"),
+        ({"labels": np.ones((2, 3), int)}, InputError, "labels are int64 of shape"),
+        ({"labels": np.ones((2, K))}, InputError, "labels are float64"),
+        ({"epistemic": torch.ones(3)}, InputError, r"epistemic has shape \(3,\): pass \[2\]"),
+        ({"epistemic": torch.tensor([1, torch.inf])}, NonFiniteError, "epistemic holds"),
+        ({"uncertainty": -torch.ones(2)}, InputError, "uncertainty is below 0"),
+        ({"distance_sd": torch.ones(2, 3)}, InputError, "distance_sd is"),
+        ({"alpha": 2.0}, InputError, "alpha"),
+        (
+            {"distances": torch.ones(2, 3), "labels": np.ones((2, 3), int), "distance_sd": None},
+            InputError,
+            "labels of 20 vote",
+        ),
+    ],
+)
+def test_refusals(embedder, points, changed, error, message):
+    calibration = built(embedder, points, portable=True).calibration
+    given = {"distances": torch.ones(2, K), "labels": np.ones((2, K), int)}
+    given |= {"epistemic": torch.ones(2), "uncertainty": torch.ones(2)}
+    with pytest.raises(error, match=message):
+        calibration.apply(**{**given, **changed})
+
+
+def test_a_file_of_numbers(embedder, points, tmp_path):
+    index, path = built(embedder, points), tmp_path / "calibration.json"
+    write_calibration(index.calibration, path)
+    again = read_calibration(path)
+    found = index.search(points[0][600:], k=K)
+    given = {"epistemic": found.epistemic, "uncertainty": found.uncertainty}
+    given |= {"distance_sd": found.distance_sd}
+    same(again.apply(found.distance, found.labels, **given), found)
+    thresholds = [c.threshold_for(precision=0.5) for c in (again, index.calibration)]
+    assert thresholds[0] == thresholds[1]
+    json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+def test_files_that_are_not_ours(embedder, points, tmp_path):
+    path = tmp_path / "calibration.json"
+    write_calibration(built(embedder, points).calibration, path)
+    whole = path.read_text()
+    content = json.loads(whole)
+    content["tensors"]["calibration.weights"]["values"][0] += 0.5
+    newer = {**json.loads(whole), "version": 99}
+    for text in ("{}", "not JSON", whole[:-9], json.dumps(content), json.dumps(newer), "[1]"):
+        path.write_text(text)
+        with pytest.raises(FileFormatError, match="no calibration"):
+            read_calibration(path)
+    with pytest.raises(FileFormatError, match="no calibration"):
+        read_calibration(tmp_path / "missing.json")
+    with pytest.raises(InputError, match="pass index.calibration"):
+        write_calibration(None, path)
+    with pytest.raises(WriteError):
+        write_calibration(built(embedder, points).calibration, tmp_path / "a" / "b.json")
+
+
+def test_it_is_pure(embedder, points):
+    index = built(embedder, points)
+    found = index.search(points[0][600:], k=K)
+    distance, labels = found.distance.numpy(), found.labels
+    before = distance.copy(), labels.copy()
+    assert isinstance(index.calibration, Calibration)
+    one, two = applied(index, found), applied(index, found)
+    assert torch.equal(one.match_probability, two.match_probability)
+    assert np.array_equal(distance, before[0])
+    assert np.array_equal(labels, before[1])
+
+
+def test_neighbours_that_agree_leave_no_rank_to_rounding(embedder, points):
+    """1e-16 nats is what is left of log 1; it must not make one query stranger than another."""
+    known = torch.tensor([[1.0, 0.5, 2e-16], [2.0, 0.1, 0.0], [0.5, 0.7, 0.3]], dtype=torch.float64)
+    expected = torch.tensor([[1.0, 0.5, 0], [2.0, 0.1, 0], [0.5, 0.7, 0.3]], dtype=torch.float64)
+    assert torch.equal(hits_module.without_rounding(known), expected)
