@@ -44,12 +44,16 @@ SAFE = {
 }
 
 
-def application(service: SearchService) -> Guard:
-    """An ASGI application of the service; the service is closed when it shuts down."""
+def application(service: SearchService, started: Callable[[], None] = lambda: None) -> Guard:
+    """An ASGI application of the service, which is closed when it shuts down.
+
+    ``started`` is called once requests are answered.
+    """
     readers = ThreadPoolExecutor(READERS, "reader")
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        started()
         yield
         await asyncio.get_running_loop().run_in_executor(None, service.close)
         readers.shutdown(wait=False)
