@@ -76,9 +76,9 @@ class ServedProblem:
 
 PROBLEMS = {
     "FashionMNIST, small network": ServedProblem(
-        "fashion-mnist", "small_network", 2_000, 28, 1_280, ".png"
+        "fashion-mnist", "small_network", 2_000, 28, 640, ".png"
     ),
-    "birds, EfficientNet-Lite0": ServedProblem("cub", "efficientnet", 500, 224, 256, ".jpg"),
+    "birds, EfficientNet-Lite0": ServedProblem("cub", "efficientnet", 300, 224, 96, ".jpg"),
 }
 
 
@@ -142,7 +142,7 @@ def measured(problem: ServedProblem, place: Path) -> Iterator[dict[str, Any]]:
     contents = [file.read_bytes() for file in files]
     for batch, clients in LOADS:
         with server(index, "--batch", str(batch)) as port:
-            asked(port, contents, clients, 2 * clients)  # what is loaded at the first request
+            asked(port, contents, clients, clients)  # what is loaded at the first request
             answers, seconds = asked(port, contents, clients, problem.requests)
         found = compared(answers, alone)
         row = {"how": "served", "batch": batch, "clients": clients, "requests": problem.requests}
