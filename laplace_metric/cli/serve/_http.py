@@ -5,14 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from typing import Any
-
-from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
-from starlette.exceptions import HTTPException
-from starlette.formparsers import MultiPartException, MultiPartParser
 
 from laplace_metric._utils.version import __version__
 from laplace_metric.cli.serve._answers import EmbedAnswer, SearchAnswer
@@ -30,6 +25,12 @@ from laplace_metric.cli.serve._pictures import thumbnail
 from laplace_metric.cli.serve._question import json_fields
 from laplace_metric.cli.serve._service import SearchService
 from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
+
+with suppress(ImportError):  # without the extra, ``require_packages`` has said so by now
+    from fastapi import FastAPI, Request
+    from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+    from starlette.exceptions import HTTPException
+    from starlette.formparsers import MultiPartException, MultiPartParser
 
 LOCAL = ("127.0.0.1", "::1", "localhost")
 READERS = 4

@@ -55,7 +55,7 @@ class SearchPage:
         """With the fields that were sent, an ``answer`` or an ``error``, if there are any."""
         served, fields = service.served, content.get("fields", {})
         answer, error, picture = content.get("answer"), content.get("error"), None
-        kind = served.reader.kind
+        kind, usual = served.reader.kind, _usual_precision(service)
         if answer is not None and kind == IMAGES:
             picture = query_picture(fields["image"], served.reader)
         return self._template.render(
@@ -63,7 +63,8 @@ class SearchPage:
             n_items=len(served.gallery.index),
             fields=fields,
             k=fields.get("k") or 5,
-            precision=fields.get("precision", _usual_precision(service)),
+            precision=fields.get("precision", usual),
+            unpromised=None if usual != "" else USUAL,
             answer=answer,
             error=error,
             picture=picture,
