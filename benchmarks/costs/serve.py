@@ -45,7 +45,7 @@ from laplace_metric.errors import InputError, LaplaceMetricWarning
 from laplace_metric.search import SearchResult
 
 K, TOGETHER = 5, (1, 4, 16)
-LOADS = ((1, 1), (1, 32), (4, 32), (16, 32))
+LOADS = ((1, 1), (1, 32), (16, 1), (16, 32))
 """--batch of the server, and clients."""
 QUERIES = 64
 
@@ -234,7 +234,7 @@ def asked(
 
 
 def compared(answers: Sequence[Answered], alone: Sequence[SearchResult]) -> dict[str, float]:
-    """Lost requests, answers with other neighbours, the largest gap of a probability or distance."""
+    """Lost requests, answers with other neighbours, largest gap of a probability or distance."""
     lost, others, gap = 0, 0, 0.0
     for row, status, _, content in answers:
         if status != 200:

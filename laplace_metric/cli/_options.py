@@ -153,7 +153,7 @@ def _serve(serve: argparse.ArgumentParser) -> None:
     add("--port", type=integer(0), default=8000, metavar="N", help="0: any; default: 8000")
     told = "of the answers, where a request says neither precision nor threshold"
     add("--precision", type=share, metavar="P", help=f"promise this precision {told}")
-    together = "most waiting queries in one call of the model; default: 16; 1: each alone"
+    together = "most waiting queries in one call of a quick model; default: 16; 1: each alone"
     add("--batch", type=integer(1), default=16, metavar="N", help=together)
     add("--max-body", type=positive, default=10.0, metavar="MIB", help="of a request; default: 10")
     pixels = "default: 32,000,000, or 1,000,000 where images are not scaled"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from PIL import Image
 
 from laplace_metric.cli.serve import Limits, Question, RequestRefused
+from laplace_metric.cli.serve import _worker as worker_module
 from laplace_metric.cli.serve._question import json_fields
 from laplace_metric.cli.serve._worker import Job, Worker
 from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
@@ -245,6 +247,21 @@ def test_what_waits_goes_in_together_and_no_more_than_a_batch():
     assert sum(sizes) == 10
     assert max(sizes) <= 4
     assert len(sizes) <= 4
+
+
+def test_a_slow_model_gets_its_queries_one_by_one(monkeypatch):
+    monkeypatch.setattr(worker_module, "BUDGET", 0.01)
+    sizes, worker = [], Worker(batch=8)
+
+    def run(texts: list[str]) -> list[str]:
+        sizes.append(len(texts))
+        time.sleep(0.02 * len(texts))
+        return texts
+
+    results = [worker.submit(Job("k", [str(i)], run)) for i in range(10)]
+    assert [result.result() for result in results] == [str(i) for i in range(10)]
+    worker.close()
+    assert sizes == [1] * 10
 
 
 def test_closing_answers_what_is_queued():
