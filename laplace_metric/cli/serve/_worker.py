@@ -22,7 +22,6 @@ import torch
 
 from laplace_metric.cli.serve._limits import STOPPING, RequestRefused
 
-
 BUDGET = 0.05
 """Seconds that a call of several queries should take at most."""
 
