@@ -26,7 +26,7 @@ NUMBERS = ("label_probability", "epistemic", "uncertainty", "ambiguity")
 def assert_is_row(answer, result, row, tolerance=0.0, step=0.0):
     """An answer is a row of a ``SearchResult``; to the last bit, unless a tolerance is given.
 
-    A p-value counts held-out queries, so that the last bits of a tie move it by a ``step``.
+    A p-value counts held-out queries, so that the last bits of ties move it by a few, at most ``step``.
     """
     close = {"rtol": tolerance, "atol": tolerance}
     near = answer.neighbours
@@ -76,7 +76,7 @@ def test_many_threads_get_their_own_answers(shop, start, query_files):
     rows = [row for row in range(len(query_files)) for _ in range(3)]
     with ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(asked, rows))
-    step = 1.01 * service.served.gallery.index.calibration.smallest_p_value
+    step = 6 * service.served.gallery.index.calibration.smallest_p_value
     for row, answer in zip(rows, answers, strict=True):
         assert_is_row(answer, result, row, tolerance=2e-5, step=step)
     text = service.metrics_text()
