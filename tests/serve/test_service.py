@@ -26,7 +26,7 @@ NUMBERS = ("label_probability", "epistemic", "uncertainty", "ambiguity")
 def assert_is_row(answer, result, row, tolerance=0.0, step=0.0):
     """An answer is a row of a ``SearchResult``; to the last bit, unless a tolerance is given.
 
-    A p-value counts held-out queries, so that the last bits of ties move it by a few, at most ``step``.
+    A p-value counts held-out queries, so that the last bits of ties move it, at most by ``step``.
     """
     close = {"rtol": tolerance, "atol": tolerance}
     near = answer.neighbours
