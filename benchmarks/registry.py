@@ -124,6 +124,8 @@ COMMANDS = {
                               structures="structures", distances="distances", export="export"),
                      ("data", "cache", "output", "laplace-python"),
                      data=("structures", "distances", "export")),
+    "serve": Command("a load test of the server",
+                     {"serve": "benchmarks.costs.serve"}, ("data", "cache", "output")),
     "scale": Command("how that grows with the number of points",
                      _modules("scale", "points", processes="points:run_processes", margin="margin",
                               gallery="gallery", device="device") | FIGURE,

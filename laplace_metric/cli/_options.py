@@ -145,6 +145,32 @@ def _report(report: argparse.ArgumentParser) -> None:
     _evaluate(report)
 
 
+def _serve(serve: argparse.ArgumentParser) -> None:
+    add = serve.add_argument
+    add("index", type=Path, metavar="INDEX", help="what index wrote")
+    only_here = "default: 127.0.0.1, this machine alone"
+    add("--host", default="127.0.0.1", metavar="ADDRESS", help=f"to listen at; {only_here}")
+    add("--port", type=integer(0), default=8000, metavar="N", help="0: any; default: 8000")
+    told = "of the answers, where a request says neither precision nor threshold"
+    add("--precision", type=share, metavar="P", help=f"promise this precision {told}")
+    together = "most waiting queries in one call of a quick model; default: 16; 1: each alone"
+    add("--batch", type=integer(1), default=16, metavar="N", help=together)
+    add("--max-body", type=positive, default=10.0, metavar="MIB", help="of a request; default: 10")
+    pixels = "default: 32,000,000, or 1,000,000 where images are not scaled"
+    add("--max-pixels", type=integer(1), metavar="N", help=f"of an image; {pixels}")
+    waiting = "requests at once, more are sent away; default: 64"
+    add("--max-waiting", type=integer(1), default=64, metavar="N", help=waiting)
+    _saved_model(serve)
+    group = serve.add_argument_group("drift").add_argument
+    reference = "held-out queries to compare with; default: those that calibrated the index"
+    group("--reference", type=Path, metavar="DATA", help=reference)
+    group("--window", type=integer(30), default=500, metavar="N", help="queries; default: 500")
+    ever = "chance of an alarm, ever, without drift; default: 0.01"
+    group("--false-alarms", type=share, default=0.01, metavar="A", help=ever)
+    _reading(serve)
+    add("--quiet", action="store_true", help="no notes; errors only")
+
+
 def _demo(demo: argparse.ArgumentParser) -> None:
     add, page = demo.add_argument, Path("report.html")
     add("--dataset", choices=tuple(RECIPES), default=DEFAULT, help=f"default: {DEFAULT}")
@@ -245,6 +271,11 @@ def _output(command: argparse.ArgumentParser, what: str, default: Path | None = 
 
 
 def _common(command: argparse.ArgumentParser) -> None:
+    _reading(command)
+    _reported(command)
+
+
+def _reading(command: argparse.ArgumentParser) -> None:
     add = command.add_argument_group("reading data").add_argument
     add("--size", type=integer(1), metavar="N", help="scale images to N x N; default: as they are")
     add("--channels", type=int, choices=(1, 3), help="grey or RGB; default: as the first image")
@@ -253,7 +284,6 @@ def _common(command: argparse.ArgumentParser) -> None:
     add("--label-column", metavar="NAME", help="of a table; default: label, if there is one")
     add("--id-column", metavar="NAME", help="of a table; default: id, if there is one")
     add("--labels", type=Path, metavar="FILE", help="of an .npy: .npy, or one a line")
-    _reported(command)
 
 
 def _reported(command: argparse.ArgumentParser) -> None:
@@ -310,6 +340,11 @@ COMMANDS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] 
         "_report:report",
         "write what evaluate measures as one web page. It needs nothing from outside",
         _report,
+    ),
+    "serve": (
+        "serve._command:serve",
+        "answer searches over HTTP. Needs the extra laplace-metric[serve]",
+        _serve,
     ),
     "image-text": (
         "image_text",

@@ -96,7 +96,10 @@ class Pixels:
 
     def one(self, name: str) -> Tensor:
         """One image [C, H, W]; a file that cannot be read is an ``InputError``."""
-        image = self.decoded(name)
+        return self.tensor(self.decoded(name))
+
+    def tensor(self, image: Image.Image) -> Tensor:
+        """What a model gets [C, H, W] of an image that is grey or RGB already."""
         if self.transform is not None:
             return _transformed(self.transform, image)
         if self.size is not None:
@@ -104,6 +107,17 @@ class Pixels:
         array = np.array(image)  # a copy: from_numpy wants to own what it may write to
         planes = array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
         return torch.from_numpy(np.ascontiguousarray(planes)).float() / 255
+
+    def converted(self, image: Image.Image) -> Image.Image:
+        """An open image as grey or RGB.
+
+        Raises
+        ------
+        ValueError
+            For more than 8 bits a channel.
+        """
+        _check_depth(image.mode)
+        return image.convert("L" if self.channels == 1 else "RGB")
 
     def decoded(self, name: str) -> Image.Image:
         """The image at its own size, grey or RGB.
@@ -116,8 +130,7 @@ class Pixels:
         path = self.folder / name
         try:
             with Image.open(path) as file:
-                _check_depth(file.mode)
-                return file.convert("L" if self.channels == 1 else "RGB")
+                return self.converted(file)
         except Exception as error:  # decoders raise whatever they meet
             raise InputError(
                 f"{path} cannot be read as an image ({error}): mend or remove it, or leave such "

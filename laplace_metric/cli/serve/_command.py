@@ -1,0 +1,168 @@
+"""``laplace-metric serve``: an index behind HTTP, until it is told to stop."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from argparse import Namespace
+from collections.abc import Callable
+from importlib import import_module
+from types import FrameType
+
+from torch import Tensor
+
+from laplace_metric.cli._gallery import LoadedIndex, load_gallery
+from laplace_metric.cli._output import Reporter
+from laplace_metric.cli.serve._drift import DriftWatch, calibration_reference
+from laplace_metric.cli.serve._limits import Limits
+from laplace_metric.cli.serve._reader import QueryReader
+from laplace_metric.cli.serve._service import SearchService, ServedIndex
+from laplace_metric.errors import InputError, LaplaceMetricError, MissingPackageError
+
+PACKAGES = {"fastapi": "fastapi", "uvicorn": "uvicorn", "python_multipart": "python-multipart"}
+"""Modules of the extra, and the packages that have them."""
+BACKLOG = 2048
+GRACE = 30
+"""Seconds in which requests are answered after the server was told to stop."""
+BATCH = 64
+"""Queries of --reference at once."""
+LEAST = 30
+"""Held-out queries that a monitor needs."""
+
+
+def serve(options: Namespace) -> None:
+    """Load, listen, answer; SIGHUP loads the index again, SIGTERM and Ctrl-C stop."""
+    require_packages()
+    reporter = Reporter(options.quiet)
+    body = int(options.max_body * 2**20)
+    limits = Limits(body=body, pixels=options.max_pixels, waiting=options.max_waiting)
+    service = SearchService(
+        lambda: load_served(options, limits, reporter),
+        limits,
+        precision=options.precision,
+        batch=options.batch,
+    )
+    listener = listening(options.host, options.port)
+    _run(service, listener, reporter, lambda: _say_where(listener, options.host, service, reporter))
+
+
+def require_packages() -> None:
+    """Check that the extra is installed.
+
+    Raises
+    ------
+    MissingPackageError
+        If it is not; the message names the extra.
+    """
+    for module, package in PACKAGES.items():
+        try:
+            import_module(module)
+        except ImportError as error:
+            install = "pip install 'laplace-metric[serve]'"
+            raise MissingPackageError(package, "laplace-metric serve", install) from error
+
+
+def load_served(options: Namespace, limits: Limits, reporter: Reporter) -> ServedIndex:
+    """The index of the options with its reader, and a monitor that begins anew."""
+    gallery = load_gallery(options.index, options, reporter)
+    reference = _reference(gallery, options, reporter)
+    drift = None
+    if reference:
+        how = {"window": options.window, "false_alarms": options.false_alarms}
+        drift = DriftWatch(reference, **how)
+    return ServedIndex.of(gallery, QueryReader.of(gallery, options, limits), drift)
+
+
+def _reference(gallery: LoadedIndex, options: Namespace, reporter: Reporter) -> dict[str, Tensor]:
+    if options.reference is not None:
+        source = gallery.queries(options.reference, options, reporter)
+        loader = reporter.watch("Reference", source.inputs(BATCH))
+        with reporter.warnings():
+            return gallery.index.search(loader, 1).signals
+    reference = calibration_reference(gallery.index.calibration)
+    if all(len(values) >= LEAST for values in reference.values()):
+        return reference
+    reporter.note(f"fewer than {LEAST} held-out queries: drift is not watched. Give --reference")
+    return {}
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens.
+
+    Its protocol is named, so that those it accepts send at once: asyncio sets TCP_NODELAY only
+    where it is, and an answer would wait 40 ms for the client's delayed acknowledgement.
+
+    Raises
+    ------
+    InputError
+        If the address is not of this machine, or the port is taken.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise InputError(f"--host {host} --port {port}: {error}.") from error
+    return listener
+
+
+def _say_where(
+    listener: socket.socket, host: str, service: SearchService, reporter: Reporter
+) -> None:
+    address, port = listener.getsockname()[:2]
+    shown = f"[{address}]" if ":" in address else address
+    print(
+        f"serving {len(service.served.gallery.index):,} items at http://{shown}:{port}", flush=True
+    )
+    if not (address.startswith("127.") or address == "::1"):
+        reporter.note(f"--host {host}: whoever reaches this address can search, without a password")
+
+
+def _run(
+    service: SearchService,
+    listener: socket.socket,
+    reporter: Reporter,
+    started: Callable[[], None],
+) -> None:
+    import uvicorn
+
+    from laplace_metric.cli.serve._http import application
+
+    config = uvicorn.Config(
+        application(service, started),
+        log_level="warning",
+        access_log=False,
+        lifespan="on",
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE,
+    )
+
+    server = uvicorn.Server(config)
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        server.should_exit = True  # uvicorn, once all is answered, sends what stopped it again
+
+    def reload(signum: int, frame: FrameType | None) -> None:
+        threading.Thread(target=_reload, args=(service, reporter), daemon=True).start()
+
+    handlers = {signal.SIGTERM: stop}
+    if hasattr(signal, "SIGHUP"):
+        handlers[signal.SIGHUP] = reload
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        server.run(sockets=[listener])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        service.close()
+
+
+def _reload(service: SearchService, reporter: Reporter) -> None:
+    try:
+        reporter.note(f"loaded again: {service.reload():,} items")
+    except (LaplaceMetricError, OSError) as error:
+        reporter.note(f"the index could not be loaded, the old one goes on: {error}")

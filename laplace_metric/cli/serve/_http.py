@@ -1,0 +1,287 @@
+"""The service over HTTP: FastAPI routes, bodies of every kind, errors as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict
+from typing import Any
+
+from laplace_metric._utils.version import __version__
+from laplace_metric.cli.serve._answers import EmbedAnswer, SearchAnswer
+from laplace_metric.cli.serve._documents import ERRORS, PARAMETERS, REQUEST_BODY
+from laplace_metric.cli.serve._guard import Guard
+from laplace_metric.cli.serve._limits import (
+    BAD_REQUEST,
+    FORBIDDEN,
+    WRONG_TYPE,
+    RequestRefused,
+)
+from laplace_metric.cli.serve._metrics import CONTENT_TYPE
+from laplace_metric.cli.serve._page import SearchPage, documentation
+from laplace_metric.cli.serve._pictures import thumbnail
+from laplace_metric.cli.serve._question import json_fields
+from laplace_metric.cli.serve._service import SearchService
+from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
+
+with suppress(ImportError):  # without the extra, ``require_packages`` has said so by now
+    from fastapi import FastAPI, Request
+    from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+    from starlette.exceptions import HTTPException
+    from starlette.formparsers import MultiPartException, MultiPartParser
+
+LOCAL = ("127.0.0.1", "::1", "localhost")
+READERS = 4
+"""Threads that decode images; each holds one at its full size."""
+SERVER_FAULT, NOT_FOUND = 500, 404
+SAFE = {
+    "Content-Security-Policy": "default-src 'none'; img-src 'self' data:; "
+    "style-src 'unsafe-inline'; script-src 'sha256-{script}'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+def application(service: SearchService, started: Callable[[], None] = lambda: None) -> Guard:
+    """An ASGI application of the service, which is closed when it shuts down.
+
+    ``started`` is called once requests are answered.
+    """
+    readers = ThreadPoolExecutor(READERS, "reader")
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        started()
+        yield
+        await asyncio.get_running_loop().run_in_executor(None, service.close)
+        readers.shutdown(wait=False)
+
+    about = "Neighbours with the probability of a match, and what is unlike anything known."
+    app = FastAPI(
+        title="laplace-metric",
+        version=__version__,
+        description=about,
+        docs_url=None,  # these ask for scripts from outside
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    routes = HttpRoutes(service, readers)
+    routes.add_to(app)
+    handlers: dict[Any, Callable[[Request, Any], Any]] = {
+        LaplaceMetricError: _said,
+        HTTPException: _http_error,
+        Exception: _fault,
+    }
+    for error, handler in handlers.items():
+        app.add_exception_handler(error, handler)
+    paths = frozenset(path for path, *_ in routes.table()) - {routes.ITEM}
+    return Guard(app, service.limits, service.metrics, paths)
+
+
+class HttpRoutes:
+    """What each path does.
+
+    Parameters
+    ----------
+    service : SearchService
+    readers : ThreadPoolExecutor
+        Where bodies are read, so that decoding an image holds up no other request.
+    """
+
+    ITEM = "/items/{row}"
+
+    def __init__(self, service: SearchService, readers: ThreadPoolExecutor) -> None:
+        self.service, self.readers = service, readers
+        self.page = SearchPage()
+        self.headers = {
+            name: value.format(script=self.page.script_hash) for name, value in SAFE.items()
+        }
+
+    def table(self) -> list[tuple[str, str, Any, str, dict[str, Any]]]:
+        """Path, method, function, one line about it, and what the schema says more."""
+        asked = {"openapi_extra": {"parameters": PARAMETERS, "requestBody": REQUEST_BODY}}
+        body = {"openapi_extra": {"requestBody": REQUEST_BODY}}
+        hidden = {"include_in_schema": False}
+        answer = {"responses": {200: {"model": SearchAnswer}, **ERRORS}, **asked}
+        embedding = {"responses": {200: {"model": EmbedAnswer}, **ERRORS}, **body}
+        return [
+            ("/search", "POST", self.search, "Neighbours of one query.", answer),
+            ("/embed", "POST", self.embed, "The embedding of one query.", embedding),
+            ("/healthz", "GET", self.healthz, "Whether it runs, and what it serves.", {}),
+            ("/metrics", "GET", self.metrics, "Counts and latencies for Prometheus.", {}),
+            ("/reload", "POST", self.reload, "Load the index again; from this machine only.", {}),
+            (self.ITEM, "GET", self.item, "A thumbnail of an item of the index.", {}),
+            ("/docs", "GET", self.docs, "This page.", hidden),
+            ("/", "GET", self.form, "The page for people.", hidden),
+            ("/", "POST", self.answered, "The page with an answer.", hidden),
+        ]
+
+    def add_to(self, app: FastAPI) -> None:
+        """Make them routes of ``app``."""
+        for path, method, function, about, more in self.table():
+            app.add_api_route(
+                path, function, methods=[method], summary=about, response_model=None, **more
+            )
+
+    async def search(self, request: Request) -> Response:
+        """An image, a text or a vector; k, and threshold or precision."""
+        answer = await self._asked(self.service.ask, await fields_of(request))
+        return JSONResponse(asdict(answer))
+
+    async def embed(self, request: Request) -> Response:
+        """An image, a text or a vector."""
+        answer = await self._asked(self.service.embed, await fields_of(request))
+        return JSONResponse(asdict(answer))
+
+    async def healthz(self) -> Response:
+        """200 as long as searches are answered."""
+        served = self.service.served
+        calibrated = served.gallery.index.calibration is not None
+        content = {"status": "ok", "items": len(served.gallery.index), "kind": served.reader.kind}
+        return JSONResponse({**content, "calibrated": calibrated})
+
+    async def metrics(self) -> Response:
+        """In the text format 0.0.4."""
+        text = await self._off_loop(self.service.metrics_text)
+        return PlainTextResponse(text, media_type=CONTENT_TYPE)
+
+    async def reload(self, request: Request) -> Response:
+        """Answered when the new index is in place; a bad one leaves the old one there."""
+        require_local(request)
+        try:
+            items = await self._off_loop(self.service.reload)
+        except RequestRefused:
+            raise
+        except (LaplaceMetricError, OSError) as error:
+            message = f"the index could not be loaded, the old one goes on: {error}"
+            raise RequestRefused(message, SERVER_FAULT) from error
+        return JSONResponse({"items": items})
+
+    async def item(self, row: str) -> Response:
+        """PNG, where the images that the index was built from are still there."""
+        gallery = self.service.served.gallery
+        picture = await asyncio.get_running_loop().run_in_executor(
+            self.readers, thumbnail, gallery, row
+        )
+        return Response(picture, media_type="image/png", headers={"Cache-Control": "no-cache"})
+
+    async def docs(self, request: Request) -> Response:
+        """From the schema of ``/openapi.json``."""
+        return HTMLResponse(documentation(request.app.openapi()), headers=self.headers)
+
+    async def form(self) -> Response:
+        """Without an answer."""
+        return await self._page(200)
+
+    async def answered(self, request: Request) -> Response:
+        """What the form of the page sends."""
+        fields: Mapping[str, Any] = {}
+        try:
+            fields = await fields_of(request)
+            answer = await self._asked(self.service.ask, fields)
+        except (InputError, NotFittedError) as error:
+            status = getattr(error, "status", BAD_REQUEST)
+            return await self._page(status, fields=fields, error=str(error))
+        return await self._page(200, fields=fields, answer=answer)
+
+    async def _page(self, status: int, **content: Any) -> Response:
+        text = await self._off_loop(self.page.render, self.service, content)
+        return HTMLResponse(text, status, headers=self.headers)
+
+    async def _asked(self, ask: Callable[[Any], Any], fields: Mapping[str, Any]) -> Any:
+        loop = asyncio.get_running_loop()
+        waiting = await loop.run_in_executor(self.readers, ask, fields)
+        return await asyncio.wrap_future(waiting)
+
+    async def _off_loop(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
+
+
+async def fields_of(request: Request) -> dict[str, Any]:
+    """The fields of a request, from its address and its body, whatever kind that is.
+
+    Raises
+    ------
+    RequestRefused
+        For another kind of body, or a field in both places.
+    """
+    address, pairs = dict(request.query_params), request.query_params.multi_items()
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if kind == "multipart/form-data":
+        fields = await _form(request)
+    else:
+        fields = _plain_fields(kind, await request.body())
+    repeated = sorted(set(address) & set(fields))
+    if repeated or len(address) < len(pairs):
+        raise RequestRefused(f"{', '.join(repeated) or 'a field'} is given twice: give it once.")
+    return {**address, **fields}
+
+
+def _plain_fields(kind: str, body: bytes) -> dict[str, Any]:
+    if kind == "application/json":
+        return json_fields(body)
+    if kind == "text/plain":
+        try:
+            return {"text": body.decode()}
+        except UnicodeDecodeError as error:
+            raise RequestRefused("the text is not UTF-8.") from error
+    if kind.startswith("image/") or kind in ("application/octet-stream", ""):
+        return {"image": body}
+    raise RequestRefused(
+        f"Content-Type {kind!r:.60} is not read: send image/*, text/plain, application/json or "
+        "multipart/form-data.",
+        WRONG_TYPE,
+    )
+
+
+async def _form(request: Request) -> dict[str, Any]:
+    parser = MultiPartParser(request.headers, request.stream(), max_files=1, max_fields=10)
+    try:
+        form = await parser.parse()
+    except (MultiPartException, KeyError, ValueError) as error:
+        why = getattr(error, "message", str(error))
+        raise RequestRefused(f"the form cannot be read: {why}") from error
+    fields: dict[str, Any] = {}
+    for name, value in form.multi_items():
+        if name in fields:
+            raise RequestRefused(f"field {name!r:.60} is given twice: give it once.")
+        fields[name] = value if isinstance(value, str) else await value.read()
+    await form.close()
+    return fields
+
+
+def require_local(request: Request) -> None:
+    """Check that a request is of this machine, and of no page of another site or a proxy.
+
+    Raises
+    ------
+    RequestRefused
+        If it is not.
+    """
+    client = request.client.host if request.client is not None else ""
+    named = request.url.hostname or ""
+    passed_on = any(name in request.headers for name in ("x-forwarded-for", "forwarded", "origin"))
+    if client not in LOCAL[:2] or named not in LOCAL or passed_on:
+        raise RequestRefused(
+            "reload is for clients on the server's own machine. Send SIGHUP to the server instead.",
+            FORBIDDEN,
+        )
+
+
+def _said(request: Request, error: Exception) -> Response:
+    """What the package says; the fault of the client unless it says otherwise."""
+    theirs = isinstance(error, (InputError, NotFittedError))
+    status = getattr(error, "status", BAD_REQUEST if theirs else SERVER_FAULT)
+    return JSONResponse({"error": str(error)}, status)
+
+
+def _http_error(request: Request, error: Any) -> Response:
+    message = f"{request.method} {request.url.path}: {error.detail}. See /docs."
+    return JSONResponse({"error": message}, error.status_code, error.headers)
+
+
+def _fault(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": "the server failed; its log says why."}, SERVER_FAULT)

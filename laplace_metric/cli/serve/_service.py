@@ -1,0 +1,267 @@
+"""``SearchService``: questions in, answers out; all of the server but HTTP."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+
+from laplace_metric.cli._gallery import LoadedIndex
+from laplace_metric.cli.serve._answers import (
+    EmbedAnswer,
+    SearchAnswer,
+    embed_answers,
+    search_answers,
+)
+from laplace_metric.cli.serve._drift import DriftSummary, DriftWatch
+from laplace_metric.cli.serve._limits import CONFLICT, Limits, RequestRefused
+from laplace_metric.cli.serve._metrics import ServerMetrics
+from laplace_metric.cli.serve._question import Question
+from laplace_metric.cli.serve._reader import QueryReader
+from laplace_metric.cli.serve._worker import Job, Worker
+from laplace_metric.errors import (
+    InputError,
+    LaplaceMetricError,
+    LaplaceMetricWarning,
+    NotFittedError,
+)
+from laplace_metric.models import Inputs
+from laplace_metric.search import Index
+from laplace_metric.search.match import Threshold
+
+
+@dataclass(frozen=True)
+class ServedIndex:
+    """All that is replaced at once by a reload; requests that began with it end with it.
+
+    Parameters
+    ----------
+    gallery : LoadedIndex
+    reader : QueryReader
+    drift : DriftWatch or None
+    promised : callable
+        Precision -> Threshold; remembered.
+    """
+
+    gallery: LoadedIndex
+    reader: QueryReader
+    drift: DriftWatch | None
+    promised: Callable[[float], Threshold]
+
+    @classmethod
+    def of(cls, gallery: LoadedIndex, reader: QueryReader, drift: DriftWatch | None) -> ServedIndex:
+        """With thresholds of the calibration of ``gallery``."""
+        return cls(gallery, reader, drift, lru_cache(64)(partial(_promised, gallery.index)))
+
+    def threshold(self, question: Question) -> Threshold | float | None:
+        """From which match probability to answer.
+
+        Raises
+        ------
+        NotFittedError
+            Of an index without a calibration.
+        InputError
+            For a precision that its calibration cannot promise.
+        """
+        if question.precision is not None:
+            return self.promised(question.precision)
+        if question.threshold is not None:
+            _require_calibrated(self.gallery.index, "threshold")
+        return question.threshold
+
+
+class SearchService:
+    """Answers from any number of threads; one of its own calls the model.
+
+    Parameters
+    ----------
+    load : callable
+        Makes the ``ServedIndex``, again for each reload.
+    limits : Limits
+    precision : float or None
+        To promise where a question asks for nothing; None: nothing is promised then.
+    batch : int
+        Most waiting queries in one call of the model.
+
+    Attributes
+    ----------
+    metrics : ServerMetrics
+
+    Raises
+    ------
+    InputError
+        If the index cannot promise ``precision``.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], ServedIndex],
+        limits: Limits | None = None,
+        *,
+        precision: float | None = None,
+        batch: int = 16,
+    ) -> None:
+        self.limits = Limits() if limits is None else limits
+        self.precision, self.metrics = precision, ServerMetrics()
+        self._load, self._reloading = load, threading.Lock()
+        self._served = self._loaded()
+        self._worker = Worker(batch)
+
+    @property
+    def served(self) -> ServedIndex:
+        """What is searched now."""
+        return self._served
+
+    def ask(self, fields: Mapping[str, Any]) -> Future[SearchAnswer]:
+        """Read a question and queue it; see ``Question.of`` for the fields.
+
+        Raises
+        ------
+        RequestRefused
+            For a question that cannot be answered; also ``InputError``, ``NotFittedError``.
+        """
+        question = Question.of(fields, self.limits).with_default(self.precision)
+        served = self._served
+        if question.k > (n := len(served.gallery.index)):
+            raise RequestRefused(f"k={question.k}: the index has {n} items.")
+        inputs, threshold = served.reader.read(question), served.threshold(question)
+        how = question.k, question.alpha, threshold
+        run = partial(self._search, served, *how)
+        return self._worker.submit(Job((id(served), *how, *_like(inputs)), inputs, run))
+
+    def embed(self, fields: Mapping[str, Any]) -> Future[EmbedAnswer]:
+        """Read a query and queue it for its embedding.
+
+        Raises
+        ------
+        RequestRefused, InputError
+            For a query that cannot be embedded.
+        """
+        question = Question.of(fields, self.limits)
+        served = self._served
+        inputs = served.reader.read(question)
+        run = partial(self._embed, served)
+        return self._worker.submit(Job((id(served), "embed", *_like(inputs)), inputs, run))
+
+    def reload(self) -> int:
+        """Load the index again; what runs meanwhile is answered by the old one, also if it fails.
+
+        Returns
+        -------
+        int
+            Items of the new one.
+
+        Raises
+        ------
+        RequestRefused
+            While another reload runs.
+        LaplaceMetricError, OSError
+            If it cannot be loaded.
+        """
+        if not self._reloading.acquire(blocking=False):
+            raise RequestRefused("the index is being loaded already: wait for that.", CONFLICT)
+        try:
+            served = self._loaded()
+        except BaseException:
+            self.metrics.reload(succeeded=False)
+            raise
+        else:
+            self._served = served
+            self.metrics.reload(succeeded=True)
+            return len(served.gallery.index)
+        finally:
+            self._reloading.release()
+
+    def drift(self) -> DriftSummary | None:
+        """What the monitor says; None without a reference."""
+        drift = self._served.drift
+        return None if drift is None else drift.summary()
+
+    def metrics_text(self) -> str:
+        """For Prometheus."""
+        return self.metrics.text(len(self._served.gallery.index), self.drift())
+
+    def close(self) -> None:
+        """Answer what is queued, then refuse."""
+        self._worker.close()
+
+    def _loaded(self) -> ServedIndex:
+        served = self._load()
+        if self.precision is not None:
+            served.promised(self.precision)  # a promise that cannot be kept is said at the start
+        return served
+
+    def _search(
+        self,
+        served: ServedIndex,
+        k: int,
+        alpha: float,
+        threshold: Threshold | float | None,
+        inputs: Inputs,
+    ) -> Sequence[SearchAnswer]:
+        result = _called(lambda x: served.gallery.index.search(x, k, alpha=alpha), inputs)
+        self.metrics.batch(len(result))
+        if served.drift is not None:
+            served.drift.add(result.signals)
+        answers = search_answers(result, threshold)
+        for answer in answers:
+            self.metrics.answer(accepted=answer.accepted, unknown=answer.unknown)
+        return answers
+
+    def _embed(self, served: ServedIndex, inputs: Inputs) -> Sequence[EmbedAnswer]:
+        answers: list[EmbedAnswer] = _called(
+            lambda x: embed_answers(served.gallery.posterior.embedder(x)), inputs
+        )
+        self.metrics.batch(len(answers))
+        return answers
+
+
+def _called(call: Callable[[Inputs], Any], inputs: Inputs) -> Any:
+    """What a call of the model gives; what it raises at these inputs is their fault.
+
+    Warnings of the package say nothing of one request, and are not shown.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LaplaceMetricWarning)
+            return call(inputs)
+    except Exception as error:
+        raised = _whose(error, inputs)
+        raise raised from error.__cause__
+
+
+def _whose(error: Exception, inputs: Inputs) -> Exception:
+    """The error itself, or an ``InputError`` where it is of a kind that inputs bring about."""
+    ours = isinstance(error, (LaplaceMetricError, torch.cuda.OutOfMemoryError))
+    if ours or not isinstance(error, (RuntimeError, ValueError, TypeError, IndexError)):
+        return error
+    shape = list(inputs.shape) if isinstance(inputs, torch.Tensor) else "these texts"
+    line = (str(error).strip().splitlines() or [""])[0]
+    return InputError(f"the model fails on {shape}: {type(error).__name__}: {line}")
+
+
+def _like(inputs: Inputs) -> tuple[Any, ...]:
+    """What inputs have in common that go in together."""
+    if isinstance(inputs, torch.Tensor):
+        return tuple(inputs.shape[1:]), inputs.dtype
+    return ("texts",)
+
+
+def _promised(index: Index, precision: float) -> Threshold:
+    _require_calibrated(index, "precision")
+    assert index.calibration is not None
+    return index.calibration.threshold_for(precision=precision)
+
+
+def _require_calibrated(index: Index, name: str) -> None:
+    if index.calibration is None:
+        raise NotFittedError(
+            f"{name}: this index is not calibrated, so it has no match probabilities. Leave it "
+            "out, or build the index with held-out queries."
+        )

@@ -1,0 +1,85 @@
+"""The command before it listens: packages, addresses, references, files that name others."""
+
+from __future__ import annotations
+
+import importlib
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from laplace_metric.cli import main
+from laplace_metric.cli._gallery import LoadedIndex
+from laplace_metric.cli.serve import QueryReader, Question, RequestRefused
+from laplace_metric.cli.serve import _command as command
+from laplace_metric.cli.serve._pictures import thumbnail
+from laplace_metric.cli.sources import TEXTS, Pixels
+from laplace_metric.errors import InputError, MissingPackageError
+
+
+@pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "python_multipart"])
+def test_a_missing_package_is_named_with_the_extra(missing, monkeypatch, capsys):
+    found = importlib.import_module
+
+    def importing(name: str, *more):
+        if name == missing:
+            raise ModuleNotFoundError(name=name)
+        return found(name, *more) if name.startswith("laplace_metric") else None
+
+    monkeypatch.setattr(command, "import_module", importing)
+    with pytest.raises(MissingPackageError, match=r"laplace-metric\[serve\]") as error:
+        command.require_packages()
+    assert missing.replace("_", "-") in str(error.value)
+    assert main(["serve", "index"]) == 2
+    assert "laplace-metric[serve]" in capsys.readouterr().err
+
+
+def test_ports_that_cannot_be_listened_at():
+    with command.listening("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
+        taken = listener.getsockname()[1]
+        for host, port in [("127.0.0.1", taken), ("192.0.2.1", 0), ("127.0.0.1", 99_999)]:
+            with pytest.raises(InputError, match=f"--host {host} --port {port}"):
+                command.listening(host, port)
+
+
+def test_a_recipe_that_is_not_trusted_runs_nothing(shop, capsys, monkeypatch):
+    monkeypatch.setattr(command, "require_packages", lambda: None)
+    assert main(["serve", str(shop / "index"), "--quiet"]) == 2
+    assert "--trust-recipe" in capsys.readouterr().err
+
+
+def test_a_reference_has_both_signals(shop, start):
+    service = start(shop, "--reference", str(shop / "queries"), "--window", "40")
+    assert service.drift().signals == ("uncertainty", "match probability")
+    usual = start(shop).drift()
+    assert usual.signals == ("match probability",)
+    with pytest.raises(InputError):  # the items themselves
+        start(shop, "--reference", str(shop / "missing"))
+
+
+def test_texts_are_read_as_they_are():
+    reader = QueryReader(TEXTS, Pixels(Path(), None, 3), 1, torch.float32)
+    assert reader.read(Question.of({"text": "a coat"})) == ["a coat"]
+    with pytest.raises(RequestRefused, match="send 'text'"):
+        reader.read(Question.of({"vector": [1.0]}))
+
+
+def test_an_item_outside_the_folder_of_the_index_is_not_shown(shop, start):
+    gallery = start(shop).served.gallery
+    assert thumbnail(gallery, "0").startswith(b"\x89PNG")
+
+    class Elsewhere:
+        ids = np.array(["../queries/" + p.relative_to(shop / "queries").as_posix()
+                        for p in (shop / "queries").glob("*/*.png")])  # fmt: skip
+
+        def __len__(self) -> int:
+            return len(self.ids)
+
+    assert (Path(gallery.origin.data) / Elsewhere.ids[0]).is_file()
+    other = LoadedIndex(Elsewhere(), gallery.posterior, gallery.origin)
+    with pytest.raises(RequestRefused, match="not there") as refusal:
+        thumbnail(other, "0")
+    assert refusal.value.status == 404

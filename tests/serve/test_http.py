@@ -1,0 +1,362 @@
+"""Over a socket: every kind of body, what is refused and how, what runs at once, how it stops."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+from laplace_metric.cli.serve import SearchAnswer
+from laplace_metric.cli.serve._answers import NeighbourAnswer
+from tests.serve.conftest import options_of, pixels_of
+from tests.serve.server import ServerProcess, require_extra, serving
+from tests.serve.test_service import assert_is_row
+
+require_extra()
+httpx = pytest.importorskip("httpx")
+CLIENTS = 32
+
+
+@pytest.fixture(scope="module")
+def server(shop) -> Iterator[ServerProcess]:
+    with serving(shop, "--quiet") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server) -> Iterator:
+    with httpx.Client(base_url=server.url, timeout=60) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def python(shop, query_files):
+    """What Python says of every query, each searched alone."""
+    from laplace_metric.cli._gallery import load_gallery
+    from laplace_metric.cli._output import Reporter
+    from tests.serve.conftest import inside
+
+    with inside(shop):
+        index = load_gallery(shop / "index", options_of(shop), Reporter(quiet=True)).index
+    return [index.search(torch.from_numpy(pixels_of(path)), 5) for path in query_files]
+
+
+def read(content: dict) -> SearchAnswer:
+    near = [NeighbourAnswer(**n) for n in content.pop("neighbours")]
+    return SearchAnswer(near, **content)
+
+
+IMAGE = {"Content-Type": "image/png"}
+
+
+def test_every_kind_of_body_gives_what_python_gives(client, query_files, python):
+    content = query_files[0].read_bytes()
+    asked = [
+        {"content": content, "headers": IMAGE, "params": {"precision": 0.7}},
+        {"content": content, "params": {"precision": 0.7}},
+        {"files": {"image": ("x.png", content)}, "data": {"precision": "0.7", "k": ""}},
+        {"files": {"image": ("x.png", content)}, "params": {"precision": 0.7}},
+    ]
+    for request in asked:
+        response = client.post("/search", **request)
+        assert response.status_code == 200, response.text
+        answer = read(response.json())
+        assert_is_row(answer, python[0], 0)
+        assert answer.precision == 0.7
+    assert client.post("/search", content=content, params={"k": 2}).json()["accepted"] is None
+    embedding = client.post("/embed", content=content).json()
+    assert embedding["uncertainty"] == pytest.approx(float(python[0].uncertainty[0]), rel=1e-5)
+
+
+def ask_by_32_clients(server, query_files) -> list[tuple[int, dict]]:
+    """Rows of queries and their answers, of 12 requests of each client."""
+    contents = [path.read_bytes() for path in query_files]
+    begin = threading.Barrier(CLIENTS)
+
+    def asks(number: int) -> list[tuple[int, dict]]:
+        rows = [(number + 7 * i) % len(contents) for i in range(12)]
+        with httpx.Client(base_url=server.url, timeout=60) as client:
+            begin.wait()
+            found = [client.post("/search", content=contents[row]) for row in rows]
+        assert {response.status_code for response in found} == {200}
+        return [(row, response.json()) for row, response in zip(rows, found, strict=True)]
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        answers = [one for some in pool.map(asks, range(CLIENTS)) for one in some]
+    assert len(answers) == CLIENTS * 12
+    return answers
+
+
+def test_32_clients_lose_nothing_and_get_their_own_answers(server, query_files, python):
+    for row, content in ask_by_32_clients(server, query_files):
+        assert_is_row(read(content), python[row], 0, tolerance=2e-5, step=0.03)
+
+
+def test_one_at_a_time_they_are_python_s_to_the_last_bit(shop, query_files, python):
+    with serving(shop, "--quiet", "--batch", "1") as server:
+        answers = ask_by_32_clients(server, query_files)
+    for row, content in answers:
+        assert_is_row(read(content), python[row], 0)
+
+
+def test_small_answers_do_not_wait_for_an_acknowledgement(client):
+    """40 ms a request, on a connection that stays open, where Nagle's algorithm is on."""
+    client.get("/healthz")
+    seconds = []
+    for _ in range(20):
+        begin = time.perf_counter()
+        client.get("/healthz")
+        seconds.append(time.perf_counter() - begin)
+    assert min(seconds) < 0.03
+
+
+REFUSED = [
+    ({"content": b"no image", "headers": IMAGE}, 415, "cannot be read"),
+    ({"content": b""}, 400, "0 queries"),
+    ({"json": {"vector": [1, 2]}}, 415, "send 'image'"),
+    ({"content": b'{"vector": [NaN]}', "headers": {"Content-Type": "application/json"}}, 400,
+     "NaN"),
+    ({"content": b"[1", "headers": {"Content-Type": "application/json"}}, 400, "no JSON"),
+    ({"json": {"text": "a", "limit": 3}}, 400, "'limit' is not known"),
+    ({"data": {"x": "1"}}, 415, "form-urlencoded"),
+    ({"content": b"\xff\xfe", "headers": {"Content-Type": "text/plain"}}, 400, "UTF-8"),
+    ({"content": b"x", "headers": {"Content-Type": "multipart/form-data"}}, 400, "boundary"),
+    ({"content": b"x", "params": {"k": 0}}, 400, "k=0"),
+    ({"content": b"x", "params": {"k": 9, "colour": "red"}}, 400, "'colour' is not known"),
+    ({"content": b"x", "params": [("k", 1), ("k", 2)]}, 400, "twice"),
+    ({"files": {"image": b"x"}, "data": {"k": "1"}, "params": {"k": 1}}, 400, "k is given twice"),
+    ({"files": [("image", b"x"), ("image", b"y")]}, 400, "Too many files"),
+    ({"content": b"x", "params": {"precision": 0.99999}}, 415, "cannot be read"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("request_", "status", "said"), REFUSED)
+def test_bad_bodies_are_refused_in_words(client, request_, status, said):
+    response = client.post("/search", **request_)
+    assert response.status_code == status, response.text
+    assert said in response.json()["error"]
+
+
+def test_other_paths_and_methods_are_refused_in_words(client):
+    for method, path, status in [("GET", "/search", 405), ("GET", "/none", 404)]:
+        response = client.request(method, path)
+        assert response.status_code == status
+        assert path in response.json()["error"]
+
+
+def address(server: ServerProcess) -> tuple[str, int]:
+    host, port = server.url.removeprefix("http://").split(":")
+    return host, int(port)
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["declared", "chunked"])
+def test_a_gigabyte_is_refused_before_it_is_read(server, chunked):
+    """By a client that sends all before it reads; it gets the answer."""
+    head = "POST /search HTTP/1.1\r\nHost: here\r\nContent-Type: image/png\r\n"
+    head += (
+        "Transfer-Encoding: chunked\r\n\r\n" if chunked else "Content-Length: 1000000000\r\n\r\n"
+    )
+    part = bytes(1_000_000)
+    part = b"F4240\r\n" + part + b"\r\n" if chunked else part
+    memory = resident(server)
+    with socket.create_connection(address(server), timeout=60) as connection:
+        connection.sendall(head.encode())
+        try:
+            for _ in range(1000):
+                connection.sendall(part)
+        except (BrokenPipeError, ConnectionResetError):
+            pytest.fail("the connection was cut before the client could read")
+        answer = connection.makefile("rb").readline()
+    assert answer.split()[1] == b"413"
+    assert resident(server) - memory < 100e6
+
+
+def resident(server: ServerProcess) -> float:
+    """Bytes in memory of its process."""
+    with open(f"/proc/{server.process.pid}/statm") as file:
+        return int(file.read().split()[1]) * 4096.0
+
+
+def test_a_client_that_goes_away_harms_nobody(server, client, query_files):
+    for sent in (
+        b"POST /sea",
+        b"POST /search HTTP/1.1\r\nHost: h\r\nContent-Length: 99\r\n\r\nabc",
+    ):
+        with socket.create_connection(address(server)) as connection:
+            connection.sendall(sent)
+    assert client.post("/search", content=query_files[0].read_bytes()).status_code == 200
+    time.sleep(0.2)
+    assert 'status="499"' in client.get("/metrics").text
+
+
+def test_too_many_at_once_are_sent_away_and_health_is_not(shop, query_files):
+    with serving(shop, "--quiet", "--max-waiting", "2") as server:
+        waiting = []
+        for _ in range(2):  # whose bodies do not come
+            waiting.append(socket.create_connection(address(server)))
+            waiting[-1].sendall(b"POST /search HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n")
+        time.sleep(0.5)
+        busy = httpx.post(f"{server.url}/search", content=query_files[0].read_bytes())
+        assert busy.status_code == 503
+        assert busy.headers["retry-after"] == "1"
+        assert "ask again" in busy.json()["error"]
+        assert httpx.get(f"{server.url}/healthz").json()["status"] == "ok"
+        for connection in waiting:
+            connection.close()
+        time.sleep(0.5)
+        asked = httpx.post(f"{server.url}/search", content=query_files[0].read_bytes())
+        assert asked.status_code == 200
+
+
+def test_reload_is_for_this_machine_alone(client):
+    for headers in (
+        {"Origin": "http://elsewhere.example"},
+        {"Host": "elsewhere.example"},
+        {"X-Forwarded-For": "10.0.0.1"},
+    ):
+        response = client.post("/reload", headers=headers)
+        assert response.status_code == 403
+        assert "SIGHUP" in response.json()["error"]
+    assert client.post("/reload").json()["items"] > 0
+
+
+def test_a_reload_drops_no_request(shop, query_files):
+    """By POST and by SIGHUP, while clients go on asking on connections that stay open."""
+    content, going, statuses = query_files[0].read_bytes(), threading.Event(), []
+    with serving(shop) as server:
+
+        def asks() -> None:
+            with httpx.Client(base_url=server.url, timeout=60) as client:
+                while not going.is_set():
+                    statuses.append(client.post("/search", content=content).status_code)
+
+        threads = [threading.Thread(target=asks) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(2):
+            assert httpx.post(f"{server.url}/reload", timeout=60).status_code == 200
+        server.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: any("loaded again" in line for line in server.notes))
+        broken = shop / "index" / "gallery.json"
+        text = broken.read_text()
+        broken.write_text("{")
+        refused = httpx.post(f"{server.url}/reload", timeout=60)
+        broken.write_text(text)
+        assert refused.status_code == 500
+        assert "the old one goes on" in refused.json()["error"]
+        wait_for(lambda: len(statuses) > 20)
+        going.set()
+        for thread in threads:
+            thread.join()
+        metrics = httpx.get(f"{server.url}/metrics").text
+    assert set(statuses) == {200}
+    assert 'reloads_total{result="loaded"} 3.0' in metrics
+    assert 'reloads_total{result="failed"} 1.0' in metrics
+
+
+def wait_for(condition, seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_stop_answers_what_was_asked(shop, query_files, number, code):
+    """Of a request whose body is still on its way when the server is told to stop."""
+    content = query_files[0].read_bytes()
+    with serving(shop, "--quiet") as server:
+        with socket.create_connection(address(server), timeout=30) as connection:
+            head = f"POST /search HTTP/1.1\r\nHost: h\r\nContent-Length: {len(content)}\r\n\r\n"
+            connection.sendall(head.encode() + content[:10])
+            time.sleep(0.5)
+            server.process.send_signal(number)
+            time.sleep(0.5)
+            connection.sendall(content[10:])
+            received = b"".join(iter(lambda: connection.recv(65536), b""))
+        assert received.startswith(b"HTTP/1.1 200")
+        body = json.loads(received.split(b"\r\n\r\n", 1)[1])
+        assert len(body["neighbours"]) == 5
+        assert server.process.wait(60) == code
+
+
+def test_metrics_count_what_was_asked(shop, query_files):
+    from tests.serve.test_metrics import parsed, sample
+
+    with (
+        serving(shop, "--quiet", "--precision", "0.7") as server,
+        httpx.Client(base_url=server.url, timeout=60) as client,
+    ):
+        asked = [client.post("/search", content=p.read_bytes()).json() for p in query_files]
+        client.post("/search", content=b"no image")
+        client.get("/../nothing")
+        families = parsed(client.get("/metrics").text)
+    name = "laplace_metric_requests_total"
+    requests = families["laplace_metric_requests"]
+    assert sample(requests, name, path="/search", status="200") == len(query_files)
+    assert sample(requests, name, path="/search", status="415") == 1
+    assert sample(requests, name, path="other", status="404") == 1
+    unknown = np.mean([answer["unknown"] for answer in asked])
+    share = sample(families["laplace_metric_unknown_share"], "laplace_metric_unknown_share")
+    assert share == pytest.approx(unknown)
+    accepted = sum(answer["accepted"] for answer in asked)
+    decisions = families["laplace_metric_decisions"]
+    name = "laplace_metric_decisions_total"
+    assert sample(decisions, name, decision="answer") == accepted
+    queries = "laplace_metric_monitor_queries"
+    assert sample(families[queries], queries) == len(query_files)
+
+
+def test_drift_is_seen_on_metrics_and_page(shop):
+    import io
+
+    from PIL import Image
+
+    generator = np.random.default_rng(0)
+    with (
+        serving(shop, "--quiet") as server,
+        httpx.Client(base_url=server.url, timeout=60) as client,
+    ):
+        assert "No drift" in client.get("/").text
+        for _ in range(150):  # noise, which the index has never seen
+            file = io.BytesIO()
+            noise = generator.integers(0, 256, (28, 28), dtype=np.uint8)
+            Image.fromarray(noise).save(file, "PNG")
+            client.post("/search", content=file.getvalue())
+        metrics, page = client.get("/metrics").text, client.get("/").text
+    assert 'laplace_metric_monitor_alarm{signal="match probability"} 1.0' in metrics
+    found = re.search(r'id="drift" class="decision no">([^<]*)', page)
+    assert found is not None
+    assert "ALARM at query" in found[1]
+
+
+def test_it_listens_to_this_machine_unless_told_otherwise(server, shop):
+    assert server.url.startswith("http://127.0.0.1:")
+    with serving(shop, "--host", "0.0.0.0") as open_to_all:
+        assert httpx.get(open_to_all.url.replace("0.0.0.0", "127.0.0.1") + "/healthz").json()
+        wait_for(lambda: any("without a password" in line for line in open_to_all.notes))
+    taken = server.url.rsplit(":", 1)[1]
+    with pytest.raises(AssertionError, match="Address already in use"):
+        ServerProcess(shop, "--port", taken)
+
+
+def test_the_schema_names_every_path_and_says_what_answers_hold(client):
+    schema = client.get("/openapi.json").json()
+    paths = {"/search", "/embed", "/healthz", "/metrics", "/reload", "/items/{row}"}
+    assert set(schema["paths"]) == paths
+    answer = schema["components"]["schemas"]["SearchAnswer"]["properties"]
+    assert set(answer) == set(SearchAnswer.__dataclass_fields__)
+    page = client.get("/docs")
+    assert page.status_code == 200
+    for path in paths:
+        assert path in page.text
+    assert "//" not in re.sub(r"http://127\.0\.0\.1:8000", "", page.text)

@@ -1,0 +1,112 @@
+"""The page for people: by HTTP as without a script, and in headless Chromium where there is one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.serve.server import ServerProcess, require_extra, serving
+
+require_extra()
+httpx = pytest.importorskip("httpx")
+
+
+@pytest.fixture(scope="module")
+def server(shop) -> Iterator[ServerProcess]:
+    with serving(shop, "--quiet") as running:
+        yield running
+
+
+def text_of(page: str, name: str) -> str:
+    found = re.search(rf'id="{name}"[^>]*>([^<]*)', page)
+    assert found is not None, page
+    return found[1]
+
+
+def test_the_form_works_without_a_script(server, query_files):
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        empty = client.get("/").text
+        assert "<form" in empty
+        assert "//" not in empty  # nothing from outside
+        content = query_files[0].read_bytes()
+        files = {"image": ("x.png", content, "image/png")}
+        answered = client.post("/", files=files, data={"k": "3", "precision": "0.7"})
+        json = client.post("/search", files=files, data={"k": "3", "precision": "0.7"}).json()
+        assert answered.status_code == 200
+        assert text_of(answered.text, "decision").split(":")[0].split()[0] in ("Answer", "Abstain")
+        for near in json["neighbours"]:
+            assert near["id"] in answered.text
+            assert f"match {100 * near['match_probability']:.1f} %" in answered.text
+            picture = client.get(f"/items/{near['row']}")
+            assert picture.content.startswith(b"\x89PNG")
+        assert answered.text.count("<li>") == 3
+        wrong = client.post("/", files={"image": ("x.png", b"<script>alert(1)</script>")})
+        assert wrong.status_code == 415
+        assert "cannot be read" in text_of(wrong.text, "error")
+        unsafe = client.post("/", files=files, data={"k": "<script>alert(1)</script>"})
+        assert unsafe.status_code == 400
+        assert "<script>alert" not in unsafe.text
+        assert "default-src 'none'" in answered.headers["content-security-policy"]
+
+
+def test_items_are_images_of_the_index_alone(server, shop):
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        for row in ("-1", "99999", "x", "1.0", "\u0661"):
+            response = client.get(f"/items/{row}")
+            assert response.status_code == 404
+            assert "no item" in response.json()["error"]
+
+
+def chromium() -> str | None:
+    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
+    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    playwright = pytest.importorskip("playwright.sync_api")
+    program = chromium()
+    if program is None:
+        pytest.skip("no Chromium: name one in CHROMIUM")
+    with playwright.sync_playwright() as running:
+        made = running.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+DROP = """
+async ([name, bytes]) => {
+  const transfer = new DataTransfer();
+  transfer.items.add(new File([new Uint8Array(bytes)], name, {type: "image/png"}));
+  window.dispatchEvent(new DragEvent("drop", {dataTransfer: transfer, cancelable: true}));
+}
+"""
+
+
+def test_an_image_dropped_in_a_browser_is_answered(server, query_files, browser, tmp_path):
+    page = browser.new_page(viewport={"width": 1000, "height": 1100})
+    problems, asked = [], []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(server.url)
+    page.evaluate(DROP, ["x.png", list(query_files[0].read_bytes())])
+    page.wait_for_selector("#decision")
+    assert page.inner_text("#decision").split()[0] in ("Answer", "Abstain", "Nearest")
+    assert page.locator("#neighbours li").count() == 5
+    widths = page.eval_on_selector_all("#neighbours img", "all => all.map(i => i.naturalWidth)")
+    assert min(widths) > 0  # every picture came
+    assert page.eval_on_selector(".query img", "image => image.naturalWidth") > 0
+    assert "drift" in page.inner_text("#drift").lower()
+    assert all(url.startswith((server.url, "data:")) for url in asked)
+    assert not problems
+    where = Path(os.environ.get("SCREENSHOTS", tmp_path))
+    page.screenshot(path=where / "serve.png", full_page=True)
+    page.set_input_files("input[type=file]", files=[str(query_files[1])])  # a choice sends too
+    page.wait_for_function("() => document.querySelector('#decision')")
+    page.close()

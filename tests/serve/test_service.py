@@ -1,0 +1,306 @@
+"""The server without HTTP: its answers are those of ``Index.search``, and it refuses the rest."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from laplace_metric.cli.serve import Limits, Question, RequestRefused
+from laplace_metric.cli.serve import _worker as worker_module
+from laplace_metric.cli.serve._question import json_fields
+from laplace_metric.cli.serve._worker import Job, Worker
+from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
+from tests.serve.conftest import pixels_of
+
+NUMBERS = ("label_probability", "epistemic", "uncertainty", "ambiguity")
+
+
+def assert_is_row(answer, result, row, tolerance=0.0, step=0.0):
+    """An answer is a row of a ``SearchResult``; to the last bit, unless a tolerance is given.
+
+    A p-value counts held-out queries, so that the last bits of ties move it, at most by ``step``.
+    """
+    close = {"rtol": tolerance, "atol": tolerance}
+    near = answer.neighbours
+    assert [n.id for n in near] == result.ids[row].tolist()
+    assert [n.label for n in near] == result.labels[row].tolist()
+    assert [n.rank for n in near] == list(range(1, len(near) + 1))
+    for name in ("distance", "distance_sd", "match_probability"):
+        told = [getattr(n, name) for n in near]
+        np.testing.assert_allclose(told, getattr(result, name)[row].numpy(), **close)
+    np.testing.assert_allclose(answer.p_value, float(result.p_value[row]), rtol=0, atol=step)
+    for name in NUMBERS:
+        np.testing.assert_allclose(
+            getattr(answer, name), float(getattr(result, name)[row]), **close
+        )
+    assert answer.label == result.label[row]
+    assert answer.unknown == bool(result.unknown[row])
+
+
+def test_an_answer_is_what_python_gives(shop, start, query_files):
+    service = start(shop, batch=1)
+    index = service.served.gallery.index
+    threshold = index.calibration.threshold_for(precision=0.7)
+    decided = set()
+    for path in query_files:
+        result = index.search(torch.from_numpy(pixels_of(path)), 4, alpha=0.1)
+        asked = {"image": path.read_bytes(), "k": 4, "alpha": 0.1, "precision": 0.7}
+        answer = service.ask(asked).result()
+        assert_is_row(answer, result, 0)
+        assert answer.threshold == threshold.value
+        assert answer.precision == 0.7
+        assert answer.accepted == bool(result.accepted(threshold)[0])
+        assert answer.decision.startswith("Answer" if answer.accepted else "Abstain")
+        assert "at least 70 %" in answer.decision
+        decided.add(answer.accepted)
+    assert decided == {True, False}  # the queries show both
+
+
+def test_many_threads_get_their_own_answers(shop, start, query_files):
+    service = start(shop, batch=8)
+    result = service.served.gallery.index.search(
+        torch.from_numpy(np.concatenate([pixels_of(path) for path in query_files])), 3
+    )
+
+    def asked(row: int):
+        return service.ask({"image": query_files[row].read_bytes(), "k": 3}).result()
+
+    rows = [row for row in range(len(query_files)) for _ in range(3)]
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(asked, rows))
+    step = 6 * service.served.gallery.index.calibration.smallest_p_value
+    for row, answer in zip(rows, answers, strict=True):
+        assert_is_row(answer, result, row, tolerance=2e-5, step=step)
+    text = service.metrics_text()
+    calls = float(text.split("\nlaplace_metric_model_calls_total ")[1].split()[0])
+    assert f"\nlaplace_metric_model_queries_total {float(len(rows))}" in text
+    assert calls < len(rows)  # some went in together
+
+
+def test_an_embedding_is_what_python_gives(shop, start, query_files):
+    service = start(shop)
+    embedding = service.served.gallery.posterior.embedder(
+        torch.from_numpy(pixels_of(query_files[0]))
+    )
+    answer = service.embed({"image": query_files[0].read_bytes()}).result()
+    assert answer.mean == embedding.mean[0].tolist()
+    assert answer.variance == embedding.variance[0].tolist()
+    assert answer.uncertainty == float(embedding.uncertainty[0])
+    assert answer.epistemic == float(embedding.epistemic[0])
+    assert answer.ambiguity == float(embedding.ambiguity[0])
+
+
+def test_vectors_without_a_calibration(vectors, start):
+    service = start(vectors)
+    queries = np.load(vectors / "queries.npy")
+    result = service.served.gallery.index.search(queries[:1], 2)
+    answer = service.ask({"vector": queries[0].tolist(), "k": "2"}).result()
+    assert [n.distance for n in answer.neighbours] == result.distance[0].tolist()
+    assert answer.neighbours[0].match_probability is answer.accepted is answer.unknown is None
+    assert "not calibrated" in answer.decision
+    assert service.drift() is None
+    for asked in ({"threshold": 0.5}, {"precision": 0.5}):
+        with pytest.raises(NotFittedError, match=next(iter(asked))):
+            service.ask({"vector": queries[0].tolist(), **asked})
+    with pytest.raises(InputError, match="63"):
+        service.ask({"vector": [0.5] * 63}).result()
+    with pytest.raises(InputError, match="infinity"):
+        service.ask({"vector": [1e200] * 64}).result()
+
+
+def png(width: int, height: int, mode: str = "L") -> bytes:
+    file = io.BytesIO()
+    Image.new(mode, (width, height)).save(file, "PNG")
+    return file.getvalue()
+
+
+def test_images_that_are_refused(shop, start, query_files):
+    service = start(shop, limits=Limits(pixels=2500))
+    good = query_files[0].read_bytes()
+    eps = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"
+    for content, status in [
+        (b"no image at all", 415),
+        (good[:60], 415),
+        (png(8, 8, "I;16"), 415),
+        (eps, 415),
+        (png(51, 50), 413),
+    ]:
+        with pytest.raises(RequestRefused) as refusal:
+            service.ask({"image": content})
+        assert refusal.value.status == status
+    assert service.ask({"image": png(50, 50)}).result().neighbours
+    with pytest.raises(RequestRefused, match="send 'image'") as refusal:
+        service.ask({"text": "a coat"})
+    assert refusal.value.status == 415
+
+
+def test_pixels_are_counted_before_they_are_decoded(shop, start, monkeypatch):
+    service = start(shop)
+    monkeypatch.setattr(Image.Image, "convert", lambda *_: pytest.fail("decoded"))
+    with pytest.raises(RequestRefused, match="36,012,001"):
+        service.ask({"image": png(6001, 6001)})
+    assert Limits().of_an_image(scaled=False) < Limits().of_an_image(scaled=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "0 queries"),
+        ({"image": b"", "k": 3}, "0 queries"),
+        ({"text": "a", "vector": [1]}, "2 queries"),
+        ({"text": "a", "kk": 3}, "'kk' is not known"),
+        ({"image": "a path"}, "no file"),
+        ({"text": b"x"}, "bytes"),
+        ({"text": " "}, "blank"),
+        ({"text": "x" * 30_000}, "30,000"),
+        ({"vector": []}, "no list"),
+        ({"vector": "{}"}, "no list"),
+        ({"vector": [1, "2"]}, r"vector\[1\]"),
+        ({"vector": [1, True]}, r"vector\[1\]"),
+        ({"vector": [1e308]}, "finite"),
+        ({"vector": [[1]]}, r"vector\[0\]"),
+        ({"text": "a", "k": 0}, "k=0"),
+        ({"text": "a", "k": 2.5}, "k=2.5"),
+        ({"text": "a", "k": "many"}, "'many'"),
+        ({"text": "a", "k": True}, "k=True"),
+        ({"text": "a", "k": 5000}, "at most 1000"),
+        ({"text": "a", "threshold": 1.5}, "threshold"),
+        ({"text": "a", "threshold": "nan"}, "threshold"),
+        ({"text": "a", "precision": 1}, "precision"),
+        ({"text": "a", "alpha": 0}, "alpha"),
+        ({"text": "a", "alpha": 0.05, "threshold": 0.5, "precision": 0.5}, "one of them"),
+    ],
+)
+def test_questions_that_are_refused(fields, said):
+    with pytest.raises(InputError, match=said):
+        Question.of(fields)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[1]", b"{", b"\xff\xfe", b'{"vector": [NaN]}', b'{"k": Infinity}', b'{"k":1,"k":2}',
+     b"[" * 100_000],
+)  # fmt: skip
+def test_bodies_that_are_no_json(body):
+    with pytest.raises(RequestRefused):
+        json_fields(body)
+
+
+def test_numbers_may_be_texts_and_empty_ones_are_left_out():
+    asked = Question.of({"vector": "[1, 2.5]", "k": "7", "precision": "", "threshold": ".25"})
+    assert (asked.query, asked.k, asked.precision, asked.threshold) == ([1.0, 2.5], 7, None, 0.25)
+    assert asked.with_default(0.9).precision is None
+    assert Question.of({"text": "a"}).with_default(0.9).precision == 0.9
+
+
+def test_a_promise_that_cannot_be_kept_is_said_at_the_start(shop, start):
+    with pytest.raises(InputError, match="cannot be promised"):
+        start(shop, precision=0.9999)
+
+
+def test_more_neighbours_than_items(shop, start, query_files):
+    service = start(shop)
+    n = len(service.served.gallery.index)
+    with pytest.raises(RequestRefused, match=f"has {n} items"):
+        service.ask({"image": query_files[0].read_bytes(), "k": n + 1})
+
+
+def test_a_bad_query_fails_for_itself():
+    def halves(x: torch.Tensor) -> list[float]:
+        if bool((x < 0).any()):
+            raise ValueError("negative")
+        return (x[:, 0] / 2).tolist()
+
+    worker, gate = Worker(batch=8), threading.Event()
+    first = worker.submit(Job("wait", ["x"], lambda texts: [gate.wait()]))
+    waiting = [worker.submit(Job("half", torch.tensor([[x]]), halves)) for x in (2.0, -1.0, 6.0)]
+    gate.set()
+    assert first.result()
+    assert [waiting[0].result(), waiting[2].result()] == [1.0, 3.0]
+    with pytest.raises(ValueError, match="negative"):
+        waiting[1].result()
+    worker.close()
+    with pytest.raises(RequestRefused, match="stopping"):
+        worker.submit(Job("half", torch.ones(1, 1), halves))
+
+
+def test_what_waits_goes_in_together_and_no_more_than_a_batch():
+    sizes, worker, gate = [], Worker(batch=4), threading.Event()
+
+    def run(texts: list[str]) -> list[str]:
+        sizes.append(len(texts))
+        return texts
+
+    worker.submit(Job("wait", ["x"], lambda texts: [gate.wait()]))
+    results = [worker.submit(Job("k", [str(i)], run)) for i in range(10)]
+    gate.set()
+    assert [result.result() for result in results] == [str(i) for i in range(10)]
+    worker.close()
+    assert sum(sizes) == 10
+    assert max(sizes) <= 4
+    assert len(sizes) <= 4
+
+
+def test_a_slow_model_gets_its_queries_one_by_one(monkeypatch):
+    monkeypatch.setattr(worker_module, "BUDGET", 0.01)
+    sizes, worker = [], Worker(batch=8)
+
+    def run(texts: list[str]) -> list[str]:
+        sizes.append(len(texts))
+        time.sleep(0.02 * len(texts))
+        return texts
+
+    results = [worker.submit(Job("k", [str(i)], run)) for i in range(10)]
+    assert [result.result() for result in results] == [str(i) for i in range(10)]
+    worker.close()
+    assert sizes == [1] * 10
+
+
+def test_closing_answers_what_is_queued():
+    worker, gate = Worker(batch=1), threading.Event()
+    worker.submit(Job("wait", ["x"], lambda texts: [gate.wait()]))
+    last = worker.submit(Job("k", ["last"], lambda texts: texts))
+    closing = threading.Thread(target=worker.close)
+    closing.start()
+    gate.set()
+    assert last.result(timeout=10) == "last"
+    closing.join(timeout=10)
+    assert not closing.is_alive()
+
+
+def test_a_reload_swaps_the_index_and_a_bad_one_leaves_the_old(shop, start, query_files):
+    service = start(shop)
+    before, asked = service.served, {"image": query_files[0].read_bytes()}
+    answer = service.ask(asked).result()
+    assert service.reload() == len(before.gallery.index)
+    assert service.served is not before
+    assert service.ask(asked).result() == answer
+    manifest = shop / "index" / "gallery.json"
+    content = manifest.read_text()
+    manifest.write_text(content.replace('"seed"', '"dees"'))
+    kept = service.served
+    try:
+        with pytest.raises(LaplaceMetricError, match="damaged"):
+            service.reload()
+    finally:
+        manifest.write_text(content)
+    assert service.served is kept
+    assert service.ask(asked).result() == answer
+    text = service.metrics_text()
+    assert 'reloads_total{result="loaded"} 1.0' in text
+    assert 'reloads_total{result="failed"} 1.0' in text
+
+
+def test_answers_are_json(shop, start, query_files):
+    from dataclasses import asdict
+
+    answer = start(shop).ask({"image": query_files[0].read_bytes()}).result()
+    assert json.loads(json.dumps(asdict(answer), allow_nan=False)) == asdict(answer)
