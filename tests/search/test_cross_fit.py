@@ -213,7 +213,7 @@ def on_new_queries(index: Index, new: LabelledHits) -> dict[str, float]:
 def quick(monkeypatch) -> None:
     """One candidate in place of twelve, which takes a tenth of the time."""
 
-    def fit(features, match):
+    def fit(features, match, *, portable=False):
         x, y = features.values[features.exists].numpy(), match[features.exists].double().numpy()
         return MatchProbability("all", *_fitted(x, y, "all", "logistic"), {})
 

@@ -92,7 +92,8 @@ class LayerChain(nn.Module):
 
     def forward(self, h: Float[Tensor, "B D"]) -> list[tuple[Tensor, Tensor | None]]:
         """From the first layer to the last."""
-        inputs, slopes = [h], list[Tensor]()
+        inputs = [h]
+        slopes: list[Tensor] = []
         for i, group in enumerate(self.activations):
             assert isinstance(group, nn.ModuleList)
             weight, bias = getattr(self, f"weight_{i}"), getattr(self, f"bias_{i}")
