@@ -1,8 +1,8 @@
 # An index behind HTTP, on CPU, as a user without rights. The index is mounted, not built in:
 #
 #   docker build -t laplace-metric .
-#   docker run --rm -p 127.0.0.1:8000:8000 -v "$PWD/index:/work/index:ro" \
-#     -v "$PWD/my_model.py:/work/my_model.py:ro" -v "$PWD/weights.pt:/work/weights.pt:ro" \
+#   docker run --rm -p 127.0.0.1:8000:8000 -v "$PWD/index:/srv/index:ro" \
+#     -v "$PWD/my_model.py:/srv/my_model.py:ro" -v "$PWD/weights.pt:/srv/weights.pt:ro" \
 #     laplace-metric --trust-recipe --precision 0.95
 #
 # What stands behind the image's name are options of `laplace-metric serve`; an index of embeddings
@@ -20,7 +20,7 @@ RUN pip install --no-cache-dir ".[serve,faiss]" && rm -rf /source
 
 RUN useradd --create-home --uid 10001 served
 USER served
-WORKDIR /work
+WORKDIR /srv
 ENV PYTHONUNBUFFERED=1
 
 EXPOSE 8000
