@@ -1,8 +1,7 @@
 """Heads trained on WordNet: are general terms wide, are glosses inside their hypernyms.
 
 Half of the terms that are never trained on, by their hash, are for development; ``test`` is the
-other half. All settings are those of emoji, but for 8
-epochs.
+other half. All settings are those of emoji, but for 8 epochs.
 """
 
 from __future__ import annotations
@@ -33,8 +32,6 @@ from laplace_metric.evaluation import auroc
 from laplace_metric.image_text import ImageTextEmbedder, Objective, ProLIP
 
 GLOSSES_AS_TEXTS = ", glosses as texts"
-
-
 ENTAILED = "prolip, entailment and contrast"
 
 

@@ -57,12 +57,7 @@ class Objective(nn.Module, ABC):
         return self.log_a.exp()
 
     @abstractmethod
-    def forward(
-        self,
-        image: HeadOutput,
-        text: HeadOutput,
-        batch: PairBatch,
-    ) -> Float[Tensor, ""]:
+    def forward(self, image: HeadOutput, text: HeadOutput, batch: PairBatch) -> Float[Tensor, ""]:
         """The loss of a batch."""
 
     def masked_loss(self, full: HeadOutput, part: HeadOutput) -> Float[Tensor, ""]:
@@ -143,12 +138,7 @@ class ProLIP(Objective):
         self.contrast, self.vib = _weight("contrast", contrast), _weight("vib", vib)
         self.c, self.epsilon = check_positive("c", c), check_real("epsilon", epsilon)
 
-    def forward(
-        self,
-        image: HeadOutput,
-        text: HeadOutput,
-        batch: PairBatch,
-    ) -> Float[Tensor, ""]:
+    def forward(self, image: HeadOutput, text: HeadOutput, batch: PairBatch) -> Float[Tensor, ""]:
         s = csd_similarity(image.mu, image.log_v, text.mu, text.log_v)
         loss = pairwise_sigmoid_loss(s, batch.match, self.a, self.b)
         i, j = batch.pairs.unbind(1)
@@ -220,12 +210,7 @@ class ProLIPRegions(ProLIP):
         self.log_exponent = nn.Parameter(torch.tensor(0.0))
         self.log_rate = nn.Parameter(torch.tensor(-math.log(FIRST_TRACE)))
 
-    def forward(
-        self,
-        image: HeadOutput,
-        text: HeadOutput,
-        batch: PairBatch,
-    ) -> Float[Tensor, ""]:
+    def forward(self, image: HeadOutput, text: HeadOutput, batch: PairBatch) -> Float[Tensor, ""]:
         loss = super().forward(image, text, batch)
         a, b, regions = self.log_a_inside.exp(), self.b_inside, (text.mu, text.log_v)
         if self.membership:
@@ -249,12 +234,7 @@ class SigLIP(Objective):
         super().__init__(a=10.0, b=check_real("first_b", first_b))
         self.first_b = float(first_b)
 
-    def forward(
-        self,
-        image: HeadOutput,
-        text: HeadOutput,
-        batch: PairBatch,
-    ) -> Float[Tensor, ""]:
+    def forward(self, image: HeadOutput, text: HeadOutput, batch: PairBatch) -> Float[Tensor, ""]:
         return pairwise_sigmoid_loss(image.mu @ text.mu.mT, batch.match, self.a, self.b)
 
 
@@ -267,12 +247,7 @@ class CLIP(Objective):
         super().__init__(a=1 / 0.07, b=0.0)
         self.b.requires_grad_(False)
 
-    def forward(
-        self,
-        image: HeadOutput,
-        text: HeadOutput,
-        batch: PairBatch,
-    ) -> Float[Tensor, ""]:
+    def forward(self, image: HeadOutput, text: HeadOutput, batch: PairBatch) -> Float[Tensor, ""]:
         return multi_positive_infonce(image.mu @ text.mu.mT, batch.match, self.a.clamp_max(100))
 
     def logit_scale(self) -> None:
@@ -298,12 +273,7 @@ class PCMEPlusPlus(Objective):
         self.pseudo_weight = _weight("pseudo_weight", pseudo_weight)
         self.vib = _weight("vib", vib)
 
-    def forward(
-        self,
-        image: HeadOutput,
-        text: HeadOutput,
-        batch: PairBatch,
-    ) -> Float[Tensor, ""]:
+    def forward(self, image: HeadOutput, text: HeadOutput, batch: PairBatch) -> Float[Tensor, ""]:
         distance = 2 - 2 * csd_similarity(image.mu, image.log_v, text.mu, text.log_v)
         how = {"pseudo_weight": self.pseudo_weight}
         loss = soft_contrastive_loss(distance, batch.match, self.a, self.b, **how)

@@ -115,6 +115,15 @@ def size_loss(
     ``exp(z) - n z`` with ``z = c + k log tr S``, averaged with weights 1/n, because texts that name
     n images are in n times as many batches.
 
+    Parameters
+    ----------
+    trace : Tensor [C]
+        Above 0.
+    n_images : Tensor [C]
+        Of the whole data set, at least 1.
+    exponent, log_rate : Tensor []
+        k and c.
+
     Examples
     --------
     >>> n = torch.tensor([1, 4])
