@@ -41,7 +41,7 @@ def class_embeddings(
     Raises
     ------
     InputError
-        For numbers of rows that do not fit, and weights that are none.
+        For numbers of rows that do not fit, weights that are none, and prompts that cancel out.
 
     Examples
     --------
@@ -55,7 +55,10 @@ def class_embeddings(
     if weights is not None:
         pi = _checked(weights, mu)
     m = (pi[..., None] * mu).sum(1)
-    length = m.norm(dim=1, keepdim=True).clamp_min(torch.finfo(m.dtype).tiny)
+    length = m.norm(dim=1, keepdim=True)
+    if bool((length == 0).any()):
+        row = int((length[:, 0] == 0).nonzero()[0])
+        raise InputError(f"prompts of class {row} cancel out: their mean is zero. Leave some out.")
     v = (pi.square()[..., None] * variance).sum(1) / length.square()
     return Embedding(Gaussian(m / length, v))
 

@@ -178,3 +178,10 @@ def test_what_is_refused():
         prompt_filter(prompts, 4, 5)
     with pytest.raises(InputError, match="prompts is a list"):
         zero_shot(image, [1], 1)
+
+
+def test_prompts_that_cancel_out_are_named():
+    mu = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [-1.0, 0.0]])
+    prompts = Embedding(Gaussian(mu, torch.full((4, 2), 0.1)))
+    with pytest.raises(InputError, match="class 1 cancel"):
+        class_embeddings(prompts, 2)
