@@ -144,6 +144,8 @@ class PairRun:
         return {
             **self.settings,
             "objective": type(self.heads.objective).__name__,
+            "weights": self.heads.objective.settings,
+            "masked": [part is not None for part in self.masked],
             "heads": shapes(self.heads.state_dict()),
             "encoders": shapes(self.encoders.state_dict()),
             "pairs": [len(self.pairs), self.pairs.n_images, self.pairs.n_texts],

@@ -72,15 +72,15 @@ class Fragile(ProLIP):
 
     def __init__(self, at: int) -> None:
         super().__init__(contrast=1.0)
-        self.at = at
+        self._at = at
 
     def forward(self, *args: object) -> torch.Tensor:
-        if int(self.calls) == self.at:
+        if self._calls == self._at:
             raise Interrupted
-        self.calls += 1
+        self._calls += 1
         return super().forward(*args)
 
-    calls = 0
+    _calls = 0
 
 
 @pytest.mark.parametrize("at", [1, 4, 6])
@@ -109,6 +109,9 @@ def test_a_checkpoint_of_another_run_is_refused(pairs, tmp_path):
         make_embedder().fit(pairs, epochs=2, generator=0, checkpoint=tmp_path, **how)
     with pytest.raises(FileFormatError, match="objective"):
         make_embedder("siglip").fit(pairs, epochs=2, generator=0, checkpoint=tmp_path, **QUICK)
+    other = make_embedder(ProLIP(vib=1e-3))
+    with pytest.raises(FileFormatError, match="weights"):
+        other.fit(pairs, epochs=2, generator=0, checkpoint=tmp_path, **QUICK)
 
 
 class Pushes(Objective):

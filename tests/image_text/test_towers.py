@@ -207,12 +207,12 @@ class Stops(ProLIP):
 
     def __init__(self, at: int) -> None:
         super().__init__(masked=0.1, first_b=-2.0)
-        self.at, self.calls = at, 0
+        self._at, self._calls = at, 0
 
     def forward(self, *args: object) -> torch.Tensor:
-        if self.calls == self.at:
+        if self._calls == self._at:
             raise Stopped
-        self.calls += 1
+        self._calls += 1
         return super().forward(*args)
 
 
