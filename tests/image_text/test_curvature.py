@@ -81,12 +81,10 @@ def test_dense_and_diagonal_are_those_of_autograd(n, m, d, size, bias, seed):
     torch.testing.assert_close(diagonal, oracle.diagonal(), rtol=1e-9, atol=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
-@given(**PROBLEMS)
-def test_contractions_and_rotations_are_those_of_the_dense_matrix(n, m, d, size, bias, seed):
-    problem = Problem(n, m, d, size, bias=bias, seed=seed)
+def check_contractions(problem: Problem, seed: int) -> None:
+    """Both contractions and the rotated diagonal, against the dense matrix of autograd."""
     layout, pairs, h = problem.layout, problem.pairs(), problem.oracle()
-    columns = layout.n_columns
+    d, columns = layout.n_outputs, layout.n_columns
     order = layout.fold(torch.arange(layout.n_parameters)).flatten()
     h = h[order][:, order].view(d, columns, d, columns)
     g = torch.Generator().manual_seed(seed)
@@ -99,6 +97,12 @@ def test_contractions_and_rotations_are_those_of_the_dense_matrix(n, m, d, size,
     turned = torch.einsum("daeb,dk,al,ek,bl->kl", h, q_s, q_a, q_s, q_a)
     diagonal = pairs.rotated(q_s, q_a).diagonal()
     torch.testing.assert_close(diagonal, turned, rtol=1e-8, atol=1e-11)
+
+
+@settings(max_examples=40, deadline=None)
+@given(**PROBLEMS)
+def test_contractions_and_rotations_are_those_of_the_dense_matrix(n, m, d, size, bias, seed):
+    check_contractions(Problem(n, m, d, size, bias=bias, seed=seed), seed)
 
 
 def test_blocks_of_rows_give_the_same_sums(monkeypatch):

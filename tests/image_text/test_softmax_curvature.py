@@ -11,7 +11,7 @@ from torch.func import hessian, jacrev
 from laplace_metric.image_text import multi_positive_infonce
 from laplace_metric.image_text.posterior import SoftmaxPairs, tower_curvature
 from tests.image_text.conftest import features, make_embedder, make_pairs
-from tests.image_text.test_curvature import PROBLEMS, Problem
+from tests.image_text.test_curvature import PROBLEMS, Problem, check_contractions
 
 F64 = torch.float64
 
@@ -53,20 +53,7 @@ def test_dense_and_diagonal_are_those_of_autograd(n, m, d, size, bias, seed):
 @settings(max_examples=40, deadline=None)
 @given(**PROBLEMS)
 def test_contractions_and_rotations_are_those_of_the_dense_matrix(n, m, d, size, bias, seed):
-    problem = SoftmaxProblem(n, m, d, size, bias=bias, seed=seed)
-    layout, pairs, h = problem.layout, problem.pairs(), problem.oracle()
-    columns = layout.n_columns
-    order = layout.fold(torch.arange(layout.n_parameters)).flatten()
-    h = h[order][:, order].view(d, columns, d, columns)
-    g = torch.Generator().manual_seed(seed)
-    s, a = (torch.randn(k, k, generator=g, dtype=F64) for k in (d, columns))
-    s, a = s + s.mT, a + a.mT
-    left, right = torch.einsum("daeb,ab->de", h, a), torch.einsum("daeb,de->ab", h, s)
-    torch.testing.assert_close(pairs.left_contraction(a), left, rtol=1e-8, atol=1e-11)
-    torch.testing.assert_close(pairs.right_contraction(s), right, rtol=1e-8, atol=1e-11)
-    q_s, q_a = (torch.linalg.eigh(x)[1] for x in (s, a))
-    turned = torch.einsum("daeb,dk,al,ek,bl->kl", h, q_s, q_a, q_s, q_a)
-    torch.testing.assert_close(pairs.rotated(q_s, q_a).diagonal(), turned, rtol=1e-8, atol=1e-11)
+    check_contractions(SoftmaxProblem(n, m, d, size, bias=bias, seed=seed), seed)
 
 
 def test_structures_come_nearer_the_dense_matrix():
