@@ -108,8 +108,8 @@ def curvature_passes(
 ) -> PassSchedule[Curvature]:
     """The passes of a fit: class sums, then those of the structure.
 
-    The diagonal takes two passes; the Kronecker structure one more for each half step of its power
-    iteration (two or three steps) and one to refine; cross blocks one more for each of these and
+    The diagonal takes two passes; the Kronecker structure two, and two for each step of its power
+    iteration (one step, or two with cross blocks); cross blocks one more for each of these and
     each tile of G_c.
 
     Parameters

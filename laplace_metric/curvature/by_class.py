@@ -54,9 +54,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.grams import upper_gram
 from laplace_metric.curvature._statistics import ClassSums
 from laplace_metric.errors import InputError
-from laplace_metric.models.jacobians import Layer
+from laplace_metric.models.jacobians import Factor, Layer
 
 
 @dataclass(frozen=True)
@@ -108,9 +109,10 @@ def view_points(
             f"{int((scale == 0).sum())} embeddings are exactly zero and have no direction: "
             "remove those inputs or use distance='euclidean' on a network without normalisation."
         )
-    r = scale * torch.linalg.vector_norm(z / scale, dim=1, keepdim=True)
-    u = z / r
-    return Points(h, u, u, r)
+    u = z / scale
+    length = torch.linalg.vector_norm(u, dim=1, keepdim=True)
+    u = u / length
+    return Points(h, u, u, scale * length)
 
 
 @dataclass(frozen=True)
@@ -261,6 +263,10 @@ class PointBlocks:
         k = (u * m).sum(1)
         return cls(k, u, m - 1.5 * k[:, None] * u)
 
+    def pulled(self, factor: Factor) -> PointBlocks:
+        """``M_i^T u_i`` and ``M_i^T v_i`` as u and v, for sums of ``M_i^T T_i M_i``."""
+        return PointBlocks(self.alpha, factor.vjp(self.u), factor.vjp(self.v))
+
     def dense(self, n_outputs: int) -> Float[Tensor, "n Z Z"]:
         """T, written out for Jacobians without structure."""
         u, v = (x.expand(-1, n_outputs) for x in (self.u, self.v))
@@ -270,30 +276,47 @@ class PointBlocks:
 
 
 def diagonal_sum(blocks: PointBlocks, layer: Layer) -> Float[Tensor, "O A"]:
-    """``2 sum_i diag(M_i^T T_i M_i) (x) a_i^2`` in float64."""
+    """``2 sum_i diag(M_i^T T_i M_i) (x) a_i^2``, of ``blocks.pulled`` by M."""
     # (M^T T M)_oo = alpha (M^T M)_oo + 2 (M^T u)_o (M^T v)_o
-    m, a = layer.factor, layer.inputs
-    alpha_gram = blocks.alpha[:, None] * m.gram_diagonal()  # [n, O]; M = I: alpha itself
-    t_oo = torch.addcmul(alpha_gram, m.vjp(blocks.u), m.vjp(blocks.v), value=2)
-    return 2 * (t_oo.mT @ a.square()).double()
+    alpha_gram = blocks.alpha[:, None] * layer.factor.gram_diagonal()  # [n, O]; M = I: alpha itself
+    t_oo = torch.addcmul(alpha_gram, blocks.u, blocks.v, value=2).mul_(2)
+    return t_oo.mT @ layer.inputs.square()
 
 
 def left_sum(
-    blocks: PointBlocks, layer: Layer, other: Float[Tensor, "A A"]
+    blocks: PointBlocks, layer: Layer, other: Float[Tensor, "*shape"] | None
 ) -> Float[Tensor, "O O"]:
-    """``S = 2 sum_i (a_i^T A a_i) M_i^T T_i M_i`` in float64."""
-    m, a = layer.factor, layer.inputs
-    q = ((a @ other) * a).sum(1)  # a_i^T A a_i
-    u, v = m.vjp(blocks.u), m.vjp(blocks.v)
-    outer = u.mT @ (q[:, None] * v)
-    return 2 * (m.gram_sum(q * blocks.alpha, outer.shape[0]) + outer + outer.mT).double()
+    """``S = 2 sum_i (a_i^T A a_i) M_i^T T_i M_i``, of ``blocks.pulled`` by M.
+
+    A is a matrix [A, A], the diagonal [A] of one, or None for the identity.
+    """
+    a = layer.inputs
+    q = 2 * quadratic(a, other)  # 2 a_i^T A a_i
+    outer = blocks.u.mT @ (q[:, None] * blocks.v)
+    return layer.factor.gram_sum(q * blocks.alpha, len(outer)).add_(outer).add_(outer.mT)
 
 
 def right_sum(
     blocks: PointBlocks, layer: Layer, other: Float[Tensor, "O O"]
 ) -> Float[Tensor, "A A"]:
-    """``A = 2 sum_i <M_i^T T_i M_i, S> a_i a_i^T`` in float64."""
-    m, a = layer.factor, layer.inputs
-    u, v = m.vjp(blocks.u), m.vjp(blocks.v)
-    q = blocks.alpha * m.gram_inner(other) + 2 * ((u @ other) * v).sum(1)  # <M_i^T T_i M_i, S>
-    return 2 * (a.mT @ (q[:, None] * a)).double()
+    """``A = 2 sum_i <M_i^T T_i M_i, S> a_i a_i^T``, of ``blocks.pulled`` by M: its upper triangle.
+
+    What is below the diagonal is left out, or not, as it comes.
+    """
+    a, u, v = layer.inputs, blocks.u, blocks.v
+    q = blocks.alpha * layer.factor.gram_inner(other) + 2 * ((u @ other) * v).sum(1)
+    return upper_gram(2 * q[:, None] * a, a)  # q_i = <M_i^T T_i M_i, S>
+
+
+def quadratic(
+    a: Float[Tensor, "n A"], other: Float[Tensor, "*shape"] | None
+) -> Float[Tensor, " n"]:
+    """``a_i^T A a_i`` for a matrix A [A, A], the diagonal [A] of one, or None for I."""
+    if other is None:
+        return torch.linalg.vecdot(a, a)
+    return a.square() @ other if other.ndim == 1 else torch.linalg.vecdot(a @ other, a)
+
+
+def times(a: Float[Tensor, "*n A"], other: Float[Tensor, "*shape"]) -> Float[Tensor, "*n A"]:
+    """``a A`` for a matrix A [A, A], or for the diagonal [A] of one."""
+    return a * other if other.ndim == 1 else a @ other

@@ -1,4 +1,4 @@
-"""Terms of layered heads: the diagonal, and the two contractions of the Kronecker structure.
+"""Terms of layered heads, and the diagonal.
 
 For a layer ``J_i = M_i (x) a_i^T`` the Jacobian of what the distance compares is
 
@@ -6,22 +6,18 @@ For a layer ``J_i = M_i (x) a_i^T`` the Jacobian of what the distance compares i
 
 so its class sums are ``G_c[z, o, :] = sum_{i in c} L_i[z, o] a_i^T / r_i``: one product
 [s O, n] x [n, A] for a tile of s rows z. The sums over points are those of ``by_class``.
-
-Contractions: rearranged to [O^2, A^2] (Van Loan and Pitsianis 1993), H maps a matrix over inputs
-to one over outputs and back; of the cross term these are ``sum_z G_z A G_z^T`` and
-``sum_z G_z^T S G_z``. No [P, P] array is formed, and none of pairs.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from laplace_metric.curvature._statistics import Terms, add_terms
-from laplace_metric.curvature.by_class import PointBlocks, Points, diagonal_sum, left_sum, right_sum
+from laplace_metric.curvature.by_class import PointBlocks, Points, diagonal_sum
 from laplace_metric.curvature.structures import DiagCurvature, KroneckerEigenbasis
 from laplace_metric.curvature.terms._protocol import CurvatureTerm, Tile
 from laplace_metric.errors import HeadError
@@ -40,6 +36,10 @@ class LayeredTerm(CurvatureTerm):
     ----------
     n_rows : int
         K of the geometry (``Geometry.n_rows``).
+    basis : KroneckerEigenbasis or None
+    upper : bool
+        Whether of the last layer, where L is symmetric, the columns from a tile's first row on
+        do.
 
     Raises
     ------
@@ -47,12 +47,13 @@ class LayeredTerm(CurvatureTerm):
         If the head has no such structure.
     """
 
-    upper = False
-    """Whether of the last layer, where L is symmetric, the columns from the tile's first row on do.
-    """
-
     def __init__(
-        self, head: HeadJacobian, n_rows: int, basis: KroneckerEigenbasis | None = None
+        self,
+        head: HeadJacobian,
+        n_rows: int,
+        basis: KroneckerEigenbasis | None = None,
+        *,
+        upper: bool = False,
     ) -> None:
         if not head.layered:
             raise HeadError(
@@ -60,7 +61,14 @@ class LayeredTerm(CurvatureTerm):
                 "structure='diag' or 'full', or a head of linear layers with elementwise "
                 "activations between them."
             )
-        self.head, self.n_rows, self.basis = head, n_rows, basis
+        self.head, self.n_rows, self.basis, self.upper = head, n_rows, basis, upper
+        self._basis_as: KroneckerEigenbasis | None = None  # in the type of the points
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        if self.basis is None:
+            return []
+        return [side for block in self.basis.blocks for side in (block.left, block.right)]
 
     @property
     def shapes(self) -> list[tuple[int, int, int]]:
@@ -73,9 +81,16 @@ class LayeredTerm(CurvatureTerm):
         """J_i / r_i of every layer."""
         layers = self.head.layers(points.features) or []
         if self.basis is not None:
-            pairs = zip(layers, self.basis.to(points.features).blocks, strict=True)
+            pairs = zip(layers, self._basis_like(points.features).blocks, strict=True)
             layers = [layer.rotated(block.left, block.right) for layer, block in pairs]
         return [layer.divided(points.lengths) for layer in layers]
+
+    def _basis_like(self, features: Tensor) -> KroneckerEigenbasis:
+        """The basis in the type of the points, of which there is one a pass."""
+        assert self.basis is not None
+        if self._basis_as is None or self._basis_as.blocks[0].left.dtype != features.dtype:
+            self._basis_as = self.basis.to(features)
+        return self._basis_as
 
     def empty(self, *shapes: tuple[int, ...]) -> list[Tensor]:
         """Float64 zeros of these shapes."""
@@ -126,19 +141,21 @@ class LayeredTerm(CurvatureTerm):
 class LayeredDiagonal(LayeredTerm):
     """``diag(H)``, or ``diag(Q^T H Q)`` with a Kronecker basis: the same sums of rotated layers."""
 
-    upper = True
-
-    @property
-    def inputs(self) -> list[Tensor]:
-        if self.basis is None:
-            return []
-        return [side for block in self.basis.blocks for side in (block.left, block.right)]
+    def __init__(
+        self,
+        head: HeadJacobian,
+        n_rows: int,
+        basis: KroneckerEigenbasis | None = None,
+        *,
+        upper: bool = True,
+    ) -> None:
+        super().__init__(head, n_rows, basis, upper=upper)
 
     def zeros(self) -> list[Tensor]:
         return self.empty(*(shape[1:] for shape in self.shapes))
 
     def points(self, points: Points, blocks: PointBlocks) -> Terms:
-        return [diagonal_sum(blocks, layer) for layer in self.layers(points)]
+        return [diagonal_sum(blocks.pulled(x.factor), x) for x in self.layers(points)]
 
     def classes(self, tile: Tile, sums: Tensor) -> Terms:
         """``sum_c sum_z G_c[z, o, a]^2``."""
@@ -147,8 +164,9 @@ class LayeredDiagonal(LayeredTerm):
             squares.addcmul_(g, g)
         term = torch.zeros(self.shapes[tile.number][1:], dtype=squares.dtype, device=squares.device)
         term[tile.columns] = squares.sum(0)
-        if tile.number == len(self.shapes) - 1:  # the entries left of the tile's columns
-            term[tile.rows] += squares[:, tile.shape[0] :].sum(1)  # by symmetry
+        if self.upper and tile.number == len(self.shapes) - 1:
+            # the entries left of the tile's columns, by symmetry
+            term[tile.rows] += squares[:, tile.shape[0] :].sum(1)
         return self.terms(tile.number, term)
 
     def pair_block(self, rows: Points, columns: Points, targets: Tensor) -> Terms:
@@ -172,81 +190,3 @@ class LayeredDiagonal(LayeredTerm):
             wide = total.expand(layout.n_outputs, -1)
             parts.append(layout.flatten(wide) if self.basis is None else wide.flatten())
         return DiagCurvature(torch.cat(parts))
-
-
-class _Contraction(LayeredTerm):
-    """H contracted with ``others``, one matrix a layer."""
-
-    def __init__(self, head: HeadJacobian, n_rows: int, others: Sequence[Tensor]) -> None:
-        super().__init__(head, n_rows)
-        self.others = list(others)
-
-    @property
-    def inputs(self) -> list[Tensor]:
-        return self.others
-
-    def points(self, points: Points, blocks: PointBlocks) -> Terms:
-        pairs = zip(self.layers(points), self.others, strict=True)
-        return [self._point_sum(blocks, layer, other.to(layer.inputs)) for layer, other in pairs]
-
-    def classes(self, tile: Tile, sums: Tensor) -> Terms:
-        return self.terms(tile.number, self._class_term(sums.flatten(0, 1), tile))
-
-    def pair_block(self, rows: Points, columns: Points, targets: Tensor) -> Terms:
-        terms: Terms = []
-        for x, y, other in zip(self.layers(rows), self.layers(columns), self.others, strict=True):
-            l_i, l_j = x.factor.projected(rows.directions), y.factor.projected(columns.directions)
-            sides = (l_i, x.inputs), (l_j, y.inputs)
-            terms.append(self._pair_term(*sides, targets, other.to(x.inputs)).double())
-        return terms
-
-    _point_sum: Callable[[PointBlocks, Layer, Tensor], Tensor]
-    """``left_sum`` or ``right_sum``."""
-
-    @abstractmethod
-    def _class_term(self, g: Tensor, tile: Tile) -> Tensor:
-        """Of rows g [c s, O, A]."""
-
-    @abstractmethod
-    def _pair_term(
-        self, row: tuple[Tensor, Tensor], column: tuple[Tensor, Tensor], y: Tensor, other: Tensor
-    ) -> Tensor: ...
-
-
-class LeftContraction(_Contraction):
-    """A [A, A] of each layer -> ``<H, A>`` [O, O] ([K, K] for a raw linear head)."""
-
-    def zeros(self) -> list[Tensor]:
-        return self.empty(*((o, o) for _, o, _ in self.shapes))
-
-    _point_sum = staticmethod(left_sum)
-
-    def _class_term(self, g: Tensor, tile: Tile) -> Tensor:
-        flat = g.transpose(0, 1).flatten(1)  # [O, c s A]
-        return flat @ (g @ self.others[tile.number]).transpose(0, 1).flatten(1).mT
-
-    def _pair_term(
-        self, row: tuple[Tensor, Tensor], column: tuple[Tensor, Tensor], y: Tensor, other: Tensor
-    ) -> Tensor:
-        (l_i, a_i), (l_j, a_j) = row, column
-        x = y * (a_i @ other @ a_j.mT)
-        return l_i.flatten(0, 1).mT @ (x @ l_j.flatten(1)).view_as(l_i).flatten(0, 1)
-
-
-class RightContraction(_Contraction):
-    """S [O, O] of each layer -> ``<H, S>`` [A, A]."""
-
-    def zeros(self) -> list[Tensor]:
-        return self.empty(*((a, a) for _, _, a in self.shapes))
-
-    _point_sum = staticmethod(right_sum)
-
-    def _class_term(self, g: Tensor, tile: Tile) -> Tensor:
-        return g.flatten(0, 1).mT @ (self.others[tile.number] @ g).flatten(0, 1)
-
-    def _pair_term(
-        self, row: tuple[Tensor, Tensor], column: tuple[Tensor, Tensor], y: Tensor, other: Tensor
-    ) -> Tensor:
-        (l_i, a_i), (l_j, a_j) = row, column
-        inner = (l_i @ other).flatten(1) @ l_j.flatten(1).mT
-        return a_i.mT @ ((y * inner) @ a_j)
