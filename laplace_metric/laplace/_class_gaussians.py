@@ -9,6 +9,14 @@ ridge e = tr W / D, the mean eigenvalue of W:
 
 Cross-fitted: five folds of the fit set, each scored by the statistics of all other points, which
 are the sums without that fold's.
+
+The sums are about centres p_c near the class means, so that little cancels and the product is one
+of the features' own type:
+
+    N W = sum_i x_i x_i' - sum_c s_c s_c' / n_c        x_i = u_i - p_c, s_c = sum_{i in c} x_i
+    N T = N W + sum_c n_c (m_c - mu) (m_c - mu)'       m_c = p_c + s_c / n_c
+
+(Chan, Golub and LeVeque 1983); p_c is the mean of the first members that are read.
 """
 
 from __future__ import annotations
@@ -22,6 +30,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.grams import mirrored, upper_gram
 from laplace_metric.models.features import Block
 
 FOLDS = 5
@@ -59,11 +68,6 @@ class ClassGaussians(NamedTuple):
         """far alone."""
         return self._replace(class_means=self.mean[None][:0], within_root=self.mean[None].T[:, :0])
 
-    def whitened(self, u: Float[Tensor, "B D"]) -> tuple[Tensor, Tensor]:
-        """u and the class means as W sees them, [B, D] and [C, D]."""
-        x = (u - self.mean).to(self.within_root)
-        return x @ self.within_root, self.class_means @ self.within_root
-
     def far(self, u: Float[Tensor, "B D"]) -> Float[Tensor, " B"]:
         """t."""
         return ((u - self.mean).to(self.total_root) @ self.total_root).square().sum(1)
@@ -93,9 +97,9 @@ class CrossFitted(NamedTuple):
 
 
 class FitSet(NamedTuple):
-    """The sums of a fit set and a sample of its points: directions [n, D] and labels [n]."""
+    """The scatter of a fit set and a sample of its points: directions [n, D] and labels [n]."""
 
-    sums: DirectionSums
+    scatter: Scatter
     u: Tensor
     labels: Tensor
 
@@ -114,7 +118,7 @@ class FitSet(NamedTuple):
                 return None
             u, lengths = directions(block.features)
             labels, has_direction = torch.searchsorted(classes, block.labels), lengths > 0
-            total = total or DirectionSums.zeros(len(classes), u)
+            total = total or CentredSums.zeros(len(classes), block.features)
             total.add_(u, labels, has_direction)  # nothing here waits for a device
             ends = (bisect_left(chosen, i) for i in (block.start, block.start + len(u)))
             rows = torch.tensor(chosen[slice(*ends)], dtype=torch.int64).to(u.device) - block.start
@@ -122,11 +126,11 @@ class FitSet(NamedTuple):
         if total is None:
             return None
         u, labels, has_direction = (torch.cat(columns) for columns in zip(*parts, strict=True))
-        return cls(total, u[has_direction], labels[has_direction])
+        return cls(total.scatter(), u[has_direction], labels[has_direction])
 
     def cross_fitted(self) -> CrossFitted | None:
         """Each sampled point, seen without its fold; None where a fold leaves too few points."""
-        u, labels, n_classes = self.u, self.labels, len(self.sums.counts)
+        u, labels, n_classes = self.u, self.labels, len(self.scatter.counts)
         folds = _order(len(u)).to(u.device) % FOLDS
         far, nearest = u.new_empty(len(u)), u.new_empty(len(u))
         known = torch.zeros_like(labels, dtype=torch.bool)
@@ -134,15 +138,17 @@ class FitSet(NamedTuple):
         distances = u.new_full((len(u) if few else 0, n_classes), torch.inf)
         for fold in range(min(FOLDS, len(u))):
             rows = (folds == fold).nonzero()[:, 0]
-            rest = self.sums.without(u[rows], labels[rows])
-            if (gaussians := rest.gaussians()) is None:
+            rest = self.scatter.without(u[rows], labels[rows])
+            if (factors := rest.factors()) is None:
                 return None
-            far[rows], held = gaussians.far(u[rows]), rest.counts > 0
+            gaps, held = u[rows] - factors.mean, rest.counts > 0
+            far[rows] = factors.total_whitened(gaps).square().sum(1)
             known[rows] = held[labels[rows]]
-            if not len(gaussians.class_means):
+            if factors.within is None:
                 classes_differ = False
                 continue
-            pair = gaussians.whitened(u[rows])
+            both = factors.within_whitened(torch.cat([gaps, factors.class_means]))
+            pair = both[: len(rows)], both[len(rows) :]
             nearest[rows] = nearest_distance(*pair)
             if few:
                 distances[rows[:, None], held.nonzero()[:, 0]] = squared_distances(*pair)
@@ -152,53 +158,147 @@ class FitSet(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DirectionSums:
-    """Numbers of points [C], sums of u [C, D] by class, and of u u' [D, D]; float64."""
+class CentredSums:
+    """What one pass adds up, about a centre for each class.
+
+    Parameters
+    ----------
+    counts : Tensor [C] int64
+        n_c.
+    centres, first : Tensor [C, D] float64
+        p_c, and ``s_c = sum_{i in c} x_i`` with ``x_i = u_i - p_c``.
+    second : Tensor [D, D] float64
+        ``sum_i x_i x_i'``, its upper triangle.
+    dtype : torch.dtype
+        Of the products: that of the features.
+    """
 
     counts: Tensor
+    centres: Tensor
     first: Tensor
     second: Tensor
+    dtype: torch.dtype
 
     @classmethod
-    def zeros(cls, n_classes: int, like: Tensor) -> DirectionSums:
+    def zeros(cls, n_classes: int, features: Tensor) -> CentredSums:
         """Of no points."""
-        n_columns = like.shape[1]
-        counts = torch.zeros(n_classes, dtype=torch.int64, device=like.device)
-        return cls(counts, like.new_zeros(n_classes, n_columns), like.new_zeros(2 * [n_columns]))
+        counts = torch.zeros(n_classes, dtype=torch.int64, device=features.device)
+        first, second = (
+            torch.zeros(n, features.shape[1], dtype=torch.float64, device=features.device)
+            for n in (n_classes, features.shape[1])
+        )
+        return cls(counts, first.clone(), first, second, features.dtype)
 
-    def add_(self, u: Tensor, labels: Tensor, counted: Tensor) -> DirectionSums:
-        """Add u [n, D]; the rows that are not ``counted`` [n] are zeros."""
-        self.counts.index_add_(0, labels, counted.to(self.counts))
-        self.first.index_add_(0, labels, u)
-        self.second.addmm_(u.mT, u)
-        return self
+    def add_(self, u: Tensor, labels: Tensor, counted: Tensor) -> None:
+        """Add u [n, D] in float64; the rows that are not ``counted`` [n] are zeros."""
+        members = torch.zeros_like(self.counts).index_add_(0, labels, counted.to(self.counts))
+        new = counted & (self.counts[labels] == 0)
+        self.centres.index_add_(
+            0, labels, u * (new / members[labels].clamp_min(1).double())[:, None]
+        )
+        self.counts.add_(members)
+        x = (u - self.centres[labels]) * counted[:, None]
+        self.first.index_add_(0, labels, x)
+        x = x.to(self.dtype)
+        self.second.add_(upper_gram(x, x))
 
-    def without(self, u: Float[Tensor, "n D"], labels: Int[Tensor, " n"]) -> DirectionSums:
-        """The sums over all points but these."""
-        part = DirectionSums.zeros(len(self.counts), u).add_(u, labels, torch.ones_like(labels))
-        first, second = self.first - part.first, self.second - part.second
-        return DirectionSums(self.counts - part.counts, first, second)
+    def scatter(self) -> Scatter:
+        """About the means of the classes, and about that of all."""
+        counts = self.counts.double()
+        offsets = self.first / counts.clamp_min(1)[:, None]
+        moved = (offsets * counts.sqrt()[:, None]).to(self.dtype)
+        within = mirrored(self.second - upper_gram(moved, moved))
+        means = self.centres + offsets
+        mean = counts @ means / counts.sum().clamp_min(1)
+        between = (means - mean) * counts.sqrt()[:, None]
+        total = within + mirrored(upper_gram(between, between))
+        return Scatter(self.counts, means, mean, within, total)
 
-    def gaussians(self) -> ClassGaussians | None:
+
+@dataclass(frozen=True)
+class Scatter:
+    """Sums of squares of directions, without the divisors of W and T; float64.
+
+    Parameters
+    ----------
+    counts : Tensor [C] int64
+    means : Tensor [C, D]
+        m_c; zeros for classes without points.
+    mean : Tensor [D]
+        mu.
+    within, total : Tensor [D, D]
+        About the m_c, and about mu.
+    """
+
+    counts: Tensor
+    means: Tensor
+    mean: Tensor
+    within: Tensor
+    total: Tensor
+
+    def without(self, u: Float[Tensor, "n D"], labels: Int[Tensor, " n"]) -> Scatter:
+        """That of all points but these.
+
+        ``S - sum_i x_i x_i' - s s' / (n - k)`` with x about the mean of all n, and s the sum of
+        the k that are left out (of W: class by class).
+        """
+        gone = torch.zeros_like(self.counts).index_add_(0, labels, torch.ones_like(labels))
+        left, n_left = self.counts - gone, max(1, int(self.counts.sum()) - len(u))
+        x = u - self.means[labels]
+        sums = torch.zeros_like(self.means).index_add_(0, labels, x)
+        some = (gone > 0) & (left > 0)
+        moved = sums[some] / left[some, None].double().sqrt()
+        means = torch.where(left[:, None] > 0, self.means - sums / left.clamp_min(1)[:, None], 0)
+        y, away = u - self.mean, (u - self.mean).sum(0)
+        x, y = torch.cat([x, moved]), torch.cat([y, away[None] / n_left**0.5])
+        within, total = (mirrored(upper_gram(rows, rows)) for rows in (x, y))
+        mean = self.mean - away / n_left
+        return Scatter(left, means, mean, self.within - within, self.total - total)
+
+    def factors(self) -> Factors | None:
         """None if all points are alike; without classes if all members of each are."""
         known = self.counts > 0
-        n, n_classes, width = int(self.counts.sum()), int(known.sum()), len(self.second)
+        n, n_classes, width = int(self.counts.sum()), int(known.sum()), len(self.mean)
         if n < 2:
             return None
-        mean = self.first.sum(0) / n
-        total = self.second / n - torch.outer(mean, mean)
-        sums = self.first[known]
-        means = sums / self.counts[known, None]
-        degrees = max(1, n - n_classes)
-        within = (self.second - means.mT @ sums) / degrees
-        ridge = float(within.trace()) / width
-        if n == n_classes or ridge < LEAST_RIDGE * n / degrees:  # what cancelled was n / degrees
-            ridge, n_classes = float(total.trace()) / width, 0
+        total, degrees = self.total / n, max(1, n - n_classes)
+        within = self.within / degrees
+        ridge, usable = float(within.trace()) / width, n > n_classes
+        if not usable or ridge < LEAST_RIDGE * n / degrees:
+            ridge, usable = float(total.trace()) / width, False
         if ridge < LEAST_RIDGE:
             return None
-        roots = (_inverse_root(c, ridge) for c in (total, within if n_classes else total))
-        gaussians = ClassGaussians(mean, means - mean, *roots)
-        return gaussians if n_classes else gaussians.without_classes()
+        means = self.means[known] - self.mean
+        lower = _factor(within, ridge) if usable else None
+        return Factors(self.mean, means, _factor(total, ridge), lower)
+
+
+class Factors(NamedTuple):
+    """mu [D], m_c - mu [C, D], and the Cholesky factors L of T + e I and of W + e I [D, D].
+
+    The second is None where classes say nothing.
+    """
+
+    mean: Tensor
+    class_means: Tensor
+    total: Tensor
+    within: Tensor | None
+
+    def total_whitened(self, gaps: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
+        """``L^-1 x`` of each row, of T."""
+        return torch.linalg.solve_triangular(self.total, gaps.mT, upper=False).mT
+
+    def within_whitened(self, gaps: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
+        """The same of W."""
+        assert self.within is not None
+        return torch.linalg.solve_triangular(self.within, gaps.mT, upper=False).mT
+
+    def gaussians(self) -> ClassGaussians:
+        """With the inverses of the factors, for many points."""
+        total = _inverse_root(self.total)
+        if self.within is None:
+            return ClassGaussians(self.mean, self.class_means, total, total).without_classes()
+        return ClassGaussians(self.mean, self.class_means, total, _inverse_root(self.within))
 
 
 def directions(features: Tensor) -> tuple[Tensor, Tensor]:
@@ -229,8 +329,13 @@ def _order(n: int) -> Tensor:
     return torch.randperm(n, generator=torch.Generator().manual_seed(SEED))
 
 
-def _inverse_root(covariance: Tensor, ridge: float) -> Tensor:
-    """R with R R' = (C + e I)^-1: the inverse of the Cholesky factor, transposed."""
+def _factor(covariance: Tensor, ridge: float) -> Tensor:
+    """L with L L' = C + e I."""
     eye = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
-    factor = torch.linalg.cholesky(covariance + ridge * eye)
+    return torch.linalg.cholesky(covariance + ridge * eye)
+
+
+def _inverse_root(factor: Tensor) -> Tensor:
+    """R with R R' = (L L')^-1."""
+    eye = torch.eye(len(factor), dtype=factor.dtype, device=factor.device)
     return torch.linalg.solve_triangular(factor, eye, upper=False).mT.contiguous()

@@ -102,8 +102,9 @@ class NearFar:
         Memory: a few [D, D] and [C, D] in float64, up to 2,500 rows and their distances [C].
         """
         fit_set = FitSet.read(blocks, classes, n_points)
-        if fit_set is None or (gaussians := fit_set.sums.gaussians()) is None:
+        if fit_set is None or (factors := fit_set.scatter.factors()) is None:
             return None
+        gaussians = factors.gaussians()
         if (scored := fit_set.cross_fitted()) is None:
             return None
         far = _moments(scored.far)
@@ -116,7 +117,9 @@ class NearFar:
             return None
         if near is None or not len(gaussians.class_means):
             gaussians, near = gaussians.without_classes(), torch.ones_like(far)
-        labels = _label_model(scored, fit_set.sums.counts) if len(gaussians.class_means) else None
+        labels = (
+            _label_model(scored, fit_set.scatter.counts) if len(gaussians.class_means) else None
+        )
         centre, scale = torch.stack([near, far], 1)
         means, *roots = (tensor.to(dtype) for tensor in gaussians[1:])
         empty = (means.new_empty(0), means.new_empty(0), means.new_empty(0, 0))

@@ -127,6 +127,17 @@ class Pass(ABC):
 
     def points(self, block: Block) -> Points:
         """A block in this geometry; a zero embedding gives NaN, found when the pass is over."""
+        if block.derived is None or not self.geometry.spherical:
+            return self._seen(block)
+
+        def compute() -> tuple[Tensor, Tensor]:
+            points = self._seen(block)
+            return points.directions, points.lengths
+
+        u, r = block.derived.get((self.head, self.geometry), block.start, compute)
+        return Points(block.features.to(u.dtype), u, u, r)
+
+    def _seen(self, block: Block) -> Points:
         return self.geometry.points_of(self.head, block.features, checked=False)
 
 

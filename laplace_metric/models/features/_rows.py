@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +20,39 @@ CHECKS_AT_ONCE = 1024
 """Batches on an accelerator whose check may be outstanding."""
 
 
+class Derived:
+    """Tensors computed from blocks, by one owner at a time, as many as a number of bytes holds.
+
+    Examples
+    --------
+    >>> derived = Derived(n_bytes=12)
+    >>> for start in (0, 3, 0):
+    ...     _ = derived.get("u", start, lambda: print("computed") or (torch.ones(3),))
+    computed
+    computed
+    """
+
+    def __init__(self, n_bytes: int) -> None:
+        self._n_bytes, self._left = n_bytes, n_bytes
+        self._owner: Hashable = None
+        self._kept: dict[int, tuple[Tensor, ...]] = {}
+
+    def get(
+        self, owner: Hashable, start: int, compute: Callable[[], tuple[Tensor, ...]]
+    ) -> tuple[Tensor, ...]:
+        """What ``compute`` gives for the block at ``start``; another owner's is dropped."""
+        if owner != self._owner:
+            self._owner, self._left, self._kept = owner, self._n_bytes, {}
+        if (kept := self._kept.get(start)) is not None:
+            return kept
+        computed = compute()
+        size = sum(tensor.nbytes for tensor in computed)
+        if size <= self._left:
+            self._left -= size
+            self._kept[start] = computed
+        return computed
+
+
 @dataclass(frozen=True)
 class Block:
     """Rows ``start`` to ``stop`` of a source: features [n, D] and labels [n].
@@ -34,6 +67,8 @@ class Block:
     start: int
     features: Float[Tensor, "n D"]
     labels: Int[Tensor, " n"]
+    derived: Derived | None = None
+    """Where what is computed from the block may be kept, for its next reading."""
 
     def __len__(self) -> int:
         return len(self.features)

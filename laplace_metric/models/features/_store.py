@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from laplace_metric.errors import InputError
 from laplace_metric.models.features._durable import DurableRows
 from laplace_metric.models.features._rows import (
     Block,
+    Derived,
     FiniteChecks,
     RowSpec,
     check_shapes,
@@ -313,8 +315,14 @@ class FeatureStore:
         parts = [row_fingerprints(rows.read(i, min(i + step, n))[0]) for i in starts]
         return sorted_fingerprints(parts)
 
+    @cached_property
+    def _derived(self) -> Derived:
+        """As much as memory has left beside the features."""
+        return Derived(max(0, self._memory_bytes - self.nbytes))
+
     def close(self) -> None:
         """Let go of the rows, and remove the temporary files, if there are any."""
+        self.__dict__.pop("_derived", None)
         if self._open_rows is not None:
             self._open_rows.close()
         self._open_rows = None
@@ -346,11 +354,13 @@ class FeatureStore:
 
     def _blocks(self, rows: MemoryRows | ShardRows) -> Iterator[Block]:
         pinned = self.device.type == "cuda"
+        derived = self._derived if isinstance(rows, MemoryRows) else None
         for part in self._slices():
             features, labels = (
                 self._move(t) for t in rows.read(part.start, part.stop, pinned=pinned)
             )
-            yield Block(part.start, features.to(self._dtype or features.dtype), labels)
+            features = features.to(self._dtype or features.dtype)
+            yield Block(part.start, features, labels, derived)
 
     def _move(self, rows: Tensor) -> Tensor:
         """To the device; towards an accelerator, nothing waits for the copy."""
