@@ -159,6 +159,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "online": online_table,
     "online-100": lambda: online_table(" | prior 100"),
     "speed": cost_tables.speed,
+    "fits": cost_tables.fits,
+    "predictions": cost_tables.predictions,
     **{name: partial(protocol_table, name) for name in PROTOCOL_TABLES},
     "front": three_numbers.front,
     "ood-pairs": three_numbers.pairs,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,12 @@ from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count, check_function, check_name
 from laplace_metric.curvature.structures import SpectralCurvature
-from laplace_metric.distributions import Gaussian, ProjectedNormal
+from laplace_metric.distributions import (
+    Covariance,
+    Gaussian,
+    PendingCovariance,
+    ProjectedNormal,
+)
 from laplace_metric.embedding import (
     Draw,
     Embedding,
@@ -49,6 +55,7 @@ from laplace_metric.models import (
     device_of,
     input_batches,
     labelled_batches,
+    shares_memory,
     to_device,
     unwrapped,
 )
@@ -280,17 +287,21 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
     def __call__(self, inputs: Inputs) -> Embedding:
         """Distributions over the embeddings of a batch, in closed form: one forward pass.
 
-        Any number of threads may call at once.
+        Any number of threads may call at once. Whatever the result has beside ``mean`` is computed
+        when it is first read, from what the forward pass gave; ``inputs`` may change meanwhile.
 
         Raises
         ------
         NonFiniteError, InputError
-            For embeddings or variances with NaN or infinity, and without a direction.
+            For embeddings with NaN or infinity, and without a direction; when it is read, for a
+            variance that overflows.
         WeightsChangedError
             If the head no longer has the weights of the fit.
         """
         fitted = self._fitted_to_these_weights()
-        return _embedding(self._captured(fitted, inputs), fitted)
+        seen = self._captured(fitted, inputs)
+        h, z = (t.clone() if shares_memory(t, inputs) else t for t in (seen.features, seen.raw))
+        return _embedding(h, z, fitted)
 
     def uncertainties(
         self, loader: Iterable[Any], *, kind: str = "uncertainty", progress: bool = True
@@ -514,7 +525,8 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         if inputs is None:
             return diagnose(fitted.posterior, vanishes=vanishes)
         activations = self.activations(inputs)
-        seen_as = Uncertainties.of(_embedding(activations, fitted).uncertainty, activations.raw)
+        embedding = _embedding(activations.features, activations.raw, fitted)
+        seen_as = Uncertainties.of(embedding.uncertainty, activations.raw)
         return diagnose(fitted.posterior, vanishes=vanishes, uncertainties=seen_as)
 
     def activations(self, inputs: Inputs) -> HeadActivations:
@@ -609,7 +621,8 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         fitted = self.fitted_
 
         def score(tau: float, n_effective: float) -> float:
-            value = metric(_embedding(activations, fitted.with_precision(tau, n_effective)), target)
+            tuned = fitted.with_precision(tau, n_effective)
+            value = metric(_embedding(activations.features, activations.raw, tuned), target)
             try:
                 return float(value)
             except (TypeError, ValueError, RuntimeError) as error:
@@ -718,16 +731,30 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         return embedder
 
 
+def _embedding(h: Tensor, raw: Tensor, fitted: Fitted) -> Embedding:
+    """Of h and z, which nobody else writes to: all but the mean is computed when it is read."""
+    kind, near_far = ProjectedNormal if fitted.spherical else Gaussian, fitted.near_far
+    check_rows(raw, spherical=fitted.spherical)
+    spread = PendingCovariance(raw.shape, partial(_covariance, h, raw, fitted))
+    inputs = None if near_far is None else h
+    return Embedding(kind(raw, spread), head_inputs=inputs, near_far=near_far)
+
+
+@torch.no_grad()
 @full_precision()
-def _embedding(activations: HeadActivations, fitted: Fitted) -> Embedding:
-    kind, raw = ProjectedNormal if fitted.spherical else Gaussian, activations.raw
-    spread = covariance(fitted.jacobian, fitted.posterior, activations.features)
-    trace = spread.diagonal().sum(-1)
+def _covariance(h: Tensor, raw: Tensor, fitted: Fitted) -> Covariance:
+    """Of raw embeddings.
+
+    Raises
+    ------
+    NonFiniteError
+        If a variance overflows.
+    """
+    spread = covariance(fitted.jacobian, fitted.posterior, h)
+    trace = spread.trace()
     most = trace / raw.square().sum(-1) if fitted.spherical else trace  # of any variance
     check_rows(raw, most, spherical=fitted.spherical)
-    near_far = fitted.near_far
-    inputs = None if near_far is None else activations.features
-    return Embedding(kind(raw, spread), head_inputs=inputs, near_far=near_far)
+    return spread
 
 
 @full_precision()

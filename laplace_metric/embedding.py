@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.validation import as_array, as_tensor, check_count
-from laplace_metric.distributions import EmbeddingDistribution
+from laplace_metric.distributions import EmbeddingDistribution, Gaussian, ProjectedNormal
 from laplace_metric.errors import EmptyLoaderError, InputError, NotFittedError, RowError
 from laplace_metric.models import Inputs, device_of, labelled_batches
 
@@ -131,13 +131,19 @@ class Embedding:
         return self.distribution.variance
 
     @property
+    @full_precision()
     def uncertainty(self) -> Float[Tensor, " B"]:
         """One number per input [B], larger = less certain.
 
         The method's own score where it has one, else the trace of the covariance: the expected
         squared distance of the embedding from its mean.
         """
-        return self.variance.sum(-1) if self.score is None else self.score
+        if self.score is not None:
+            return self.score
+        law = self.distribution
+        if isinstance(law, (Gaussian, ProjectedNormal)):
+            return law.total_variance
+        return law.variance.sum(-1)
 
     @property
     def epistemic(self) -> Float[Tensor, " B"]:

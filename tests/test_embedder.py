@@ -9,6 +9,7 @@ from torch.nn.utils import parameters_to_vector
 from torch.utils.data import DataLoader, TensorDataset
 
 from laplace_metric import LaplaceEmbedder
+from laplace_metric import embedder as embedder_module
 from laplace_metric.curvature import ContrastiveLoss, batch_curvature
 from laplace_metric.errors import (
     DegenerateCurvatureWarning,
@@ -21,6 +22,7 @@ from laplace_metric.errors import (
     UnknownNameError,
 )
 from laplace_metric.laplace import Settings
+from laplace_metric.models import Precomputed
 from laplace_metric.models.jacobians import LinearJacobian
 from laplace_metric.testing import all_pair_weights, dense_ggn
 
@@ -467,3 +469,40 @@ def test_sizes_are_the_default_and_files_without_the_setting_were_clipped(model,
     assert Settings.from_json(content).positivity == "clip"
     with pytest.raises(UnknownNameError, match="positivity='zero'.*'absolute', 'clip'"):
         LaplaceEmbedder(model, positivity="zero")
+
+
+@pytest.mark.parametrize("structure", ["diag", "kron", "full"])
+def test_only_what_is_read_is_computed(model, loader, data, structure, monkeypatch):
+    embedder, calls, compute = fit(model, loader, structure), [], embedder_module.covariance
+    counted = lambda *arguments: calls.append(1) or compute(*arguments)  # noqa: E731
+    monkeypatch.setattr(embedder_module, "covariance", counted)
+    embedding = embedder(data[0])
+    _ = embedding.mean, embedding.epistemic, embedding.ambiguity
+    assert not calls
+    torch.testing.assert_close(embedding.uncertainty, embedding.variance.sum(1))
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("head", [None, "append"])
+def test_inputs_may_change_before_the_variance_is_read(head):
+    """Of a model that is its own head, or hands its inputs on, what enters the head is theirs."""
+    x, y = torch.randn(60, 6, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 4
+    model = nn.Linear(6, 3) if head is None else Precomputed(6)
+    embedder = LaplaceEmbedder(model, head=head).fit([(x, y)], progress=False)
+    expected = embedder(x)
+    numbers = expected.variance, expected.epistemic, expected.mean
+    mine = x.clone()
+    embedding = embedder(mine)
+    mine.mul_(-3).add_(1)
+    for ours, theirs in zip(
+        (embedding.variance, embedding.epistemic, embedding.mean), numbers, strict=True
+    ):
+        assert torch.equal(ours, theirs)
+
+
+def test_a_variance_that_overflows_is_named_when_it_is_read(model, loader, data):
+    embedder = fit(nn.Linear(2, 2), [(data[0].flatten(1)[:, :2], data[1])], distance="euclidean")
+    embedding = embedder(torch.full((3, 2), 1e30))
+    assert embedding.mean.isfinite().all()
+    with pytest.raises(NonFiniteError, match="uncertainties of a batch of 3 overflow"):
+        _ = embedding.variance

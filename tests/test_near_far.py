@@ -219,6 +219,22 @@ def test_float32_gives_the_number_of_float64(scale, offset):
     assert (a - b).abs().max() < 1e-3 * a.abs().max()
 
 
+@pytest.mark.parametrize("sort", [False, True])
+@pytest.mark.parametrize("spread", [1e-2, 1e-4])
+def test_float32_keeps_classes_that_have_collapsed(sort, spread):
+    """Members far closer to each other than classes are: sums about one mean would cancel."""
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(400) % 8
+    h = (torch.randn(8, 24, generator=g)[y] + spread * torch.randn(400, 24, generator=g)).float()
+    order = y.argsort(stable=True) if sort else slice(None)
+    exact, fast = near_far(h.double()[order], y[order]), near_far(h[order], y[order], torch.float32)
+    q = (torch.randn(8, 24, generator=g)[y] + spread * torch.randn(400, 24, generator=g)).float()
+    for x in (h, q):
+        a, b = exact.epistemic(x.double()), fast.epistemic(x)
+        assert (a - b).abs().max() < 2e-3 * a.abs().max()
+    torch.testing.assert_close(fast.centre, exact.centre, rtol=1e-3, atol=1e-3)
+
+
 def test_batches_and_blocks_of_any_size_give_one_number(monkeypatch):
     h, y = features(200)
     one = near_far(h, y)

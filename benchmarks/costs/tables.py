@@ -114,6 +114,40 @@ def speed() -> str:
     return markdown(["what", "time", "compared with", "extra peak memory"], lines)
 
 
+STRUCTURE_NAMES = {"kron": "Kronecker", "diag": "diagonal"}
+
+
+def fits() -> str:
+    """Of each shape and structure, times as multiples of the products that none can do without."""
+    lines = []
+    for row in read_record("limits")["fit"]:
+        times = [
+            f"{_seconds(row[name])} ({row[name] / row['limit']:.2f} x)"
+            for name in ("curvature", "whole")
+        ]
+        shape = f"{row['n']:,} x {row['d']:,} -> {row['z']:,}"
+        lines.append([shape, STRUCTURE_NAMES[row["structure"]], _seconds(row["limit"]), *times])
+    return markdown(["points", "structure", "limit", "curvature", "whole `fit`"], lines)
+
+
+LIMITS = {
+    "mean": "forward",
+    "uncertainty": "variance_limit",
+    "variance": "variance_limit",
+    "epistemic": "epistemic_limit",
+}
+"""What each number is compared with."""
+
+
+def predictions() -> str:
+    """Of a batch of 2,000, each number as a multiple of its limit."""
+    lines = []
+    for row in read_record("limits")["predict"]:
+        times = [f"{_seconds(row[a])} ({row[a] / row[b]:.2f} x)" for a, b in LIMITS.items()]
+        lines.append([f"{row['d']:,} -> {row['z']:,}", STRUCTURE_NAMES[row["structure"]], *times])
+    return markdown(["head", "structure", *(f"`{name}`" for name in LIMITS)], lines)
+
+
 def jacobians() -> str:
     """A dense diagonal by every backend, and beside it the curvature that fitting computes."""
     record = read_record("jacobians")

@@ -11,6 +11,7 @@ from laplace_metric.distributions._covariance import (
     Covariance,
     DenseCovariance,
     DiagonalCovariance,
+    PendingCovariance,
     RotatedCovariance,
 )
 from laplace_metric.distributions._credible_caps import cap_angle, cap_cosine, in_cap
@@ -45,6 +46,7 @@ __all__ = [
     "Gaussian",
     "HypersphericalUniform",
     "NonIsotropicVonMisesFisher",
+    "PendingCovariance",
     "PowerSpherical",
     "ProjectedNormal",
     "RotatedCovariance",

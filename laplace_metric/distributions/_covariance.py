@@ -3,13 +3,15 @@
 DiagonalCovariance   diag(v_b)             diagonal posterior, linear head: [B, Z] numbers
 RotatedCovariance    Q diag(v_b) Q^T       Kronecker posterior, linear head: [B, Z] and one Q
 DenseCovariance      C_b                   everything else: [B, Z, Z]
+PendingCovariance    one of these          computed when it is first read
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,6 +41,10 @@ class Covariance(ABC):
     def diagonal(self) -> Float[Tensor, "*B Z"]:
         """[B, Z]."""
 
+    def trace(self) -> Float[Tensor, "*B"]:
+        """tr C_b [B]."""
+        return self.diagonal().sum(-1)
+
     @abstractmethod
     def apply(self, vectors: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B Z"]:
         """``C_b v_b`` [B, Z]."""
@@ -59,6 +65,10 @@ class Covariance(ABC):
     @abstractmethod
     def concatenate(cls, parts: Sequence[Any]) -> Covariance:
         """One batch out of several."""
+
+    def tangent_trace(self, u: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B"]:
+        """``tr C - u^T C u`` [B] for unit u [B, Z], >= 0: the sum of ``tangent_diagonal``."""
+        return self.tangent_diagonal(u).sum(-1)
 
     def tangent_diagonal(self, u: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B Z"]:
         """diag((I - u u^T) C (I - u u^T)) [B, Z] for unit u [B, Z], >= 0."""
@@ -152,9 +162,17 @@ class RotatedCovariance(Covariance):
     def diagonal(self) -> Float[Tensor, "*B Z"]:
         return self.values @ self.basis.square().mT
 
+    def trace(self) -> Float[Tensor, "*B"]:
+        return self.values.sum(-1)
+
     def apply(self, vectors: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B Z"]:
         check_vectors("vectors", vectors, self.values.shape, self.basis.dtype)
         return (self.values * (vectors @ self.basis)) @ self.basis.mT
+
+    def tangent_trace(self, u: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B"]:
+        """``sum_k (1 - w_k^2) v_k`` with ``w = Q^T u``, one product: no term is negative."""
+        w2 = (u @ self.basis).square()
+        return ((1 - w2).clamp_min(0) * self.values).sum(-1)
 
     def color(self, noise: Float[Tensor, "n *B Z"]) -> Float[Tensor, "n *B Z"]:
         check_vectors("noise", noise, self.values.shape, self.basis.dtype)
@@ -220,7 +238,51 @@ class DenseCovariance(Covariance):
         return cls(torch.cat([part.matrices for part in parts]))
 
 
-def as_covariance(value: Float[Tensor, "*B Z"] | Covariance) -> Covariance:
+class PendingCovariance:
+    """A covariance that is computed when it is first read: ``made``.
+
+    Parameters
+    ----------
+    shape : torch.Size
+        [B, Z].
+    compute : function of nothing
+        Any thread may call it, more than once if several read at the same time.
+
+    Examples
+    --------
+    >>> from laplace_metric.distributions import DiagonalCovariance, Gaussian, PendingCovariance
+    >>> shape, ones = torch.Size([2, 3]), torch.ones(2, 3)
+    >>> pending = PendingCovariance(shape, lambda: print("now") or DiagonalCovariance(ones))
+    >>> p = Gaussian(torch.zeros(2, 3), pending)
+    >>> p.variance.sum(), p.variance.sum()
+    now
+    (tensor(6.), tensor(6.))
+    """
+
+    def __init__(self, shape: torch.Size, compute: Callable[[], Covariance]) -> None:
+        self.shape, self._compute = shape, compute
+        self._made: Covariance | None = None
+
+    @property
+    def made(self) -> Covariance:
+        """The covariance."""
+        made = self._made
+        if made is None:
+            made = self._made = self._compute()
+        return made
+
+    def __reduce__(self) -> Any:
+        made = self.made
+        return PendingCovariance, (self.shape, partial(_itself, made))
+
+
+def _itself(made: Covariance) -> Covariance:
+    return made
+
+
+def as_covariance(
+    value: Float[Tensor, "*B Z"] | Covariance | PendingCovariance,
+) -> Covariance | PendingCovariance:
     """Variances [B, Z] become a diagonal covariance; a covariance stays.
 
     Raises
@@ -228,4 +290,6 @@ def as_covariance(value: Float[Tensor, "*B Z"] | Covariance) -> Covariance:
     InputError
         For neither.
     """
-    return value if isinstance(value, Covariance) else DiagonalCovariance(value)
+    if isinstance(value, (Covariance, PendingCovariance)):
+        return value
+    return DiagonalCovariance(value)

@@ -18,7 +18,12 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
-from laplace_metric.distributions._covariance import Covariance, as_covariance, check_values
+from laplace_metric.distributions._covariance import (
+    Covariance,
+    PendingCovariance,
+    as_covariance,
+    check_values,
+)
 from laplace_metric.distributions._vmf_normalizer import vmf_concentration
 from laplace_metric.errors import InputError
 
@@ -42,7 +47,10 @@ def gaussian_draws(
     return covariance.color(noise).add_(loc)
 
 
-def _checked(loc: Tensor, covariance: Covariance) -> tuple[Tensor, Covariance]:
+Given = Covariance | PendingCovariance
+
+
+def _checked(loc: Tensor, covariance: Given) -> tuple[Tensor, Given]:
     """Both, if they fit one another."""
     check_values("loc", loc, "" if isinstance(loc, Tensor) and loc.ndim == 2 else "[B, Z]")
     shape = covariance.shape
@@ -82,9 +90,17 @@ class Gaussian:
     """
 
     def __init__(
-        self, loc: Float[Tensor, "B Z"], covariance: Float[Tensor, "B Z"] | Covariance
+        self,
+        loc: Float[Tensor, "B Z"],
+        covariance: Float[Tensor, "B Z"] | Covariance | PendingCovariance,
     ) -> None:
-        self.loc, self.covariance = _checked(loc, as_covariance(covariance))
+        self.loc, self._covariance = _checked(loc, as_covariance(covariance))
+
+    @property
+    def covariance(self) -> Covariance:
+        """C, computed now if it was not read before."""
+        own = self._covariance
+        return own.made if isinstance(own, PendingCovariance) else own
 
     @property
     def mean(self) -> Float[Tensor, "B Z"]:
@@ -95,6 +111,11 @@ class Gaussian:
     def variance(self) -> Float[Tensor, "B Z"]:
         """[B, Z]."""
         return self.covariance.diagonal()
+
+    @property
+    def total_variance(self) -> Float[Tensor, " B"]:
+        """tr C [B]."""
+        return self.covariance.trace()
 
     @property
     def concentration(self) -> Float[Tensor, " B"]:
@@ -138,9 +159,17 @@ class ProjectedNormal:
     """
 
     def __init__(
-        self, loc: Float[Tensor, "B Z"], covariance: Float[Tensor, "B Z"] | Covariance
+        self,
+        loc: Float[Tensor, "B Z"],
+        covariance: Float[Tensor, "B Z"] | Covariance | PendingCovariance,
     ) -> None:
-        self.loc, self.covariance = _checked(loc, as_covariance(covariance))
+        self.loc, self._covariance = _checked(loc, as_covariance(covariance))
+
+    @property
+    def covariance(self) -> Covariance:
+        """C, computed now if it was not read before."""
+        own = self._covariance
+        return own.made if isinstance(own, PendingCovariance) else own
 
     @property
     def mean(self) -> Float[Tensor, "B Z"]:
@@ -151,6 +180,11 @@ class ProjectedNormal:
     def variance(self) -> Float[Tensor, "B Z"]:
         """diag(T) [B, Z]."""
         return self.covariance.tangent_diagonal(self.mean) / self._squared_length
+
+    @property
+    def total_variance(self) -> Float[Tensor, " B"]:
+        """tr T [B], without the variance of each coordinate."""
+        return self.covariance.tangent_trace(self.mean) / self._squared_length[..., 0]
 
     @property
     def tangent_covariance(self) -> Float[Tensor, "B Z Z"]:
@@ -167,7 +201,7 @@ class ProjectedNormal:
         Exact to first order in tr T (where ``R = 1 - tr T / 2``), and for an isotropic C in high
         dimension, where ``R -> r / sqrt(r^2 + tr C)``.
         """
-        resultant = (1 + self.variance.sum(-1)).rsqrt()
+        resultant = (1 + self.total_variance).rsqrt()
         return vmf_concentration(resultant, self.loc.shape[-1])
 
     def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B Z"]:

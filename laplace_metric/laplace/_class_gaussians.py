@@ -30,7 +30,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplace_metric._utils.grams import mirrored, upper_gram
+from laplace_metric._utils.triangles import mirrored, upper_gram
 from laplace_metric.models.features import Block
 
 FOLDS = 5
@@ -67,10 +67,6 @@ class ClassGaussians(NamedTuple):
     def without_classes(self) -> ClassGaussians:
         """far alone."""
         return self._replace(class_means=self.mean[None][:0], within_root=self.mean[None].T[:, :0])
-
-    def far(self, u: Float[Tensor, "B D"]) -> Float[Tensor, " B"]:
-        """t."""
-        return ((u - self.mean).to(self.total_root) @ self.total_root).square().sum(1)
 
 
 class CrossFitted(NamedTuple):

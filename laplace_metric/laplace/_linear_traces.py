@@ -15,7 +15,6 @@ L is triangular, so of its columns only the part below the diagonal is multiplie
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -24,35 +23,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric.curvature.structures import KroneckerEigenbasis, KroneckerEigenblock
+from laplace_metric.laplace._affine import Affine, pad
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.models.features import block_rows
 from laplace_metric.models.jacobians import LinearJacobian
 
-CACHED_BYTES, OTHER_BYTES = 2**20, 2**26
+CACHED_BYTES, OTHER_BYTES = 2**21, 2**26
 """Size of a block of features: a core's own cache on the CPU, long enough to fill a GPU."""
 STRIP = 128
 """Columns of L that are multiplied at once."""
-
-
-@dataclass(frozen=True)
-class Affine:
-    """``x -> x M + c`` [n, K], so that no column of ones is joined to x for a bias."""
-
-    matrix: Tensor
-    offset: Tensor | None
-
-    @classmethod
-    def of(cls, matrix: Tensor, n_features: int) -> Affine:
-        """From ``[M; c]`` [A, K], whose last row is there if A > n_features."""
-        offset = matrix[n_features].contiguous() if len(matrix) > n_features else None
-        return cls(matrix[:n_features].contiguous(), offset)
-
-    def into(self, x: Tensor, buffer: Tensor) -> Tensor:
-        """Written to the first n rows of ``buffer``."""
-        out = buffer[: len(x)]
-        if self.offset is None:
-            return torch.mm(x, self.matrix, out=out)
-        return torch.addmm(self.offset, x, self.matrix, out=out)
 
 
 class Scratch(threading.local):
@@ -118,10 +97,11 @@ class KroneckerTraces(DiagonalTraces):
 
     def __init__(self, head: LinearJacobian, block: KroneckerEigenblock, variances: Tensor) -> None:
         super().__init__(head, variances)
-        size, width = head.layout.n_features, head.layout.n_columns
-        self._left, self.inputs = block.left, Affine.of(block.right, size)
+        size = head.layout.n_features
+        self._left, self.inputs = block.left, Affine.of(block.right, size, padded=True)
+        width = self.inputs.matrix.shape[1]
         self.outputs = Affine.of(head.layout.fold(head.parameters).mT @ block.left, size)
-        self.variances = Affine.of(variances.mT, width)
+        self.variances = Affine.of(pad(variances).mT, width)
         self._right, self._sums = block.right, variances.sum(0)
         widths = {"x": width, "y": STRIP, "z": head.n_outputs, "v": head.n_outputs}
         self._scratch = Scratch(variances, self.rows, **widths)

@@ -31,10 +31,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.precision import full_precision
+from laplace_metric._utils.triangles import times_upper
 from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.laplace._class_gaussians import (
     AT_ONCE,
-    ClassGaussians,
     CrossFitted,
     FitSet,
     directions,
@@ -149,10 +149,6 @@ class NearFar:
         return NearFar(*(tensor.to(device) for tensor in self.tensors().values()))
 
     @cached_property
-    def _gaussians(self) -> ClassGaussians:
-        return ClassGaussians(self.mean, self.class_means, self.total_root, self.within_root)
-
-    @cached_property
     @full_precision()
     def _classes(self) -> Tensor:
         """The class means as W sees them [C, D]."""
@@ -169,11 +165,11 @@ class NearFar:
         InputError
             For rows of zeros, and for another width.
         """
-        u = self._directions(features)
-        far = self._gaussians.far(u)
+        x = self._gaps(features)
+        far = times_upper(x, self.total_root).square_().sum(1)
         if not len(self.class_means):
             return NearAndFar(None, far)
-        return NearAndFar(nearest_distance(self._whitened(u), self._classes) - far, far)
+        return NearAndFar(nearest_distance(self._whitened(x), self._classes) - far, far)
 
     def standardised(self, features: Float[Tensor, "B D"]) -> NearAndFar:
         """near and far [B] in standard deviations of the fit set; their sum is the number."""
@@ -198,26 +194,27 @@ class NearFar:
         NonFiniteError, InputError
             As ``score``.
         """
-        u = self._directions(features)
+        x = self._gaps(features)
         if not len(self.strength):
             return None
         model = LabelModel(self.strength, self.log_share, self.channel)
         sizes = self._classes.square().sum(1)
         rows = max(64, AT_ONCE // len(sizes))
-        parts = self._whitened(u).split(rows)  # |a|^2 is the same for all classes, and left out
+        parts = self._whitened(x).split(rows)  # |a|^2 is the same for all classes, and left out
         return torch.cat([model.ambiguity(sizes - 2 * part @ self._classes.mT) for part in parts])
 
-    def _whitened(self, u: Tensor) -> Tensor:
-        return (u - self.mean).to(self.within_root) @ self.within_root
+    def _whitened(self, x: Tensor) -> Tensor:
+        return times_upper(x, self.within_root)
 
-    def _directions(self, features: Tensor) -> Tensor:
+    def _gaps(self, features: Tensor) -> Tensor:
+        """u - mu, of which the difference is taken in float64."""
         if features.ndim != 2 or features.shape[1] != len(self.mean):
             raise InputError(
                 f"head inputs are {tuple(features.shape)}: pass [B, {len(self.mean)}]."
             )
         u, lengths = directions(features)
         _check(lengths)
-        return u
+        return (u - self.mean).to(self.total_root)
 
 
 def _check(lengths: Tensor) -> None:

@@ -38,7 +38,31 @@ from laplace_metric.distributions import (
     DiagonalCovariance,
     RotatedCovariance,
 )
+from laplace_metric.laplace._affine import Affine, pad
 from laplace_metric.models.jacobians import HeadJacobian, Layer, LinearJacobian, OrthogonalFactor
+
+
+@dataclass(frozen=True)
+class RotatedVariance:
+    """``C = Q_S diag(sum_a x_a^2 / p) Q_S^T`` of a linear layer, ``x = Q_A^T a``.
+
+    Parameters
+    ----------
+    left : Tensor [Z, Z]
+        Q_S.
+    to_basis : Affine
+        h -> x, padded.
+    variances : Tensor [A, Z]
+        1 / p, padded.
+    """
+
+    left: Tensor
+    to_basis: Affine
+    variances: Tensor
+
+    def __call__(self, h: Float[Tensor, "B D"]) -> RotatedCovariance:
+        """Of each row."""
+        return RotatedCovariance(self.left, self.to_basis(h).square_() @ self.variances)
 
 
 @dataclass(frozen=True)
@@ -89,6 +113,16 @@ class Posterior:
     def variance(self) -> Float[Tensor, " P"]:
         """Diagonal of the covariance [P]."""
         return self.basis.diagonal(self.spectrum)
+
+    @cached_property
+    @full_precision()
+    def rotated(self) -> RotatedVariance | None:
+        """Of the Kronecker structure of one linear layer, its variances; None of any other."""
+        if not isinstance(self.basis, KroneckerEigenbasis) or len(self.basis.blocks) > 1:
+            return None
+        (block,) = self.basis.blocks
+        to_basis = Affine.of(block.right, block.layout.n_features, padded=True)
+        return RotatedVariance(block.left, to_basis, pad(block.fold(self.spectrum)).mT)
 
     @property
     def n_effective_parameters(self) -> float:
@@ -142,6 +176,8 @@ def covariance(
 
     With two inputs the B matrices are cross-covariances: neither symmetric nor semi-definite.
     """
+    if isinstance(head, LinearJacobian) and posterior.rotated is not None and other is None:
+        return posterior.rotated(features)
     if is_structured(head, posterior):
         return _layered(head, posterior, features, other)
     if not len(features):
@@ -185,7 +221,8 @@ def _layered(head: HeadJacobian, posterior: Posterior, x: Tensor, y: Tensor | No
 
 def _diagonal_term(x: Layer, y: Layer, variances: Tensor) -> Covariance:
     """``M_x diag(v) M_y^T``, v [B, O] the (co)variances of the layer's own outputs."""
-    v = (x.inputs * y.inputs) @ x.layout.fold(variances).mT
+    products = x.inputs.square() if x is y else x.inputs * y.inputs
+    v = products @ x.layout.fold(variances).mT
     if isinstance(x.factor, OrthogonalFactor):
         return DiagonalCovariance(v)
     return DenseCovariance((x.factor.dense(0) * v[:, None, :]) @ y.factor.dense(0).mT)
@@ -195,7 +232,9 @@ def _kronecker_term(
     x: Layer, y: Layer, variances: Tensor, block: KroneckerEigenblock
 ) -> Covariance:
     """``M_x Q_S diag(v) Q_S^T M_y^T`` with the inputs seen in Q_A."""
-    v = ((x.inputs @ block.right) * (y.inputs @ block.right)) @ block.fold(variances).mT
+    seen = x.inputs @ block.right
+    products = seen.square_() if x is y else seen.mul_(y.inputs @ block.right)
+    v = products @ block.fold(variances).mT
     if isinstance(x.factor, OrthogonalFactor):
         return RotatedCovariance(block.left, v)
     m_x, m_y = (layer.factor.dense(0) @ block.left for layer in (x, y))

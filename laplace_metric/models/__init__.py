@@ -10,6 +10,7 @@ from laplace_metric.models._calling import (
     input_batches,
     labelled_batches,
     labels_of,
+    shares_memory,
     to_device,
     unwrapped,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "input_batches",
     "labelled_batches",
     "labels_of",
+    "shares_memory",
     "to_device",
     "unwrapped",
 ]

@@ -129,6 +129,25 @@ def to_device(inputs: Inputs, device: torch.device) -> Inputs:
     return inputs
 
 
+def shares_memory(tensor: Tensor, inputs: Inputs) -> bool:
+    """Whether a tensor lies in the memory of a (nested) input, which its owner may write to.
+
+    Examples
+    --------
+    >>> x = torch.ones(2, 3)
+    >>> shares_memory(x[:1], {"x": x}), shares_memory(x + 1, x)
+    (True, False)
+    """
+    if isinstance(inputs, Tensor):
+        memory = tensor.untyped_storage().data_ptr()
+        return inputs.layout == torch.strided and inputs.untyped_storage().data_ptr() == memory
+    if isinstance(inputs, Mapping):
+        return any(shares_memory(tensor, value) for value in inputs.values())
+    if isinstance(inputs, (tuple, list)):
+        return any(shares_memory(tensor, value) for value in inputs)
+    return False
+
+
 def device_of(model: nn.Module) -> torch.device:
     """Where the model's parameters live; the CPU for a model without any.
 

@@ -12,20 +12,25 @@ from torch import nn
 from laplace_metric.curvature import (
     AllPairs,
     ContrastiveLoss,
+    _nearest_kronecker,
     all_pairs_curvature,
     batch_curvature,
+    curvature_passes,
     nearest_kronecker,
+    next_pass,
 )
 from laplace_metric.curvature.passes import ClassSumsPass, execute
 from laplace_metric.curvature.terms import (
     GeneralDense,
     GeneralDiagonal,
+    KroneckerRefinement,
+    LayeredDiagonal,
     LeftContraction,
     RightContraction,
 )
 from laplace_metric.errors import HeadError
 from laplace_metric.models.features import FeatureStore
-from laplace_metric.models.jacobians import Layout, jacobian_of
+from laplace_metric.models.jacobians import Layout, LinearJacobian, jacobian_of
 from laplace_metric.testing import all_pair_weights, dense_ggn
 
 D, Z = 3, 2
@@ -172,6 +177,83 @@ def test_contractions_from_the_right(name, hessian):
     totals = term.result(run_on(pairs.totals(term)))
     for block, s, ours in zip(blocks_of(expected, head.layouts), left, totals, strict=True):
         close(ours, torch.einsum("oapb,op->ab", block, s), block)
+
+
+@pytest.mark.parametrize("name", LAYERED)
+@pytest.mark.parametrize(("distance", "normalized"), KINDS)
+@pytest.mark.parametrize("hessian", HESSIANS)
+def test_one_rotation_gives_the_diagonal_and_the_contraction(name, distance, normalized, hessian):
+    pairs, head, rows, run_on = pairs_of(name, distance, normalized, hessian)
+    basis, _ = run_on(nearest_kronecker(pairs.totals, head, rows)).eigenbasis()
+    values = [torch.randn(x.n_columns).double() for x in head.layouts]
+    both = KroneckerRefinement(head, rows, basis, values)
+    diagonal, left = both.result(run_on(pairs.totals(both)))
+    alone = LayeredDiagonal(head, rows, basis)
+    expected = alone.result(run_on(pairs.totals(alone))).values
+    close(diagonal.values, expected, expected)
+    matrices = [
+        b.right @ (v[:, None] * b.right.mT) for b, v in zip(basis.blocks, values, strict=True)
+    ]
+    contracted = run_on(pairs.totals(LeftContraction(head, rows, matrices)))
+    for ours, s, block in zip(left, contracted, basis.blocks, strict=True):
+        q = block.left if len(s) == len(block.left) else torch.ones(1, 1).double()
+        close(q @ ours @ q.mT, s, s)
+
+
+@pytest.mark.parametrize("hessian", HESSIANS)
+@pytest.mark.parametrize("name", LAYERED)
+def test_the_identity_takes_no_product(name, hessian):
+    pairs, head, rows, run_on = pairs_of(name, "arccos", False, hessian)
+    eyes = [torch.eye(x.n_columns).double() for x in head.layouts]
+    ours, same, expected = (
+        run_on(pairs.totals(LeftContraction(head, rows, others)))
+        for others in ([None] * len(eyes), [e.diagonal() for e in eyes], eyes)
+    )
+    for a, b, c in zip(ours, same, expected, strict=True):
+        close(a, c, c)
+        close(b, c, c)
+
+
+@pytest.mark.parametrize(("tolerance", "n_steps"), [(1e9, 1), (5e-4, 2), (-1.0, 3)])
+def test_a_fit_stops_when_the_next_half_step_would_grow_little(tolerance, n_steps, monkeypatch):
+    """One step is two passes, after class sums and <H, I>."""
+    monkeypatch.setattr(_nearest_kronecker, "TOLERANCE", tolerance)
+    monkeypatch.setattr(_nearest_kronecker, "MAX_STEPS", 3)
+    g = torch.Generator().manual_seed(0)
+    labels = torch.arange(400) % 8
+    h = torch.randn(8, 20, generator=g)[labels] + 0.5 * torch.randn(400, 20, generator=g)
+    loss = ContrastiveLoss.of("arccos", "fixed", normalized=False)
+    torch.manual_seed(0)
+    schedule = curvature_passes(jacobian_of(nn.Linear(20, 5), 5), loss, "kron")
+    store, names = FeatureStore.of(h, labels), []
+    task, _ = next_pass(schedule, None)
+    while task is not None:
+        names.append(type(getattr(task, "term", None)).__name__)
+        task, _ = next_pass(schedule, task.finish(task.read(store)))
+    step = ["RightContraction", "KroneckerRefinement"]
+    assert names == ["NoneType", "LeftContraction", *(n_steps * step)]
+
+
+@pytest.mark.parametrize(("memory", "runs"), [(2**29, 5), (300 * 8 * 4 + 64 * 4 * 5, 9), (0, 10)])
+def test_directions_are_computed_once_a_fit(memory, runs, monkeypatch):
+    """Of the five blocks' all, one or none are kept for the second pass."""
+    h = torch.randn(300, 8, generator=torch.Generator().manual_seed(0))
+    labels, calls, forward = torch.arange(300) % 3, [], LinearJacobian.forward
+    loss = ContrastiveLoss.of("arccos", "fixed", normalized=False)
+    head = jacobian_of(nn.Linear(8, 4), 4)
+    expected = all_pairs_curvature(FeatureStore.of(h, labels), head, loss, "diag").values
+    monkeypatch.setattr("laplace_metric.models.features._store.block_rows", lambda *_: 64)
+    counted = lambda self, x: calls.append(1) or forward(self, x)  # noqa: E731
+    monkeypatch.setattr(LinearJacobian, "forward", counted)
+    store = FeatureStore.of(h, labels)
+    store._memory_bytes = memory
+    torch.testing.assert_close(all_pairs_curvature(store, head, loss, "diag").values, expected)
+    assert len(calls) == runs
+    other = jacobian_of(nn.Linear(8, 4), 4)  # what is kept is that of one head
+    torch.testing.assert_close(
+        all_pairs_curvature(store, other, loss, "diag").values,
+        all_pairs_curvature(FeatureStore.of(h, labels), other, loss, "diag").values,
+    )
 
 
 def test_raw_euclidean_positives_is_exactly_kronecker():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from operator import is_not
 from typing import Protocol
 
 import torch
@@ -23,34 +24,44 @@ CHECKS_AT_ONCE = 1024
 class Derived:
     """Tensors computed from blocks, by one owner at a time, as many as a number of bytes holds.
 
+    Of several threads with owners of their own each gets what is its own.
+
     Examples
     --------
-    >>> derived = Derived(n_bytes=12)
+    >>> derived, owner = Derived(n_bytes=12), (object(),)
     >>> for start in (0, 3, 0):
-    ...     _ = derived.get("u", start, lambda: print("computed") or (torch.ones(3),))
+    ...     _ = derived.get(owner, start, lambda: print("computed") or (torch.ones(3),))
     computed
     computed
     """
 
     def __init__(self, n_bytes: int) -> None:
-        self._n_bytes, self._left = n_bytes, n_bytes
-        self._owner: Hashable = None
-        self._kept: dict[int, tuple[Tensor, ...]] = {}
+        self._n_bytes, self._kept = n_bytes, _Kept((), n_bytes)
 
     def get(
-        self, owner: Hashable, start: int, compute: Callable[[], tuple[Tensor, ...]]
+        self, owner: tuple[object, ...], start: int, compute: Callable[[], tuple[Tensor, ...]]
     ) -> tuple[Tensor, ...]:
-        """What ``compute`` gives for the block at ``start``; another owner's is dropped."""
-        if owner != self._owner:
-            self._owner, self._left, self._kept = owner, self._n_bytes, {}
-        if (kept := self._kept.get(start)) is not None:
-            return kept
+        """What ``compute`` gives for the block at ``start``, once for the same objects."""
+        kept = self._kept
+        if len(owner) != len(kept.owner) or any(map(is_not, owner, kept.owner)):
+            kept = self._kept = _Kept(owner, self._n_bytes)
+        if start in kept.tensors:
+            return kept.tensors[start]
         computed = compute()
         size = sum(tensor.nbytes for tensor in computed)
-        if size <= self._left:
-            self._left -= size
-            self._kept[start] = computed
+        if size <= kept.bytes_left:
+            kept.bytes_left -= size
+            kept.tensors[start] = computed
         return computed
+
+
+@dataclass
+class _Kept:
+    """Of one owner, by the first row of a block."""
+
+    owner: tuple[object, ...]
+    bytes_left: int
+    tensors: dict[int, tuple[Tensor, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Products ``X^T Y`` that are known to be symmetric: the upper triangle, in strips."""
+"""Products of which a triangle is enough, in strips: ``X^T Y`` that is symmetric, and ``X R``."""
 
 from __future__ import annotations
 
@@ -30,6 +30,24 @@ def upper_gram(x: Float[Tensor, "n A"], y: Float[Tensor, "n A"]) -> Float[Tensor
         rows = slice(start, start + STRIP)
         torch.mm(x[:, rows].mT, y[:, start:], out=gram[rows, start:])
     return gram
+
+
+def times_upper(x: Float[Tensor, "n A"], upper: Float[Tensor, "A A"]) -> Float[Tensor, "n A"]:
+    """``X R`` for an upper triangle R: of each strip of columns, the rows above its end.
+
+    Examples
+    --------
+    >>> times_upper(torch.ones(1, 2), torch.tensor([[1.0, 2.0], [0.0, 3.0]]))
+    tensor([[1., 5.]])
+    """
+    width = upper.shape[1]
+    if width <= STRIP:
+        return x @ upper
+    out = x.new_empty(len(x), width)
+    for start in range(0, width, STRIP):
+        stop = min(start + STRIP, width)
+        torch.mm(x[:, :stop], upper[:stop, start:stop], out=out[:, start:stop])
+    return out
 
 
 def mirrored(gram: Float[Tensor, "A A"]) -> Float[Tensor, "A A"]:
