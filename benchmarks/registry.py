@@ -132,7 +132,7 @@ COMMANDS = {
                               gallery="gallery", device="device") | FIGURE,
                      ("cache", "output", "n", "device", "worker"), ("full", "smoke")),
     "retrieval": Command("what a search promises and keeps",
-                         _modules("retrieval", "measure", "cost", "drift",
+                         _modules("retrieval", "measure", "cost", "large", "drift",
                                   "decomposition", "labels") | FIGURES,
                          ("data", "cache", "output", "n", "problems", "splits", "queries"),
                          ("full", "smoke")),

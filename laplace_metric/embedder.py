@@ -353,6 +353,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         *,
         engine: str | EngineKind = "flat",
         rank_by: str = "mean",
+        compact: bool = False,
         progress: bool = True,
     ) -> Index:
         """Items to search among, with their uncertainty.
@@ -368,6 +369,10 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         rank_by : "mean" | "expected" | "shared"
             Distance of the means; expected distance, as if errors were independent; expected
             distance under the weights that both share.
+        compact : bool
+            Leave out what entered the head of each item, D of its D + Z numbers: ``distance_sd``
+            then counts errors as independent and the same in all directions, and "shared" is no
+            ranking. For millions of items.
 
         Raises
         ------
@@ -383,7 +388,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         from laplace_metric.search import Index
 
         how: dict[str, Any] = {"engine": engine, "rank_by": rank_by, "progress": progress}
-        return Index.build(self, gallery, labels, ids, **how)
+        return Index.build(self, gallery, labels, ids, compact=compact, **how)
 
     def cross_index(
         self,

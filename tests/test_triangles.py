@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laplace_metric._utils import triangles
-from laplace_metric._utils.triangles import mirrored, times_upper, upper_gram
+from laplace_metric.curvature import _statistics, mirrored, upper_gram
+from laplace_metric.laplace import _class_gaussians
+from laplace_metric.laplace._class_gaussians import times_upper
 
 
 def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -20,7 +21,8 @@ def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
 @given(n=st.integers(0, 9), width=st.integers(1, 40), strip=st.integers(1, 41))
 def test_any_width_and_strip(n, width, strip):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(triangles, "STRIP", strip)
+        for room in (_statistics, _class_gaussians):
+            patch.setattr(room, "STRIP", strip)
         x, q = numbers(n, width), numbers(n, 1, seed=1)
         torch.testing.assert_close(mirrored(upper_gram(q * x, x)), x.mT @ (q * x))
         upper = numbers(width, width, seed=2).triu()
@@ -28,7 +30,8 @@ def test_any_width_and_strip(n, width, strip):
 
 
 def test_below_the_strips_nothing_is_multiplied(monkeypatch):
-    monkeypatch.setattr(triangles, "STRIP", 2)
+    for room in (_statistics, _class_gaussians):
+        monkeypatch.setattr(room, "STRIP", 2)
     gram = upper_gram(torch.ones(3, 5), torch.ones(3, 5))
     assert gram[2:, :2].abs().sum() == gram[4:, 2:4].abs().sum() == 0
     assert times_upper(torch.ones(1, 4), torch.ones(4, 4)).tolist() == [[2, 2, 4, 4]]

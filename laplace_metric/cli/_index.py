@@ -29,6 +29,10 @@ def index(options: Namespace) -> None:
     source = posterior.source(options.data, options, reporter)
     where = str(options.data.resolve()), source.fingerprint
     split = _split(options, posterior.recipe, source, reporter)
+    if options.cross_fit is not None and options.compact:
+        raise InputError(
+            "--cross-fit is for small collections, --compact for large ones: give one."
+        )
     if options.cross_fit is not None and split[0] is not None:
         raise InputError(
             f"--cross-fit: the fit kept {split[0]:g} of {options.data} apart, which calibrates. "
@@ -49,7 +53,7 @@ def index(options: Namespace) -> None:
     how |= {"labels": items.classes, "ids": list(items.ids)}
     with reporter.warnings():
         if options.cross_fit is None:
-            built = posterior.embedder.index(loader, **how)
+            built = posterior.embedder.index(loader, compact=options.compact, **how)
         else:
             items.require_classes("cross-fitting", least=2)
             folds: dict[str, Any] = {"folds": options.cross_fit, "seed": options.seed}

@@ -108,6 +108,7 @@ def _index(index: argparse.ArgumentParser) -> None:
     _output(index, "folder of the index", Path("index"))
     add("--engine", default="flat", choices=("flat", "ivf", "hnsw"), help="default: flat, exact")
     add("--rank-by", default="mean", choices=("mean", "expected", "shared"), help="default: mean")
+    add("--compact", action="store_true", help="for millions of items: keep no head inputs")
     add("--calibrate", type=Path, metavar="DATA", help="labelled items that are not in the index")
     why = "for other data than those of the fit, which has its own --holdout"
     _holdout(index, f"keep this share of DATA out of the index: {HALVES}; {why}")

@@ -21,7 +21,7 @@ from laplace_metric.curvature._loss import (
     GGNApproximation,
 )
 from laplace_metric.curvature._nearest_kronecker import nearest_kronecker
-from laplace_metric.curvature._statistics import ClassSums, Statistics
+from laplace_metric.curvature._statistics import ClassSums, Statistics, mirrored, upper_gram
 from laplace_metric.curvature.pair_weights import column_groups
 from laplace_metric.curvature.passes import Pass, PassSchedule, execute, next_pass
 
@@ -42,6 +42,8 @@ __all__ = [
     "curvature_passes",
     "execute",
     "margin_columns",
+    "mirrored",
     "nearest_kronecker",
     "next_pass",
+    "upper_gram",
 ]

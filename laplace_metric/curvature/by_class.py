@@ -54,8 +54,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplace_metric._utils.triangles import upper_gram
-from laplace_metric.curvature._statistics import ClassSums
+from laplace_metric.curvature._statistics import ClassSums, upper_gram
 from laplace_metric.errors import InputError
 from laplace_metric.models.jacobians import Factor, Layer
 

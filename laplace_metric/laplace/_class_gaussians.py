@@ -30,7 +30,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplace_metric._utils.triangles import mirrored, upper_gram
+from laplace_metric.curvature import upper_gram
 from laplace_metric.models.features import Block
 
 FOLDS = 5
@@ -41,6 +41,8 @@ AT_ONCE = 2**22
 """Distances to class means that are held at once."""
 WIDEST = 2_048
 """Head inputs; the time that they take grows with the cube of their number."""
+STRIP = 256
+"""Columns of a triangle that are multiplied at once."""
 LEAST_RIDGE = 1e-13
 """Variance of a coordinate of directions; less is the rounding of float32 and of the sums."""
 
@@ -203,12 +205,12 @@ class CentredSums:
         counts = self.counts.double()
         offsets = self.first / counts.clamp_min(1)[:, None]
         moved = (offsets * counts.sqrt()[:, None]).to(self.dtype)
-        within = mirrored(self.second - upper_gram(moved, moved))
+        second = self.second.triu() + self.second.triu(1).mT
+        within = second - moved.mT @ moved
         means = self.centres + offsets
         mean = counts @ means / counts.sum().clamp_min(1)
         between = (means - mean) * counts.sqrt()[:, None]
-        total = within + mirrored(upper_gram(between, between))
-        return Scatter(self.counts, means, mean, within, total)
+        return Scatter(self.counts, means, mean, within, within + between.mT @ between)
 
 
 @dataclass(frozen=True)
@@ -247,9 +249,8 @@ class Scatter:
         means = torch.where(left[:, None] > 0, self.means - sums / left.clamp_min(1)[:, None], 0)
         y, away = u - self.mean, (u - self.mean).sum(0)
         x, y = torch.cat([x, moved]), torch.cat([y, away[None] / n_left**0.5])
-        within, total = (mirrored(upper_gram(rows, rows)) for rows in (x, y))
-        mean = self.mean - away / n_left
-        return Scatter(left, means, mean, self.within - within, self.total - total)
+        mean, within = self.mean - away / n_left, self.within - x.mT @ x
+        return Scatter(left, means, mean, within, self.total - y.mT @ y)
 
     def factors(self) -> Factors | None:
         """None if all points are alike; without classes if all members of each are."""
@@ -295,6 +296,24 @@ class Factors(NamedTuple):
         if self.within is None:
             return ClassGaussians(self.mean, self.class_means, total, total).without_classes()
         return ClassGaussians(self.mean, self.class_means, total, _inverse_root(self.within))
+
+
+def times_upper(x: Float[Tensor, "n A"], upper: Float[Tensor, "A A"]) -> Float[Tensor, "n A"]:
+    """``X R`` for an upper triangle R: of each strip of columns, the rows above its end.
+
+    Examples
+    --------
+    >>> times_upper(torch.ones(1, 2), torch.tensor([[1.0, 2.0], [0.0, 3.0]]))
+    tensor([[1., 5.]])
+    """
+    width = upper.shape[1]
+    if width <= STRIP:
+        return x @ upper
+    out = x.new_empty(len(x), width)
+    for start in range(0, width, STRIP):
+        stop = min(start + STRIP, width)
+        torch.mm(x[:, :stop], upper[:stop, start:stop], out=out[:, start:stop])
+    return out
 
 
 def directions(features: Tensor) -> tuple[Tensor, Tensor]:

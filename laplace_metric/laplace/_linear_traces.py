@@ -23,10 +23,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric.curvature.structures import KroneckerEigenbasis, KroneckerEigenblock
-from laplace_metric.laplace._affine import Affine, pad
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.models.features import block_rows
-from laplace_metric.models.jacobians import LinearJacobian
+from laplace_metric.models.jacobians import Affine, LinearJacobian, pad
 
 CACHED_BYTES, OTHER_BYTES = 2**21, 2**26
 """Size of a block of features: a core's own cache on the CPU, long enough to fill a GPU."""

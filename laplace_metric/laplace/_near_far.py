@@ -31,7 +31,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.precision import full_precision
-from laplace_metric._utils.triangles import times_upper
 from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.laplace._class_gaussians import (
     AT_ONCE,
@@ -39,6 +38,7 @@ from laplace_metric.laplace._class_gaussians import (
     FitSet,
     directions,
     nearest_distance,
+    times_upper,
 )
 from laplace_metric.laplace._label_model import LabelModel
 from laplace_metric.models.features import Block

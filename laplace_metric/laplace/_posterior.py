@@ -38,8 +38,14 @@ from laplace_metric.distributions import (
     DiagonalCovariance,
     RotatedCovariance,
 )
-from laplace_metric.laplace._affine import Affine, pad
-from laplace_metric.models.jacobians import HeadJacobian, Layer, LinearJacobian, OrthogonalFactor
+from laplace_metric.models.jacobians import (
+    Affine,
+    HeadJacobian,
+    Layer,
+    LinearJacobian,
+    OrthogonalFactor,
+    pad,
+)
 
 
 @dataclass(frozen=True)

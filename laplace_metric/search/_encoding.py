@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from typing import Any
 
@@ -18,8 +19,9 @@ from laplace_metric.laplace import NOTHING_ENTERS, Fitted, traced, traces_of
 from laplace_metric.models import device_of, labels_of, to_device
 from laplace_metric.models.features import Fingerprints, row_fingerprints
 from laplace_metric.models.heads import FittedWeights, capture, check_rows
+from laplace_metric.search._compact import RoundErrors
 from laplace_metric.search._items import Encoded
-from laplace_metric.search._neighbours import RANKINGS, PairDistances
+from laplace_metric.search._neighbours import RANKINGS, PairDistances, PairMoments
 from laplace_metric.search._protocols import Encoders, FittedEmbedder, SearchableEmbedder
 
 BATCH = 256
@@ -28,7 +30,7 @@ Texts = list[str] | tuple[str, ...]
 
 
 def encoders_of(embedder: FittedEmbedder | SearchableEmbedder) -> Sequence[Encoders]:
-    """Pairs of encoders, of items and of queries; one encoder for both of a ``LaplaceEmbedder``.
+    """Pairs of encoders, of items and of queries; of a ``LaplaceEmbedder`` one, whole or compact.
 
     Raises
     ------
@@ -38,7 +40,8 @@ def encoders_of(embedder: FittedEmbedder | SearchableEmbedder) -> Sequence[Encod
     if hasattr(type(embedder), "search_encoders"):
         return embedder.search_encoders()  # type: ignore[union-attr]
     encoder = Encoder.of(embedder)  # type: ignore[arg-type]
-    return [(encoder, encoder)]
+    compact = encoder.compacted()
+    return [(encoder, encoder), (compact, compact)]
 
 
 class Encoder:
@@ -54,7 +57,7 @@ class Encoder:
 
     Attributes
     ----------
-    pairs : PairDistances
+    pairs : PairMoments
         Between what it has encoded.
     identity : str
         sha256 of what decides uncertainties and distances, the model before the head left out.
@@ -62,11 +65,12 @@ class Encoder:
         Fingerprints of the head's inputs that the posterior was fitted to.
     """
 
-    rankings = RANKINGS
-
     def __init__(self, model: nn.Module, fitted: Fitted, *, spherical: bool) -> None:
         self.model, self.head, self.spherical = model, fitted.head, spherical
-        self.pairs = PairDistances(fitted, spherical=spherical)
+        shared = PairDistances(fitted, spherical=spherical)
+        self.pairs: PairMoments = shared
+        self.rankings: tuple[str, ...] = RANKINGS
+        self._kept = shared.basis_inputs
         self.identity, self.fitted_rows = _identity(fitted, spherical), fitted.fingerprints
         self._weights = FittedWeights(fitted.head, fitted.posterior.mean)
         self._weights.check(values=True)
@@ -74,7 +78,7 @@ class Encoder:
         self._near_far = fitted.near_far
 
     @classmethod
-    def of(cls, embedder: FittedEmbedder) -> Encoder:
+    def of(cls, embedder: FittedEmbedder, *, compact: bool = False) -> Encoder:
         """Of a ``LaplaceEmbedder``, or anything that has what a search needs.
 
         Raises
@@ -90,7 +94,15 @@ class Encoder:
         named = hasattr(type(embedder), "fitted_") or "fitted_" in getattr(embedder, "__dict__", {})
         if not named:
             raise InputError(f"embedder is a {type(embedder).__name__}: pass a LaplaceEmbedder.")
-        return cls(embedder.model, embedder.fitted_, spherical=embedder.spherical)
+        encoder = cls(embedder.model, embedder.fitted_, spherical=embedder.spherical)
+        return encoder.compacted() if compact else encoder
+
+    def compacted(self) -> Encoder:
+        """The same, which keeps nothing of head inputs (see ``_compact``)."""
+        other = copy.copy(self)
+        other.pairs, other.rankings = RoundErrors(spherical=self.spherical), ("mean", "expected")
+        other.identity, other._kept = digest(f"compact {self.identity}", ()), _nothing
+        return other
 
     def __call__(self, inputs: Any, rows: list[Fingerprints] | None = None) -> Encoded:
         """Encode one batch; ``rows`` gets the fingerprints of what enters the head.
@@ -113,7 +125,7 @@ class Encoder:
             mean = nn.functional.normalize(z, dim=-1) if self.spherical else z
             trace = traced(self._traces, h, z, spherical=self.spherical)
             check_rows(z, trace, spherical=self.spherical)
-            return Encoded(mean, trace, self._epistemic(h, trace), self.pairs.basis_inputs(h))
+            return Encoded(mean, trace, self._epistemic(h, trace), self._kept(h))
 
     def _epistemic(self, h: Tensor, trace: Tensor) -> Tensor:
         if self._near_far is None:
@@ -198,6 +210,10 @@ def _rows(name: str, array: Tensor | np.ndarray[Any, Any] | Texts) -> Tensor | T
     rows = as_tensor(name, array)
     same = getattr(torch, array.dtype.name, None)  # whole numbers have become int64
     return rows.to(same) if same in DTYPES else rows
+
+
+def _nothing(h: Tensor) -> Tensor:
+    return h.new_empty(len(h), 0)
 
 
 def _identity(fitted: Fitted, spherical: bool) -> str:

@@ -70,11 +70,13 @@ class Gallery:
         *,
         engine: str | EngineKind = "flat",
         rank_by: str = "mean",
+        compact: bool = False,
         progress: bool = True,
     ) -> Self:
         """See ``LaplaceEmbedder.index``."""
         how: dict[str, Any] = {"engine": engine, "rank_by": rank_by, "progress": progress}
-        return cls.between(Encoder.of(embedder), None, gallery, labels, ids, **how)
+        encoder = Encoder.of(embedder, compact=compact)
+        return cls.between(encoder, None, gallery, labels, ids, **how)
 
     @classmethod
     def between(

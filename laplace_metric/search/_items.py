@@ -41,7 +41,7 @@ class Encoded:
     basis_inputs : Tensor [N, A]
         What entered the head, in the eigenbasis of the posterior where it has one: with them,
         distances know that both embeddings share their weights. Of images and texts, which share
-        none, the variance of each coordinate.
+        none, the variance of each coordinate; of a compact index nothing (A = 0).
     """
 
     mean: Float[Tensor, "N Z"]

@@ -107,7 +107,7 @@ def test_pieces_that_need_data_wait_for_it(monkeypatch):
     monkeypatch.delenv("LAPLACE_METRIC_DATA", raising=False)
     speed = COMMANDS["speed"]
     alone = chosen(speed, parser("speed").parse_args([]))
-    assert alone == ["speed", "vmf_speed", "jacobians"]
+    assert alone == ["limits", "speed", "vmf_speed", "jacobians"]
     options = parser("speed").parse_args(["--data", "d", "--laplace-python", "python"])
     assert chosen(speed, options) == list(speed.pieces)
     assert repeated(speed, options) == ["--data", "d", "--laplace-python", "python"]

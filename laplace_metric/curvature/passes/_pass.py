@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import is_not
 from typing import Any, TypeVar
 
 import torch
@@ -23,7 +24,7 @@ from laplace_metric.curvature._loss import Geometry
 from laplace_metric.curvature._statistics import Statistics
 from laplace_metric.curvature.by_class import Points
 from laplace_metric.errors import InputError, NonFiniteError
-from laplace_metric.models.features import Block, FeatureSource
+from laplace_metric.models.features import Block, FeatureSource, Kept
 from laplace_metric.models.jacobians import HeadJacobian
 
 T = TypeVar("T")
@@ -126,15 +127,23 @@ class Pass(ABC):
         return merged
 
     def points(self, block: Block) -> Points:
-        """A block in this geometry; a zero embedding gives NaN, found when the pass is over."""
-        if block.derived is None or not self.geometry.spherical:
+        """A block in this geometry; a zero embedding gives NaN, found when the pass is over.
+
+        Directions of blocks in memory are computed once for all passes.
+        """
+        if (derived := block.derived) is None or not self.geometry.spherical:
             return self._seen(block)
-
-        def compute() -> tuple[Tensor, Tensor]:
+        owner, kept = (self.head, self.geometry), derived.kept
+        if len(kept.owner) != len(owner) or any(map(is_not, kept.owner, owner)):
+            kept = derived.kept = Kept(owner, derived.n_bytes)
+        if block.start not in kept.tensors:
             points = self._seen(block)
-            return points.directions, points.lengths
-
-        u, r = block.derived.get((self.head, self.geometry), block.start, compute)
+            size = points.directions.nbytes + points.lengths.nbytes
+            if size <= kept.bytes_left:
+                kept.bytes_left -= size
+                kept.tensors[block.start] = points.directions, points.lengths
+            return points
+        u, r = kept.tensors[block.start]
         return Points(block.features.to(u.dtype), u, u, r)
 
     def _seen(self, block: Block) -> Points:

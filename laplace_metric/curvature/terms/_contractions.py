@@ -15,8 +15,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from laplace_metric._utils.triangles import mirrored
-from laplace_metric.curvature._statistics import Terms
+from laplace_metric.curvature._statistics import Terms, mirrored
 from laplace_metric.curvature.by_class import (
     PointBlocks,
     Points,

@@ -9,6 +9,7 @@ from laplace_metric.models.features._durable import FEATURE_FOLDER, DurableRows
 from laplace_metric.models.features._rows import (
     Block,
     FeatureSource,
+    Kept,
     check_finite,
     check_shapes,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "FeatureSource",
     "FeatureStore",
     "Fingerprints",
+    "Kept",
     "MemoryRows",
     "block_rows",
     "check_finite",

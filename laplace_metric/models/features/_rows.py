@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from operator import is_not
 from typing import Protocol
 
 import torch
@@ -21,43 +20,26 @@ CHECKS_AT_ONCE = 1024
 """Batches on an accelerator whose check may be outstanding."""
 
 
+@dataclass
 class Derived:
-    """Tensors computed from blocks, by one owner at a time, as many as a number of bytes holds.
+    """Tensors computed from the blocks of a source, of one owner at a time, for their next reading.
 
-    Of several threads with owners of their own each gets what is its own.
-
-    Examples
-    --------
-    >>> derived, owner = Derived(n_bytes=12), (object(),)
-    >>> for start in (0, 3, 0):
-    ...     _ = derived.get(owner, start, lambda: print("computed") or (torch.ones(3),))
-    computed
-    computed
+    Parameters
+    ----------
+    n_bytes : int
+        How many may be kept.
+    kept : Kept
+        Replaced by that of another owner, never changed to it: of several threads with owners of
+        their own each gets what is its own.
     """
 
-    def __init__(self, n_bytes: int) -> None:
-        self._n_bytes, self._kept = n_bytes, _Kept((), n_bytes)
-
-    def get(
-        self, owner: tuple[object, ...], start: int, compute: Callable[[], tuple[Tensor, ...]]
-    ) -> tuple[Tensor, ...]:
-        """What ``compute`` gives for the block at ``start``, once for the same objects."""
-        kept = self._kept
-        if len(owner) != len(kept.owner) or any(map(is_not, owner, kept.owner)):
-            kept = self._kept = _Kept(owner, self._n_bytes)
-        if start in kept.tensors:
-            return kept.tensors[start]
-        computed = compute()
-        size = sum(tensor.nbytes for tensor in computed)
-        if size <= kept.bytes_left:
-            kept.bytes_left -= size
-            kept.tensors[start] = computed
-        return computed
+    n_bytes: int
+    kept: Kept
 
 
 @dataclass
-class _Kept:
-    """Of one owner, by the first row of a block."""
+class Kept:
+    """Of one owner, some objects: tensors by the first row of their block, and the bytes left."""
 
     owner: tuple[object, ...]
     bytes_left: int

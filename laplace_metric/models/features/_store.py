@@ -20,6 +20,7 @@ from laplace_metric.models.features._rows import (
     Block,
     Derived,
     FiniteChecks,
+    Kept,
     RowSpec,
     check_shapes,
     check_spec,
@@ -318,7 +319,7 @@ class FeatureStore:
     @cached_property
     def _derived(self) -> Derived:
         """As much as memory has left beside the features."""
-        return Derived(max(0, self._memory_bytes - self.nbytes))
+        return Derived(max(0, self._memory_bytes - self.nbytes), Kept((), 0))
 
     def close(self) -> None:
         """Let go of the rows, and remove the temporary files, if there are any."""

@@ -6,10 +6,11 @@ from laplace_metric.models.jacobians._choose import BACKENDS, check_backend, jac
 from laplace_metric.models.jacobians._factors import Factor, OrthogonalFactor
 from laplace_metric.models.jacobians._functional import FunctionalJacobian
 from laplace_metric.models.jacobians._head_jacobian import HeadJacobian, LinearJacobian
-from laplace_metric.models.jacobians._layers import Layer, Layout
+from laplace_metric.models.jacobians._layers import Affine, Layer, Layout, pad
 
 __all__ = [
     "BACKENDS",
+    "Affine",
     "ChainJacobian",
     "Factor",
     "FunctionalJacobian",
@@ -21,4 +22,5 @@ __all__ = [
     "at_least_float32",
     "check_backend",
     "jacobian_of",
+    "pad",
 ]
