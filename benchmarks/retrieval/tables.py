@@ -241,6 +241,22 @@ def mapped() -> str:
     return markdown(header, [[f"{row['items']:,}", f"{row['bytes'] / 1e9:.1f} GB", *seconds]])
 
 
+def large() -> str:
+    """Compact indices of many items."""
+    lines = []
+    for row in read_record("retrieval_large")["rows"]:
+        took = row["seconds"]
+        size = f"{row['bytes'] / 1e9:.1f} GB", f"{row['peak_mb'] / 1e3:.1f} GB"
+        batch = (f"{MILLI * took[n]:.2f} ms" for n in ("plain FAISS", "search"))
+        one = (f"{MILLI * took[n]:.1f} ms" for n in ("one query, plain FAISS", "one query"))
+        found = f"{row['recall@10']:.3f}"
+        built = f"{row['built']:.0f} s"
+        lines.append([f"{row['items']:,}", row["engine"], built, *size, found, *batch, *one])
+    header = ["items", "engine", "built in", "kept", "peak memory", "recall@10"]
+    header += ["a query of 1,000, FAISS", "with all evidence", "one query, FAISS", "one query"]
+    return markdown(header, lines)
+
+
 TABLES = {
     "retrieval-promises": promises,
     "retrieval-coverage": coverage,
@@ -255,6 +271,7 @@ TABLES = {
     "retrieval-cost": cost,
     "retrieval-engines": engines,
     "retrieval-mapped": mapped,
+    "retrieval-large": large,
 }
 
 
