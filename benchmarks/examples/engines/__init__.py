@@ -7,7 +7,11 @@ them. Packages of an engine are imported when it is made.
 from benchmarks.examples.engines.elastic import Elastic, http_sender
 from benchmarks.examples.engines.lance import LanceTable
 from benchmarks.examples.engines.pgvector import PgVector
-from benchmarks.examples.engines.postgres_server import PostgresServer, postgres_programs
+from benchmarks.examples.engines.postgres_server import (
+    PostgresServer,
+    postgres_programs,
+    temporary_server,
+)
 from benchmarks.examples.engines.protocol import (
     Neighbours,
     StoredItems,
@@ -31,5 +35,6 @@ __all__ = [
     "http_sender",
     "judged",
     "postgres_programs",
+    "temporary_server",
     "vectors_of",
 ]

