@@ -5,6 +5,7 @@ them. Packages of an engine are imported when it is made.
 """
 
 from benchmarks.examples.engines.elastic import Elastic, http_sender
+from benchmarks.examples.engines.items import StoredItems
 from benchmarks.examples.engines.lance import LanceTable
 from benchmarks.examples.engines.pgvector import PgVector
 from benchmarks.examples.engines.postgres_server import (
@@ -12,13 +13,7 @@ from benchmarks.examples.engines.postgres_server import (
     postgres_programs,
     temporary_server,
 )
-from benchmarks.examples.engines.protocol import (
-    Neighbours,
-    StoredItems,
-    VectorEngine,
-    judged,
-    vectors_of,
-)
+from benchmarks.examples.engines.protocol import Neighbours, VectorEngine, judged, vectors_of
 from benchmarks.examples.engines.qdrant import Qdrant
 from benchmarks.examples.engines.qdrant_edge import QdrantEdge
 

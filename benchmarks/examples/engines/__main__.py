@@ -21,10 +21,11 @@ import torch
 
 from benchmarks.examples.engines.elastic import Elastic, http_sender
 from benchmarks.examples.engines.elastic_json import DIALECTS, documents, mapping, question
+from benchmarks.examples.engines.items import StoredItems
 from benchmarks.examples.engines.lance import LanceTable
 from benchmarks.examples.engines.pgvector import PgVector
 from benchmarks.examples.engines.postgres_server import temporary_server
-from benchmarks.examples.engines.protocol import StoredItems, VectorEngine, judged, vectors_of
+from benchmarks.examples.engines.protocol import VectorEngine, judged, vectors_of
 from benchmarks.examples.engines.qdrant import Qdrant
 from benchmarks.examples.engines.qdrant_edge import QdrantEdge
 from benchmarks.networks import perceptron
@@ -74,8 +75,7 @@ def compared(engine: VectorEngine) -> Comparison:
     """Store, ask, judge."""
     embedder, index, queries = digits()
     how: dict[str, Any] = {"spherical": embedder.spherical}
-    items = datasets.load("digits").pixels(slice(0, ITEMS))
-    engine.store(StoredItems.of(embedder(items), index.labels, **how))
+    engine.store(StoredItems.of_index(index))
     embedding = embedder(queries)
     found = engine.search(vectors_of(embedding, **how), K)
     assert index.calibration is not None

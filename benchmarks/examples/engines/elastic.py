@@ -19,13 +19,8 @@ from benchmarks.examples.engines.elastic_json import (
     question,
     read_hits,
 )
-from benchmarks.examples.engines.protocol import (
-    METRICS,
-    Array,
-    Neighbours,
-    StoredItems,
-    checked,
-)
+from benchmarks.examples.engines.items import Array, StoredItems
+from benchmarks.examples.engines.protocol import METRICS, Neighbours, checked
 from laplace_metric._utils.validation import check_name
 from laplace_metric.errors import InputError
 

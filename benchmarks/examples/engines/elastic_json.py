@@ -18,11 +18,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from benchmarks.examples.engines.distances import from_cosine_score, from_l2_score
-from benchmarks.examples.engines.protocol import (
-    METRICS,
-    Hit,
-    StoredItems,
-)
+from benchmarks.examples.engines.items import StoredItems
+from benchmarks.examples.engines.protocol import METRICS, Hit
 from laplace_metric._utils.validation import check_name
 from laplace_metric.errors import InputError
 

@@ -12,15 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.examples.engines.distances import from_cosine_distance, from_squared
+from benchmarks.examples.engines.items import Array, StoredItems
 from benchmarks.examples.engines.packages import needed
-from benchmarks.examples.engines.protocol import (
-    METRICS,
-    Array,
-    Hit,
-    Neighbours,
-    StoredItems,
-    checked,
-)
+from benchmarks.examples.engines.protocol import METRICS, Hit, Neighbours, checked
 from laplace_metric._utils.validation import check_name
 from laplace_metric.errors import InputError
 

@@ -1,129 +1,29 @@
-"""What an engine keeps of an item and tells of a neighbour, and what a calibration makes of it."""
+"""What an engine tells of a neighbour, and what a calibration makes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
-from torch import Tensor
 
 from benchmarks.examples.engines.distances import of_means
+from benchmarks.examples.engines.items import (
+    RANKINGS,
+    Array,
+    StoredItems,
+    as_array,
+    epistemic_of,
+)
 from laplace_metric import Embedding
 from laplace_metric._utils.validation import check_name
-from laplace_metric.errors import InputError, NonFiniteError, NotFittedError
-from laplace_metric.search import Calibration, Verdict, gallery_vectors, moments, query_vectors
+from laplace_metric.errors import InputError, NonFiniteError
+from laplace_metric.search import Calibration, Verdict, moments, query_vectors
 
-Array = npt.NDArray[Any]
 METRICS = ("euclidean", "cosine")
 """Of the engines; "cosine" for directions, where a collection has it already."""
-RANKINGS = ("mean", "expected")
 NO_ITEM = -1
-
-
-@dataclass(frozen=True)
-class StoredItems:
-    """N items as an engine keeps them.
-
-    Parameters
-    ----------
-    ids : [N] int64
-        Different ones, from 0.
-    vectors : [N, d] float32
-        Mean embeddings, or with the one coordinate more to rank by expected distance.
-    labels : [N] whole numbers or strings
-    epistemic : [N]
-    spread : [N]
-        The coordinate ``s`` of ``laplace_metric.search.moments``; the squared deviation of an item
-        from its mean is ``s^2``.
-
-    Raises
-    ------
-    InputError
-        For other shapes, ids that occur twice, labels that are neither.
-    NonFiniteError
-        For NaN and infinity.
-    """
-
-    ids: Array
-    vectors: Array
-    labels: Array
-    epistemic: Array
-    spread: Array
-
-    def __post_init__(self) -> None:
-        for name in ("ids", "labels", "epistemic", "spread"):
-            if getattr(self, name).shape != (len(self.vectors),):
-                shape = getattr(self, name).shape
-                raise InputError(f"{name} has shape {shape}: pass one an item, {len(self)}.")
-        for name in ("vectors", "epistemic", "spread"):
-            if not np.isfinite(getattr(self, name)).all():
-                raise NonFiniteError(f"{name} holds NaN or infinity: check those items.")
-        if self.ids.dtype != np.int64 or len(np.unique(self.ids)) != len(self):
-            raise InputError("ids are no different int64 numbers: pass one of its own an item.")
-        if self.labels.dtype.kind not in "iuU":
-            raise InputError(f"labels are {self.labels.dtype}: pass whole numbers or strings.")
-
-    @classmethod
-    def of(
-        cls,
-        embedding: Embedding,
-        labels: Any,
-        ids: Any = None,
-        *,
-        spherical: bool,
-        rank_by: str = "mean",
-    ) -> StoredItems:
-        """Of embeddings [N, Z], as ``embedder.spherical`` says.
-
-        Parameters
-        ----------
-        ids : [N] or None
-            None: counted from 0.
-        rank_by : "mean" | "expected"
-            The distance that the engine computes, as for ``embedder.index``.
-
-        Examples
-        --------
-        >>> from laplace_metric import LaplaceEmbedder
-        >>> x, y = torch.randn(40, 3), torch.arange(40) % 4
-        >>> e = LaplaceEmbedder.from_embeddings(x, y)(x)
-        >>> StoredItems.of(e, y, spherical=True).vectors.shape
-        (40, 3)
-        >>> StoredItems.of(e, y, spherical=True, rank_by="expected").vectors.shape
-        (40, 4)
-        """
-        mean, trace = embedding.mean, embedding.uncertainty
-        vectors = mean
-        if check_name("rank_by", rank_by, RANKINGS) == "expected":
-            vectors = gallery_vectors(mean, trace, spherical=spherical)
-        spread = _array(moments(mean, trace, spherical=spherical)[1])
-        numbers = np.arange(len(mean)) if ids is None else np.asarray(ids)
-        named = np.asarray(labels)
-        return cls(
-            numbers.astype(np.int64),
-            np.ascontiguousarray(_array(vectors), np.float32),
-            named.astype(str) if named.dtype == object else named,
-            epistemic_of(embedding).astype(np.float64),
-            spread.astype(np.float64),
-        )
-
-    def __len__(self) -> int:
-        return len(self.vectors)
-
-    def batches(self, size: int) -> Iterator[StoredItems]:
-        """In order, ``size`` at a time."""
-        for start in range(0, len(self), size):
-            part = slice(start, start + size)
-            yield StoredItems(*(value[part] for value in vars(self).values()))
-
-    def rows(self) -> Iterator[tuple[int, int | str, float, float, Array]]:
-        """``(id, label, epistemic, spread, vector [d])`` of each."""
-        columns = (self.ids, self.labels, self.epistemic, self.spread)
-        yield from zip(*(column.tolist() for column in columns), self.vectors, strict=True)
-
 
 Hit = tuple[int, float, Any, float, float]
 """Id, Euclidean distance of the vectors, label, epistemic, spread of one neighbour."""
@@ -188,7 +88,7 @@ def vectors_of(queries: Embedding, *, spherical: bool, rank_by: str = "mean") ->
     vectors = queries.mean
     if check_name("rank_by", rank_by, RANKINGS) == "expected":
         vectors = query_vectors(vectors, queries.uncertainty, spherical=spherical)
-    return np.ascontiguousarray(_array(vectors), np.float32)
+    return np.ascontiguousarray(as_array(vectors), np.float32)
 
 
 def judged(
@@ -213,18 +113,10 @@ def judged(
     """
     distances = found.distances
     if rank_by == "expected":
-        s = _array(moments(queries.mean, queries.uncertainty, spherical=spherical)[1])
+        s = as_array(moments(queries.mean, queries.uncertainty, spherical=spherical)[1])
         distances = of_means(distances, found.spread, s, spherical=spherical)
-    numbers = {"epistemic": epistemic_of(queries), "uncertainty": _array(queries.uncertainty)}
+    numbers = {"epistemic": epistemic_of(queries), "uncertainty": as_array(queries.uncertainty)}
     return calibration.apply(distances, found.labels, alpha=alpha, **numbers)
-
-
-def epistemic_of(embedding: Embedding) -> Array:
-    """[N], as an index has it: the uncertainty where the fit keeps nothing to compare with."""
-    try:
-        return _array(embedding.epistemic)
-    except NotFittedError:
-        return _array(embedding.uncertainty)
 
 
 def checked(vectors: Array, dimensions: int, k: int) -> Array:
@@ -245,7 +137,3 @@ def checked(vectors: Array, dimensions: int, k: int) -> Array:
     if k < 1:
         raise InputError(f"k={k}: pass 1 or more.")
     return asked
-
-
-def _array(values: Tensor) -> Array:
-    return values.detach().cpu().numpy()

@@ -9,8 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from benchmarks.examples.engines.items import Array, StoredItems
 from benchmarks.examples.engines.packages import needed
-from benchmarks.examples.engines.protocol import METRICS, Array, Neighbours, StoredItems, checked
+from benchmarks.examples.engines.protocol import METRICS, Neighbours, checked
 from benchmarks.examples.engines.qdrant import BATCH, PAYLOAD, hits_of
 from laplace_metric._utils.validation import check_name
 from laplace_metric.errors import InputError

@@ -37,6 +37,7 @@ K = 20
 class Collection:
     """An index with a portable calibration, and the same items and queries for an engine."""
 
+    embedder: LaplaceEmbedder
     index: Index
     items: Embedding
     labels: np.ndarray[Any, Any]
@@ -76,7 +77,7 @@ def collection(rank_by: str = "mean", names: bool = False, spherical: bool = Tru
     index.calibrate(x[300:600], labels[300:600], portable=True)
     items, queries = embedder(x[:300]), embedder(x[600:])
     assert embedder.spherical == spherical
-    return Collection(index, items, labels[:300], queries, x[600:], spherical, rank_by)
+    return Collection(embedder, index, items, labels[:300], queries, x[600:], spherical, rank_by)
 
 
 Opened = Callable[..., VectorEngine]

@@ -58,3 +58,26 @@ def test_no_queries_and_no_neighbours():
     nothing = Neighbours.of([[]], 3)
     assert np.isinf(nothing.distances).all()
     assert (nothing.ids == -1).all()
+
+
+@pytest.mark.parametrize("rank_by", ["mean", "expected"])
+def test_the_items_of_an_index(rank_by):
+    of = collection(rank_by, names=True)
+    for name, value in vars(StoredItems.of_index(of.index)).items():
+        wanted = getattr(of.stored(), name)
+        assert value.dtype == wanted.dtype
+        if value.dtype.kind == "f":
+            np.testing.assert_allclose(value, wanted, rtol=1e-5, atol=1e-6, err_msg=name)
+        else:
+            np.testing.assert_array_equal(value, wanted)
+
+
+def test_an_index_that_no_engine_can_have():
+    of = collection()
+    embedder, x = of.embedder, of.asked
+    with pytest.raises(InputError, match="has no labels"):
+        StoredItems.of_index(embedder.index(x, progress=False))
+    texts = [f"item {i}" for i in range(len(x))]
+    index = embedder.index(x, np.arange(len(x)) % 2, texts, progress=False)
+    with pytest.raises(InputError, match="ids are no different int64"):
+        StoredItems.of_index(index)
