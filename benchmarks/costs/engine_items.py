@@ -58,11 +58,9 @@ class EngineProblem:
         rows = torch.randperm(len(self.items[1]), generator=torch.Generator().manual_seed(0))[:n]
         return self.items[0][rows], self.items[1][rows]
 
-    @property
-    def distinct(self) -> int:
-        """Different inputs among the items."""
-        rows = self.items[0].flatten(1).numpy()
-        return len({row.tobytes() for row in rows})
+    def distinct(self, n: int) -> int:
+        """Different inputs among n items."""
+        return len({row.tobytes() for row in self.some(n)[0].flatten(1).numpy()})
 
 
 def engine_problems(options: Namespace) -> Iterator[EngineProblem]:

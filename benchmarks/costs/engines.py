@@ -4,9 +4,10 @@ The same items and queries for all (``engine_items``), everything on one core. E
 HNSW graphs of 16 links and 64 candidates while they are built (FAISS: its 40), 128 in a search.
 Time of a single query is that of the engine alone, and with the verdict that ``Calibration.apply``
 gives; of our index the latter is all of ``Index.search``, network included. Every verdict is
-compared with that of ``Index.search`` by an exact scan: largest difference of a match probability,
-and share of queries for which "unknown", the label, and accepted or not at a precision of 0.75 are
-all the same. An engine that is not installed is left out.
+compared with that of ``Index.search`` by an exact scan: largest difference of a distance and of a
+match probability, of neighbours that both found, and share of queries for which "unknown", the
+label, and accepted or not at a precision of 0.75 are all the same. An engine that is not installed
+is left out.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from benchmarks.examples.engines import (
     judged,
     vectors_of,
 )
-from benchmarks.records import markdown, read_record, write_shown
+from benchmarks.records import folder_of, markdown, read_record, write_part
 from laplace_metric import Embedding
 from laplace_metric.errors import MissingPackageError
 from laplace_metric.search import Index, SearchResult
@@ -78,15 +79,20 @@ def agreement(
     found: Neighbours, verdict: Verdict, wanted: SearchResult, threshold: float
 ) -> dict[str, float]:
     """Of an engine's answer with that of an index."""
-    near, truth = found.ids[:, :RECALLED], wanted.ids[:, :RECALLED]
-    hits = (near[:, :, None] == truth[:, None]).any(1)
     probability = np.asarray(wanted.match_probability)
     same = np.asarray(verdict.unknown) == np.asarray(wanted.unknown)
     same &= np.asarray(verdict.label) == np.asarray(wanted.label)
     same &= (verdict.match_probability[:, 0] >= threshold) == (probability[:, 0] >= threshold)
+    both = found.ids[:, :, None] == wanted.ids[:, None]  # [Q, k, k]
+
+    def largest(ours: Any, theirs: Any) -> float:
+        gap = np.abs(np.asarray(ours)[:, :, None] - np.asarray(theirs)[:, None])
+        return float(np.where(both, gap, 0.0).max())
+
     return {
-        "recall": float(hits.mean()),
-        "largest_difference": float(np.abs(verdict.match_probability - probability).max()),
+        "recall": float(both[:, :RECALLED, :RECALLED].any(1).mean()),
+        "distance_difference": largest(found.distances, wanted.distance),
+        "largest_difference": largest(verdict.match_probability, probability),
         "same_decisions": float(same.mean()),
     }
 
@@ -95,14 +101,12 @@ def run(options: Namespace) -> None:
     """Measure every engine and write ``engines.json``."""
     torch.set_num_threads(1)
     with one_core():
-        rows, items = [], []
         for problem in engine_problems(options):
-            facts = {"distinct": problem.distinct, "items": len(problem.items[1])}
-            items.append({"problem": problem.name, **facts})
-            sizes = [n for n in options.n or N if n <= len(problem.items[1])]
-            for n in sizes:
-                rows += [{"problem": problem.name, "n": n, **row} for row in measured(problem, n)]
-    write_shown("engines", {"rows": rows, "items": items, "versions": [versions()]}, options)
+            for n in [n for n in options.n or N if n <= len(problem.items[1])]:
+                facts = {"problem": problem.name, "n": n, "distinct": problem.distinct(n)}
+                rows = list(measured(problem, n))
+                content = {**facts, "versions": versions(), "rows": rows}
+                write_part("engines", f"{problem.name}, {n}", content, folder_of(options))
 
 
 def measured(problem: EngineProblem, n: int) -> Iterator[dict[str, Any]]:
@@ -202,21 +206,29 @@ def versions() -> dict[str, str]:
     return found
 
 
+def parts() -> list[dict[str, Any]]:
+    """One a problem and number of items."""
+    record = read_record("engines")
+    record.pop("environment")
+    return [*record.values()]
+
+
 def table() -> str:
     """Latency, recall, and how the verdicts differ."""
     header = ["items", "engine", "build", "p50", "p99", "with verdict", "a second, 100 a call",
-              "recall@10", "largest difference", "same decisions"]  # fmt: skip
+              "recall@10", "distance", "match probability", "same decisions"]  # fmt: skip
     lines = []
-    for row in read_record("engines")["rows"]:
+    for part, row in [(one, row) for one in parts() for row in one["rows"]]:
         times = [f"{1e3 * row[name]:.3g} ms" for name in ("p50", "p99", "verdict_p50")]
         lines.append(
             [
-                f"{row['problem']}, {row['n']:,} x {row['width']:,}",
+                f"{part['problem']}, {part['n']:,} x {row['width']:,}",
                 row["engine"],
                 f"{row['store_seconds'] + row['graph_seconds']:.3g} s",
                 *times,
                 f"{row['per_second']:,.0f}",
                 f"{row['recall']:.4f}",
+                f"{row['distance_difference']:.0e}",
                 f"{row['largest_difference']:.0e}",
                 f"{row['same_decisions']:.1%}",
             ]

@@ -43,13 +43,22 @@ def test_what_is_compared():
     assert numbers["largest_difference"] < 1e-6
     ids = found.ids.copy()
     ids[:, 9] = -1  # the last that recall looks at
-    ids[:, 10] = -1
+    ids[:, 10] = -1  # and one that it does not
     assert engines.agreement(replace(found, ids=ids), verdict, wanted, 0.5)["recall"] == 0.9
     moved = verdict.match_probability.copy()
     moved[3, 0] = 1 - round(float(moved[3, 0]))
     flipped = engines.agreement(found, replace(verdict, match_probability=moved), wanted, 0.5)
     assert flipped["same_decisions"] == 0.99
     assert flipped["largest_difference"] > 0.4
+    far = found.distances.copy()
+    far[5, 19] += 0.25
+    assert engines.agreement(replace(found, distances=far), verdict, wanted, 0.5)[
+        "distance_difference"] == pytest.approx(0.25, abs=1e-6)  # fmt: skip
+    swapped = {name: value[:, ::-1] for name, value in vars(found).items()}
+    backwards = replace(verdict, match_probability=verdict.match_probability[:, ::-1])
+    by_id = engines.agreement(replace(found, **swapped), backwards, wanted, 0.5)
+    assert by_id["largest_difference"] < 1e-6
+    assert by_id["distance_difference"] < 1e-6
     labels, unknown = verdict.label.copy(), ~verdict.unknown
     labels[:2] += 1
     other = engines.agreement(found, replace(verdict, label=labels), wanted, 0.5)
@@ -88,7 +97,7 @@ def test_some_items_are_different_ones():
     x, y = whole.some(100)
     assert len({row.tobytes() for row in x.numpy()}) == len(y) == 100
     twice = torch.cat([whole.items[0], whole.items[0][:5]])
-    assert replace(whole, items=(twice, twice[:, 0])).distinct == 300
+    assert replace(whole, items=(twice, twice[:, 0])).distinct(305) == 300
 
 
 def test_what_the_command_needs(monkeypatch):
