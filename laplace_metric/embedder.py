@@ -400,6 +400,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         seed: Seed = 0,
         k: int = 10,
         depth: int = 50,
+        portable: bool = False,
         engine: str | EngineKind = "flat",
         rank_by: str = "mean",
         progress: bool = True,
@@ -431,6 +432,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         seed : torch.Generator, seed or None
             Deals each class out to the folds, and splits the queries as ``Index.calibrate`` does.
         k, depth : int
+        portable : bool
             As for ``Index.calibrate``.
         engine, rank_by
             As for ``index``.
@@ -459,6 +461,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
             self.fit(pairs, progress=progress)
         how: dict[str, Any] = {"engine": engine, "rank_by": rank_by, "progress": progress}
         calibrate: dict[str, Any] = {"folds": folds, "seed": seed, "k": k, "depth": depth}
+        calibrate["portable"] = portable
         batches = [batch for batch, _ in pairs]
         return cross_index(self, batches, column, ids, **calibrate, **how)
 

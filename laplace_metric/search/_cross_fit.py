@@ -221,6 +221,7 @@ def cross_index(
     seed: Seed = 0,
     k: int = 10,
     depth: int = 50,
+    portable: bool = False,
     progress: bool = True,
     **how: Any,
 ) -> Index:
@@ -242,7 +243,7 @@ def cross_index(
     labelled = cross_labelled_hits(embedder, features, labels, fold, max(k, depth, VOTES), **how)
     pairs = [(batch, None) for batch in inputs]
     index = Index.build(embedder, pairs, labels.values, ids, progress=progress, **how)
-    index.learn(labelled, k, generator)
+    index.learn(labelled, k, generator, portable=portable)
     return index
 
 

@@ -168,20 +168,30 @@ class Index(Gallery):
         labelled = now.labelled_hits(queries, labels, deepest, **how)
         return self._learn(labelled, k, generator, now, portable=portable)
 
-    def learn(self, labelled: LabelledHits, k: int = 10, generator: Seed = None) -> Calibration:
+    def learn(
+        self,
+        labelled: LabelledHits,
+        k: int = 10,
+        generator: Seed = None,
+        *,
+        portable: bool = False,
+    ) -> Calibration:
         """As ``calibrate``, from what queries found in this index or in one like it.
 
         Parameters
         ----------
         labelled : LabelledHits
             Of ``labelled_hits``; of as many neighbours as an evaluation is to look at, 20 or more.
+        portable : bool
+            As for ``calibrate``.
 
         Raises
         ------
         InputError
             For too few queries.
         """
-        return self._learn(labelled, check_count("k", k), generator, self._now())
+        k = check_count("k", k)
+        return self._learn(labelled, k, generator, self._now(), portable=portable)
 
     def _learn(
         self,

@@ -99,6 +99,37 @@ def test_portable_needs_no_deviation(embedder, points):
     same(applied(index, found, distance_sd=None), found)
 
 
+def feature_sets(calibration: Calibration) -> set[str]:
+    return {name.split(",")[0] for name in calibration.matcher.losses}
+
+
+PORTABLE = {"distance", "labels", "portable"}
+
+
+def test_hits_that_others_found_teach_a_portable_calibration(embedder, points):
+    x, y = points
+    index = built(embedder, points)
+    labelled = index.labelled_hits(x[300:600], y[300:600], 50)
+    learnt = index.learn(labelled, 10, 0, portable=True)
+    assert feature_sets(learnt) == PORTABLE
+    assert index.calibration is learnt
+    same_call = index.calibrate(x[300:600], y[300:600], portable=True, generator=0)
+    assert torch.equal(learnt.statistics, same_call.statistics)
+    assert torch.equal(learnt.logit, same_call.logit)
+    assert feature_sets(index.learn(labelled, 10, 0)) != PORTABLE
+
+
+def test_a_cross_fitted_index_can_be_portable(points):
+    x, y = points
+    embedder = LaplaceEmbedder.from_embeddings(x[:200], y[:200], prior_precision=20.0)
+    index = embedder.cross_index(x[:200], y[:200], folds=3, portable=True, progress=False)
+    assert feature_sets(index.calibration) == PORTABLE
+    found = index.search(x[600:], k=K)
+    same(applied(index, found, distance_sd=None), found)
+    usual = embedder.cross_index(x[:200], y[:200], folds=3, progress=False)
+    assert feature_sets(usual.calibration) != PORTABLE
+
+
 def test_the_default_choice_is_the_one_it_was(embedder, points):
     index = built(embedder, points)
     names = {name.split(",")[0] for name in index.calibration.matcher.losses}

@@ -1,0 +1,144 @@
+"""What is sent to Elasticsearch and OpenSearch, and what recorded answers say."""
+
+from __future__ import annotations
+
+import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import numpy as np
+import pytest
+
+from benchmarks.examples.engines import Elastic, elastic_json, http_sender
+from laplace_metric.errors import InputError
+from tests.benchmarks.engines.conftest import K, collection
+from tests.benchmarks.engines.search_server import SearchServer
+
+ITEM = {"label": "7", "epistemic": 0.25, "spread": 0.5}
+
+
+def answer(*scores: float, **changed: object) -> dict[str, object]:
+    """In the form of the reference's kNN search examples."""
+    hits = [
+        {"_index": "items", "_id": str(i), "_score": score, "_source": ITEM}
+        for i, score in enumerate(scores)
+    ]
+    total = {"value": len(hits), "relation": "eq"}
+    whole = {
+        "took": 5,
+        "timed_out": False,
+        "_shards": {"total": 1, "successful": 1, "skipped": 0, "failed": 0},
+        "hits": {"total": total, "max_score": max(scores), "hits": hits},
+    }
+    return {**whole, **changed}
+
+
+def test_scores_of_the_reference():
+    """x = (0, 0) and y at distances 1 and 2; unit vectors at right angles, then opposite."""
+    near, far = elastic_json.read_hits(answer(1 / 2, 1 / 5), whole=True)
+    assert near == (0, 1.0, 7, 0.25, 0.5)
+    assert far[:2] == (1, 2.0)
+    by_angle = elastic_json.read_hits(answer(1 / 2, 0.0), metric="cosine")
+    assert [hit[1] for hit in by_angle] == [2**0.5, 2.0]
+    assert by_angle[0][2] == "7"
+    assert [hit[0] for hit in elastic_json.read_hits(answer(0.1, 0.9))] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"timed_out": True}, {"_shards": {"failed": 1}}, {"error": {"type": "search_phase"}}],
+)
+def test_an_answer_that_is_not_complete_is_none(changed):
+    with pytest.raises(InputError, match="no complete answer"):
+        elastic_json.read_hits(answer(0.5, **changed))
+
+
+def test_elasticsearch_keeps_vectors_as_they_are():
+    for exact, kind in ((True, "flat"), (False, "hnsw")):
+        body = elastic_json.mapping("elasticsearch", 3, exact=exact)
+        assert body["mappings"]["properties"]["vector"] == {
+            "type": "dense_vector", "dims": 3, "index": True, "similarity": "l2_norm",
+            "index_options": {"type": kind},
+        }  # fmt: skip
+    asked = elastic_json.question("elasticsearch", [1.0, 2.0], 200)
+    assert asked == {
+        "size": 200,
+        "_source": ["label", "epistemic", "spread"],
+        "knn": {
+            "field": "vector", "query_vector": [1.0, 2.0], "k": 200, "num_candidates": 200,
+        },
+    }  # fmt: skip
+
+
+def test_opensearch_scans_or_walks_a_graph():
+    exact, graph = (elastic_json.mapping("opensearch", 3, exact=exact) for exact in (True, False))
+    assert exact["settings"] == {"index.knn": False}
+    assert exact["mappings"]["properties"]["vector"] == {"type": "knn_vector", "dimension": 3}
+    assert graph["settings"] == {"index.knn": True}
+    method = {"name": "hnsw", "engine": "faiss", "space_type": "l2"}
+    assert graph["mappings"]["properties"]["vector"]["method"] == method
+    script = elastic_json.question("opensearch", [1.0], 2)["query"]["script_score"]["script"]
+    assert script["params"] == {"field": "vector", "query_value": [1.0], "space_type": "l2"}
+    near = elastic_json.question("opensearch", [1.0], 2, exact=False)["query"]["knn"]["vector"]
+    assert near == {"vector": [1.0], "k": 2, "method_parameters": {"ef_search": 128}}
+
+
+@pytest.mark.parametrize("dialect", elastic_json.DIALECTS)
+def test_with_a_graph(dialect):
+    of, server = collection(), SearchServer(dialect)
+    engine = Elastic(server.send, dialect, exact=False)
+    engine.store(of.stored())
+    wanted = of.index.search(of.asked, k=K)
+    np.testing.assert_array_equal(engine.search(of.vectors(), K).ids, wanted.ids)
+    assert len(server.asked) == len(of.asked)
+
+
+def test_what_the_server_refuses_is_an_error():
+    of = collection()
+    refused = [
+        (("PUT",), (400, {"error": {"reason": "mapper_parsing_exception"}}), "answered 400"),
+        (("POST",), (200, {"errors": True, "items": [{"status": 429}]}), "refused items"),
+    ]
+    for methods, told, message in refused:
+        server = SearchServer("elasticsearch")
+
+        def send(method, path, body, server=server, methods=methods, told=told):
+            return told if method in methods else server.send(method, path, body)
+
+        with pytest.raises(InputError, match=message):
+            Elastic(send).store(of.stored())
+
+
+def test_over_http():
+    """Through a socket: paths, content types, statuses that are no success."""
+    of, server, seen = collection(names=True), SearchServer("opensearch"), []
+
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self):
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+            kinds = self.headers.get("Content-Type"), self.headers.get("Authorization")
+            seen.append((self.path, *kinds))
+            status, content = server.send(self.command, self.path, body)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(content).encode())
+
+        do_GET = do_PUT = do_POST = _answer
+
+        def log_message(self, *words):
+            pass
+
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=listening.serve_forever, daemon=True).start()
+    send = http_sender(f"http://127.0.0.1:{listening.server_port}/", Authorization="ApiKey abc")
+    engine = Elastic(send, "opensearch")
+    assert len(engine) == 0  # 404
+    engine.store(of.stored())
+    assert len(engine) == 300
+    wanted = of.index.search(of.asked, k=K)
+    np.testing.assert_array_equal(engine.search(of.vectors(), K).labels, wanted.labels)
+    listening.shutdown()
+    kinds = {path: kind for path, kind, _ in seen}
+    assert kinds["/items/_bulk"] == kinds["/_msearch"] == "application/x-ndjson"
+    assert kinds["/items"] == "application/json"
+    assert {key for *_, key in seen} == {"ApiKey abc"}
