@@ -24,6 +24,10 @@ def test_the_code_runs(tmp_path, monkeypatch):
             own = dict(scope)
             exec(compile(block, str(PAGE), "exec"), own)
             np.testing.assert_allclose(own["mean"], scope["mean"], atol=1e-5)
+            for field, value in own.get("answer", {}).items():
+                expected = np.asarray(getattr(scope["verdict"], field))
+                np.testing.assert_allclose(value, expected, atol=1e-6, err_msg=field)
+    assert not has_onnx or len(own["answer"]) == 6
     queries, verdict = scope["queries"], scope["verdict"]
     expected = scope["index"].search(queries, k=20)
     np.testing.assert_allclose(
