@@ -10,16 +10,19 @@
 # again.
 FROM python:3.12-slim
 
+# hadolint ignore=DL3013
 RUN pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu torch
 
 WORKDIR /source
 COPY pyproject.toml README.md ./
 COPY laplace_metric laplace_metric
 COPY baselines baselines
+# pyproject.toml names the versions
+# hadolint ignore=DL3013
 RUN pip install --no-cache-dir ".[serve,faiss]" && rm -rf /source
 
 RUN useradd --create-home --uid 10001 served
-USER served
+USER 10001
 WORKDIR /srv
 ENV PYTHONUNBUFFERED=1
 

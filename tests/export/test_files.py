@@ -20,7 +20,7 @@ from laplace_metric.errors import (
     UnknownNameError,
     WriteError,
 )
-from laplace_metric.laplace.export import OPSET, OUTPUTS, _write
+from laplace_metric.laplace.export import METADATA, OPSET, OUTPUTS, _files
 from tests.export.problems import CASES, D, fitted, inputs
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -180,9 +180,9 @@ def test_arrays(tmp_path):
 
 def test_a_file_of_torch_says_of_itself(tmp_path):
     fitted("linear").export(tmp_path / "e.pt2", "torch", example=QUERIES)
-    extra = {_write.METADATA: ""}
+    extra = {METADATA: ""}
     torch.export.load(tmp_path / "e.pt2", extra_files=extra)
-    assert json.loads(json.loads(extra[_write.METADATA])["outputs"]) == list(OUTPUTS)
+    assert json.loads(json.loads(extra[METADATA])["outputs"]) == list(OUTPUTS)
 
 
 @needs_onnx
@@ -236,6 +236,6 @@ def test_other_refusals(tmp_path, monkeypatch):
         embedder.export(3, "torch", example=QUERIES)
     with pytest.raises(WriteError):
         embedder.export(tmp_path / "missing" / "e.pt2", "torch", example=QUERIES)
-    monkeypatch.setattr(_write, "find_spec", lambda name: None)
+    monkeypatch.setattr(_files, "find_spec", lambda name: None)
     with pytest.raises(MissingPackageError, match=r"laplace-metric\[export\]"):
         embedder.export(tmp_path / "e.onnx", example=QUERIES)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import importlib
 import socket
+import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from laplace_metric.cli import main
 from laplace_metric.cli._gallery import LoadedIndex
+from laplace_metric.cli._options import parser
 from laplace_metric.cli.serve import QueryReader, Question, RequestRefused
 from laplace_metric.cli.serve import _command as command
 from laplace_metric.cli.serve._pictures import thumbnail
 from laplace_metric.cli.sources import TEXTS, Pixels
-from laplace_metric.errors import InputError, MissingPackageError
+from laplace_metric.errors import InputError, LaplaceMetricWarning, MissingPackageError
 
 
 @pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "python_multipart"])
@@ -83,3 +87,27 @@ def test_an_item_outside_the_folder_of_the_index_is_not_shown(shop, start):
     with pytest.raises(RequestRefused, match="not there") as refusal:
         thumbnail(other, "0")
     assert refusal.value.status == 404
+
+
+def test_warnings_of_the_first_load_are_notes_and_later_ones_are_not_shown(monkeypatch, capsys):
+    before = list(warnings.filters)
+
+    def loaded(*_):
+        warnings.warn("of the load", LaplaceMetricWarning, stacklevel=1)
+        return SimpleNamespace()
+
+    def run(service, *_):
+        warnings.warn("of a request", LaplaceMetricWarning, stacklevel=1)
+        warnings.warn("of an image", Image.DecompressionBombWarning, stacklevel=1)
+        service.close()
+
+    monkeypatch.setattr(command, "load_served", loaded)
+    monkeypatch.setattr(command, "_run", run)
+    monkeypatch.setattr(command, "require_packages", lambda: None)
+    monkeypatch.setattr(command, "listening", lambda host, port: None)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        command.serve(parser().parse_args(["serve", "index", "--port", "0"]))
+    assert [str(one.message) for one in heard] == []
+    assert capsys.readouterr().err.count("of the load") == 1
+    assert warnings.filters == before

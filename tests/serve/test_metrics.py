@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from laplace_metric.cli.serve import DriftWatch, ServerMetrics
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.cli.serve import DriftWatch, ServerMetrics, calibration_reference
 from laplace_metric.cli.serve._drift import BLOCK
 from laplace_metric.cli.serve._metrics import MetricFamily
 from laplace_metric.monitor import Monitor
@@ -119,3 +120,19 @@ def test_threads_lose_no_query():
     for thread in threads:
         thread.join()
     assert watch.summary().queries == 1600
+
+
+def test_the_reference_is_the_nearest_neighbour_of_held_out_queries():
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(500) % 5
+    x = torch.nn.functional.one_hot(y, 6) + 0.6 * torch.randn(500, 6, generator=g)
+    embedder = LaplaceEmbedder.from_embeddings(x[:100], y[:100])
+    index = embedder.index(x[100:300], y[100:300], progress=False)
+    calibration = index.calibrate(x[300:], y[300:])
+    nearest = index.search(x[300:], 2).match_probability
+    found = calibration_reference(calibration)["match probability"]
+    gaps = [(found[:, None] - column).abs().amin(1) for column in nearest.T]
+    assert float(gaps[0].max()) < 1e-6
+    assert len(found) == 100
+    assert float(gaps[1].max()) > 1e-3  # those of the second neighbour are others
+    assert calibration_reference(None) == {}

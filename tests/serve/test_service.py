@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import threading
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -62,6 +64,23 @@ def test_an_answer_is_what_python_gives(shop, start, query_files):
         assert "at least 70 %" in answer.decision
         decided.add(answer.accepted)
     assert decided == {True, False}  # the queries show both
+
+
+def test_no_thread_of_a_request_sets_the_filters_of_warnings(shop, start, query_files, monkeypatch):
+    """They are of the whole process: what one thread sets, another would undo."""
+    service, plain = start(shop), warnings.catch_warnings.__enter__
+
+    def entered(self):
+        caller = sys._getframe(1).f_globals["__name__"]  # not what checks the arrays of a test
+        assert not caller.startswith("laplace_metric"), caller
+        return plain(self)
+
+    monkeypatch.setattr(warnings.catch_warnings, "__enter__", entered)
+    content, before = query_files[0].read_bytes(), list(warnings.filters)
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(ask, {"image": content}) for ask in (service.ask, service.embed)]
+        assert all(one.result().result().epistemic is not None for one in asked)
+    assert warnings.filters == before
 
 
 def test_many_threads_get_their_own_answers(shop, start, query_files):

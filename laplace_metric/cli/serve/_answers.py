@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,8 @@ class NeighbourAnswer:
         Between mean embeddings, and its standard deviation; None where it is not finite.
     match_probability : float or None
         None without a calibration.
+    text : str or None
+        What the item says, up to 1,000 characters: of texts, where their table is still there.
     """
 
     rank: int
@@ -35,6 +38,7 @@ class NeighbourAnswer:
     distance: float
     distance_sd: float | None
     match_probability: float | None
+    text: str | None = None
 
 
 @dataclass(frozen=True)
@@ -97,8 +101,10 @@ class EmbedAnswer:
     ambiguity: float | None
 
 
-def search_answers(result: SearchResult, threshold: Threshold | float | None) -> list[SearchAnswer]:
-    """One for each query of a result."""
+def search_answers(
+    result: SearchResult, threshold: Threshold | float | None, texts: Mapping[Any, str]
+) -> list[SearchAnswer]:
+    """One for each query of a result; ``texts`` of items by their ids."""
     accepted = None if threshold is None else result.accepted(threshold).tolist()
     value, promised = _threshold(threshold)
     columns = {
@@ -108,7 +114,7 @@ def search_answers(result: SearchResult, threshold: Threshold | float | None) ->
     answers = []
     for row in range(len(result)):
         numbers = {name: _finite(_at(values, row)) for name, values in columns.items()}
-        near = neighbours_of(result, row)
+        near = neighbours_of(result, row, texts)
         yes = _at(accepted, row)
         words = decision(near, numbers["unknown"], yes, value, promised)
         rest = {"threshold": value, "precision": promised, "accepted": yes, "decision": words}
@@ -121,7 +127,9 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def neighbours_of(result: SearchResult, row: int) -> list[NeighbourAnswer]:
+def neighbours_of(
+    result: SearchResult, row: int, texts: Mapping[Any, str]
+) -> list[NeighbourAnswer]:
     """Of one query; fewer than k where an approximate engine found fewer."""
     places = result.positions[row].tolist()
     ids, labels = result.ids[row].tolist(), _row(result.labels, row)
@@ -130,7 +138,7 @@ def neighbours_of(result: SearchResult, row: int) -> list[NeighbourAnswer]:
     return [
         NeighbourAnswer(
             rank + 1, place, ids[rank], _at(labels, rank), distance[rank],
-            _finite(deviation[rank]), _at(match, rank),
+            _finite(deviation[rank]), _at(match, rank), texts.get(ids[rank]),
         )
         for rank, place in enumerate(places)
         if place >= 0

@@ -5,20 +5,28 @@ from __future__ import annotations
 import signal
 import socket
 import threading
+import warnings
 from argparse import Namespace
 from collections.abc import Callable
 from importlib import import_module
 from types import FrameType
 
+from PIL import Image
 from torch import Tensor
 
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli.serve._drift import DriftWatch, calibration_reference
+from laplace_metric.cli.serve._items import item_texts
 from laplace_metric.cli.serve._limits import Limits
 from laplace_metric.cli.serve._reader import QueryReader
 from laplace_metric.cli.serve._service import SearchService, ServedIndex
-from laplace_metric.errors import InputError, LaplaceMetricError, MissingPackageError
+from laplace_metric.errors import (
+    InputError,
+    LaplaceMetricError,
+    LaplaceMetricWarning,
+    MissingPackageError,
+)
 
 PACKAGES = {"fastapi": "fastapi", "uvicorn": "uvicorn", "python_multipart": "python-multipart"}
 """Modules of the extra, and the packages that have them."""
@@ -32,17 +40,25 @@ LEAST = 30
 
 
 def serve(options: Namespace) -> None:
-    """Load, listen, answer; SIGHUP loads the index again, SIGTERM and Ctrl-C stop."""
+    """Load, listen, answer; SIGHUP loads the index again, SIGTERM and Ctrl-C stop.
+
+    Warnings of the first load become notes; later ones are those of single requests, and are not
+    shown. Filters are of the whole process: they are set before there are threads, none of which
+    could set its own.
+    """
     require_packages()
-    reporter = Reporter(options.quiet)
+    with warnings.catch_warnings():
+        for category in (LaplaceMetricWarning, Image.DecompressionBombWarning):
+            warnings.simplefilter("ignore", category)
+        _serve(options, Reporter(options.quiet))
+
+
+def _serve(options: Namespace, reporter: Reporter) -> None:
     body = int(options.max_body * 2**20)
     limits = Limits(body=body, pixels=options.max_pixels, waiting=options.max_waiting)
-    service = SearchService(
-        lambda: load_served(options, limits, reporter),
-        limits,
-        precision=options.precision,
-        batch=options.batch,
-    )
+    how = {"precision": options.precision, "batch": options.batch}
+    with reporter.warnings():
+        service = SearchService(lambda: load_served(options, limits, reporter), limits, **how)
     listener = listening(options.host, options.port)
     _run(service, listener, reporter, lambda: _say_where(listener, options.host, service, reporter))
 
@@ -71,15 +87,15 @@ def load_served(options: Namespace, limits: Limits, reporter: Reporter) -> Serve
     if reference:
         how = {"window": options.window, "false_alarms": options.false_alarms}
         drift = DriftWatch(reference, **how)
-    return ServedIndex.of(gallery, QueryReader.of(gallery, options, limits), drift)
+    reader, texts = QueryReader.of(gallery, options, limits), item_texts(gallery, reporter)
+    return ServedIndex.of(gallery, reader, drift, texts)
 
 
 def _reference(gallery: LoadedIndex, options: Namespace, reporter: Reporter) -> dict[str, Tensor]:
     if options.reference is not None:
         source = gallery.queries(options.reference, options, reporter)
         loader = reporter.watch("Reference", source.inputs(BATCH))
-        with reporter.warnings():
-            return gallery.index.search(loader, 1).signals
+        return gallery.index.search(loader, 1).signals
     reference = calibration_reference(gallery.index.calibration)
     if all(len(values) >= LEAST for values in reference.values()):
         return reference

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import warnings
 from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,11 +87,9 @@ def decoded(content: bytes, pixels: Pixels, most: int) -> Image.Image:
         decoded.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # ``most`` decides
-            with Image.open(io.BytesIO(content), formats=FORMATS) as file:
-                _check_size(file.size, most)
-                return pixels.converted(file)
+        with Image.open(io.BytesIO(content), formats=FORMATS) as file:
+            _check_size(file.size, most)
+            return pixels.converted(file)
     except RequestRefused:
         raise
     except Image.DecompressionBombError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -25,12 +24,7 @@ from laplace_metric.cli.serve._metrics import ServerMetrics
 from laplace_metric.cli.serve._question import Question
 from laplace_metric.cli.serve._reader import QueryReader
 from laplace_metric.cli.serve._worker import Job, Worker
-from laplace_metric.errors import (
-    InputError,
-    LaplaceMetricError,
-    LaplaceMetricWarning,
-    NotFittedError,
-)
+from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
 from laplace_metric.models import Inputs
 from laplace_metric.search import Index
 from laplace_metric.search.match import Threshold
@@ -47,17 +41,27 @@ class ServedIndex:
     drift : DriftWatch or None
     promised : callable
         Precision -> Threshold; remembered.
+    texts : mapping of id to str
+        What items say, for answers.
     """
 
     gallery: LoadedIndex
     reader: QueryReader
     drift: DriftWatch | None
     promised: Callable[[float], Threshold]
+    texts: Mapping[Any, str]
 
     @classmethod
-    def of(cls, gallery: LoadedIndex, reader: QueryReader, drift: DriftWatch | None) -> ServedIndex:
+    def of(
+        cls,
+        gallery: LoadedIndex,
+        reader: QueryReader,
+        drift: DriftWatch | None,
+        texts: Mapping[Any, str],
+    ) -> ServedIndex:
         """With thresholds of the calibration of ``gallery``."""
-        return cls(gallery, reader, drift, lru_cache(64)(partial(_promised, gallery.index)))
+        promised = lru_cache(64)(partial(_promised, gallery.index))
+        return cls(gallery, reader, drift, promised, texts)
 
     def threshold(self, question: Question) -> Threshold | float | None:
         """From which match probability to answer.
@@ -209,7 +213,7 @@ class SearchService:
         self.metrics.batch(len(result))
         if served.drift is not None:
             served.drift.add(result.signals)
-        answers = search_answers(result, threshold)
+        answers = search_answers(result, threshold, served.texts)
         for answer in answers:
             self.metrics.answer(accepted=answer.accepted, unknown=answer.unknown)
         return answers
@@ -223,14 +227,9 @@ class SearchService:
 
 
 def _called(call: Callable[[Inputs], Any], inputs: Inputs) -> Any:
-    """What a call of the model gives; what it raises at these inputs is their fault.
-
-    Warnings of the package say nothing of one request, and are not shown.
-    """
+    """What a call of the model gives; what it raises at these inputs is their fault."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LaplaceMetricWarning)
-            return call(inputs)
+        return call(inputs)
     except Exception as error:
         raised = _whose(error, inputs)
         raise raised from error.__cause__

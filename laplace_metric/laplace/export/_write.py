@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
-import json
-import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from importlib.util import find_spec
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from laplace_metric._utils.files import writing
-from laplace_metric._utils.validation import as_tensor, check_name
-from laplace_metric._utils.version import __version__
-from laplace_metric.errors import ExportError, InputError, MissingPackageError
+from laplace_metric._utils.validation import as_tensor
+from laplace_metric.errors import ExportError, InputError
+from laplace_metric.laplace.export._files import OPSET, check_format, stated, write_program
 from laplace_metric.laplace.export._module import OUTPUTS, EmbedderModule
 from laplace_metric.models import Inputs, Sentences, device_of, to_device
 
-FORMATS = ("onnx", "torch")
-OPSET = 18
-"""Of ONNX."""
-METADATA = "laplace_metric.json"
-"""Beside the graph in a file of ``torch.export``; the properties of an ONNX file are the same."""
-INSTALL = "pip install 'laplace-metric[export]'"
+SIZES = ("batch", "length")
+"""Names of the free sizes of an input."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +52,7 @@ class ExportedGraph:
     @property
     def metadata(self) -> dict[str, str]:
         """What the file says of itself."""
-        fields = {k: v for k, v in asdict(self).items() if k not in ("path", "format", "opset")}
-        return {"laplace_metric": __version__, **{k: json.dumps(v) for k, v in fields.items()}}
+        return stated(self)
 
 
 class _ByPlace(nn.Module):
@@ -82,21 +72,13 @@ def write_graph(
     module: EmbedderModule, model: nn.Module, example: Inputs, path: Path, format: str
 ) -> ExportedGraph:
     """Trace on ``example`` and write ``path``; see ``LaplaceEmbedder.export``."""
-    check_name("format", format, FORMATS)
+    check_format(format)
     named = _named(model, example, device_of(module))
     opset = OPSET if format == "onnx" else None
     facts = module.compares_with, module.spherical, opset
     graph = ExportedGraph(path, format, tuple(named), OUTPUTS, *facts)
-    if format == "onnx":
-        _require_onnx()
     program = exported_program(module, named, by_name=_by_name(model, example))
-    with writing(path) as temporary:
-        if format == "onnx":
-            _write_onnx(program, graph, temporary)
-        else:
-            extra = {METADATA: json.dumps(graph.metadata)}
-            with temporary.open("wb") as file:
-                torch.export.save(program, file, extra_files=extra)
+    write_program(program, path, format, graph.metadata, SIZES)
     return graph
 
 
@@ -130,55 +112,6 @@ def exported_program(
             "forward pass may neither look at values nor fix the number of rows (x.shape[0] "
             "leaves it free, len(x) fixes it)."
         ) from error
-
-
-def _write_onnx(program: Any, graph: ExportedGraph, path: Path) -> None:
-    how: dict[str, Any] = {"input_names": list(graph.inputs), "output_names": list(graph.outputs)}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            onnx = torch.onnx.export(
-                program, (), dynamo=True, opset_version=graph.opset, verbose=False, **how
-            )
-    except Exception as error:
-        raise ExportError(f"ONNX has no form of this graph: {str(error)[:300]}") from error
-    assert onnx is not None
-    _rename_inner(onnx.model.graph, {*graph.inputs, *graph.outputs})
-    _name_sizes(onnx.model.graph)
-    onnx.model.metadata_props.update(graph.metadata)
-    onnx.save(path, external_data=False)
-
-
-def _rename_inner(graph: Any, names: set[str]) -> None:
-    """Values inside that have the name of an input or output: the mean of a pooling layer."""
-    outer = {id(value) for value in (*graph.inputs, *graph.outputs)}
-    for node in graph:
-        for value in node.outputs:
-            if value.name in names and id(value) not in outer:
-                value.name = f"inner.{value.name}"
-
-
-def _name_sizes(graph: Any) -> None:
-    """The free sizes of the inputs are "batch" and "length", wherever they stand."""
-    names: dict[str, str] = {}
-    for value in graph.inputs:
-        for size, name in zip(value.shape, ("batch", "length"), strict=False):
-            if not isinstance(size, int):
-                names.setdefault(str(size.value), name)
-    pattern = re.compile("|".join(rf"\b{re.escape(symbol)}\b" for symbol in names))
-    values = [*graph.inputs, *graph.outputs, *(v for node in graph for v in node.outputs)]
-    for value in values:
-        for i, size in enumerate(value.shape or ()):
-            if not isinstance(size, int) and size.value is not None:
-                value.shape[i] = pattern.sub(lambda found: names[found[0]], str(size.value))
-
-
-def _require_onnx() -> None:
-    if "dynamo" not in inspect.signature(torch.onnx.export).parameters:
-        raise MissingPackageError("torch>=2.6", "format='onnx'", "pip install 'torch>=2.6'")
-    for package in ("onnx", "onnxscript"):
-        if find_spec(package) is None:
-            raise MissingPackageError(package, "format='onnx'", INSTALL)
 
 
 def _by_name(model: nn.Module, example: Inputs) -> bool:

@@ -52,7 +52,7 @@ class Candidates:
         same = labels[:, :, None] == labels[:, None]
         rank = torch.arange(same.shape[1], device=same.device)
         first = (same.to(torch.uint8).argmax(2) == rank) & (logit > -torch.inf)
-        log_p = weighted.clamp_min(torch.finfo(torch.float64).tiny).log()
+        log_p = torch.where(weighted > 0, weighted, 1.0).log()
         terms = torch.stack([logit, log_p], 2).double()
         return cls(torch.where(first[..., None], terms, 0.0), first)
 

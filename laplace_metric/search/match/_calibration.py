@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from laplace_metric._utils.validation import check_name, check_share
+from laplace_metric._utils.validation import as_path, check_name, check_share
 from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.evaluation import (
     BootstrapInterval,
@@ -38,6 +39,7 @@ from laplace_metric.search.match._labels import HeldOutLabels, label_scores
 from laplace_metric.search.match._probability import MatchProbability, fit_match_probability
 from laplace_metric.search.match._thresholds import Threshold, threshold_for
 from laplace_metric.search.match._votes import VOTES
+from laplace_metric.search.match.graph import VerdictGraph, VerdictModule, write_verdict
 
 
 @dataclass(frozen=True)
@@ -266,17 +268,88 @@ class Calibration:
         }
         return given.verdict(numbers, judged.answer, distances, labels)
 
+    def export(
+        self,
+        path: str | Path,
+        format: str = "onnx",
+        *,
+        alpha: float = 0.05,
+        dtype: torch.dtype = torch.float32,
+    ) -> VerdictGraph:
+        """Write ``apply`` as one graph, beside that of the embedder (``LaplaceEmbedder.export``).
+
+        distances, labels, epistemic, uncertainty -> the fields of ``Verdict``, for any number of
+        queries and of neighbours, 20 or more (or all items). Labels are int64: numbers as they
+        are, names by their place in ``VerdictGraph.names``, which the file holds. It computes in
+        float64. Nothing is refused by a graph but fewer neighbours.
+
+        Parameters
+        ----------
+        path : path
+            Of one file, which is replaced.
+        format : "onnx" | "torch"
+            ONNX of opset 18 (extra ``export``), or what ``torch.export.load`` reads.
+        alpha : float
+            Share of queries with a match that may be called unknown; "p_value" is there for
+            others.
+        dtype : torch.float32 or torch.float64
+            Of what enters and leaves.
+
+        Raises
+        ------
+        ExportError
+            If the match probability looks at ``distance_sd``: calibrate with ``portable=True``.
+        InputError
+            For another ``alpha`` or ``dtype``.
+        MissingPackageError
+            For "onnx" without the packages onnx and onnxscript.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from laplace_metric import LaplaceEmbedder
+        >>> g = torch.Generator().manual_seed(0)
+        >>> y = torch.arange(400) % 4
+        >>> x = torch.nn.functional.one_hot(y, 4) + 0.4 * torch.randn(400, 4, generator=g)
+        >>> embedder = LaplaceEmbedder.from_embeddings(x[:100], y[:100])
+        >>> index = embedder.index(x[100:200], y[100:200], progress=False)
+        >>> calibration = index.calibrate(x[200:300], y[200:300], portable=True)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     graph = calibration.export(f"{folder}/verdict.pt2", "torch")
+        ...     run = torch.export.load(graph.path).module()
+        >>> items, queries = embedder(x[100:200]), embedder(x[300:])
+        >>> distances, rows = torch.cdist(queries.mean, items.mean).topk(20, largest=False)
+        >>> verdict = run(distances, y[100:200][rows], queries.epistemic, queries.uncertainty)
+        >>> dict(zip(graph.outputs, verdict))["match_probability"].shape
+        torch.Size([100, 20])
+        """
+        alpha = check_share("alpha", alpha)
+        if dtype not in (torch.float32, torch.float64):
+            raise InputError(f"dtype={dtype}: pass torch.float32 or torch.float64.")
+        least = min(VOTES, self.n_items)
+        parts = self.matcher, self.labeller, self.statistics
+        labelled = self._needs_labels
+        module = VerdictModule(*parts, least=least, alpha=alpha, labelled=labelled)
+        classes = None if self.labels is None else self.labels.classes
+        names = tuple(classes.values.tolist()) if classes is not None and classes.is_text else None
+        of = as_path("path", path), format, dtype
+        return write_verdict(module, *of, names=names, looks_at=self.looks_at)
+
     @property
     def looks_at(self) -> tuple[str, ...]:
         """Names of the features of a pair that its match probability depends on."""
         weights = self.matcher.score.weights.tolist()
         return tuple(name for name, w in zip(FEATURES, weights, strict=True) if w != 0)
 
+    @property
+    def _needs_labels(self) -> bool:
+        votes = bool(VOTED & set(self.looks_at)) or bool((self.statistics[:, 2] != 0).any())
+        return votes or self.labeller is not None
+
     def _check_given(self, given: GivenHits) -> None:
         """Raise ``InputError`` if something is missing that this calibration looks at."""
         seen = set(self.looks_at)
-        votes = bool(seen & VOTED) or bool((self.statistics[:, 2] != 0).any())
-        if given.labels is None and (votes or self.labeller is not None):
+        if given.labels is None and self._needs_labels:
             raise InputError("labels are missing: pass those of the neighbours [Q, k].")
         if given.uncertainty is None and "uncertainty" in seen:
             raise InputError("uncertainty is missing: pass Embedding.uncertainty [Q].")

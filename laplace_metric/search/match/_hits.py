@@ -150,7 +150,8 @@ class PairFeatures:
     def of(cls, hits: SearchHits) -> PairFeatures:
         """Of every hit."""
         trace = hits.trace[:, None].expand_as(hits.distance)
-        rank = torch.arange(1, hits.distance.shape[1] + 1, device=trace.device).expand_as(trace)
+        most = hits.distance.shape[1]
+        rank = torch.arange(1, most + 1, device=trace.device).double().expand_as(trace)
         columns = [hits.distance, hits.distance_sd.log(), trace.log(), rank.log()]
         columns += _of_labels(hits.votes, torch.zeros_like(trace))
         columns.append(hits.epistemic[:, None].expand_as(trace))

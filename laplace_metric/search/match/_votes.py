@@ -67,6 +67,11 @@ dtype=torch.float64))
         share, weighted, ratio, ambiguity = map(torch.cat, zip(*parts, strict=True))
         return cls(labels, share, weighted, ratio, ambiguity)
 
+    @classmethod
+    def in_one_block(cls, distance: Float[Tensor, "Q K"], labels: Int[Tensor, "Q K"]) -> LabelVotes:
+        """The same, of any Q: what a graph is traced from."""
+        return cls(labels, *_evidence(distance.double(), labels))
+
     def at(self, pairs: Any, rows: Any) -> LabelVotes:
         """Those of some ``pairs`` (an index of [Q, K]) and ``rows`` (of [Q]); no new vote."""
         labels, share, weighted = self.labels[pairs], self.share[pairs], self.weighted[pairs]
@@ -84,8 +89,7 @@ def _evidence(distance: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor,
     other = torch.where(other.isfinite(), other, last)
     both = distance + other
     ratio = torch.where(both > 0, distance / both, 0.5).nan_to_num(1.0)
-    of_votes = weighted[:, :VOTES]
-    ambiguity = -(weight * of_votes.clamp_min(torch.finfo(weight.dtype).tiny).log()).sum(1)
+    ambiguity = -(weight * _or_one(weighted[:, :VOTES]).log()).sum(1)
     return share, weighted, ratio, ambiguity.abs()  # never below 0 but by rounding
 
 
@@ -94,6 +98,11 @@ def _weights(voters: Tensor, exists: Tensor) -> Tensor:
     squared = voters.masked_fill(~exists, 0).square()
     excess = squared - squared[:, :1]
     reach = excess.amax(1, keepdim=True)
-    falling = torch.where(reach > 0, (-excess / reach.clamp_min(1e-300)).exp(), 1.0)
+    falling = torch.where(reach > 0, (-excess / _or_one(reach)).exp(), 1.0)
     weight = falling.masked_fill(~exists, 0)
-    return weight / weight.sum(1, keepdim=True).clamp_min(1e-300)
+    return weight / _or_one(weight.sum(1, keepdim=True))
+
+
+def _or_one(x: Tensor) -> Tensor:
+    """x, and 1 where there is nothing; a graph has no float64 smaller than float32's."""
+    return torch.where(x > 0, x, 1.0)

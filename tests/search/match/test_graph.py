@@ -1,0 +1,311 @@
+"""A graph of a calibration says what ``Calibration.apply`` says; ONNX needs ``[export]``."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.errors import ExportError, InputError, MissingPackageError, UnknownNameError
+from laplace_metric.laplace.export import METADATA, OPSET, _files
+from laplace_metric.search import Calibration, Index
+from laplace_metric.search.match import _probability as probability
+from laplace_metric.search.match._calibrators import CALIBRATORS, Calibrator
+from laplace_metric.search.match._conformal import least_common_p_values
+from laplace_metric.search.match.graph import VerdictGraph, VerdictModule
+from laplace_metric.search.match.graph._module import INPUTS, OUTPUTS
+from laplace_metric.search.match.graph._tables import KnotTable, RankTable
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+PACKAGES = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
+needs_onnx = pytest.mark.skipif(bool(PACKAGES), reason=f"needs {', '.join(PACKAGES)}")
+FORMATS = ["torch", pytest.param("onnx", marks=needs_onnx)]
+EXACT, CLOSE = 1e-12, 1e-6
+"""Of float64; of numbers that left as float32."""
+SETS = ("distance", "labels", "portable")
+
+
+def points(seed: int = 0) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    y = torch.arange(700) % 12
+    centres = 2 * torch.randn(12, 6, generator=g)
+    return centres[y] + 1.2 * torch.randn(700, 6, generator=g), y
+
+
+X, Y = points()
+NAMES = np.array([f"class {i:02d}" for i in range(12)])
+
+
+@pytest.fixture(scope="module")
+def embedder() -> LaplaceEmbedder:
+    return LaplaceEmbedder.from_embeddings(X[:200], Y[:200], prior_precision=20.0)
+
+
+def built(embedder: LaplaceEmbedder, labels: Any = Y, n: int = 300, **how: Any) -> Index:
+    index = embedder.index(X[:n], labels[:n], progress=False)
+    index.calibrate(X[300:600], labels[300:600], **{"portable": True, **how})
+    return index
+
+
+@pytest.fixture(scope="module")
+def index(embedder) -> Index:
+    return built(embedder)
+
+
+def neighbours(index: Index, k: int = 25, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """Of the last hundred, as a graph takes them; names by their place."""
+    found = index.search(X[600:], k=k)
+    labels = found.labels
+    codes = np.searchsorted(NAMES, labels) if labels.dtype.kind in "UO" else np.asarray(labels)
+    numbers = (torch.as_tensor(np.asarray(x), dtype=dtype) for x in (
+        found.distance, found.epistemic, found.uncertainty
+    ))  # fmt: skip
+    distance, epistemic, uncertainty = numbers
+    return [distance, torch.as_tensor(codes), epistemic, uncertainty]
+
+
+def applied(calibration: Calibration, tensors: list[Tensor], alpha: float = 0.05) -> list[Any]:
+    distance, labels, epistemic, uncertainty = tensors
+    numbers = {"epistemic": epistemic, "uncertainty": uncertainty}
+    verdict = calibration.apply(distance, labels, **numbers, alpha=alpha)
+    return [getattr(verdict, name) for name in OUTPUTS]
+
+
+def module_of(calibration: Calibration, alpha: float = 0.05, labelled: bool = True) -> nn.Module:
+    least = min(20, calibration.n_items)
+    parts = calibration.matcher, calibration.labeller, calibration.statistics
+    return VerdictModule(*parts, least=least, alpha=alpha, labelled=labelled)
+
+
+def run(graph: VerdictGraph, tensors: list[Tensor]) -> list[Tensor]:
+    if graph.format == "torch":
+        return list(torch.export.load(graph.path).module()(*tensors))
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(graph.path))
+    given = {name: t.numpy() for name, t in zip(graph.inputs, tensors, strict=True)}
+    return [torch.from_numpy(x) for x in session.run(None, given)]
+
+
+def same(found: list[Tensor], expected: list[Any], atol: float) -> None:
+    assert len(found) == len(expected)
+    for name, a, b in zip(OUTPUTS, found, expected, strict=True):
+        torch.testing.assert_close(a.to(b), b, rtol=0, atol=atol, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize("features", SETS)
+@pytest.mark.parametrize("calibrator", list(CALIBRATORS))
+def test_every_kind_of_calibration(embedder, monkeypatch, features, calibrator):
+    monkeypatch.setattr(probability, "PORTABLE", (features,))
+    monkeypatch.setattr(probability, "CALIBRATORS", {calibrator: CALIBRATORS[calibrator]})
+    calibration = built(embedder).calibration
+    assert calibration.matcher.chosen == f"{features}, {calibrator}"
+    tensors = neighbours(built(embedder))
+    expected = applied(calibration, tensors)
+    assert expected[0].std() > 0.05  # it says something
+    same(module_of(calibration)(*tensors), expected, EXACT)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    ("calibrator", "dtype"), [("isotonic", torch.float64), ("beta", torch.float32)]
+)
+def test_a_file(embedder, monkeypatch, tmp_path, format, calibrator, dtype):
+    monkeypatch.setattr(probability, "PORTABLE", ("portable",))
+    monkeypatch.setattr(probability, "CALIBRATORS", {calibrator: CALIBRATORS[calibrator]})
+    index = built(embedder, NAMES[Y])
+    calibration = index.calibration
+    graph = calibration.export(tmp_path / "verdict", format, alpha=0.2, dtype=dtype)
+    assert (graph.inputs, graph.outputs) == (INPUTS, OUTPUTS)
+    assert graph.names == tuple(NAMES)
+    assert graph.opset == (OPSET if format == "onnx" else None)
+    for k, rows in ((20, 100), (21, 1), (50, 7)):
+        tensors = [x[:rows] for x in neighbours(index, k, dtype)]
+        found = run(graph, tensors)
+        assert all(x.dtype == dtype for x in found if x.is_floating_point())
+        same(found, applied(calibration, tensors, 0.2), EXACT if dtype.itemsize == 8 else CLOSE)
+    with pytest.raises(Exception, match="20|idx=19"):
+        run(graph, [x[:, :19] if x.ndim == 2 else x for x in tensors])
+
+
+@pytest.fixture(scope="module", params=list(CALIBRATORS))
+def any_calibration(embedder, request) -> Calibration:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probability, "PORTABLE", ("portable",))
+        patch.setattr(probability, "CALIBRATORS", {request.param: CALIBRATORS[request.param]})
+        return built(embedder).calibration
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_missing_neighbours_anywhere_and_labels_of_any_number(any_calibration, data):
+    q, k = data.draw(st.integers(1, 4)), data.draw(st.integers(20, 30))
+    g = torch.Generator().manual_seed(data.draw(st.integers(0, 2**20)))
+    distance = 6 * torch.rand(q, k, generator=g, dtype=torch.float64).sort(1).values
+    if data.draw(st.booleans()):
+        distance = distance.round()  # ties
+    distance = torch.where(torch.rand(q, k, generator=g) < 0.3, torch.inf, distance)
+    if data.draw(st.booleans()):
+        distance[0] = torch.inf
+    labels = torch.randint(-2, 2, (q, k), generator=g) * data.draw(st.sampled_from([1, 2**40]))
+    epistemic = 3 * torch.randn(q, generator=g, dtype=torch.float64)
+    uncertainty = torch.rand(q, generator=g, dtype=torch.float64)
+    tensors = [distance, labels, epistemic, uncertainty]
+    same(module_of(any_calibration)(*tensors), applied(any_calibration, tensors), EXACT)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 6), st.integers(0, 2**20))
+def test_knots_are_those_of_numpy(n, seed):
+    g = torch.Generator().manual_seed(seed)
+    numbers = torch.rand(2, n, generator=g, dtype=torch.float64).cumsum(1)
+    numbers[1] /= numbers[1, -1] + 0.1
+    scores = torch.cat([3 * torch.rand(40, generator=g, dtype=torch.float64) - 0.5, numbers[0]])
+    expected = Calibrator("isotonic", numbers)(scores)
+    torch.testing.assert_close(KnotTable(numbers)(scores), expected, rtol=0, atol=1e-14)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 30), st.integers(1, 3), st.integers(0, 2**20), st.booleans())
+def test_ranks_are_those_of_a_search(m, size, seed, ties):
+    g = torch.Generator().manual_seed(seed)
+    known, new = (2 * torch.randn(n, size, generator=g, dtype=torch.float64) for n in (m, 20))
+    if ties:
+        known, new = known.round(), new.round()
+    new[0], new[1] = torch.inf, torch.nan
+    torch.testing.assert_close(RankTable(known)(new), least_common_p_values(known, new))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_collection_of_fewer_items_than_vote(embedder, tmp_path, format):
+    small = embedder.index(X[:15], Y[:15] % 3, progress=False)
+    small.calibrate(X[300:600], Y[300:600] % 3, portable=True)
+    tensors = neighbours(small, 15)
+    graph = small.calibration.export(tmp_path / "v", format, dtype=torch.float64)
+    assert graph.neighbours == 15
+    same(run(graph, tensors), applied(small.calibration, tensors), EXACT)
+    grown = [torch.cat([x, x], 1) if x.ndim == 2 else x for x in tensors]  # 20 of 30 vote
+    same(run(graph, grown), applied(small.calibration, grown), EXACT)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_without_labels(embedder, tmp_path, format):
+    index = embedder.index((x for x in [X[:300]]), progress=False)
+    matches = [np.flatnonzero(Y[:300] == y) for y in Y[300:600]]
+    index.calibrate(X[300:600], matches=matches, portable=True)
+    graph = index.calibration.export(tmp_path / "v", format, dtype=torch.float64)
+    assert (graph.inputs, graph.outputs) == (("distances", *INPUTS[2:]), OUTPUTS[:3])
+    found = index.search(X[600:], k=20)
+    tensors = [x.double() for x in (found.distance, found.epistemic, found.uncertainty)]
+    expected = [found.match_probability, found.p_value, found.unknown]
+    for name, a, b in zip(graph.outputs, run(graph, tensors), expected, strict=True):
+        torch.testing.assert_close(a.to(b), b, rtol=0, atol=CLOSE, msg=name)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_a_file_says_of_itself(embedder, tmp_path, format):
+    calibration = built(embedder, NAMES[Y]).calibration
+    graph = calibration.export(tmp_path / "v", format, alpha=0.1)
+    if format == "onnx":
+        import onnx
+        import onnxruntime
+
+        model = onnx.load(graph.path)
+        onnx.checker.check_model(model, full_check=True)
+        assert [(x.domain, x.version) for x in model.opset_import] == [("", OPSET)]
+        session = onnxruntime.InferenceSession(str(graph.path))
+        facts = session.get_modelmeta().custom_metadata_map
+        shapes = [x.shape for x in session.get_inputs()]
+        assert shapes == [["batch", "neighbours"]] * 2 + [["batch"]] * 2
+        assert [x.shape for x in session.get_outputs()] == [shapes[0], *[["batch"]] * 5]
+    else:
+        extra = {METADATA: ""}
+        torch.export.load(graph.path, extra_files=extra)
+        facts = json.loads(extra[METADATA])
+    stated = {k: json.loads(v) for k, v in facts.items() if k != "laplace_metric"}
+    assert stated["names"] == list(NAMES)
+    assert stated["looks_at"] == list(calibration.looks_at)
+    assert (stated["alpha"], stated["neighbours"]) == (0.1, 20)
+    assert stated["outputs"] == list(OUTPUTS)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_p_value_of_alpha_is_unknown(index, tmp_path, format):
+    """Also where float32 would round alpha down."""
+    tensors = neighbours(index)
+    p_value = applied(index.calibration, tensors)[1]
+    alpha = next(float(p) for p in p_value if float(p.float()) < p < 1)
+    graph = index.calibration.export(tmp_path / "v", format, alpha=alpha, dtype=torch.float64)
+    unknown = run(graph, tensors)[2]
+    assert torch.equal(unknown, p_value <= alpha)
+    assert bool(unknown[p_value == alpha].all())
+
+
+def test_numbers_stand_for_themselves(index, tmp_path):
+    assert index.calibration.export(tmp_path / "v", "torch").names is None
+
+
+def test_refusals(embedder, index, tmp_path, monkeypatch):
+    path = tmp_path / "v"
+    path.write_text("what was there")
+    monkeypatch.setattr(probability, "BY_DEFAULT", ("posterior",))
+    with pytest.raises(ExportError, match="distance_sd.*portable=True"):
+        built(embedder, portable=False).calibration.export(path, "torch")
+    with pytest.raises(UnknownNameError, match="format='tflite'"):
+        index.calibration.export(path, "tflite")
+    with pytest.raises(InputError, match="alpha=1"):
+        index.calibration.export(path, "torch", alpha=1)
+    with pytest.raises(InputError, match=r"dtype=torch.float16: pass torch.float32"):
+        index.calibration.export(path, "torch", dtype=torch.float16)
+    with pytest.raises(InputError, match="path=3"):
+        index.calibration.export(3, "torch")
+    monkeypatch.setattr(_files, "find_spec", lambda name: None)
+    with pytest.raises(MissingPackageError, match=r"laplace-metric\[export\]"):
+        index.calibration.export(path)
+    assert path.read_text() == "what was there"
+
+
+@needs_onnx
+@pytest.mark.skipif(find_spec("faiss") is None, reason="needs faiss")
+@pytest.mark.parametrize("distance", ["arccos", "euclidean"])
+def test_two_graphs_and_faiss_are_an_index(tmp_path, distance):
+    """embedder.onnx -> FAISS -> verdict.onnx: no torch, and what ``Index.search`` says."""
+    import faiss
+    import onnxruntime
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 8))
+    embedder = LaplaceEmbedder(model, distance=distance).fit([(X[:200], Y[:200])], progress=False)
+    index = embedder.index(X[:300], NAMES[Y[:300]], progress=False)
+    index.calibrate(X[300:600], NAMES[Y[300:600]], portable=True)
+    seen = embedder.export(tmp_path / "embedder.onnx", example=X[:2])
+    said = index.calibration.export(tmp_path / "verdict.onnx")
+    first, second = (onnxruntime.InferenceSession(str(g.path)) for g in (seen, said))
+
+    items, _, _ = first.run(None, {"input": X[:300].numpy()})
+    engine = faiss.IndexFlatL2(items.shape[1])
+    engine.add(items)
+    mean, epistemic, uncertainty = first.run(None, {"input": X[600:].numpy()})
+    squared, rows = engine.search(mean, 20)
+    tensors = {"distances": np.sqrt(squared), "labels": Y[:300].numpy()[rows]}
+    tensors |= {"epistemic": epistemic, "uncertainty": uncertainty}
+    verdict = dict(zip(said.outputs, second.run(None, tensors), strict=True))
+
+    expected = index.search(X[600:], k=20)
+    np.testing.assert_array_equal(rows, expected.ids)
+    for name in ("match_probability", "label_probability", "ambiguity"):
+        wanted = getattr(expected, name)
+        np.testing.assert_allclose(verdict[name], wanted, rtol=0, atol=1e-5, err_msg=name)
+    assert [said.names[code] for code in verdict["label"]] == list(expected.label)
+    gap = np.abs(verdict["p_value"] - np.asarray(expected.p_value)) * (
+        1 + len(index.calibration.statistics)
+    )
+    assert gap.max() < 2.5  # held-out queries whose rank the last bits decide

