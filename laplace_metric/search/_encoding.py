@@ -20,7 +20,7 @@ from laplace_metric.models import device_of, labels_of, to_device
 from laplace_metric.models.features import Fingerprints, row_fingerprints
 from laplace_metric.models.heads import FittedWeights, capture, check_rows
 from laplace_metric.search._compact import RoundErrors
-from laplace_metric.search._items import Encoded
+from laplace_metric.search._items import Encoded, EncodedParts
 from laplace_metric.search._neighbours import RANKINGS, PairDistances, PairMoments
 from laplace_metric.search._protocols import Encoders, FittedEmbedder, SearchableEmbedder
 
@@ -152,15 +152,15 @@ class Encoder:
         EmptyLoaderError
             If it holds nothing.
         """
-        parts, labels = [], []
+        parts, labels = EncodedParts(), list[Any]()
         inputs = _readable(name, inputs)
         bar = {"desc": "Embedding", "total": _count(inputs), "disable": not progress}
         for batch, batch_labels in tqdm(batches(name, inputs), **bar):
             parts.append(self(batch, rows))
             labels += [] if batch_labels is None else [batch_labels]
-        if not parts:
+        if not len(parts):
             raise EmptyLoaderError(f"{name} holds nothing: pass at least one item.")
-        return Encoded.concatenate(parts), labels
+        return parts.joined(), labels
 
 
 def batches(name: str, inputs: Any) -> Iterator[tuple[Any, Any]]:

@@ -21,6 +21,8 @@ Values = npt.NDArray[Any]
 the longest."""
 LARGEST = 2**63 - 1
 UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+LARGE_BYTES = 2**26
+"""Of means, from which batches are joined."""
 SURROGATES = "surrogatepass"
 """Names of files that are not UTF-8 hold lone surrogates."""
 
@@ -60,6 +62,51 @@ class Encoded:
     def concatenate(cls, parts: Sequence[Encoded]) -> Encoded:
         """One behind the other."""
         return cls(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(cls)))
+
+
+class EncodedParts:
+    """Embeddings that come batch by batch, joined at the end, in the memory of all of them once.
+
+    Small tensors that are freed stay with the process; so batches are joined to large ones first,
+    and those are freed one after the other as they are copied.
+
+    Examples
+    --------
+    >>> parts, x = EncodedParts(), torch.ones(2, 3)
+    >>> for _ in range(4):
+    ...     parts.append(Encoded(x, x[:, 0], x[:, 0], x[:, :0]))
+    >>> len(parts), parts.joined().mean.shape
+    (8, torch.Size([8, 3]))
+    """
+
+    def __init__(self) -> None:
+        self._large: list[Encoded] = []
+        self._small: list[Encoded] = []
+        self._small_bytes = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, [*self._large, *self._small]))
+
+    def append(self, part: Encoded) -> None:
+        """One batch more."""
+        self._small.append(part)
+        self._small_bytes += part.mean.nbytes
+        if self._small_bytes > LARGE_BYTES:
+            self._large.append(Encoded.concatenate(self._small))
+            self._small, self._small_bytes = [], 0
+
+    def joined(self) -> Encoded:
+        """All of them; nothing is left here."""
+        start, n, parts = 0, len(self), [*self._large, *self._small][::-1]
+        self._large, self._small, self._small_bytes = [], [], 0
+        columns = (column.new_empty(n, *column.shape[1:]) for column in vars(parts[0]).values())
+        whole = Encoded(*columns)
+        while parts:
+            part = parts.pop()
+            for column, rows in zip(vars(whole).values(), vars(part).values(), strict=True):
+                column[start : start + len(part)] = rows
+            start += len(part)
+        return whole
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from laplace_metric.errors import UnknownNameError
 from laplace_metric.laplace import EmbeddingPairs, squared_distance
 from laplace_metric.search import Index
 from laplace_metric.search._compact import RoundErrors
-from laplace_metric.search._items import Encoded
+from laplace_metric.search._items import Encoded, EncodedParts
 
 Q, N, Z = 4, 6, 5
 
@@ -71,6 +71,19 @@ def test_answers_are_those_of_the_whole_index(points, embedder, rank_by, tmp_pat
     again = Index.load(tmp_path / "compact", embedder)
     again.add(x[230:232], y[230:232], progress=False)
     assert again.items.encoded.basis_inputs.shape == (152, 0)
+
+
+@pytest.mark.parametrize("large_bytes", [0, 3 * 8 * Z, 2**26])
+def test_batches_of_any_size_are_joined_in_order(large_bytes, monkeypatch):
+    monkeypatch.setattr("laplace_metric.search._items.LARGE_BYTES", large_bytes)
+    batches, parts = [encoded(n, n, False) for n in (1, 5, 2, 0, 7, 1)], EncodedParts()
+    for batch in batches:
+        parts.append(batch)
+    expected, n = Encoded.concatenate(batches), len(parts)
+    joined = parts.joined()
+    assert (n, len(parts)) == (16, 0)
+    for ours, theirs in zip(vars(joined).values(), vars(expected).values(), strict=True):
+        assert torch.equal(ours, theirs)
 
 
 def test_it_knows_no_shared_weights(points, embedder):
