@@ -175,6 +175,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "approximations": cost_tables.approximations,
     "distances": cost_tables.distances,
     "export": cost_tables.exported,
+    "modes": cost_tables.modes,
     "scale-points": scale_tables.points,
     "scale-processes": scale_tables.processes,
     "scale-margin": scale_tables.margin,

@@ -1,11 +1,13 @@
 """A load test of ``laplace-metric serve``: ``python -m benchmarks serve`` (extra ``serve``).
 
-Two problems, made by the commands of the package: FashionMNIST with a small network, of which HTTP
-and the search are most of the work, and photographs of birds with EfficientNet-Lite0 at 224 pixels,
-of which the network is. The server is a process of its own with one thread for torch; clients are
-threads of this one, each on a connection that stays open, without a pause. Every answer is compared
-with what ``Index.search`` says of that query alone. Beside it the same calls without a server, one,
-4 and 16 queries a call, also on one thread.
+Four problems, made by the commands of the package (``served_problems``): FashionMNIST with a small
+network, of which HTTP and the search are most of the work; photographs of birds and CIFAR-10 with
+EfficientNet-Lite0 at 224 pixels, of which the network is; texts with MiniLM, which come in all
+lengths. The time that a call of several queries may take was chosen on the birds. The server is a
+process of its own with one thread for torch; clients are threads of this one, each on a connection
+that stays open, without a pause. Every answer is compared with what ``Index.search`` says of that
+query alone. Beside it the same calls without a server, one, 4 and 16 queries a call, also on one
+thread.
 """
 
 from __future__ import annotations
@@ -24,151 +26,94 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 
 from benchmarks.costs import networks_to_serve
+from benchmarks.costs.served_problems import PROBLEMS, ServedProblem, ServedQueries, make_index
 from benchmarks.records import markdown, read_record, write_shown
-from laplace_metric.cli import main
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery
 from laplace_metric.cli._options import parser
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli.serve._command import require_packages
-from laplace_metric.cli.sources import Pixels
-from laplace_metric.datasets import load
-from laplace_metric.errors import InputError, LaplaceMetricWarning
+from laplace_metric.errors import InputError, LaplaceMetricWarning, UnknownNameError
 from laplace_metric.search import SearchResult
 
 K, TOGETHER = 5, (1, 4, 16)
 LOADS = ((1, 1), (1, 32), (16, 1), (16, 32))
 """--batch of the server, and clients."""
-QUERIES = 64
-
-
-@dataclass(frozen=True)
-class ServedProblem:
-    """Images, the model, and how many requests are measured.
-
-    Parameters
-    ----------
-    dataset, model : str
-        Names of a data set, and of a function of ``networks_to_serve``.
-    items, size : int
-        Images of fit, index and calibration; side in pixels.
-    requests : int
-        Of each load.
-    ending : str
-        Of the image files.
-    """
-
-    dataset: str
-    model: str
-    items: int
-    size: int
-    requests: int
-    ending: str
-
-
-PROBLEMS = {
-    "FashionMNIST, small network": ServedProblem(
-        "fashion-mnist", "small_network", 2_000, 28, 480, ".png"
-    ),
-    "birds, EfficientNet-Lite0": ServedProblem("cub", "efficientnet", 300, 224, 64, ".jpg"),
-}
 
 
 def run(options: Namespace) -> None:
-    """Measure both and write ``serve.json``.
+    """Measure the problems and write ``serve.json``; rows of others stay as they are.
 
     Raises
     ------
     InputError
         Without a data folder.
+    UnknownNameError
+        For a problem that is none.
     """
     require_packages()
     torch.set_num_threads(1)
     data = options.data or os.environ.get("LAPLACE_METRIC_DATA")
     if data is None:
         raise InputError("--data is not given: name the folder of the image sets.")
-    rows = []
-    for name, problem in PROBLEMS.items():
+    chosen = options.problems or list(PROBLEMS)
+    for name in chosen:
+        if name not in PROBLEMS:
+            raise UnknownNameError("problems", name, tuple(PROBLEMS))
+    measured_now = {}
+    for name in chosen:
         with tempfile.TemporaryDirectory() as folder:
-            make_index(problem, Path(data), Path(folder))
-            rows += [{"problem": name, **row} for row in measured(problem, Path(folder))]
-    write_shown("serve", {"rows": rows}, options)
+            queries = make_index(PROBLEMS[name], Path(data), Path(folder))
+            rows = measured(PROBLEMS[name], queries, Path(folder) / "index")
+            measured_now[name] = [{"problem": name, **row} for row in rows]
+    write_shown("serve", {"rows": _with_others(measured_now)}, options)
 
 
-def make_index(problem: ServedProblem, data: Path, place: Path) -> None:
-    """``index`` and ``queries`` in the folder ``place``.
-
-    Raises
-    ------
-    InputError
-        If a command fails; it has said why.
-    """
-    images = load(problem.dataset, "train", data, limit=problem.items + QUERIES)
-    order = np.random.default_rng(0).permutation(len(images.labels))
-    for rank, row in enumerate(order.tolist()):
-        folder = place / ("photos" if rank >= QUERIES else "queries") / f"{int(images.labels[row])}"
-        folder.mkdir(parents=True, exist_ok=True)
-        pixels = (images.pixels(slice(row, row + 1))[0] * 255).round().byte()
-        array = pixels[0].numpy() if len(pixels) == 1 else pixels.permute(1, 2, 0).numpy()
-        Image.fromarray(array).save(folder / f"{row:05d}{problem.ending}", quality=95)
-    model = f"{networks_to_serve.__name__}:{problem.model}"
-    photos, posterior, index = (str(place / name) for name in ("photos", "posterior", "index"))
-    how = ["--model", model, "--head", "append", "--size", str(problem.size), "--holdout", "0.5"]
-    fit = ["fit", photos, *how, "--output", posterior]
-    build = ["index", photos, "--posterior", posterior, "--output", index, "--trust-recipe"]
-    for command in (fit, build):
-        if main([*command, "--quiet"]):
-            raise InputError(f"{command[0]} failed.")
+def _with_others(now: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """All rows in the order of the problems; of those not measured now, the committed ones."""
+    before = [] if set(now) == set(PROBLEMS) else read_record("serve")["rows"]
+    kept = {name: [row for row in before if row["problem"] == name] for name in PROBLEMS}
+    return [row for name in PROBLEMS for row in now.get(name, kept[name])]
 
 
-def measured(problem: ServedProblem, place: Path) -> Iterator[dict[str, Any]]:
+def measured(
+    problem: ServedProblem, queries: ServedQueries, index: Path
+) -> Iterator[dict[str, Any]]:
     """Rows of the calls without a server, and of each load."""
-    index = place / "index"
     options = parser().parse_args(["serve", str(index), "--trust-recipe", "--quiet"])
     gallery = load_gallery(index, options, Reporter(quiet=True))
-    files = sorted((place / "queries").glob("*/*"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LaplaceMetricWarning)
-        yield from direct(gallery, problem, files)
-        alone = [gallery.index.search(inputs_of(problem, [file]), K) for file in files]
-    contents = [file.read_bytes() for file in files]
+        yield from direct(gallery, problem, queries)
+        rows = range(len(queries.contents))
+        alone = [gallery.index.search(queries.batch([row]), K) for row in rows]
     for batch, clients in LOADS:
         with server(index, "--batch", str(batch)) as port:
-            asked(port, contents, clients, clients)  # what is loaded at the first request
-            answers, seconds = asked(port, contents, clients, problem.requests)
+            asked(port, queries, clients, clients)  # what is loaded at the first request
+            answers, seconds = asked(port, queries, clients, problem.requests)
         found = compared(answers, alone)
         row = {"how": "served", "batch": batch, "clients": clients, "requests": problem.requests}
         rate = problem.requests / seconds
         yield {**row, "per_second": rate, **latencies([a[2] for a in answers]), **found}
 
 
-def inputs_of(problem: ServedProblem, files: Sequence[Path]) -> torch.Tensor:
-    """[B, C, H, W], read as the commands read them."""
-    channels = 1 if problem.ending == ".png" else 3
-    folder = files[0].parents[1]
-    pixels = Pixels(folder, problem.size, channels)
-    return pixels.batch([file.relative_to(folder).as_posix() for file in files])
-
-
 def direct(
-    gallery: LoadedIndex, problem: ServedProblem, files: Sequence[Path]
+    gallery: LoadedIndex, problem: ServedProblem, queries: ServedQueries
 ) -> Iterator[dict[str, Any]]:
-    """``Index.search`` with the reading of the images, one query and several a call."""
+    """``Index.search`` with the reading of the queries, one and several a call."""
+    n = len(queries.contents)
     for size in TOGETHER:
         taken, begin = [], time.perf_counter()
         calls = problem.requests // size
         for call in range(calls):
-            chosen = [files[(call * size + i) % len(files)] for i in range(size)]
             start = time.perf_counter()
-            gallery.index.search(inputs_of(problem, chosen), K)
+            gallery.index.search(queries.batch([(call * size + i) % n for i in range(size)]), K)
             taken.append(time.perf_counter() - start)
         rate = calls * size / (time.perf_counter() - begin)
         row = {"how": "Python", "batch": size, "clients": 1, "requests": calls * size}
@@ -207,7 +152,7 @@ Answered = tuple[int, int, float, Any]
 
 
 def asked(
-    port: int, contents: Sequence[bytes], clients: int, requests: int
+    port: int, queries: ServedQueries, clients: int, requests: int
 ) -> tuple[list[Answered], float]:
     """Every answer, and the seconds from the first request to the last answer."""
     begin = threading.Barrier(clients + 1)
@@ -217,11 +162,12 @@ def asked(
         connection.connect()
         begin.wait()
         for number in range(client, requests, clients):
-            row, start = number % len(contents), time.perf_counter()
-            connection.request("POST", f"/search?k={K}", contents[row])
+            row, start = number % len(queries.contents), time.perf_counter()
+            content = queries.contents[row]
+            connection.request("POST", f"/search?k={K}", content, {"Content-Type": queries.kind})
             response = connection.getresponse()
-            content = json.loads(response.read())
-            answers.append((row, response.status, time.perf_counter() - start, content))
+            answer = json.loads(response.read())
+            answers.append((row, response.status, time.perf_counter() - start, answer))
         connection.close()
         return answers
 

@@ -202,3 +202,19 @@ def exported() -> str:
     header = ["run by", "file", "1 input", "32 inputs", "error", "of `epistemic`, to float64"]
     header += ["`epistemic` rank", "OOD AUROC", "`uncertainty` rank", "OOD AUROC"]
     return markdown(header, lines)
+
+
+def modes() -> str:
+    """Time and error of each way to call an embedder or its module."""
+    lines = []
+    for row in read_record("modes")["rows"]:
+        times = [f"{row[f'ms_{n}']:.3g} ms" for n in (1, 32)]
+        errors = [f"{row[f'error_{name}']:.0e}" for name in ("mean", "epistemic", "uncertainty")]
+        ranks = [f"{row[f'spearman_{name}']:.3f}" for name in ("epistemic", "uncertainty")]
+        compiled = "compile" in row["what"]
+        first = [f"{row['first_calls']:.0f} s", f"{row['graphs']}, {row['breaks']}"]
+        what = f"{row['encoder']}, {row['of']}, {row['what']}"
+        lines.append([what, *times, *errors, *ranks, *(first if compiled else ["", ""])])
+    header = ["called", "1 input", "32 inputs", "error of the mean", "of `epistemic`"]
+    header += ["of `uncertainty`", "`epistemic` rank", "`uncertainty` rank"]
+    return markdown([*header, "first calls", "graphs, breaks"], lines)

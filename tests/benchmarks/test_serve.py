@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.costs import serve
 from benchmarks.costs.serve import compared, latencies
+from benchmarks.costs.served_problems import N_QUERIES, PROBLEMS, _texts
 from laplace_metric import LaplaceEmbedder
 
 
@@ -52,3 +54,25 @@ def test_what_is_compared(alone):
 def test_latencies_are_quantiles():
     seconds = np.arange(101) / 100
     assert latencies(seconds) == {"p50": 0.5, "p99": pytest.approx(0.99)}
+
+
+def test_rows_of_problems_that_were_not_measured_now_stay(monkeypatch):
+    names = list(PROBLEMS)
+    before = [{"problem": name, "run": "before"} for name in names[:-1]]
+    monkeypatch.setattr(serve, "read_record", lambda name: {"rows": before})
+    now = {name: [{"problem": name, "run": "now"}] for name in (names[-1], names[1])}
+    rows = serve._with_others(now)
+    assert [row["problem"] for row in rows] == names
+    assert [row["run"] for row in rows] == ["before", "now", "before", "now"]
+
+
+def test_texts_that_are_asked_are_not_among_the_items(tmp_path):
+    problem = PROBLEMS["texts, MiniLM"]
+    table, queries = _texts(problem, tmp_path, tmp_path)
+    items = table.read_text(encoding="utf-8")
+    assert len(items.splitlines()) > problem.items
+    assert len(queries.contents) == N_QUERIES
+    assert queries.kind == "text/plain"
+    assert queries.batch([3, 5]) == [queries.inputs[3], queries.inputs[5]]
+    assert queries.contents[3].decode() == queries.inputs[3]
+    assert not any(f"{text}," in items for text in queries.inputs)

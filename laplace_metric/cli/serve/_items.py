@@ -30,15 +30,16 @@ def item_texts(gallery: LoadedIndex, reporter: Reporter) -> Mapping[Any, str]:
         reporter.note(f"the texts of the items are not shown: {origin.data} has changed")
         return {}
     held, texts = set(gallery.index.ids.tolist()), source.read(range(len(source)))
-    return {name: shown(text) for name, text in zip(source.ids, texts, strict=True) if name in held}
+    pairs = zip(source.ids, texts, strict=True)
+    return {name: excerpt(text) for name, text in pairs if name in held}
 
 
-def shown(text: str) -> str:
+def excerpt(text: str) -> str:
     """At most ``LONGEST`` characters.
 
     Examples
     --------
-    >>> len(shown("x" * 2_000)), shown("x" * 2_000)[-2:], shown("short")
+    >>> len(excerpt("x" * 2_000)), excerpt("x" * 2_000)[-2:], excerpt("short")
     (1000, 'x…', 'short')
     """
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

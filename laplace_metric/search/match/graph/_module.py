@@ -90,7 +90,9 @@ class VerdictModule(nn.Module):
         answer = labels.gather(1, best.indices[:, None])[:, 0]
         return *known, answer, best.values.to(distances), hits.votes.ambiguity.to(distances)
 
-    def _hits(self, distance: Tensor, labels: Tensor | None, *of_query: Tensor) -> SearchHits:
+    def _hits(
+        self, distance: Tensor, labels: Tensor | None, uncertainty: Tensor, epistemic: Tensor
+    ) -> SearchHits:
         """With 21 neighbours or more, so that 20 are never all; the additional ones are nobody."""
         last = distance.index_select(1, self.last)  # in a graph, it refuses fewer columns
         nobody = torch.full_like(last, torch.inf).expand(-1, VOTES + 1 - self.least)
@@ -100,7 +102,8 @@ class VerdictModule(nn.Module):
             codes = torch.cat([labels, torch.zeros_like(nobody, dtype=torch.long)], 1)
             votes = LabelVotes.in_one_block(distance, codes.masked_fill(~exists, NOBODY))
         certain = Distance(torch.ones_like(distance), torch.zeros_like(distance))
-        return SearchHits(torch.where(exists, 0, -1), distance, certain, *of_query, votes)
+        positions = torch.where(exists, 0, -1)
+        return SearchHits(positions, distance, certain, uncertainty, epistemic, votes)
 
     def _probability(self, logit: Tensor) -> Tensor:
         if self.knots is None:

@@ -2,8 +2,8 @@
 
 With knots (x_1, y_1), ..., (x_n, y_n), x ascending, a score l lies behind knot
 
-    j(l) = max(#{i : x_i <= l}, 1)        of at most n - 1 intervals
-    p(l) = y_j + (y_{j+1} - y_j) / (x_{j+1} - x_j) (l' - x_j),    l' = min(max(l, x_1), x_n)
+    j(l) = #{i : x_i <= l'},    l' = max(l, x_1)
+    p(l) = y_j + b_j (l' - x_j),    b_j = (y_{j+1} - y_j) / (x_{j+1} - x_j),  b_n = 0
 
 and the rank of a statistic t among m held-out ones is ``#{i : s_i >= t}``. ONNX has no binary
 search: the counts compare with all, B k n and B m numbers at once.
@@ -45,9 +45,9 @@ class KnotTable(nn.Module):
 
     def forward(self, logit: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
         """p of the scores' shape."""
-        inside = logit.maximum(self.x[0]).minimum(self.x[-1])
-        j = (self.x <= inside[..., None]).sum(-1) - 1
-        return self.y[j] + self.slope[j] * (inside - self.x[j])
+        raised = logit.maximum(self.x[0])
+        j = (self.x <= raised[..., None]).sum(-1) - 1
+        return self.y[j] + self.slope[j] * (raised - self.x[j])
 
 
 class RankTable(nn.Module):
