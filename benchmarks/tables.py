@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.costs import promises, serve
+from benchmarks.costs import engines, promises, serve
 from benchmarks.costs import tables as cost_tables
 from benchmarks.image_text import matching_tables, token_tables, uses_tables
 from benchmarks.image_text import tables as image_text_tables
@@ -191,6 +191,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **retrieval_tables.TABLES,
     **promises.TABLES,
     **serve.TABLES,
+    **engines.TABLES,
     "drift-quiet": retrieval_tables.false_alarms,
     "drift-delays": retrieval_tables.delays,
 }

@@ -1,7 +1,8 @@
 """Items and queries for the engines that users run: real images, each once.
 
 cifar10    EfficientNet-Lite0 features [1280] of 20,000 training images at 96 pixels, as arrays;
-           queries are test images
+           queries are test images. The posterior is fitted to the first 10,000 items, which are
+           those of five classes
 grey       images of 28 x 28 pixels, 30 classes, through one network (784-256-64): the training
            images of FashionMNIST, the same mirrored, those of MNIST, and 20,000 of the test images
            of FashionMNIST, MNIST and KMNIST; queries are other test images of all three. 10,000

@@ -229,7 +229,7 @@ def table() -> str:
             [
                 f"{part['problem']}, {part['n']:,} x {row['width']:,}",
                 row["engine"],
-                f"{row['store_seconds'] + row['graph_seconds']:.3g} s",
+                f"{row['store_seconds'] + row['graph_seconds']:.1f} s",
                 *times,
                 f"{row['per_second']:,.0f}",
                 f"{row['recall']:.4f}",
