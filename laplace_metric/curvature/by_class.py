@@ -56,7 +56,10 @@ from torch import Tensor
 
 from laplace_metric.curvature._statistics import ClassSums, upper_gram
 from laplace_metric.errors import InputError
-from laplace_metric.models.jacobians import Factor, Layer
+from laplace_metric.models.jacobians import Factor, Layer, pad
+
+MANY_OUTPUTS = 512
+"""From which a faster product is worth a copy of the inputs."""
 
 
 @dataclass(frozen=True)
@@ -279,7 +282,8 @@ def diagonal_sum(blocks: PointBlocks, layer: Layer) -> Float[Tensor, "O A"]:
     # (M^T T M)_oo = alpha (M^T M)_oo + 2 (M^T u)_o (M^T v)_o
     alpha_gram = blocks.alpha[:, None] * layer.factor.gram_diagonal()  # [n, O]; M = I: alpha itself
     t_oo = torch.addcmul(alpha_gram, blocks.u, blocks.v, value=2).mul_(2)
-    return t_oo.mT @ layer.inputs.square()
+    a = pad(layer.inputs) if t_oo.shape[1] >= MANY_OUTPUTS else layer.inputs
+    return (t_oo.mT @ a.square())[:, : layer.inputs.shape[1]]
 
 
 def left_sum(
