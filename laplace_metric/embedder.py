@@ -748,7 +748,6 @@ def _embedding(h: Tensor, raw: Tensor, fitted: Fitted) -> Embedding:
     return Embedding(kind(raw, spread), head_inputs=inputs, near_far=near_far)
 
 
-@torch.no_grad()
 @full_precision()
 def _covariance(h: Tensor, raw: Tensor, fitted: Fitted) -> Covariance:
     """Of raw embeddings.

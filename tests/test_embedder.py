@@ -506,3 +506,19 @@ def test_a_variance_that_overflows_is_named_when_it_is_read(model, loader, data)
     assert embedding.mean.isfinite().all()
     with pytest.raises(NonFiniteError, match="uncertainties of a batch of 3 overflow"):
         _ = embedding.variance
+
+
+@pytest.mark.parametrize("width", [6, 300])
+def test_inputs_that_ask_for_gradients(width):
+    """Strips of a product (from 257 columns on) let them pass, as a whole product does."""
+    x = torch.randn(60, width, generator=torch.Generator().manual_seed(0))
+    embedder = LaplaceEmbedder(nn.Linear(width, 3))
+    embedder.fit([(x, torch.arange(60) % 4)], progress=False)
+    asked, plain = x[:5].clone().requires_grad_(), embedder(x[:5])
+    embedding = embedder(asked)
+    for name in ("variance", "uncertainty", "epistemic", "ambiguity"):
+        number = getattr(embedding, name)
+        torch.testing.assert_close(number.detach(), getattr(plain, name))
+        (gradient,) = torch.autograd.grad(number.sum(), asked, retain_graph=True)
+        assert gradient.isfinite().all()
+        assert bool((gradient != 0).any())

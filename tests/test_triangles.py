@@ -35,3 +35,11 @@ def test_below_the_strips_nothing_is_multiplied(monkeypatch):
     gram = upper_gram(torch.ones(3, 5), torch.ones(3, 5))
     assert gram[2:, :2].abs().sum() == gram[4:, 2:4].abs().sum() == 0
     assert times_upper(torch.ones(1, 4), torch.ones(4, 4)).tolist() == [[2, 2, 4, 4]]
+
+
+def test_gradients_pass(monkeypatch):
+    for room in (_statistics, _class_gaussians):
+        monkeypatch.setattr(room, "STRIP", 2)
+    x, upper = numbers(3, 5).requires_grad_(), numbers(5, 5, seed=1).triu()
+    assert torch.autograd.gradcheck(lambda x: times_upper(x, upper), x)
+    assert torch.autograd.gradcheck(lambda x: mirrored(upper_gram(x, x)), x)

@@ -244,7 +244,7 @@ def upper_gram(x: Float[Tensor, "n A"], y: Float[Tensor, "n A"]) -> Float[Tensor
     gram = x.new_zeros(width, width)
     for start in range(0, width, STRIP):
         rows = slice(start, start + STRIP)
-        torch.mm(x[:, rows].mT, y[:, start:], out=gram[rows, start:])
+        gram[rows, start:] = x[:, rows].mT @ y[:, start:]  # gradients may pass
     return gram
 
 

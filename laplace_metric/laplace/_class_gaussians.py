@@ -312,7 +312,7 @@ def times_upper(x: Float[Tensor, "n A"], upper: Float[Tensor, "A A"]) -> Float[T
     out = x.new_empty(len(x), width)
     for start in range(0, width, STRIP):
         stop = min(start + STRIP, width)
-        torch.mm(x[:, :stop], upper[:stop, start:stop], out=out[:, start:stop])
+        out[:, start:stop] = x[:, :stop] @ upper[:stop, start:stop]  # gradients may pass
     return out
 
 

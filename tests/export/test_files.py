@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from laplace_metric.errors import (
     ExportError,
     InputError,
     MissingPackageError,
+    NotFittedError,
     UnknownNameError,
     WriteError,
 )
@@ -49,10 +51,14 @@ def run_torch(path: Path, *tensors: Tensor) -> list[Tensor]:
 
 
 def relative_errors(found: list[Tensor], embedder: LaplaceEmbedder, x: Any) -> list[float]:
+    """Relative to the largest value; of near + far, which may cancel, to that of the parts."""
     seen = embedder(x)
     expected = (seen.mean, seen.epistemic, seen.uncertainty)
+    sizes = [value.abs().max() for value in expected]
+    with suppress(NotFittedError):
+        sizes[1] = (seen.near.abs() + seen.far.abs()).max()
     return [
-        float((a - b).abs().max() / b.abs().max()) for a, b in zip(found, expected, strict=True)
+        float((a - b).abs().max() / size) for a, b, size in zip(found, expected, sizes, strict=True)
     ]
 
 
