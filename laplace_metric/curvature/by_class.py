@@ -59,7 +59,7 @@ from laplace_metric.errors import InputError
 from laplace_metric.models.jacobians import Factor, Layer, pad
 
 MANY_OUTPUTS = 512
-"""From which a faster product is worth a copy of the inputs."""
+"""O from which padding the inputs costs less than the product then saves (``pad``)."""
 
 
 @dataclass(frozen=True)

@@ -258,6 +258,17 @@ def test_directions_are_computed_once_a_fit(memory, runs, monkeypatch):
     )
 
 
+def test_rows_that_are_appended_between_two_fits_count():
+    h = torch.randn(100, 8, generator=torch.Generator().manual_seed(0))
+    labels, head = torch.arange(100) % 3, jacobian_of(nn.Linear(8, 4), 4)
+    loss = ContrastiveLoss.of("arccos", "fixed", normalized=False)
+    store = FeatureStore.of(h[:60], labels[:60])
+    all_pairs_curvature(store, head, loss, "diag")
+    store.append(h[60:], labels[60:], where="h")
+    expected = all_pairs_curvature(FeatureStore.of(h, labels), head, loss, "diag").values
+    torch.testing.assert_close(all_pairs_curvature(store, head, loss, "diag").values, expected)
+
+
 def test_raw_euclidean_positives_is_exactly_kronecker():
     for name in ("linear", "no bias"):
         expected = oracle(name, "euclidean", False, "positives", None)

@@ -30,7 +30,7 @@ class PgVector:
     Parameters
     ----------
     address : str
-        Of a database, as libpq reads it: ``"host=/tmp/pg dbname=postgres"``, or a URL.
+        Of a database, as libpq reads it: ``"host=localhost dbname=postgres"``, or a URL.
     table : str
     metric : "euclidean" | "cosine"
     exact : bool

@@ -136,14 +136,15 @@ class Pass(ABC):
         owner, kept = (self.head, self.geometry), derived.kept
         if len(kept.owner) != len(owner) or any(map(is_not, kept.owner, owner)):
             kept = derived.kept = Kept(owner, derived.n_bytes)
-        if block.start not in kept.tensors:
+        place = block.start, block.stop  # the last block grows where rows are appended
+        if place not in kept.tensors:
             points = self._seen(block)
             size = points.directions.nbytes + points.lengths.nbytes
             if size <= kept.bytes_left:
                 kept.bytes_left -= size
-                kept.tensors[block.start] = points.directions, points.lengths
+                kept.tensors[place] = points.directions, points.lengths
             return points
-        u, r = kept.tensors[block.start]
+        u, r = kept.tensors[place]
         return Points(block.features.to(u.dtype), u, u, r)
 
     def _seen(self, block: Block) -> Points:

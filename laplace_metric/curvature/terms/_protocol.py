@@ -1,6 +1,6 @@
 """What is summed over points and pairs: a term says the terms, a pass adds them up.
 
-Every term is linear in the pair targets y and gives float64 terms of
+Every term is linear in the pair targets y and gives terms, which are added up in float64, of
 
     2 sum_i J_i^T T_i J_i / r_i^2  -  2 sum_ij y_ij J^_i^T J^_j
 

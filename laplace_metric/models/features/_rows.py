@@ -39,11 +39,11 @@ class Derived:
 
 @dataclass
 class Kept:
-    """Of one owner, some objects: tensors by the first row of their block, and the bytes left."""
+    """Of one owner, some objects: tensors by start and stop of their block, and the bytes left."""
 
     owner: tuple[object, ...]
     bytes_left: int
-    tensors: dict[int, tuple[Tensor, ...]] = field(default_factory=dict)
+    tensors: dict[tuple[int, int], tuple[Tensor, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
