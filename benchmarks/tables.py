@@ -161,6 +161,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed": cost_tables.speed,
     "fits": cost_tables.fits,
     "predictions": cost_tables.predictions,
+    "determined": cost_tables.determined,
     **{name: partial(protocol_table, name) for name in PROTOCOL_TABLES},
     "front": three_numbers.front,
     "ood-pairs": three_numbers.pairs,

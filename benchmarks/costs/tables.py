@@ -148,6 +148,14 @@ def predictions() -> str:
     return markdown(["head", "structure", *(f"`{name}`" for name in LIMITS)], lines)
 
 
+def determined() -> str:
+    """How many directions of the inputs the data determine beyond a share of the prior."""
+    rows = read_record("limits")["determined"]
+    shares = [name for name in rows[0] if name not in ("problem", "columns", "n")]
+    lines = [[_problem(r), f"{r['columns']:,}", *(f"{r[s]:,}" for s in shares)] for r in rows]
+    return markdown(["head", "columns", *(f"beyond {share}" for share in shares)], lines)
+
+
 def jacobians() -> str:
     """A dense diagonal by every backend, and beside it the curvature that fitting computes."""
     record = read_record("jacobians")

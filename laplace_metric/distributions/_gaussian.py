@@ -70,7 +70,24 @@ def _concatenated(parts: Sequence[Covariance]) -> Covariance:
     return parts[0].concatenate(parts)
 
 
-class Gaussian:
+class _OfACovariance:
+    """What both laws are made of."""
+
+    def __init__(
+        self,
+        loc: Float[Tensor, "B Z"],
+        covariance: Float[Tensor, "B Z"] | Covariance | PendingCovariance,
+    ) -> None:
+        self.loc, self._covariance = _checked(loc, as_covariance(covariance))
+
+    @property
+    def covariance(self) -> Covariance:
+        """C, computed now if it was not read before."""
+        own = self._covariance
+        return own.made if isinstance(own, PendingCovariance) else own
+
+
+class Gaussian(_OfACovariance):
     """``z ~ N(loc, C)`` for each of B inputs.
 
     Parameters
@@ -88,19 +105,6 @@ class Gaussian:
     >>> Gaussian(torch.zeros(2, 3), torch.ones(2, 3)).sample(5).shape
     torch.Size([5, 2, 3])
     """
-
-    def __init__(
-        self,
-        loc: Float[Tensor, "B Z"],
-        covariance: Float[Tensor, "B Z"] | Covariance | PendingCovariance,
-    ) -> None:
-        self.loc, self._covariance = _checked(loc, as_covariance(covariance))
-
-    @property
-    def covariance(self) -> Covariance:
-        """C, computed now if it was not read before."""
-        own = self._covariance
-        return own.made if isinstance(own, PendingCovariance) else own
 
     @property
     def mean(self) -> Float[Tensor, "B Z"]:
@@ -137,7 +141,7 @@ class Gaussian:
         return cls(torch.cat([p.loc for p in parts]), covariance)
 
 
-class ProjectedNormal:
+class ProjectedNormal(_OfACovariance):
     """``z / |z|`` for ``z ~ N(loc, C)``, for each of B inputs.
 
     Parameters
@@ -157,19 +161,6 @@ class ProjectedNormal:
     >>> p.mean, p.variance
     (tensor([[1., 0.]]), tensor([[0.0000, 0.2500]]))
     """
-
-    def __init__(
-        self,
-        loc: Float[Tensor, "B Z"],
-        covariance: Float[Tensor, "B Z"] | Covariance | PendingCovariance,
-    ) -> None:
-        self.loc, self._covariance = _checked(loc, as_covariance(covariance))
-
-    @property
-    def covariance(self) -> Covariance:
-        """C, computed now if it was not read before."""
-        own = self._covariance
-        return own.made if isinstance(own, PendingCovariance) else own
 
     @property
     def mean(self) -> Float[Tensor, "B Z"]:

@@ -261,7 +261,7 @@ class Scatter:
         total, degrees = self.total / n, max(1, n - n_classes)
         within = self.within / degrees
         ridge, usable = float(within.trace()) / width, n > n_classes
-        if not usable or ridge < LEAST_RIDGE * n / degrees:
+        if not usable or ridge < LEAST_RIDGE * n / degrees:  # what rounds is of n points
             ridge, usable = float(total.trace()) / width, False
         if ridge < LEAST_RIDGE:
             return None

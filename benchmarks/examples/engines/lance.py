@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.examples.engines.distances import from_cosine_distance, from_squared
 from benchmarks.examples.engines.items import Array, StoredItems
 from benchmarks.examples.engines.packages import needed
-from benchmarks.examples.engines.protocol import METRICS, Hit, Neighbours, checked
+from benchmarks.examples.engines.protocol import METRICS, Hit, Neighbours, OfOneWidth, checked
 from laplace_metric._utils.validation import check_name
 from laplace_metric.errors import InputError
 
@@ -23,7 +23,7 @@ DISTANCE = {"euclidean": ("l2", from_squared), "cosine": ("cosine", from_cosine_
 TOLD = ["id", "_distance", "label", "epistemic", "spread"]
 
 
-class LanceTable:
+class LanceTable(OfOneWidth):
     """The table ``items`` of a LanceDB.
 
     Parameters
@@ -51,18 +51,10 @@ class LanceTable:
         ef: int = 128,
     ) -> None:
         self.metric, self.exact, self.ef = check_name("metric", metric, METRICS), exact, ef
-        self._width: int | None = None
         self._arrow = needed("pyarrow")
         self.database = needed("lancedb").connect(str(folder))
         there = TABLE in self.database.list_tables().tables
         self.table = self.database.open_table(TABLE) if there else None
-
-    @property
-    def dimensions(self) -> int | None:
-        """Of the vectors that are there; None before there is a table."""
-        if self._width is None:
-            self._width = self._read_width()
-        return self._width
 
     def store(self, items: StoredItems) -> None:
         """As one new version of the table: all of them, or none.

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.examples.engines.distances import from_cosine_distance
 from benchmarks.examples.engines.items import Array, StoredItems
 from benchmarks.examples.engines.packages import needed
-from benchmarks.examples.engines.protocol import METRICS, Hit, Neighbours, checked
+from benchmarks.examples.engines.protocol import METRICS, Hit, Neighbours, OfOneWidth, checked
 from laplace_metric._utils.validation import check_name
 from laplace_metric.errors import InputError
 
@@ -24,7 +24,7 @@ OPERATORS = {"euclidean": ("<->", "vector_l2_ops"), "cosine": ("<=>", "vector_co
 COLUMNS = "id, label, epistemic, spread, embedding"
 
 
-class PgVector:
+class PgVector(OfOneWidth):
     """A table of a PostgreSQL with pgvector 0.5 or newer.
 
     Parameters
@@ -55,19 +55,11 @@ class PgVector:
     ) -> None:
         self._psycopg = psycopg = needed("psycopg")
         self.metric, self.exact, self.ef = check_name("metric", metric, METRICS), exact, ef
-        self._width: int | None = None
         self.connection = psycopg.connect(address, autocommit=True)
         self.connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
         needed("pgvector.psycopg").register_vector(self.connection)
         self.table = psycopg.sql.Identifier(table)
         self._name = table
-
-    @property
-    def dimensions(self) -> int | None:
-        """Of the vectors that are there; None before there is a table."""
-        if self._width is None:
-            self._width = self._read_width()
-        return self._width
 
     def store(self, items: StoredItems) -> None:
         """In one transaction: all of them, or none.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -81,6 +82,23 @@ class VectorEngine(Protocol):
 
     def close(self) -> None:
         """Let go of the connection; the items stay."""
+
+
+class OfOneWidth(ABC):
+    """An engine whose vectors have one width, which is read from it once."""
+
+    _width: int | None = None
+
+    @property
+    def dimensions(self) -> int | None:
+        """Of the vectors that are there; None before there is a place for any."""
+        if self._width is None:
+            self._width = self._read_width()
+        return self._width
+
+    @abstractmethod
+    def _read_width(self) -> int | None:
+        """Of the engine itself."""
 
 
 def vectors_of(queries: Embedding, *, spherical: bool, rank_by: str = "mean") -> Array:

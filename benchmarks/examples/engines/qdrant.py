@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.examples.engines.distances import from_cosine
 from benchmarks.examples.engines.items import Array, StoredItems
 from benchmarks.examples.engines.packages import needed
-from benchmarks.examples.engines.protocol import METRICS, Hit, Neighbours, checked
+from benchmarks.examples.engines.protocol import METRICS, Hit, Neighbours, OfOneWidth, checked
 from laplace_metric._utils.validation import check_name
 from laplace_metric.errors import InputError
 
@@ -22,7 +22,7 @@ BATCH = 1_000
 PAYLOAD = ("label", "epistemic", "spread")
 
 
-class Qdrant:
+class Qdrant(OfOneWidth):
     """A collection.
 
     Parameters
@@ -52,18 +52,10 @@ class Qdrant:
         ef: int = 128,
     ) -> None:
         self.metric, self.exact, self.ef = check_name("metric", metric, METRICS), exact, ef
-        self._width: int | None = None
         self.models = needed("qdrant_client").models
         self.client, self.collection = _client(place), collection
         options = self.client.init_options
         self._local = bool(options["path"]) or options["location"] == MEMORY
-
-    @property
-    def dimensions(self) -> int | None:
-        """Of the vectors that are there; None before there is a collection."""
-        if self._width is None:
-            self._width = self._read_width()
-        return self._width
 
     def store(self, items: StoredItems) -> None:
         """In requests of 1,000; if it is interrupted, call it again.

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.examples.engines.items import Array, StoredItems
 from benchmarks.examples.engines.packages import needed
-from benchmarks.examples.engines.protocol import METRICS, Neighbours, checked
+from benchmarks.examples.engines.protocol import METRICS, Neighbours, OfOneWidth, checked
 from benchmarks.examples.engines.qdrant import BATCH, PAYLOAD, hits_of
 from laplace_metric._utils.validation import check_name
 from laplace_metric.errors import InputError
@@ -23,7 +23,7 @@ LINKS, BUILD_EF = 16, 100
 """Qdrant's defaults for its HNSW graph."""
 
 
-class QdrantEdge:
+class QdrantEdge(OfOneWidth):
     """A shard in a folder.
 
     Parameters
@@ -50,17 +50,9 @@ class QdrantEdge:
         ef: int = 128,
     ) -> None:
         self.metric, self.exact, self.ef = check_name("metric", metric, METRICS), exact, ef
-        self._width: int | None = None
         self.edge, self.folder = needed("qdrant_edge"), Path(folder)
         there = self.folder.is_dir() and any(self.folder.iterdir())
         self.shard = self.edge.EdgeShard.load(str(self.folder)) if there else None
-
-    @property
-    def dimensions(self) -> int | None:
-        """Of the vectors that are there; None before there are any."""
-        if self._width is None:
-            self._width = self._read_width()
-        return self._width
 
     def store(self, items: StoredItems) -> None:
         """In updates of 1,000; if it is interrupted, call it again.
