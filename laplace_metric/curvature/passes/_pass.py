@@ -136,7 +136,7 @@ class Pass(ABC):
         owner, kept = (self.head, self.geometry), derived.kept
         if len(kept.owner) != len(owner) or any(map(is_not, kept.owner, owner)):
             kept = derived.kept = Kept(owner, derived.n_bytes)
-        place = block.start, block.stop  # the last block grows where rows are appended
+        place = block.start, block.features.shape[0]  # the last block grows with rows appended
         if place not in kept.tensors:
             points = self._seen(block)
             size = points.directions.nbytes + points.lengths.nbytes

@@ -39,7 +39,7 @@ class Derived:
 
 @dataclass
 class Kept:
-    """Of one owner, some objects: tensors by start and stop of their block, and the bytes left."""
+    """Of one owner, some objects: tensors by start and rows of their block, and the bytes left."""
 
     owner: tuple[object, ...]
     bytes_left: int
