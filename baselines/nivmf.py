@@ -3,8 +3,8 @@
     rho_c(z) = C(|K mu|) e^{(K mu).(K z)/|K z|} |det K| / |K z|^Z,     K = diag(k_c) > 0
     s(p, rho_c) = log mean_s rho_c(z_s),  z_s ~ p = vMF(mu, kappa);    softmax over classes
 
-rho_c is the density of ``K^-1 y / |K^-1 y|`` with ``y ~ vMF(K mu / |K mu|, |K mu|)``; the paper
-leaves out its factor ``|K z|^-Z``, so that what it prints is not normalised.
+rho_c is the density of ``K^-1 y / |K^-1 y|`` with ``y ~ vMF(K mu / |K mu|, |K mu|)``. The paper
+prints it without ``|K z|^-Z``, which does not integrate to one: ``form="printed"``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from torch import Tensor, nn
 from baselines.base import Directional, Sizes
 from baselines.base.directional import SampledLoss
 from baselines.base.pairs import log_mean_exp
+from laplace_metric._utils.validation import check_name
 from laplace_metric.distributions import log_vmf_normalizer
+
+FORMS = ("density", "printed")
 
 
 class NivMFLoss(SampledLoss):
@@ -31,6 +34,8 @@ class NivMFLoss(SampledLoss):
         Where every entry of k_c starts, so that ``|K mu|`` starts there; they are learnt.
     n_samples : int
         16 in the paper.
+    form : "density" | "printed"
+        With or without ``|K z|^-Z``.
 
     Examples
     --------
@@ -46,20 +51,24 @@ class NivMFLoss(SampledLoss):
         *,
         class_concentration: float = 16.0,
         n_samples: int = 16,
+        form: str = "density",
     ) -> None:
         super().__init__(n_samples)
+        self.form = form
         shape = n_classes, embedding_size
         self.direction = nn.Parameter(torch.randn(shape))
         self.log_scales = nn.Parameter(torch.full(shape, class_concentration).log())
 
     def log_density(self, z: Tensor) -> Tensor:
-        """``log rho_c(z)`` [..., C] of directions z [..., Z], by two matrix products."""
+        """``log rho_c(z)`` [..., C] of directions z [..., Z] in the form asked for."""
         mu, k = nn.functional.normalize(self.direction, dim=-1), self.log_scales.exp()
         k2 = k.square()
         kappa = torch.linalg.vector_norm(k * mu, dim=-1)  # |K mu|
         stretch = (z.square() @ k2.mT).sqrt()  # |K z|
         cosine = (z @ (k2 * mu).mT) / stretch  # (K mu).(K z) / |K z|
         constant = log_vmf_normalizer(kappa, z.shape[-1]) + self.log_scales.sum(-1)
+        if self.form == "printed":
+            return constant + cosine
         return constant + cosine - z.shape[-1] * stretch.log()
 
     def of_draws(self, z: Tensor, labels: Tensor) -> Tensor:
@@ -76,6 +85,8 @@ class NivMF(Directional):
     class_concentration : float > 0
     n_samples : int
         Draws in training.
+    form : "density" | "printed"
+        The classes' density, or what the paper prints, which is not normalised.
 
     Examples
     --------
@@ -88,9 +99,14 @@ class NivMF(Directional):
 
     class_concentration: float = 16.0
     n_samples: int = 16
+    form: str = "density"
 
     positive = ("class_concentration",)
     counts = ("n_samples",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_name("form", self.form, FORMS)
 
     def make_loss(self, sizes: Sizes) -> nn.Module:
         """Cross-entropy among non-isotropic classes."""
@@ -99,4 +115,5 @@ class NivMF(Directional):
             sizes.embedding,
             class_concentration=self.class_concentration,
             n_samples=self.n_samples,
+            form=self.form,
         )

@@ -99,6 +99,8 @@ AMORTISED = (
           {"class_concentration": 16.0, **RATE}),
     Entry("nivmf", "amortised", trained(baselines.NivMF), CLASSES,
           {"class_concentration": 16.0, **RATE}),
+    Entry("nivmf, as printed", "amortised", trained(baselines.NivMF, form="printed"), CLASSES,
+          {"class_concentration": 16.0, **RATE}),
     Entry("contrastive hib", "amortised", trained(baselines.ContrastiveHIB), spaces.hib_space,
           {"scale": 16.0, "shift": -8.0, **RATE}),
     Entry("vmf loss", "amortised", trained(baselines.ScottVMF), CLASSES,

@@ -43,8 +43,6 @@ SKIPPED = {
 }
 """Too long: trainings of 800 classes, or (ViM) their logistic regression; Z x Z numbers a class."""
 BASIC = ("metric learning, 1/norm", "laplace", "laplace, diagonal", "laplace, clipped")
-HARD = frozenset((*BASIC, "mcinfonce", "elk"))
-"""Methods that learn from hard labels too, to see what the soft ones are worth."""
 CORRUPTION = (
     *BASIC, "laplace, tuned", "laplace, epistemic", "laplace, ambiguity", "mahalanobis",
     "mahalanobis++", "relative mahalanobis", "k-nn distance", "nuq", "nnguide",
@@ -82,7 +80,7 @@ class Protocol:
         """Whether a method is measured on a task."""
         if method in SKIPPED.get(task, ()):
             return False
-        return method in (HARD if task == "cifar10h-hard" else self.methods)
+        return method in self.methods
 
 
 def sizes(smallest: str, *tasks: str) -> dict[str, tuple[str, ...]]:

@@ -26,7 +26,7 @@ TRAINED = (0, 2, 4, 6, 8)  # airplane, bird, deer, frog, ship
 CHOSEN = (1, 5)  # automobile, dog
 ASKED = (3, 7, 9)  # cat, horse, truck
 OOD_SETS = ("mnist", "fashion-mnist")
-SPECIES, LEARNT = 100, 40
+SPECIES, LEARNT, SIDE = 100, 40, 224
 TITLES = {"hierarcaps": "photographs", "emoji": "emoji"}
 """What tables call the OOD sets that only some users have."""
 
@@ -101,13 +101,17 @@ def cub200(space: Workspace) -> Task:
 
 
 def cub(space: Workspace) -> Task:
-    """Zero-shot: birds of 40 species train, 10 validate, queries show the 50 others."""
+    """Zero-shot: birds of 40 species train, 10 validate, queries show the 50 others.
+
+    At 224 pixels in every size: what tells species apart is small.
+    """
+    space = replace(space, size=replace(space.size, side=SIDE))
     train, test = (square(space, "cub", split) for split in ("train", "test"))
     ood = {"cifar10": features_of(space, "cifar10", "test", space.size.queries)}
     return Task(
         "cub",
         "CUB, zero-shot: 40 of 100 species train, 10 validate, queries show the 50 others; on "
-        "features of a frozen EfficientNet-Lite0",
+        "features of a frozen EfficientNet-Lite0 at 224 pixels",
         of_classes(train, range(LEARNT)),
         of_classes(train, range(LEARNT, SPECIES // 2)),
         of_classes(together(train, test), range(SPECIES // 2, SPECIES)),

@@ -93,6 +93,19 @@ def nivmf_loss():
     return loss
 
 
+def test_the_printed_density_of_nivmf_lacks_a_factor_that_makes_it_one():
+    """Densities integrate to one on the circle; what is printed times |K z|^-Z is the density."""
+    loss, z = nivmf_loss(), nodes()[1]
+    step = 2 * math.pi / len(z)
+    torch.testing.assert_close(loss.log_density(z).exp().sum(0) * step, torch.ones(2).double())
+    printed = nivmf_loss()
+    printed.form = "printed"
+    stretch = (z[:, None] * printed.log_scales.exp()).norm(dim=-1)
+    expected = loss.log_density(z) + 2 * stretch.log()
+    torch.testing.assert_close(printed.log_density(z), expected)
+    assert (printed.log_density(z).exp().sum(0) * step - 1).abs().min() > 0.05
+
+
 def settings(**more):
     return {"n_samples": DRAWS, **more}
 
