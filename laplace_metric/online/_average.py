@@ -6,10 +6,7 @@ is the mean of h_1 ... h_t with weights ``d^(t-k)`` (the bias correction of King
 Adam, section 3, as one recursion). It is an average over pairs after one step as after many, so
 ``n_effective`` means what it means after a post-hoc fit.
 
-Warburg et al. (2023, LAM, eq 70) print ``H_t = (1 - alpha) H_(t-1) + h_t`` with ``H_0 = tau I``.
-Its stationary value is ``h / alpha``: that is ours with ``d = 1 - alpha`` and ``n_effective = 1 /
-alpha``, so there the scale of the posterior hangs on the decay. The paper's prior is forgotten
-like ``d^t tau``; here it stays, as in ``N(theta, (n_effective H + tau I)^-1)``.
+What Warburg et al. (2023, LAM, eq 70) print adds up instead of averaging: see ``Scale``.
 """
 
 from __future__ import annotations

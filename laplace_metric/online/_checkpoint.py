@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from laplace_metric._utils import files
 from laplace_metric.curvature.structures import Curvature
 from laplace_metric.errors import FileFormatError
+from laplace_metric.laplace import by_marginal_likelihood
 from laplace_metric.models.heads import LocatedHead, named_head
 from laplace_metric.online._average import curvature_of, curvature_tensors
 from laplace_metric.online._state import (
@@ -67,8 +68,9 @@ class TrainingRun:
     ----------
     step : OnlineStep
         With the model, the loss, the optimizer, the curvature and the progress.
-    variances : list of float
-        Mean posterior variance of the head's parameters at the end of each finished epoch.
+    variances, priors : list of float
+        At the end of each finished epoch: mean posterior variance of the head's parameters, and
+        the prior precision that was left, or chosen.
     """
 
     step: OnlineStep
@@ -76,6 +78,7 @@ class TrainingRun:
     loader: Any
     device: torch.device
     variances: list[float] = field(default_factory=list)
+    priors: list[float] = field(default_factory=list)
 
     @property
     def stateful(self) -> dict[str, Any]:
@@ -95,6 +98,8 @@ class TrainingRun:
             "decay": curvature.decay,
             "refresh": curvature.refresh,
             "samples": step.samples,
+            "warmup": step.warmup,
+            **step.scale.identity(),
             "names": {k: type(v).__name__ for k, v in self.stateful.items() if k != "model"},
             "loss function": getattr(step.loss, "__name__", type(step.loss).__name__),
             "model": shapes(step.model.state_dict()),
@@ -109,6 +114,8 @@ class TrainingRun:
             **{name: part.state_dict() for name, part in self.stateful.items()},
             "progress": asdict(step.progress),
             "variances": list(self.variances),
+            "priors": list(self.priors),
+            "prior precision": step.scale.prior_precision,
             "variance": step.variance,
             "n_updates": running.n_updates,
             "curvature": _tensors(running.value),
@@ -123,7 +130,8 @@ class TrainingRun:
             part.load_state_dict(dict(state[name]))
         for name, value in state["progress"].items():
             setattr(step.progress, name, value)
-        self.variances[:] = state["variances"]
+        self.variances[:], self.priors[:] = state["variances"], state["priors"]
+        step.scale.prior_precision = state["prior precision"]
         step.variance = state["variance"]
         if state["located head"] is not None:
             step.trained = _restored_head(step, **state["located head"])
@@ -133,8 +141,13 @@ class TrainingRun:
         step.curvature.restore(value, value if stale is None else stale)
 
     def epoch_done(self) -> None:
-        """Note the variance."""
-        self.variances.append(float(self.step.posterior().spectrum.mean()))
+        """Choose the prior, where the evidence does, and note it with the variance."""
+        posterior, scale = self.step.posterior(), self.step.scale
+        if scale.by_evidence:
+            scale.prior_precision = by_marginal_likelihood(posterior)
+            posterior = self.step.posterior()
+        self.variances.append(float(posterior.spectrum.mean()))
+        self.priors.append(posterior.prior_precision)
 
     def status(self, progress: Progress) -> str:
         """Loss and variance."""

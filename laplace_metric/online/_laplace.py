@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sized
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from laplace_metric.laplace import AUTO, Fitted, Miner, Posterior, Settings, war
 from laplace_metric.models import device_of
 from laplace_metric.online._average import RunningCurvature
 from laplace_metric.online._checkpoint import Checkpointer, TrainingRun
+from laplace_metric.online._scale import Scale
 from laplace_metric.online._step import OnlineStep
 from laplace_metric.training import (
     Loss,
@@ -40,20 +42,29 @@ class OnlineLaplace:
 
     Parameters
     ----------
-    model, head, distance, hessian, structure, margin, prior_precision, backend
+    model, head, distance, hessian, structure, margin, backend
         As in ``LaplaceEmbedder``, but that the structure is "diag" unless another is named (there
         is no "auto"), and that negative curvature is clipped, as in the method's paper.
         ``head="append"`` is not possible: it would not be trained. A
         prior precision that is too low drowns the head in noise: on FashionMNIST 1 cost 18 to 22
         points of recall@1 and 100 cost 4 (``benchmarks/README.md``).
-    n_effective : float > 0 or None
-        None: the points of an epoch (in the first one as the loader's length says; points so far
-        for a loader without a length).
+    prior_precision : float > 0 or "evidence"
+        "evidence": 1 in the first epoch, and after each the one of the largest marginal likelihood.
+    n_effective : float > 0, "points", "pairs" or None
+        What one average over pairs counts for: as many points; the N points of an epoch (also
+        None; in the first epoch as the loader's length says, points so far for a loader without a
+        length); or their N^2 pairs, which makes the draws far narrower.
+    recursion : "average" | "paper"
+        "average": H is a mean and the prior stays. "paper": ``P <- decay P + n_effective h`` from
+        ``P = prior_precision I`` (eq 70), so that steps add up and the prior fades like
+        ``decay^t``; ``priors_`` says what is left of it.
     decay : float in [0, 1]
         H is an average over the last ``1 / (1 - decay)`` steps: many enough to average out the
         batches, few enough to forget the weights of long ago.
     samples : int
         Heads drawn a step.
+    warmup : int
+        Epochs at the mean weights, in which H is averaged and nothing is drawn.
     pairs : "batch" | miner
         Every pair of a batch; or the tuples of a miner of pytorch-metric-learning, for the
         curvature and as third argument of the loss alike.
@@ -63,9 +74,9 @@ class OnlineLaplace:
 
     Attributes
     ----------
-    losses_, variances_ : list of float
+    losses_, variances_, priors_ : list of float
         Of each epoch: mean loss of the drawn heads, and at its end the mean posterior variance of
-        the head's parameters.
+        the head's parameters, and the prior precision.
 
     Raises
     ------
@@ -91,13 +102,15 @@ class OnlineLaplace:
         hessian: str = "fixed",
         structure: str = "diag",
         margin: float | None = None,
-        prior_precision: float = 1.0,
-        n_effective: float | None = None,
+        prior_precision: float | str = 1.0,
+        n_effective: float | str | None = None,
         decay: float = 0.999,
         samples: int = 1,
         pairs: str | Miner = "batch",
         backend: str = "auto",
         refresh: int = 10,
+        recursion: str = "average",
+        warmup: int = 0,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"model is a {type(model).__name__}: pass a torch.nn.Module.")
@@ -110,6 +123,8 @@ class OnlineLaplace:
             raise InputError(f"decay={decay!r}: pass a number in [0, 1].")
         check_count("samples", samples)
         check_count("refresh", refresh)
+        self.scale = Scale.of(recursion, decay, n_effective, prior_precision)
+        self.warmup = check_count("warmup", warmup, least=0)
         self.model, self.head = model, head
         self.decay, self.samples, self.refresh = decay, int(samples), int(refresh)
         self.settings = Settings(
@@ -117,14 +132,15 @@ class OnlineLaplace:
             hessian,
             structure,
             margin,
-            prior_precision,
-            n_effective,
+            self.scale.prior_precision,
+            None if isinstance(self.scale.count, str) else self.scale.count,
             pairs,
             backend,
             positivity="clip",
         )
         self.losses_: list[float] = []
         self.variances_: list[float] = []
+        self.priors_: list[float] = []
 
     def fit(
         self,
@@ -192,7 +208,8 @@ class OnlineLaplace:
                 progress=step.progress,
                 callback=checkpointer,
             )
-        self.losses_, self.variances_ = step.progress.losses, run.variances
+        self.losses_ = step.progress.losses
+        self.variances_, self.priors_ = run.variances, run.priors
         return self._result(run)
 
     def _step(
@@ -209,7 +226,9 @@ class OnlineLaplace:
             loss,
             optimizer,
             self.settings,
+            replace(self.scale),
             self.samples,
+            self.warmup,
             RunningCurvature(self.decay, refresh),
             generator,
             Progress(),
@@ -222,9 +241,9 @@ class OnlineLaplace:
         assert head is not None
         jacobian = head.jacobian()
         curvature = step.curvature.final(settings.structure, jacobian.layouts, run.device)
-        n_effective, tau = step.n_effective(), settings.prior_precision
         mean = jacobian.parameters.clone()
-        posterior = Posterior(mean, curvature.decompose(), n_effective, tau)
+        posterior = Posterior(mean, curvature.decompose(), *step.scales())
+        settings = replace(settings, prior_precision=step.scale.prior_precision)
         warn_if_degenerate(head.contrast, posterior)
         n_points = step.progress.n_points
         fitted = Fitted(

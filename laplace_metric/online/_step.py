@@ -19,6 +19,7 @@ from laplace_metric.models.heads import APPEND, LocatedHead, find_head
 from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
 from laplace_metric.online._average import RunningCurvature
 from laplace_metric.online._perturbed import SampledPass, sampled_pass, with_parameters
+from laplace_metric.online._scale import Scale
 from laplace_metric.training import Loss, Progress, check_loss, check_loss_type, descend
 
 
@@ -75,8 +76,12 @@ class OnlineStep:
     Parameters
     ----------
     head : what ``find_head`` is asked for on the first batch
+    scale : Scale
+        Of the curvature and of the prior.
     samples : int
         S, heads drawn a step.
+    warmup : int
+        First epochs, at the mean weights.
     n_batches : int or None
         Length of the loader where it has one.
     trained : TrainedHead or None
@@ -90,7 +95,9 @@ class OnlineStep:
     loss: Loss
     optimizer: torch.optim.Optimizer
     settings: Settings
+    scale: Scale
     samples: int
+    warmup: int
     curvature: RunningCurvature
     generator: torch.Generator
     progress: Progress
@@ -120,22 +127,26 @@ class OnlineStep:
             self.curvature.update(curvature)
         return number
 
-    def n_effective(self, n_batch: int = 0) -> float:
-        """The number in the settings, or the points of an epoch.
-
-        In the first epoch that is what the loader's length says; for a loader without a length,
-        the points so far.
-        """
-        if self.settings.n_effective is not None:
-            return self.settings.n_effective
-        return float(max(self.progress.n_points, self.progress.epoch_points + n_batch))
-
     def posterior(self, n_batch: int = 0) -> Posterior:
         """The one that a step on ``n_batch`` more points would draw from."""
         assert self.trained is not None
         mean = self.trained.jacobian().parameters
-        tau = self.settings.prior_precision
-        return Posterior(mean, self.curvature.spectral(mean), self.n_effective(n_batch), tau)
+        return Posterior(mean, self.curvature.spectral(mean), *self.scales(n_batch))
+
+    def scales(self, n_batch: int = 0) -> tuple[float, float]:
+        """n and tau of the posterior.
+
+        The points are those of an epoch: in the first one what the loader's length says, for a
+        loader without a length the points so far.
+        """
+        n_points = max(self.progress.n_points, self.progress.epoch_points + n_batch)
+        t = self.curvature.n_updates
+        return self.scale.of_curvature(n_points, t), self.scale.of_prior(t)
+
+    @property
+    def warms_up(self) -> bool:
+        """Whether nothing is drawn yet."""
+        return self.progress.epoch < self.warmup
 
     @full_precision()
     def _offsets(self, n_batch: int) -> Float[Tensor, "S P"]:
@@ -143,6 +154,8 @@ class OnlineStep:
         posterior = self.posterior(n_batch)
         self.variance = float(posterior.spectrum.mean())  # trace / P: Q is orthogonal
         mean = posterior.mean
+        if self.warms_up:
+            return torch.zeros_like(mean)[None]
         shape = (self.samples, len(mean))
         noise = torch.randn(shape, generator=self.generator, dtype=mean.dtype).to(mean.device)
         return posterior.basis.from_eigenbasis(noise * posterior.spectrum.sqrt())

@@ -430,3 +430,86 @@ def test_learns_the_digits():
     uncertainty = embedder(x).uncertainty
     assert torch.isfinite(uncertainty).all()
     assert float(uncertainty.std()) > 0
+
+
+# --- the paper's recursion ----------------------------------------------------------------------
+
+
+@silent
+@pytest.mark.parametrize("decay", [0.5, 0.999, 1.0])
+@pytest.mark.parametrize(("count", "n"), [("points", 48.0), ("pairs", 48.0**2), (7.0, 7.0)])
+def test_the_paper_s_recursion_is_its_loop(make_model, batches, monkeypatch, decay, count, n):
+    """P <- d P + n h, step by step in float64, against the posterior that is returned."""
+    seen: list[Tensor] = []
+    update = RunningCurvature.update
+
+    def spy(self, batch):
+        seen.append(batch.values.double())
+        update(self, batch)
+
+    monkeypatch.setattr(RunningCurvature, "update", spy)
+    tau = 3.0
+    model = make_model().double()
+    data = [(x.double(), y) for x, y in batches]
+    online = OnlineLaplace(
+        model, recursion="paper", decay=decay, n_effective=count, prior_precision=tau,
+        hessian="positives", distance="euclidean",  # never negative: nothing is clipped
+    )  # fmt: skip
+    embedder = online.fit(data, ContrastiveLoss(), epochs=4, progress=False)
+    precision = torch.full_like(seen[0], tau)
+    for h in seen:
+        precision = decay * precision + n * h
+    torch.testing.assert_close(
+        embedder.posterior_.variance.double(), 1 / precision, rtol=1e-9, atol=0
+    )
+    assert online.priors_ == pytest.approx([tau * decay ** (3 * k) for k in range(1, 5)])
+    assert embedder.posterior_.prior_precision == pytest.approx(tau * decay ** len(seen))
+
+
+def test_a_prior_that_is_forgotten_is_said(make_model, batches):
+    online = OnlineLaplace(make_model(), recursion="paper", decay=1e-8)
+    with pytest.raises(InputError, match=r"forgotten its prior after \d+ steps"):
+        online.fit(batches, ContrastiveLoss(), epochs=3, progress=False)
+
+
+@silent
+def test_the_evidence_chooses_the_prior_after_each_epoch(make_model, batches):
+    online = OnlineLaplace(make_model(), prior_precision="evidence")
+    embedder = online.fit(batches, ContrastiveLoss(), epochs=3, progress=False)
+    posterior = embedder.posterior_
+    grid = torch.logspace(-3, 3, 61).tolist()
+    values = [posterior.log_prior_and_determinant(online.priors_[-1] * x) for x in grid]
+    assert max(values) == pytest.approx(values[30])
+    assert embedder.settings.prior_precision == posterior.prior_precision == online.priors_[-1]
+    assert online.priors_[0] != 1.0
+
+
+@silent
+def test_warming_up_is_plain_training_that_gathers_curvature(make_model, batches):
+    plain, online = make_model(), make_model()
+    train_embedder(plain, batches, ContrastiveLoss(), epochs=2, progress=False)
+    warm = OnlineLaplace(online, warmup=2, samples=3)
+    fitted = warm.fit(batches, ContrastiveLoss(), epochs=2, progress=False)
+    assert same_weights(plain, online)
+    assert float(fitted.posterior_.variance.min()) < 1.0
+    later = make_model()
+    OnlineLaplace(later, warmup=1).fit(batches, ContrastiveLoss(), epochs=2, progress=False)
+    assert not same_weights(plain, later)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"recursion": "sum"}, "recursion"),
+        ({"n_effective": "items"}, "n_effective"),
+        ({"n_effective": "a number"}, "n_effective"),
+        ({"n_effective": -1.0}, "n_effective"),
+        ({"prior_precision": "evidance"}, "prior_precision"),
+        ({"prior_precision": "evidence", "recursion": "paper"}, "lets fade"),
+        ({"warmup": -1}, "warmup"),
+        ({"warmup": 1.5}, "warmup"),
+    ],
+)
+def test_what_cannot_be_is_refused(make_model, given, message):
+    with pytest.raises(InputError, match=message):
+        OnlineLaplace(make_model(), **given)
