@@ -91,7 +91,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "queries": {"type": int, "default": 6_000, "help": "of each problem, at most"},
     "limit": {"type": int, "default": 2_500, "help": "images of each test set"},
     "fit": {"type": int, "default": 20_000, "help": "training images of a fit"},
-    "epochs": {"type": int, "default": 2, "help": "of the trainings of `online`"},
     "widths": {"type": int, "nargs": "+", "default": [3, 64], "help": "sizes of an embedding"},
     "laplace-python": {"help": "Python of an environment with laplace-torch"},
     "worker": {"type": Path, "help": argparse.SUPPRESS},
@@ -147,7 +146,7 @@ COMMANDS = {
                           ("data", "cache", "output", "seeds"), ("small", "smoke")),
     "variants": Command("the variants of Laplace on the network of the LAM paper",
                         _modules("variants", "train", "post_hoc", "online", "defaults"),
-                        ("data", "cache", "limit", "fit", "epochs", "widths", "seeds")),
+                        ("data", "cache", "limit", "fit", "widths", "seeds")),
 }  # fmt: skip
 """Commands beside the protocols."""
 RUN = Command("run protocols; what is finished is kept and not repeated",
