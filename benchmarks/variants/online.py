@@ -113,8 +113,11 @@ class Data:
         held, train = images.subset(order[:HELD]), images.subset(order[HELD:])
         if split == "test":
             held = load("fashion-mnist", "test", folder, limit)
-        source = "train" if split == "validation" else "test"
-        out = {name: load(name, source, folder, limit) for name in OUT}
+        out = {name: load(name, "test", folder) for name in OUT}
+        if split == "validation":  # KMNIST has no training images here: its last ones
+            out = {name: x.subset(torch.arange(len(x) - limit, len(x))) for name, x in out.items()}
+        else:
+            out = {name: x.subset(torch.arange(limit)) for name, x in out.items()}
         first = held.subset(torch.arange(min(limit, len(held))))
         return cls(train, {"fashion-mnist": first, **out})
 
