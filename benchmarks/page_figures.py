@@ -3,6 +3,8 @@
 python -m benchmarks figures
 python -m benchmarks retrieval --pieces figures neighbours questions
 python -m benchmarks scale --pieces figure
+python -m benchmarks variants --pieces figure
+python -m benchmarks recovery --pieces figure
 """
 
 from __future__ import annotations
@@ -19,16 +21,21 @@ from torch import Tensor
 from benchmarks.plots import (
     DotPanel,
     Figure,
+    Setting,
+    TradeOff,
     abstention_plot,
     cost_plot,
     dot_plot,
+    draws_plot,
     heat_plot,
     promises_plot,
     reliability_plots,
     save_png,
     scale_plot,
+    trade_off_plot,
 )
 from benchmarks.records import FIGURES, RESULTS, figures_of, folder_of, read_record
+from benchmarks.recovery.runs import DRAWS
 from benchmarks.report.charts import cost_points
 from benchmarks.report.families import colour, heat
 from benchmarks.report.glossary import about
@@ -37,6 +44,7 @@ from benchmarks.report.three_numbers import MATCH, same_network
 from benchmarks.retrieval.problems import Source, fashion
 from benchmarks.retrieval.split import ALPHAS, PROMISES, SHARES
 from benchmarks.retrieval.tables import SCORES
+from benchmarks.variants.online import NOTHING
 from laplace_metric.search import SearchResult
 
 WHITE = (255, 255, 255)
@@ -131,6 +139,51 @@ def run_scale(options: Namespace) -> None:
     path = figures_of(options) / "scale.png"
     save_png(scale_plot(read_record("scale", folder_of(options))), path)
     print(path.name)
+
+
+def trade_offs(record: dict[str, Any]) -> Figure:
+    """Every line of the sweep on validation images, Z by Z; those that were chosen are named."""
+    asked = {(row["embedding_size"], row["method"]) for row in record["test"]}
+
+    def points(rows: list[dict[str, Any]]) -> list[Setting]:
+        return [
+            Setting(
+                row["method"].removeprefix("post-hoc "), row["recall@1"], row["retrieval_ece"],
+                (row["embedding_size"], row["method"]) in asked,
+            )
+            for row in rows
+        ]  # fmt: skip
+
+    shown = []
+    for size in sorted({row["embedding_size"] for row in record["validation"]}):
+        rows = [row for row in record["validation"] if row["embedding_size"] == size]
+        online = [row for row in rows if row["kind"] == "online"]
+        kinds = {
+            "post-hoc": [row for row in rows if row["kind"] == "post-hoc"],
+            "online, third epoch": [row for row in online if NOTHING not in row["method"]],
+            "online, from nothing": [row for row in online if NOTHING in row["method"]],
+        }
+        (without,) = [row["recall@1"] for row in rows if row["kind"] == "plain"]
+        of = {kind: points(lines) for kind, lines in kinds.items()}
+        shown.append(TradeOff(f"Z = {size}", without, of))
+    return trade_off_plot(shown)
+
+
+def run_online(options: Namespace) -> None:
+    """The sweep of online and post-hoc settings."""
+    save_png(trade_offs(read_record("online")), FIGURES / "online.png")
+
+
+def run_recovery(options: Namespace) -> None:
+    """The error of the certainty against draws."""
+    if options.size == "smoke":
+        return
+    rows = read_record("recovery")["rows"]
+    errors = [
+        [row["certainty"]["rmse"] for row in rows if row["loss"] == f"mcinfonce, {n} draws"]
+        for n in DRAWS
+    ]
+    save_png(draws_plot(DRAWS, errors, 6.15), FIGURES / "recovery-draws.png")
 
 
 def retrieval_figures(rows: Sequence[dict[str, Any]]) -> dict[str, Figure]:

@@ -116,7 +116,8 @@ COMMANDS = {
     "encode": Command("encode the image sets and texts once",
                       {"encode": "benchmarks.encoders.features"}, ("data", "cache")),
     "recovery": Command("recover known posteriors: the controlled experiment",
-                        {"recovery": "benchmarks.recovery.runs"},
+                        {"recovery": "benchmarks.recovery.runs",
+                         "figure": "benchmarks.page_figures:run_recovery"},
                         ("cache", "runs", "seeds", "quiet"), ("small", "smoke", "paper")),
     "speed": Command("what the library costs",
                      _modules("costs", "limits", "speed", vmf_speed="speed:run_vmf",
@@ -145,7 +146,8 @@ COMMANDS = {
                                    wordnet="uses:run_wordnet"),
                           ("data", "cache", "output", "seeds"), ("small", "smoke")),
     "variants": Command("the variants of Laplace on the network of the LAM paper",
-                        _modules("variants", "train", "post_hoc", "online", "defaults"),
+                        _modules("variants", "train", "post_hoc", "online", "defaults")
+                        | {"figure": "benchmarks.page_figures:run_online"},
                         ("data", "cache", "limit", "fit", "widths", "seeds")),
 }  # fmt: skip
 """Commands beside the protocols."""

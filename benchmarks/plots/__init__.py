@@ -22,10 +22,12 @@ from benchmarks.plots._methods import (
 from benchmarks.plots._retrieval import abstention_plot, promises_plot, reliability_plots
 from benchmarks.plots._scale import fit_rows, scale_plot
 from benchmarks.plots._style import save_png, svg_plot
+from benchmarks.plots._sweeps import Setting, TradeOff, draws_plot, trade_off_plot
 
 __all__ = [
-    "Axis", "CostPoint", "DotPanel", "Figure", "ImageStrip", "Series", "TextSizes",
-    "abstention_plot", "cost_plot", "dot_plot", "fit_rows", "forest_plot", "generality_plot",
-    "heat_plot", "histogram_plot", "line_plot", "place_labels", "promises_plot",
-    "reliability_plots", "save_png", "scale_plot", "severity_plot", "strips_plot", "svg_plot",
+    "Axis", "CostPoint", "DotPanel", "Figure", "ImageStrip", "Series", "Setting", "TextSizes",
+    "TradeOff", "abstention_plot", "cost_plot", "dot_plot", "draws_plot", "fit_rows",
+    "forest_plot", "generality_plot", "heat_plot", "histogram_plot", "line_plot",
+    "place_labels", "promises_plot", "reliability_plots", "save_png", "scale_plot",
+    "severity_plot", "strips_plot", "svg_plot", "trade_off_plot",
 ]  # fmt: skip

@@ -20,10 +20,12 @@ from benchmarks.records import markdown, read_record, read_rows, write_record
 from benchmarks.recovery.encoders import train
 from benchmarks.recovery.metrics import HESSIANS, laplace_concentration, recovery
 from benchmarks.recovery.process import Process, Setting
-from benchmarks.sizes import RECOVERY
+from benchmarks.sizes import RECOVERY, TrainingSize
 
 POINTS = 10_000
-MORE = ", 8 x the draws"
+MORE = "8 x the draws"
+LOCATION_DRAWS, DRAWS = 64, (8, 32, 128, 512)
+"""While the location learns, and while the certainty does: the curve of MCInfoNCE."""
 SETTINGS = {
     "ambiguous": Setting(),
     "clear": Setting(smallest=64, largest=128),
@@ -35,17 +37,34 @@ SETTINGS = {
 RUNS = (
     *((name, "mcinfonce") for name in SETTINGS),
     *(("ambiguous", loss) for loss in ("elk", "elk times 20", "hib", "infonce")),
-    ("ambiguous", f"mcinfonce{MORE}"),
+    ("ambiguous", f"mcinfonce, {MORE}"),
+    ("laplace", f"mcinfonce, {MORE}"),
+    *(("ambiguous", f"mcinfonce, {n} draws") for n in DRAWS),
 )
+
+
+def budget(loss: str, size: str) -> tuple[str, TrainingSize]:
+    """What is trained, and how long.
+
+    Examples
+    --------
+    >>> [budget(f"mcinfonce{more}", "small")[1].draws for more in ("", f", {MORE}", ", 512 draws")]
+    [(8, 32), (64, 256), (64, 512)]
+    """
+    means = RECOVERY[size]
+    name, _, more = loss.partition(", ")
+    if more == MORE:
+        return name, replace(means, draws=(8 * means.draws[0], 8 * means.draws[1]))
+    if more:
+        return name, replace(means, draws=(LOCATION_DRAWS, int(more.split()[0])))
+    return name, means
 
 
 def trained_row(setting: str, loss: str, size: str, seed: int, progress: bool) -> dict[str, Any]:
     """Train one encoder and compare it with the truth."""
-    process, means = Process(SETTINGS[setting], seed), RECOVERY[size]
-    if loss.endswith(MORE):
-        means = replace(means, draws=(8 * means.draws[0], 8 * means.draws[1]))
+    process, (kind, means) = Process(SETTINGS[setting], seed), budget(loss, size)
     start = time.process_time()
-    encoder, curve = train(process, loss.removesuffix(MORE), means, seed, progress)
+    encoder, curve = train(process, kind, means, seed, progress)
     seconds = time.process_time() - start
     x = process.inputs(POINTS)
     with torch.no_grad():
