@@ -43,7 +43,7 @@ from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.training import train_embedder
 
 EPOCHS, SHARED, BATCH, MARGIN, RATE, DECAY = 3, 2, 128, 0.5, 1e-3, 0.1
-HELD = 5_000
+HELD, NOISE_ON = 5_000, 2_000
 N = 60_000 - HELD
 NOTHING, TRAINED = "from nothing", "trained"
 HUNDRED: dict[str, Any] = {"prior_precision": 100.0}
@@ -117,9 +117,13 @@ class Data:
         if split == "validation":  # KMNIST has no training images here: its last ones
             out = {name: x.subset(torch.arange(len(x) - limit, len(x))) for name, x in out.items()}
         else:
-            out = {name: x.subset(torch.arange(limit)) for name, x in out.items()}
-        first = held.subset(torch.arange(min(limit, len(held))))
-        return cls(train, {"fashion-mnist": first, **out})
+            out = {name: first(x, limit) for name, x in out.items()}
+        return cls(train, {"fashion-mnist": first(held, limit), **out})
+
+
+def first(images: ImageSet, n: int) -> ImageSet:
+    """At most n images."""
+    return images.subset(torch.arange(min(n, len(images))))
 
 
 @dataclass(frozen=True)
@@ -139,16 +143,16 @@ class Trainer:
         network = nn.Sequential(Bfloat16(body[:-1]), body[-1])
         return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def train(self, network: nn.Module, fit: Callable[..., Any], first: int, last: int) -> Any:
-        """Epochs ``first`` to ``last`` of the schedule, with a new optimiser."""
-        optimizer = torch.optim.RMSprop(network.parameters(), RATE * math.exp(-DECAY * first))
+    def train(self, network: nn.Module, fit: Callable[..., Any], start: int, stop: int) -> Any:
+        """Epochs ``start`` to ``stop`` of the schedule, with a new optimiser."""
+        optimizer = torch.optim.RMSprop(network.parameters(), RATE * math.exp(-DECAY * start))
         scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, math.exp(-DECAY))
-        order = torch.Generator().manual_seed(100 * self.seed + first)
+        order = torch.Generator().manual_seed(100 * self.seed + start)
         loader = self.images.loader(BATCH, True, order)
         result = fit(
             loader,
             ContrastiveLoss(neg_margin=MARGIN),
-            epochs=last - first,
+            epochs=stop - start,
             optimizer=optimizer,
             scheduler=scheduler,
             progress=False,
@@ -163,8 +167,8 @@ class Trainer:
         if path.is_file():
             load_model(network, path)
             return network.eval()
-        first = 0 if epochs == SHARED else SHARED
-        self.train(network, partial(train_embedder, network), first, epochs)
+        start = 0 if epochs == SHARED else SHARED
+        self.train(network, partial(train_embedder, network), start, epochs)
         write_whole(path, lambda part: save_model(network, str(part)))
         return network
 
@@ -189,7 +193,9 @@ class Trainer:
 
     def _path(self, name: str) -> Path:
         words = plain("online", name, f"z{self.size}", f"seed{self.seed}")
-        return self.cache / "online-networks" / f"{words}.safetensors"
+        folder = self.cache / "online-networks"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{words}.safetensors"
 
 
 def on_head(embedder: LaplaceEmbedder, head: nn.Module) -> LaplaceEmbedder:
@@ -216,7 +222,9 @@ class Measuring:
         if not missing:
             return
         network = self.trainer.plain()
-        sets = head_sets(network[0], {**self.data.asked, "train": self._fitted_on()})
+        sets = head_sets(
+            network[0], {**self.data.asked, "train": first(self.data.train, self.points)}
+        )
         head, numbers = network[1], partial(self._numbers, network=network, sets=sets)
         self._record("plain", "plain", lambda: numbers(Deterministic(head).fit(sets["train"])))
         for hessian in HESSIANS:
@@ -229,16 +237,10 @@ class Measuring:
                 at = rescaled(embedder, *POST_HOC[name])
                 self._record(name, "post-hoc", partial(numbers, at))
 
-    def _fitted_on(self) -> ImageSet:
-        return self.data.train.subset(torch.arange(self.points))
-
     def _online(self, name: str) -> dict[str, Any]:
         embedder, network, note = self.trainer.online(name)
-        sets = head_sets(network[0], {**self.data.asked, "train": self._noise_on()})
+        sets = head_sets(network[0], {**self.data.asked, "train": first(self.data.train, NOISE_ON)})
         return {**self._numbers(on_head(embedder, network[1]), network, sets), **note}
-
-    def _noise_on(self) -> ImageSet:
-        return self.data.train.subset(torch.arange(2_000))
 
     def _numbers(
         self, method: ProbabilisticEmbedder, network: nn.Sequential, sets: dict[str, Pairs]
