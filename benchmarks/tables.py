@@ -26,7 +26,7 @@ from benchmarks.report.method_table import methods
 from benchmarks.retrieval import tables as retrieval_tables
 from benchmarks.scale import billion
 from benchmarks.scale import tables as scale_tables
-from benchmarks.variants import defaults
+from benchmarks.variants import defaults, online_tables
 from laplace_metric.evaluation import mean_and_standard_error
 
 ROOT = Path(__file__).parent.parent
@@ -143,21 +143,13 @@ def method_table(rows: Sequence[dict[str, Any]], methods: Sequence[str]) -> str:
     return markdown(["method", *COLUMNS], lines)
 
 
-def online_table(prior: str = "") -> str:
-    """Post-hoc and online, approximation by approximation."""
-    kinds = ("fixed", "positives", "full")
-    methods = [f"{when} arccos {kind}{prior}" for kind in kinds for when in ("laplace", "online")]
-    return method_table(read_record("online")["rows"], methods)
-
-
 TABLES: dict[str, Callable[[], str]] = {
     "lam-3": lambda: lam_table(3, "default"),
     "lam-64": lambda: lam_table(64, "default"),
     "lam-3-marglik": lambda: lam_table(3, "marglik"),
     "lam-64-marglik": lambda: lam_table(64, "marglik"),
     "defaults": defaults.table,
-    "online": online_table,
-    "online-100": lambda: online_table(" | prior 100"),
+    **online_tables.TABLES,
     "speed": cost_tables.speed,
     "fits": cost_tables.fits,
     "predictions": cost_tables.predictions,

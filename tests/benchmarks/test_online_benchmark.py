@@ -1,64 +1,170 @@
-"""The benchmark of online Laplace measures the posterior that was trained, on a tiny run."""
+"""The benchmark of online Laplace: what is shared, what is chosen, what the noise does."""
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
+from benchmarks.records import read_record, read_rows
+from benchmarks.variants import online, online_tables
+from benchmarks.variants.noise import noise_of
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.datasets import ImageSet
 
-ROOT = str(Path(__file__).resolve().parents[2])
 
-
-@pytest.fixture(autouse=True)
-def _checkout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT)
-
-
-def test_both_ways_start_alike_and_the_head_alone_gives_the_same() -> None:
-    from benchmarks.variants.online import on_head
-    from benchmarks.variants.train import Run, train
-    from laplace_metric.online import OnlineLaplace
-
+def images(n: int = 60) -> ImageSet:
     g = torch.Generator().manual_seed(0)
-    images = {
-        "train": ImageSet(
-            torch.rand(12, 1, 28, 28, generator=g), torch.arange(12) % 3, "noise", ("a", "b", "c")
-        )
-    }
-    run = Run(3, seed=1, batch_size=6, epochs=1)
-    sharp = {"prior_precision": 1e30, "hessian": "positives"}
+    labels = torch.arange(n) % 3
+    pixels = torch.rand(n, 1, 28, 28, generator=g) * (1 + labels.view(-1, 1, 1, 1)) / 3
+    return ImageSet(pixels, labels, "noise", ("a", "b", "c"))
 
-    def online(network):
-        laplace = OnlineLaplace(network, **sharp)
-        return lambda *args, **options: laplace.fit(*args, progress=False, **options)
 
-    def plain(network):
-        from laplace_metric.training import train_embedder
+def trainer(tmp_path: Path, seed: int = 0) -> online.Trainer:
+    return online.Trainer(3, seed, tmp_path, images())
 
-        return lambda *args, **options: train_embedder(network, *args, progress=False, **options)
 
+def same(a: nn.Module, b: nn.Module) -> bool:
+    pairs = zip(a.state_dict().values(), b.state_dict().values(), strict=True)
+    return all(torch.equal(x, y) for x, y in pairs)
+
+
+def test_the_third_epoch_begins_where_plain_training_is(tmp_path, monkeypatch):
+    """Without noise a line of the third epoch is plain training, bit by bit; with noise not."""
+    lines = {"sharp": {"prior_precision": 1e30}, "wide": {"prior_precision": 1.0}}
+    monkeypatch.setattr(online, "ONLINE", lines)
     with pytest.warns(UserWarning, match="degenerate"):
-        network, embedder, _ = train(run, images["train"], online)
-    other, *_ = train(run, images["train"], plain)
-    for a, b in zip(network.parameters(), other.parameters(), strict=True):
-        assert torch.equal(a, b)
-    embedder = LaplaceEmbedder(network, hessian="positives").fit(
-        images["train"].loader(6), progress=False
-    )
-    x = images["train"].pixels()
-    alone = on_head(embedder, network[-1])
+        _, sharp, note = trainer(tmp_path).online("sharp")
+    plain = trainer(tmp_path).plain()
+    assert same(sharp, plain)
+    assert not same(trainer(tmp_path).plain(online.SHARED), plain)
+    embedder, wide, _ = trainer(tmp_path).online("wide")
+    assert not same(wide, plain)
+    assert len(note["losses"]) == len(note["priors"]) == 1
+    x = images().pixels()
     with torch.no_grad():
-        assert torch.allclose(alone(network[:-1](x)).variance, embedder(x).variance)
+        alone = online.on_head(embedder, wide[1])(wide[0](x))
+        torch.testing.assert_close(alone.variance, embedder(x).variance)
+    again, same_network, _ = trainer(tmp_path).online("wide")  # from the cache
+    assert same(same_network, wide)
+    assert torch.equal(again.posterior_.variance, embedder.posterior_.variance)
 
 
-def test_protocol_says_the_sizes() -> None:
-    from benchmarks.variants.online import protocol
+def test_a_run_measures_every_line_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        online, "ONLINE", {"prior 100": online.HUNDRED, "prior 1, from nothing": {}}
+    )
+    post_hoc = {"post-hoc fixed, prior by evidence": (None, 50.0)}
+    monkeypatch.setattr(online, "POST_HOC", post_hoc)
+    monkeypatch.setattr(online, "CHOSEN", {3: ("prior 100", *post_hoc)})
+    asked = {name: images(30) for name in ("fashion-mnist", "mnist", "kmnist")}
+    monkeypatch.setattr(online.Data, "read", lambda *_: online.Data(images(), asked))
+    written = {}
+    monkeypatch.setattr(
+        online, "write_record", lambda name, content, folder=tmp_path / "results": (
+            written.setdefault(name, content), online_tables.read_record,
+            _write(name, content, folder),
+        )[-1],
+    )  # fmt: skip
+    options = Namespace(data=None, cache=tmp_path, limit=30, fit=60, widths=[3], seeds=[0, 1])
+    online.run(options)
+    record = read_record("online", tmp_path / "results")
+    assert len(record["validation"]) == 4
+    assert len(record["test"]) == 6
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
+    online.run(options)
+    after = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
+    assert [path.stem for path in after if after[path] != before[path]] == ["online"]
+    (row,) = [x for x in read_rows(tmp_path / "online-validation") if x["kind"] == "post-hoc"]
+    assert row["n_effective"] == 50.0
+    assert row["prior_precision"] != 1.0
+    monkeypatch.setattr(online_tables, "read_record", lambda _: record)
+    assert "**prior 100**" in online_tables.sweep(3)
+    assert "prior 100, less post-hoc fixed" in online_tables.chosen(3)
 
-    text = protocol(20_000, 2_500, 2)
-    assert "20,000 training images, 2 epochs of batches of 128" in text
-    assert "314 steps" in text
-    assert "{" not in text
+
+def _write(name, content, folder):
+    from benchmarks.records import write_record
+
+    return write_record(name, content, folder)
+
+
+def line(name, kind, recall, ece, ausc):
+    return {"method": name, "kind": kind, "embedding_size": 3, "recall@1": recall,
+            "retrieval_ece": ece, "ausc": ausc}  # fmt: skip
+
+
+def test_the_best_lines_keep_the_recall():
+    rows = [
+        line("plain", "plain", 0.80, 0.2, 0.9),
+        line("loses recall", "online", 0.79, 0.001, 0.99),
+        line("calibrated", "online", 0.80, 0.01, 0.93),
+        line("sorted", "online", 0.796, 0.03, 0.95),
+        line("neither", "online", 0.81, 0.04, 0.92),
+        line("worst", "online", 0.81, 0.09, 0.91),
+    ]
+    assert online.best(rows, 3, "online") == ("calibrated", "sorted", "neither")
+    few = [row for row in rows if row["method"] in ("plain", "loses recall", "worst")]
+    assert online.best(few, 3, "online") == ("loses recall", "worst")
+
+
+def test_what_was_asked_of_test_images_is_what_validation_images_chose():
+    record = read_record("online")
+    for size, names in online.CHOSEN.items():
+        rule = [online.best(record["validation"], size, kind) for kind in ("online", "post-hoc")]
+        assert names == (*rule[0], *rule[1])
+        asked = {row["method"] for row in record["test"] if row["embedding_size"] == size}
+        assert asked == {*names, "plain"}
+    assert sorted(online.CHOSEN) == [3, 64]
+
+
+def test_a_new_prior_is_that_of_a_new_fit():
+    x, y = torch.randn(40, 6, generator=torch.Generator().manual_seed(1)), torch.arange(40) % 4
+    head = nn.Linear(6, 3)
+    how = {"structure": "diag", "positivity": "clip"}
+    fitted = LaplaceEmbedder(head, n_effective=40, **how).fit([(x, y)], progress=False)
+    other = LaplaceEmbedder(head, n_effective=90, prior_precision=7.0, **how)
+    other.fit([(x, y)], progress=False)
+    scaled = online.rescaled(fitted, 7.0, 90.0)
+    torch.testing.assert_close(scaled.posterior_.variance, other.posterior_.variance)
+    assert fitted.posterior_.n_effective == 40.0
+    chosen = online.rescaled(fitted, None, 90.0).posterior_.prior_precision
+    assert chosen == pytest.approx(other.optimize_prior_precision())
+
+
+def test_noise_is_that_of_draws():
+    """Every number against 20,000 drawn heads."""
+    g = torch.Generator().manual_seed(3)
+    head, classes = nn.Linear(5, 4), torch.arange(300) % 3
+    h = torch.randn(3, 5, generator=g)[classes] + 0.3 * torch.randn(300, 5, generator=g)
+    variance = 1e-4 * torch.rand(24, generator=g)
+    found = noise_of(head, variance, [(h, classes)])
+    theta = nn.utils.parameters_to_vector(head.parameters()).detach()
+    z = torch.nn.functional.linear(h, head.weight, head.bias).detach()
+    u = nn.functional.normalize(z, dim=1)
+    means = torch.stack([u[classes == c].mean(0) for c in range(3)])
+    centred = means - means.mean(0)
+    _, values, axes = torch.linalg.svd(centred, full_matrices=False)
+    axes = axes[values > 1e-3 * values[0]]
+    length, along, whole = torch.zeros(300), torch.zeros(len(axes)), 0.0
+    draws = 20_000
+    for part in torch.randn(draws, 24, generator=g).mul(variance.sqrt()).add(theta).split(500):
+        weight, bias = part[:, :20].view(-1, 4, 5), part[:, 20:]
+        drawn = torch.einsum("skd,nd->snk", weight, h) + bias[:, None]
+        length += (drawn - z).square().sum((0, 2)) / draws
+        turned = nn.functional.normalize(drawn, dim=2) - u
+        along += (turned @ axes.mT).square().mean(1).sum(0) / draws
+        whole += float(turned.square().sum(2).mean(1).sum() / draws)
+    signal = centred.square().sum() / 3
+    expected = {
+        "length": float((length.sqrt() / z.norm(dim=1)).median()),
+        "spread": float(along.sum() / signal),
+        "outside": 1 - float(along.sum()) / whole,
+    }
+    for key, value in expected.items():
+        assert found[key] == pytest.approx(value, rel=0.02, abs=2e-3), key
+    assert found["weakest"] >= found["spread"]
+    assert noise_of(head, variance * 1e-8, [(h, classes)])["gradient"] == pytest.approx(1, abs=1e-3)
