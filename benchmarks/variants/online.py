@@ -63,12 +63,9 @@ ONLINE: dict[str, dict[str, Any]] = {
     "prior 100, 4 draws": {"samples": 4, **HUNDRED},
     "prior 100, positives": {"hessian": "positives", **HUNDRED},
     "prior 100, full": {"hessian": "full", **HUNDRED},
-    "prior 1, from nothing": {},
     "prior 100, from nothing": HUNDRED,
-    "prior 1000, from nothing": {"prior_precision": 1e3},
-    "prior by evidence, from nothing, warm": {"prior_precision": "evidence", "warmup": 1},
-    "prior 1, n^2, from nothing": {"n_effective": "pairs"},
     "paper's sum, n, from nothing": PAPER,
+    "prior by evidence, from nothing, warm": {"prior_precision": "evidence", "warmup": 1},
 }
 PRIORS: dict[str, float | None] = {
     "prior 1": 1.0, "prior 10": 10.0, "prior 100": 100.0, "prior 1000": 1e3,
