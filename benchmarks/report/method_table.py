@@ -58,6 +58,7 @@ METHOD_NOTES = {
     "elk, proxies": MethodNote("elk", "Kirchhof 2022, URL B.4", "vMF", "1/kappa", DIRECTIONAL),
     "elk": MethodNote("elk", "Kirchhof 2023a, eq. 55", "vMF", "1/kappa", DIRECTIONAL),
     "nivmf": MethodNote("nivmf", "Kirchhof 2022, URL B.5", "vMF", "1/kappa", DIRECTIONAL),
+    "nivmf, as printed": MethodNote("nivmf", "Kirchhof 2022", "vMF", "1/kappa", DIRECTIONAL),
     "contrastive hib": MethodNote("contrastive_hib", "URL B.6", "vMF", "1/kappa", DIRECTIONAL),
     "vmf loss": MethodNote("scott_vmf", "Scott 2021", "vMF", "1/kappa", DIRECTIONAL),
     "explicit concentration": MethodNote(

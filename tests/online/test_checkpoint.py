@@ -132,6 +132,38 @@ def test_resumes_to_the_same_bits(tmp_path, at, structure):
     assert uninterrupted.posterior_.n_effective == resumed.posterior_.n_effective == 50.0
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"prior_precision": "evidence", "warmup": 1},
+        {"recursion": "paper", "n_effective": "pairs"},
+    ],
+)
+@pytest.mark.parametrize("at", [3, 7, 13, 19])
+def test_resumes_the_prior_and_the_warm_up(tmp_path, at, options):
+    uninterrupted = run(tmp_path / "uninterrupted", Loss(), **options)
+    with pytest.raises(Interrupted):
+        run(tmp_path / "interrupted", Loss(at), **options)
+    resumed = run(tmp_path / "interrupted", Loss(), **options)
+    assert_same(tmp_path / "uninterrupted", tmp_path / "interrupted")
+    assert resumed.posterior_.prior_precision == uninterrupted.posterior_.prior_precision
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ({"warmup": 1}, {"warmup": 2}),
+        ({}, {"recursion": "paper"}),
+        ({}, {"n_effective": "pairs"}),
+        ({}, {"prior_precision": "evidence"}),
+    ],
+)
+def test_another_scale_is_another_run(tmp_path, before, now):
+    run(tmp_path, Loss(), epochs=1, **before)
+    with pytest.raises(FileFormatError, match="of another run"):
+        run(tmp_path, Loss(), **now)
+
+
 @pytest.mark.parametrize("kind", ["own", "global", "numpy"])
 @pytest.mark.parametrize("every", [None, 1, 3])
 def test_resumes_whatever_shuffles_and_however_often_it_is_written(tmp_path, kind, every):
