@@ -79,7 +79,7 @@ POST_HOC = {
     for scale, count in {"": float(N), ", n^1.5": N**1.5}.items()
 }
 CHOSEN: dict[int, tuple[str, ...]] = {}
-"""Three online and three post-hoc lines of each Z, by ``best`` on the validation record."""
+"""An online and a post-hoc line of each approximation and Z, by ``best`` on validation images."""
 
 
 class Bfloat16(nn.Module):
@@ -278,22 +278,36 @@ def rescaled(embedder: LaplaceEmbedder, prior: float | None, count: float) -> La
     return other
 
 
-def best(rows: Sequence[dict[str, Any]], size: int, kind: str, n: int = 3) -> tuple[str, ...]:
-    """The n lines of least mean rank in ECE and AUSC on validation images.
+def best(rows: Sequence[dict[str, Any]], size: int, kind: str) -> tuple[str, ...]:
+    """Of each approximation the line of the least mean rank in ECE and AUSC.
 
-    Of those within .005 of plain training's recall@1; where they are fewer than n, of the n of
-    the highest recall.
+    Among those within .005 of plain training's recall@1; where there is none, the line of the
+    highest recall.
     """
     own = [row for row in rows if row["embedding_size"] == size]
     (least,) = [row["recall@1"] - 0.005 for row in own if row["kind"] == "plain"]
-    lines = sorted(
-        (row for row in own if row["kind"] == kind), key=lambda row: -float(row["recall@1"])
-    )
-    able = [row for row in lines if row["recall@1"] >= least]
-    able = lines[:n] if len(able) < n else able
-    places = [sorted(able, key=key) for key in (_error, _sparsification)]
-    able.sort(key=lambda row: (sum(place.index(row) for place in places), _error(row)))
-    return tuple(row["method"] for row in able[:n])
+    found = []
+    for hessian in HESSIANS:
+        lines = [
+            row for row in own if (row["kind"], approximation(row["method"])) == (kind, hessian)
+        ]
+        able = [row for row in lines if row["recall@1"] >= least]
+        able = able or [max(lines, key=lambda row: float(row["recall@1"]))]
+        places = [sorted(able, key=key) for key in (_error, _sparsification)]
+        able.sort(key=lambda row: (sum(place.index(row) for place in places), _error(row)))
+        found.append(able[0]["method"])
+    return tuple(found)
+
+
+def approximation(name: str) -> str:
+    """Which of the three a line has.
+
+    Examples
+    --------
+    >>> approximation("prior 100, full"), approximation("prior 100"), approximation("plain")
+    ('full', 'fixed', 'fixed')
+    """
+    return next((hessian for hessian in HESSIANS[1:] if hessian in name), HESSIANS[0])
 
 
 def _error(row: dict[str, Any]) -> float:

@@ -104,11 +104,14 @@ def test_the_best_lines_keep_the_recall():
         line("calibrated", "online", 0.80, 0.01, 0.93),
         line("sorted", "online", 0.796, 0.03, 0.95),
         line("neither", "online", 0.81, 0.04, 0.92),
-        line("worst", "online", 0.81, 0.09, 0.91),
+        line("wide, positives", "online", 0.70, 0.001, 0.99),
+        line("narrow, positives", "online", 0.71, 0.09, 0.91),
+        line("prior 1, full", "online", 0.80, 0.01, 0.95),
+        line("prior 2, full", "online", 0.80, 0.02, 0.94),
     ]
-    assert online.best(rows, 3, "online") == ("calibrated", "sorted", "neither")
-    few = [row for row in rows if row["method"] in ("plain", "loses recall", "worst")]
-    assert online.best(few, 3, "online") == ("loses recall", "worst")
+    assert online.best(rows, 3, "online") == ("calibrated", "narrow, positives", "prior 1, full")
+    rows[2]["ausc"] = 0.91  # now it is the last of three in one, the first in the other
+    assert online.best(rows, 3, "online")[0] == "sorted"
 
 
 def test_what_was_asked_of_test_images_is_what_validation_images_chose():

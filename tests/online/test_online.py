@@ -26,6 +26,7 @@ from laplace_metric.models.jacobians import FunctionalJacobian, LinearJacobian
 from laplace_metric.online import _step as step_module
 from laplace_metric.online._average import RunningCurvature
 from laplace_metric.online._perturbed import sampled_pass
+from laplace_metric.online._scale import Scale
 from laplace_metric.training import train_embedder
 
 
@@ -464,6 +465,12 @@ def test_the_paper_s_recursion_is_its_loop(make_model, batches, monkeypatch, dec
     )
     assert online.priors_ == pytest.approx([tau * decay ** (3 * k) for k in range(1, 5)])
     assert embedder.posterior_.prior_precision == pytest.approx(tau * decay ** len(seen))
+
+
+def test_steps_add_up_from_the_first_one():
+    scale = Scale("paper", 0.5, 3.0, 8.0)
+    assert [scale.of_curvature(100, t) for t in (1, 2, 3)] == [3.0, 4.5, 5.25]
+    assert [scale.of_prior(t) for t in (0, 1, 2)] == [8.0, 4.0, 2.0]
 
 
 def test_a_prior_that_is_forgotten_is_said(make_model, batches):
