@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +28,16 @@ def test_unknown_names_are_attribute_errors():
 
 def test_version_is_that_of_the_distribution():
     assert laplace_metric.__version__ == importlib.metadata.version("laplace-metric")
+
+
+def test_the_version_is_said_alike_everywhere_and_the_licence_is_there():
+    root = Path(__file__).parents[1]
+    version = laplace_metric.__version__
+    assert f"\nversion: {version}\n" in (root / "CITATION.cff").read_text()
+    assert re.search(r"^## (\S+)", (root / "CHANGELOG.md").read_text(), re.M)[1] == version
+    metadata = importlib.metadata.metadata("laplace-metric")
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert "Version 2.0, January 2004" in (root / "LICENSE").read_text()
 
 
 def test_the_command_line_starts_without_torch_and_evaluation_without_matplotlib():
