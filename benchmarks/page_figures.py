@@ -52,7 +52,7 @@ CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt",
            "boot")  # fmt: skip
 CALIBRATED, SHOWN, N_OOD, K = 2_000, slice(3_000, 3_005), 2, 6
 """Of the neighbours: queries that calibrate, rows that are shown, OOD queries, neighbours."""
-EACH = 2
+EACH = 1
 """Queries of each kind, where three kinds are shown."""
 
 
@@ -213,7 +213,8 @@ def run_questions(options: Namespace) -> None:
     (gallery, labels), (pool, pool_labels) = problem.gallery, problem.pool
     index = problem.embedder.index(gallery, [CLASSES[y] for y in labels], progress=False)
     index.calibrate(pool[:CALIBRATED], [CLASSES[y] for y in pool_labels[:CALIBRATED]])
-    queries, strange = pool[CALIBRATED : 2 * CALIBRATED], problem.ood["kmnist"][:CALIBRATED]
+    rows = slice(CALIBRATED, 2 * CALIBRATED)
+    queries, strange = pool[rows], problem.ood["kmnist"][:CALIBRATED]
     found, foreign = index.search(queries, K), index.search(strange, K)
     ambiguity, epistemic = found.ambiguity, found.epistemic
     assert ambiguity is not None
@@ -222,7 +223,9 @@ def run_questions(options: Namespace) -> None:
     unsure = _of_different_labels(found, ambiguity.masked_fill(~familiar, -torch.inf))
     odd = foreign.epistemic.argsort(descending=True)[:EACH]
     shown = torch.cat([queries[clear], queries[unsure], strange[odd]])
-    figure = index.search(shown, K).figure(shown, gallery)
+    classes = [CLASSES[pool_labels[rows][row]] for row in [*clear, *unsure]]
+    truth = [*classes, *["a character"] * EACH]
+    figure = index.search(shown, K).figure(shown, gallery, truth=truth)
     save_png(figure, (options.output or FIGURES) / "three-questions.png")
 
 
@@ -244,5 +247,6 @@ def run_neighbours(options: Namespace) -> None:
     index = problem.embedder.index(gallery, [CLASSES[y] for y in labels], progress=False)
     index.calibrate(pool[:CALIBRATED], [CLASSES[y] for y in pool_labels[:CALIBRATED]])
     queries = torch.cat([pool[SHOWN], problem.ood["kmnist"][:N_OOD]])
-    figure = index.search(queries, K).figure(queries, gallery)
+    truth = [*(CLASSES[y] for y in pool_labels[SHOWN]), *["a character"] * N_OOD]
+    figure = index.search(queries, K).figure(queries, gallery, truth=truth)
     save_png(figure, (options.output or FIGURES) / "retrieval-neighbours.png")

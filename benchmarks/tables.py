@@ -156,6 +156,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "determined": cost_tables.determined,
     **{name: partial(protocol_table, name) for name in PROTOCOL_TABLES},
     "front": three_numbers.front,
+    "readme": three_numbers.first_page,
     "ood-pairs": three_numbers.pairs,
     "ood-pairs-infonce": lambda: three_numbers.pairs(three_numbers.INFONCE),
     "errors": three_numbers.errors,

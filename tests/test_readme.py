@@ -13,22 +13,62 @@ README = Path(__file__).parent.parent / "README.md"
 BASELINES = README.parent / "baselines" / "README.md"
 
 
-@pytest.mark.parametrize("page", [README, BASELINES], ids=["first page", "baselines"])
+DOCS = README.parent / "docs"
+OWN_TESTS = {"production.md", "scale.md", "promises.md", "one_family.md"}
+"""Pages whose code, if they have any, runs in a test of its own."""
+PAGES = [README, BASELINES, *sorted(p for p in DOCS.rglob("*.md") if p.name not in OWN_TESTS)]
+MOST_WORDS, MOST_LINES = 900, 150
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_code_runs_in_order(page, tmp_path, monkeypatch, capsys):
+    """What a block of text below a block of Python shows is what it prints."""
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.S)
-    assert blocks
+    found = re.findall(r"```(python|text)\n(.*?)```", page.read_text(), flags=re.S)
     scope: dict[str, object] = {}
-    for block in blocks:
+    printed = ""
+    for language, block in found:
+        if language == "text":
+            assert block == printed
+            continue
         exec(compile(block, str(page), "exec"), scope)
-    assert "torch.Size([8, 16])" in capsys.readouterr().out
+        printed = capsys.readouterr().out
 
 
-def test_every_console_block_is_run_by_a_test():
-    """The demo, the tests themselves, the walk-through."""
-    marks = re.findall(r"<!-- (.*) -->\n```console\n", README.read_text())
-    assert marks == ["demo command", "test command", "walk-through"]
-    assert README.read_text().count("```console\n") == len(marks)
+def test_every_console_block_of_the_first_page_is_run_by_a_test():
+    """The demo and the tests themselves; an installation is what a release does."""
+    text = README.read_text()
+    marks = re.findall(r"<!-- (.*) -->\n```console\n", text)
+    assert marks == ["demo command", "test command"]
+    assert re.findall(r"\n\n```console\n(.*?)```", text, re.S) == ["pip install laplace-metric\n"]
+
+
+def test_the_first_page_is_short():
+    text = README.read_text()
+    words = re.sub(r"```.*?```|<!--.*?-->|\]\([^)]*\)|[|*`\[\]#]", " ", text, flags=re.S).split()
+    assert len(words) <= MOST_WORDS
+    assert len(text.splitlines()) <= MOST_LINES
+
+
+@pytest.mark.parametrize("page", [README, *sorted(DOCS.rglob("*.md"))], ids=lambda p: p.stem)
+def test_links_lead_somewhere(page):
+    """Files, and headings in them."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in link:
+            continue
+        name, _, heading = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), link
+        if heading:
+            assert heading in anchors(target), link
+
+
+def anchors(page: Path) -> set[str]:
+    """What headings of a page are linked as."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.M)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.strip().replace(" ", "-") for heading in plain}
 
 
 @pytest.mark.parametrize("page", tables.PAGES, ids=lambda page: page.parent.name)
@@ -36,8 +76,3 @@ def test_tables_are_those_of_the_json(page):
     text = page.read_text()
     assert "<!-- table:" in text
     assert tables.filled(text) == text
-
-
-def test_figures_exist():
-    for name in re.findall(r"!\[.*?\]\((.*?)\)", README.read_text()):
-        assert (README.parent / name).is_file(), name

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from torch import Tensor
 
 from laplace_metric.errors import InputError
@@ -18,7 +19,12 @@ ImagesOrTexts = Tensor | Sequence[Any]
 """Images or texts, one an entry."""
 CELL, FONT, NAME = (1.4, 1.9), 8, 19
 SURE, UNSURE, NEUTRAL = "#0072B2", "#D55E00", "#010203"
-"""Blue and vermilion of Okabe & Ito (2008): a match is more likely than not, or is not."""
+"""Blue and vermilion of Okabe & Ito (2008)."""
+LIKELY = ("frame: a match is more likely than not", "less likely than not")
+RIGHT = ("frame: of the query's class", "of another")
+D = "d: squared distance ± standard deviation"
+LEGEND = 0.35
+"""Inches below the rows."""
 
 
 class RankedNeighbours(Protocol):
@@ -74,41 +80,78 @@ def neighbours_plot(
     queries: ImagesOrTexts,
     items: ImagesOrTexts,
     *,
+    truth: Sequence[Any] | Tensor | npt.NDArray[Any] | None = None,
     rows: int = 8,
     columns: int = 6,
 ) -> Figure:
-    """One row a query, its neighbours beside it.
+    """One row a query, its neighbours beside it, and what colours mean below.
 
     Parameters
     ----------
     result : RankedNeighbours
     queries, items : images [H, W], [C, H, W] or [H, W, C] with values in [0, 1] or bytes, or
         texts, of all Q queries and all items
+    truth : labels of the queries [Q] or None
+        Frames then say which neighbours have the query's label; without it, which are more likely
+        to match than not.
     rows, columns : int
         Most queries, and most neighbours of each.
 
     Raises
     ------
     InputError
-        For another number of queries, or an image of another shape.
+        For another number of queries, an image of another shape, another number of labels, or
+        labels where items have none.
     """
     n_queries, k = result.ids.shape
     if len(queries) != n_queries:
         raise InputError(f"queries has {len(queries)} images for {n_queries} queries.")
+    known = _checked_truth(truth, result)
     rows, columns = min(rows, n_queries), min(columns, k)
-    figure = Figure(figsize=((columns + 1) * CELL[0], rows * CELL[1]), layout="constrained")
+    size = (columns + 1) * CELL[0], rows * CELL[1] + LEGEND
+    figure = Figure(figsize=size, layout="constrained")
     engine = figure.get_layout_engine()
     assert engine is not None
     engine.set(h_pad=0.1)  # type: ignore[call-arg]
     grid = figure.subplots(rows, columns + 1, squeeze=False)
     for i in range(rows):
-        _query(grid[i, 0], result, queries, i)
+        _query(grid[i, 0], result, queries, i, known)
         for j in range(columns):
-            _neighbour(grid[i, j + 1], result, items, i, j)
+            _neighbour(grid[i, j + 1], result, items, i, j, known)
+    if known is not None or result.match_probability is not None:
+        _legend(figure, RIGHT if known is not None else LIKELY)
     return figure
 
 
-def _query(axes: Axes, result: RankedNeighbours, queries: ImagesOrTexts, i: int) -> None:
+def _checked_truth(truth: Any, result: RankedNeighbours) -> npt.NDArray[Any] | None:
+    if truth is None:
+        return None
+    if result.labels is None:
+        raise InputError("truth is given, but the items of this search have no labels.")
+    known = np.asarray(truth)
+    if known.shape != (len(result.ids),):
+        raise InputError(f"truth has shape {known.shape} for {len(result.ids)} queries.")
+    return known
+
+
+def _legend(figure: Figure, words: tuple[str, str]) -> None:
+    """Words in the colours that they explain."""
+    keys = [Patch(fill=False, ec=colour, lw=1.5, label=word)
+            for colour, word in zip((SURE, UNSURE), words, strict=True)]  # fmt: skip
+    keys.append(Patch(fill=False, ec="none", label=D))
+    figure.legend(
+        handles=keys, loc="outside lower center", ncols=3, fontsize=FONT, frameon=False,
+        handlelength=1.2,
+    )  # fmt: skip
+
+
+def _query(
+    axes: Axes,
+    result: RankedNeighbours,
+    queries: ImagesOrTexts,
+    i: int,
+    truth: npt.NDArray[Any] | None,
+) -> None:
     _draw(axes, queries[i])
     unknown = result.unknown is not None and bool(result.unknown[i])
     lines = ["unknown" if unknown else "query"]
@@ -117,13 +160,22 @@ def _query(axes: Axes, result: RankedNeighbours, queries: ImagesOrTexts, i: int)
             f"→ {_short(result.label[i])}",
             f"probability {float(result.label_probability[i]):.0%}",
         ]
+    if truth is not None:
+        lines.insert(0, f"is {_short(truth[i])}")
     lines.append(f"epistemic {float(result.epistemic[i]):+.2g}")
     if result.ambiguity is not None:
         lines.append(f"ambiguity {float(result.ambiguity[i]):.2f}")
     axes.set_title("\n".join(lines), fontsize=FONT, color=UNSURE if unknown else NEUTRAL)
 
 
-def _neighbour(axes: Axes, result: RankedNeighbours, items: ImagesOrTexts, i: int, j: int) -> None:
+def _neighbour(
+    axes: Axes,
+    result: RankedNeighbours,
+    items: ImagesOrTexts,
+    i: int,
+    j: int,
+    truth: npt.NDArray[Any] | None,
+) -> None:
     position = int(result.positions[i, j])
     if position < 0:
         axes.set_axis_off()
@@ -136,6 +188,8 @@ def _neighbour(axes: Axes, result: RankedNeighbours, items: ImagesOrTexts, i: in
         p = float(result.match_probability[i, j])
         lines.append(f"match {p:.0%}")
         colour = SURE if p >= 0.5 else UNSURE
+    if truth is not None and result.labels is not None:
+        colour = SURE if result.labels[i, j] == truth[i] else UNSURE
     axes.set_title("\n".join(lines), fontsize=FONT, color=colour)
     for spine in axes.spines.values():
         spine.set_color(colour)

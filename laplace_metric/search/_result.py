@@ -203,7 +203,13 @@ class SearchResult:
         return as_pandas(self.columns())
 
     def figure(
-        self, queries: ImagesOrTexts, items: ImagesOrTexts, *, rows: int = 8, columns: int = 6
+        self,
+        queries: ImagesOrTexts,
+        items: ImagesOrTexts,
+        *,
+        truth: Any = None,
+        rows: int = 8,
+        columns: int = 6,
     ) -> Figure:
         """Queries with their neighbours, match probabilities and what is unknown.
 
@@ -211,6 +217,8 @@ class SearchResult:
         ----------
         queries, items : images [H, W], [C, H, W] or [H, W, C] with values in [0, 1] or bytes, or
             texts, of all Q queries and all N items of the index
+        truth : labels of the queries [Q] or None
+            Frames then say which neighbours have the query's label, not which are likely to.
         rows, columns : int
             Most queries, and most neighbours of each.
 
@@ -221,7 +229,7 @@ class SearchResult:
         """
         from laplace_metric.plots import neighbours_plot
 
-        return neighbours_plot(self, queries, items, rows=rows, columns=columns)
+        return neighbours_plot(self, queries, items, truth=truth, rows=rows, columns=columns)
 
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
         """The same as arrays [Q k]; what is not known is left out."""

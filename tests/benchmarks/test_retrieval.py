@@ -134,7 +134,7 @@ def test_the_page_says_what_the_record_says():
             missed += [(name, alpha)] if gap > 0.01 else []
         assert rows[name]["unknown of known"]["mean"] == pytest.approx(0.05, abs=0.01)
     assert missed == [("omniglot", 0.2)], "as the page says"
-    front = (PAGE.parents[2] / "README.md").read_text()
+    front = (PAGE.parents[2] / "docs" / "match.md").read_text()
     for score in ("cosine", "match probability"):
         assert f"(AUROC {thousandths(rows['omniglot'][f'auroc {score}']['mean'])})" in front
     assert np.ceil(np.log(0.05 / STARTS) / np.log(0.99)) == 528

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from laplace_metric.errors import InputError, NotFittedError
-from laplace_metric.plots._neighbours import NEUTRAL, SURE, UNSURE
+from laplace_metric.plots._neighbours import NEUTRAL, SURE, UNSURE, D
 
 IMAGES = torch.rand(600, 1, 4, 4, generator=torch.Generator().manual_seed(0))
 
@@ -43,6 +45,27 @@ def test_titles_say_what_the_result_says(index, points):
             torch.testing.assert_close(torch.as_tensor(pixels), item)
 
 
+def test_frames_say_what_is_right_where_the_truth_is_known(index, points):
+    x, y = points
+    index.calibrate(x[300:], y[300:])
+    result = index.search(x[:3], k=3)
+    truth = [int(result.labels[0, 0]), -5, int(result.labels[2, 0])]
+    figure = result.figure(IMAGES[:3], IMAGES, truth=truth)
+    for q, row in enumerate(panels(figure, 4)):
+        assert row[0].get_title().startswith(f"is {truth[q]}\n")
+        for rank, panel in enumerate(row[1:]):
+            right = result.labels[q, rank] == truth[q]
+            assert panel.title.get_color() == (SURE if right else UNSURE)
+    words = [text.get_text() for text in figure.legends[0].texts]
+    assert words == ["frame: of the query's class", "of another", D]
+    likely = result.figure(IMAGES[:3], IMAGES).legends[0].texts[0].get_text()
+    assert likely == "frame: a match is more likely than not"
+    with pytest.raises(InputError, match=r"truth has shape \(2,\) for 3 queries"):
+        result.figure(IMAGES[:3], IMAGES, truth=truth[:2])
+    with pytest.raises(InputError, match="have no labels"):
+        replace(result, labels=None).figure(IMAGES[:3], IMAGES, truth=truth)
+
+
 def test_texts_and_few_rows_without_a_calibration(index, points):
     result = index.search(points[0][:5], k=4)
     texts = [f"text {i}" for i in range(600)]
@@ -52,6 +75,7 @@ def test_texts_and_few_rows_without_a_calibration(index, points):
     assert grid[0][1].texts[0].get_text() == f"text {int(result.positions[0, 0])}"
     assert grid[0][1].title.get_color() == NEUTRAL
     assert "match" not in grid[0][1].get_title()
+    assert not figure.legends
 
 
 def test_what_cannot_be_drawn(index, points):

@@ -1,0 +1,73 @@
+"""A hook of MkDocs: pages that lie beside their code become pages of the site, with their links.
+
+The README is the first page. A link to another page of the site leads there, a figure is copied,
+and a link to any other file keeps its words alone: the site stands without the repository.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = {
+    ROOT / "README.md": "index.md",
+    **{
+        path: str(path.relative_to(ROOT))
+        for folder in ("baselines", "benchmarks")
+        for path in (ROOT / folder).rglob("README.md")
+        if path.parent.name != "peers"
+    },
+    **{ROOT / f"{name}.md": f"{name}.md" for name in ("CONTRIBUTING", "SECURITY", "CHANGELOG")},
+}
+LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\]\([^)]*\))*)\]\(([^)\s]+)\)")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages and the figures from outside of ``docs``."""
+    for source, name in PAGES.items():
+        files.append(File.generated(config, name, content=source.read_text()))
+    for figure in (ROOT / "benchmarks" / "figures").iterdir():
+        name = str(figure.relative_to(ROOT))
+        files.append(File.generated(config, name, abs_src_path=str(figure)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Links as the site has them; blocks of code are left alone."""
+    name = page.file.src_uri
+    source = next((path for path, other in PAGES.items() if other == name), ROOT / "docs" / name)
+    parts = re.split(r"(```.*?```)", markdown, flags=re.S)
+    return "".join(
+        part if part.startswith("```") else LINK.sub(lambda m: _link(m, source, name), part)
+        for part in parts
+    )
+
+
+def _link(match: re.Match[str], source: Path, name: str) -> str:
+    mark, words, target = match.groups()
+    words = LINK.sub(lambda inner: _link(inner, source, name), words)
+    if mark and "://" in target:  # a badge: the site loads nothing from elsewhere
+        return ""
+    path, _, heading = target.partition("#")
+    if "://" in target or not path:
+        return f"{mark}[{words}]({target})"
+    place = _place((source.parent / path).resolve())
+    if place is None:
+        return words
+    where = os.path.relpath(place, Path(name).parent)
+    return f"{mark}[{words}]({where}{'#' + heading if heading else ''})"
+
+
+def _place(path: Path) -> str | None:
+    """Of a file on the site; None where it is not part of it."""
+    if path in PAGES:
+        return PAGES[path]
+    for folder in (ROOT / "docs", ROOT / "benchmarks" / "figures"):
+        if path.is_relative_to(folder) and path.suffix in (".md", ".png", ".svg"):
+            return str(path.relative_to(ROOT / "docs" if folder.name == "docs" else ROOT))
+    return None
