@@ -1,7 +1,8 @@
 """A hook of MkDocs: pages that lie beside their code become pages of the site, with their links.
 
 The README is the first page. A link to another page of the site leads there, a figure is copied,
-and a link to any other file keeps its words alone: the site stands without the repository.
+and a link to any other file keeps its words alone: the site stands without the repository. TeX
+becomes MathML, which browsers draw without a script.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,6 +29,10 @@ PAGES = {
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\]\([^)]*\))*)\]\(([^)\s]+)\)")
 
 
+WITH_TEX = ("mathematics.md",)
+TEX = re.compile(r"\$\$(.+?)\$\$|\$([^$\s](?:[^$\n]*[^$\s])?)\$", re.S)
+
+
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages and the figures from outside of ``docs``."""
     for source, name in PAGES.items():
@@ -41,11 +47,19 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     """Links as the site has them; blocks of code are left alone."""
     name = page.file.src_uri
     source = next((path for path, other in PAGES.items() if other == name), ROOT / "docs" / name)
+    if name in WITH_TEX:
+        markdown = TEX.sub(_mathml, markdown)
     parts = re.split(r"(```.*?```)", markdown, flags=re.S)
     return "".join(
         part if part.startswith("```") else LINK.sub(lambda m: _link(m, source, name), part)
         for part in parts
     )
+
+
+def _mathml(match: re.Match[str]) -> str:
+    block, inline = match.groups()
+    text = convert(block or inline, display="block" if block else "inline")
+    return f"\n<div>{text}</div>\n" if block else text
 
 
 def _link(match: re.Match[str], source: Path, name: str) -> str:
