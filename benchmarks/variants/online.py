@@ -80,7 +80,16 @@ POST_HOC = {
     for prior, value in PRIORS.items()
     for scale, count in {"": float(N), ", n^1.5": N**1.5}.items()
 }
-CHOSEN: dict[int, tuple[str, ...]] = {}
+CHOSEN: dict[int, tuple[str, ...]] = {
+    3: (
+        "prior 1000",
+        "prior 1000, positives",
+        "prior 1000, full",
+        "post-hoc fixed, prior 1000",
+        "post-hoc positives, prior 1000",
+        "post-hoc full, prior 1000",
+    ),
+}
 """An online and a post-hoc line of each approximation and Z, by ``best`` on validation images."""
 
 
