@@ -6,11 +6,11 @@ The LAM network with Z = 3 and 64 (RMSprop, contrastive loss with margin 0.5, no
 1e-3 that falls by exp(-0.1) an epoch), 55,000 training images in batches of 128, three epochs in
 every line; 5,000 other training images choose. The backbone runs in bfloat16, the head, its loss
 and its curvature in float32. Lines "from nothing" draw in all epochs, "warm" ones not in the first
-(these, and positives and full, at Z = 3 alone). All others draw in the third only: they share the first two with plain
-training and begin the third with a new optimiser, as plain training does here, too. Post-hoc fits
-are put on the network of plain training. Everything is diagonal with distance arccos and, unless
-named, fixed; n is the number of training images. Queries search among themselves; MNIST and KMNIST
-are out of distribution and choose nothing.
+(these, and positives and full, at Z = 3 alone). All others draw in the third only: they share the
+first two with plain training and begin the third with a new optimiser, as plain training does here,
+too. Post-hoc fits are put on the network of plain training. Everything is diagonal with distance
+arccos and, unless named, fixed; n is the number of training images. Queries search among
+themselves; MNIST and KMNIST are out of distribution and choose nothing.
 
 One JSON and one network a run in the cache; a re-run measures what is missing.
 """
