@@ -18,7 +18,8 @@ def noise_of(head: nn.Linear, variance: Tensor, pairs: Pairs) -> dict[str, float
               the class means: above 1 the noise moves an image further than its class
     weakest   the same on the axis where it is largest
     outside   share of the noise of directions that is orthogonal to all class means
-    gradient  cosine of dL/dh at a drawn head with that at the mean one, mean over draws
+    gradient  cosine of dL/dh at a drawn head with that at the mean one, mean over draws, of the
+              entries h > 0: the others do not pass the ReLU before the head
     """
     h, labels = torch.cat([x for x, _ in pairs]), torch.cat([y for _, y in pairs])
     weight, bias = variance[: head.weight.numel()].view_as(head.weight), variance[-len(head.bias) :]
@@ -67,7 +68,7 @@ def gradient_cosine(head: nn.Linear, variance: Tensor, pairs: Pairs) -> float:
             weight, bias = parameters.split([head.weight.numel(), len(head.bias)])
             z = nn.functional.linear(at, weight.view_as(head.weight), bias)
             (found,) = torch.autograd.grad(loss(z, labels), at)
-            return found.flatten()
+            return found[h > 0]
 
         mean = gradient(theta)
         for _ in range(DRAWS):

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.records import markdown, read_record, thousandths
+from benchmarks.variants.online import approximation
 from laplace_metric.evaluation import mean_and_standard_error
 
 Row = dict[str, Any]
@@ -63,9 +64,9 @@ def chosen(size: int) -> str:
 
 
 def pairs(names: Sequence[str], kinds: dict[str, str]) -> list[tuple[str, str]]:
-    """Each online line with each post-hoc one."""
+    """Each online line with the post-hoc one of its approximation."""
     online, post_hoc = ([n for n in names if kinds[n] == kind] for kind in ("online", "post-hoc"))
-    return [(one, other) for one in online for other in post_hoc]
+    return [(a, b) for a in online for b in post_hoc if approximation(a) == approximation(b)]
 
 
 def values(rows: Sequence[Row], name: str, read: Callable[[Row], float]) -> list[float]:

@@ -628,6 +628,8 @@ operation(
         "decay": ("real", 0.9),
         "samples": ("count", 2),
         "refresh": ("count", 2),
+        "recursion": ("name", "paper"),
+        "warmup": ("count", 1),
     },
     deterministic=False,
     weight=3,

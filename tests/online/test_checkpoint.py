@@ -229,7 +229,7 @@ def test_checkpoint_of_another_run_is_refused(tmp_path):
     wider, short = network(width=9), DataLoader(data(20), batch_size=16, shuffle=True)
     with pytest.raises(FileFormatError, match=r"model\.0\.weight is \[\[8, 6\].* and \[\[9, 6\]"):
         run(tmp_path, Loss(), wider)
-    with pytest.raises(FileFormatError, match=r"prior_precision is 1\.0 there and 2\.0 here"):
+    with pytest.raises(FileFormatError, match=r"prior_precision is 100\.0 there and 2\.0 here"):
         run(tmp_path, Loss(), prior_precision=2.0)
     with pytest.raises(FileFormatError, match="structure is 'diag' there and 'kron' here"):
         run(tmp_path, Loss(), structure="kron")
