@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import full_precision
@@ -360,14 +360,20 @@ class ProbabilisticEmbedder(ABC):
         check_count("n", n)
         return self.draw(n, generator)(inputs)
 
-    def embed(
-        self, loader: Iterable[Any], *, progress: bool = True
-    ) -> tuple[Embedding, Int[Tensor, " N"]]:
-        """Embeddings and labels [N] of everything a loader of ``(inputs, labels)`` yields."""
-        device = device_of(self.model)
+    def embed(self, loader: Iterable[Any], *, progress: bool = True) -> tuple[Embedding, Any]:
+        """Embeddings and labels [N] of everything a loader of ``(inputs, labels)`` yields.
+
+        Labels are a tensor of whole numbers, or an array of names where the loader has names.
+        """
+        device, names = device_of(self.model), dict[int, str]()
         parts, labels = [], []
-        batches = labelled_batches(loader, device, progress=progress, description="Embedding")
+        how: dict[str, Any] = {"progress": progress, "description": "Embedding", "names": names}
+        batches = labelled_batches(loader, device, **how)
         for inputs, batch_labels in batches:
             parts.append(self(inputs))
             labels.append(batch_labels)
-        return Embedding.concatenate(parts), torch.cat(labels)
+        codes = torch.cat(labels)
+        if not names:
+            return Embedding.concatenate(parts), codes
+        named = np.array([names[code] for code in codes.tolist()], dtype=object)
+        return Embedding.concatenate(parts), named

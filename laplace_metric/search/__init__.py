@@ -7,6 +7,7 @@ from laplace_metric.search._index import Index
 from laplace_metric.search._items import Encoded
 from laplace_metric.search._judged import Matches
 from laplace_metric.search._label_sets import LabelSets
+from laplace_metric.search._labelled import labelled_loader
 from laplace_metric.search._moments import gallery_vectors, moments, query_vectors
 from laplace_metric.search._neighbours import RANKINGS, nearest
 from laplace_metric.search._protocols import Encoders, FittedEmbedder, SearchEncoder
@@ -61,6 +62,7 @@ __all__ = [
     "Verdict",
     "cross_index",
     "gallery_vectors",
+    "labelled_loader",
     "moments",
     "nearest",
     "promised_threshold",
