@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from laplace_metric._utils.display import Rows, Shown, rows_of
 from laplace_metric._utils.precision import at_least_float32, full_precision
-from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_count, check_function, check_name
 from laplace_metric.curvature.structures import SpectralCurvature
 from laplace_metric.distributions import (
@@ -79,7 +80,7 @@ Metric = Callable[[Embedding, Tensor], float]
 """(embeddings of N inputs, labels [N]) -> score, higher is better."""
 
 
-class LaplaceEmbedder(ProbabilisticEmbedder):
+class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
     """A Laplace posterior over the last layer of a trained embedder (Warburg et al. 2023, LAM).
 
     Parameters
@@ -261,8 +262,7 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
             loader = labelled_loader(loader, labels)
         folder = None if checkpoint_dir is None else as_path("checkpoint_dir", checkpoint_dir)
         how = (progress, precision, distributed, folder)
-        source = None if generator is None else as_generator(generator)
-        options = FitOptions(reference, source, memory_bytes, *how)
+        options = FitOptions(reference, generator, memory_bytes, *how)
         fit = fit_posterior
         if options.needs_runtime:
             from laplace_metric.laplace.runtime import fit_with_runtime as fit
@@ -270,6 +270,29 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         if self.settings.structure != self._fitted.structure:  # it was "auto"
             self.settings = replace(self.settings, structure=self._fitted.structure)
         return self
+
+    def _sentence(self) -> str:
+        if (fitted := self._fitted) is None:
+            return f"around a {type(self.model).__name__}, not fitted: call fit(X, y)."
+        kind = "directions" if fitted.spherical else "vectors"
+        return (
+            f"{type(self.model).__name__} with a posterior over {len(fitted.posterior.mean):,} "
+            f"weights, fitted to {fitted.n_points:,} points; embeddings are {kind}."
+        )
+
+    def _shown_rows(self) -> Rows:
+        s, fitted = self.settings, self._fitted
+        pairs = s.pairs if isinstance(s.pairs, str) else type(s.pairs).__name__
+        numbers = f"prior_precision={s.prior_precision:.4g}, n_effective={s.n_effective or 'N'}"
+        settings = {
+            "loss": f"distance={s.distance!r}, hessian={s.hessian!r}, margin={s.margin}",
+            "curvature": f"structure={s.structure!r}, pairs={pairs!r}, positivity={s.positivity!r}",
+            "prior": numbers,
+        }
+        if fitted is None:
+            return rows_of(settings.items())
+        sizes = f"{fitted.head.name!r} to {fitted.head.n_outputs} dimensions"
+        return rows_of({"head": sizes, **settings}.items())
 
     def __getattr__(self, name: str) -> Any:
         """What is missing; of what modules have, where to find it."""

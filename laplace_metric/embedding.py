@@ -17,7 +17,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from laplace_metric._utils.display import Rows, Shown, rows_of
 from laplace_metric._utils.precision import full_precision
+from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_array, as_tensor, check_count
 from laplace_metric.distributions import EmbeddingDistribution, Gaussian, ProjectedNormal
 from laplace_metric.errors import EmptyLoaderError, InputError, NotFittedError, RowError
@@ -90,8 +92,8 @@ def _of_the_fit_set(
     return near_far, head_inputs
 
 
-@dataclass(frozen=True)
-class Embedding:
+@dataclass(frozen=True, repr=False)
+class Embedding(Shown):
     """A batch of uncertain embeddings.
 
     Parameters
@@ -118,6 +120,16 @@ class Embedding:
     score: Tensor | None = None
     head_inputs: Tensor | None = None
     near_far: HeadInputScore | None = None
+
+    def _sentence(self) -> str:
+        n, z = self.mean.shape
+        kind = type(self.distribution).__name__
+        return f"{n:,} uncertain embedding{'' if n == 1 else 's'} in {z} dimensions ({kind})."
+
+    def _shown_rows(self) -> Rows:
+        known = "near, far, epistemic, ambiguity" if self.near_far is not None else None
+        numbers = ", ".join(filter(None, ["mean, variance, uncertainty, concentration", known]))
+        return rows_of({"mean": self.mean, "has": numbers}.items())
 
     @property
     def mean(self) -> Float[Tensor, "B Z"]:
@@ -247,7 +259,7 @@ class Embedding:
         return self.distribution.concentration
 
     @full_precision()
-    def sample(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n B Z"]:
+    def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B Z"]:
         """Draws [n, B, Z], independent between inputs.
 
         For draws that share their weights between inputs use the method's ``sample``.
@@ -350,15 +362,15 @@ class ProbabilisticEmbedder(ABC):
         """Distributions over the embeddings of one batch of inputs."""
 
     @abstractmethod
-    def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
+    def draw(self, n: int, generator: Seed = None) -> Draw:
         """Draw n embedders; the returned function maps any inputs to [n, B, Z] under them."""
 
     def sample(
-        self, inputs: Inputs, n: int = 100, generator: torch.Generator | None = None
+        self, inputs: Inputs, n: int = 100, generator: Seed = None
     ) -> Float[Tensor, "n B Z"]:
         """Joint draws [n, B, Z]: draw s uses the same sampled model for all inputs."""
         check_count("n", n)
-        return self.draw(n, generator)(inputs)
+        return self.draw(n, as_generator(generator))(inputs)
 
     def embed(self, loader: Iterable[Any], *, progress: bool = True) -> tuple[Embedding, Any]:
         """Embeddings and labels [N] of everything a loader of ``(inputs, labels)`` yields.

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from laplace_metric._utils.display import Rows
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count, check_share
 from laplace_metric.errors import (
@@ -72,6 +73,13 @@ class Index(Gallery):
     >>> round(index.evaluate(x[300:], y[300:]).recall_at_1, 2)
     0.44
     """
+
+    def _shown_rows(self) -> Rows:
+        calibration = "none: call calibrate(queries, labels)"
+        if self.calibration is not None:
+            calibration = self.calibration._sentence()
+        changed = [("changed since", f"{self.changes:,} items")] if self.changes else []
+        return [*super()._shown_rows(), ("calibration", calibration), *changed]
 
     @property
     def calibration(self) -> Calibration | None:

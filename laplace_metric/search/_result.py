@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.display import Rows, Shown, rows_of
 from laplace_metric._utils.validation import check_real
 from laplace_metric.errors import MissingPackageError, NotFittedError
 from laplace_metric.search._items import Column
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from laplace_metric.plots import Figure, ImagesOrTexts
 
 
-@dataclass(frozen=True)
-class RetrievalSets:
+@dataclass(frozen=True, repr=False)
+class RetrievalSets(Shown):
     """A set of items for each of Q queries.
 
     Parameters
@@ -37,6 +38,14 @@ class RetrievalSets:
     positions: Int[Tensor, "Q depth"]
     members: Bool[Tensor, "Q depth"]
     ids: Column
+
+    def _sentence(self) -> str:
+        sizes = self.sizes.double()
+        mean = float(sizes.mean()) if len(sizes) else 0.0
+        return f"a set of items for each of {len(self):,} queries, {mean:.1f} items on average."
+
+    def _shown_rows(self) -> Rows:
+        return rows_of({"looked at": self.positions, "sizes": self.sizes}.items())
 
     @property
     def sizes(self) -> Int[Tensor, " Q"]:
@@ -57,8 +66,8 @@ class RetrievalSets:
         return self.ids.values[rows.cpu().numpy()]
 
 
-@dataclass(frozen=True)
-class SearchResult:
+@dataclass(frozen=True, repr=False)
+class SearchResult(Shown):
     """The neighbours of Q queries, nearest first.
 
     Parameters
@@ -118,6 +127,19 @@ class SearchResult:
             label = np.take_along_axis(neighbour_labels, answer, 1)[:, 0]
         probabilities = judgement.match_probability[:, :k], label, judgement.label_probability
         return cls(*nearest, *probabilities, judgement.p_value, ambiguity, alpha)
+
+    def _sentence(self) -> str:
+        q, k = self.ids.shape
+        found = f"the {k} nearest items of each of {q:,} queries"
+        if self.unknown is None:
+            return f"{found}; the index was not calibrated."
+        return f"{found}; {int(self.unknown.sum()):,} of them unknown at alpha={self.alpha:g}."
+
+    def _shown_rows(self) -> Rows:
+        names = ("ids", "labels", "distance", "match_probability", "label", "label_probability")
+        shown = [(name, getattr(self, name)) for name in names]
+        per_query = {"p_value, unknown": self.p_value, "ambiguity": self.ambiguity}
+        return rows_of([*shown, ("epistemic", self.epistemic), *per_query.items()])
 
     @property
     def positions(self) -> Int[Tensor, "Q k"]:
