@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -20,10 +20,14 @@ from torch import Tensor, nn
 from laplace_metric._utils.display import Rows, Shown, rows_of
 from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.tables import as_pandas
 from laplace_metric._utils.validation import as_array, as_tensor, check_count
 from laplace_metric.distributions import EmbeddingDistribution, Gaussian, ProjectedNormal
 from laplace_metric.errors import EmptyLoaderError, InputError, NotFittedError, RowError
 from laplace_metric.models import Inputs, device_of, labelled_batches
+
+if TYPE_CHECKING:
+    import pandas
 
 
 class HeadInputScore(Protocol):
@@ -257,6 +261,39 @@ class Embedding(Shown):
     def concentration(self) -> Float[Tensor, " B"]:
         """von Mises-Fisher concentration of the direction [B], in [0, inf]."""
         return self.distribution.concentration
+
+    def to_pandas(self, *, means: bool = False) -> pandas.DataFrame:
+        """One row an embedding: uncertainty, and what the fit set says of it where it was kept.
+
+        Parameters
+        ----------
+        means : bool
+            With the coordinates, as columns mean_0, mean_1 and so on.
+
+        Raises
+        ------
+        MissingPackageError
+            Without pandas.
+        NonFiniteError, InputError
+            As ``uncertainty`` and ``epistemic``.
+
+        Examples
+        --------
+        >>> from laplace_metric import LaplaceEmbedder
+        >>> x = torch.randn(40, 8)
+        >>> e = LaplaceEmbedder.from_embeddings(x, torch.arange(40) % 4)(x)
+        >>> list(e.to_pandas().columns)
+        ['uncertainty', 'near', 'far', 'epistemic', 'ambiguity']
+        """
+        columns = {"uncertainty": self.uncertainty}
+        for name in ("near", "far", "epistemic", "ambiguity"):
+            try:
+                columns[name] = getattr(self, name)
+            except NotFittedError:  # the fit kept nothing to compare with, or knows no class
+                continue
+        if means:
+            columns |= {f"mean_{i}": column for i, column in enumerate(self.mean.unbind(1))}
+        return as_pandas({name: x.detach().cpu().numpy() for name, x in columns.items()})
 
     @full_precision()
     def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B Z"]:

@@ -1,5 +1,6 @@
 """Nearest neighbours of uncertain embeddings, and whether they are a match."""
 
+from laplace_metric.search._classify import Classification
 from laplace_metric.search._cross_fit import cross_index, read_items
 from laplace_metric.search._encoding import Encoder
 from laplace_metric.search._evaluate import PRECISIONS, promised_threshold
@@ -44,6 +45,7 @@ __all__ = [
     "RANKINGS",
     "UNCERTAINTY",
     "Calibration",
+    "Classification",
     "Encoded",
     "Encoder",
     "Encoders",

@@ -18,6 +18,7 @@ from laplace_metric.errors import (
     UnreachableAlphaWarning,
 )
 from laplace_metric.search import _storage as storage
+from laplace_metric.search._classify import CalibratedAnswers
 from laplace_metric.search._encoding import encoders_of
 from laplace_metric.search._evaluate import evaluated
 from laplace_metric.search._gallery import Gallery
@@ -44,7 +45,7 @@ DEPTH = 50
 """Neighbours of each query that an evaluation looks at where there is no calibration to say."""
 
 
-class Index(Gallery):
+class Index(CalibratedAnswers, Gallery):
     """Items to search among; made by ``LaplaceEmbedder.index``.
 
     Parameters

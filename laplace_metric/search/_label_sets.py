@@ -12,9 +12,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, rows_of
+from laplace_metric._utils.tables import as_pandas
 from laplace_metric.errors import UnreachableAlphaWarning
 from laplace_metric.search._items import Column
-from laplace_metric.search._result import as_pandas
 from laplace_metric.search.match import Calibration, LabelLevels, SearchHits, fewest_queries
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, rows_of
+from laplace_metric._utils.tables import as_pandas
 from laplace_metric._utils.validation import check_real
-from laplace_metric.errors import MissingPackageError, NotFittedError
+from laplace_metric.errors import NotFittedError
 from laplace_metric.search._items import Column
 from laplace_metric.search.match import Judgement, SearchHits, Threshold
 
@@ -258,22 +259,6 @@ class SearchResult(Shown):
         flat = {n: None if v is None else _np(v).reshape(-1) for n, v in each.items()}
         rows = {"query": np.repeat(np.arange(q), k), "rank": np.tile(np.arange(1, k + 1), q)}
         return rows | {n: v for n, v in {**flat, **wide}.items() if v is not None}
-
-
-def as_pandas(columns: dict[str, np.ndarray[Any, Any]]) -> pandas.DataFrame:
-    """A table of them.
-
-    Raises
-    ------
-    MissingPackageError
-        Without pandas.
-    """
-    try:
-        import pandas
-    except ImportError as error:
-        install = "pip install pandas"
-        raise MissingPackageError("pandas", "to_pandas()", install) from error
-    return pandas.DataFrame(columns)
 
 
 def _np(values: Any) -> np.ndarray[Any, Any]:

@@ -439,7 +439,7 @@ class Calibration(Shown):
         NotFittedError
             Of labels, if none calibrated the index.
         """
-        p, correct = self._first(of)
+        p, correct = self.held_out(of)
         return threshold_for(p, correct, precision=precision, recall=recall, confidence=confidence)
 
     def quality(self, n: int = 500, *, of: str = "match") -> Quality:
@@ -447,9 +447,21 @@ class Calibration(Shown):
 
         On the second half, from which the probability did not learn; n bootstrap resamples.
         """
-        return quality(*self._first(of), n=n)
+        return quality(*self.held_out(of), n=n)
 
-    def _first(self, of: str) -> tuple[Tensor, Tensor]:
+    def held_out(self, of: str = "match") -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"]]:
+        """Probabilities [n] of the queries that it did not learn from, and which were right [n].
+
+        Parameters
+        ----------
+        of : "match" | "label"
+            Of the nearest neighbour, or of the label that the index answers with.
+
+        Raises
+        ------
+        NotFittedError
+            Of labels, if none calibrated the index.
+        """
         if check_name("of", of, ("match", "label")) == "match":
             return self.probability[:, 0], self.match[:, 0]
         self._label_posterior()
