@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from laplace_metric._utils.display import Rows, Shown, rows_of
+from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_count, check_function, check_name
@@ -290,9 +290,9 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
             "prior": numbers,
         }
         if fitted is None:
-            return rows_of(settings.items())
+            return in_rows(settings.items())
         sizes = f"{fitted.head.name!r} to {fitted.head.n_outputs} dimensions"
-        return rows_of({"head": sizes, **settings}.items())
+        return in_rows({"head": sizes, **settings}.items())
 
     def __getattr__(self, name: str) -> Any:
         """What is missing; of what modules have, where to find it."""

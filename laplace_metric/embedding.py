@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplace_metric._utils.display import Rows, Shown, rows_of
+from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.tables import as_pandas
@@ -133,7 +133,7 @@ class Embedding(Shown):
     def _shown_rows(self) -> Rows:
         known = "near, far, epistemic, ambiguity" if self.near_far is not None else None
         numbers = ", ".join(filter(None, ["mean, variance, uncertainty, concentration", known]))
-        return rows_of({"mean": self.mean, "has": numbers}.items())
+        return in_rows({"mean": self.mean, "has": numbers}.items())
 
     @property
     def mean(self) -> Float[Tensor, "B Z"]:

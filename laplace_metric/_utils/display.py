@@ -50,7 +50,7 @@ class Shown:
     def _shown_rows(self) -> Rows:
         """Names and values; of a dataclass, its fields."""
         names = getattr(self, "__dataclass_fields__", {})
-        return rows_of((name, getattr(self, name)) for name in names)
+        return in_rows((name, getattr(self, name)) for name in names)
 
     def _lines(self) -> tuple[str, Rows]:
         """The sentence, and as many rows as there is room for."""
@@ -72,7 +72,7 @@ class Shown:
         return html_table(type(self).__name__, sentence, rows)
 
 
-def rows_of(values: Iterable[tuple[str, Any]]) -> Rows:
+def in_rows(values: Iterable[tuple[str, Any]]) -> Rows:
     """Each in words; what is None is left out."""
     return [(name, in_words(value)) for name, value in values if value is not None]
 

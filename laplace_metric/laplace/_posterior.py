@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplace_metric._utils.display import Rows, Shown, rows_of
+from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count, check_positive
@@ -118,7 +118,7 @@ class Posterior(Shown):
             "n_effective": self.n_effective,
             "negative curvature": f"{self.curvature.negative_fraction:.1%}",
         }
-        return rows_of(shown.items())
+        return in_rows(shown.items())
 
     @cached_property
     def basis(self) -> Eigenbasis:

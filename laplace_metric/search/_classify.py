@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from laplace_metric._utils.display import Rows, Shown, rows_of
+from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.tables import as_pandas
 from laplace_metric._utils.validation import check_share
 from laplace_metric.errors import InputError, NotFittedError
@@ -72,7 +72,7 @@ class Classification(Shown):
         return f"{answered}, the others too small a probability."
 
     def _shown_rows(self) -> Rows:
-        return rows_of(vars(self).items())
+        return in_rows(vars(self).items())
 
 
 def classified(result: SearchResult, threshold: float) -> Classification:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laplace_metric._utils.display import Rows, Shown, rows_of
+from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import check_count
 from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.models.features import Fingerprints
@@ -122,7 +122,7 @@ class Gallery(Shown):
             "labels": self.labels,
             "engine": f"{self.kind!r}, rank_by={self.rank_by!r}",
         }
-        return rows_of(shown.items())
+        return in_rows(shown.items())
 
     @property
     def items(self) -> Items:

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from laplace_metric._utils.display import Rows, Shown, rows_of
+from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.tables import as_pandas
 from laplace_metric.errors import UnreachableAlphaWarning
 from laplace_metric.search._items import Column
@@ -65,7 +65,7 @@ class LabelSets(Shown):
 
     def _shown_rows(self) -> Rows:
         shown = {"labels": self.classes.values, "sizes": self.sizes}
-        return rows_of({**shown, "in every set": f"{int(self.everywhere.sum())} labels"}.items())
+        return in_rows({**shown, "in every set": f"{int(self.everywhere.sum())} labels"}.items())
 
     @property
     def labels_everywhere(self) -> np.ndarray[Any, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from laplace_metric._utils.display import Rows, Shown, rows_of
+from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.tables import as_pandas
 from laplace_metric._utils.validation import check_real
 from laplace_metric.errors import NotFittedError
@@ -46,7 +46,7 @@ class RetrievalSets(Shown):
         return f"a set of items for each of {len(self):,} queries, {mean:.1f} items on average."
 
     def _shown_rows(self) -> Rows:
-        return rows_of({"looked at": self.positions, "sizes": self.sizes}.items())
+        return in_rows({"looked at": self.positions, "sizes": self.sizes}.items())
 
     @property
     def sizes(self) -> Int[Tensor, " Q"]:
@@ -140,7 +140,7 @@ class SearchResult(Shown):
         names = ("ids", "labels", "distance", "match_probability", "label", "label_probability")
         shown = [(name, getattr(self, name)) for name in names]
         per_query = {"p_value, unknown": self.p_value, "ambiguity": self.ambiguity}
-        return rows_of([*shown, ("epistemic", self.epistemic), *per_query.items()])
+        return in_rows([*shown, ("epistemic", self.epistemic), *per_query.items()])
 
     @property
     def positions(self) -> Int[Tensor, "Q k"]:

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from laplace_metric._utils.display import Rows, Shown, rows_of
+from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import as_path, check_name, check_share
 from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.evaluation import (
@@ -66,7 +66,7 @@ class Quality(Shown):
         return str(self)
 
     def _shown_rows(self) -> Rows:
-        return rows_of({"queries": int(self.reliability.bin_count.sum())}.items())
+        return in_rows({"queries": int(self.reliability.bin_count.sum())}.items())
 
     def __str__(self) -> str:
         ends = [f"{x.estimate:.3f} [{x.low:.3f}, {x.high:.3f}]" for x in (self.brier, self.ece)]
@@ -190,7 +190,7 @@ class Calibration(Shown):
             "neighbours": f"k={self.k}, depth={self.depth}, of {self.n_items:,} items",
             "smallest p-value": self.smallest_p_value,
         }
-        return rows_of(shown.items())
+        return in_rows(shown.items())
 
     @property
     def probability(self) -> Float[Tensor, "n k"]:
