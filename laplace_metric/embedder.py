@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
+from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.precision import at_least_float32, full_precision
-from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_count, check_function, check_name
 from laplace_metric.curvature.structures import SpectralCurvature
 from laplace_metric.distributions import (
@@ -55,6 +57,7 @@ from laplace_metric.models import (
     device_of,
     input_batches,
     labelled_batches,
+    labels_of,
     shares_memory,
     to_device,
     unwrapped,
@@ -77,7 +80,7 @@ Metric = Callable[[Embedding, Tensor], float]
 """(embeddings of N inputs, labels [N]) -> score, higher is better."""
 
 
-class LaplaceEmbedder(ProbabilisticEmbedder):
+class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
     """A Laplace posterior over the last layer of a trained embedder (Warburg et al. 2023, LAM).
 
     Parameters
@@ -171,8 +174,8 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         Parameters
         ----------
         embeddings : array [N, D]
-            NumPy, list or tensor: of an API, a vector database, any encoder.
-        labels : array [N] of whole numbers
+            NumPy, list, data frame or tensor: of an API, a vector database, any encoder.
+        labels : [N] whole numbers or names of classes
         **settings
             Those of ``LaplaceEmbedder`` but ``model`` and ``head``.
 
@@ -196,7 +199,8 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
 
     def fit(
         self,
-        loader: Iterable[Any],
+        loader: Any,
+        labels: Any = None,
         *,
         progress: bool = True,
         reference: int | None = None,
@@ -210,6 +214,11 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
 
         Parameters
         ----------
+        loader : iterable of batches, or a data set of single items, or inputs beside ``labels``
+            Batches are ``(inputs, labels)``, or mappings with an entry "labels" or "label". Inputs
+            are arrays, data frames, lists of rows or of texts, mappings of them.
+        labels : [N] whole numbers or names of classes, or None
+            Of inputs that have none of their own: ``fit(X, y)``.
         reference : int or None
             With a finite margin: estimate in-margin negatives from this many random points
             (``hessian_.standard_error`` says how well); None: exact, O(N^2).
@@ -239,11 +248,21 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
             If ``checkpoint_dir`` holds another fit, or is damaged; it is left as it is.
         ShardError
             On every rank, if one of them fails; it names the rank and its error.
+
+        Examples
+        --------
+        >>> x, y = torch.randn(20, 4), ["cat", "dog"] * 10
+        >>> model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
+        >>> LaplaceEmbedder(model).fit(x.numpy(), y, progress=False)(x[0]).mean.shape
+        torch.Size([1, 2])
         """
+        if labels is not None or not _is_usual(loader):
+            from laplace_metric.search import labelled_loader
+
+            loader = labelled_loader(loader, labels)
         folder = None if checkpoint_dir is None else as_path("checkpoint_dir", checkpoint_dir)
         how = (progress, precision, distributed, folder)
-        source = None if generator is None else as_generator(generator)
-        options = FitOptions(reference, source, memory_bytes, *how)
+        options = FitOptions(reference, generator, memory_bytes, *how)
         fit = fit_posterior
         if options.needs_runtime:
             from laplace_metric.laplace.runtime import fit_with_runtime as fit
@@ -251,6 +270,29 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         if self.settings.structure != self._fitted.structure:  # it was "auto"
             self.settings = replace(self.settings, structure=self._fitted.structure)
         return self
+
+    def _sentence(self) -> str:
+        if (fitted := self._fitted) is None:
+            return f"around a {type(self.model).__name__}, not fitted: call fit(X, y)."
+        kind = "directions" if fitted.spherical else "vectors"
+        return (
+            f"{type(self.model).__name__} with a posterior over {len(fitted.posterior.mean):,} "
+            f"weights, fitted to {fitted.n_points:,} points; embeddings are {kind}."
+        )
+
+    def _shown_rows(self) -> Rows:
+        s, fitted = self.settings, self._fitted
+        pairs = s.pairs if isinstance(s.pairs, str) else type(s.pairs).__name__
+        numbers = f"prior_precision={s.prior_precision:.4g}, n_effective={s.n_effective or 'N'}"
+        settings = {
+            "loss": f"distance={s.distance!r}, hessian={s.hessian!r}, margin={s.margin}",
+            "curvature": f"structure={s.structure!r}, pairs={pairs!r}, positivity={s.positivity!r}",
+            "prior": numbers,
+        }
+        if fitted is None:
+            return in_rows(settings.items())
+        sizes = f"{fitted.head.name!r} to {fitted.head.n_outputs} dimensions"
+        return in_rows({"head": sizes, **settings}.items())
 
     def __getattr__(self, name: str) -> Any:
         """What is missing; of what modules have, where to find it."""
@@ -286,6 +328,9 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
 
     def __call__(self, inputs: Inputs) -> Embedding:
         """Distributions over the embeddings of a batch, in closed form: one forward pass.
+
+        ``inputs`` are a tensor, an array, a data frame, a list of rows or of texts, or a mapping
+        (whose "labels" are left out); one row [D] gives a batch of one.
 
         Any number of threads may call at once. Whatever the result has beside ``mean`` is computed
         when it is first read, from what the forward pass gave; ``inputs`` may change meanwhile.
@@ -548,6 +593,8 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         return self._captured(self._fitted_to_these_weights(), inputs)
 
     def _captured(self, fitted: Fitted, inputs: Inputs) -> HeadActivations:
+        if isinstance(inputs, Mapping):
+            inputs = labels_of(inputs)[0]
         seen = capture(self.model, fitted.head, to_device(inputs, device_of(self.model)))
         h, z = at_least_float32(seen.features), at_least_float32(seen.raw)
         return HeadActivations(h, z, seen.output)
@@ -737,6 +784,15 @@ class LaplaceEmbedder(ProbabilisticEmbedder):
         embedder = cls(model, head=APPEND if fitted.head.parts is None else fitted.head.module)
         embedder.settings, embedder._fitted = settings, fitted
         return embedder
+
+
+def _is_usual(loader: Any) -> bool:
+    """Whether it yields ``(inputs, labels)``, at a glance: a ``DataLoader``, or a list of them."""
+    if isinstance(loader, DataLoader) or not isinstance(loader, list) or not loader:
+        return isinstance(loader, DataLoader)
+    first = loader[0]
+    pair = isinstance(first, tuple) and len(first) == 2
+    return pair and isinstance(first[1], Tensor) and first[1].ndim == 1
 
 
 def _embedding(h: Tensor, raw: Tensor, fitted: Fitted) -> Embedding:

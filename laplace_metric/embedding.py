@@ -10,18 +10,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
+from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.precision import full_precision
+from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.tables import as_pandas
 from laplace_metric._utils.validation import as_array, as_tensor, check_count
 from laplace_metric.distributions import EmbeddingDistribution, Gaussian, ProjectedNormal
 from laplace_metric.errors import EmptyLoaderError, InputError, NotFittedError, RowError
 from laplace_metric.models import Inputs, device_of, labelled_batches
+
+if TYPE_CHECKING:
+    import pandas
 
 
 class HeadInputScore(Protocol):
@@ -90,8 +96,8 @@ def _of_the_fit_set(
     return near_far, head_inputs
 
 
-@dataclass(frozen=True)
-class Embedding:
+@dataclass(frozen=True, repr=False)
+class Embedding(Shown):
     """A batch of uncertain embeddings.
 
     Parameters
@@ -118,6 +124,16 @@ class Embedding:
     score: Tensor | None = None
     head_inputs: Tensor | None = None
     near_far: HeadInputScore | None = None
+
+    def _sentence(self) -> str:
+        n, z = self.mean.shape
+        kind = type(self.distribution).__name__
+        return f"{n:,} uncertain embedding{'' if n == 1 else 's'} in {z} dimensions ({kind})."
+
+    def _shown_rows(self) -> Rows:
+        known = "near, far, epistemic, ambiguity" if self.near_far is not None else None
+        numbers = ", ".join(filter(None, ["mean, variance, uncertainty, concentration", known]))
+        return in_rows({"mean": self.mean, "has": numbers}.items())
 
     @property
     def mean(self) -> Float[Tensor, "B Z"]:
@@ -246,8 +262,41 @@ class Embedding:
         """von Mises-Fisher concentration of the direction [B], in [0, inf]."""
         return self.distribution.concentration
 
+    def to_pandas(self, *, means: bool = False) -> pandas.DataFrame:
+        """One row an embedding: uncertainty, and what the fit set says of it where it was kept.
+
+        Parameters
+        ----------
+        means : bool
+            With the coordinates, as columns mean_0, mean_1 and so on.
+
+        Raises
+        ------
+        MissingPackageError
+            Without pandas.
+        NonFiniteError, InputError
+            As ``uncertainty`` and ``epistemic``.
+
+        Examples
+        --------
+        >>> from laplace_metric import LaplaceEmbedder
+        >>> x = torch.randn(40, 8)
+        >>> e = LaplaceEmbedder.from_embeddings(x, torch.arange(40) % 4)(x)
+        >>> list(e.to_pandas().columns)
+        ['uncertainty', 'near', 'far', 'epistemic', 'ambiguity']
+        """
+        columns = {"uncertainty": self.uncertainty}
+        for name in ("near", "far", "epistemic", "ambiguity"):
+            try:
+                columns[name] = getattr(self, name)
+            except NotFittedError:  # the fit kept nothing to compare with, or knows no class
+                continue
+        if means:
+            columns |= {f"mean_{i}": column for i, column in enumerate(self.mean.unbind(1))}
+        return as_pandas({name: x.detach().cpu().numpy() for name, x in columns.items()})
+
     @full_precision()
-    def sample(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n B Z"]:
+    def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B Z"]:
         """Draws [n, B, Z], independent between inputs.
 
         For draws that share their weights between inputs use the method's ``sample``.
@@ -350,24 +399,30 @@ class ProbabilisticEmbedder(ABC):
         """Distributions over the embeddings of one batch of inputs."""
 
     @abstractmethod
-    def draw(self, n: int, generator: torch.Generator | None = None) -> Draw:
+    def draw(self, n: int, generator: Seed = None) -> Draw:
         """Draw n embedders; the returned function maps any inputs to [n, B, Z] under them."""
 
     def sample(
-        self, inputs: Inputs, n: int = 100, generator: torch.Generator | None = None
+        self, inputs: Inputs, n: int = 100, generator: Seed = None
     ) -> Float[Tensor, "n B Z"]:
         """Joint draws [n, B, Z]: draw s uses the same sampled model for all inputs."""
         check_count("n", n)
-        return self.draw(n, generator)(inputs)
+        return self.draw(n, as_generator(generator))(inputs)
 
-    def embed(
-        self, loader: Iterable[Any], *, progress: bool = True
-    ) -> tuple[Embedding, Int[Tensor, " N"]]:
-        """Embeddings and labels [N] of everything a loader of ``(inputs, labels)`` yields."""
-        device = device_of(self.model)
+    def embed(self, loader: Iterable[Any], *, progress: bool = True) -> tuple[Embedding, Any]:
+        """Embeddings and labels [N] of everything a loader of ``(inputs, labels)`` yields.
+
+        Labels are a tensor of whole numbers, or an array of names where the loader has names.
+        """
+        device, names = device_of(self.model), dict[int, str]()
         parts, labels = [], []
-        batches = labelled_batches(loader, device, progress=progress, description="Embedding")
+        how: dict[str, Any] = {"progress": progress, "description": "Embedding", "names": names}
+        batches = labelled_batches(loader, device, **how)
         for inputs, batch_labels in batches:
             parts.append(self(inputs))
             labels.append(batch_labels)
-        return Embedding.concatenate(parts), torch.cat(labels)
+        codes = torch.cat(labels)
+        if not names:
+            return Embedding.concatenate(parts), codes
+        named = np.array([names[code] for code in codes.tolist()], dtype=object)
+        return Embedding.concatenate(parts), named

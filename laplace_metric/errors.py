@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class LaplaceMetricError(Exception):
-    """Base of all errors raised on purpose by this package."""
+    """Base of all errors raised on purpose by this package; they travel between processes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.args, vars(self))
+
+
+def _again(
+    kind: type[LaplaceMetricError], args: tuple[Any, ...], attributes: dict[str, Any]
+) -> LaplaceMetricError:
+    """The same error, of which the message is kept and not what it was made of."""
+    error = kind.__new__(kind, *args)
+    vars(error).update(attributes)
+    return error
 
 
 class InputError(LaplaceMetricError, ValueError):

@@ -110,6 +110,6 @@ def test_append_needs_vectors(data):
         LaplaceEmbedder(nn.Unflatten(1, (5, 1)), head="append").fit([(x, y)], progress=False)
 
 
-def test_labels_of_numpy_strings_say_what_to_do(arrays):
-    with pytest.raises(LabelError, match="np.unique"):
-        LaplaceEmbedder.from_embeddings(arrays[0], np.array(["a"] * 80))
+def test_labels_that_are_neither_numbers_nor_names_say_what_to_do(arrays):
+    with pytest.raises(LabelError, match="one whole number or one string per item"):
+        LaplaceEmbedder.from_embeddings(arrays[0], np.array([b"a"] * 80))

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.randomness import Seed
 from laplace_metric.curvature._loss import ContrastiveLoss, Geometry
 from laplace_metric.curvature._nearest_kronecker import nearest_kronecker
 from laplace_metric.curvature._statistics import ClassSums
@@ -50,7 +51,7 @@ def all_pairs_curvature(
     structure: str = "diag",
     *,
     reference: int | None = None,
-    generator: torch.Generator | None = None,
+    generator: Seed = None,
     progress: bool = False,
 ) -> Curvature:
     """H of every ordered pair of the points, before the positivity step.
@@ -88,7 +89,7 @@ def margin_columns(
     loss: ContrastiveLoss,
     structure: str,
     reference: int | None = None,
-    generator: torch.Generator | None = None,
+    generator: Seed = None,
 ) -> list[FeatureSource]:
     """What in-margin negatives are looked for among: nothing, all points, or some of them."""
     if not loss.negatives_by_pair:

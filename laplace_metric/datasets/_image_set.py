@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int, Int64, Shaped
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
 
+from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_tensor, check_dense
 from laplace_metric.errors import InputError, LabelError
 
@@ -122,13 +123,13 @@ class ImageSet:
         self,
         batch_size: int,
         shuffle: bool = False,
-        generator: torch.Generator | None = None,
+        generator: Seed = None,
     ) -> DataLoader[Batch]:
         """Batches (images [b, C, H, W] float32 in [0, 1], labels [b]).
 
         A batch is cut out of the tensors by one indexing operation; nothing is collated
         image by image. The last batch may be smaller. With `shuffle` the order is drawn anew
-        each pass, from `generator` unless it is None.
+        each pass, from `generator` (or its seed) unless it is None.
 
         Raises
         ------
@@ -137,8 +138,8 @@ class ImageSet:
         """
         if batch_size < 1:
             raise InputError(f"batch_size={batch_size} must be at least 1.")
-        data = _Rows(self)
-        order = RandomSampler(data, generator=generator) if shuffle else SequentialSampler(data)
+        data, source = _Rows(self), as_generator(generator)
+        order = RandomSampler(data, generator=source) if shuffle else SequentialSampler(data)
         # DataLoader draws a worker seed every pass: its own generator keeps the global one intact
         return DataLoader(
             data,

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.display import Shown
 from laplace_metric._utils.validation import (
     ArrayLike,
     as_labels,
@@ -28,8 +29,8 @@ from laplace_metric.evaluation._sparsification import average_ties
 from laplace_metric.evaluation.neighbours import excluded_rows, nearest_index
 
 
-@dataclass(frozen=True)
-class Reliability:
+@dataclass(frozen=True, repr=False)
+class Reliability(Shown):
     """Calibration errors and the reliability curve that they summarise.
 
     Attributes
@@ -122,7 +123,7 @@ def _adaptive_error(confidence: Tensor, correct: Tensor, bins: int) -> float:
     return _binned(bin_of, confidence[order], shared[order], bins)[3]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RetrievalCalibration(Reliability):
     """Calibration of sampled retrieval: a `Reliability`, and what each query was answered.
 

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplace_metric._utils.display import Shown
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import (
     ArrayLike,
@@ -26,8 +27,8 @@ from laplace_metric._utils.validation import (
 from laplace_metric.errors import InputError, UndefinedMetricWarning
 
 
-@dataclass(frozen=True)
-class BootstrapInterval:
+@dataclass(frozen=True, repr=False)
+class BootstrapInterval(Shown):
     """A metric with its percentile interval.
 
     Attributes

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from laplace_metric._utils.display import Shown
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Draw, ProbabilisticEmbedder
@@ -39,8 +40,8 @@ DEPTH = 5
 """Neighbours kept for each query, and the k of mAP@k."""
 
 
-@dataclass(frozen=True)
-class Embedded:
+@dataclass(frozen=True, repr=False)
+class Embedded(Shown):
     """Mean embeddings [N, Z], uncertainties [N] and labels [N] of a loader."""
 
     mean: Tensor
@@ -48,8 +49,8 @@ class Embedded:
     labels: Tensor
 
 
-@dataclass(frozen=True)
-class Detection:
+@dataclass(frozen=True, repr=False)
+class Detection(Shown):
     """How well the uncertainty sets one out-of-distribution set apart from the queries.
 
     Attributes
@@ -81,8 +82,8 @@ class Detection:
         }
 
 
-@dataclass(frozen=True)
-class MethodResult:
+@dataclass(frozen=True, repr=False)
+class MethodResult(Shown):
     """Everything measured about one method on one set of queries.
 
     Attributes

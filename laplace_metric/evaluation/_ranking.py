@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from laplace_metric._utils.display import Shown
 from laplace_metric._utils.validation import (
     ArrayLike,
     as_rates,
@@ -29,8 +30,8 @@ from laplace_metric._utils.validation import (
 from laplace_metric.errors import InputError, UndefinedMetricWarning
 
 
-@dataclass(frozen=True)
-class RocCurve:
+@dataclass(frozen=True, repr=False)
+class RocCurve(Shown):
     """Receiver operating characteristic, out-of-distribution inputs being the positive class.
 
     Attributes

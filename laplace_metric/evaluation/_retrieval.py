@@ -15,13 +15,14 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from laplace_metric._utils.display import Shown
 from laplace_metric._utils.validation import ArrayLike, as_labels, check_count
 from laplace_metric.errors import InputError, UndefinedMetricWarning
 from laplace_metric.evaluation.neighbours import Neighbours, nearest_neighbours, search_problem
 
 
-@dataclass(frozen=True)
-class RetrievalScore:
+@dataclass(frozen=True, repr=False)
+class RetrievalScore(Shown):
     """A retrieval metric and what it is the mean of.
 
     Attributes

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.display import Shown
 from laplace_metric._utils.validation import ArrayLike, as_rates, as_scores
 
 
@@ -44,8 +45,8 @@ STEPS = 100
 """The removed share is 0, 1/100, ..., 99/100."""
 
 
-@dataclass(frozen=True)
-class Sparsification:
+@dataclass(frozen=True, repr=False)
+class Sparsification(Shown):
     """Mean score of the queries that are left, against the share removed.
 
     Attributes
@@ -130,8 +131,8 @@ COVERAGE_STEPS = 20
 """The answered share is 20/20, 19/20, ..., 1/20."""
 
 
-@dataclass(frozen=True)
-class Abstention:
+@dataclass(frozen=True, repr=False)
+class Abstention(Shown):
     """Recall of the most certain queries, against the share of queries answered.
 
     Attributes

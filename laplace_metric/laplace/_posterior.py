@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count, check_positive
@@ -71,8 +72,8 @@ class RotatedVariance:
         return RotatedCovariance(self.left, self.to_basis(h).square_() @ self.variances)
 
 
-@dataclass(frozen=True)
-class Posterior:
+@dataclass(frozen=True, repr=False)
+class Posterior(Shown):
     """A Gaussian over the head's parameters.
 
     Parameters
@@ -102,6 +103,22 @@ class Posterior:
     def __post_init__(self) -> None:
         for name in ("prior_precision", "n_effective"):
             object.__setattr__(self, name, check_positive(name, getattr(self, name)))
+
+    def _sentence(self) -> str:
+        return (
+            f"a Gaussian over {len(self.mean):,} weights, of which the data determine "
+            f"{self.n_effective_parameters:,.1f}."
+        )
+
+    def _shown_rows(self) -> Rows:
+        shown = {
+            "mean": self.mean,
+            "structure": type(self.curvature.basis).__name__.removesuffix("Eigenbasis"),
+            "prior_precision": self.prior_precision,
+            "n_effective": self.n_effective,
+            "negative curvature": f"{self.curvature.negative_fraction:.1%}",
+        }
+        return in_rows(shown.items())
 
     @cached_property
     def basis(self) -> Eigenbasis:

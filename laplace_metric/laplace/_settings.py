@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from laplace_metric._utils.validation import check_function, check_name, check_positive
+from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.validation import check_count, check_function, check_name, check_positive
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature.structures import POSITIVITY, STRUCTURES
 from laplace_metric.errors import InputError, UnknownNameError
@@ -41,7 +42,7 @@ class FitOptions:
     """
 
     reference: int | None = None
-    generator: torch.Generator | None = None
+    generator: Seed = None
     memory_bytes: int = 512 * 2**20
     progress: bool = True
     precision: torch.dtype | None = None
@@ -53,12 +54,13 @@ class FitOptions:
             raise InputError(
                 f"precision={self.precision!r}: pass torch.float32, torch.float64 or None."
             )
-        if self.reference is not None and not isinstance(self.reference, int):
-            raise InputError(f"reference={self.reference!r}: pass a whole number of points.")
-        if self.generator is not None and not isinstance(self.generator, torch.Generator):
-            raise InputError(f"generator={self.generator!r}: pass a torch.Generator.")
-        if not isinstance(self.memory_bytes, int) or self.memory_bytes < 0:
-            raise InputError(f"memory_bytes={self.memory_bytes!r}: pass a whole number >= 0.")
+        if self.reference is not None:
+            object.__setattr__(self, "reference", check_count("reference", self.reference, 0))
+        if self.generator is not None:
+            object.__setattr__(self, "generator", as_generator(self.generator))
+        if type(self.memory_bytes) is not int or self.memory_bytes < 0:
+            memory_bytes = check_count("memory_bytes", self.memory_bytes, 0)
+            object.__setattr__(self, "memory_bytes", memory_bytes)
         if self.checkpoint_dir is not None and self.checkpoint_dir.is_file():
             raise InputError(f"checkpoint_dir={str(self.checkpoint_dir)!r} is a file.")
 

@@ -14,21 +14,27 @@ from laplace_metric.models._calling import (
     to_device,
     unwrapped,
 )
+from laplace_metric.models._reading import ItemBatches, class_codes, is_rows, plain, yields_items
 
 __all__ = [
     "Call",
     "Inputs",
+    "ItemBatches",
     "Pooled",
     "Precomputed",
     "Sentences",
     "call_model",
     "check_labels",
+    "class_codes",
     "device_of",
     "evaluation_mode",
     "input_batches",
+    "is_rows",
     "labelled_batches",
     "labels_of",
+    "plain",
     "shares_memory",
     "to_device",
     "unwrapped",
+    "yields_items",
 ]

@@ -24,6 +24,8 @@ from laplace_metric.models.heads import shown
 class Precomputed(nn.Module):
     """Arrays [N, D] (NumPy, lists, tensors) as a float tensor; the size is fixed at first use.
 
+    One row [D] of a known size is a batch of one.
+
     Parameters
     ----------
     size : int or None
@@ -40,6 +42,9 @@ class Precomputed(nn.Module):
     torch.float64
     """
 
+    takes_rows = True
+    """Of a list, each entry is a row, not an argument."""
+
     def __init__(self, size: int | None = None) -> None:
         super().__init__()
         self.size = None if size is None else check_count("size", size)
@@ -55,6 +60,8 @@ class Precomputed(nn.Module):
             For NaN or infinity.
         """
         tensor = _numbers(embeddings)
+        if tensor.ndim == 1 and len(tensor) == self.size:
+            tensor = tensor[None]
         if tensor.ndim != 2 or (self.size is not None and tensor.shape[1] != self.size):
             wanted = "D" if self.size is None else self.size
             raise InputError(f"embeddings have shape {tuple(tensor.shape)}: pass [N, {wanted}].")

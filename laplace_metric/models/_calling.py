@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeGuard
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
@@ -16,9 +17,18 @@ from tqdm.auto import tqdm
 
 from laplace_metric._utils.validation import as_array, as_tensor
 from laplace_metric.errors import EmptyLoaderError, InputError, LabelError
+from laplace_metric.models._reading import (
+    class_codes,
+    is_rows,
+    names_of,
+    note_names,
+    plain,
+    split_mapping,
+)
 
 Inputs = Any
-"""A tensor or strings (``model(x)``), a tuple (``model(*x)``) or a mapping (``model(**x)``)."""
+"""A tensor, an array, a data frame, rows of numbers or strings (``model(x)``), a tuple
+(``model(*x)``) or a mapping (``model(**x)``)."""
 
 
 def check_module(model: Any) -> nn.Module:
@@ -101,12 +111,32 @@ def _release(held: Iterable[nn.Module]) -> None:
 
 
 def call_model(model: nn.Module, inputs: Inputs) -> Any:
-    """``model(x)``; ``model(*x)`` for a tuple or list, unless of strings; ``model(**x)``."""
+    """``model(x)``; ``model(*x)`` for a tuple or list, unless of strings; ``model(**x)``.
+
+    Arrays, data frames and lists of numbers become tensors, of the floating type and on the device
+    of the model's weights; a model without weights (``Precomputed``) takes them as they are.
+    """
+    if isinstance(inputs, Tensor):
+        return model(inputs)
+    inputs = _tensor_like(model, plain(inputs))
     if isinstance(inputs, Mapping):
         return model(**inputs)
-    if isinstance(inputs, (tuple, list)) and not all(isinstance(x, str) for x in inputs):
-        return model(*inputs)
-    return model(inputs)
+    if not isinstance(inputs, (tuple, list)) or all(isinstance(x, str) for x in inputs):
+        return model(inputs)
+    if is_rows(inputs) or getattr(model, "takes_rows", False):
+        return model(inputs)
+    return model(*inputs)
+
+
+def _tensor_like(model: nn.Module, inputs: Inputs) -> Inputs:
+    """An array or rows of numbers as a tensor, for a model with weights."""
+    if not isinstance(inputs, np.ndarray) and not is_rows(inputs):
+        return inputs
+    weight = next((p for p in model.parameters() if p.is_floating_point()), None)
+    if weight is None:
+        return inputs
+    numbers = as_tensor("inputs", inputs)
+    return numbers.to(weight) if numbers.is_floating_point() else numbers.to(weight.device)
 
 
 def to_device(inputs: Inputs, device: torch.device) -> Inputs:
@@ -123,7 +153,7 @@ def to_device(inputs: Inputs, device: torch.device) -> Inputs:
         return inputs.to(device)
     if isinstance(inputs, Mapping):
         return {key: to_device(value, device) for key, value in inputs.items()}
-    if isinstance(inputs, (tuple, list)):
+    if isinstance(inputs, (tuple, list)) and not is_rows(inputs):
         moved = [to_device(value, device) for value in inputs]
         return moved if isinstance(inputs, list) else tuple(moved)
     return inputs
@@ -141,6 +171,8 @@ def shares_memory(tensor: Tensor, inputs: Inputs) -> bool:
     if isinstance(inputs, Tensor):
         memory = tensor.untyped_storage().data_ptr()
         return inputs.layout == torch.strided and inputs.untyped_storage().data_ptr() == memory
+    if not isinstance(inputs, (Mapping, tuple, list)) and hasattr(inputs, "__array__"):
+        return tensor.device.type == "cpu"  # it may: a frame does not say
     if isinstance(inputs, Mapping):
         return any(shares_memory(tensor, value) for value in inputs.values())
     if isinstance(inputs, (tuple, list)):
@@ -163,22 +195,26 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def check_labels(labels: Any, *, name: str = "labels") -> Int[Tensor, " B"]:
-    """Labels as an int64 tensor.
+    """Labels as an int64 tensor; class names by their codes.
 
     Raises
     ------
     LabelError
-        If they are not one whole number per item.
+        If they are neither one whole number nor one name per item.
     """
     if labels is None:
         raise LabelError(f"{name} is None: the contrastive curvature needs one class per item.")
+    if not isinstance(labels, Tensor):
+        labels = plain(labels)
+        if (names := names_of(labels)) is not None:
+            return class_codes(names)
     try:
         values = labels if isinstance(labels, Tensor) else as_array(name, labels)
         tensor = values if _is_plain(values) else as_tensor(name, values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise LabelError(
-            f"{name} cannot be read as whole numbers ({error}): map class names to numbers, e.g. "
-            "by np.unique(names, return_inverse=True)."
+            f"{name} cannot be read as whole numbers ({error}), and are not class names either: "
+            "pass one whole number or one string per item, none missing."
         ) from error
     if tensor.is_floating_point() or str(values.dtype).endswith("bool"):
         raise LabelError(f"{name} has dtype {values.dtype}: pass whole numbers (torch.int64).")
@@ -197,12 +233,17 @@ def _split(batch: Any, index: int) -> tuple[Inputs, Any]:
     """Inputs and labels of batch ``index``, which must have both."""
     if isinstance(batch, (tuple, list)) and len(batch) == 2:
         return batch[0], batch[1]
+    if isinstance(batch, Mapping):
+        inputs, labels = split_mapping(batch)
+        if labels is not None:
+            return inputs, labels
     kind = type(batch).__name__
     if isinstance(batch, Sequence):
         kind = f"{kind} of length {len(batch)}"
     raise LabelError(
         f"loader batch {index} is a {kind}, so its labels are missing: "
-        "yield (inputs, labels), where inputs is a tensor, a tuple or a dict."
+        "yield (inputs, labels), where inputs is a tensor, a tuple or a dict; or a dict with an "
+        'entry "labels" or "label".'
     )
 
 
@@ -252,18 +293,23 @@ def labels_of(batch: Any) -> tuple[Inputs, Any]:
     """Inputs and labels of a batch that may have none; labels are numbers or names, or None.
 
     A pair counts as ``(inputs, labels)`` if its second entry is one whole number per item, a list
-    of names, or None.
+    of names, or None; of a mapping the labels are its entry "labels" or "label".
 
     Examples
     --------
     >>> labels_of(("a text", "another")), labels_of((["a text"], ["its class"]))
     ((('a text', 'another'), None), (['a text'], ['its class']))
     """
-    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+    if isinstance(batch, Mapping):
+        inputs, labels = split_mapping(batch)
+        batch = inputs  # what else goes by that name, such as a label for each token, is no input
+    elif isinstance(batch, (tuple, list)) and len(batch) == 2:
+        inputs, labels = batch
+    else:
         return batch, None
-    inputs, labels = batch
-    names = isinstance(labels, (tuple, list)) and all(isinstance(name, str) for name in labels)
-    if labels is None or names:
+    if labels is None or (names := names_of(labels)) is not None:
+        return inputs, None if labels is None else names
+    if isinstance(labels, (tuple, list)) and not labels:
         return inputs, labels
     try:
         return inputs, check_labels(labels)
@@ -278,11 +324,12 @@ def labelled_batches(
     progress: bool,
     description: str,
     status: Callable[[], str] | None = None,
+    names: dict[int, str] | None = None,
 ) -> Iterator[tuple[Inputs, Tensor]]:
     """The inputs and the labels [B] int64 of each batch, on one device, with a progress bar.
 
     ``status()`` is what the bar says after each batch. Labels that are missing or of the wrong
-    kind raise ``LabelError``.
+    kind raise ``LabelError``. Class names are given as their codes; ``names`` gets code -> name.
 
     Raises
     ------
@@ -291,10 +338,12 @@ def labelled_batches(
     InputError
         If the loader is not iterable.
     """
-    index, bar = -1, _bar(loader, description, progress)
+    index, bar, known = -1, _bar(loader, description, progress), {} if names is None else names
     for index, batch in enumerate(bar):
         inputs, labels = _split(batch, index)
         checked = check_labels(labels, name=f"labels of loader batch {index}")
+        if known or not isinstance(labels, Tensor):
+            note_names(known, labels, checked, first=index == 0)
         yield to_device(inputs, device), checked.to(device)
         if progress and status is not None:
             bar.set_postfix_str(status(), refresh=False)

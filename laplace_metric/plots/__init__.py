@@ -11,6 +11,7 @@ from laplace_metric.plots._curves import (
 from laplace_metric.plots._neighbours import ImagesOrTexts, RankedNeighbours, neighbours_plot
 from laplace_metric.plots._stream import WindowSummary, monitor_plot
 from laplace_metric.plots._style import FONT, INK, STYLES, Style, inline_svg, svg_of
+from laplace_metric.plots._threshold import threshold_plot
 
 __all__ = [
     "FONT",
@@ -28,5 +29,6 @@ __all__ = [
     "roc_plot",
     "sparsification_plot",
     "svg_of",
+    "threshold_plot",
     "uncertainty_plot",
 ]

@@ -1,5 +1,6 @@
 """Nearest neighbours of uncertain embeddings, and whether they are a match."""
 
+from laplace_metric.search._classify import Classification
 from laplace_metric.search._cross_fit import cross_index, read_items
 from laplace_metric.search._encoding import Encoder
 from laplace_metric.search._evaluate import PRECISIONS, promised_threshold
@@ -7,6 +8,7 @@ from laplace_metric.search._index import Index
 from laplace_metric.search._items import Encoded
 from laplace_metric.search._judged import Matches
 from laplace_metric.search._label_sets import LabelSets
+from laplace_metric.search._labelled import labelled_loader
 from laplace_metric.search._moments import gallery_vectors, moments, query_vectors
 from laplace_metric.search._neighbours import RANKINGS, nearest
 from laplace_metric.search._protocols import Encoders, FittedEmbedder, SearchEncoder
@@ -43,6 +45,7 @@ __all__ = [
     "RANKINGS",
     "UNCERTAINTY",
     "Calibration",
+    "Classification",
     "Encoded",
     "Encoder",
     "Encoders",
@@ -61,6 +64,7 @@ __all__ = [
     "Verdict",
     "cross_index",
     "gallery_vectors",
+    "labelled_loader",
     "moments",
     "nearest",
     "promised_threshold",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -34,6 +34,7 @@ from laplace_metric.search._encoding import BATCH, batches
 from laplace_metric.search._fitted import TOLERATED, in_fit
 from laplace_metric.search._index import Index
 from laplace_metric.search._items import Column, joined_labels
+from laplace_metric.search._labelled import n_rows
 from laplace_metric.search._protocols import FittedEmbedder
 from laplace_metric.search.match import VOTES, LabelledHits, LabelVotes, SearchHits
 
@@ -75,7 +76,7 @@ def read_items(inputs: Any, labels: Any) -> tuple[list[tuple[Any, Tensor]], Colu
         For inputs or labels that cannot be read, or another number of labels than of items.
     """
     pairs = list(batches("inputs", inputs))
-    sizes = [_n_rows(batch) if own is None else len(own) for batch, own in pairs]
+    sizes = [n_rows(batch) if own is None else len(own) for batch, own in pairs]
     if labels is None:
         labels = joined_labels([own for _, own in pairs if own is not None])
     if labels is None:
@@ -83,17 +84,6 @@ def read_items(inputs: Any, labels: Any) -> tuple[list[tuple[Any, Tensor]], Colu
     column = Column.of("labels", labels, sum(sizes))
     codes = _codes(column).split(sizes)
     return [(batch, part) for (batch, _), part in zip(pairs, codes, strict=True)], column
-
-
-def _n_rows(batch: Any) -> int:
-    rows = next(iter(batch.values()), None) if isinstance(batch, Mapping) else batch
-    try:
-        return len(rows)  # type: ignore[arg-type]
-    except TypeError as error:
-        raise InputError(
-            f"inputs hold a batch that is a {type(rows).__name__}, which has no rows: pass arrays, "
-            "lists of texts, or mappings of them."
-        ) from error
 
 
 def _codes(labels: Column) -> Int[Tensor, " N"]:

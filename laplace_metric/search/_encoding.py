@@ -13,10 +13,18 @@ from tqdm import tqdm
 
 from laplace_metric._utils.files import digest
 from laplace_metric._utils.precision import at_least_float32, full_precision
-from laplace_metric._utils.validation import DTYPES, as_tensor, check_dense
+from laplace_metric._utils.validation import DTYPES, as_array, as_tensor, check_dense
 from laplace_metric.errors import EmptyLoaderError, InputError
 from laplace_metric.laplace import NOTHING_ENTERS, Fitted, traced, traces_of
-from laplace_metric.models import device_of, labels_of, to_device
+from laplace_metric.models import (
+    ItemBatches,
+    device_of,
+    is_rows,
+    labels_of,
+    plain,
+    to_device,
+    yields_items,
+)
 from laplace_metric.models.features import Fingerprints, row_fingerprints
 from laplace_metric.models.heads import FittedWeights, capture, check_rows
 from laplace_metric.search._compact import RoundErrors
@@ -154,7 +162,7 @@ class Encoder:
         """
         parts, labels = EncodedParts(), list[Any]()
         inputs = _readable(name, inputs)
-        bar = {"desc": "Embedding", "total": _count(inputs), "disable": not progress}
+        bar = {"desc": "Embedding", "total": count_of_batches(inputs), "disable": not progress}
         for batch, batch_labels in tqdm(batches(name, inputs), **bar):
             parts.append(self(batch, rows))
             labels += [] if batch_labels is None else [batch_labels]
@@ -172,11 +180,13 @@ def batches(name: str, inputs: Any) -> Iterator[tuple[Any, Any]]:
         For anything else.
     """
     inputs = _readable(name, inputs)
-    if isinstance(inputs, (Tensor, np.ndarray)) or _are_texts(inputs):
+    if isinstance(inputs, (Tensor, np.ndarray)) and inputs.ndim == 1:
+        yield _rows(name, inputs), None  # one item, or a number for each: the model says which
+    elif isinstance(inputs, (Tensor, np.ndarray)) or _are_texts(inputs):
         starts = range(0, len(inputs), BATCH)
         yield from ((_rows(name, inputs[i : i + BATCH]), None) for i in starts)
     elif isinstance(inputs, Mapping):
-        yield inputs, None
+        yield labels_of(inputs)
     else:
         yield from (labels_of(batch) for batch in _iterated(name, inputs))
 
@@ -193,20 +203,27 @@ def _iterated(name: str, inputs: Any) -> Iterator[Any]:
 
 
 def _readable(name: str, inputs: Any) -> Any:
-    """Inputs whose rows can be counted and taken; arrays of texts as lists."""
+    """Inputs whose rows can be counted and taken; arrays of texts as lists, frames as arrays."""
+    if isinstance(inputs, Tensor) and inputs.ndim:
+        return check_dense(name, inputs)
+    inputs = as_array(name, inputs) if is_rows(inputs) else plain(inputs)
     if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "UO":
         inputs = inputs.tolist()
-    if isinstance(inputs, Tensor):
-        check_dense(name, inputs)
     if isinstance(inputs, (Tensor, np.ndarray)) and inputs.ndim == 0:
         raise InputError(f"{name} is a single number: pass an array of items.")
-    return inputs
+    return ItemBatches(inputs) if yields_items(inputs) else inputs
 
 
-def _rows(name: str, array: Tensor | np.ndarray[Any, Any] | Texts) -> Tensor | Texts:
-    """Some rows as a tensor of their type; few at a time, the array may be a memory map."""
+def _rows(name: str, array: Any) -> Any:
+    """Some rows as a tensor of their type; few at a time, the array may be a memory map.
+
+    Of float64, NumPy's and pandas' own choice, they stay an array: the model's weights say which
+    type they get (``models.call_model``).
+    """
     if not isinstance(array, np.ndarray):
         return array
+    if array.dtype == np.float64:
+        return np.array(array)
     rows = as_tensor(name, array)
     same = getattr(torch, array.dtype.name, None)  # whole numbers have become int64
     return rows.to(same) if same in DTYPES else rows
@@ -221,8 +238,9 @@ def _identity(fitted: Fitted, spherical: bool) -> str:
     return digest(described, (fitted.posterior.mean, fitted.posterior.spectrum))
 
 
-def _count(inputs: Any) -> int | None:
+def count_of_batches(inputs: Any) -> int | None:
     """How many batches there will be, where that is known."""
+    inputs = _readable("inputs", inputs)
     if isinstance(inputs, (Tensor, np.ndarray)) or _are_texts(inputs):
         return -(-len(inputs) // BATCH)
     return len(inputs) if isinstance(inputs, Sized) and not isinstance(inputs, Mapping) else None

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import check_count
 from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.models.features import Fingerprints
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class Gallery:
+class Gallery(Shown):
     """Items, the engine that finds the nearest of them, and the encoders of items and queries.
 
     Any number of threads may search, add and remove at once. All that changes is one value that is
@@ -108,6 +109,20 @@ class Gallery:
 
     def __len__(self) -> int:
         return len(self.items)
+
+    def _sentence(self) -> str:
+        classes = self.items.classes
+        of = "without labels" if classes is None else f"of {len(classes):,} classes"
+        return f"{len(self):,} items {of}."
+
+    def _shown_rows(self) -> Rows:
+        shown = {
+            "embeddings": self.items.encoded.mean,
+            "ids": self.ids,
+            "labels": self.labels,
+            "engine": f"{self.kind!r}, rank_by={self.rank_by!r}",
+        }
+        return in_rows(shown.items())
 
     @property
     def items(self) -> Items:

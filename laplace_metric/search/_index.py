@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from laplace_metric._utils.display import Rows
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count, check_share
 from laplace_metric.errors import (
@@ -17,6 +18,7 @@ from laplace_metric.errors import (
     UnreachableAlphaWarning,
 )
 from laplace_metric.search import _storage as storage
+from laplace_metric.search._classify import CalibratedAnswers
 from laplace_metric.search._encoding import encoders_of
 from laplace_metric.search._evaluate import evaluated
 from laplace_metric.search._gallery import Gallery
@@ -43,7 +45,7 @@ DEPTH = 50
 """Neighbours of each query that an evaluation looks at where there is no calibration to say."""
 
 
-class Index(Gallery):
+class Index(CalibratedAnswers, Gallery):
     """Items to search among; made by ``LaplaceEmbedder.index``.
 
     Parameters
@@ -72,6 +74,13 @@ class Index(Gallery):
     >>> round(index.evaluate(x[300:], y[300:]).recall_at_1, 2)
     0.44
     """
+
+    def _shown_rows(self) -> Rows:
+        calibration = "none: call calibrate(queries, labels)"
+        if self.calibration is not None:
+            calibration = self.calibration._sentence()
+        changed = [("changed since", f"{self.changes:,} items")] if self.changes else []
+        return [*super()._shown_rows(), ("calibration", calibration), *changed]
 
     @property
     def calibration(self) -> Calibration | None:

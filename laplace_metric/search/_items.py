@@ -15,6 +15,7 @@ from torch import Tensor
 
 from laplace_metric._utils.validation import as_array, check_dense
 from laplace_metric.errors import InputError, LabelError
+from laplace_metric.models import plain
 
 Values = npt.NDArray[Any]
 """[N] int64, or objects that are strings: NumPy's own drop NUL at the end, and pad all of them to
@@ -216,6 +217,7 @@ def _array(name: str, values: Any) -> Values:
 
 
 def _plain(name: str, values: Any) -> Values:
+    values = plain(values)
     if not isinstance(values, Tensor):
         return as_array(name, values) if isinstance(values, np.ndarray) else _listed(name, values)
     if values.dtype not in UNSIGNED:

@@ -11,17 +11,18 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.display import Rows, Shown, in_rows
+from laplace_metric._utils.tables import as_pandas
 from laplace_metric.errors import UnreachableAlphaWarning
 from laplace_metric.search._items import Column
-from laplace_metric.search._result import as_pandas
 from laplace_metric.search.match import Calibration, LabelLevels, SearchHits, fewest_queries
 
 if TYPE_CHECKING:
     import pandas
 
 
-@dataclass(frozen=True)
-class LabelSets:
+@dataclass(frozen=True, repr=False)
+class LabelSets(Shown):
     """A set of labels for each of Q queries.
 
     Parameters
@@ -56,6 +57,15 @@ class LabelSets:
         level, codes, score = levels.of(classes), hits.votes.labels, calibration.label_scores(hits)
         members = (score >= level.to(score.device)[codes.clamp(min=0)]) & (score > -torch.inf)
         return cls(classes, codes, score, members, level == -torch.inf)
+
+    def _sentence(self) -> str:
+        sizes = self.sizes.double()
+        mean = float(sizes.mean()) if len(sizes) else 0.0
+        return f"a set of labels for each of {len(self):,} queries, {mean:.1f} labels on average."
+
+    def _shown_rows(self) -> Rows:
+        shown = {"labels": self.classes.values, "sizes": self.sizes}
+        return in_rows({**shown, "in every set": f"{int(self.everywhere.sum())} labels"}.items())
 
     @property
     def labels_everywhere(self) -> np.ndarray[Any, Any]:

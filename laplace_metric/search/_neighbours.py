@@ -10,6 +10,7 @@ The engine proposes by one of three rankings; distances are then computed pair b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -29,7 +30,7 @@ from laplace_metric.laplace import (
     squared_distance_in_basis,
 )
 from laplace_metric.laplace import _posterior as predictive
-from laplace_metric.models.jacobians import LinearJacobian
+from laplace_metric.models.jacobians import Layout, LinearJacobian
 from laplace_metric.search._items import Encoded
 from laplace_metric.search._moments import gallery_vectors, query_vectors
 from laplace_metric.search.engines import Engine
@@ -88,7 +89,7 @@ class PairDistances:
         ):
             self.basis_inputs, self._of = _in_eigenbasis(head, fitted.posterior, spherical)
         else:
-            self.basis_inputs, self._of = (lambda h: h), _dense(fitted, spherical)
+            self.basis_inputs, self._of = _as_it_is, _DenseDistances(fitted, spherical)
 
     @full_precision()
     @torch.no_grad()
@@ -110,40 +111,65 @@ class PairDistances:
         return Distance(means, variances)
 
 
-def _dense(fitted: Fitted, spherical: bool) -> DistanceOfPairs:
-    head, posterior = fitted.jacobian, fitted.posterior
+@dataclass(frozen=True)
+class _DenseDistances:
+    """Of any head, from the covariances of each pair [Z, Z]."""
 
-    def of(x: Tensor, y: Tensor, i: Tensor, j: Tensor) -> Distance:
+    fitted: Fitted
+    spherical: bool
+
+    def __call__(self, x: Tensor, y: Tensor, i: Tensor, j: Tensor) -> Distance:
+        head, posterior = self.fitted.jacobian, self.fitted.posterior
         a, b = x[i], y[j]
         sides = [(a, None), (b, None), (a, b)]
         covariances = [predictive.covariance(head, posterior, *side) for side in sides]
         pairs = EmbeddingPairs(head.forward(a), head.forward(b), *covariances)
-        return squared_distance(pairs, spherical=spherical)
+        return squared_distance(pairs, spherical=self.spherical)
 
-    return of
+
+@dataclass(frozen=True)
+class _BasisDistances:
+    """In Q_S: ``z = M x``, ``C = diag(V (x y))``; M and V are [Z, A]."""
+
+    weights: Tensor
+    variances: Tensor
+    spherical: bool
+
+    def __call__(self, x: Tensor, y: Tensor, i: Tensor, j: Tensor) -> Distance:
+        z_x, z_y = x @ self.weights.mT, y @ self.weights.mT  # [q, Z], [n, Z]
+        a, b = x.square() @ self.variances.mT, y.square() @ self.variances.mT
+        w = (x[i] * y[j]) @ self.variances.mT  # [pairs, Z]
+        pairs = SpectralPairs(z_x[i], z_y[j], a[i], b[j], w)
+        return squared_distance_in_basis(pairs, spherical=self.spherical)
+
+
+@dataclass(frozen=True)
+class _Rotated:
+    """``x = Q_A^T [h; 1]``."""
+
+    layout: Layout
+    right: Tensor
+
+    def __call__(self, h: Tensor) -> Tensor:
+        return self.layout.augment(h) @ self.right
+
+
+def _as_it_is(h: Tensor) -> Tensor:
+    return h
 
 
 def _in_eigenbasis(
     head: LinearJacobian, posterior: Posterior, spherical: bool
 ) -> tuple[InputMap, DistanceOfPairs]:
-    """In Q_S: ``z = M x``, ``C = diag(V (x y))``; ``x = Q_A^T h``, ``M = Q_S^T [W, b] Q_A``."""
+    """``x = Q_A^T h``, ``M = Q_S^T [W, b] Q_A``; all of it can be pickled."""
     layout, basis = head.layout, posterior.basis
     weights = layout.fold(head.parameters)  # [Z, A]
     variances = layout.fold(posterior.spectrum)  # [Z, A]
-    if isinstance(basis, KroneckerEigenbasis):
-        (block,) = basis.blocks
-        weights, variances = block.left.mT @ weights @ block.right, block.fold(posterior.spectrum)
-
-    def of(x: Tensor, y: Tensor, i: Tensor, j: Tensor) -> Distance:
-        z_x, z_y = x @ weights.mT, y @ weights.mT  # [q, Z], [n, Z]
-        a, b = x.square() @ variances.mT, y.square() @ variances.mT
-        w = (x[i] * y[j]) @ variances.mT  # [pairs, Z]
-        pairs = SpectralPairs(z_x[i], z_y[j], a[i], b[j], w)
-        return squared_distance_in_basis(pairs, spherical=spherical)
-
-    if isinstance(basis, KroneckerEigenbasis):
-        return (lambda h: layout.augment(h) @ block.right), of
-    return layout.augment, of
+    if not isinstance(basis, KroneckerEigenbasis):
+        return layout.augment, _BasisDistances(weights, variances, spherical)
+    (block,) = basis.blocks
+    weights, variances = block.left.mT @ weights @ block.right, block.fold(posterior.spectrum)
+    return _Rotated(layout, block.right), _BasisDistances(weights, variances, spherical)
 
 
 def check_ranking(rank_by: str, rankings: Sequence[str] = RANKINGS) -> str:

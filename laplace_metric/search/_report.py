@@ -8,6 +8,7 @@ from typing import Any
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from laplace_metric._utils.display import LINES, Rows, Shown
 from laplace_metric.evaluation import Reliability, Sparsification
 
 MATCH, UNCERTAINTY, DISTANCE = "match probability", "uncertainty", "distance alone"
@@ -78,8 +79,8 @@ class OODReport:
     unknown: float | None
 
 
-@dataclass(frozen=True, eq=False)
-class IndexReport:
+@dataclass(frozen=True, eq=False, repr=False)
+class IndexReport(Shown):
     """Of ``Index.evaluate``.
 
     Scores are ``MATCH``, ``UNCERTAINTY``, ``DISTANCE``, ``EPISTEMIC`` and ``AMBIGUITY``.
@@ -144,6 +145,19 @@ class IndexReport:
     reliability: Reliability | None = None
     ood: OODReport | None = None
     ood_uncertainty: Float[Tensor, " M"] | None = None
+
+    def _sentence(self) -> str:
+        queries = f"{self.answers_right:.1%} of {self.queries:,} queries"
+        right = f"the nearest item is a match for {queries}"
+        if self.mean_match_probability is None:
+            return f"{right}; the index was not calibrated."
+        return f"{right}; the index promises {self.mean_match_probability:.1%}."
+
+    def _shown_rows(self) -> Rows:
+        rows = [row for row in self.rows()[1:] if not row[0].startswith("AUSC")]
+        first = [row for row in rows if not row[0].startswith("AUROC of wrong")]
+        room = LINES - 2
+        return [*first[:room], ("and", "print(report) has every number")]
 
     def to_json(self) -> dict[str, Any]:
         """All numbers; without a calibration or OOD inputs theirs are left out."""

@@ -9,8 +9,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.display import Rows, Shown, in_rows
+from laplace_metric._utils.tables import as_pandas
 from laplace_metric._utils.validation import check_real
-from laplace_metric.errors import MissingPackageError, NotFittedError
+from laplace_metric.errors import NotFittedError
 from laplace_metric.search._items import Column
 from laplace_metric.search.match import Judgement, SearchHits, Threshold
 
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
     from laplace_metric.plots import Figure, ImagesOrTexts
 
 
-@dataclass(frozen=True)
-class RetrievalSets:
+@dataclass(frozen=True, repr=False)
+class RetrievalSets(Shown):
     """A set of items for each of Q queries.
 
     Parameters
@@ -37,6 +39,14 @@ class RetrievalSets:
     positions: Int[Tensor, "Q depth"]
     members: Bool[Tensor, "Q depth"]
     ids: Column
+
+    def _sentence(self) -> str:
+        sizes = self.sizes.double()
+        mean = float(sizes.mean()) if len(sizes) else 0.0
+        return f"a set of items for each of {len(self):,} queries, {mean:.1f} items on average."
+
+    def _shown_rows(self) -> Rows:
+        return in_rows({"looked at": self.positions, "sizes": self.sizes}.items())
 
     @property
     def sizes(self) -> Int[Tensor, " Q"]:
@@ -57,8 +67,8 @@ class RetrievalSets:
         return self.ids.values[rows.cpu().numpy()]
 
 
-@dataclass(frozen=True)
-class SearchResult:
+@dataclass(frozen=True, repr=False)
+class SearchResult(Shown):
     """The neighbours of Q queries, nearest first.
 
     Parameters
@@ -118,6 +128,19 @@ class SearchResult:
             label = np.take_along_axis(neighbour_labels, answer, 1)[:, 0]
         probabilities = judgement.match_probability[:, :k], label, judgement.label_probability
         return cls(*nearest, *probabilities, judgement.p_value, ambiguity, alpha)
+
+    def _sentence(self) -> str:
+        q, k = self.ids.shape
+        found = f"the {k} nearest items of each of {q:,} queries"
+        if self.unknown is None:
+            return f"{found}; the index was not calibrated."
+        return f"{found}; {int(self.unknown.sum()):,} of them unknown at alpha={self.alpha:g}."
+
+    def _shown_rows(self) -> Rows:
+        names = ("ids", "labels", "distance", "match_probability", "label", "label_probability")
+        shown = [(name, getattr(self, name)) for name in names]
+        per_query = {"p_value, unknown": self.p_value, "ambiguity": self.ambiguity}
+        return in_rows([*shown, ("epistemic", self.epistemic), *per_query.items()])
 
     @property
     def positions(self) -> Int[Tensor, "Q k"]:
@@ -244,22 +267,6 @@ class SearchResult:
         flat = {n: None if v is None else _np(v).reshape(-1) for n, v in each.items()}
         rows = {"query": np.repeat(np.arange(q), k), "rank": np.tile(np.arange(1, k + 1), q)}
         return rows | {n: v for n, v in {**flat, **wide}.items() if v is not None}
-
-
-def as_pandas(columns: dict[str, np.ndarray[Any, Any]]) -> pandas.DataFrame:
-    """A table of them.
-
-    Raises
-    ------
-    MissingPackageError
-        Without pandas.
-    """
-    try:
-        import pandas
-    except ImportError as error:
-        install = "pip install pandas"
-        raise MissingPackageError("pandas", "to_pandas()", install) from error
-    return pandas.DataFrame(columns)
 
 
 def _np(values: Any) -> np.ndarray[Any, Any]:

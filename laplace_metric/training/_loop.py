@@ -107,8 +107,11 @@ def train_epochs(
     show: bool = True,
     progress: Progress | None = None,
     callback: Callback | None = None,
+    names: dict[int, str] | None = None,
 ) -> Progress:
     """Take steps until ``epochs`` are finished, from where ``progress`` says that the run stands.
+
+    ``names`` gets the class name of each code that a step is given, where labels are names.
 
     Raises
     ------
@@ -130,7 +133,8 @@ def train_epochs(
         def status(callback: Callback = callback, progress: Progress = progress) -> str:
             return callback.status(progress)
 
-        batches = labelled_batches(loader, device, progress=show, description=title, status=status)
+        how: dict[str, Any] = {"progress": show, "description": title, "status": status}
+        batches = labelled_batches(loader, device, names=names, **how)
         _train_epoch(step, batches, progress, callback)
         if scheduler is not None:
             scheduler.step()

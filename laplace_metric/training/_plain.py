@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric._utils.validation import check_count, check_function
+from laplace_metric.errors import LabelError
 from laplace_metric.models import Inputs, call_model
 from laplace_metric.training._loop import (
     Loss,
@@ -92,20 +93,30 @@ def train_embedder(
     if miner is not None:
         check_function("miner", miner, "embeddings", "labels")
     modules = [module for module in (model, loss) if isinstance(module, nn.Module)]
-    step = _make_step(model, loss, miner, optimizer or default_optimizer(modules))
+    names = dict[int, str]()
+    step = _make_step(model, loss, miner, optimizer or default_optimizer(modules), names)
     device = next(chain(model.parameters(), model.buffers()), torch.empty(0)).device
     with train_mode(modules):
         return train_epochs(
-            step, loader, device, epochs=epochs, scheduler=scheduler, show=progress
+            step, loader, device, epochs=epochs, scheduler=scheduler, show=progress, names=names
         ).losses
 
 
 def _make_step(
-    model: nn.Module, loss: Loss, miner: Callable[..., Any] | None, optimizer: torch.optim.Optimizer
+    model: nn.Module,
+    loss: Loss,
+    miner: Callable[..., Any] | None,
+    optimizer: torch.optim.Optimizer,
+    names: dict[int, str],
 ) -> Step:
     """One optimisation step on a batch, returning its loss."""
 
     def step(inputs: Inputs, labels: Tensor) -> float:
+        if names:  # a loss with a weight for each class counts them from 0
+            raise LabelError(
+                f"labels are class names ({next(iter(names.values()))!r} is one): number them from "
+                "0 for a loss, e.g. by np.unique(names, return_inverse=True)[1]."
+            )
         embeddings = call_model(model, inputs)
         mined = () if miner is None else (miner(embeddings, labels),)
         return descend(loss(embeddings, labels, *mined), optimizer)

@@ -19,6 +19,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric.curvature._loss import Geometry
 from laplace_metric.curvature._statistics import ClassSums
 from laplace_metric.curvature.by_class import PairCounts, Points
@@ -32,9 +33,7 @@ COLUMN_BYTES = 64 * 2**20
 """Features of the columns, and targets of the pairs, that are held at once for cross blocks."""
 
 
-def column_groups(
-    n: int, structure: str, reference: int, generator: torch.Generator | None = None
-) -> list[Tensor]:
+def column_groups(n: int, structure: str, reference: int, generator: Seed = None) -> list[Tensor]:
     """About ``reference`` random indices of n points.
 
     For the diagonal they are in ``GROUPS`` disjoint groups, whose spread gives the standard error.
@@ -47,7 +46,7 @@ def column_groups(
     if not 2 * GROUPS <= reference <= n:
         raise InputError(f"reference={reference}: choose from {2 * GROUPS} to N = {n} points.")
     size = reference // GROUPS
-    drawn = torch.randperm(n, generator=generator)[: size * GROUPS]
+    drawn = torch.randperm(n, generator=as_generator(generator))[: size * GROUPS]
     return list(drawn.split(size if structure == "diag" else len(drawn)))
 
 

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.display import Shown
 from laplace_metric._utils.validation import ArrayLike, as_points, as_tensor, check_count
 from laplace_metric.errors import InputError, NonFiniteError, UnknownNameError
 from laplace_metric.evaluation.neighbours._candidates import (
@@ -33,8 +34,8 @@ from laplace_metric.evaluation.neighbours._rerank import (
 Backend = Literal["auto", "torch", "faiss"]
 
 
-@dataclass(frozen=True)
-class Neighbours:
+@dataclass(frozen=True, repr=False)
+class Neighbours(Shown):
     """The k nearest of each query, nearest first.
 
     Attributes

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.files import digest
 from laplace_metric._utils.precision import at_least_float32, full_precision
+from laplace_metric._utils.randomness import as_generator
 from laplace_metric._utils.version import __version__
 from laplace_metric.curvature import curvature_passes
 from laplace_metric.curvature.structures import check_memory
@@ -253,8 +254,8 @@ def _identity(
     model: nn.Module, head: LocatedHead, settings: Settings, options: FitOptions
 ) -> dict[str, Any]:
     """What a checkpoint belongs to; its sums know nothing of the prior."""
-    drawn = options.generator is not None and options.reference is not None
-    state = [options.generator.get_state()] if drawn and options.generator is not None else []
+    source = None if options.reference is None else as_generator(options.generator)
+    state = [] if source is None else [source.get_state()]
     content = fingerprint(model, settings, options)
     for name in ("prior_precision", "n_effective", "positivity"):
         content.pop(name)

@@ -27,6 +27,7 @@ def explain(model: nn.Module, inputs: Inputs, error: Exception) -> None:
     """
     if isinstance(error, RuntimeError):
         _explain_dtypes(model, inputs, error)
+        _explain_shapes(model, inputs, error)
     elif isinstance(error, (TypeError, AttributeError)):
         _explain_arguments(model, inputs, error)
 
@@ -56,6 +57,16 @@ def _explain_dtypes(model: nn.Module, inputs: Inputs, error: RuntimeError) -> No
         ) from error
 
 
+def _explain_shapes(model: nn.Module, inputs: Inputs, error: RuntimeError) -> None:
+    """Raise ``InputError`` if torch says that sizes of layer and inputs do not fit."""
+    if "shapes cannot be multiplied" in str(error) or "size mismatch" in str(error):
+        sizes = ", ".join(str(list(x.shape)) for x in _tensors(inputs))
+        raise InputError(
+            f"{type(model).__name__} cannot take inputs {sizes or shown(inputs)} ({error}): pass "
+            "inputs of the size that its first layer has, in the shape [B, ...]."
+        ) from error
+
+
 def _tensors(inputs: Any) -> Iterator[Tensor]:
     if isinstance(inputs, Tensor):
         yield inputs
@@ -66,8 +77,18 @@ def _tensors(inputs: Any) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
-def check_returned(output: Any) -> Tensor:
-    """The model's output [B, Z] itself.
+EMBEDDINGS = ("sentence_embedding", "image_embeds", "text_embeds", "audio_embeds", "video_embeds")
+"""Fields of an output object that hold its embedding by their name."""
+POOLED = "pooler_output"
+
+
+def check_returned(output: Any, *, one_item: bool = False) -> Tensor:
+    """The model's output [B, Z] itself, or the one field of an output object that is an embedding.
+
+    Parameters
+    ----------
+    one_item : bool
+        Whether the inputs were one row [D], so that one vector [Z] is right.
 
     Raises
     ------
@@ -76,9 +97,35 @@ def check_returned(output: Any) -> Tensor:
     InputError
         If the tensor holds no floating numbers in plain memory.
     """
-    if isinstance(output, Tensor) and not output.is_nested and output.ndim == 2:
-        return check_floating("what the model returned", output)
+    embedding = output if isinstance(output, Tensor) else _embedding_of(output)
+    sizes = (1, 2) if one_item else (2,)
+    if embedding is not None and not embedding.is_nested and embedding.ndim in sizes:
+        return check_floating("what the model returned", embedding)
     raise HeadError(f"the model returned {shown(output)}, not a tensor [B, Z]: {_advice(output)}")
+
+
+def _embedding_of(output: Any) -> Tensor | None:
+    """The embedding of an output object, where there is exactly one by its name.
+
+    Examples
+    --------
+    >>> import torch
+    >>> z = torch.ones(2, 3)
+    >>> _embedding_of({"image_embeds": z, "pooler_output": z[:, :1]}).shape
+    torch.Size([2, 3])
+    >>> _embedding_of({"image_embeds": z, "text_embeds": z}) is None
+    True
+    """
+    fields = output if isinstance(output, Mapping) else getattr(output, "__dict__", {})
+    found = [fields[name] for name in EMBEDDINGS if isinstance(fields.get(name), Tensor)]
+    if len(found) > 1:
+        return None
+    return found[0] if found else _pooled_of(fields)
+
+
+def _pooled_of(fields: Mapping[str, Any]) -> Tensor | None:
+    pooled = fields.get(POOLED)
+    return pooled if isinstance(pooled, Tensor) and pooled.ndim == 2 else None
 
 
 def shown(value: Any) -> str:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.errors import HeadError
 from laplace_metric.models._calling import Inputs, call_model, evaluation_mode
+from laplace_metric.models._reading import as_batch, is_one_item
 from laplace_metric.models.heads._call_errors import check_returned, explain, shown
 
 
@@ -36,11 +37,16 @@ class HeadCall:
 def run_recorded(
     model: nn.Module, inputs: Inputs, heads: Mapping[str, tuple[nn.Module, nn.Module]]
 ) -> tuple[Tensor, list[HeadCall]]:
-    """The model's output, and every run of ``heads``: name -> (where h enters, where z leaves)."""
+    """The model's output, and every run of ``heads``: name -> (where h enters, where z leaves).
+
+    One item [D] whose embedding is one vector [Z] is run again as a batch of one.
+    """
     entered: dict[str, Tensor] = {}
     calls: list[HeadCall] = []
     with _hooks(heads, entered, calls):
         output = _forward(model, inputs)
+    if output.ndim == 1:
+        return run_recorded(model, as_batch(inputs), heads)
     return output, calls
 
 
@@ -100,7 +106,7 @@ def _forward(model: nn.Module, inputs: Inputs) -> Tensor:
         raise
     usual = isinstance(output, Tensor) and output.ndim == 2 and output.is_floating_point()
     if not usual or output.layout != torch.strided or output.is_meta:
-        check_returned(output)
+        return check_returned(output, one_item=is_one_item(inputs))
     return output
 
 
@@ -153,7 +159,7 @@ def capture(model: nn.Module, head: LocatedHead, inputs: Inputs) -> HeadActivati
 def embeddings_from(model: nn.Module, inputs: Inputs) -> Tensor:
     """What the model returns [B, Z], without a look at its head; as ``capture``."""
     with evaluation_mode(model):
-        return _forward(model, inputs)
+        return run_recorded(model, inputs, {})[0]
 
 
 def run_captured(model: nn.Module, head: LocatedHead, inputs: Inputs) -> HeadActivations:

@@ -49,6 +49,23 @@ class FaissEngine(Engine):
         self.mapped = source is not None
         self._copy: Any = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """In FAISS's own format; lists that were left on disk, by their file."""
+        state = {**vars(self), "_copy": None}
+        if self.source is None:
+            state["index"] = require_faiss().serialize_index(self.index)
+        else:
+            del state["index"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if self.source is None:
+            self.index = require_faiss().deserialize_index(self.index)
+        else:
+            keys = torch.from_numpy(self.keys)
+            self.index = FaissEngine.read(self.source, keys, self.kind, mapped=True).index
+
     @classmethod
     def build(cls, vectors: Float[Tensor, "N d"], kind: IVF | HNSW) -> FaissEngine:
         """Train and fill one."""

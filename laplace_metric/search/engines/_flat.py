@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -49,6 +50,11 @@ class FlatEngine(Engine):
                 f"{vectors.dtype} on {vectors.device}. Pass Flat(), which needs no FAISS."
             )
         self.vectors, self.kind, self.mapped = vectors, kind, mapped
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is built from the vectors at the first search."""
+        built = ("_fast", "_careful")
+        return {name: value for name, value in vars(self).items() if name not in built}
 
     def search(self, queries: Float[Tensor, "Q d"], k: int) -> EngineHits:
         """The same neighbours whichever way they are found."""

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import as_path, check_name, check_share
 from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.evaluation import (
@@ -42,8 +43,8 @@ from laplace_metric.search.match._votes import VOTES
 from laplace_metric.search.match.graph import VerdictGraph, VerdictModule, write_verdict
 
 
-@dataclass(frozen=True)
-class Quality:
+@dataclass(frozen=True, repr=False)
+class Quality(Shown):
     """Of the nearest neighbours of n held-out queries.
 
     Parameters
@@ -60,6 +61,12 @@ class Quality:
     brier: BootstrapInterval
     ece: BootstrapInterval
     reliability: Reliability
+
+    def _sentence(self) -> str:
+        return str(self)
+
+    def _shown_rows(self) -> Rows:
+        return in_rows({"queries": int(self.reliability.bin_count.sum())}.items())
 
     def __str__(self) -> str:
         ends = [f"{x.estimate:.3f} [{x.low:.3f}, {x.high:.3f}]" for x in (self.brier, self.ece)]
@@ -101,8 +108,8 @@ LEAST_KNOWN = 5
 """Held-out queries with a match in the index that each half needs at the very least."""
 
 
-@dataclass(frozen=True)
-class Judgement:
+@dataclass(frozen=True, repr=False)
+class Judgement(Shown):
     """What a calibration says of Q queries.
 
     Parameters
@@ -126,8 +133,8 @@ class Judgement:
     label_probability: Float[Tensor, " Q"] | None = None
 
 
-@dataclass(frozen=True)
-class Calibration:
+@dataclass(frozen=True, repr=False)
+class Calibration(Shown):
     """Probabilities of one half of the held-out queries; the other half keeps them honest.
 
     Parameters
@@ -170,6 +177,20 @@ class Calibration:
     label_probability: Float[Tensor, " n"] | None = None
     right: Bool[Tensor, " n"] | None = None
     labels: HeldOutLabels | None = None
+
+    def _sentence(self) -> str:
+        of = "matches" if self.labeller is None else "labels"
+        return f"learnt what a match looks like from {of}, tested on {len(self.known):,} queries."
+
+    def _shown_rows(self) -> Rows:
+        shown = {
+            "queries with a match": f"{float(self.known.double().mean()):.1%}",
+            "nearest is a match": f"{float(self.match[:, 0].double().mean()):.1%}",
+            "looks at": ", ".join(self.looks_at),
+            "neighbours": f"k={self.k}, depth={self.depth}, of {self.n_items:,} items",
+            "smallest p-value": self.smallest_p_value,
+        }
+        return in_rows(shown.items())
 
     @property
     def probability(self) -> Float[Tensor, "n k"]:
@@ -418,7 +439,7 @@ class Calibration:
         NotFittedError
             Of labels, if none calibrated the index.
         """
-        p, correct = self._first(of)
+        p, correct = self.held_out(of)
         return threshold_for(p, correct, precision=precision, recall=recall, confidence=confidence)
 
     def quality(self, n: int = 500, *, of: str = "match") -> Quality:
@@ -426,9 +447,21 @@ class Calibration:
 
         On the second half, from which the probability did not learn; n bootstrap resamples.
         """
-        return quality(*self._first(of), n=n)
+        return quality(*self.held_out(of), n=n)
 
-    def _first(self, of: str) -> tuple[Tensor, Tensor]:
+    def held_out(self, of: str = "match") -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"]]:
+        """Probabilities [n] of the queries that it did not learn from, and which were right [n].
+
+        Parameters
+        ----------
+        of : "match" | "label"
+            Of the nearest neighbour, or of the label that the index answers with.
+
+        Raises
+        ------
+        NotFittedError
+            Of labels, if none calibrated the index.
+        """
         if check_name("of", of, ("match", "label")) == "match":
             return self.probability[:, 0], self.match[:, 0]
         self._label_posterior()

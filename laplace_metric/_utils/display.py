@@ -1,0 +1,139 @@
+"""How a value shows itself at a prompt and in a notebook: one sentence, then shapes and settings.
+
+At most ten lines, and no tensor's numbers: a result of a million rows is shown as fast as one of
+three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+Rows = list[tuple[str, str]]
+LINES = 10
+"""Of a representation, at most."""
+WIDTH = 88
+"""Characters of a value, at most."""
+
+
+class Shown:
+    """A base of classes whose values say what they are.
+
+    A subclass may have its own ``_sentence`` and ``_shown_rows``; a dataclass needs
+    ``repr=False``.
+
+    Examples
+    --------
+    >>> import dataclasses
+    >>> import torch
+    >>> @dataclasses.dataclass(repr=False)
+    ... class Curve(Shown):
+    ...     '''A curve and its area.'''
+    ...
+    ...     values: Tensor
+    ...     area: float
+    >>> Curve(torch.zeros(100), 0.51234)
+    Curve: a curve and its area.
+      values  [100] float32
+      area    0.5123
+    """
+
+    def _sentence(self) -> str:
+        """What this is, in one sentence."""
+        summary = (type(self).__doc__ or "").strip().split("\n")[0]
+        return summary[:1].lower() + summary[1:]
+
+    def _shown_rows(self) -> Rows:
+        """Names and values; of a dataclass, its fields."""
+        names = getattr(self, "__dataclass_fields__", {})
+        return in_rows((name, getattr(self, name)) for name in names)
+
+    def _lines(self) -> tuple[str, Rows]:
+        """The sentence, and as many rows as there is room for."""
+        rows = [(name, shortened(value)) for name, value in self._shown_rows()]
+        most = LINES - 1
+        if len(rows) > most:
+            rest = ", ".join(name for name, _ in rows[most - 1 :])
+            rows = [*rows[: most - 1], ("and", shortened(rest))]
+        return self._sentence(), rows
+
+    def __repr__(self) -> str:
+        sentence, rows = self._lines()
+        width = max((len(name) for name, _ in rows), default=0)
+        lines = [f"  {name:<{width}}  {value}" for name, value in rows]
+        return "\n".join([f"{type(self).__name__}: {sentence}", *lines])
+
+    def _repr_html_(self) -> str:
+        sentence, rows = self._lines()
+        return html_table(type(self).__name__, sentence, rows)
+
+
+def in_rows(values: Iterable[tuple[str, Any]]) -> Rows:
+    """Each in words; what is None is left out."""
+    return [(name, in_words(value)) for name, value in values if value is not None]
+
+
+def in_words(value: Any) -> str:
+    """A value in a few words, without the numbers of arrays.
+
+    Examples
+    --------
+    >>> in_words(np.zeros((3, 2))), in_words(0.123456), in_words({"a": 0.5, "b": np.zeros(3)})
+    ('[3, 2] float64', '0.1235', 'a 0.5, b [3] float64')
+    """
+    if isinstance(value, (Tensor, np.ndarray)):
+        return shape_of(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, (str, bool, int, np.generic)):
+        return shortened(str(value))
+    if isinstance(value, Mapping):
+        return shortened(", ".join(f"{k} {in_words(v)}" for k, v in value.items()))
+    if isinstance(value, Sequence):
+        return f"{len(value)} of {type(value[0]).__name__}" if value else "none"
+    return type(value).__name__
+
+
+def shape_of(array: Tensor | np.ndarray[Any, Any]) -> str:
+    """Shape, type and, where it is no CPU, device.
+
+    Examples
+    --------
+    >>> shape_of(np.array(["a", "b"], dtype=object))
+    '[2] strings'
+    """
+    kind = str(array.dtype).removeprefix("torch.")
+    if isinstance(array, np.ndarray) and array.dtype.kind in "OU":
+        kind = "strings"
+    on = f" on {array.device}" if isinstance(array, Tensor) and array.device.type != "cpu" else ""
+    return f"{list(array.shape)} {kind}{on}"
+
+
+def shortened(text: str) -> str:
+    """On one line, at most ``WIDTH`` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..."
+
+
+def html_table(title: str, sentence: str, rows: Rows) -> str:
+    """The one place that knows HTML; colours are those of the page, light or dark.
+
+    Examples
+    --------
+    >>> html_table("Index", "2 items.", [("k", "a < b")]).count("a &lt; b")
+    1
+    """
+    cell = 'style="text-align:left;padding:1px 12px 1px 0;border:0;background:none"'
+    body = "".join(
+        f'<tr style="background:none"><th scope="row" {cell}>{escape(name)}</th>'
+        f"<td {cell}>{escape(value)}</td></tr>"
+        for name, value in rows
+    )
+    return (
+        f"<div><b>{escape(title)}</b>: {escape(sentence)}"
+        f'<table style="border-collapse:collapse;margin:4px 0 0 0">{body}</table></div>'
+    )

@@ -1,0 +1,229 @@
+"""What users hold in their hands, as what the package computes with.
+
+Class names become whole numbers, data frames arrays, rows of numbers one array, data sets of single
+items loaders of batches. A class is known by its name alone, wherever it is read:
+
+    code(name) = first 63 bits of sha256(name)
+
+so that batches, processes and a fit that goes on after a kill agree without a table of names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from laplace_metric.errors import InputError, LabelError
+
+LABELS = ("labels", "label")
+"""Entries of a batch that is a mapping by which its labels go, as in Hugging Face's data sets."""
+BATCH_OF_ITEMS = 256
+"""Items of a data set that enter a model at once."""
+
+
+def plain(values: Any) -> Any:
+    """A data frame or a series as an array; everything else as it is.
+
+    Examples
+    --------
+    >>> import pandas
+    >>> plain(pandas.Series(["a", "b"])), plain([1, 2])
+    (array(['a', 'b'], dtype=object), [1, 2])
+    """
+    if isinstance(values, (Tensor, np.ndarray)) or not hasattr(values, "to_numpy"):
+        return values
+    array = values.to_numpy()
+    return array.astype(object) if array.dtype.kind == "T" else array
+
+
+def names_of(labels: Any) -> list[str] | None:
+    """Class names as a list; None where labels are anything else.
+
+    Examples
+    --------
+    >>> names_of(np.array(["cat", "dog"])), names_of([0, 1])
+    (['cat', 'dog'], None)
+    """
+    labels = plain(labels)
+    if isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "UO":
+        labels = labels.tolist()
+    if not isinstance(labels, (list, tuple)) or not labels:
+        return None
+    return [str(name) for name in labels] if all(isinstance(x, str) for x in labels) else None
+
+
+def class_codes(names: Sequence[str]) -> Int[Tensor, " N"]:
+    """A whole number [N] for each class name, the same in every process.
+
+    Two of a million names share a number with a probability of 5e-8.
+
+    Examples
+    --------
+    >>> codes = class_codes(["cat", "dog", "cat"])
+    >>> bool(codes[0] == codes[2]), bool(codes[0] == codes[1])
+    (True, False)
+    """
+    code = {name: _code(name) for name in set(names)}
+    return torch.tensor([code[name] for name in names], dtype=torch.int64)
+
+
+def _code(name: str) -> int:
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def note_names(known: dict[int, str], labels: Any, codes: Tensor, *, first: bool) -> None:
+    """Keep which name a code stands for.
+
+    Raises
+    ------
+    LabelError
+        If some batches have names and others numbers, or two names one code.
+    """
+    names = names_of(labels)
+    if not first and (names is None) != (not known):
+        raise LabelError("some batches have class names, others numbers: pass one of the two.")
+    for code, name in set(zip(codes.tolist(), names or [], strict=False)):
+        if known.setdefault(code, name) != name:
+            raise LabelError(f"classes {known[code]!r} and {name!r} share a code: rename one.")
+
+
+def is_rows(values: Any) -> bool:
+    """Whether a list is one row of numbers or several, rather than several inputs of a model.
+
+    Examples
+    --------
+    >>> is_rows([[0.1, 0.2], [0.3, 0.4]]), is_rows([torch.ones(2), torch.ones(2)]), is_rows(["a"])
+    (True, False, False)
+    """
+    if not isinstance(values, list) or not values:
+        return False
+    if all(isinstance(row, list) and row for row in values):
+        return all(_is_number(x) for row in values for x in row)
+    return all(_is_number(x) for x in values)
+
+
+def is_one_item(inputs: Any) -> bool:
+    """Whether inputs are one row of numbers [D].
+
+    Examples
+    --------
+    >>> is_one_item(torch.ones(3)), is_one_item([0.5, 1.0]), is_one_item(torch.ones(1, 3))
+    (True, True, False)
+    """
+    inputs = plain(inputs)
+    if isinstance(inputs, (Tensor, np.ndarray)):
+        return inputs.ndim == 1
+    return is_rows(inputs) and not isinstance(inputs[0], list)
+
+
+def as_batch(item: Any) -> Any:
+    """One row of numbers [D] as [1, D]."""
+    item = plain(item)
+    return [item] if isinstance(item, list) else item[None]
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, (int, float, np.integer, np.floating)) and not isinstance(x, bool)
+
+
+def split_mapping(batch: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
+    """Inputs and labels of a batch that is a mapping; labels None without such an entry.
+
+    Raises
+    ------
+    LabelError
+        If it has both "labels" and "label".
+
+    Examples
+    --------
+    >>> split_mapping({"input_ids": [[1, 2]], "labels": [3]})
+    ({'input_ids': [[1, 2]]}, [3])
+    """
+    found = [name for name in LABELS if name in batch]
+    if not found:
+        return batch, None
+    if len(found) > 1:
+        raise LabelError('a batch has both "labels" and "label": leave one of them out.')
+    return {name: value for name, value in batch.items() if name != found[0]}, batch[found[0]]
+
+
+def yields_items(data: Any) -> bool:
+    """Whether a data set gives one item with its label at a time, not batches of them.
+
+    Seen at its first item: a label that is one number or one name.
+
+    Examples
+    --------
+    >>> x, y = torch.ones(4, 2), torch.arange(4)
+    >>> yields_items(torch.utils.data.TensorDataset(x, y)), yields_items([(x, y)])
+    (True, False)
+    """
+    if isinstance(data, (str, bytes, Tensor, np.ndarray, Mapping)):
+        return False
+    if not (hasattr(data, "__getitem__") and hasattr(data, "__len__")) or not len(data):
+        return False
+    try:
+        first = data[0]
+    except (LookupError, TypeError):
+        return False
+    if isinstance(first, Mapping):
+        return _is_label(split_mapping(first)[1])
+    if not isinstance(first, (tuple, list)) or len(first) != 2:
+        return False
+    texts = isinstance(first[0], str) and isinstance(data, (list, tuple))
+    return _is_label(first[1]) and not texts and not _is_number(first[0])
+
+
+def _is_label(value: Any) -> bool:
+    if isinstance(value, (Tensor, np.ndarray)):
+        return value.ndim == 0
+    return isinstance(value, (str, int, np.integer)) and not isinstance(value, bool)
+
+
+class ItemBatches:
+    """The items of a data set in batches, in their order; read once or often.
+
+    Parameters
+    ----------
+    data : torch Dataset, or anything with a length whose items are ``(input, label)`` or mappings
+
+    Raises
+    ------
+    InputError
+        When read, for items that are no tensors, arrays, numbers or strings of one shape.
+
+    Examples
+    --------
+    >>> data = torch.utils.data.TensorDataset(torch.ones(300, 2), torch.arange(300))
+    >>> [len(labels) for _, labels in ItemBatches(data)]
+    [256, 44]
+    """
+
+    def __init__(self, data: Any) -> None:
+        self._loader = DataLoader(data, batch_size=BATCH_OF_ITEMS)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = iter(self._loader)
+        while True:
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            except (TypeError, RuntimeError) as error:
+                raise InputError(
+                    f"items of the data set cannot be put together to a batch ({error}): give it a "
+                    "transform that makes tensors of one shape, or pass a DataLoader with its own "
+                    "collate_fn."
+                ) from error
+            yield batch

@@ -1,0 +1,68 @@
+"""Which probability to accept: precision and coverage at every threshold."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from laplace_metric._utils.validation import ArrayLike, as_rates, as_scores
+from laplace_metric.plots._style import INK, finish, prepare, styles_of
+
+
+def threshold_plot(
+    probability: ArrayLike,
+    correct: ArrayLike,
+    *,
+    target: float | None = None,
+    threshold: float | None = None,
+    axes: Axes | None = None,
+) -> Figure:
+    """Share of accepted answers that are right, and of all queries that are accepted.
+
+        precision(t) = sum 1[p_i >= t] y_i / sum 1[p_i >= t],   coverage(t) = mean 1[p_i >= t]
+
+    Parameters
+    ----------
+    probability : array [Q]
+    correct : array [Q]
+        Whether each answer is right.
+    target : float, optional
+        A precision, drawn as a level.
+    threshold : float, optional
+        That promises it, drawn as a mark.
+    axes : Axes, optional
+        Where to draw; default: a new figure.
+
+    Raises
+    ------
+    InputError
+        For arrays of other shapes.
+
+    Examples
+    --------
+    >>> figure = threshold_plot([0.2, 0.6, 0.9], [0, 1, 1], target=0.9, threshold=0.6)
+    >>> len(figure.axes[0].lines)
+    4
+    """
+    p = as_scores("probability", probability)
+    right = as_rates("correct", correct, p, "probability").cpu().numpy()
+    values = p.cpu().numpy()
+    order = np.argsort(-values, kind="stable")
+    accepted = np.arange(1, len(values) + 1)
+    last = np.append(np.diff(values[order]) != 0, True)  # ties are accepted together
+    x = values[order][last]
+    curves = {
+        "right, of those accepted": (np.cumsum(right[order]) / accepted)[last],
+        "accepted, of all queries": (accepted / len(values))[last],
+    }
+    axes = prepare(axes, "threshold on the probability", "share of held-out queries")
+    for style, (name, y) in zip(styles_of(curves), curves.items(), strict=True):
+        axes.step(x, y, where="post", color=style.colour, ls=style.line, lw=2, label=name)
+    if target is not None:
+        axes.axhline(target, color=INK, lw=1, ls=":", alpha=0.6)
+    if threshold is not None:
+        label = f"accept from {threshold:.3f}"
+        axes.axvline(threshold, color=INK, lw=1.2, alpha=0.8, label=label)
+    axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.05))
+    return finish(axes, percent="xy")

@@ -1,0 +1,115 @@
+"""Labels or None, tables, and figures in one line."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from laplace_metric.errors import InputError, NotFittedError
+from laplace_metric.plots import threshold_plot
+
+
+def test_a_label_where_the_index_is_sure_and_none_elsewhere(index, points, names):
+    x = points[0][300:]
+    found, result = index.classify(x, 0.9), index.search(x, k=1)
+    for label, probability, expected, p in zip(
+        found.labels, found.probability, result.label, result.label_probability, strict=True
+    ):
+        assert probability == p
+        assert label == (expected if p >= 0.9 else None)
+    assert 10 < int(found.answered.sum()) < 90
+    assert found[0] == (found.labels[0], float(found.probability[0]))
+    table = found.to_pandas()
+    assert table.columns.tolist() == ["label", "probability", "answered"]
+    assert table.label.isna().tolist() == (~found.answered).tolist()
+
+
+def test_without_a_threshold_a_label_is_likelier_than_not(index, points):
+    found = index.classify(points[0][300:])
+    assert (found.labels != None).tolist() == (found.probability >= 0.5).tolist()  # noqa: E711
+
+
+def test_a_precision_is_the_threshold_that_promises_it(index, points):
+    threshold = index.calibration.threshold_for(precision=0.6, of="label")
+    x = points[0][300:]
+    for found in (index.classify(x, precision=0.6), index.classify(x, threshold)):
+        assert found.threshold == threshold.value
+        assert np.array_equal(found.labels, index.classify(x, threshold.value).labels)
+
+
+def test_labels_that_are_numbers_stay_numbers(embedder, points):
+    x, y = points
+    index = embedder.index(x[100:200], y[100:200], progress=False)
+    index.calibrate(x[200:300], y[200:300])
+    answered = [label for label in index.classify(x[300:]).labels if label is not None]
+    assert set(answered) <= {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "message"),
+    [
+        ({"threshold": 0.5, "precision": 0.9}, InputError, "pass one"),
+        ({"threshold": 1.5}, InputError, "threshold=1.5"),
+        ({"precision": 0.99999}, InputError, "precision"),
+    ],
+)
+def test_bad_thresholds_are_named(how, error, message, index, points):
+    with pytest.raises(error, match=message):
+        index.classify(points[0][:3], **how)
+
+
+def test_without_labels_there_is_nothing_to_answer(embedder, points):
+    x, _ = points
+    index = embedder.index(x[100:200], progress=False)
+    with pytest.raises(NotFittedError, match="call index.calibrate"):
+        index.classify(x[:3])
+    index.calibrate(x[200:300], matches=[[i] for i in range(100)])
+    with pytest.raises(NotFittedError, match="calibrated with matches="):
+        index.classify(x[:3])
+
+
+def test_an_embedding_as_a_table(embedder, points):
+    embedding = embedder(points[0][:7])
+    table = embedding.to_pandas(means=True)
+    assert table.shape == (7, 5 + 6)
+    assert table.epistemic.tolist() == embedding.epistemic.tolist()
+    assert table.mean_5.tolist() == embedding.mean[:, 5].tolist()
+
+
+def test_a_table_without_what_the_fit_did_not_keep(points):
+    from laplace_metric import LaplaceEmbedder
+
+    x, y = points
+    embedder = LaplaceEmbedder.from_embeddings(x, y, pairs="batch")
+    assert embedder(x).to_pandas().columns.tolist() == ["uncertainty"]
+
+
+def test_the_curves_of_a_threshold_are_counts():
+    p, right = [0.9, 0.9, 0.5, 0.2], [1, 0, 1, 1]
+    precision, accepted, level, mark = (
+        threshold_plot(p, right, target=0.8, threshold=0.5).axes[0].lines
+    )
+    assert precision.get_xdata().tolist() == [0.9, 0.5, 0.2]
+    expected = [
+        [np.mean([y for q, y in zip(p, right, strict=True) if q >= t]) for t in (0.9, 0.5, 0.2)]
+    ]
+    expected += [[np.mean([q >= t for q in p]) for t in (0.9, 0.5, 0.2)]]
+    for line, values in zip((precision, accepted), expected, strict=True):
+        np.testing.assert_allclose(line.get_ydata(), values)
+    assert level.get_ydata()[0] == 0.8
+    assert mark.get_xdata()[0] == 0.5
+
+
+@pytest.mark.parametrize("of", ["match", "label"])
+def test_figures_in_one_line(of, index):
+    figure = index.plot_threshold(0.6, of=of)
+    promised = index.calibration.threshold_for(precision=0.6, of=of).value
+    assert figure.axes[0].lines[3].get_xdata()[0] == promised
+    assert len(index.plot_threshold(0.9999, of=of).axes[0].lines) == 3  # nothing promises that
+    reliability = index.plot_reliability(of=of).axes[0]
+    probability, right = index.calibration.held_out(of)
+    points = reliability.collections[0].get_offsets()
+    assert 1 <= len(points) <= 10
+    assert points[:, 0].min() >= float(probability.min()) - 1e-9
+    assert torch.is_tensor(right)

@@ -1,0 +1,99 @@
+"""What values say of themselves: a sentence, shapes and settings, at most ten lines, no tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+from html.parser import HTMLParser
+
+import pytest
+import torch
+from torch import nn
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric._utils.display import LINES, Shown, html_table, in_words
+
+SHOWN = {
+    "embedder": (lambda e, i, x, y: e, ["fitted to 100 points", "structure='kron'", "'append'"]),
+    "posterior": (lambda e, i, x, y: e.posterior_, ["36 weights", "Kronecker"]),
+    "embedding": (lambda e, i, x, y: e(x), ["400 uncertain", "[400, 6] float32", "epistemic"]),
+    "index": (lambda e, i, x, y: i, ["100 items of 4 classes", "Flat", "50 queries"]),
+    "calibration": (lambda e, i, x, y: i.calibration, ["from labels", "k=10, depth=50", "rank"]),
+    "result": (lambda e, i, x, y: i.search(x, k=7), ["7 nearest", "400 queries", "[400, 7]"]),
+    "report": (lambda e, i, x, y: i.evaluate(x[300:], y[300:]), ["of 100 queries", "recall@1"]),
+    "quality": (lambda e, i, x, y: i.calibration.quality(), ["Brier score", "50"]),
+    "sets": (lambda e, i, x, y: i.retrieval_sets(x), ["400 queries", "on average"]),
+    "label sets": (lambda e, i, x, y: i.label_sets(x, 0.2), ["400 queries", "[4] strings"]),
+    "reliability": (
+        lambda e, i, x, y: i.evaluate(x[300:], y[300:]).reliability,
+        ["calibration errors", "[10] int64"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_value_says_what_it_is(name, embedder, index, points, names):
+    make, words = SHOWN[name]
+    value = make(embedder, index, points[0], names)
+    text, html = repr(value), value._repr_html_()
+    assert text.startswith(type(value).__name__ + ": ")
+    assert len(text.splitlines()) <= LINES
+    assert max(map(len, text.splitlines())) < 140
+    assert "tensor(" not in text + html
+    for word in words:
+        assert word in text
+    assert cells(html) == [
+        line.split("  ", 1)[0] for line in (line[2:] for line in text.splitlines()[1:])
+    ]
+
+
+def cells(html):
+    """Names of the rows of the table of a page; the page is closed."""
+    found, opened = [], []
+
+    class Rows(HTMLParser):
+        def handle_starttag(self, tag, attrs):
+            opened.append(tag)
+
+        def handle_endtag(self, tag):
+            assert opened.pop() == tag
+
+        def handle_data(self, data):
+            if opened and opened[-1] == "th":
+                found.append(data)
+
+    Rows().feed(html)
+    assert not opened
+    return found
+
+
+def test_an_embedder_that_is_not_fitted_says_what_to_do():
+    assert "not fitted: call fit(X, y)" in repr(LaplaceEmbedder(nn.Linear(3, 2)))
+
+
+def test_an_index_says_that_it_is_not_calibrated(embedder, points):
+    index = embedder.index(points[0], progress=False)
+    assert "without labels" in repr(index)
+    assert "call calibrate" in repr(index)
+    assert "not calibrated" in repr(index.search(points[0][:2]))
+
+
+def test_names_of_classes_are_no_html():
+    assert "<script>" not in html_table("a", "<script>", [("<script>", "<script>")])
+
+
+def test_more_rows_than_there_is_room_for_are_named():
+    fields = [(f"field_{n}", int, 0) for n in range(20)]
+    wide = dataclasses.make_dataclass("Wide", fields, bases=(Shown,), repr=False)
+    lines = repr(wide()).splitlines()
+    assert len(lines) == LINES
+    assert lines[-1].startswith("  and      field_8, field_9")
+
+
+def test_nothing_is_computed_to_be_shown(embedder, points):
+    embedding = embedder(points[0])
+    repr(embedding)
+    assert "_near_and_far" not in vars(embedding)
+
+
+def test_devices_are_named():
+    assert in_words(torch.ones(2, device="meta")) == "[2] float32 on meta"

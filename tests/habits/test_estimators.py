@@ -1,0 +1,109 @@
+"""scikit-learn's own checks, and that its tools find what the package says."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+from torch import nn
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.errors import LaplaceMetricWarning
+from laplace_metric.search.estimators import LaplaceMetricTransformer, MatchClassifier
+
+SKIPPED = {"check_array_api_input"}  # of arrays of other libraries; asks for SCIPY_ARRAY_API
+
+
+@pytest.fixture(scope="module")
+def iris():
+    x, y = load_iris(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(x))
+    return x[order], np.array(["setosa", "versicolor", "virginica"])[y[order]]
+
+
+@pytest.mark.parametrize("kind", [LaplaceMetricTransformer, MatchClassifier])
+def test_every_check_of_scikit_learn(kind):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(kind(), on_fail=None, on_skip=None)
+    other = {r["check_name"]: r["exception"] for r in results if r["status"] != "passed"}
+    assert set(other) <= SKIPPED, other
+    assert len(results) > 40
+
+
+def test_the_transformer_says_what_an_embedder_says(iris):
+    x, y = iris
+    settings = {"distance": "euclidean", "hessian": "positives"}
+    expected = LaplaceEmbedder.from_embeddings(x, y, **settings)(x)
+    found = LaplaceMetricTransformer().fit(x, y).transform(x)
+    numbers = torch.stack([expected.uncertainty, expected.epistemic], 1)
+    np.testing.assert_allclose(found, torch.cat([expected.mean, numbers], 1), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("output", "columns"), [("both", 6), ("embedding", 4), ("numbers", 2)])
+def test_columns_and_their_names(output, columns, iris):
+    transformer = LaplaceMetricTransformer(output=output).set_output(transform="pandas")
+    frame = transformer.fit(pd.DataFrame(iris[0], columns=list("abcd")), iris[1]).transform(
+        pd.DataFrame(iris[0], columns=list("abcd"))
+    )
+    assert frame.shape == (150, columns)
+    assert frame.columns.tolist()[-1] == ("embedding3" if output == "embedding" else "epistemic")
+
+
+def test_probabilities_are_those_of_the_index(iris):
+    x, y = iris
+    classifier = MatchClassifier().fit(x[:100], y[:100])
+    assert classifier.calibrated_
+    probability = classifier.predict_proba(x[100:])
+    result = classifier.index_.search(x[100:], k=1)
+    of_answer = probability[np.arange(50), result.label]
+    none = 1 - sum_of_labels(classifier, x[100:])
+    np.testing.assert_allclose(of_answer, result.label_probability + none / 3, atol=1e-9)
+    assert (classifier.predict(x[100:]) == y[100:]).mean() > 0.9
+
+
+def sum_of_labels(classifier, x):
+    """Of each query, the probabilities of all labels among its voting neighbours."""
+    hits = classifier.index_.search(x, k=20).hits
+    scores = classifier.index_.calibration.label_scores(hits)
+    return torch.where(scores > 0, scores, 0.0).sum(1).numpy()
+
+
+def test_few_rows_vote_and_say_so(iris):
+    x, y = iris
+    with pytest.warns(LaplaceMetricWarning, match="not calibrated but votes"):
+        classifier = MatchClassifier().fit(x[:9], y[:9])
+    assert not classifier.calibrated_
+    np.testing.assert_allclose(classifier.predict_proba(x).sum(1), 1)
+    assert set(classifier.predict(x)) <= set(y)
+
+
+def test_pipeline_grid_search_and_clone(iris):
+    x, y = iris
+    pipeline = make_pipeline(StandardScaler(), LaplaceMetricTransformer(), MatchClassifier())
+    grid = {"matchclassifier__prior_precision": [0.1, 10.0]}
+    search = GridSearchCV(pipeline, grid, cv=3).fit(x, y)
+    assert search.best_score_ > 0.85
+    again = clone(search.best_estimator_)
+    assert again.get_params()["matchclassifier__folds"] == 5
+    assert cross_val_score(again, x, y, cv=3).mean() == pytest.approx(search.best_score_)
+
+
+def test_a_model_of_rows(iris):
+    x, y = iris
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    classifier = clone(MatchClassifier(model)).fit(x, y)
+    assert classifier.index_.items.encoded.mean.shape == (150, 3)
+    assert classifier.score(x, y) > 0.8
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())

@@ -1,0 +1,224 @@
+"""What users hold in their hands: arrays, frames, lists, data sets, class names, mappings."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.errors import HeadError, InputError, LabelError
+from laplace_metric.models import class_codes, labels_of
+from laplace_metric.training import train_embedder
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::laplace_metric.errors.NegativeCurvatureWarning"),
+    pytest.mark.filterwarnings("ignore::laplace_metric.errors.FittedQueriesWarning"),
+]
+
+
+class Items(Dataset):
+    """One item with its class name at a time."""
+
+    def __init__(self, x, labels):
+        self.x, self.labels = x, labels
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        return self.x[i], self.labels[i]
+
+
+class Dicts(Items):
+    def __getitem__(self, i):
+        return {"pixels": self.x[i], "label": self.labels[i]}
+
+
+class Pixels(nn.Module):
+    """As a model of transformers: keywords in, an object out."""
+
+    def __init__(self, layer, field="image_embeds", **others):
+        super().__init__()
+        self.layer, self.field, self.others = layer, field, others
+
+    def forward(self, pixels):
+        return SimpleNamespace(**{self.field: self.layer(pixels)}, **self.others)
+
+
+def ways(x, y, names):
+    frame, array = pd.DataFrame(x.numpy()), x.numpy().astype(np.float64)
+    return {
+        "tensors": (x, y),
+        "arrays of float64": (array, y.numpy()),
+        "lists": (x.double().tolist(), y.tolist()),
+        "names": (x, names),
+        "an array of names": (array, np.array(names)),
+        "a frame and a series": (frame, pd.Series(names)),
+        "a categorical series": (frame, pd.Series(names, dtype="category")),
+        "a series of numbers": (frame, pd.Series(y.numpy())),
+        "a loader without labels": ([x[:30], x[30:]], names),
+        "a data set": (TensorDataset(x, y), None),
+        "a data set with names": (Items(x, names), None),
+        "a list of items": ([(row, int(label)) for row, label in zip(x, y, strict=True)], None),
+        "batches with names": ([(x[:50], names[:50]), (x[50:], np.array(names[50:]))], None),
+    }
+
+
+WAYS = list(ways(torch.ones(2, 2), torch.arange(2), ["a", "b"]))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_fit_gives_the_posterior_of_a_loader(way, points, names, network):
+    x, y = points[0][:300], points[1][:300]
+    expected = LaplaceEmbedder(network).fit([(x, y)], progress=False)
+    data, labels = ways(x, y, names[:300])[way]
+    fitted = LaplaceEmbedder(network).fit(data, labels, progress=False)
+    assert fitted.fitted_.n_points == 300
+    ours, theirs = fitted(points[0]), expected(points[0])
+    torch.testing.assert_close(ours.variance, theirs.variance, rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(ours.epistemic, theirs.epistemic, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(ours.ambiguity, theirs.ambiguity, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("way", ["arrays of float64", "lists", "a frame and a series"])
+def test_embeddings_may_be_frames_lists_and_names(way, points, names):
+    x, y = points
+    expected = LaplaceEmbedder.from_embeddings(x.double(), y)
+    fitted = LaplaceEmbedder.from_embeddings(*ways(x, y, names)[way])
+    torch.testing.assert_close(
+        fitted(x).uncertainty.double(), expected(x).uncertainty.double(), rtol=1e-4, atol=1e-7
+    )
+
+
+@pytest.mark.parametrize("way", ["arrays of float64", "lists", "a frame and a series"])
+def test_an_index_of_a_network_takes_them_too(way, points, names, network):
+    x, y = points
+    embedder = LaplaceEmbedder(network).fit(x, y, progress=False)
+    data, labels = ways(x, y, names)[way]
+    index = embedder.index(data, labels, progress=False)
+    result = index.search(data, k=2)
+    assert result.ids[:, 0].tolist() == list(range(400))
+    assert index.evaluate(data, labels).answers_right == 1.0
+
+
+def test_an_index_reads_a_data_set_and_its_names(points, names, network):
+    x, y = points
+    embedder = LaplaceEmbedder(network).fit(x, y, progress=False)
+    index = embedder.index(Items(x, names), progress=False)
+    assert index.labels.tolist() == names
+    index.calibrate(x, pd.Series(names))
+    assert set(index.search(x[:5], k=1).label) <= set(names)
+
+
+@pytest.mark.parametrize("data", [Dicts, lambda x, y: [{"pixels": x, "labels": y}]])
+def test_mappings_with_labels_and_output_objects(data, points, names, network):
+    x, y = points
+    expected = LaplaceEmbedder(network).fit(x, y, progress=False)
+    model = Pixels(network, "pooler_output", last_hidden_state=torch.ones(400, 5, 3))
+    embedder = LaplaceEmbedder(model).fit(data(x, names), progress=False)
+    batch = {"pixels": x, "labels": y}
+    torch.testing.assert_close(embedder(batch).variance, expected(x).variance)
+    assert embedder.index(batch, progress=False).labels.tolist() == y.tolist()
+
+
+def test_two_embeddings_in_one_output_are_not_guessed_between(points, network):
+    x, y = points
+    model = Pixels(network, "image_embeds", text_embeds=torch.ones(400, 3))
+    with pytest.raises(HeadError, match="SimpleNamespace.*not a tensor"):
+        LaplaceEmbedder(model).fit([({"pixels": x}, y)], progress=False)
+
+
+def test_a_mapping_with_two_kinds_of_labels_is_refused(points, network):
+    x, y = points
+    with pytest.raises(LabelError, match='both "labels" and "label"'):
+        LaplaceEmbedder(network).fit([{"x": x, "label": y, "labels": y}], progress=False)
+
+
+@pytest.mark.parametrize("how", [lambda x: x, lambda x: x.numpy(), lambda x: x.tolist()])
+def test_one_item_is_a_batch_of_one(how, points, network, embedder):
+    x, y = points
+    on_network = LaplaceEmbedder(network).fit(x, y, progress=False)
+    for one in (on_network, embedder):
+        found = one(how(x[7]))
+        torch.testing.assert_close(found.mean, one(x[7:8]).mean)
+        torch.testing.assert_close(found.epistemic, one(x[7:8]).epistemic)
+        index = one.index(x, progress=False)
+        assert index.search(how(x[7]), k=1).ids.tolist() == [[7]]
+
+
+def test_one_item_longer_than_a_block_of_rows_is_one_item():
+    x, y = torch.randn(40, 300), torch.arange(40) % 4
+    index = LaplaceEmbedder.from_embeddings(x, y).index(x, progress=False)
+    assert index.search(x[3].numpy(), k=1).ids.tolist() == [[3]]
+
+
+def test_a_number_for_each_item_is_still_a_batch():
+    class Angles(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(2, 3)
+
+        def forward(self, t):
+            return self.layer(torch.stack([t.sin(), t.cos()], -1))
+
+    t = torch.linspace(0, 6, 300)
+    embedder = LaplaceEmbedder(Angles()).fit([(t, torch.arange(300) % 3)], progress=False)
+    assert len(embedder(t)) == 300
+    index = embedder.index(t, progress=False)
+    assert index.search(t[:5], k=1).ids[:, 0].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_results_do_not_look_into_an_array_that_changes_later(points, embedder):
+    x = points[0][:5].numpy().copy()
+    expected, seen = embedder(points[0][:5]).variance, embedder(x)
+    x[:] = 7.0
+    torch.testing.assert_close(seen.variance, expected)
+
+
+def test_names_come_back_from_embed(points, names, embedder):
+    x, _ = points
+    _, labels = embedder.embed([(x[:50], names[:50])], progress=False)
+    assert labels.tolist() == names[:50]
+
+
+def test_codes_are_of_the_name_alone():
+    assert class_codes(["dog", "cat"]).flip(0).tolist() == class_codes(["cat", "dog"]).tolist()
+    assert class_codes(["cat"]).tolist() == [0x77AF778B51ABD4A3 >> 1]  # sha256 of "cat"
+
+
+def test_labels_for_tokens_are_no_labels():
+    batch = {"input_ids": torch.ones(2, 3).long(), "labels": torch.ones(2, 3).long()}
+    inputs, labels = labels_of(batch)
+    assert list(inputs) == ["input_ids"]
+    assert labels is None
+
+
+@pytest.mark.parametrize(
+    ("data", "labels", "error", "message"),
+    [
+        (torch.ones(4, 6), None, LabelError, r"without labels: pass fit\(inputs, labels\)"),
+        (torch.ones(4, 6), [0, 1, 0], LabelError, "3 entries for at least 4 inputs"),
+        (torch.ones(4, 6), [0, 1] * 3, LabelError, "6 entries for 4 inputs"),
+        (torch.ones(4, 6), ["a", None, "a", "b"], LabelError, "none missing"),
+        (torch.ones(4, 6), pd.Series(["a", None, "a", "b"]), LabelError, "none missing"),
+        (torch.ones(4, 5), [0, 1, 0, 1], InputError, r"cannot take inputs \[4, 5\]"),
+        (pd.DataFrame({"name": ["a"] * 4}), [0, 1, 0, 1], HeadError, r"a list \(a str\)"),
+        (Items([torch.ones(2), torch.ones(3)], [0, 1]), None, InputError, "collate_fn"),
+    ],
+)
+def test_bad_data_are_named(data, labels, error, message, network):
+    with pytest.raises(error, match=message):
+        LaplaceEmbedder(network).fit(data, labels, progress=False)
+
+
+def test_a_loss_counts_classes_from_0(points, names, network):
+    from pytorch_metric_learning.losses import ContrastiveLoss
+
+    with pytest.raises(LabelError, match="number them from 0"):
+        train_embedder(network, [(points[0], names)], ContrastiveLoss(), epochs=1, progress=False)
