@@ -32,7 +32,7 @@ def measured(
         ood = _watched(source, "Out-of-distribution", options, reporter)
     with without_fitted(options.data, options, reporter):
         loader = _watched(queries, "Evaluating", options, reporter)
-        report = gallery.index.evaluate(loader, queries.classes, ood)
+        report = gallery.index.evaluate(loader, gallery.classes_of(queries), ood)
     if gallery.index.calibration is None:
         reporter.note(
             f"{options.index} is not calibrated: fit with --holdout or index with --calibrate"

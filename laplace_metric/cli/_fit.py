@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from laplace_metric._utils import files
-from laplace_metric.cli._loading import ModelRecipe, load_model_and_data, split_rows
+from laplace_metric.cli._loading import load_model_and_data
 from laplace_metric.cli._output import discard, reporter_of, require_folder, require_new
+from laplace_metric.cli._recipe import ModelRecipe, split_rows
 from laplace_metric.cli.sources import Source
 from laplace_metric.embedder import LaplaceEmbedder
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from laplace_metric._utils import files
 from laplace_metric.cli._gallery import POSTERIOR, LoadedIndex, Origin, without_fitted
-from laplace_metric.cli._loading import ModelRecipe, load_posterior, read_options_of
+from laplace_metric.cli._loading import load_posterior, read_options_of
 from laplace_metric.cli._output import Reporter, reporter_of, require_folder, require_new
+from laplace_metric.cli._recipe import ModelRecipe
 from laplace_metric.cli.sources import Source
 from laplace_metric.errors import InputError
 from laplace_metric.search import INDEX, PRECISIONS, promised_threshold
@@ -59,6 +60,7 @@ def index(options: Namespace) -> None:
             folds: dict[str, Any] = {"folds": options.cross_fit, "seed": options.seed}
             built = posterior.embedder.cross_index(loader, **folds, **how)
     origin = replace(origin, embedder=built.encoder.identity)
+    posterior = replace(posterior, recipe=posterior.recipe.read_as(source))
     gallery = LoadedIndex(built, posterior, origin)
     if len(held):
         queries = reporter.watch("Calibrating", held.inputs(options.batch_size))

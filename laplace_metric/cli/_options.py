@@ -122,7 +122,7 @@ def _index(index: argparse.ArgumentParser) -> None:
 
 def _search(search: argparse.ArgumentParser) -> None:
     add = search.add_argument
-    add("index", type=Path, metavar="INDEX", help="what index wrote")
+    _index_folder(search)
     add("queries", type=Path, metavar="QUERIES", help=DATA)
     add("-k", type=integer(1), default=5, metavar="K", help="neighbours of each query; default: 5")
     add("--output", type=Path, metavar="FILE", help="all results, as .csv, .json or .parquet")
@@ -133,7 +133,7 @@ def _search(search: argparse.ArgumentParser) -> None:
 
 def _evaluate(evaluate: argparse.ArgumentParser) -> None:
     add = evaluate.add_argument
-    add("index", type=Path, metavar="INDEX", help="what index wrote")
+    _index_folder(evaluate)
     add("data", type=Path, metavar="DATA", help=QUERIES)
     add("--strangers", type=Path, metavar="DATA", help="out-of-distribution: none has a match")
     add("--allow-fitted", action="store_true", help=ALLOW)
@@ -148,7 +148,7 @@ def _report(report: argparse.ArgumentParser) -> None:
 
 def _serve(serve: argparse.ArgumentParser) -> None:
     add = serve.add_argument
-    add("index", type=Path, metavar="INDEX", help="what index wrote")
+    _index_folder(serve)
     only_here = "default: 127.0.0.1, this machine alone"
     add("--host", default="127.0.0.1", metavar="ADDRESS", help=f"to listen at; {only_here}")
     add("--port", type=integer(0), default=8000, metavar="N", help="0: any; default: 8000")
@@ -259,9 +259,21 @@ def _saved_model(command: argparse.ArgumentParser) -> None:
     command.add_argument("--trust-recipe", action="store_true", help=trust)
 
 
+def _index_folder(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("index", type=Path, metavar="INDEX", help="what index, or Index.save in Python, wrote")
+    add("--posterior", type=Path, metavar="DIR", help="of an index that was saved without it")
+
+
 def _posterior(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
-    add("--posterior", type=Path, required=True, metavar="DIR", help="what fit wrote")
+    add(
+        "--posterior",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="what fit, or embedder.save in Python, wrote",
+    )
     _saved_model(command)
 
 

@@ -67,10 +67,11 @@ def _histogram(measures: IndexReport) -> Figure:
 
 
 def _facts(gallery: LoadedIndex, queries: Source, options: Namespace) -> dict[str, str]:
+    origin = "" if gallery.origin.data is None else f" of {gallery.origin.data}"
     settings = gallery.posterior.embedder.settings
     strangers = {} if options.strangers is None else {"Strangers": str(options.strangers)}
     return {
-        "Index": f"{options.index}: {len(gallery.index):,} items of {gallery.origin.data}",
+        "Index": f"{options.index}: {len(gallery.index):,} items{origin}",
         "Queries": f"{len(queries):,} items of {options.data}",
         **strangers,
         "Model": gallery.posterior.recipe.model or "none: embeddings",

@@ -111,6 +111,11 @@ def columns_of(result: SearchResult, names: Sequence[str]) -> dict[str, list[Any
 def _figure(result: SearchResult, gallery: LoadedIndex, queries: Source) -> bytes:
     recipe, origin = gallery.posterior.recipe, gallery.origin
     options = ReadOptions(**{**recipe.read_options, **origin.read_options})
+    if origin.data is None:
+        raise InputError(
+            "--picture needs the items of the index, and an index saved in Python does not keep "
+            "where they are. Leave it out, or index with laplace-metric."
+        )
     items = _inputs_at(Path(origin.data), gallery.index.ids.tolist(), queries.kind, options)
     asked: Sequence[Any] = ImageFiles(queries.path, queries.ids)
     if queries.kind != IMAGES:

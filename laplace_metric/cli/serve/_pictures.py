@@ -27,11 +27,11 @@ def thumbnail(gallery: LoadedIndex, row: str) -> bytes:
     RequestRefused
         If there is no such item, or its image is not below the folder that was indexed.
     """
-    folder = Path(gallery.origin.data).resolve()
-    if gallery.posterior.recipe.kind != IMAGES:
+    if gallery.origin.data is None or gallery.posterior.recipe.kind != IMAGES:
         raise RequestRefused("the items of this index are no images.", NOT_FOUND)
     if not (row.isascii() and row.isdigit() and len(row) < 10 and int(row) < len(gallery.index)):
         raise RequestRefused(f"there is no item {row!r:.40}.", NOT_FOUND)
+    folder = Path(gallery.origin.data).resolve()
     path = (folder / str(gallery.index.ids[int(row)])).resolve()
     if not path.is_relative_to(folder) or not path.is_file():
         raise RequestRefused(f"the image of item {row} is not there any more.", NOT_FOUND)
