@@ -20,7 +20,7 @@ from laplace_metric._utils.files import write_atomically
 from laplace_metric._utils.locks import locked
 from laplace_metric.cli._loading import LoadedPosterior, load_posterior
 from laplace_metric.cli._output import Reporter, discard, parquet_bytes, reporter_of
-from laplace_metric.cli.sources import EMBEDDING, Batches, Source, pyarrow
+from laplace_metric.cli.sources import EMBEDDING, Batches, Source, pyarrow, require_source
 from laplace_metric.errors import FileFormatError, InputError
 
 PART = files.FileKind("part", "a part of embeddings", 1)
@@ -36,6 +36,7 @@ def embed(options: Namespace) -> None:
     reporter = reporter_of(options, output)
     if output.suffix == ".parquet":
         pyarrow("parquet")  # a missing package is an error before the work, not after
+    require_source(options.data)
     posterior = load_posterior(options.posterior, options, reporter)
     source = posterior.source(options.data, options, reporter)
     parts = output.with_name(f".{output.name}.parts")

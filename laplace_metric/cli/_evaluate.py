@@ -8,16 +8,29 @@ from typing import Any
 
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery, without_fitted
 from laplace_metric.cli._output import Reporter, reporter_of
-from laplace_metric.cli.sources import Source
+from laplace_metric.cli.sources import Source, require_source
 from laplace_metric.search import IndexReport
 
 
 def evaluate(options: Namespace) -> None:
     """Measure and print."""
     reporter = reporter_of(options)
+    require_queries(options)
     report, _ = measured(load_gallery(options.index, options, reporter), options, reporter)
     reporter.say(str(report))
     reporter.numbers(report.to_json())
+
+
+def require_queries(options: Namespace) -> None:
+    """Check the paths, before a model is loaded for them.
+
+    Raises
+    ------
+    InputError
+        If one cannot be read.
+    """
+    for path in filter(None, (options.data, options.strangers)):
+        require_source(path)
 
 
 def measured(

@@ -11,7 +11,7 @@ from laplace_metric._utils import files
 from laplace_metric.cli._loading import load_model_and_data
 from laplace_metric.cli._output import discard, reporter_of, require_folder, require_new
 from laplace_metric.cli._recipe import ModelRecipe, split_rows
-from laplace_metric.cli.sources import Source
+from laplace_metric.cli.sources import Source, require_source
 from laplace_metric.embedder import LaplaceEmbedder
 
 CHECKPOINT = ".checkpoint"
@@ -22,6 +22,7 @@ def fit(options: Namespace) -> None:
     reporter, folder, began = reporter_of(options), options.output, time.monotonic()
     require_folder(folder)
     require_new(folder / files.POSTERIOR.index, overwrite=options.overwrite, named=folder)
+    require_source(options.data)
     with reporter.warnings():
         model, head, source = load_model_and_data(options, reporter)
         recipe = ModelRecipe(

@@ -12,7 +12,7 @@ from laplace_metric.cli._gallery import POSTERIOR, LoadedIndex, Origin, without_
 from laplace_metric.cli._loading import load_posterior, read_options_of
 from laplace_metric.cli._output import Reporter, reporter_of, require_folder, require_new
 from laplace_metric.cli._recipe import ModelRecipe
-from laplace_metric.cli.sources import Source
+from laplace_metric.cli.sources import Source, require_source
 from laplace_metric.errors import InputError
 from laplace_metric.search import INDEX, PRECISIONS, promised_threshold
 
@@ -26,6 +26,8 @@ def index(options: Namespace) -> None:
     ways |= {"--cross-fit": options.cross_fit}
     if len(chosen := [name for name, value in ways.items() if value is not None]) > 1:
         raise InputError(f"{' and '.join(chosen)}: give one of them.")
+    for path in filter(None, (options.data, options.calibrate)):
+        require_source(path)
     posterior = load_posterior(options.posterior, options, reporter)
     source = posterior.source(options.data, options, reporter)
     where = str(options.data.resolve()), source.fingerprint

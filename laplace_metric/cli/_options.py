@@ -71,7 +71,10 @@ def parser() -> argparse.ArgumentParser:
 
 DATA = "folder of images (DIR/<class>/*.png), .csv or .parquet of texts, .npy, .npz, .safetensors"
 QUERIES = "labelled queries; of the data of the fit or index, those that --holdout kept apart"
-MODEL = "package.module:factory, timm:NAME or sentence-transformers:NAME_OR_FOLDER; "
+MODEL = (
+    "package.module:factory, timm:NAME, torchvision:NAME, open_clip:NAME/WEIGHTS, hf:NAME or "
+    "sentence-transformers:NAME; "
+)
 HALVES = "half calibrates, half is for evaluate and report"
 ALLOW = "use items that were in the fit, whose results are better than those of new items"
 

@@ -23,7 +23,15 @@ from laplace_metric.cli._output import (
     rows_of,
     write_table,
 )
-from laplace_metric.cli.sources import ARRAYS, IMAGES, Pixels, ReadOptions, Source, open_source
+from laplace_metric.cli.sources import (
+    ARRAYS,
+    IMAGES,
+    Pixels,
+    ReadOptions,
+    Source,
+    open_source,
+    require_source,
+)
 from laplace_metric.errors import InputError
 from laplace_metric.search import SearchResult
 
@@ -34,6 +42,7 @@ SHOWN = 10
 def search(options: Namespace) -> None:
     """Search, show, write."""
     figure, reporter = options.picture, reporter_of_answers(options)
+    require_source(options.queries)
     gallery = load_gallery(options.index, options, reporter)
     queries = gallery.posterior.source(options.queries, options, reporter)
     if figure is not None and queries.kind == ARRAYS:

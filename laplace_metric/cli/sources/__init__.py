@@ -6,7 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from laplace_metric.cli.sources._arrays import npy_source, npz_source, safetensors_source
-from laplace_metric.cli.sources._images import Pixels, image_source, readable_images
+from laplace_metric.cli.sources._images import (
+    Pixels,
+    image_source,
+    readable_images,
+    require_images,
+)
 from laplace_metric.cli.sources._source import (
     ARRAYS,
     IMAGES,
@@ -39,6 +44,7 @@ __all__ = [
     "pyarrow",
     "read_table",
     "readable_images",
+    "require_source",
 ]
 
 READERS: dict[str, Callable[[Path, ReadOptions, Notify], Source]] = {
@@ -70,8 +76,22 @@ def open_source(
         If there is no such path, it is of another kind, or cannot be read.
     """
     options = ReadOptions() if options is None else options
+    require_source(path)
     if path.is_dir():
         return image_source(path, options, notify)
+    return READERS[path.suffix.lower()](path, options, notify)
+
+
+def require_source(path: Path) -> None:
+    """Check that a path is of a kind that can be read, without reading it.
+
+    Raises
+    ------
+    InputError
+        If there is no such path, it is of another kind, or a folder without images.
+    """
+    if path.is_dir():
+        return require_images(path)
     if not path.exists():
         raise InputError(f"{path} does not exist.")
     if path.suffix.lower() not in READERS:
@@ -79,4 +99,3 @@ def open_source(
             f"{path} is of no kind that can be read: give a folder of images, or a file that ends "
             f"in {', '.join(READERS)}."
         )
-    return READERS[path.suffix.lower()](path, options, notify)
