@@ -19,7 +19,7 @@ from laplace_metric._utils import files
 from laplace_metric._utils.files import write_atomically
 from laplace_metric._utils.locks import locked
 from laplace_metric.cli._loading import LoadedPosterior, load_posterior
-from laplace_metric.cli._output import Reporter, discard, parquet_bytes, reporter_of
+from laplace_metric.cli._output import Reporter, csv_text, discard, parquet_bytes, reporter_of
 from laplace_metric.cli.sources import EMBEDDING, Batches, Source, pyarrow, require_source
 from laplace_metric.errors import FileFormatError, InputError
 
@@ -138,8 +138,16 @@ def _parquet(source: Source, mean: Tensor, uncertainty: Tensor) -> bytes:
     return parquet_bytes(columns)
 
 
-_WRITERS: dict[str, Callable[[Source, Tensor, Tensor], bytes]] = {
+def _csv(source: Source, mean: Tensor, uncertainty: Tensor) -> str:
+    labels = {} if source.classes is None else {"label": list(source.classes)}
+    numbers = {"uncertainty": uncertainty.tolist()}
+    numbers |= {f"embedding_{place}": column.tolist() for place, column in enumerate(mean.T)}
+    return csv_text({"id": list(source.ids), **labels, **numbers})
+
+
+_WRITERS: dict[str, Callable[[Source, Tensor, Tensor], bytes | str]] = {
     ".safetensors": _safetensors,
     ".npz": _npz,
     ".parquet": _parquet,
+    ".csv": _csv,
 }

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from laplace_metric._utils import files
+from laplace_metric._utils.files import write_atomically
+from laplace_metric.cli._config import RUN, run_text
 from laplace_metric.cli._gallery import POSTERIOR, LoadedIndex, Origin, without_fitted
 from laplace_metric.cli._loading import load_posterior, read_options_of
 from laplace_metric.cli._output import Reporter, reporter_of, require_folder, require_new
@@ -69,6 +71,7 @@ def index(options: Namespace) -> None:
         with without_fitted(options.calibrate or options.data, options, reporter):
             built.calibrate(queries, held.classes)
     _save(gallery, folder)
+    write_atomically(folder / RUN, run_text(options))
     _tell(gallery, len(items) if options.cross_fit else len(held), options, reporter)
 
 

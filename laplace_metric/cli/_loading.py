@@ -37,10 +37,20 @@ class LoadedPosterior:
             If they are of another kind, or the model does not take them.
         """
         read_options = ReadOptions(**{**self.recipe.read_options, **read_options_of(options)})
-        source = _read_source(path, read_options, self.loaded, reporter)
+        return self.checked(_read_source(path, read_options, self.loaded, reporter))
+
+    def checked(self, source: Source) -> Source:
+        """The same items.
+
+        Raises
+        ------
+        InputError
+            If they are of another kind than those of the fit, or the model does not take them.
+        """
         if self.recipe.kind not in (None, source.kind):
             raise InputError(
-                f"{path} holds {source.kind}, the posterior was fitted to {self.recipe.kind}."
+                f"{source.path} holds {source.kind}, the posterior was fitted to "
+                f"{self.recipe.kind}."
             )
         if self.loaded is not None and self.recipe.model is not None:
             check_inputs(self.recipe.model, self.loaded.model, source.read([0]))

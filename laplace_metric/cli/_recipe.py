@@ -77,7 +77,7 @@ _READ_OPTIONS: dict[str, Callable[[Any], bool]] = {
     "size": lambda x: x is None or (type(x) is int and 0 < x < 2**16),
     "channels": lambda x: x in (None, 1, 3) and not isinstance(x, bool),
     "skip_unreadable": lambda x: isinstance(x, bool),
-    **dict.fromkeys(("text_column", "label_column", "id_column"), is_text),
+    **dict.fromkeys(("text_column", "label_column", "id_column", "image_column"), is_text),
 }
 
 
