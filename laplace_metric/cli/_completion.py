@@ -64,7 +64,7 @@ def script(shell: str) -> str:
 
 def _commands(top: Parser, before: str) -> dict[str, Parser]:
     """Every command by its words, those within a command too."""
-    found = {}
+    found: dict[str, Parser] = {}
     for name, command in top.commands().items():
         words = f"{before} {name}".strip()
         found |= {words: command, **_commands(command, words)}

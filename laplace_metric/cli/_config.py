@@ -82,18 +82,17 @@ def run_text(options: Namespace) -> str:
     seed = 0
     <BLANKLINE>
     """
-    command = FUNCTIONS.get(
-        options.function.rpartition(":")[2], options.function.rpartition(":")[2]
-    )
+    name = options.function.rpartition(":")[2]
+    command = FUNCTIONS.get(name, name)
     lines = [
         f"# laplace-metric {__version__}. To run it again from the same folder, give --config "
         "with this file",
         "# on the command line, where options given there win.",
     ]
     lines.append(f"{COMMAND} = {json.dumps(command)}")
-    for name, value in vars(options).items():
-        if name not in NOT_KEPT and value is not None and value is not False and value != []:
-            lines.append(f"{name} = {_written(value)}")
+    for option, value in vars(options).items():
+        if option not in NOT_KEPT and value is not None and value is not False and value != []:
+            lines.append(f"{option} = {_written(value)}")
     return "\n".join(lines) + "\n"
 
 

@@ -21,12 +21,10 @@ class Parser(argparse.ArgumentParser):
     ----------
     in_place : dict of str to Action
         Options with which a positional argument need not be given.
-    example : str
-        A command that the help ends with.
     """
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, formatter_class=_WithExample, **options)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": _WithExample, **options})
         self.in_place: dict[str, argparse.Action] = {}
 
     def error(self, message: str) -> NoReturn:
@@ -76,7 +74,7 @@ class Parser(argparse.ArgumentParser):
             return given
         from laplace_metric.cli._config import read_config
 
-        options, values = [], {}
+        options, values = list[str](), dict[str, str]()
         actions = {action.dest: action for action in self._actions if action.dest != "help"}
         for name, value in read_config(path, self.prog.split()[1:], actions).items():
             if actions[name].option_strings:
