@@ -19,8 +19,8 @@ from laplace_metric._utils import files
 from laplace_metric._utils.files import write_atomically
 from laplace_metric._utils.locks import locked
 from laplace_metric.cli._loading import LoadedPosterior, load_posterior
-from laplace_metric.cli._output import Reporter, discard, parquet_bytes, reporter_of
-from laplace_metric.cli.sources import EMBEDDING, Batches, Source, pyarrow
+from laplace_metric.cli._output import Reporter, csv_text, discard, parquet_bytes, reporter_of
+from laplace_metric.cli.sources import EMBEDDING, Batches, Source, pyarrow, require_source
 from laplace_metric.errors import FileFormatError, InputError
 
 PART = files.FileKind("part", "a part of embeddings", 1)
@@ -36,6 +36,7 @@ def embed(options: Namespace) -> None:
     reporter = reporter_of(options, output)
     if output.suffix == ".parquet":
         pyarrow("parquet")  # a missing package is an error before the work, not after
+    require_source(options.data)
     posterior = load_posterior(options.posterior, options, reporter)
     source = posterior.source(options.data, options, reporter)
     parts = output.with_name(f".{output.name}.parts")
@@ -137,8 +138,16 @@ def _parquet(source: Source, mean: Tensor, uncertainty: Tensor) -> bytes:
     return parquet_bytes(columns)
 
 
-_WRITERS: dict[str, Callable[[Source, Tensor, Tensor], bytes]] = {
+def _csv(source: Source, mean: Tensor, uncertainty: Tensor) -> str:
+    labels = {} if source.classes is None else {"label": list(source.classes)}
+    numbers = {"uncertainty": uncertainty.tolist()}
+    numbers |= {f"embedding_{place}": column.tolist() for place, column in enumerate(mean.T)}
+    return csv_text({"id": list(source.ids), **labels, **numbers})
+
+
+_WRITERS: dict[str, Callable[[Source, Tensor, Tensor], bytes | str]] = {
     ".safetensors": _safetensors,
     ".npz": _npz,
     ".parquet": _parquet,
+    ".csv": _csv,
 }

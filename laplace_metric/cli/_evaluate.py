@@ -8,16 +8,29 @@ from typing import Any
 
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery, without_fitted
 from laplace_metric.cli._output import Reporter, reporter_of
-from laplace_metric.cli.sources import Source
+from laplace_metric.cli.sources import Source, require_source
 from laplace_metric.search import IndexReport
 
 
 def evaluate(options: Namespace) -> None:
     """Measure and print."""
     reporter = reporter_of(options)
+    require_queries(options)
     report, _ = measured(load_gallery(options.index, options, reporter), options, reporter)
     reporter.say(str(report))
     reporter.numbers(report.to_json())
+
+
+def require_queries(options: Namespace) -> None:
+    """Check the paths, before a model is loaded for them.
+
+    Raises
+    ------
+    InputError
+        If one cannot be read.
+    """
+    for path in filter(None, (options.data, options.strangers)):
+        require_source(path)
 
 
 def measured(
@@ -32,7 +45,7 @@ def measured(
         ood = _watched(source, "Out-of-distribution", options, reporter)
     with without_fitted(options.data, options, reporter):
         loader = _watched(queries, "Evaluating", options, reporter)
-        report = gallery.index.evaluate(loader, queries.classes, ood)
+        report = gallery.index.evaluate(loader, gallery.classes_of(queries), ood)
     if gallery.index.calibration is None:
         reporter.note(
             f"{options.index} is not calibrated: fit with --holdout or index with --calibrate"

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from laplace_metric._utils import files
-from laplace_metric.cli._loading import ModelRecipe, load_model_and_data, split_rows
+from laplace_metric._utils.files import write_atomically
+from laplace_metric.cli._config import RUN, run_text
+from laplace_metric.cli._loading import load_model_and_data
 from laplace_metric.cli._output import discard, reporter_of, require_folder, require_new
-from laplace_metric.cli.sources import Source
+from laplace_metric.cli._recipe import ModelRecipe, split_rows
+from laplace_metric.cli.sources import Source, require_source
 from laplace_metric.embedder import LaplaceEmbedder
 
 CHECKPOINT = ".checkpoint"
@@ -21,6 +24,7 @@ def fit(options: Namespace) -> None:
     reporter, folder, began = reporter_of(options), options.output, time.monotonic()
     require_folder(folder)
     require_new(folder / files.POSTERIOR.index, overwrite=options.overwrite, named=folder)
+    require_source(options.data)
     with reporter.warnings():
         model, head, source = load_model_and_data(options, reporter)
         recipe = ModelRecipe(
@@ -35,6 +39,7 @@ def fit(options: Namespace) -> None:
         if options.optimize_prior:
             embedder.optimize_prior_precision()
     _save(embedder, recipe, folder)
+    write_atomically(folder / RUN, run_text(options))
     discard(folder / CHECKPOINT)
     numbers = _numbers(embedder, items, recipe) | {"held_out": len(source) - len(items)}
     reporter.say(_summary(numbers, time.monotonic() - began))

@@ -3,33 +3,34 @@
 index.json          the index itself, see ``search``
 gallery.json        where its items came from, and which of them were held out
 posterior/          a copy of the posterior
+
+``Index.save`` writes the first alone; its posterior is --posterior then, or lies in the folder.
 """
 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from laplace_metric._utils import files
-from laplace_metric.cli._loading import (
+from laplace_metric.cli._loading import LoadedPosterior, load_posterior
+from laplace_metric.cli._output import Reporter
+from laplace_metric.cli._recipe import (
     REMEDY,
-    LoadedPosterior,
     ModelRecipe,
     SavedRecord,
     is_seed,
     is_share,
     is_text,
-    load_posterior,
     reads_inputs,
     split_rows,
 )
-from laplace_metric.cli._output import Reporter
 from laplace_metric.cli.sources import Source
-from laplace_metric.errors import FileFormatError, FittedQueriesWarning, InputError
+from laplace_metric.errors import FileFormatError, FittedQueriesWarning, InputError, LabelError
 from laplace_metric.search import INDEX, Index
 
 POSTERIOR = "posterior"
@@ -41,8 +42,8 @@ class Origin(SavedRecord):
 
     Parameters
     ----------
-    data : str
-        The path, as it was resolved.
+    data : str or None
+        The path, as it was resolved. None: not known, of an index saved in Python.
     fingerprint : str
         Of all of the data.
     holdout : float or None
@@ -68,13 +69,18 @@ class Origin(SavedRecord):
         "embedder": is_text,
     }
 
-    data: str
+    data: str | None
     fingerprint: str
     holdout: float | None
     seed: int
     calibrated_with: str | None = None
     read_options: dict[str, Any] = field(default_factory=dict)
     embedder: str | None = None
+
+    @classmethod
+    def of_python(cls) -> Origin:
+        """Of an index that ``Index.save`` wrote, which keeps nothing of its data."""
+        return cls(None, "", None, 0)
 
     def split(self, n: int) -> tuple[list[int], list[int], list[int]]:
         """Rows of the items to index, to calibrate with and to evaluate with."""
@@ -98,6 +104,12 @@ class LoadedIndex:
             If these are the items of the index themselves, of the fit, or what calibrated it.
         """
         source = self.posterior.source(path, options, reporter)
+        if self.origin.data is None:
+            reporter.note(
+                "the index was saved in Python, which does not keep what it was built from: none "
+                f"of {path} should be among its items, nor have calibrated it"
+            )
+            return source
         if source.fingerprint == self.origin.calibrated_with:
             raise InputError(
                 f"{path} calibrated the index, which would look better on it than it is. Give "
@@ -126,6 +138,25 @@ class LoadedIndex:
         )
         return source.take(rows)
 
+    def classes_of(self, source: Source) -> Sequence[str] | list[int] | None:
+        """Classes of queries as the index has its labels, which in Python may be numbers.
+
+        Raises
+        ------
+        LabelError
+            If the labels of the index are numbers, and these are not.
+        """
+        labels = self.index.labels
+        if source.classes is None or labels is None or labels.dtype.kind != "i":
+            return source.classes
+        try:
+            return [int(name) for name in source.classes]
+        except ValueError as error:
+            raise LabelError(
+                f"{source.path} has classes such as {source.classes[0]!r}, but the labels of the "
+                "index are whole numbers. Give the same numbers as classes, or index with names."
+            ) from error
+
 
 @contextmanager
 def without_fitted(path: Path, options: Namespace, reporter: Reporter) -> Iterator[None]:
@@ -144,7 +175,7 @@ def without_fitted(path: Path, options: Namespace, reporter: Reporter) -> Iterat
 
 
 def load_gallery(folder: Path, options: Namespace, reporter: Reporter) -> LoadedIndex:
-    """What ``laplace-metric index`` wrote.
+    """What ``laplace-metric index`` wrote, or ``Index.save`` with the posterior of the options.
 
     Raises
     ------
@@ -156,15 +187,32 @@ def load_gallery(folder: Path, options: Namespace, reporter: Reporter) -> Loaded
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: give one that laplace-metric index wrote.")
     files.finish_renames(folder)
-    kinds = {POSTERIOR: (files.POSTERIOR, ModelRecipe.KIND), ".": (Origin.KIND, INDEX)}
+    posterior = (files.POSTERIOR, ModelRecipe.KIND)
+    kinds = {POSTERIOR: posterior, ".": (*posterior, Origin.KIND, INDEX)}
     paths = [folder / place / kind.index for place, several in kinds.items() for kind in several]
     return files.settled_together(paths, lambda: _load(folder, options, reporter))
 
 
 def _load(folder: Path, options: Namespace, reporter: Reporter) -> LoadedIndex:
-    origin = Origin.read(folder)
-    posterior = load_posterior(folder / POSTERIOR, options, reporter)
+    in_python = not (folder / Origin.KIND.index).exists() and (folder / INDEX.index).exists()
+    origin = Origin.of_python() if in_python else Origin.read(folder)
+    posterior = load_posterior(_posterior_of(folder, options), options, reporter)
     index = Index.load(folder, posterior.embedder)
-    if origin.embedder != index.encoder.identity:
+    if not in_python and origin.embedder != index.encoder.identity:
         raise FileFormatError(f"{folder / Origin.KIND.index} is damaged: it is of another index.")
     return LoadedIndex(index, posterior, origin)
+
+
+def _posterior_of(folder: Path, options: Namespace) -> Path:
+    """Where the posterior of an index is: as told, else below it, else beside it."""
+    told: Path | None = getattr(options, "posterior", None)
+    if told is not None:
+        return told
+    if (folder / POSTERIOR).exists() or (folder / Origin.KIND.index).exists():
+        return folder / POSTERIOR
+    if (folder / files.POSTERIOR.index).exists():
+        return folder
+    raise InputError(
+        f"{folder} was saved in Python, without its posterior: give --posterior DIR, which "
+        "embedder.save or laplace-metric fit wrote, and --model."
+    )

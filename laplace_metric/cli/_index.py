@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from laplace_metric._utils import files
+from laplace_metric._utils.files import write_atomically
+from laplace_metric.cli._config import RUN, run_text
 from laplace_metric.cli._gallery import POSTERIOR, LoadedIndex, Origin, without_fitted
-from laplace_metric.cli._loading import ModelRecipe, load_posterior, read_options_of
+from laplace_metric.cli._loading import load_posterior, read_options_of
 from laplace_metric.cli._output import Reporter, reporter_of, require_folder, require_new
-from laplace_metric.cli.sources import Source
+from laplace_metric.cli._recipe import ModelRecipe
+from laplace_metric.cli.sources import Source, require_source
 from laplace_metric.errors import InputError
 from laplace_metric.search import INDEX, PRECISIONS, promised_threshold
 
@@ -25,6 +28,8 @@ def index(options: Namespace) -> None:
     ways |= {"--cross-fit": options.cross_fit}
     if len(chosen := [name for name, value in ways.items() if value is not None]) > 1:
         raise InputError(f"{' and '.join(chosen)}: give one of them.")
+    for path in filter(None, (options.data, options.calibrate)):
+        require_source(path)
     posterior = load_posterior(options.posterior, options, reporter)
     source = posterior.source(options.data, options, reporter)
     where = str(options.data.resolve()), source.fingerprint
@@ -59,12 +64,14 @@ def index(options: Namespace) -> None:
             folds: dict[str, Any] = {"folds": options.cross_fit, "seed": options.seed}
             built = posterior.embedder.cross_index(loader, **folds, **how)
     origin = replace(origin, embedder=built.encoder.identity)
+    posterior = replace(posterior, recipe=posterior.recipe.read_as(source))
     gallery = LoadedIndex(built, posterior, origin)
     if len(held):
         queries = reporter.watch("Calibrating", held.inputs(options.batch_size))
         with without_fitted(options.calibrate or options.data, options, reporter):
             built.calibrate(queries, held.classes)
     _save(gallery, folder)
+    write_atomically(folder / RUN, run_text(options))
     _tell(gallery, len(items) if options.cross_fit else len(held), options, reporter)
 
 

@@ -1,12 +1,11 @@
-"""What ``--model`` names: a factory of the user, a timm model, a sentence transformer."""
+"""What ``--model`` names: a factory of the user, or a model that others have published."""
 
 from __future__ import annotations
 
 import sys
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -14,23 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from laplace_metric.errors import InputError, MissingPackageError
+from laplace_metric.cli._nearest import did_you_mean
+from laplace_metric.cli._published import PUBLISHED, LoadedModel, guarded, one_line
+from laplace_metric.errors import InputError
 from laplace_metric.models import Inputs, call_model, evaluation_mode, to_device
-from laplace_metric.models.heads import APPEND
 
-FORMS = (
-    "package.module:factory (a function without arguments, or an nn.Module), timm:NAME, "
-    "sentence-transformers:NAME_OR_FOLDER"
+FORMS = "package.module:factory (a function without arguments, or an nn.Module), " + ", ".join(
+    form for form, _ in PUBLISHED.values()
 )
-
-
-@dataclass(frozen=True)
-class LoadedModel:
-    """A model, its transform of images (PIL image -> tensor), and its default head."""
-
-    model: nn.Module
-    transform: Callable[[Any], Any] | None = None
-    head: str | None = None
 
 
 def load_model(name: str, device: str | None = None) -> LoadedModel:
@@ -46,7 +36,7 @@ def load_model(name: str, device: str | None = None) -> LoadedModel:
     prefix, _, rest = name.partition(":")
     if not prefix or not rest:
         raise InputError(f"--model {name!r}: give {FORMS}.")
-    loaded = _LOADERS.get(prefix, _from_factory)(name, rest)
+    loaded = PUBLISHED[prefix][1](name, rest) if prefix in PUBLISHED else _from_factory(name, rest)
     try:
         return replace(loaded, model=loaded.model.to(device or "cpu"))
     except (RuntimeError, AssertionError) as error:
@@ -63,7 +53,7 @@ def code_of(name: str) -> str:
     "it would import 'my_model' and call 'embedder' of it"
     """
     prefix, _, rest = name.partition(":")
-    if prefix in _LOADERS:
+    if prefix in PUBLISHED:
         return f"it would load {rest!r} with {prefix}"
     return f"it would import {prefix!r} and call {rest!r} of it"
 
@@ -82,34 +72,21 @@ def check_inputs(name: str, model: nn.Module, inputs: Inputs) -> None:
             call_model(model, to_device(inputs, device))
     except Exception as error:
         raise InputError(
-            f"--model {name} fails on {_shape(inputs)}: {_one_line(error)}. For images, --size and "
+            f"--model {name} fails on {_shape(inputs)}: {one_line(error)}. For images, --size and "
             "--channels say how they are made."
         ) from error
-
-
-class SentenceTransformer(nn.Module):
-    """B strings -> sentence embeddings [B, Z]; no gradient flows through the encoder."""
-
-    def __init__(self, encoder: Any) -> None:
-        super().__init__()
-        self.encoder = encoder
-
-    def forward(self, texts: Sequence[str]) -> Tensor:
-        """Embeddings on the encoder's device."""
-        options = {"batch_size": len(texts), "convert_to_tensor": True, "show_progress_bar": False}
-        return self.encoder.encode(list(texts), **options).clone()  # no inference tensor
 
 
 def _from_factory(name: str, attribute: str) -> LoadedModel:
     module, _, _ = name.partition(":")
     with _current_folder_importable():
-        value: Any = _guarded(f"--model {name}: importing {module}", partial(import_module, module))
+        value: Any = _imported(name, module)
         for part in attribute.split("."):
             if not hasattr(value, part):
                 raise InputError(f"--model {name}: {module} has no {attribute!r}.")
             value = getattr(value, part)
         if not isinstance(value, nn.Module) and callable(value):
-            value = _guarded(f"--model {name}: {attribute}()", value)
+            value = guarded(f"--model {name}: {attribute}()", value)
     model, transform = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
     if not isinstance(model, nn.Module):
         raise InputError(
@@ -119,49 +96,16 @@ def _from_factory(name: str, attribute: str) -> LoadedModel:
     return LoadedModel(model, transform)
 
 
-def _timm(name: str, rest: str) -> LoadedModel:
-    timm = _package("timm", "timm", name)
-    create = partial(timm.create_model, rest, pretrained=True, num_classes=0)
-    model = _guarded(f"--model {name}", create)
-    config = timm.data.resolve_model_data_config(model)
-    return LoadedModel(model, timm.data.create_transform(**config, is_training=False), APPEND)
-
-
-def _sentences(name: str, rest: str) -> LoadedModel:
-    package = _package("sentence_transformers", "sentence-transformers", name)
-    create = partial(package.SentenceTransformer, rest, device="cpu")
-    return LoadedModel(SentenceTransformer(_guarded(f"--model {name}", create)), head=APPEND)
-
-
-_LOADERS: dict[str, Callable[[str, str], LoadedModel]] = {
-    "timm": _timm,
-    "sentence-transformers": _sentences,
-}
-
-
-def _package(module: str, package: str, name: str) -> Any:
+def _imported(name: str, module: str) -> Any:
+    """A module of the user; a name that is near a prefix of ours may be a typing error."""
     try:
-        return import_module(module)
-    except ImportError as error:
-        if getattr(error, "name", None) != module:
-            raise InputError(f"--model {name}: {package} cannot be imported: {error}.") from error
-        raise MissingPackageError(package, f"--model {name}", f"pip install {package}") from error
-
-
-def _guarded(what: str, call: Callable[[], Any]) -> Any:
-    """What ``call`` returns; code of the user may raise anything, which becomes one line."""
-    try:
-        return call()
-    except Exception as error:
-        raise InputError(f"{what} fails: {_one_line(error)}.") from error
-
-
-def _one_line(error: Exception) -> str:
-    """An error in one line, with the place that raised it."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    lines = str(error).strip().splitlines() or [""]
-    location = "" if frame.filename.startswith("<") else f" ({frame.filename}:{frame.lineno})"
-    return f"{type(error).__name__}: {lines[0]}{location}".rstrip(".")
+        return guarded(f"--model {name}: importing {module}", partial(import_module, module))
+    except InputError as error:
+        cause = error.__cause__
+        if not isinstance(cause, ModuleNotFoundError) or cause.name != module:
+            raise
+        near = did_you_mean(module, PUBLISHED) or f" Give {FORMS}."
+        raise InputError(f"{error}{near}") from cause
 
 
 def _shape(inputs: Inputs) -> str:

@@ -2,81 +2,50 @@
 
 from __future__ import annotations
 
-import argparse
-import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from laplace_metric._utils.version import __version__
+from laplace_metric.cli._parser import CONFIG, Parser, integer, positive, share
 from laplace_metric.cli.demo import DEFAULT, RECIPES
 
-MISUSE = 2
 
-
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(MISUSE, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
-
-
-def integer(least: int) -> Callable[[str], int]:
-    """A parser of integers from ``least`` on."""
-
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
-        return value
-
-    return parse
-
-
-def positive(text: str) -> float:
-    """A finite number above 0."""
-    return _number(text, "number above 0", lambda value: 0 < value < math.inf)
-
-
-def share(text: str) -> float:
-    """A number between 0 and 1, neither of them."""
-    return _number(text, "share between 0 and 1", lambda value: 0 < value < 1)
-
-
-def _number(text: str, what: str, valid: Callable[[float], bool]) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not valid(value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a {what}")
-    return value
-
-
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Of the command line, with a parser for each command."""
     top = Parser(prog="laplace-metric", description="Honest uncertainty for any embedder.")
     top.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for name, (function, description, add_options) in COMMANDS.items():
-        sentences = f"{description[0].upper()}{description[1:]}."
-        command = commands.add_parser(name, help=description.split(".")[0], description=sentences)
-        command.set_defaults(function=f"laplace_metric.cli.{function}")
-        add_options(command)
+    _add_commands(top, COMMANDS, "")
     return top
 
 
-DATA = "folder of images (DIR/<class>/*.png), .csv or .parquet of texts, .npy, .npz, .safetensors"
+def _add_commands(top: Parser, known: Commands, room: str) -> None:
+    commands = top.add_subparsers(title="commands", metavar="COMMAND")
+    for name, (function, description, add_options) in known.items():
+        sentences = f"{description[0].upper()}{description[1:]}."
+        example = f"example:\n  {EXAMPLES[f'{room} {name}'.strip()]}"
+        about: dict[str, Any] = {"help": description.split(".")[0], "description": sentences}
+        command = commands.add_parser(name, epilog=example, **about)
+        where = f"laplace_metric.cli.{room.replace('-', '_')}".rstrip(".")
+        if ":" in function:
+            command.set_defaults(function=f"{where}.{function}")
+        add_options(command)
+
+
+DATA = (
+    "folder of images (DIR/<class>/*.png), .csv or .parquet of texts or of paths of images, .npy, "
+    ".npz, .safetensors"
+)
 QUERIES = "labelled queries; of the data of the fit or index, those that --holdout kept apart"
-MODEL = "package.module:factory, timm:NAME or sentence-transformers:NAME_OR_FOLDER; "
+MODEL = (
+    "package.module:factory, timm:NAME, torchvision:NAME, open_clip:NAME/WEIGHTS, hf:NAME or "
+    "sentence-transformers:NAME; "
+)
 HALVES = "half calibrates, half is for evaluate and report"
 ALLOW = "use items that were in the fit, whose results are better than those of new items"
 
 
-def _fit(fit: argparse.ArgumentParser) -> None:
+def _fit(fit: Parser) -> None:
     add = fit.add_argument
     add("data", type=Path, metavar="DATA", help=DATA)
     _model(fit)
@@ -94,14 +63,14 @@ def _fit(fit: argparse.ArgumentParser) -> None:
     _common(fit)
 
 
-def _embed(embed: argparse.ArgumentParser) -> None:
+def _embed(embed: Parser) -> None:
     embed.add_argument("data", type=Path, metavar="DATA", help=DATA)
     _posterior(embed)
-    _output(embed, ".safetensors, .npz or .parquet")
+    _output(embed, ".safetensors, .npz, .parquet or .csv")
     _common(embed)
 
 
-def _index(index: argparse.ArgumentParser) -> None:
+def _index(index: Parser) -> None:
     add = index.add_argument
     add("data", type=Path, metavar="DATA", help=DATA)
     _posterior(index)
@@ -120,10 +89,13 @@ def _index(index: argparse.ArgumentParser) -> None:
     _common(index)
 
 
-def _search(search: argparse.ArgumentParser) -> None:
+def _search(search: Parser) -> None:
     add = search.add_argument
-    add("index", type=Path, metavar="INDEX", help="what index wrote")
-    add("queries", type=Path, metavar="QUERIES", help=DATA)
+    _index_folder(search)
+    what = f"{DATA}, or one image"
+    search.in_place["--text"] = add("queries", type=Path, metavar="QUERIES", help=what)
+    asked = "a query in place of QUERIES; may be repeated"
+    add("--text", action="append", default=[], metavar="TEXT", help=asked)
     add("-k", type=integer(1), default=5, metavar="K", help="neighbours of each query; default: 5")
     add("--output", type=Path, metavar="FILE", help="all results, as .csv, .json or .parquet")
     add("--picture", type=Path, metavar="FILE", help="a figure of the first queries, .png")
@@ -131,9 +103,9 @@ def _search(search: argparse.ArgumentParser) -> None:
     _common(search)
 
 
-def _evaluate(evaluate: argparse.ArgumentParser) -> None:
+def _evaluate(evaluate: Parser) -> None:
     add = evaluate.add_argument
-    add("index", type=Path, metavar="INDEX", help="what index wrote")
+    _index_folder(evaluate)
     add("data", type=Path, metavar="DATA", help=QUERIES)
     add("--strangers", type=Path, metavar="DATA", help="out-of-distribution: none has a match")
     add("--allow-fitted", action="store_true", help=ALLOW)
@@ -141,14 +113,14 @@ def _evaluate(evaluate: argparse.ArgumentParser) -> None:
     _common(evaluate)
 
 
-def _report(report: argparse.ArgumentParser) -> None:
+def _report(report: Parser) -> None:
     _output(report, "the page", Path("report.html"))
     _evaluate(report)
 
 
-def _serve(serve: argparse.ArgumentParser) -> None:
+def _serve(serve: Parser) -> None:
     add = serve.add_argument
-    add("index", type=Path, metavar="INDEX", help="what index wrote")
+    _index_folder(serve)
     only_here = "default: 127.0.0.1, this machine alone"
     add("--host", default="127.0.0.1", metavar="ADDRESS", help=f"to listen at; {only_here}")
     add("--port", type=integer(0), default=8000, metavar="N", help="0: any; default: 8000")
@@ -172,7 +144,7 @@ def _serve(serve: argparse.ArgumentParser) -> None:
     add("--quiet", action="store_true", help="no notes; errors only")
 
 
-def _demo(demo: argparse.ArgumentParser) -> None:
+def _demo(demo: Parser) -> None:
     add, page = demo.add_argument, Path("report.html")
     add("--dataset", choices=tuple(RECIPES), default=DEFAULT, help=f"default: {DEFAULT}")
     add("--data", metavar="DIR", help="folder of the image sets; default: $LAPLACE_METRIC_DATA")
@@ -185,15 +157,16 @@ def _demo(demo: argparse.ArgumentParser) -> None:
     add("--seed", type=integer(0), default=0, metavar="N", help="of the first network; default: 0")
 
 
-def _image_text(command: argparse.ArgumentParser) -> None:
-    parts = command.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for name, (function, description, add_options) in IMAGE_TEXT.items():
-        part = parts.add_parser(name, help=description, description=f"{description.capitalize()}.")
-        part.set_defaults(function=f"laplace_metric.cli.image_text.{function}")
-        add_options(part)
+def _image_text(command: Parser) -> None:
+    _add_commands(command, IMAGE_TEXT, "image-text")
 
 
-def _fit_pairs(fit: argparse.ArgumentParser) -> None:
+def _completion(completion: Parser) -> None:
+    shells = ("bash", "zsh")
+    completion.add_argument("shell", choices=shells, metavar="SHELL", help=" or ".join(shells))
+
+
+def _fit_pairs(fit: Parser) -> None:
     add = fit.add_argument
     what = "a table with the columns image (a path, seen from the table) and text; .csv or .tsv"
     add("data", type=Path, metavar="TABLE", help=f"{what}; any number of rows an image and a text")
@@ -217,7 +190,7 @@ def _fit_pairs(fit: argparse.ArgumentParser) -> None:
     _reported(fit)
 
 
-def _search_pairs(search: argparse.ArgumentParser) -> None:
+def _search_pairs(search: Parser) -> None:
     add = search.add_argument
     add("folder", type=Path, metavar="FOLDER", help="what image-text fit wrote")
     add("--text", action="append", default=[], metavar="TEXT", help="find images; may be repeated")
@@ -232,7 +205,7 @@ def _search_pairs(search: argparse.ArgumentParser) -> None:
     _reported(search)
 
 
-def _towers(command: argparse.ArgumentParser, *, required: bool) -> None:
+def _towers(command: Parser, *, required: bool) -> None:
     add = command.add_argument
     add("--model", required=required, metavar="NAME", help=f"of images: {MODEL[:-2]}")
     default = "sentence-transformers:all-MiniLM-L6-v2"
@@ -242,41 +215,53 @@ def _towers(command: argparse.ArgumentParser, *, required: bool) -> None:
     add("--device", metavar="D", help="such as cuda or cpu; default: cpu")
 
 
-def _holdout(command: argparse.ArgumentParser, description: str) -> None:
+def _holdout(command: Parser, description: str) -> None:
     command.add_argument("--holdout", type=share, metavar="SHARE", help=description)
     seed = "of the holdout; default: 0"
     command.add_argument("--seed", type=integer(0), default=0, metavar="N", help=seed)
 
 
-def _model(command: argparse.ArgumentParser) -> None:
+def _model(command: Parser) -> None:
     command.add_argument("--model", metavar="NAME", help=f"{MODEL}none for embeddings")
     command.add_argument("--device", metavar="D", help="such as cuda or cpu; default: cpu")
 
 
-def _saved_model(command: argparse.ArgumentParser) -> None:
+def _saved_model(command: Parser) -> None:
     _model(command)
     trust = "run the code of the model that the posterior's recipe.json names; else give --model"
     command.add_argument("--trust-recipe", action="store_true", help=trust)
 
 
-def _posterior(command: argparse.ArgumentParser) -> None:
+def _index_folder(command: Parser) -> None:
     add = command.add_argument
-    add("--posterior", type=Path, required=True, metavar="DIR", help="what fit wrote")
+    add("index", type=Path, metavar="INDEX", help="what index, or Index.save in Python, wrote")
+    add("--posterior", type=Path, metavar="DIR", help="of an index that was saved without it")
+
+
+def _posterior(command: Parser) -> None:
+    add = command.add_argument
+    add(
+        "--posterior",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="what fit, or embedder.save in Python, wrote",
+    )
     _saved_model(command)
 
 
-def _output(command: argparse.ArgumentParser, what: str, default: Path | None = None) -> None:
+def _output(command: Parser, what: str, default: Path | None = None) -> None:
     options: dict[str, Any] = {"type": Path, "default": default, "required": default is None}
     description = what if default is None else f"{what}; default: {default}"
     command.add_argument("--output", metavar="PATH", help=description, **options)
 
 
-def _common(command: argparse.ArgumentParser) -> None:
+def _common(command: Parser) -> None:
     _reading(command)
     _reported(command)
 
 
-def _reading(command: argparse.ArgumentParser) -> None:
+def _reading(command: Parser) -> None:
     add = command.add_argument_group("reading data").add_argument
     add("--size", type=integer(1), metavar="N", help="scale images to N x N; default: as they are")
     add("--channels", type=int, choices=(1, 3), help="grey or RGB; default: as the first image")
@@ -284,18 +269,24 @@ def _reading(command: argparse.ArgumentParser) -> None:
     add("--text-column", metavar="NAME", help="of a table; default: text")
     add("--label-column", metavar="NAME", help="of a table; default: label, if there is one")
     add("--id-column", metavar="NAME", help="of a table; default: id, if there is one")
+    paths = "of a table of images; default: path or image, where there is no text"
+    add("--image-column", metavar="NAME", help=paths)
     add("--labels", type=Path, metavar="FILE", help="of an .npy: .npy, or one a line")
 
 
-def _reported(command: argparse.ArgumentParser) -> None:
+def _reported(command: Parser) -> None:
     add = command.add_argument
+    where = "a TOML file that sets options, such as the run.toml of an output folder"
+    add(CONFIG, type=Path, metavar="FILE", help=where)
     add("--batch-size", type=integer(1), default=64, metavar="N", help="default: 64")
     add("--json", metavar="FILE", help="the result for machines; - for stdout")
     add("--quiet", action="store_true", help="no progress, notes or results; errors only")
     add("--overwrite", action="store_true", help="replace outputs that exist")
 
 
-IMAGE_TEXT: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
+Commands = dict[str, tuple[str, str, Callable[[Parser], None]]]
+"""Of each: the function, what it does, and what adds its options."""
+IMAGE_TEXT: Commands = {
     "fit": (
         "_fit:fit_pairs",
         "train heads on pairs of images and texts, and index both, calibrated",
@@ -307,7 +298,7 @@ IMAGE_TEXT: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]
         _search_pairs,
     ),
 }
-COMMANDS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
+COMMANDS: Commands = {
     "fit": (
         "_fit:fit",
         "fit a posterior to the last layer of a trained embedder. Needs items with labels; "
@@ -358,4 +349,25 @@ COMMANDS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] 
         "default needs no download and takes well under a minute",
         _demo,
     ),
+    "completion": (
+        "_completion:completion",
+        "write a script that completes commands and options with the tab key. For ~/.bashrc or "
+        "~/.zshrc",
+        _completion,
+    ),
 }
+EXAMPLES = {
+    "fit": "laplace-metric fit photos --model my_model:embedder --holdout 0.4",
+    "embed": "laplace-metric embed photos --posterior posterior --trust-recipe --output photos.npz",
+    "index": "laplace-metric index photos --posterior posterior --trust-recipe",
+    "search": "laplace-metric search index new -k 3 --output matches.csv --trust-recipe",
+    "evaluate": "laplace-metric evaluate index photos --trust-recipe --json numbers.json",
+    "report": "laplace-metric report index photos --trust-recipe",
+    "serve": "laplace-metric serve index --trust-recipe --precision 0.9",
+    "image-text": "laplace-metric image-text search image-text --text 'a cat' --trust-recipe",
+    "image-text fit": "laplace-metric image-text fit pairs.csv --model my_model:embedder",
+    "image-text search": "laplace-metric image-text search image-text --text cat --trust-recipe",
+    "demo": "laplace-metric demo --epochs 1 --seeds 1 --limit 300",
+    "completion": "laplace-metric completion bash",
+}
+"""What the help of each command ends with."""

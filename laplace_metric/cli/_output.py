@@ -19,6 +19,7 @@ from rich.table import Table
 from tqdm.auto import tqdm
 
 from laplace_metric._utils.files import json_text, require_writable, write_atomically
+from laplace_metric.cli._streams import ours
 from laplace_metric.cli.sources import pyarrow
 from laplace_metric.errors import InputError
 
@@ -57,17 +58,17 @@ class Reporter:
     def say(self, text: str) -> None:
         """A result."""
         if not self.quiet and self.json != STDOUT:
-            print(text)
+            print(text, file=ours())
 
     def show(self, table: Table) -> None:
         """A result as a table."""
         if not self.quiet and self.json != STDOUT:
-            Console().print(table)
+            Console(file=ours()).print(table)
 
     def numbers(self, content: dict[str, Any]) -> None:
         """The result for machines."""
         if self.json == STDOUT:
-            sys.stdout.write(json_text(content))
+            ours().write(json_text(content))
         elif self.json is not None:
             write_atomically(Path(self.json), json_text(content))
 
@@ -181,7 +182,8 @@ def write_table(path: Path, columns: Columns) -> None:
     write_atomically(path, TABLE_WRITERS[path.suffix](columns))
 
 
-def _csv(columns: Columns) -> str:
+def csv_text(columns: Columns) -> str:
+    """A CSV, in which no cell is a formula."""
     rows = zip(*columns.values(), strict=True)
     return "".join(map(_csv_line, [list(columns), *(map(_defused, row) for row in rows)]))
 
@@ -225,7 +227,7 @@ def parquet_bytes(columns: Columns) -> bytes:
 
 
 TABLE_WRITERS: dict[str, Callable[[Columns], str | bytes]] = {
-    ".csv": _csv,
+    ".csv": csv_text,
     ".json": _json,
     ".parquet": parquet_bytes,
 }

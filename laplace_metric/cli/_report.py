@@ -8,7 +8,7 @@ from pathlib import Path
 from laplace_metric import plots
 from laplace_metric._utils.files import write_atomically
 from laplace_metric._utils.version import __version__
-from laplace_metric.cli._evaluate import measured
+from laplace_metric.cli._evaluate import measured, require_queries
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery
 from laplace_metric.cli._output import reporter_of
 from laplace_metric.cli.pages import Chart, templates
@@ -20,6 +20,7 @@ from laplace_metric.search import DISTANCE, MATCH, UNCERTAINTY, IndexReport
 def report(options: Namespace) -> None:
     """Measure and write the page."""
     reporter = reporter_of(options, options.output)
+    require_queries(options)
     gallery = load_gallery(options.index, options, reporter)
     measures, queries = measured(gallery, options, reporter)
     numbers = measures.to_json()
@@ -67,10 +68,11 @@ def _histogram(measures: IndexReport) -> Figure:
 
 
 def _facts(gallery: LoadedIndex, queries: Source, options: Namespace) -> dict[str, str]:
+    origin = "" if gallery.origin.data is None else f" of {gallery.origin.data}"
     settings = gallery.posterior.embedder.settings
     strangers = {} if options.strangers is None else {"Strangers": str(options.strangers)}
     return {
-        "Index": f"{options.index}: {len(gallery.index):,} items of {gallery.origin.data}",
+        "Index": f"{options.index}: {len(gallery.index):,} items{origin}",
         "Queries": f"{len(queries):,} items of {options.data}",
         **strangers,
         "Model": gallery.posterior.recipe.model or "none: embeddings",

@@ -23,7 +23,17 @@ from laplace_metric.cli._output import (
     rows_of,
     write_table,
 )
-from laplace_metric.cli.sources import ARRAYS, IMAGES, Pixels, ReadOptions, Source, open_source
+from laplace_metric.cli.sources import (
+    ARRAYS,
+    IMAGES,
+    Pixels,
+    ReadOptions,
+    Source,
+    given_texts,
+    open_source,
+    require_source,
+    root_of,
+)
 from laplace_metric.errors import InputError
 from laplace_metric.search import SearchResult
 
@@ -34,8 +44,16 @@ SHOWN = 10
 def search(options: Namespace) -> None:
     """Search, show, write."""
     figure, reporter = options.picture, reporter_of_answers(options)
+    if bool(options.text) == (options.queries is not None):
+        raise InputError("give QUERIES, which is a file or a folder, or --text: one of the two.")
+    if options.queries is not None:
+        require_source(options.queries)
     gallery = load_gallery(options.index, options, reporter)
-    queries = gallery.posterior.source(options.queries, options, reporter)
+    posterior = gallery.posterior
+    if options.text:
+        queries = posterior.checked(given_texts(options.text))
+    else:
+        queries = posterior.source(options.queries, options, reporter)
     if figure is not None and queries.kind == ARRAYS:
         raise InputError("--picture needs images or texts: the index holds arrays.")
     loader = reporter.watch("Searching", queries.inputs(options.batch_size))
@@ -111,8 +129,13 @@ def columns_of(result: SearchResult, names: Sequence[str]) -> dict[str, list[Any
 def _figure(result: SearchResult, gallery: LoadedIndex, queries: Source) -> bytes:
     recipe, origin = gallery.posterior.recipe, gallery.origin
     options = ReadOptions(**{**recipe.read_options, **origin.read_options})
+    if origin.data is None:
+        raise InputError(
+            "--picture needs the items of the index, and an index saved in Python does not keep "
+            "where they are. Leave it out, or index with laplace-metric."
+        )
     items = _inputs_at(Path(origin.data), gallery.index.ids.tolist(), queries.kind, options)
-    asked: Sequence[Any] = ImageFiles(queries.path, queries.ids)
+    asked: Sequence[Any] = ImageFiles(root_of(queries.path), queries.ids)
     if queries.kind != IMAGES:
         asked = list(queries.read(range(len(queries))))
     return picture_of(result, asked, items)
@@ -130,7 +153,7 @@ def _inputs_at(path: Path, ids: Sequence[str], kind: str, options: ReadOptions) 
     if not path.exists():
         raise InputError(f"--picture needs {path}, which the index was built from: it is gone.")
     if kind == IMAGES:
-        return ImageFiles(path, ids)
+        return ImageFiles(root_of(path), ids)
     texts = open_source(path, options)
     row = {name: number for number, name in enumerate(texts.ids)}
     return [texts.read([row[name]])[0] for name in ids]

@@ -55,6 +55,7 @@ def test_fit_is_the_fit_of_the_library(workplace, capsys):
         "posterior.json",
         "recipe",
         "recipe.json",
+        "run.toml",
     ]
 
 
@@ -129,7 +130,9 @@ def test_an_interrupted_fit_leaves_no_output_and_goes_on(workplace, monkeypatch,
     assert main([*FIT, "--quiet", "--output", "whole"]) == 0
     one, two = (LaplaceEmbedder.load(name, own_model()) for name in ("posterior", "whole"))
     assert torch.equal(one.hessian_.eigenvalues, two.hessian_.eigenvalues)
-    assert capsys.readouterr().err == "laplace-metric: interrupted\n"
+    assert capsys.readouterr().err == (
+        "laplace-metric: interrupted. The same command goes on from where it was\n"
+    )
 
 
 def test_held_out_items_are_in_no_two_parts(indexed):

@@ -22,9 +22,9 @@ from laplace_metric._utils import files
 from laplace_metric._utils.files import digest
 from laplace_metric.cli import main
 from laplace_metric.cli._gallery import load_gallery
-from laplace_metric.cli._loading import ModelRecipe
 from laplace_metric.cli._options import parser
 from laplace_metric.cli._output import Reporter
+from laplace_metric.cli._recipe import ModelRecipe
 from laplace_metric.curvature import ClassSums, Statistics
 from laplace_metric.errors import LaplaceMetricError
 from laplace_metric.laplace.runtime import _checkpoint

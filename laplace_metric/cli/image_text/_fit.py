@@ -15,6 +15,8 @@ from typing import Any
 from torch import Tensor
 
 from laplace_metric._utils import files
+from laplace_metric._utils.files import write_atomically
+from laplace_metric.cli._config import RUN, run_text
 from laplace_metric.cli._models import check_inputs, load_model
 from laplace_metric.cli._output import Reporter, discard, reporter_of, require_folder, require_new
 from laplace_metric.cli.image_text._table import (
@@ -77,6 +79,7 @@ def fit_pairs(options: Namespace) -> None:
         embedder.save(folder)
         for side, index in indices.items():
             index.save(folder / side)
+    write_atomically(folder / RUN, run_text(options))
     seconds["indexing and calibrating"] = time.monotonic() - began
     discard(folder / CHECKPOINT)
     _tell(encoded.named, pairs, indices, seconds, options, reporter)

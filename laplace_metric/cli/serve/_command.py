@@ -21,6 +21,7 @@ from laplace_metric.cli.serve._items import item_texts
 from laplace_metric.cli.serve._limits import Limits
 from laplace_metric.cli.serve._reader import QueryReader
 from laplace_metric.cli.serve._service import SearchService, ServedIndex
+from laplace_metric.cli.sources import require_source
 from laplace_metric.errors import (
     InputError,
     LaplaceMetricError,
@@ -81,6 +82,8 @@ def require_packages() -> None:
 
 def load_served(options: Namespace, limits: Limits, reporter: Reporter) -> ServedIndex:
     """The index of the options with its reader, and a monitor that begins anew."""
+    if options.reference is not None:
+        require_source(options.reference)
     gallery = load_gallery(options.index, options, reporter)
     reference = _reference(gallery, options, reporter)
     drift = None

@@ -18,7 +18,7 @@ LONGEST = 1_000
 def item_texts(gallery: LoadedIndex, reporter: Reporter) -> Mapping[Any, str]:
     """The text of each id; none for images and arrays, and for a table that has gone or changed."""
     recipe, origin = gallery.posterior.recipe, gallery.origin
-    if recipe.kind != TEXTS:
+    if origin.data is None or recipe.kind != TEXTS:
         return {}
     options = ReadOptions(**{**recipe.read_options, **origin.read_options})
     try:

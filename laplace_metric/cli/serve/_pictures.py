@@ -11,7 +11,7 @@ from PIL import Image
 from laplace_metric.cli._gallery import LoadedIndex
 from laplace_metric.cli.serve._limits import RequestRefused
 from laplace_metric.cli.serve._reader import QueryReader, decoded
-from laplace_metric.cli.sources import IMAGES, Pixels
+from laplace_metric.cli.sources import IMAGES, Pixels, root_of
 from laplace_metric.errors import InputError
 
 SIDE = 160
@@ -27,11 +27,11 @@ def thumbnail(gallery: LoadedIndex, row: str) -> bytes:
     RequestRefused
         If there is no such item, or its image is not below the folder that was indexed.
     """
-    folder = Path(gallery.origin.data).resolve()
-    if gallery.posterior.recipe.kind != IMAGES:
+    if gallery.origin.data is None or gallery.posterior.recipe.kind != IMAGES:
         raise RequestRefused("the items of this index are no images.", NOT_FOUND)
     if not (row.isascii() and row.isdigit() and len(row) < 10 and int(row) < len(gallery.index)):
         raise RequestRefused(f"there is no item {row!r:.40}.", NOT_FOUND)
+    folder = root_of(Path(gallery.origin.data)).resolve()
     path = (folder / str(gallery.index.ids[int(row)])).resolve()
     if not path.is_relative_to(folder) or not path.is_file():
         raise RequestRefused(f"the image of item {row} is not there any more.", NOT_FOUND)

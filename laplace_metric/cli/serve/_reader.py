@@ -17,6 +17,7 @@ from laplace_metric.cli._loading import read_options_of
 from laplace_metric.cli.serve._limits import TOO_LARGE, WRONG_TYPE, Limits, RequestRefused
 from laplace_metric.cli.serve._question import QUERIES, Question
 from laplace_metric.cli.sources import ARRAYS, IMAGES, Pixels, ReadOptions
+from laplace_metric.errors import InputError
 from laplace_metric.models import Inputs
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
@@ -45,8 +46,20 @@ class QueryReader:
 
     @classmethod
     def of(cls, gallery: LoadedIndex, options: Namespace, limits: Limits) -> QueryReader:
-        """As the items of this index were read, unless options say otherwise."""
+        """As the items of this index were read, unless options say otherwise.
+
+        Raises
+        ------
+        InputError
+            If it is not known what they are.
+        """
         recipe, loaded = gallery.posterior.recipe, gallery.posterior.loaded
+        if recipe.kind is None:
+            raise InputError(
+                "the posterior was saved in Python, which does not keep whether its inputs are "
+                "images or texts. Give --posterior of laplace-metric fit, or index the items with "
+                "laplace-metric index."
+            )
         read = ReadOptions(**{**recipe.read_options, **read_options_of(options)})
         transform = None if loaded is None else loaded.transform
         pixels = Pixels(Path(), read.size, read.channels or 3, transform)

@@ -6,7 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from laplace_metric.cli.sources._arrays import npy_source, npz_source, safetensors_source
-from laplace_metric.cli.sources._images import Pixels, image_source, readable_images
+from laplace_metric.cli.sources._images import (
+    ENDINGS,
+    Pixels,
+    image_source,
+    readable_images,
+    require_images,
+)
+from laplace_metric.cli.sources._paths import given_texts, one_image
 from laplace_metric.cli.sources._source import (
     ARRAYS,
     IMAGES,
@@ -35,10 +42,13 @@ __all__ = [
     "Pixels",
     "ReadOptions",
     "Source",
+    "given_texts",
     "open_source",
     "pyarrow",
     "read_table",
     "readable_images",
+    "require_source",
+    "root_of",
 ]
 
 READERS: dict[str, Callable[[Path, ReadOptions, Notify], Source]] = {
@@ -59,7 +69,8 @@ def open_source(
     Parameters
     ----------
     path : Path
-        ``DIR/<class>/*.png``, ``DIR/*.png``, or a .csv, .tsv, .parquet, .npy, .npz, .safetensors.
+        ``DIR/<class>/*.png``, ``DIR/*.png``, an image, or a .csv, .tsv, .parquet, .npy,
+        .npz, .safetensors.
     options : ReadOptions or None
     notify : callable
         Gets a line for each guess.
@@ -70,13 +81,36 @@ def open_source(
         If there is no such path, it is of another kind, or cannot be read.
     """
     options = ReadOptions() if options is None else options
+    require_source(path)
     if path.is_dir():
         return image_source(path, options, notify)
+    return _reader(path)(path, options, notify)
+
+
+def require_source(path: Path) -> None:
+    """Check that a path is of a kind that can be read, without reading it.
+
+    Raises
+    ------
+    InputError
+        If there is no such path, it is of another kind, or a folder without images.
+    """
+    if path.is_dir():
+        return require_images(path)
     if not path.exists():
         raise InputError(f"{path} does not exist.")
-    if path.suffix.lower() not in READERS:
+    if path.suffix.lower() not in (*READERS, *ENDINGS):
         raise InputError(
-            f"{path} is of no kind that can be read: give a folder of images, or a file that ends "
-            f"in {', '.join(READERS)}."
+            f"{path} is of no kind that can be read: give a folder of images, an image, or a file "
+            f"that ends in {', '.join(READERS)}."
         )
-    return READERS[path.suffix.lower()](path, options, notify)
+
+
+def _reader(path: Path) -> Callable[[Path, ReadOptions, Notify], Source]:
+    suffix = path.suffix.lower()
+    return one_image if suffix in ENDINGS else READERS[suffix]
+
+
+def root_of(path: Path) -> Path:
+    """The folder from which the images of a source are named: itself, or that of a table."""
+    return path if path.is_dir() else path.parent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +50,18 @@ def image_source(folder: Path, options: ReadOptions, notify: Notify) -> Source:
         digest(json.dumps(sizes)),
         {"size": options.size, "channels": pixels.channels},
     )
+
+
+def require_images(folder: Path) -> None:
+    """Check that there is an image below a folder, without a look at the others.
+
+    Raises
+    ------
+    InputError
+        If not.
+    """
+    found = any(image for _, image in _files(folder))
+    require_items(folder, int(found), f"image ({', '.join(ENDINGS)})")
 
 
 def readable_images(
@@ -145,15 +157,18 @@ def _check_depth(mode: str) -> None:
 
 def _listed(folder: Path) -> tuple[list[str], int]:
     """Paths of the images below a folder, sorted, and how many other files there are."""
-    images, others = [], 0
+    found = list(_files(folder))
+    images = [path.relative_to(folder).as_posix() for path, image in found if image]
+    return sorted(images), len(found) - len(images)
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, bool]]:
+    """The files below a folder that are not hidden, and whether each is an image by its name."""
     for parent, folders, names in os.walk(folder, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
-            if name.lower().endswith(ENDINGS) and not name.startswith("."):
-                images.append((Path(parent) / name).relative_to(folder).as_posix())
-            else:
-                others += not name.startswith(".")
-    return sorted(images), others
+            if not name.startswith("."):
+                yield Path(parent) / name, name.lower().endswith(ENDINGS)
 
 
 def _classes(folder: Path, ids: Sequence[str]) -> tuple[str, ...] | None:

@@ -33,6 +33,8 @@ class ReadOptions:
         Leave out images that cannot be read; otherwise they are an error.
     text_column, label_column, id_column : str or None
         Of tables; None: ``text``, ``label``, ``id``, where there are such columns.
+    image_column : str or None
+        Of tables: holds paths of images; None: ``path`` or ``image``, in a table without texts.
     labels : Path or None
         Labels of an .npy file: .npy, or one a line.
     transform : callable or None
@@ -45,6 +47,7 @@ class ReadOptions:
     text_column: str | None = None
     label_column: str | None = None
     id_column: str | None = None
+    image_column: str | None = None
     labels: Path | None = None
     transform: Callable[[Any], Any] | None = None
 
@@ -144,7 +147,8 @@ class Source:
 
 
 _HOW = {
-    IMAGES: "put the images of each class into a folder of its own, DIR/<class>/*.png",
+    IMAGES: "put the images of each class into a folder of its own, DIR/<class>/*.png, or give a "
+    "table with the columns path and label",
     TEXTS: "name their column with --label-column",
     ARRAYS: "give --labels FILE, or a file that holds an array 'labels'",
 }

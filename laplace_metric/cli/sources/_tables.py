@@ -1,10 +1,11 @@
-"""Tables, one item a row: CSV of texts; Parquet of texts, or with a list column ``embedding``."""
+"""Tables, one item a row: texts, or paths of images; Parquet with a list column ``embedding``."""
 
 from __future__ import annotations
 
 import csv
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,15 @@ import numpy as np
 from laplace_metric._utils.archives import DAMAGE, check_size
 from laplace_metric._utils.files import digest
 from laplace_metric.cli.sources._arrays import array_source
+from laplace_metric.cli.sources._paths import listed_images
 from laplace_metric.cli.sources._source import TEXTS, Notify, ReadOptions, Source, require_items
 from laplace_metric.errors import FileFormatError, InputError, LabelError, MissingPackageError
 
 COLUMNS = {"text": "text_column", "label": "label_column", "id": "id_column"}
 """What a column holds, which is also its default name, and the option that names it."""
 EMBEDDING = "embedding"
+PATHS = ("path", "image")
+"""Columns of a table without texts that may hold paths of images."""
 
 
 def csv_source(path: Path, options: ReadOptions, notify: Notify) -> Source:
@@ -31,9 +35,45 @@ def csv_source(path: Path, options: ReadOptions, notify: Notify) -> Source:
         If there is no such column, a row has another number of fields, or it is no text file.
     """
     header, rows = read_table(path)
-    names = _column_names(path, header, options, notify)
+    paths = _image_column(path, header, options)
+    names = _column_names(path, header, options, notify, "text" if paths is None else paths)
+    if paths is not None:
+        names = {"label": names["label"]} if "label" in names else {}
+        names["path"] = paths
     columns = {what: [row[header.index(name)] for row in rows] for what, name in names.items()}
+    if paths is not None:
+        return _image_table(path, columns, paths, options, notify)
     return _text_source(path, columns, names["text"])
+
+
+def _image_column(path: Path, header: Sequence[str], options: ReadOptions) -> str | None:
+    """The column that holds paths of images; None for a table of texts or embeddings."""
+    if options.image_column is not None:
+        if options.image_column not in header:
+            listed = ", ".join(map(repr, header)) or "none"
+            raise InputError(
+                f"{path} has no column {options.image_column!r}, which --image-column names; its "
+                f"columns: {listed}."
+            )
+        return options.image_column
+    if options.text_column is not None or {"text", EMBEDDING} & set(header):
+        return None
+    return next((name for name in PATHS if name in header), None)
+
+
+def _image_table(
+    path: Path,
+    columns: dict[str, list[str]],
+    column: str,
+    options: ReadOptions,
+    notify: Notify,
+) -> Source:
+    if options.image_column is None:
+        notify(f"{path}: paths of images from column {column!r}")
+    _check_labels(path, columns.get("label"))
+    source = listed_images(path, columns["path"], columns.get("label"), options, notify)
+    told = {} if options.image_column is None else {"image_column": column}
+    return replace(source, options={**source.options, **told})
 
 
 def _column_names(
@@ -56,9 +96,7 @@ def _column_names(
 def _text_source(path: Path, columns: dict[str, list[str]], text_column: str) -> Source:
     texts, classes = columns["text"], columns.get("label")
     require_items(path, len(texts), "row")
-    if classes is not None and not all(classes):
-        row = classes.index("") + 1
-        raise LabelError(f"{path}: row {row} has an empty label. Fill it in, or leave it out.")
+    _check_labels(path, classes)
     return Source(
         path,
         TEXTS,
@@ -68,6 +106,12 @@ def _text_source(path: Path, columns: dict[str, list[str]], text_column: str) ->
         digest(json.dumps(texts)),
         {"text_column": text_column},
     )
+
+
+def _check_labels(path: Path, classes: list[str] | None) -> None:
+    if classes is not None and not all(classes):
+        row = classes.index("") + 1
+        raise LabelError(f"{path}: row {row} has an empty label. Fill it in, or leave it out.")
 
 
 def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
@@ -98,9 +142,10 @@ def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
 
 def _no_column(path: Path, what: str, name: str, header: Sequence[str]) -> str:
     names = ", ".join(map(repr, header)) or "none"
+    images = ", or that of paths of images with --image-column" if what == "text" else ""
     return (
         f"{path} has no column {name!r}. Name the one that holds the {what}s with "
-        f"--{COLUMNS[what].replace('_', '-')}; its columns: {names}."
+        f"--{COLUMNS[what].replace('_', '-')}{images}; its columns: {names}."
     )
 
 
@@ -119,7 +164,7 @@ def pyarrow(module: str) -> Any:
 
 
 def parquet_source(path: Path, options: ReadOptions, notify: Notify) -> Source:
-    """Embeddings if there is a column ``embedding`` and no --text-column, else texts.
+    """Embeddings if there is a column ``embedding`` and no other is named, else texts or images.
 
     Raises
     ------
@@ -132,8 +177,16 @@ def parquet_source(path: Path, options: ReadOptions, notify: Notify) -> Source:
     """
     file = _parquet_file(path)
     header = file.schema_arrow.names
-    arrays = EMBEDDING in header and options.text_column is None
-    names = _column_names(path, header, options, notify, needed=EMBEDDING if arrays else "text")
+    paths = _image_column(path, header, options)
+    arrays = EMBEDDING in header and options.text_column is None and paths is None
+    needed = "text" if not arrays and paths is None else EMBEDDING
+    names = _column_names(path, header, options, notify, needed)
+    if paths is not None:
+        names = {"label": names["label"]} if "label" in names else {}
+        names["path"] = paths
+        table = _guarded(path, lambda: file.read(columns=list(names.values())).to_pydict())
+        columns = {what: list(map(_text, table[name])) for what, name in names.items()}
+        return _image_table(path, columns, paths, options, notify)
     if not arrays:
         table = _guarded(path, lambda: file.read(columns=list(names.values())).to_pydict())
         texts = {what: list(map(_text, table[name])) for what, name in names.items()}

@@ -1,0 +1,18 @@
+"""Names that a mistyped one may have meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A question with the nearest known names, or nothing where none is near.
+
+    Examples
+    --------
+    >>> did_you_mean("serch", ["fit", "search"]), did_you_mean("x", ["fit"])
+    (" Did you mean 'search'?", '')
+    """
+    near = get_close_matches(name, list(known), n=3)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""

@@ -1,0 +1,84 @@
+"""A hub that cannot be reached is asked once, and not again and again for a minute."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+from laplace_metric.errors import InputError
+
+ENDPOINT, DEFAULT_ENDPOINT = "HF_ENDPOINT", "https://huggingface.co"
+SWITCHES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+"""With one of these the libraries of the hub read what the machine has, and connect to nothing."""
+SECONDS = 5.0
+
+
+@contextmanager
+def without_retries(name: str) -> Iterator[None]:
+    """Load a model of the hub; where that cannot be reached, only from the machine's cache.
+
+    Parameters
+    ----------
+    name : str
+        Of the model; if it is a folder, nothing is asked.
+
+    Raises
+    ------
+    InputError
+        As it was raised within, with why the hub was not asked.
+    """
+    reason = None if Path(name).expanduser().is_dir() else unreachable()
+    if reason is None:
+        yield
+        return
+    try:
+        with _switched_off():
+            yield
+    except InputError as error:
+        raise InputError(
+            f"{error} {reason}, so that only models in the cache of this machine can be loaded. "
+            "Download it where there is a network, and name its folder."
+        ) from error
+
+
+def unreachable() -> str | None:
+    """Why the hub cannot be asked; None: it can."""
+    for switch in SWITCHES:
+        if os.environ.get(switch, "").upper() in ("1", "ON", "YES", "TRUE"):
+            return f"{switch} is set"
+    endpoint = os.environ.get(ENDPOINT) or DEFAULT_ENDPOINT
+    try:
+        urlopen(Request(endpoint, method="HEAD"), timeout=SECONDS).close()
+    except HTTPError:  # it answers
+        return None
+    except (OSError, ValueError) as error:  # URLError among them, and a URL that is none
+        reason = error.reason if isinstance(error, URLError) else error
+        if isinstance(reason, ssl.SSLError):  # the library may know other certificates
+            return None
+        return f"{endpoint} cannot be reached ({reason})"
+    return None
+
+
+@contextmanager
+def _switched_off() -> Iterator[None]:
+    """Offline: for what is imported within, and for the library if it is there already."""
+    before = {switch: os.environ.get(switch) for switch in SWITCHES}
+    constants = sys.modules.get("huggingface_hub.constants")
+    was = getattr(constants, SWITCHES[0], False)
+    os.environ.update(dict.fromkeys(SWITCHES, "1"))
+    if constants is not None:
+        setattr(constants, SWITCHES[0], True)
+    try:
+        yield
+    finally:
+        for switch, value in before.items():
+            os.environ.pop(switch) if value is None else os.environ.update({switch: value})
+        constants = sys.modules.get("huggingface_hub.constants")
+        if constants is not None:
+            setattr(constants, SWITCHES[0], was)

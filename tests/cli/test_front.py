@@ -1,0 +1,233 @@
+"""What a user meets first: help, examples, near names, config files, completion, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from laplace_metric.cli import main
+from laplace_metric.cli._completion import script
+from laplace_metric.cli._options import COMMANDS, EXAMPLES, IMAGE_TEXT, parser
+from tests.cli.workshop import trusting
+
+FIT = ["fit", "photos", "--model", "my_model:embedder", "--quiet"]
+
+
+def said(arguments, capsys) -> tuple[int, str, str]:
+    try:
+        code = main(arguments)
+    except SystemExit as stop:
+        code = stop.code
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def test_the_bare_command_is_its_help(capsys):
+    code, out, err = said([], capsys)
+    assert (code, err) == (0, "")
+    assert all(name in out for name in COMMANDS)
+    assert said(["--help"], capsys)[1] == out
+    code, out, _ = said(["image-text"], capsys)
+    assert code == 0
+    assert out.startswith("usage: laplace-metric image-text")
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, *(f"image-text {name}" for name in IMAGE_TEXT)])
+def test_each_help_ends_with_an_example_that_parses(name, capsys):
+    code, out, _ = said([*name.split(), "--help"], capsys)
+    assert code == 0
+    example = out.splitlines()[-1]
+    assert example.strip() == EXAMPLES[name]
+    program, *words = shlex.split(example)
+    assert program == "laplace-metric"
+    assert words[: len(name.split())] == name.split()
+    assert callable(parser().parse_args(words).__class__)
+
+
+def test_the_examples_run(workplace, capsys):
+    shutil.copytree("photos/class 1", "new/class 1")
+    for name in ("fit", "embed", "index", "search", "evaluate", "report", "completion"):
+        code, _, err = said(shlex.split(EXAMPLES[name])[1:], capsys)
+        assert code == 0, err
+    for path in ("posterior", "photos.npz", "index", "matches.csv", "numbers.json", "report.html"):
+        assert Path(path).exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["serch"], "Did you mean 'search'"),
+        (["image-text", "ft"], "Did you mean 'fit'?"),
+        (["fit", "x", "--modle", "y"], "unrecognized arguments: --modle y. Did you mean '--model'"),
+        (["fit", "x", "--structure", "diga"], "Did you mean 'diag'?"),
+    ],
+)
+def test_near_names(words, says, capsys):
+    code, out, err = said(words, capsys)
+    assert (code, out) == (2, "")
+    assert says in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_run_is_repeated_from_its_folder(workplace, capsys):
+    told = ["--holdout", "0.4", "--structure", "diag", "--seed", "3", "--prior-precision", "2.5"]
+    assert main([*FIT, *told]) == 0
+    assert main(["fit", "--config", "posterior/run.toml", "--output", "again", "--quiet"]) == 0
+    one, two = (next(Path(p).glob("posterior-*.safetensors")) for p in ("posterior", "again"))
+    assert one.read_bytes() == two.read_bytes()
+    assert Path("posterior/recipe.json").read_text() == Path("again/recipe.json").read_text()
+    build = ["index", "photos", "--posterior", "posterior", "--trust-recipe", "--quiet"]
+    assert main([*build, "--rank-by", "expected"]) == 0
+    assert main(["index", "--config", "index/run.toml", "--output", "index2", "--quiet"]) == 0
+    assert Path("index/index.json").read_text() == Path("index2/index.json").read_text()
+    assert '"expected"' in Path("index2/index.json").read_text()
+    code, out, _ = said(["fit", "--config", "posterior/run.toml", "--structure", "kron",
+                         "--output", "third", "--json", "-"], capsys)  # fmt: skip
+    assert (code, json.loads(out)["structure"]) == (0, "kron")  # the command line wins
+    shutil.copytree("photos", "others")
+    again = ["fit", "--config", "posterior/run.toml", "--quiet", "others", "--output", "fourth"]
+    assert main(again) == 0
+    assert 'data = "others"' in Path("fourth/run.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("stucture = 'diag'", "'stucture' is no option. Did you mean 'structure'?"),
+        ("structure = 'digonal'", "invalid choice: 'digonal'"),
+        ("structure = true", "Give a text or a number."),
+        ("optimize-prior = 'yes'", "Give true or false."),
+        ("command = 'index'", "is of laplace-metric index, not of fit"),
+        ("structure = ", "is not a TOML file"),
+    ],
+)
+def test_a_config_that_is_wrong(content, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("c.toml").write_text(content)
+    code, out, err = said(["fit", "photos", "--config", "c.toml"], capsys)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert says in err
+
+
+def test_a_config_without_a_reader_of_toml(tmp_path, monkeypatch, capsys):
+    for name in ("tomllib", "tomli"):
+        monkeypatch.setitem(sys.modules, name, None)
+    code, _, err = said(["fit", "--config", str(tmp_path / "c.toml")], capsys)
+    assert code == 2
+    assert "pip install tomli" in err
+    assert "cannot be read" in said_of_missing(tmp_path, monkeypatch, capsys)
+
+
+def said_of_missing(folder, monkeypatch, capsys) -> str:
+    monkeypatch.undo()
+    return said(["fit", "--config", str(folder / "c.toml")], capsys)[2]
+
+
+def completed(line: str, folder: Path) -> list[str]:
+    """What the generated script offers for a line, run by bash."""
+    (folder / "completion.sh").write_text(script("bash"))
+    words = [*line.split(" ")]
+    code = f"""
+source completion.sh
+COMP_WORDS=({" ".join(shlex.quote(word) for word in words)})
+COMP_CWORD={len(words) - 1}
+_laplace_metric
+printf '%s\\n' "${{COMPREPLY[@]}}"
+complete -p laplace-metric
+"""
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("there is no bash")
+    ran = subprocess.run([bash, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+    assert ran.stderr == ""
+    *found, registered = ran.stdout.splitlines()
+    assert "-F _laplace_metric laplace-metric" in registered
+    return [word for word in found if word]
+
+
+@pytest.mark.parametrize(
+    ("line", "offers"),
+    [
+        ("laplace-metric ", [*COMMANDS, "--help", "--version"]),
+        ("laplace-metric se", ["search", "serve"]),
+        ("laplace-metric fit --str", ["--structure"]),
+        ("laplace-metric fit photos --structure ", ["auto", "diag", "kron", "full"]),
+        ("laplace-metric fit photos --structure d", ["diag"]),
+        ("laplace-metric fit ph", []),
+        ("laplace-metric image-text f", ["fit"]),
+        ("laplace-metric image-text fit --text", ["--text-model", "--text-column"]),
+        ("laplace-metric completion ", ["bash", "zsh"]),
+    ],
+)
+def test_completion(line, offers, tmp_path):
+    found = completed(line, tmp_path)
+    if line == "laplace-metric ":
+        assert set(COMMANDS) <= set(found)
+    else:
+        assert sorted(found) == sorted(offers)
+
+
+def test_completion_of_zsh_is_of_zsh(capsys):
+    assert "bashcompinit" in said(["completion", "zsh"], capsys)[1]
+    assert "bashcompinit" not in said(["completion", "bash"], capsys)[1]
+
+
+def test_interrupted_on_a_line_of_its_own(workplace, monkeypatch, capsys):
+    from laplace_metric.cli import _fit, _index
+
+    def stop(*_):
+        print("a bar", end="", file=sys.stderr)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_fit, "load_model_and_data", stop)
+    monkeypatch.setattr(_index, "load_posterior", stop)
+    code, out, err = said(FIT[:-1], capsys)
+    assert (code, out) == (130, "")
+    assert err == "a bar\nlaplace-metric: interrupted. The same command goes on from where it was\n"
+    err = said(["index", "photos", "--posterior", "p"], capsys)[2]
+    assert err == "a bar\nlaplace-metric: interrupted\n"
+
+
+LOUD = """
+import os
+import subprocess
+import sys
+from my_model import embedder as quiet
+
+
+def embedder():
+    model = quiet()
+    print("a print", flush=True)
+    os.write(1, b"as C does\\n")
+    subprocess.run([sys.executable, "-c", "print('of a child')"])
+    model.register_forward_hook(lambda *_: print("at every batch"))
+    return model
+"""
+
+
+def test_a_model_that_prints_leaves_our_output_alone(workplace):
+    Path("loud.py").write_text(LOUD)
+    fit = ["fit", "photos", "--model", "loud:embedder", "--json", "-"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "laplace_metric", *fit], capture_output=True, text=True, check=True
+    )
+    assert json.loads(ran.stdout)["items"] == 600
+    for line in ("a print", "as C does", "of a child", "at every batch"):
+        assert re.search(f"^{line}$", ran.stderr, re.MULTILINE), line
+
+
+def test_a_model_that_prints_in_one_process(workplace, monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "loud", raising=False)
+    Path("loud.py").write_text(LOUD)
+    assert trusting(["fit", "photos", "--model", "loud:embedder"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("fitted 600 items")
+    assert "at every batch" not in shown.out
+    assert "at every batch" in shown.err

@@ -1,0 +1,149 @@
+"""One image or text as a query, tables of images, embeddings as CSV."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from laplace_metric.cli import main
+from laplace_metric.cli.sources import ReadOptions, open_source
+from laplace_metric.errors import InputError, LabelError
+
+MODEL = ["--model", "my_model:embedder"]
+
+
+def write_csv(path: Path, rows: list[tuple[str, ...]]) -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+
+
+@pytest.fixture
+def listed(workplace):
+    """``lists/all.csv`` and .parquet name the photographs in another order than the folder."""
+    photos = open_source(workplace / "photos")
+    order = np.random.default_rng(0).permutation(600)
+    rows = [(f"../photos/{photos.ids[i]}", photos.classes[i]) for i in order]
+    (workplace / "lists").mkdir()
+    write_csv(workplace / "lists" / "all.csv", [("path", "label"), *rows])
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    names, classes = map(list, zip(*rows, strict=True))
+    table = pa.table({"image": names, "label": classes})
+    pyarrow.parquet.write_table(table, workplace / "lists" / "all.parquet")
+    return workplace
+
+
+@pytest.mark.parametrize("name", ["all.csv", "all.parquet"])
+def test_a_table_of_images_is_the_folder(name, listed):
+    photos, table = open_source(listed / "photos"), open_source(listed / "lists" / name)
+    row = {f"../photos/{name}": number for number, name in enumerate(photos.ids)}
+    rows = [row[name] for name in table.ids]
+    assert rows != sorted(rows)
+    assert table.kind == "images"
+    assert table.classes == tuple(photos.classes[number] for number in rows)
+    assert torch.equal(table.read(range(5)), photos.read(rows[:5]))
+
+
+def test_from_a_table_to_an_answer_about_one_image(listed, capsys):
+    fit = ["fit", "lists/all.csv", *MODEL, "--holdout", "0.4", "--quiet"]
+    assert main(fit) == 0
+    build = ["index", "lists/all.csv", "--posterior", "posterior", "--trust-recipe", "--quiet"]
+    assert main(build) == 0
+    asked = next((listed / "photos" / "class 3").iterdir())
+    shutil.copy(asked, "one.png")
+    search = ["search", "index", "one.png", "--trust-recipe", "-k", "3"]
+    assert main([*search, "--json", "r.json", "--picture", "p.png", "--quiet"]) == 0
+    results = json.loads(Path("r.json").read_text())["results"]
+    assert [(row["query"], row["rank"]) for row in results] == [("one.png", k) for k in (1, 2, 3)]
+    assert results[0]["label"] == "class 3"
+    assert Path("p.png").stat().st_size > 1000
+    assert main(["search", "index", "--text", "a", "--trust-recipe"]) == 2
+    assert "--text holds texts, the posterior was fitted to images" in capsys.readouterr().err
+
+
+def test_tables_that_are_wrong(listed):
+    lists = listed / "lists"
+
+    def opened(rows, **options):
+        write_csv(lists / "t.csv", rows)
+        return open_source(lists / "t.csv", ReadOptions(**options))
+
+    good = open_source(lists / "all.csv").ids[0]
+    with pytest.raises(InputError, match=r"row 2: .*no\.png is no file.*folder of the table"):
+        opened([("path",), (good,), ("no.png",)])
+    with pytest.raises(InputError, match="names .* twice"):
+        opened([("path",), (good,), (good,)])
+    with pytest.raises(LabelError, match="row 1 has an empty label"):
+        opened([("image", "label"), (good, "")])
+    with pytest.raises(InputError, match="no column 'picture', which --image-column names"):
+        opened([("image",), (good,)], image_column="picture")
+    with pytest.raises(InputError, match="paths of images with --image-column"):
+        opened([("picture",), (good,)])
+    assert opened([("picture", "text"), (good, "a")], image_column="picture").kind == "images"
+    assert opened([("path", "text"), (good, "a")]).kind == "texts"
+    assert opened([("text", "path"), (good, "a")]).read([0]) == [good]
+
+
+TEXT_MODEL = """
+import torch
+from torch import nn
+
+
+class Letters(nn.Module):
+    def __init__(self):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.out = nn.Linear(26, 4)
+
+    def forward(self, texts):
+        counts = [[text.count(chr(97 + i)) for i in range(26)] for text in texts]
+        return self.out(torch.tensor(counts).float())
+
+
+model = Letters()
+"""
+
+
+def test_a_text_of_the_command_line_is_the_same_as_in_a_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("letters.py").write_text(TEXT_MODEL)
+    write_csv(
+        Path("t.csv"), [("text", "label"), *((f"{a}{b}{a}", a) for a in "abc" for b in "xyz")]
+    )
+    write_csv(Path("q.csv"), [("text",), ("abba",), ("zc, z",)])
+    assert main(["fit", "t.csv", "--model", "letters:model", "--quiet"]) == 0
+    assert main(["index", "t.csv", "--posterior", "posterior", "--trust-recipe", "--quiet"]) == 0
+    search = ["search", "index", "--trust-recipe", "-k", "2", "--json", "-"]
+    assert main([*search, "q.csv"]) == 0
+    in_file = json.loads(capsys.readouterr().out)["results"]
+    assert main([*search, "--text", "abba", "--text", "zc, z"]) == 0
+    told = json.loads(capsys.readouterr().out)["results"]
+    assert [row.pop("query") for row in told] == ["abba"] * 2 + ["zc, z"] * 2
+    assert told == [{k: v for k, v in row.items() if k != "query"} for row in in_file]
+    for queries in (["q.csv", "--text", "abba"], []):
+        assert main([*search, *queries]) == 2
+        assert "one of the two" in capsys.readouterr().err
+
+
+def test_embeddings_as_csv(workplace):
+    assert main(["fit", "photos", *MODEL, "--quiet"]) == 0
+    for name in ("o.csv", "o.npz"):
+        arguments = ["embed", "photos", "--posterior", "posterior", "--trust-recipe"]
+        assert main([*arguments, "--output", name, "--quiet"]) == 0
+    with Path("o.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    with np.load("o.npz") as arrays:
+        assert [row["id"] for row in rows] == arrays["ids"].tolist()
+        assert [row["label"] for row in rows] == arrays["labels"].tolist()
+        numbers = np.array([[row[f"embedding_{k}"] for k in range(16)] for row in rows], np.float32)
+        assert np.array_equal(numbers, arrays["embeddings"])
+        uncertainty = np.array([row["uncertainty"] for row in rows], np.float32)
+        assert np.array_equal(uncertainty, arrays["uncertainty"])
