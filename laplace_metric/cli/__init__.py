@@ -8,8 +8,8 @@ from contextlib import nullcontext
 from importlib import import_module
 
 from laplace_metric.cli._options import parser
-from laplace_metric.cli._parser import MISUSE, Parser
 from laplace_metric.cli._streams import others_to_stderr
+from laplace_metric.cli.parsing import MISUSE, Parser
 
 INTERRUPTED = 130
 NOT_WRITTEN = 1

@@ -9,10 +9,10 @@ from typing import Any
 
 from laplace_metric._utils import files
 from laplace_metric._utils.files import write_atomically
-from laplace_metric.cli._config import RUN, run_text
 from laplace_metric.cli._loading import load_model_and_data
 from laplace_metric.cli._output import discard, reporter_of, require_folder, require_new
 from laplace_metric.cli._recipe import ModelRecipe, split_rows
+from laplace_metric.cli.parsing import RUN, run_text
 from laplace_metric.cli.sources import Source, require_source
 from laplace_metric.embedder import LaplaceEmbedder
 

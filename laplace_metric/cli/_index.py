@@ -9,11 +9,11 @@ from typing import Any
 
 from laplace_metric._utils import files
 from laplace_metric._utils.files import write_atomically
-from laplace_metric.cli._config import RUN, run_text
 from laplace_metric.cli._gallery import POSTERIOR, LoadedIndex, Origin, without_fitted
 from laplace_metric.cli._loading import load_posterior, read_options_of
 from laplace_metric.cli._output import Reporter, reporter_of, require_folder, require_new
 from laplace_metric.cli._recipe import ModelRecipe
+from laplace_metric.cli.parsing import RUN, run_text
 from laplace_metric.cli.sources import Source, require_source
 from laplace_metric.errors import InputError
 from laplace_metric.search import INDEX, PRECISIONS, promised_threshold

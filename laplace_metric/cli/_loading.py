@@ -10,10 +10,9 @@ from typing import Any
 from torch import nn
 
 from laplace_metric._utils import files
-from laplace_metric.cli._models import FORMS, check_inputs, code_of, load_model
 from laplace_metric.cli._output import Reporter
-from laplace_metric.cli._published import LoadedModel
 from laplace_metric.cli._recipe import ModelRecipe
+from laplace_metric.cli.models import FORMS, LoadedModel, check_inputs, code_of, load_model
 from laplace_metric.cli.sources import ARRAYS, ReadOptions, Source, open_source
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError

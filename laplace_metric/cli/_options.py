@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from laplace_metric._utils.version import __version__
-from laplace_metric.cli._parser import CONFIG, Parser, integer, positive, share
 from laplace_metric.cli.demo import DEFAULT, RECIPES
+from laplace_metric.cli.parsing import CONFIG, Parser, integer, positive, share
 
 
 def parser() -> Parser:

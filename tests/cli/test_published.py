@@ -12,9 +12,8 @@ import pytest
 import torch
 from PIL import Image
 
-from laplace_metric.cli import _offline
-from laplace_metric.cli._models import load_model
-from laplace_metric.cli._offline import unreachable, without_retries
+from laplace_metric.cli.models import _offline, load_model
+from laplace_metric.cli.models._offline import unreachable, without_retries
 from laplace_metric.errors import InputError
 from tests.cli.workshop import trusting as main
 

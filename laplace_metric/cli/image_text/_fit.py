@@ -16,8 +16,6 @@ from torch import Tensor
 
 from laplace_metric._utils import files
 from laplace_metric._utils.files import write_atomically
-from laplace_metric.cli._config import RUN, run_text
-from laplace_metric.cli._models import check_inputs, load_model
 from laplace_metric.cli._output import Reporter, discard, reporter_of, require_folder, require_new
 from laplace_metric.cli.image_text._table import (
     HeldOut,
@@ -34,6 +32,8 @@ from laplace_metric.cli.image_text._towers import (
     encoded_by,
     text_encoder,
 )
+from laplace_metric.cli.models import check_inputs, load_model
+from laplace_metric.cli.parsing import RUN, run_text
 from laplace_metric.cli.sources import ReadOptions, readable_images
 from laplace_metric.errors import InputError
 from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs

@@ -10,7 +10,6 @@ from typing import Any
 
 from laplace_metric._utils import files
 from laplace_metric._utils.files import write_atomically
-from laplace_metric.cli._models import load_model
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli._search import (
     ImageFiles,
@@ -27,6 +26,7 @@ from laplace_metric.cli.image_text._towers import (
     encoded_by,
     text_encoder,
 )
+from laplace_metric.cli.models import load_model
 from laplace_metric.cli.sources import Pixels
 from laplace_metric.errors import InputError
 from laplace_metric.image_text import ImageTextEmbedder

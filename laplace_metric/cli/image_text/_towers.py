@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from laplace_metric._utils import files
 from laplace_metric.cli._loading import distrust
-from laplace_metric.cli._models import check_inputs, load_model
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli._recipe import SavedRecord, is_seed, is_share, reads_inputs
+from laplace_metric.cli.models import check_inputs, load_model
 from laplace_metric.cli.sources import Pixels
 from laplace_metric.errors import InputError
 from laplace_metric.models import device_of, evaluation_mode

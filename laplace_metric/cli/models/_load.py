@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric.cli._nearest import did_you_mean
-from laplace_metric.cli._published import PUBLISHED, LoadedModel, guarded, one_line
+from laplace_metric.cli.models._published import PUBLISHED, LoadedModel, guarded, one_line
 from laplace_metric.errors import InputError
 from laplace_metric.models import Inputs, call_model, evaluation_mode, to_device
 

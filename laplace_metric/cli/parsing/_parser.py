@@ -72,7 +72,7 @@ class Parser(argparse.ArgumentParser):
         path = self._without_positionals(given)[0].config
         if path is None:
             return given
-        from laplace_metric.cli._config import read_config
+        from laplace_metric.cli.parsing._config import read_config
 
         options, values = list[str](), dict[str, str]()
         actions = {action.dest: action for action in self._actions if action.dest != "help"}

@@ -1,0 +1,8 @@
+"""What stands on the command line, or in the file of ``--config``."""
+
+from laplace_metric.cli.parsing._config import RUN, read_config, run_text
+from laplace_metric.cli.parsing._parser import CONFIG, MISUSE, Parser, integer, positive, share
+
+__all__ = [
+    "CONFIG", "MISUSE", "RUN", "Parser", "integer", "positive", "read_config", "run_text", "share",
+]  # fmt: skip
