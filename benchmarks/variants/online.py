@@ -46,6 +46,8 @@ EPOCHS, SHARED, BATCH, MARGIN, RATE, DECAY = 3, 2, 128, 0.5, 1e-3, 0.1
 HELD, NOISE_ON = 5_000, 2_000
 N = 60_000 - HELD
 NOTHING, SMALLEST = "from nothing", 3
+PLAIN: dict[str, Any] = {"prior_precision": 1.0, "samples": 1}
+"""What a line has that does not say otherwise."""
 HUNDRED: dict[str, Any] = {"prior_precision": 100.0}
 PAPER = {"recursion": "paper", "decay": 0.9999}
 ONLINE: dict[str, dict[str, Any]] = {
@@ -185,7 +187,7 @@ class Trainer:
         folder, nothing = self._path(name).with_suffix(""), NOTHING in name
         network = self.network() if nothing else self.plain(SHARED)
         if not (folder / "note.json").is_file():
-            laplace = OnlineLaplace(network, **ONLINE[name])
+            laplace = OnlineLaplace(network, **{**PLAIN, **ONLINE[name]})
             start = time.perf_counter()
             fit = partial(laplace.fit, generator=self.seed)
             embedder = self.train(network, fit, 0 if nothing else SHARED, EPOCHS)

@@ -62,7 +62,7 @@ class OnlineLaplace:
         H is an average over the last ``1 / (1 - decay)`` steps: many enough to average out the
         batches, few enough to forget the weights of long ago.
     samples : int
-        Heads drawn a step.
+        Heads drawn a step; the backbone runs once.
     warmup : int
         Epochs at the mean weights, in which H is averaged and nothing is drawn.
     pairs : "batch" | miner
@@ -105,7 +105,7 @@ class OnlineLaplace:
         prior_precision: float | str = 100.0,
         n_effective: float | str | None = None,
         decay: float = 0.999,
-        samples: int = 1,
+        samples: int = 4,
         pairs: str | Miner = "batch",
         backend: str = "auto",
         refresh: int = 10,

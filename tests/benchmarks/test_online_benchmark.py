@@ -34,7 +34,7 @@ def same(a: nn.Module, b: nn.Module) -> bool:
 
 def test_the_third_epoch_begins_where_plain_training_is(tmp_path, monkeypatch):
     """Without noise a line of the third epoch is plain training, bit by bit; with noise not."""
-    lines = {"sharp": {"prior_precision": 1e30}, "wide": {"prior_precision": 1.0}}
+    lines = {"sharp": {"prior_precision": 1e30}, "wide": {}}
     monkeypatch.setattr(online, "ONLINE", lines)
     with pytest.warns(UserWarning, match="degenerate"):
         _, sharp, note = trainer(tmp_path).online("sharp")

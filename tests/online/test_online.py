@@ -82,7 +82,7 @@ def test_dropout_and_batch_norm_happen_as_often_as_in_plain_training(batches):
         return nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.3), nn.ReLU(), head)
 
     plain, online = net(), net()
-    laplace = OnlineLaplace(online, head=online[-1], prior_precision=1e30)
+    laplace = OnlineLaplace(online, head=online[-1], prior_precision=1e30, samples=1)
     laplace.fit(batches, ContrastiveLoss(), epochs=2, generator=generator(4), progress=False)
     weights = generator(4)  # as ``fit`` seeds the global state from it
     torch.manual_seed(int(torch.randint(2**62, (), generator=weights)))
@@ -200,7 +200,7 @@ def test_curvature_is_measured_at_the_sampled_heads_before_the_step(make_model, 
             states.append((copy.deepcopy(model), embeddings.detach().clone()))
             return super().forward(embeddings, labels, *args)
 
-    OnlineLaplace(model, prior_precision=tau, decay=0.5, n_effective=20.0).fit(
+    OnlineLaplace(model, prior_precision=tau, decay=0.5, n_effective=20.0, samples=1).fit(
         batches, Spy(), epochs=1, generator=generator(2), progress=False
     )
     weights, curvature = generator(2), None
@@ -231,7 +231,7 @@ def test_miner_feeds_loss_and_curvature(make_model, batches, recorded):
             return super().forward(embeddings, labels, indices_tuple, **kwargs)
 
     miner = BatchEasyHardMiner()
-    online = OnlineLaplace(make_model(), hessian="positives", pairs=miner)
+    online = OnlineLaplace(make_model(), hessian="positives", pairs=miner, samples=1)
     embedder = online.fit(batches, Spy(), epochs=1, progress=False)
     assert len(mined) == len(recorded) == 3
     for tuples, (_, _, kwargs, _) in zip(mined, recorded, strict=True):
