@@ -91,6 +91,12 @@ CHOSEN: dict[int, tuple[str, ...]] = {
         "post-hoc positives, prior 1000",
         "post-hoc full, prior 1000",
     ),
+    64: (
+        "prior 100, 4 draws",
+        "post-hoc fixed, prior 1",
+        "post-hoc positives, prior 10",
+        "post-hoc full, prior 1",
+    ),
 }
 """An online and a post-hoc line of each approximation and Z, by ``best`` on validation images."""
 
