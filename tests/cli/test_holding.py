@@ -152,7 +152,7 @@ def test_on_a_full_disk_overwrite_keeps_the_old_result(arrays):
 def test_killed_while_it_replaces_an_index(arrays):
     """Before the renames are noted, the old one is there; after that, the new one."""
     outcomes, left = run(KILLS)
-    assert outcomes.startswith("[False, False, False, False, True, True, True, True] ")
+    assert outcomes.startswith("[False, False, False, False, True, True, True, True, True] ")
     assert left == "[]"
 
 

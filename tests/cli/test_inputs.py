@@ -114,12 +114,12 @@ model = Letters()
 
 def test_a_text_of_the_command_line_is_the_same_as_in_a_file(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    Path("letters.py").write_text(TEXT_MODEL)
+    Path("spelling.py").write_text(TEXT_MODEL)
     write_csv(
         Path("t.csv"), [("text", "label"), *((f"{a}{b}{a}", a) for a in "abc" for b in "xyz")]
     )
     write_csv(Path("q.csv"), [("text",), ("abba",), ("zc, z",)])
-    assert main(["fit", "t.csv", "--model", "letters:model", "--quiet"]) == 0
+    assert main(["fit", "t.csv", "--model", "spelling:model", "--quiet"]) == 0
     assert main(["index", "t.csv", "--posterior", "posterior", "--trust-recipe", "--quiet"]) == 0
     search = ["search", "index", "--trust-recipe", "-k", "2", "--json", "-"]
     assert main([*search, "q.csv"]) == 0
@@ -128,9 +128,14 @@ def test_a_text_of_the_command_line_is_the_same_as_in_a_file(tmp_path, monkeypat
     told = json.loads(capsys.readouterr().out)["results"]
     assert [row.pop("query") for row in told] == ["abba"] * 2 + ["zc, z"] * 2
     assert told == [{k: v for k, v in row.items() if k != "query"} for row in in_file]
-    for queries in (["q.csv", "--text", "abba"], []):
-        assert main([*search, *queries]) == 2
-        assert "one of the two" in capsys.readouterr().err
+    for queries, says in (
+        (["q.csv", "--text", "abba"], "or --text: one of the two"),
+        ([], "QUERIES"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main([*search, *queries])
+        assert stop.value.code == 2
+        assert says in capsys.readouterr().err
 
 
 def test_embeddings_as_csv(workplace):

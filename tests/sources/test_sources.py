@@ -159,7 +159,7 @@ def test_tsv_and_rows_without_ids(tmp_path):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"body,label\na,b\n", r"no column 'text'.*--text-column; its columns: 'body', 'label'"),
+        (b"body,label\na,b\n", r"no column 'text'.*--text-column.*; its columns: 'body', 'label'"),
         (b"", "its columns: none"),
         (b"text,label\n", "holds no row"),
         (b"text,label\na,b\nc,d,e\n", "line 3: 3 fields where the first line has 2"),

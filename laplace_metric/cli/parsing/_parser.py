@@ -41,6 +41,9 @@ class Parser(argparse.ArgumentParser):
                 if any(word == option or word.startswith(f"{option}=") for word in given):
                     action.nargs, action.required = "?", False
         found, rest = super().parse_known_args(given, namespace)
+        for option, action in self.in_place.items():
+            if rest and not rest[0].startswith("-") and not action.required:
+                self.error(f"give {action.metavar} or {option}: one of the two.")
         unknown = [word for word in rest if word.startswith("--")]
         if unknown:  # here, where the options of the command are known
             near = did_you_mean(unknown[0].split("=")[0], self.options())
