@@ -142,13 +142,13 @@ def run_scale(options: Namespace) -> None:
 
 
 def trade_offs(record: dict[str, Any]) -> Figure:
-    """Every line of the sweep on validation images, Z by Z; those that were chosen are named."""
+    """Every line of the sweep on validation images, Z by Z; rings: those that were chosen."""
     asked = {(row["embedding_size"], row["method"]) for row in record["test"]}
 
     def points(rows: list[dict[str, Any]]) -> list[Setting]:
         return [
             Setting(
-                row["method"].removeprefix("post-hoc "), row["recall@1"], row["retrieval_ece"],
+                row["recall@1"], row["retrieval_ece"],
                 (row["embedding_size"], row["method"]) in asked,
             )
             for row in rows

@@ -14,12 +14,11 @@ from laplace_metric.plots import INK, STYLES
 
 
 class Setting(NamedTuple):
-    """One point: a name (shown where ``named``), recall@1 and ECE."""
+    """One point: recall@1 and ECE, and whether it was chosen (a ring)."""
 
-    name: str
     recall: float
     ece: float
-    named: bool
+    chosen: bool
 
 
 @dataclass(frozen=True)
@@ -40,11 +39,11 @@ def trade_off_plot(panels_of: Sequence[TradeOff]) -> Figure:
                 [p.recall for p in points], [p.ece for p in points], style.marker,
                 color=style.colour, ms=6, alpha=0.75, label=kind,
             )  # fmt: skip
-            for i, point in enumerate(p for p in points if p.named):
-                axes.annotate(
-                    point.name, (point.recall, point.ece), (-6, (9, -11, 21)[i % 3]),
-                    textcoords="offset points", fontsize=SMALL - 1, color=INK, ha="right",
-                )  # fmt: skip
+        chosen = [p for points in one.kinds.values() for p in points if p.chosen]
+        axes.plot(
+            [p.recall for p in chosen], [p.ece for p in chosen], "o", ms=12, mfc="none",
+            mec=INK, label="asked of test images",
+        )  # fmt: skip
         axes.axvline(one.plain, color=INK, lw=1, ls=":", label="recall@1 of plain training")
         axes.set(yscale="log", xlabel="recall@1", title=one.title)
         axes.set_yticks((0.01, 0.03, 0.1, 0.3), (".01", ".03", ".1", ".3"))
