@@ -208,7 +208,8 @@ class ItemBatches:
     """
 
     def __init__(self, data: Any) -> None:
-        self._loader = DataLoader(data, batch_size=BATCH_OF_ITEMS)
+        own = torch.Generator()  # a DataLoader draws a seed each time that it is read
+        self._loader = DataLoader(data, batch_size=BATCH_OF_ITEMS, generator=own)
 
     def __len__(self) -> int:
         return len(self._loader)

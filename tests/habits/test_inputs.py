@@ -222,3 +222,10 @@ def test_a_loss_counts_classes_from_0(points, names, network):
 
     with pytest.raises(LabelError, match="number them from 0"):
         train_embedder(network, [(points[0], names)], ContrastiveLoss(), epochs=1, progress=False)
+
+
+def test_reading_a_data_set_moves_no_global_draw():
+    data = torch.utils.data.TensorDataset(torch.randn(9, 4), torch.arange(9) % 3)
+    model, before = nn.Linear(4, 2), torch.get_rng_state()
+    LaplaceEmbedder(model).fit(data, progress=False)
+    assert torch.equal(torch.get_rng_state(), before)
