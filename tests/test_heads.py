@@ -104,9 +104,18 @@ def test_half_precision_heads_are_still_told_apart():
         find_head(Scaled(1.2).bfloat16(), X.bfloat16())
 
 
-def test_other_failures_of_the_model_are_not_dressed_up():
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+def test_inputs_of_another_size_are_named():
+    with pytest.raises(InputError, match=r"Linear cannot take inputs \[2, 3\].*shapes cannot be"):
         find_head(nn.Linear(5, 2), torch.ones(2, 3))
+
+
+def test_other_failures_of_the_model_are_not_dressed_up():
+    class Fails(nn.Linear):
+        def forward(self, x):
+            raise RuntimeError("my own")
+
+    with pytest.raises(RuntimeError, match="^my own$"):
+        find_head(Fails(5, 2), torch.ones(2, 5))
 
 
 def test_head_by_name_and_by_module(model):
@@ -243,7 +252,7 @@ def test_the_model_is_left_as_it_was(fails):
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     modes = [module.training for module in model.modules()]
     if fails:
-        with pytest.raises(RuntimeError):
+        with pytest.raises(InputError, match="cannot take inputs"):
             find_head(model, torch.ones(2, 99))
     else:
         capture(model, find_head(model, X), X)

@@ -120,11 +120,17 @@ def test_an_index_reads_a_data_set_and_its_names(points, names, network):
 def test_mappings_with_labels_and_output_objects(data, points, names, network):
     x, y = points
     expected = LaplaceEmbedder(network).fit(x, y, progress=False)
-    model = Pixels(network, "pooler_output", last_hidden_state=torch.ones(400, 5, 3))
+    model = Pixels(network, "image_embeds", last_hidden_state=torch.ones(400, 5, 3))
     embedder = LaplaceEmbedder(model).fit(data(x, names), progress=False)
     batch = {"pixels": x, "labels": y}
     torch.testing.assert_close(embedder(batch).variance, expected(x).variance)
     assert embedder.index(batch, progress=False).labels.tolist() == y.tolist()
+
+
+def test_the_output_of_a_pooler_is_no_embedding_by_its_name(points, network):
+    x, y = points
+    with pytest.raises(HeadError, match="not a tensor"):
+        LaplaceEmbedder(Pixels(network, "pooler_output")).fit([({"pixels": x}, y)], progress=False)
 
 
 def test_two_embeddings_in_one_output_are_not_guessed_between(points, network):

@@ -78,8 +78,7 @@ def _tensors(inputs: Any) -> Iterator[Tensor]:
 
 
 EMBEDDINGS = ("sentence_embedding", "image_embeds", "text_embeds", "audio_embeds", "video_embeds")
-"""Fields of an output object that hold its embedding by their name."""
-POOLED = "pooler_output"
+"""Fields of an output object that hold its embedding by their name; a pooler's is a guess."""
 
 
 def check_returned(output: Any, *, one_item: bool = False) -> Tensor:
@@ -118,14 +117,7 @@ def _embedding_of(output: Any) -> Tensor | None:
     """
     fields = output if isinstance(output, Mapping) else getattr(output, "__dict__", {})
     found = [fields[name] for name in EMBEDDINGS if isinstance(fields.get(name), Tensor)]
-    if len(found) > 1:
-        return None
-    return found[0] if found else _pooled_of(fields)
-
-
-def _pooled_of(fields: Mapping[str, Any]) -> Tensor | None:
-    pooled = fields.get(POOLED)
-    return pooled if isinstance(pooled, Tensor) and pooled.ndim == 2 else None
+    return found[0] if len(found) == 1 else None
 
 
 def shown(value: Any) -> str:
