@@ -48,8 +48,8 @@ class OnlineLaplace:
         ``head="append"`` is not possible: it would not be trained.
     prior_precision : float > 0 or "evidence"
         Too low, it drowns the head in noise: on FashionMNIST a third epoch with 1 cost 14 points of
-        recall@1 at Z = 3, with 100 or 1,000 none (``benchmarks/variants/README.md``). "evidence": 1
-        in the first epoch, and after each the one of the largest marginal likelihood.
+        recall@1 at Z = 3, with 100 or 1,000 none (one seed; ``benchmarks/variants/README.md``).
+        "evidence": 1 in the first epoch, and after each the one of the largest marginal likelihood.
     n_effective : float > 0, "points", "pairs" or None
         What one average over pairs counts for: as many points; the N points of an epoch (also
         None; in the first epoch as the loader's length says, points so far for a loader without a
