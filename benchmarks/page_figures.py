@@ -63,7 +63,7 @@ def dots(record: Record) -> Figure:
 
 def _dots(part: Part) -> DotPanel:
     """The best at errors first. The legend numbers the OOD sets of a task, the label names them."""
-    of_network = {name: rows for name, rows in part.methods.items() if same_network(name)}
+    of_network = {name: part.methods[name] for name in _whole(part) if same_network(name)}
     order = sorted(of_network, key=lambda name: -summary(of_network[name], "r_auroc").mean)
     methods = {name: of_network[name] for name in order}
     keys = ["r_auroc", *(key for key in part.metrics if key.startswith("auroc "))]
@@ -75,6 +75,12 @@ def _dots(part: Part) -> DotPanel:
     }
     values = {name: [(one.mean, one.error) for one in of] for name, of in summaries.items()}
     return DotPanel(order, values, "OOD sets " + ", ".join(sets) if sets else "")
+
+
+def _whole(part: Part) -> list[str]:
+    """Methods with as many seeds as any: one seed is no result."""
+    most = max(map(len, part.methods.values()))
+    return [name for name, rows in part.methods.items() if len(rows) == most]
 
 
 def corruption(record: Record) -> Figure:
@@ -102,7 +108,7 @@ def cost(record: Record) -> Figure:
         part.task: [
             point
             for point in cost_points(part, main)
-            if same_network(point.name) and point.name != MATCH
+            if same_network(point.name) and point.name != MATCH and point.name in _whole(part)
         ]
         for part in parts(record)
     }

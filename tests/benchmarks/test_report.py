@@ -16,7 +16,7 @@ from scipy.stats import t as scipy_t
 from benchmarks import page_figures
 from benchmarks.plots import Axis, Series, forest_plot, histogram_plot, line_plot, place_labels
 from benchmarks.plots._curves import around
-from benchmarks.records import Store, read_record
+from benchmarks.records import RESULTS, Store, read_record
 from benchmarks.registry import main, parser
 from benchmarks.report import cells, charts, families
 from benchmarks.report.cells import cost_table, quality_table
@@ -531,3 +531,20 @@ def test_protocols_still_come_first(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     assert "`report`" in capsys.readouterr().out
+
+
+def test_a_figure_shows_no_method_with_fewer_seeds_than_the_others():
+    record = copy.deepcopy(read_record("lam", RESULTS / "small"))
+    task = record["rows"][0]["task"]
+    record["rows"] = [
+        row
+        for row in record["rows"]
+        if row["task"] == task and (row["method"], row["seed"]) != ("vim", 0)
+    ]
+    shown = [
+        text.get_text()
+        for axes in page_figures.dots(record).axes
+        for text in axes.get_yticklabels()
+    ]
+    assert "laplace" in shown
+    assert "vim" not in shown
