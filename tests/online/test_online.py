@@ -520,3 +520,14 @@ def test_warming_up_is_plain_training_that_gathers_curvature(make_model, batches
 def test_what_cannot_be_is_refused(make_model, given, message):
     with pytest.raises(InputError, match=message):
         OnlineLaplace(make_model(), **given)
+
+
+@silent
+def test_a_second_fit_begins_with_the_prior_that_was_asked_for(make_model, batches):
+    online, first = OnlineLaplace(make_model(), prior_precision="evidence"), None
+    state = copy.deepcopy(online.model.state_dict())
+    for _ in range(2):
+        online.model.load_state_dict(state)
+        online.fit(batches, ContrastiveLoss(), epochs=2, generator=0, progress=False)
+        first = first or online.priors_
+    assert online.priors_ == first
