@@ -171,4 +171,6 @@ def test_noise_is_that_of_draws():
         near_zero = 2e-3 if key == "outside" else 0.0
         assert found[key] == pytest.approx(value, rel=0.03, abs=near_zero), key
     assert found["weakest"] >= found["spread"]
-    assert noise_of(head, variance * 1e-8, [(h, classes)])["gradient"] == pytest.approx(1, abs=1e-3)
+    assert noise_of(head, variance * 1e-8, [(h.abs(), classes)])["gradient"] == pytest.approx(
+        1, abs=1e-3
+    )

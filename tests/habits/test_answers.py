@@ -38,6 +38,14 @@ def test_a_precision_is_the_threshold_that_promises_it(index, points):
         assert np.array_equal(found.labels, index.classify(x, threshold.value).labels)
 
 
+def test_the_threshold_itself_is_answered(index, points):
+    x = points[0][300:]
+    exact = float(index.classify(x).probability.median())
+    found = index.classify(x, exact)
+    assert (found.probability == exact).any()
+    assert [label is not None for label in found.labels] == found.answered.tolist()
+
+
 def test_labels_that_are_numbers_stay_numbers(embedder, points):
     x, y = points
     index = embedder.index(x[100:200], y[100:200], progress=False)
