@@ -93,7 +93,8 @@ def kl_to_standard_normal(mean: Tensor, variance: Tensor) -> Tensor:
 class HIB(DiagonalGaussian):
     """Gaussian embeddings, trained with their embedder; costs one forward pass and a small head.
 
-    ``uncertainty`` is the sum of the Z variances, in squared units of the embedding.
+    ``uncertainty`` is the sum of the Z variances, in squared units of the embedding. The head is
+    that of PFE, as in LAM; its settings are those of ``DiagonalGaussian``.
 
     Parameters
     ----------
@@ -102,8 +103,6 @@ class HIB(DiagonalGaussian):
     kl_weight : float
     n_samples : int
         Draws of each embedding in training.
-
-    The head is that of PFE, as in LAM; its settings are those of ``DiagonalGaussian``.
     """
 
     log_variance: float = -5.0

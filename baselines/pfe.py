@@ -96,14 +96,13 @@ class DiagonalGaussian(Trained):
 class PFE(DiagonalGaussian):
     """A frozen embedder with a learnt variance; costs one forward pass and a small head.
 
-    ``uncertainty`` is the sum of the Z variances, in squared units of the embedding.
+    ``uncertainty`` is the sum of the Z variances, in squared units of the embedding. The head's
+    settings are those of ``DiagonalGaussian``.
 
     Parameters
     ----------
     frozen : bool
         False trains the embedder too.
-
-    The head's settings are those of ``DiagonalGaussian``.
 
     Examples
     --------

@@ -2,13 +2,15 @@
 
 The README is the first page. A link to another page of the site leads there, a figure is copied,
 and a link to any other file keeps its words alone: the site stands without the repository. TeX
-becomes MathML, which browsers draw without a script.
+becomes MathML, which browsers draw without a script. Every baseline has a page from its docstring
+and the committed JSON.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,10 @@ from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # benchmarks are not installed
+
+from benchmarks.report.method_pages import FILES, method_page  # noqa: E402
+
 PAGES = {
     ROOT / "README.md": "index.md",
     **{
@@ -26,6 +32,8 @@ PAGES = {
     },
     **{ROOT / f"{name}.md": f"{name}.md" for name in ("CONTRIBUTING", "SECURITY", "CHANGELOG")},
 }
+METHODS = {ROOT / "baselines" / f"{name}.py": f"baselines/{name}.md" for name in FILES}
+"""A baseline's file, and the page that is written for it."""
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\]\([^)]*\))*)\]\(([^)\s]+)\)")
 
 
@@ -37,6 +45,8 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the pages and the figures from outside of ``docs``."""
     for source, name in PAGES.items():
         files.append(File.generated(config, name, content=source.read_text()))
+    for source, name in METHODS.items():
+        files.append(File.generated(config, name, content=method_page(source.stem)))
     for figure in (ROOT / "benchmarks" / "figures").iterdir():
         name = str(figure.relative_to(ROOT))
         files.append(File.generated(config, name, abs_src_path=str(figure)))
@@ -46,7 +56,9 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Links as the site has them; blocks of code are left alone."""
     name = page.file.src_uri
-    source = next((path for path, other in PAGES.items() if other == name), ROOT / "docs" / name)
+    source = next(
+        (path for path, other in (PAGES | METHODS).items() if other == name), ROOT / "docs" / name
+    )
     if name in WITH_TEX:
         markdown = TEX.sub(_mathml, markdown)
     parts = re.split(r"(```.*?```)", markdown, flags=re.S)
@@ -79,8 +91,8 @@ def _link(match: re.Match[str], source: Path, name: str) -> str:
 
 def _place(path: Path) -> str | None:
     """Of a file on the site; None where it is not part of it."""
-    if path in PAGES:
-        return PAGES[path]
+    if path in PAGES | METHODS:
+        return (PAGES | METHODS)[path]
     for folder in (ROOT / "docs", ROOT / "benchmarks" / "figures"):
         if path.is_relative_to(folder) and path.suffix in (".md", ".png", ".svg"):
             return str(path.relative_to(ROOT / "docs" if folder.name == "docs" else ROOT))
