@@ -56,17 +56,18 @@ def deviations(rows: Sequence[Row], metric: str) -> dict[int, float]:
 def difference(first: Sequence[Row], second: Sequence[Row], metric: str) -> dict[str, float]:
     """Mean of ``first - second`` over the seeds that both have, with a 95 % interval.
 
-    Empty where no seed was resampled for both.
+    Replicates count where every seed has them: a third seed narrows an interval by more than
+    common queries do. Empty where no seed was resampled for both.
     """
     a, b = replicates(first, metric), replicates(second, metric)
-    seeds = sorted(a.keys() & b.keys())
-    if seeds:
+    own, others = deviations(first, metric), deviations(second, metric)
+    seeds, known = sorted(a.keys() & b.keys()), sorted(own.keys() & others.keys())
+    if not seeds and not known:
+        return {}
+    if len(seeds) >= len(known):
         within = _within(np.stack([a[seed] - b[seed] for seed in seeds]))
     else:
-        own, others = deviations(first, metric), deviations(second, metric)
-        seeds = sorted(own.keys() & others.keys())
-        if not seeds:
-            return {}
+        seeds = known
         spread = (np.mean([of[seed] for seed in seeds]) for of in (own, others))
         within = NORMAL * math.hypot(*spread)
     points = np.array([_value(first, s, metric) - _value(second, s, metric) for s in seeds])

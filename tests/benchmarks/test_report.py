@@ -473,6 +473,23 @@ def test_collected_runs_are_compared_by_their_intervals(drawn):
     assert leaders({"a": []}, "m", higher=True) == ("", [])
 
 
+def test_a_seed_without_replicates_still_counts(drawn):
+    """Two paired seeds have a t of 12.7 in place of 4.3: the intervals of all three are better."""
+    a, b = runs("a", drawn, [0.1, 0.12, 0.11]), runs("b", drawn, [0.5, 0.53, 0.5])
+    for row in a + b:
+        cell = row["metrics"]["m"]
+        cell |= {"low": cell["value"] - 0.02, "high": cell["value"] + 0.02}
+    whole = difference(a, b, "m")
+    del a[0]["metrics"]["m"]["replicates"]
+    found = difference(a, b, "m")
+    assert found["difference"] == pytest.approx(-0.4)
+    between = scipy_t.ppf(0.975, 2) * np.std([0.4, 0.41, 0.39], ddof=1) / 3**0.5
+    half = np.hypot(between, np.hypot(0.02, 0.02))
+    assert found["high"] - found["difference"] == pytest.approx(half)
+    assert whole["high"] - whole["low"] < 2 * half
+    assert leaders({"a": a, "b": b}, "m", higher=True) == ("b", ["b"])
+
+
 def test_undefined_differences_become_null():
     assert _short({"low": math.nan, "high": 0.123456}) == {"low": None, "high": 0.1235}
 
