@@ -117,7 +117,7 @@ PRINTED = {  # location error / rank, certainty (spread for other families) erro
 }
 
 
-HEADER = ("posterior, loss", "location error", "rank", "certainty error", "rank", "spread error",
+HEADER = ("posterior, loss", "seeds", "location error", "rank", "certainty error", "rank", "spread error",
           "rank", "median kappa", "printed")  # fmt: skip
 
 
@@ -127,15 +127,17 @@ def recovered() -> str:
 
 
 def cells(rows: list[Row]) -> list[list[str]]:
-    """Location and certainty: RMSE (MAE) and rank correlation, mean over the seeds."""
-    kinds = dict.fromkeys((row["setting"], row["loss"]) for row in rows)
+    """Location and certainty: RMSE (MAE) and rank correlation, means over the seeds, as in RUNS."""
+    kinds = sorted({(row["setting"], row["loss"]) for row in rows}, key=RUNS.index)
     lines = []
     for setting, loss in kinds:
         of = [row for row in rows if (row["setting"], row["loss"]) == (setting, loss)]
         printed = PRINTED.get((setting, loss), "")
-        lines.append([f"{setting}, {loss}", *_numbers(of), printed])
+        seeds = str(len(of))
+        lines.append([f"{setting}, {loss}", seeds, *_numbers(of), printed])
         for name in [key for key in of[0] if key.startswith("laplace ")]:
-            lines.append([f"{setting}, post-hoc {name}", *_numbers([row[name] for row in of]), ""])
+            numbers = _numbers([row[name] for row in of])
+            lines.append([f"{setting}, post-hoc {name}", seeds, *numbers, ""])
     return lines
 
 
