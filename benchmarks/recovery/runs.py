@@ -117,8 +117,8 @@ PRINTED = {  # location error / rank, certainty (spread for other families) erro
 }
 
 
-HEADER = ("posterior, loss", "seeds", "location error", "rank", "certainty error", "rank", "spread error",
-          "rank", "median kappa", "printed")  # fmt: skip
+HEADER = ("posterior, loss", "seeds", "location error", "rank", "certainty error", "rank",
+          "spread error", "rank", "median kappa", "printed")  # fmt: skip
 
 
 def recovered() -> str:
