@@ -48,7 +48,7 @@ def evaluated(
     if calibration is not None:
         optional = _calibrated(labelled, calibration, answers)
     if ood is not None:
-        optional |= {"ood": _ood(answers, ood, calibration), "ood_uncertainty": ood.trace}
+        optional |= _ood(answers, ood, calibration)
     return IndexReport(
         queries=len(right),
         known_share=float(known.double().mean()),
@@ -60,6 +60,9 @@ def evaluated(
         sparsification=curves,
         right=right,
         uncertainty=labelled.hits.trace,
+        scores=answers.scores,
+        has_match=known,
+        called_unknown=answers.unknown,
         **optional,
     )
 
@@ -131,7 +134,8 @@ def _promise(
 ) -> PromisedPrecision:
     threshold, explanation = promised_threshold(calibration, promised)
     if threshold is None:
-        return PromisedPrecision(promised, None, explanation)
+        missing = calibration.shortfall(promised)
+        return PromisedPrecision(promised, None, explanation, shortfall=missing)
     accepted = p >= threshold.value
     shares = _mean(right[accepted]), _mean(accepted)
     return PromisedPrecision(promised, threshold.value, explanation, *shares)
@@ -147,11 +151,12 @@ def _sets(labelled: LabelledHits, calibration: Calibration, logit: Tensor) -> Se
     return SetCoverage(promised, _mean(covered[labelled.known]), _mean(members.sum(1)))
 
 
-def _ood(answers: _Answers, hits: SearchHits, calibration: Calibration | None) -> OODReport:
+def _ood(answers: _Answers, hits: SearchHits, calibration: Calibration | None) -> dict[str, Any]:
     ood = _Answers.of(hits, calibration)
     aurocs = {name: auroc(score, ood.scores[name]) for name, score in answers.scores.items()}
     unknown = None if ood.unknown is None else _mean(ood.unknown)
-    return OODReport(len(hits.trace), aurocs, unknown)
+    numbers = OODReport(len(hits.trace), aurocs, unknown)
+    return {"ood": numbers, "ood_uncertainty": hits.trace, "ood_scores": ood.scores}
 
 
 def _r_auroc(score: Tensor, right: Tensor) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from laplace_metric.search import (
     UNCERTAINTY,
     promised_threshold,
 )
+from laplace_metric.search.match import shortfall
 
 KNOWN = 9
 """Classes of which the index has items."""
@@ -210,3 +212,32 @@ def test_it_refuses_and_warns(plain, parts, embedder, points):
     index.add(points[0][:60], points[1][:60])
     with pytest.warns(StaleCalibrationWarning):
         index.evaluate(x, y)
+
+
+def test_each_query_can_be_looked_up(report, calibrated, parts):
+    x, y = parts[2]
+    result, _ = counted(calibrated, x, y)
+    theirs = calibrated.search(parts[3], k=1)
+    assert torch.equal(report.has_match, y < KNOWN)
+    assert torch.equal(report.called_unknown, result.unknown)
+    torch.testing.assert_close(1 - report.scores[MATCH], result.match_probability[:, 0])
+    torch.testing.assert_close(report.scores[EPISTEMIC], result.epistemic)
+    torch.testing.assert_close(report.ood_scores[DISTANCE], theirs.distance[:, 0])
+    assert "scores" not in report.to_json()
+
+
+def test_a_promise_that_cannot_be_made_says_what_it_lacks(calibrated, parts):
+    promise = next(p for p in calibrated.evaluate(*parts[2]).promises if p.threshold is None)
+    alone = shortfall(*calibrated.calibration.held_out(), precision=promise.promised)
+    assert promise.shortfall.right == alone.right
+    assert promise.shortfall.more == (None if alone.more is None else 2 * alone.more)
+
+
+def test_half_of_the_queries_to_add_test_the_promise(calibrated):
+    p, right = torch.linspace(0, 1, 60), torch.ones(60, dtype=torch.bool)
+    logit, match = p.logit(eps=1e-6)[:, None], right[:, None]
+    sure = replace(calibrated.calibration, logit=logit, match=match)
+    alone = shortfall(*sure.held_out(), precision=0.95)
+    assert sure.shortfall(0.95) == replace(alone, more=2 * alone.more)
+    assert alone.more > 0
+    assert sure.shortfall(0.9).more == 0

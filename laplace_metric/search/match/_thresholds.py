@@ -129,8 +129,7 @@ Chosen = tuple[float, int, int, float]
 def _for_precision(p: Array, right: npt.NDArray[np.bool_], target: float, delta: float) -> Chosen:
     values, accepted, good = _accepted(p, right)
     rejected = _rejected(good, accepted, target, delta / STARTS)
-    shares = -(-len(p) * np.arange(1, STARTS + 1) // STARTS)
-    starts = np.unique(np.searchsorted(accepted, shares))
+    starts = _starts(accepted)
     if not rejected[starts].any():
         first = good[starts], accepted[starts]
         raise InputError(_unreachable("precision", target, *first, delta / STARTS))
@@ -154,6 +153,19 @@ def _accepted(p: Array, right: npt.NDArray[np.bool_]) -> tuple[Array, Counts, Co
     ordered = p[order]
     last = np.append(np.flatnonzero(np.diff(ordered)), len(p) - 1)  # of each group of ties
     return ordered[last], last + 1, np.cumsum(right[order])[last]
+
+
+def _starts(accepted: Counts) -> npt.NDArray[np.intp]:
+    """Where ``accepted`` reaches a tenth of all hits, two tenths, ..., all."""
+    shares = -(-int(accepted[-1]) * np.arange(1, STARTS + 1) // STARTS)
+    return np.unique(np.searchsorted(accepted, shares))
+
+
+def first_tests(p: Array, right: npt.NDArray[np.bool_]) -> tuple[Counts, Counts]:
+    """Of each sequence's first test, how many hits [J] it accepts, and how many are right [J]."""
+    _, accepted, good = _accepted(p, right)
+    starts = _starts(accepted)
+    return accepted[starts], good[starts]
 
 
 def _rejected(successes: Counts, n: Counts, target: float, level: float) -> npt.NDArray[np.bool_]:
