@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,7 +113,7 @@ def _calibrated(
         "ece": reliability.ece,
         "brier": float((p - right.double()).square().mean()),
         "mean_match_probability": _mean(p),
-        "promises": tuple(_promise(calibration, p, right, target) for target in PRECISIONS),
+        **_promises(calibration, p, right),
         "retrieval_sets": _sets(labelled, calibration, judgement.logit),
         "unknown": {"of_known": _mean(unknown[known]), "of_others": _mean(unknown[~known])},
         "smallest_p_value": calibration.smallest_p_value,
@@ -129,6 +130,15 @@ def _labels(labelled: LabelledHits, judgement: Judgement) -> dict[str, float | N
     return {"label_accuracy": _mean(answered), "label_ece": ece}
 
 
+def _promises(calibration: Calibration, p: Tensor, right: Tensor) -> dict[str, Any]:
+    found = tuple(_promise(calibration, p, right, target) for target in PRECISIONS)
+    least = None
+    if found[0].threshold is None:
+        with suppress(InputError):
+            least = _outcome(calibration.largest_promise(), p, right)
+    return {"promises": found, "largest_promise": least}
+
+
 def _promise(
     calibration: Calibration, p: Tensor, right: Tensor, promised: float
 ) -> PromisedPrecision:
@@ -136,9 +146,13 @@ def _promise(
     if threshold is None:
         missing = calibration.shortfall(promised)
         return PromisedPrecision(promised, None, explanation, shortfall=missing)
+    return _outcome(threshold, p, right)
+
+
+def _outcome(threshold: Threshold, p: Tensor, right: Tensor) -> PromisedPrecision:
     accepted = p >= threshold.value
     shares = _mean(right[accepted]), _mean(accepted)
-    return PromisedPrecision(promised, threshold.value, explanation, *shares)
+    return PromisedPrecision(threshold.target, threshold.value, str(threshold), *shares)
 
 
 def _sets(labelled: LabelledHits, calibration: Calibration, logit: Tensor) -> SetCoverage:

@@ -115,6 +115,8 @@ class IndexReport(Shown):
         of its probability; None where matches are said rather than labelled.
     promises : tuple of PromisedPrecision
         Of thresholds for ``PRECISIONS``.
+    largest_promise : PromisedPrecision or None
+        The most that can be promised, where it is less than all of these.
     retrieval_sets : SetCoverage or None
     mean_match_probability : float or None
         Of the nearest items: the share of right answers that the index promises on these queries.
@@ -154,6 +156,7 @@ class IndexReport(Shown):
     label_ece: float | None = None
     mean_match_probability: float | None = None
     promises: tuple[PromisedPrecision, ...] = ()
+    largest_promise: PromisedPrecision | None = None
     retrieval_sets: SetCoverage | None = None
     unknown: dict[str, float | None] | None = None
     smallest_p_value: float | None = None
@@ -214,7 +217,8 @@ class IndexReport(Shown):
         if self.label_accuracy is not None:
             rows.append(("right label answered, of all queries", _percent(self.label_accuracy)))
             rows.append(("label probability: calibration error (ECE)", _short(self.label_ece)))
-        for promise in self.promises:
+        least = () if self.largest_promise is None else (self.largest_promise,)
+        for promise in (*least, *self.promises):
             outcome = f"obtained {_percent(promise.obtained)}, answers {_percent(promise.answered)}"
             text = promise.explanation if promise.threshold is None else outcome
             rows.append((f"precision promised {promise.promised:.0%}", text))

@@ -174,7 +174,7 @@ def test_without_a_calibration_or_ood_inputs_less_is_said(plain, calibrated, rep
     assert less.r_auroc[DISTANCE] == report.r_auroc[DISTANCE]
     content, full = less.to_json(), report.to_json()
     extra = {"ece", "brier", "mean_match_probability", "promises", "retrieval_sets", "unknown"}
-    extra |= {"ood", "label_accuracy", "label_ece", "smallest_p_value"}
+    extra |= {"ood", "largest_promise", "label_accuracy", "label_ece", "smallest_p_value"}
     assert set(full) - set(content) == extra
     assert json.loads(json.dumps(full)) == full
     assert (less.ood, less.reliability, less.ood_uncertainty) == (None, None, None)
@@ -231,6 +231,16 @@ def test_a_promise_that_cannot_be_made_says_what_it_lacks(calibrated, parts):
     alone = shortfall(*calibrated.calibration.held_out(), precision=promise.promised)
     assert promise.shortfall.right == alone.right
     assert promise.shortfall.more == (None if alone.more is None else 2 * alone.more)
+
+
+def test_the_most_that_can_be_promised_is_said_where_that_is_little(report, calibrated, parts):
+    result, right = counted(calibrated, *parts[2])
+    assert report.promises[0].threshold is None
+    most = report.largest_promise
+    assert most.promised == calibrated.calibration.largest_promise().target < 0.9
+    accepted = result.accepted(most.threshold).numpy()
+    assert most.answered == pytest.approx(accepted.mean())
+    assert most.obtained == pytest.approx(right[accepted].mean())
 
 
 def test_half_of_the_queries_to_add_test_the_promise(calibrated):

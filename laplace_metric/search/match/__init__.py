@@ -14,7 +14,7 @@ from laplace_metric.search.match._json import read_calibration, write_calibratio
 from laplace_metric.search.match._labels import HeldOutLabels, LabelLevels, fewest_queries
 from laplace_metric.search.match._probability import MatchProbability
 from laplace_metric.search.match._shortfall import Shortfall, shortfall
-from laplace_metric.search.match._thresholds import Threshold, threshold_for
+from laplace_metric.search.match._thresholds import Threshold, largest_promise, threshold_for
 from laplace_metric.search.match._votes import VOTES, LabelVotes
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "conformal_quantile",
     "credible_radius",
     "fewest_queries",
+    "largest_promise",
     "p_values",
     "quality",
     "read_calibration",

@@ -25,9 +25,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from laplace_metric._utils.validation import ArrayLike, as_rates, as_scores, check_share
-from laplace_metric.errors import InputError
-from laplace_metric.search.match._thresholds import STARTS, first_tests, lower_bound
+from laplace_metric._utils.validation import ArrayLike, check_share
+from laplace_metric.search.match._thresholds import (
+    STARTS,
+    first_tests,
+    held_out_answers,
+    lower_bound,
+)
 
 CHANCE = 0.8
 PRIOR = 0.5
@@ -93,13 +97,9 @@ def shortfall(
     """
     target, delta = check_share("precision", precision), 1 - check_share("confidence", confidence)
     check_share("chance", chance)
-    scores = as_scores("probability", probability)
-    p = as_rates("probability", scores, scores, "correct").cpu().numpy()
-    right = as_rates("correct", correct, scores, "probability").cpu().numpy()
-    if not np.isin(right, (0, 1)).all():
-        raise InputError("correct has values between 0 and 1: pass booleans, or 0 and 1.")
+    p, right = held_out_answers(probability, correct)
     level = delta / STARTS
-    tests = list(zip(*(x.tolist() for x in first_tests(p, right == 1)), strict=True))
+    tests = list(zip(*(x.tolist() for x in first_tests(p, right)), strict=True))
 
     def enough(more: int) -> bool:
         then = [-(-(len(p) + more) * n // len(p)) for n, _ in tests]
