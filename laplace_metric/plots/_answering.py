@@ -14,6 +14,8 @@ from laplace_metric.errors import InputError
 from laplace_metric.evaluation import share_interval
 from laplace_metric.plots._style import FONT, INK, finish, prepare, styles_of
 
+FEW = 0.05
+"""A smaller share of the queries does not set the height of the axis."""
 Array = npt.NDArray[np.float64]
 
 
@@ -55,7 +57,7 @@ def answering_plot(
     >>> [round(float(y), 2) for y in figure.axes[0].lines[0].get_ydata()]
     [1.0, 1.0, 0.67]
     """
-    styles, first = styles_of(uncertainty), True
+    styles, first, lowest = styles_of(uncertainty), True, 1.0
     axes = prepare(axes, "queries answered, the surest first", "right, of those answered")
     for style, (name, scores) in zip(styles, uncertainty.items(), strict=True):
         values, accepted, good = _counts(name, scores, correct)
@@ -66,8 +68,8 @@ def answering_plot(
             axes.fill_between(share, low, high, color=style.colour, alpha=0.15, lw=0)
             for text, limit in (marks or {}).items():
                 _mark(axes, text, int((values <= limit).sum()) - 1, share, precision)
-        first = False
-    axes.set(xlim=(-0.01, 1.01), ylim=(None, 1.02))
+        first, lowest = False, min(lowest, float(precision[share >= FEW].min()))
+    axes.set(xlim=(-0.01, 1.01), ylim=(max(-0.01, np.floor(10 * lowest - 1) / 10), 1.02))
     return finish(axes, percent="xy")
 
 

@@ -61,6 +61,7 @@ def evaluated(
         sparsification=curves,
         right=right,
         uncertainty=labelled.hits.trace,
+        match_probability=answers.probability,
         scores=answers.scores,
         has_match=known,
         called_unknown=answers.unknown,

@@ -20,7 +20,7 @@ ALPHA_UNKNOWN = 0.05
 """Share of queries with a match that may be called unknown."""
 SERIES = (
     "sparsification", "reliability", "right", "uncertainty", "ood_uncertainty",
-    "scores", "has_match", "called_unknown", "ood_scores",
+    "match_probability", "scores", "has_match", "called_unknown", "ood_scores",
 )  # fmt: skip
 """Fields of a report that are for figures, not for tables."""
 
@@ -131,6 +131,8 @@ class IndexReport(Shown):
         Whether the nearest item is a match.
     uncertainty : Tensor [Q]
     ood_uncertainty : Tensor [M] or None
+    match_probability : Tensor [Q] or None
+        Of the nearest items.
     scores : dict of score to Tensor [Q]
         Of each query, higher is less certain: ``MATCH`` is one less the match probability.
     has_match : Tensor [Q] or None
@@ -163,6 +165,7 @@ class IndexReport(Shown):
     reliability: Reliability | None = None
     ood: OODReport | None = None
     ood_uncertainty: Float[Tensor, " M"] | None = None
+    match_probability: Float[Tensor, " Q"] | None = None
     scores: Mapping[str, Float[Tensor, " Q"]] = field(default_factory=dict)
     has_match: Bool[Tensor, " Q"] | None = None
     called_unknown: Bool[Tensor, " Q"] | None = None
