@@ -17,9 +17,9 @@ from laplace_metric.cli.report._verdict import headline, lacks
 from laplace_metric.cli.report._words import Share, percent, rounded_up
 from laplace_metric.search import MATCH, IndexReport, PromisedPrecision, Shortfall
 
-NOT_YET = PromisedPrecision(0.95, None, "", shortfall=Shortfall(131, 60, 58, 104))
-TOO_WRONG = PromisedPrecision(0.95, None, "", shortfall=Shortfall(None, 60, 50, 104))
-TOO_FEW = PromisedPrecision(0.99, None, "", shortfall=Shortfall(None, 60, 60, 528))
+NOT_YET = PromisedPrecision(0.95, None, "", shortfall=Shortfall(131, 60, 58, 104, 0.9))
+TOO_WRONG = PromisedPrecision(0.95, None, "", shortfall=Shortfall(None, 60, 50, 104, 0.01))
+TOO_FEW = PromisedPrecision(0.99, None, "", shortfall=Shortfall(None, 60, 60, 528, 0.7))
 
 
 def draw(n: int, seed: int, accuracy: float = 0.9):
@@ -100,21 +100,23 @@ def test_the_queries_to_add_are_those_of_the_shortfall():
     lines = headline(evaluation(p, right, *rest, first, NOT_YET)).lines
     assert lines[-1].startswith("Calibrate on about 140 more queries to promise 95\u00a0% ")
     lines = headline(evaluation(p, right, *rest, first, TOO_WRONG)).lines
-    assert "Calibrate" not in lines[-1]
+    assert "better embedder" in lines[-1]
     assert numbers(lines[-1]) == [95, 60, 50]
     lines = headline(evaluation(p, right, *rest, first, TOO_FEW)).lines
-    assert numbers(lines[-1]) == [99, 528]
+    assert numbers(lines[-1]) == [99, 60, 60, 528]
+    assert "cannot be told" in lines[-1]
     second = promise_at(0.95, 0.8, p, right)
     lines = headline(evaluation(p, right, *rest, first, second)).lines
     share = float((p >= 0.8).double().mean())
     assert lines[-1] == f"It answers {percent(share)} at 95\u00a0% precision."
-    assert "131" not in lacks(NOT_YET)
-    assert numbers(lacks(NOT_YET)) == [140, 58, 60]
+    assert numbers(lacks(NOT_YET)) == [140]
+    assert lacks(TOO_WRONG) == "not likely, with any number of queries"
+    assert "cannot be told" in lacks(TOO_FEW)
 
 
 def test_without_a_usual_promise_the_largest_is_told():
     p, right, *rest = draw(300, 2, 0.95)
-    none = PromisedPrecision(0.9, None, "", shortfall=Shortfall(40, 30, 30, 51))
+    none = PromisedPrecision(0.9, None, "", shortfall=Shortfall(40, 30, 30, 51, 0.9))
     measures = evaluation(p, right, *rest, none)
     measures = replace(measures, largest_promise=promise_at(0.83, 0.5, p, right))
     found = headline(measures)

@@ -33,7 +33,8 @@ def charts(measures: IndexReport) -> list[ExplainedChart]:
         good = "intervals that meet the dotted line. Below it the probability is too sure."
         found.append(_explained("Is the match probability honest?", figure, about, good))
     figure, sizes = _histogram(measures)
-    good = "wrong nearest items, and strangers, lie to the right."
+    strange = "" if measures.ood is None else ", and strangers,"
+    good = f"wrong nearest items{strange} lie to the right."
     about = f"Uncertainty, the expected squared error of an embedding: {sizes}."
     found.append(_explained("Where do the uncertain ones fall?", figure, about, good))
     return found

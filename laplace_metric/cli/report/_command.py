@@ -53,11 +53,16 @@ def report(options: Namespace) -> None:
 
 
 def _promises(measures: IndexReport) -> list[dict[str, Any]]:
-    """The rows of the table of thresholds."""
-    made = [p for p in (measures.largest_promise, *measures.promises) if p is not None]
-    rows = []
-    for promise in made:
+    """The rows of the table of thresholds; what cannot be promised for one reason is one row."""
+    rows: list[dict[str, Any]] = []
+    for promise in (measures.largest_promise, *measures.promises):
+        if promise is None:
+            continue
         answered, right = counts(promise, measures.queries)
-        rows.append({"goal": percent(promise.promised), "promise": promise,
-                     "answered": answered, "right": right, "lacks": lacks(promise)})  # fmt: skip
+        goal, why = percent(promise.promised), lacks(promise)
+        if why and rows and rows[-1]["lacks"] == why:
+            rows[-1]["goal"] += f", {goal}"
+            continue
+        rows.append({"goal": goal, "promise": promise, "answered": answered,
+                     "right": right, "lacks": why})  # fmt: skip
     return rows

@@ -67,7 +67,7 @@ def _note(key: str, members: Tensor, measures: IndexReport) -> str:
     if key == "unknown" and measures.has_match is not None:
         strange = int((~measures.has_match[members]).sum())
         if not strange:
-            return "falsely: all of them have a match in the index"
+            return "falsely: all have a match"
         return f"{strange:,} have no match in the index"
     return ""
 

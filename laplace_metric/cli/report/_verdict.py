@@ -13,6 +13,8 @@ from laplace_metric.search import IndexReport, PromisedPrecision
 
 WORTH = 0.5
 """A promise of less than this is none."""
+EVEN = 0.5
+"""With a smaller chance that any number of queries would be enough, none are advised."""
 CALIBRATE = (
     "The index is not calibrated, so that there are no match probabilities, and nothing to abstain "
     "by: fit with --holdout 0.4, or index with --calibrate DATA or --cross-fit 5."
@@ -116,15 +118,15 @@ def _advice(measures: IndexReport) -> tuple[str, ...]:
             f"Calibrate on about {rounded_up(missing.more):,} more queries to promise {goal} "
             f"(with a chance of 80{SPACE}%, if they are answered as those so far).",
         )
-    if missing.right == missing.surest:
+    so_far = f"of its {missing.surest:,} surest answers {missing.right:,} are right"
+    if missing.ever > EVEN:
         return (
-            f"Too few queries calibrated it to say how many more it takes to promise {goal}: "
-            f"{missing.flawless:,} accepted answers without an error would be enough.",
+            f"How many more queries it takes to promise {goal} cannot be told from the "
+            f"calibration: {so_far}; {missing.flawless:,} without an error would be enough.",
         )
     return (
-        f"A promise of {goal} needs a better embedder or cleaner labels rather than more queries: "
-        f"of the {missing.surest:,} answers that the calibration was surest of, {missing.right:,} "
-        "are right.",
+        f"A promise of {goal} needs a better embedder or cleaner labels rather than more queries "
+        f"for the calibration: {so_far}.",
     )
 
 
@@ -133,7 +135,8 @@ def lacks(promise: PromisedPrecision) -> str:
     missing = promise.shortfall
     if missing is None:
         return ""
-    so_far = f"calibration: {missing.right:,} of its {missing.surest:,} surest answers are right"
     if missing.more:
-        return f"not yet; about {rounded_up(missing.more):,} more queries ({so_far})"
-    return f"no; how many queries it would take cannot be told ({so_far})"
+        return f"not yet; with about {rounded_up(missing.more):,} more queries"
+    if missing.ever > EVEN:
+        return "not yet; how many more queries it takes cannot be told"
+    return "not likely, with any number of queries"

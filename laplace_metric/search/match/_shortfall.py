@@ -54,12 +54,15 @@ class Shortfall:
         Accepted hits of the first test that comes nearest, and how many of them are right.
     flawless : int
         Accepted hits that would be enough, if all of them were right.
+    ever : float
+        Chance that any number of queries would be enough: ``max_s P(theta_s > target)``.
     """
 
     more: int | None
     surest: int
     right: int
     flawless: int
+    ever: float
 
 
 def shortfall(
@@ -92,9 +95,12 @@ def shortfall(
     --------
     >>> import torch
     >>> p = torch.linspace(0, 1, 100)
-    >>> shortfall(p, p > 0.4, precision=0.95)
-    Shortfall(more=202, surest=60, right=60, flawless=104)
+    >>> missing = shortfall(p, p > 0.4, precision=0.95)
+    >>> missing.more, missing.right, missing.surest, missing.flawless
+    (202, 60, 60, 104)
     """
+    from scipy.stats import beta
+
     target, delta = check_share("precision", precision), 1 - check_share("confidence", confidence)
     check_share("chance", chance)
     p, right = held_out_answers(probability, correct)
@@ -108,7 +114,8 @@ def shortfall(
 
     surest, good = max(tests, key=lambda test: lower_bound(test[1], test[0], level))
     flawless = math.ceil(math.log(level) / math.log(target))
-    return Shortfall(_smallest(enough, REACH * len(p)), surest, good, flawless)
+    ever = max(float(beta.sf(target, k + PRIOR, n - k + PRIOR)) for n, k in tests)
+    return Shortfall(_smallest(enough, REACH * len(p)), surest, good, flawless, ever)
 
 
 def chance_of_test(accepted: int, right: int, then: int, target: float, level: float) -> float:

@@ -110,6 +110,13 @@ def test_no_number_of_queries_helps_answers_that_are_wrong():
     assert shortfall(p, right, precision=0.75).more is not None
 
 
+@pytest.mark.parametrize(("seed", "target"), [(0, 0.9), (5, 0.95), (7, 0.9)])
+def test_ever_is_what_the_chance_tends_to(seed, target):
+    p, right = held_out(40, 0.15, seed)
+    far = max(chance_of_test(n, k, n + 300_000, target, LEVEL) for n, k in shares(p, right))
+    assert shortfall(p, right, precision=target).ever == pytest.approx(far, abs=0.01)
+
+
 def test_flawless_is_the_least_that_passes():
     for target in (0.5, 0.9, 0.95, 0.99):
         least = shortfall([0.5], [1], precision=target).flawless
