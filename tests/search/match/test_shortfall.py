@@ -114,7 +114,7 @@ def test_no_number_of_queries_helps_answers_that_are_wrong():
 def test_ever_is_what_the_chance_tends_to(seed, target):
     p, right = held_out(40, 0.15, seed)
     far = max(chance_of_test(n, k, n + 300_000, target, LEVEL) for n, k in shares(p, right))
-    assert shortfall(p, right, precision=target).ever == pytest.approx(far, abs=0.01)
+    assert shortfall(p, right, precision=target).ever == pytest.approx(far, abs=0.02)
 
 
 def test_flawless_is_the_least_that_passes():
