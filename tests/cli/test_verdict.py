@@ -99,6 +99,8 @@ def test_the_queries_to_add_are_those_of_the_shortfall():
     first = promise_at(0.9, 0.5, p, right)
     lines = headline(evaluation(p, right, *rest, first, NOT_YET)).lines
     assert lines[-1].startswith("Calibrate on about 140 more queries to promise 95\u00a0% ")
+    lines = headline(evaluation(p, right, *rest, first, NOT_YET, TOO_FEW)).lines
+    assert lines[-1].startswith("Calibrate on about 140 more queries to promise 95\u00a0% ")
     lines = headline(evaluation(p, right, *rest, first, TOO_WRONG)).lines
     assert "better embedder" in lines[-1]
     assert numbers(lines[-1]) == [95, 60, 50]
@@ -159,6 +161,7 @@ def test_every_query_is_in_one_group_and_shown_in_its_own(n, seed, value):
         shown = [float(p[row]) for row in group.rows]
         assert shown == sorted(shown, reverse=True)
         assert shown[0] == max(float(p[row]) for row in own)
+        assert shown[-1] == min(float(p[row]) for row in own)
     if "abstained" in groups:
         assert numbers(groups["abstained"].note) == [int(right[members["abstained"]].sum())]
     if "unknown" in groups:
