@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from laplace_metric._utils.validation import ArrayLike, as_scores
 from laplace_metric.errors import InputError
-from laplace_metric.evaluation import Reliability, RocCurve, Sparsification, share_interval
+from laplace_metric.evaluation import Reliability, RocCurve, Sparsification
 from laplace_metric.plots._style import INK, SIZE, TALL, finish, prepare, styles_of
 
 RARE = 0.02
@@ -96,9 +96,7 @@ def sparsification_plot(
     return finish(axes, percent="xy")
 
 
-def reliability_plot(
-    results: Mapping[str, Reliability], axes: Axes | None = None, *, intervals: bool = False
-) -> Figure:
+def reliability_plot(results: Mapping[str, Reliability], axes: Axes | None = None) -> Figure:
     """Accuracy against confidence, one point for each bin that holds queries.
 
     The area of a point grows with the share of the queries in its bin; a line joins the bins that
@@ -109,8 +107,6 @@ def reliability_plot(
     results : mapping of method to Reliability
     axes : Axes, optional
         Where to draw; default: a new figure.
-    intervals : bool
-        Draw the exact 95 % interval of each accuracy, of answers that are right or wrong.
 
     Raises
     ------
@@ -133,9 +129,6 @@ def reliability_plot(
         share = count[filled] / count.sum()
         often = share >= RARE
         axes.plot(x[often], y[often], color=style.colour, ls=style.line, lw=1.2)
-        if intervals:
-            low, high = share_interval(np.round(y * count[filled]), count[filled])
-            axes.vlines(x, low, high, color=style.colour, lw=1.2, alpha=0.7)
         fill = [(style.colour, 0.3)] * len(x)
         axes.scatter(x, y, s=8 + 140 * share, marker=style.marker, facecolors=fill,
                      edgecolors=style.colour, label=name)  # fmt: skip

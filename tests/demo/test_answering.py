@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from laplace_metric.errors import InputError
-from laplace_metric.evaluation import expected_calibration_error
-from laplace_metric.plots import answering_plot, reliability_plot
+from laplace_metric.plots import answering_plot
 
 
 def vertices(axes):
@@ -46,16 +45,6 @@ def test_marks_stand_where_so_much_is_answered():
     points = [line.get_xydata().tolist() for line in axes.lines if line.get_marker() == "o"]
     assert points == [[[0.7, 1.0]]]
     assert [text.get_text() for text in axes.texts] == ["90%"]
-
-
-def test_the_intervals_of_reliability_are_exact():
-    p = np.r_[np.full(10, 0.25), np.full(40, 0.85)]
-    right = np.r_[np.arange(10) < 2, np.arange(40) < 36]
-    found = expected_calibration_error(p, right)
-    axes = reliability_plot({"p": found}, intervals=True).axes[0]
-    drawn = sorted(tuple(line[:, 1]) for line in axes.collections[0].get_segments())
-    exact = [binomtest(k, n).proportion_ci(0.95, method="exact") for k, n in ((2, 10), (36, 40))]
-    np.testing.assert_allclose(drawn, [(e.low, e.high) for e in exact])
 
 
 def test_bad_input_is_named():

@@ -25,12 +25,12 @@ def charts(measures: IndexReport) -> list[ExplainedChart]:
     n = f"{measures.queries:,}"
     found = [_answering(measures, n)]
     if measures.reliability is not None:
-        figure = plots.reliability_plot({MATCH: measures.reliability}, intervals=True)
+        figure = plots.reliability_plot({MATCH: measures.reliability})
         about = (
             f"The match probability of the nearest items of {n} queries, in ten bins, and the "
-            f"share that are a match, with 95{SPACE}% intervals; larger marks hold more queries."
+            "share that are a match; larger marks hold more queries, small ones may be chance."
         )
-        good = "intervals that meet the dotted line. Below it the probability is too sure."
+        good = "points on the dotted line. Below it the probability is too sure."
         found.append(_explained("Is the match probability honest?", figure, about, good))
     figure, sizes = _histogram(measures)
     strange = "" if measures.ood is None else ", and strangers,"
