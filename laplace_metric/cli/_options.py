@@ -329,8 +329,9 @@ COMMANDS: Commands = {
         _evaluate,
     ),
     "report": (
-        "_report:report",
-        "write what evaluate measures as one web page. It needs nothing from outside",
+        "report._command:report",
+        "write a web page that says how far to trust an index: a verdict, queries with their "
+        "neighbours, figures, every number. It needs nothing from outside",
         _report,
     ),
     "serve": (

@@ -40,6 +40,7 @@ from laplace_metric.evaluation._retrieval import (
     recall_at_k,
     retrieval_report,
 )
+from laplace_metric.evaluation._shares import share_interval
 from laplace_metric.evaluation._sparsification import (
     Abstention,
     Sparsification,
@@ -79,6 +80,7 @@ __all__ = [
     "retrieval_calibration",
     "retrieval_report",
     "roc_curve",
+    "share_interval",
     "sparsification",
     "spearman",
 ]

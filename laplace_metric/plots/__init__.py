@@ -2,6 +2,7 @@
 
 from matplotlib.figure import Figure
 
+from laplace_metric.plots._answering import answering_plot
 from laplace_metric.plots._curves import (
     reliability_plot,
     roc_plot,
@@ -22,6 +23,7 @@ __all__ = [
     "RankedNeighbours",
     "Style",
     "WindowSummary",
+    "answering_plot",
     "inline_svg",
     "monitor_plot",
     "neighbours_plot",

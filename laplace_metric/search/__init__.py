@@ -28,6 +28,7 @@ from laplace_metric.search._storage import INDEX
 from laplace_metric.search.engines._protocol import HNSW, IVF, Flat
 from laplace_metric.search.match import (
     Calibration,
+    Shortfall,
     Verdict,
     read_calibration,
     write_calibration,
@@ -61,6 +62,7 @@ __all__ = [
     "SearchEncoder",
     "SearchResult",
     "SetCoverage",
+    "Shortfall",
     "Verdict",
     "cross_index",
     "gallery_vectors",

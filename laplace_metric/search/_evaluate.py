@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +49,7 @@ def evaluated(
     if calibration is not None:
         optional = _calibrated(labelled, calibration, answers)
     if ood is not None:
-        optional |= {"ood": _ood(answers, ood, calibration), "ood_uncertainty": ood.trace}
+        optional |= _ood(answers, ood, calibration)
     return IndexReport(
         queries=len(right),
         known_share=float(known.double().mean()),
@@ -60,6 +61,10 @@ def evaluated(
         sparsification=curves,
         right=right,
         uncertainty=labelled.hits.trace,
+        match_probability=answers.probability,
+        scores=answers.scores,
+        has_match=known,
+        called_unknown=answers.unknown,
         **optional,
     )
 
@@ -109,7 +114,7 @@ def _calibrated(
         "ece": reliability.ece,
         "brier": float((p - right.double()).square().mean()),
         "mean_match_probability": _mean(p),
-        "promises": tuple(_promise(calibration, p, right, target) for target in PRECISIONS),
+        **_promises(calibration, p, right),
         "retrieval_sets": _sets(labelled, calibration, judgement.logit),
         "unknown": {"of_known": _mean(unknown[known]), "of_others": _mean(unknown[~known])},
         "smallest_p_value": calibration.smallest_p_value,
@@ -126,15 +131,29 @@ def _labels(labelled: LabelledHits, judgement: Judgement) -> dict[str, float | N
     return {"label_accuracy": _mean(answered), "label_ece": ece}
 
 
+def _promises(calibration: Calibration, p: Tensor, right: Tensor) -> dict[str, Any]:
+    found = tuple(_promise(calibration, p, right, target) for target in PRECISIONS)
+    least = None
+    if found[0].threshold is None:
+        with suppress(InputError):
+            least = _outcome(calibration.largest_promise(), p, right)
+    return {"promises": found, "largest_promise": least}
+
+
 def _promise(
     calibration: Calibration, p: Tensor, right: Tensor, promised: float
 ) -> PromisedPrecision:
     threshold, explanation = promised_threshold(calibration, promised)
     if threshold is None:
-        return PromisedPrecision(promised, None, explanation)
+        missing = calibration.shortfall(promised)
+        return PromisedPrecision(promised, None, explanation, shortfall=missing)
+    return _outcome(threshold, p, right)
+
+
+def _outcome(threshold: Threshold, p: Tensor, right: Tensor) -> PromisedPrecision:
     accepted = p >= threshold.value
     shares = _mean(right[accepted]), _mean(accepted)
-    return PromisedPrecision(promised, threshold.value, explanation, *shares)
+    return PromisedPrecision(threshold.target, threshold.value, str(threshold), *shares)
 
 
 def _sets(labelled: LabelledHits, calibration: Calibration, logit: Tensor) -> SetCoverage:
@@ -147,11 +166,12 @@ def _sets(labelled: LabelledHits, calibration: Calibration, logit: Tensor) -> Se
     return SetCoverage(promised, _mean(covered[labelled.known]), _mean(members.sum(1)))
 
 
-def _ood(answers: _Answers, hits: SearchHits, calibration: Calibration | None) -> OODReport:
+def _ood(answers: _Answers, hits: SearchHits, calibration: Calibration | None) -> dict[str, Any]:
     ood = _Answers.of(hits, calibration)
     aurocs = {name: auroc(score, ood.scores[name]) for name, score in answers.scores.items()}
     unknown = None if ood.unknown is None else _mean(ood.unknown)
-    return OODReport(len(hits.trace), aurocs, unknown)
+    numbers = OODReport(len(hits.trace), aurocs, unknown)
+    return {"ood": numbers, "ood_uncertainty": hits.trace, "ood_scores": ood.scores}
 
 
 def _r_auroc(score: Tensor, right: Tensor) -> float | None:

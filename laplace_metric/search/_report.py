@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from jaxtyping import Bool, Float
@@ -10,13 +11,17 @@ from torch import Tensor
 
 from laplace_metric._utils.display import LINES, Rows, Shown
 from laplace_metric.evaluation import Reliability, Sparsification
+from laplace_metric.search.match import Shortfall
 
 MATCH, UNCERTAINTY, DISTANCE = "match probability", "uncertainty", "distance alone"
 EPISTEMIC, AMBIGUITY = "epistemic", "ambiguity"
 """Scores of a query that rank wrong answers above right ones, if they are any good."""
 ALPHA_UNKNOWN = 0.05
 """Share of queries with a match that may be called unknown."""
-SERIES = ("sparsification", "reliability", "right", "uncertainty", "ood_uncertainty")
+SERIES = (
+    "sparsification", "reliability", "right", "uncertainty", "ood_uncertainty",
+    "match_probability", "scores", "has_match", "called_unknown", "ood_scores",
+)  # fmt: skip
 """Fields of a report that are for figures, not for tables."""
 
 
@@ -33,6 +38,8 @@ class PromisedPrecision:
         The promise, or why there is none.
     obtained, answered : float or None
         Share of accepted neighbours that are a match; share of queries that are accepted.
+    shortfall : Shortfall or None
+        Of a precision that cannot be promised: what the calibration lacks.
     """
 
     promised: float
@@ -40,6 +47,7 @@ class PromisedPrecision:
     explanation: str
     obtained: float | None = None
     answered: float | None = None
+    shortfall: Shortfall | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +115,8 @@ class IndexReport(Shown):
         of its probability; None where matches are said rather than labelled.
     promises : tuple of PromisedPrecision
         Of thresholds for ``PRECISIONS``.
+    largest_promise : PromisedPrecision or None
+        The most that can be promised, where it is less than all of these.
     retrieval_sets : SetCoverage or None
     mean_match_probability : float or None
         Of the nearest items: the share of right answers that the index promises on these queries.
@@ -121,6 +131,15 @@ class IndexReport(Shown):
         Whether the nearest item is a match.
     uncertainty : Tensor [Q]
     ood_uncertainty : Tensor [M] or None
+    match_probability : Tensor [Q] or None
+        Of the nearest items.
+    scores : dict of score to Tensor [Q]
+        Of each query, higher is less certain: ``MATCH`` is one less the match probability.
+    has_match : Tensor [Q] or None
+        Whether the index has a match of each query.
+    called_unknown : Tensor [Q] or None
+        At a p-value of 0.05 or less; None without a calibration.
+    ood_scores : dict of score to Tensor [M]
     """
 
     queries: int
@@ -139,12 +158,18 @@ class IndexReport(Shown):
     label_ece: float | None = None
     mean_match_probability: float | None = None
     promises: tuple[PromisedPrecision, ...] = ()
+    largest_promise: PromisedPrecision | None = None
     retrieval_sets: SetCoverage | None = None
     unknown: dict[str, float | None] | None = None
     smallest_p_value: float | None = None
     reliability: Reliability | None = None
     ood: OODReport | None = None
     ood_uncertainty: Float[Tensor, " M"] | None = None
+    match_probability: Float[Tensor, " Q"] | None = None
+    scores: Mapping[str, Float[Tensor, " Q"]] = field(default_factory=dict)
+    has_match: Bool[Tensor, " Q"] | None = None
+    called_unknown: Bool[Tensor, " Q"] | None = None
+    ood_scores: Mapping[str, Float[Tensor, " M"]] = field(default_factory=dict)
 
     def _sentence(self) -> str:
         queries = f"{self.answers_right:.1%} of {self.queries:,} queries"
@@ -195,7 +220,8 @@ class IndexReport(Shown):
         if self.label_accuracy is not None:
             rows.append(("right label answered, of all queries", _percent(self.label_accuracy)))
             rows.append(("label probability: calibration error (ECE)", _short(self.label_ece)))
-        for promise in self.promises:
+        least = () if self.largest_promise is None else (self.largest_promise,)
+        for promise in (*least, *self.promises):
             outcome = f"obtained {_percent(promise.obtained)}, answers {_percent(promise.answered)}"
             text = promise.explanation if promise.threshold is None else outcome
             rows.append((f"precision promised {promise.promised:.0%}", text))

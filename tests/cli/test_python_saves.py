@@ -55,7 +55,7 @@ def test_an_index_of_python_is_searched_and_measured(saved, capsys):
     truth = index.evaluate(new.read(range(len(new))), list(new.classes))
     assert json.loads(shown.out)["recall_at_1"] == pytest.approx(truth.recall_at_1)
     assert main(["report", *given, "--quiet"]) == 0
-    assert "py_index: 300 items<" in (saved / "report.html").read_text()
+    assert "py_index: 300 items, ranked by mean" in (saved / "report.html").read_text()
     assert main(["search", *given, "--picture", "p.png"]) == 2
     assert "does not keep where they are" in capsys.readouterr().err
 

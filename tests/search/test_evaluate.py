@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from laplace_metric.search import (
     UNCERTAINTY,
     promised_threshold,
 )
+from laplace_metric.search.match import shortfall
 
 KNOWN = 9
 """Classes of which the index has items."""
@@ -172,7 +174,7 @@ def test_without_a_calibration_or_ood_inputs_less_is_said(plain, calibrated, rep
     assert less.r_auroc[DISTANCE] == report.r_auroc[DISTANCE]
     content, full = less.to_json(), report.to_json()
     extra = {"ece", "brier", "mean_match_probability", "promises", "retrieval_sets", "unknown"}
-    extra |= {"ood", "label_accuracy", "label_ece", "smallest_p_value"}
+    extra |= {"ood", "largest_promise", "label_accuracy", "label_ece", "smallest_p_value"}
     assert set(full) - set(content) == extra
     assert json.loads(json.dumps(full)) == full
     assert (less.ood, less.reliability, less.ood_uncertainty) == (None, None, None)
@@ -210,3 +212,43 @@ def test_it_refuses_and_warns(plain, parts, embedder, points):
     index.add(points[0][:60], points[1][:60])
     with pytest.warns(StaleCalibrationWarning):
         index.evaluate(x, y)
+
+
+def test_each_query_can_be_looked_up(report, calibrated, parts):
+    x, y = parts[2]
+    result, _ = counted(calibrated, x, y)
+    theirs = calibrated.search(parts[3], k=1)
+    assert torch.equal(report.has_match, y < KNOWN)
+    assert torch.equal(report.called_unknown, result.unknown)
+    torch.testing.assert_close(report.match_probability, result.match_probability[:, 0])
+    assert torch.equal(report.scores[MATCH], 1 - report.match_probability)
+    torch.testing.assert_close(report.scores[EPISTEMIC], result.epistemic)
+    torch.testing.assert_close(report.ood_scores[DISTANCE], theirs.distance[:, 0])
+    assert "scores" not in report.to_json()
+
+
+def test_a_promise_that_cannot_be_made_says_what_it_lacks(calibrated, parts):
+    promise = next(p for p in calibrated.evaluate(*parts[2]).promises if p.threshold is None)
+    alone = shortfall(*calibrated.calibration.held_out(), precision=promise.promised)
+    assert promise.shortfall.right == alone.right
+    assert promise.shortfall.more == (None if alone.more is None else 2 * alone.more)
+
+
+def test_the_most_that_can_be_promised_is_said_where_that_is_little(report, calibrated, parts):
+    result, right = counted(calibrated, *parts[2])
+    assert report.promises[0].threshold is None
+    most = report.largest_promise
+    assert most.promised == calibrated.calibration.largest_promise().target < 0.9
+    accepted = result.accepted(most.threshold).numpy()
+    assert most.answered == pytest.approx(accepted.mean())
+    assert most.obtained == pytest.approx(right[accepted].mean())
+
+
+def test_half_of_the_queries_to_add_test_the_promise(calibrated):
+    p, right = torch.linspace(0, 1, 60), torch.ones(60, dtype=torch.bool)
+    logit, match = p.logit(eps=1e-6)[:, None], right[:, None]
+    sure = replace(calibrated.calibration, logit=logit, match=match)
+    alone = shortfall(*sure.held_out(), precision=0.95)
+    assert sure.shortfall(0.95) == replace(alone, more=2 * alone.more)
+    assert alone.more > 0
+    assert sure.shortfall(0.9).more == 0

@@ -13,7 +13,8 @@ from laplace_metric.search.match._hits import LabelledHits, PairFeatures, Search
 from laplace_metric.search.match._json import read_calibration, write_calibration
 from laplace_metric.search.match._labels import HeldOutLabels, LabelLevels, fewest_queries
 from laplace_metric.search.match._probability import MatchProbability
-from laplace_metric.search.match._thresholds import Threshold, threshold_for
+from laplace_metric.search.match._shortfall import Shortfall, shortfall
+from laplace_metric.search.match._thresholds import Threshold, largest_promise, threshold_for
 from laplace_metric.search.match._votes import VOTES, LabelVotes
 
 __all__ = [
@@ -28,15 +29,18 @@ __all__ = [
     "PairFeatures",
     "Quality",
     "SearchHits",
+    "Shortfall",
     "Threshold",
     "Verdict",
     "calibrated",
     "conformal_quantile",
     "credible_radius",
     "fewest_queries",
+    "largest_promise",
     "p_values",
     "quality",
     "read_calibration",
+    "shortfall",
     "threshold_for",
     "write_calibration",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,8 @@ from laplace_metric.search.match._hits import (
 )
 from laplace_metric.search.match._labels import HeldOutLabels, label_scores
 from laplace_metric.search.match._probability import MatchProbability, fit_match_probability
-from laplace_metric.search.match._thresholds import Threshold, threshold_for
+from laplace_metric.search.match._shortfall import Shortfall, shortfall
+from laplace_metric.search.match._thresholds import Threshold, largest_promise, threshold_for
 from laplace_metric.search.match._votes import VOTES
 from laplace_metric.search.match.graph import VerdictGraph, VerdictModule, write_verdict
 
@@ -441,6 +442,33 @@ class Calibration(Shown):
         """
         p, correct = self.held_out(of)
         return threshold_for(p, correct, precision=precision, recall=recall, confidence=confidence)
+
+    def largest_promise(self, *, of: str = "match") -> Threshold:
+        """The largest precision that can be promised; see ``match.largest_promise``.
+
+        Raises
+        ------
+        InputError
+            If not even 1 % can be.
+        NotFittedError
+            Of labels, if none calibrated the index.
+        """
+        return largest_promise(*self.held_out(of))
+
+    def shortfall(self, precision: float, *, of: str = "match") -> Shortfall:
+        """What is missing to promise a precision; see ``match.shortfall``.
+
+        Its ``more`` are queries to add to those of ``calibrate``, half of which test promises.
+
+        Raises
+        ------
+        InputError
+            For a precision outside (0, 1).
+        NotFittedError
+            Of labels, if none calibrated the index.
+        """
+        missing = shortfall(*self.held_out(of), precision=precision)
+        return missing if missing.more is None else replace(missing, more=2 * missing.more)
 
     def quality(self, n: int = 500, *, of: str = "match") -> Quality:
         """Brier score, calibration error and reliability of a probability.

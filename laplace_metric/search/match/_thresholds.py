@@ -6,6 +6,9 @@ A promise is a hypothesis test on held-out queries (Angelopoulos et al. 2021, Le
                 P(Bin(n, target) >= s) <= delta / J. J = 10 sequences of thresholds, from those that
                 accept a tenth of all hits, two tenths, ..., all towards lower ones, until the first
                 that is not rejected.
+    largest     of the ten sequences' first tests, (s_j of n_j accepted hits): with probability
+                1 - delta every precision is at least its bound b_j, P(Bin(n_j, b_j) >= s_j) =
+                delta / J; promise the largest b_j, rounded down to a hundredth.
     recall      of n right hits s are accepted; the highest threshold at which
                 P(Bin(n, target) >= s) <= delta. Acceptance only falls: one sequence.
 
@@ -103,16 +106,69 @@ def threshold_for(
     quantity, target = ("precision", precision) if recall is None else ("recall", recall)
     assert target is not None
     promised, confidence = check_share(quantity, target), check_share("confidence", confidence)
-    scores = as_scores("probability", probability)
-    p = as_rates("probability", scores, scores, "correct").cpu().numpy()
-    rates = as_rates("correct", correct, scores, "probability").cpu().numpy()
-    if not np.isin(rates, (0, 1)).all():
-        raise InputError("correct has values between 0 and 1: pass booleans, or 0 and 1.")
+    p, right = held_out_answers(probability, correct)
     search = _for_precision if recall is None else _for_recall
-    value, passed, total, level = search(p, rates == 1, promised, 1 - confidence)
+    value, passed, total, level = search(p, right, promised, 1 - confidence)
     bound = lower_bound(passed, total, level)
     estimate, share = passed / total, float((p >= value).mean())
     return Threshold(value, quantity, promised, confidence, estimate, bound, share, len(p))
+
+
+def largest_promise(
+    probability: ArrayLike, correct: ArrayLike, *, confidence: float = 0.95
+) -> Threshold:
+    """The largest precision, in whole per cent, that held-out queries can promise.
+
+    It is chosen by the data, and holds with ``confidence`` all the same: the bounds of which it is
+    the largest hold all at once. Of the thresholds with such a bound, the lowest.
+
+    Parameters
+    ----------
+    probability, correct : [n]
+        As for ``threshold_for``.
+    confidence : float in (0, 1)
+
+    Raises
+    ------
+    InputError
+        As ``threshold_for``; and if not even 1 % can be promised.
+
+    Examples
+    --------
+    >>> import torch
+    >>> p = torch.linspace(0, 1, 100)
+    >>> print(largest_promise(p, p > 0.5))
+    match if probability >= 0.5051: precision 100.0%, at least 89% with 95% confidence; accepts \
+50.0% of 100 held-out queries
+    """
+    p, right = held_out_answers(probability, correct)
+    level = (1 - check_share("confidence", confidence)) / STARTS
+    values, accepted, good = _accepted(p, right)
+    starts = _starts(accepted)
+    bounds = np.array([lower_bound(int(good[s]), int(accepted[s]), level) for s in starts])
+    target = float(np.floor(100 * bounds.max()) / 100)
+    if target <= 0:
+        raise InputError(
+            f"no precision can be promised: of {len(p)} queries {int(right.sum())} are answered "
+            "right. Calibrate on more queries."
+        )
+    chosen = int(np.flatnonzero(bounds >= target)[-1])
+    last = starts[chosen]
+    share, estimate = float(accepted[last] / len(p)), float(good[last] / accepted[last])
+    found = estimate, float(bounds[chosen]), share, len(p)
+    return Threshold(float(values[last]), "precision", target, confidence, *found)
+
+
+def held_out_answers(
+    probability: ArrayLike, correct: ArrayLike
+) -> tuple[Array, npt.NDArray[np.bool_]]:
+    """Checked: probabilities [n], and which were right [n]."""
+    scores = as_scores("probability", probability)
+    p = as_rates("probability", scores, scores, "correct").cpu().numpy()
+    right = as_rates("correct", correct, scores, "probability").cpu().numpy()
+    if not np.isin(right, (0, 1)).all():
+        raise InputError("correct has values between 0 and 1: pass booleans, or 0 and 1.")
+    return p, right == 1
 
 
 def lower_bound(successes: int, n: int, delta: float) -> float:
@@ -129,8 +185,7 @@ Chosen = tuple[float, int, int, float]
 def _for_precision(p: Array, right: npt.NDArray[np.bool_], target: float, delta: float) -> Chosen:
     values, accepted, good = _accepted(p, right)
     rejected = _rejected(good, accepted, target, delta / STARTS)
-    shares = -(-len(p) * np.arange(1, STARTS + 1) // STARTS)
-    starts = np.unique(np.searchsorted(accepted, shares))
+    starts = _starts(accepted)
     if not rejected[starts].any():
         first = good[starts], accepted[starts]
         raise InputError(_unreachable("precision", target, *first, delta / STARTS))
@@ -154,6 +209,19 @@ def _accepted(p: Array, right: npt.NDArray[np.bool_]) -> tuple[Array, Counts, Co
     ordered = p[order]
     last = np.append(np.flatnonzero(np.diff(ordered)), len(p) - 1)  # of each group of ties
     return ordered[last], last + 1, np.cumsum(right[order])[last]
+
+
+def _starts(accepted: Counts) -> npt.NDArray[np.intp]:
+    """Where ``accepted`` reaches a tenth of all hits, two tenths, ..., all."""
+    shares = -(-int(accepted[-1]) * np.arange(1, STARTS + 1) // STARTS)
+    return np.unique(np.searchsorted(accepted, shares))
+
+
+def first_tests(p: Array, right: npt.NDArray[np.bool_]) -> tuple[Counts, Counts]:
+    """Of each sequence's first test, how many hits [J] it accepts, and how many are right [J]."""
+    _, accepted, good = _accepted(p, right)
+    starts = _starts(accepted)
+    return accepted[starts], good[starts]
 
 
 def _rejected(successes: Counts, n: Counts, target: float, level: float) -> npt.NDArray[np.bool_]:

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import binom, binomtest
 
 from laplace_metric.errors import InputError
-from laplace_metric.search.match import threshold_for
+from laplace_metric.search.match import largest_promise, threshold_for
 from laplace_metric.search.match._thresholds import STARTS, lower_bound
 
 
@@ -240,3 +240,44 @@ def test_a_threshold_reads_as_a_sentence():
         f"least 90% with 99.5% confidence; accepts {threshold.accepted:.1%} of 2000 held-out "
         "queries"
     )
+
+
+def largest(p, right):
+    """Of ten tests, one after the other: the best bound, and the lowest threshold that keeps it."""
+    tests = []
+    for tenth in range(1, 11):
+        value = np.sort(p)[::-1][-(-len(p) * tenth // 10) - 1]
+        good, n = int(right[p >= value].sum()), int((p >= value).sum())
+        bound = binomtest(good, n).proportion_ci(1 - 2 * 0.05 / 10, method="exact").low
+        tests.append((bound, value, n / len(p)))
+    target = int(100 * max(bound for bound, _, _ in tests)) / 100
+    return target, min(test[1] for test in tests if test[0] >= target)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_largest_promise_is_the_best_of_ten_bounds(seed):
+    g = np.random.default_rng(seed)
+    p = np.round(g.uniform(size=int(g.integers(20, 300))), 1 + seed % 3)
+    right = g.uniform(size=len(p)) < p ** (0.1 + seed / 20)
+    found = largest_promise(p, right)
+    assert (found.target, found.value) == largest(p, right)
+    assert found.accepted == pytest.approx((p >= found.value).mean())
+    assert found.estimate == pytest.approx(right[p >= found.value].mean())
+    assert found.lower >= found.target
+    assert threshold_for(p, right, precision=found.target).value <= found.value
+
+
+def test_the_largest_promise_is_kept_though_data_chose_it():
+    """Of 2,000 calibrations at most one in twenty promises more than its threshold keeps."""
+    g, broken = np.random.default_rng(0), 0
+    for _ in range(2_000):
+        p = g.uniform(size=60)
+        found = largest_promise(p, g.uniform(size=60) < 0.5 + 0.3 * p)
+        kept = 0.5 + 0.3 * (1 + found.value) / 2
+        broken += kept < found.target
+    assert broken <= 0.05 * 2_000
+
+
+def test_where_all_is_wrong_there_is_no_largest_promise():
+    with pytest.raises(InputError, match="of 30 queries 0 are answered right"):
+        largest_promise(np.linspace(0, 1, 30), np.zeros(30))

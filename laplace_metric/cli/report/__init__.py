@@ -1,0 +1,1 @@
+"""``laplace-metric report``: a verdict, queries with their neighbours, figures, where from."""

@@ -1,0 +1,296 @@
+"""The page of ``report``, read back: what it says and shows is what the index and the data say."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import re
+import shutil
+import sys
+from html import unescape
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from laplace_metric import LaplaceEmbedder, __version__
+from laplace_metric.cli._gallery import Origin
+from laplace_metric.cli.report._looks import LONGEST, SIDE, picture_of_file, picture_uri
+from laplace_metric.cli.sources import open_source
+from laplace_metric.search import Index
+from tests.cli.workshop import trusting as main
+from tests.cli.workshop import write_images
+
+FIT = ["fit", "photos", "--model", "my_model:embedder", "--holdout", "0.4", "--quiet"]
+
+
+def own_model():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16))
+    model.load_state_dict(torch.load("weights.pt"))
+    return model
+
+
+@pytest.fixture(scope="module")
+def place(made_once, digits, tmp_path_factory):
+    """A folder with 600 digits, an index, strangers and a report; the current one meanwhile."""
+    folder, before = tmp_path_factory.mktemp("report") / "here", Path.cwd()
+    shutil.copytree(made_once, folder)
+    noise = np.random.default_rng(0).integers(0, 255, (30, 8, 8), dtype=np.uint8)
+    write_images(folder / "strange", noise, np.zeros(30, int))
+    os.chdir(folder)
+    sys.modules.pop("my_model", None)
+    try:
+        assert main(FIT) == 0
+        assert main(["index", "photos", "--posterior", "posterior", "--quiet"]) == 0
+        more = ["--strangers", "strange", "--json", "numbers.json", "--quiet"]
+        assert main(["report", "index", "photos", *more]) == 0
+        yield folder
+    finally:
+        os.chdir(before)
+
+
+@pytest.fixture(scope="module")
+def page(place) -> str:
+    return (place / "report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def searched(place):
+    """The held-out queries, and what a search says of them."""
+    photos = open_source(place / "photos")
+    queries = photos.take(Origin.read(place / "index").split(len(photos))[2])
+    index = Index.load(
+        place / "index", LaplaceEmbedder.load(place / "index/posterior", own_model())
+    )
+    found = index.search(queries.read(range(len(queries))), 5)
+    right = found.labels[:, 0] == np.array(queries.classes)
+    return queries, found, right, index
+
+
+def plain(html: str) -> str:
+    body = re.sub(r"<style>.*?</style>|<svg.*?</svg>", " ", html, flags=re.S)
+    body = re.sub(r"</(p|li|h\d|td|th|dd|dt|figcaption|title)>", ". ", body)
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", body)).split())
+
+
+def examples(page: str) -> list[dict]:
+    """Of each query: its group, file, badge, and of each neighbour file, frame, label, per cent."""
+    found = []
+    for group in re.split(r'<div class="group">', page)[1:]:
+        key = re.search(r'<h3 class="fate-(\w+)"', group)[1]
+        for text in re.findall(r'<article class="example.*?</article>', group, re.S):
+            query = re.search(r'<figure class="query" title="(.*?)"', text)[1]
+            badge = re.search(r'class="badge (\w+)"', text)
+            rows = re.findall(
+                r'<li.*?<figure class="(\w*)" title="(.*?)">.*?<figcaption>(.*?)</figcaption>',
+                text,
+                re.S,
+            )
+            found.append({"key": key, "query": unescape(query), "badge": badge and badge[1],
+                          "found": [(f, unescape(n), plain(c)) for f, n, c in rows]})  # fmt: skip
+    return found
+
+
+def test_the_verdict_is_that_of_the_numbers(place, page, searched):
+    numbers = json.loads((place / "numbers.json").read_text())
+    made = [numbers.get("largest_promise"), *numbers["promises"]]
+    first = next(p for p in made if p and p["threshold"] is not None)
+    _, found, right, _ = searched
+    accepted = found.match_probability[:, 0].numpy() >= first["threshold"]
+    title = unescape(re.search(r"<h1>(.*?)</h1>", page)[1])
+    n, k, good = len(right), int(accepted.sum()), int(right[accepted].sum())
+    said = re.fullmatch(r"Answers ([\d.]+)\s% of queries at (\d+)\s% precision\.", title)
+    assert float(said[1]) == pytest.approx(100 * k / n, abs=0.5)
+    assert float(said[2]) == pytest.approx(100 * first["promised"])
+    assert f"Of {n} queries {k} were answered, {good} of them rightly" in page
+    fates = dict(re.findall(r'<li class="fate-(\w+)">[^<]*<b>(\d+)</b>', page))
+    assert int(fates["right"]) == good
+    assert int(fates["wrong"]) == k - good
+    assert sum(map(int, fates.values())) == n
+    assert f"<title>{title}</title>" in unescape(page)
+
+
+def test_queries_stand_in_their_group_with_their_own_neighbours(place, page, searched):
+    queries, found, right, _ = searched
+    numbers = json.loads((place / "numbers.json").read_text())
+    made = [numbers.get("largest_promise"), *numbers["promises"]]
+    value = next(p["threshold"] for p in made if p and p["threshold"] is not None)
+    shown = [one for one in examples(page) if one["key"] != "strangers"]
+    assert len(shown) >= 8
+    for one in shown:
+        row = queries.ids.index(one["query"])
+        accepted = float(found.match_probability[row, 0]) >= value
+        unknown = bool(found.unknown[row])
+        fate = ("right" if right[row] else "wrong") if accepted else None
+        assert one["key"] == (fate or ("unknown" if unknown else "abstained"))
+        assert one["badge"] == ("unknown" if unknown else "known")
+        assert [name for _, name, _ in one["found"]] == found.ids[row].tolist()
+        for rank, (frame, _, caption) in enumerate(one["found"]):
+            same = found.labels[row, rank] == queries.classes[row]
+            assert frame == ("right" if same else "wrong")
+            assert ("✓" in caption, "✗" in caption) == (same, not same)
+            assert found.labels[row, rank] in caption
+            said = float(re.search(r"([\d.]+)\s%", caption)[1])
+            assert said == pytest.approx(100 * float(found.match_probability[row, rank]), abs=0.51)
+    strange = [one for one in examples(page) if one["key"] == "strangers"]
+    assert len(strange) == 4
+    assert all(frame == "" for one in strange for frame, _, _ in one["found"])
+
+
+def test_pictures_are_those_of_the_files(place, page):
+    one = examples(page)[0]
+    article = re.search(r"<article.*?</article>", page, re.S)[0]
+    pictures = re.findall(r'<img src="data:image/png;base64,([^"]+)"', article)
+    names = [one["query"], *(name for _, name, _ in one["found"])]
+    assert len(pictures) == len(names) == 6
+    for name, picture in zip(names, pictures, strict=True):
+        shown = np.array(Image.open(io.BytesIO(base64.b64decode(picture))))
+        original = np.array(Image.open(place / "photos" / name).convert("RGB"))
+        assert np.array_equal(shown, original)
+
+
+def test_the_page_needs_nothing_and_repeats_nothing(page):
+    bare = re.sub(r'xmlns(:\w+)?="[^"]*"|<pre>.*?</pre>', "", page, flags=re.S)
+    assert "<script" not in page
+    assert not re.search(r'(src|href)="(?!data:|#)', bare)
+    assert "http:" not in bare
+    assert "https:" not in bare
+    assert "default-src 'none'" in page
+    assert "@media print" in page
+    assert "prefers-color-scheme: dark" in page
+    assert "@media (min-width: 1100px)" in page
+    text = plain(
+        re.sub(r"<pre>.*?</pre>|<article.*?</article>|<title>.*?</title>", "", page, flags=re.S)
+    )
+    sentences = [s for s in re.split(r"(?<=[.:;?]) ", text) if len(s.split()) >= 6]
+    assert len(sentences) > 10
+    assert len(set(sentences)) == len(sentences), [s for s in sentences if sentences.count(s) > 1]
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+
+
+def test_numbers_come_with_intervals_and_where_they_are_from(place, page, searched):
+    queries, _, right, index = searched
+    n, k = len(right), int(right.sum())
+    row = re.search(r'<th scope="row">nearest item is a match</th>(.*?)</tr>', page)[1]
+    cells = [unescape(x) for x in re.findall(r"<td[^>]*>(.*?)</td>", row)]
+    assert float(cells[0].split("\u00a0")[0]) == pytest.approx(100 * k / n, abs=0.5)
+    low, high = (float(x) for x in re.findall(r"\d+", cells[1]))
+    assert low < 100 * k / n < high
+    assert cells[2] == str(n)
+    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
+    origin = Origin.read(place / "index")
+    assert origin.fingerprint[:16] in facts["Items"]
+    assert "seed 0" in facts["Items"]
+    assert queries.fingerprint[:16] in facts["Queries"]
+    assert facts["Model"] == "my_model:embedder"
+    versions = f"laplace_metric {__version__}, torch {torch.__version__}, numpy {np.__version__}"
+    assert versions in facts["Versions"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", facts["Written"])
+    assert f"promises tested on {len(index.calibration.known)} queries" in facts["Calibration"]
+    assert 'command = "report"' in unescape(page)
+
+
+TEXTS = """
+import torch
+from torch import nn
+
+
+class Letters(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.head = nn.Linear(26, 4)
+
+    def forward(self, texts):
+        counts = [[text.count(chr(97 + i)) for i in range(26)] for text in texts]
+        return self.head(torch.tensor(counts, dtype=torch.float32))
+
+
+model = Letters()
+"""
+
+
+def write_texts(path: Path, n: int, seed: int, extra: str = "") -> None:
+    g = np.random.default_rng(seed)
+    lines = ["text,label"]
+    for i in range(n):
+        letters = "abcde" if i % 2 else "vwxyz"
+        words = "".join(g.choice(list(letters + "klm"), 12))
+        lines.append(f"{words}{extra},{'early' if i % 2 else 'late'}")
+    path.write_text("\n".join(lines))
+
+
+def test_texts_are_quoted_and_shown_as_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_texts", raising=False)
+    (tmp_path / "my_texts.py").write_text(TEXTS)
+    write_texts(tmp_path / "t.csv", 120, 0, " <b>&amp;</b>")
+    write_texts(tmp_path / "q.csv", 60, 1, " " + "n" * 2 * LONGEST)
+    assert main(["fit", "t.csv", "--model", "my_texts:model", "--holdout", "0.4", "--quiet"]) == 0
+    assert main(["index", "t.csv", "--posterior", "posterior", "--quiet"]) == 0
+    assert main(["report", "index", "q.csv", "--quiet"]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "<b>&amp;</b>" not in page
+    assert "&lt;b&gt;&amp;amp;&lt;/b&gt;" in page
+    quoted = re.findall(r"<blockquote>(.*?)</blockquote>", page)
+    assert max(len(unescape(text)) for text in quoted) == LONGEST
+    assert any(text.endswith("…") for text in quoted)
+    (tmp_path / "t.csv").write_text("text,label\nnew,early\n")
+    assert main(["report", "index", "q.csv", "--quiet", "--overwrite"]) == 0
+    changed = (tmp_path / "report.html").read_text()
+    assert "&lt;b&gt;" not in changed
+    assert 'class="id"' in changed
+
+
+def test_vectors_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    g, y = np.random.default_rng(0), np.arange(400) % 4
+    np.save("x.npy", np.eye(8)[y] + 0.3 * g.normal(size=(400, 8)))
+    np.save("y.npy", y)
+    data = ["x.npy", "--labels", "y.npy", "--quiet"]
+    assert main(["fit", *data, "--holdout", "0.5"]) == 0
+    assert main(["index", *data, "--posterior", "posterior"]) == 0
+    assert main(["report", "index", *data]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "<img" not in page
+    assert page.count('class="id"') >= 6 * 2
+
+
+def test_items_that_are_gone_are_named(place, searched, tmp_path):
+    queries = searched[0]
+    write_images(tmp_path / "few", np.stack([np.zeros((8, 8), np.uint8)] * 6), np.arange(6))
+    os.rename(place / "photos", place / "moved")
+    try:
+        given = ["report", "index", str(tmp_path / "few"), "--output", str(tmp_path / "r.html")]
+        assert main([*given, "--quiet"]) == 0
+    finally:
+        os.rename(place / "moved", place / "photos")
+    page = (tmp_path / "r.html").read_text()
+    assert page.count("<img") == len(examples(page)) > 0
+    assert 'class="id"' in page
+    assert len(queries) == 120
+
+
+def test_a_picture_from_elsewhere_is_not_shown(tmp_path):
+    write_images(tmp_path / "items", np.zeros((1, 8, 8), np.uint8), np.array([0]))
+    Image.new("RGB", (4, 4)).save(tmp_path / "private.png")
+    folder = tmp_path / "items"
+    assert picture_of_file(folder, "class 0/0000.png", inside=True).picture is not None
+    assert picture_of_file(folder, "../private.png", inside=True).picture is None
+    assert picture_of_file(folder, str(tmp_path / "private.png"), inside=True).picture is None
+    assert picture_of_file(folder, "../private.png").picture is not None
+    assert picture_of_file(folder, "none.png").picture is None
+
+
+def test_large_pictures_become_small():
+    noise = np.random.default_rng(0).integers(0, 255, (900, 1200, 3), dtype=np.uint8)
+    uri = picture_uri(Image.fromarray(noise))
+    shown = Image.open(io.BytesIO(base64.b64decode(uri.split(",")[1])))
+    assert shown.size == (SIDE, SIDE * 3 // 4)
+    assert len(uri) < 20_000

@@ -1,0 +1,191 @@
+"""What a page opens with, against counting: no number of it may be another than the data's."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+
+from laplace_metric.cli.report._groups import SHOWN, grouped
+from laplace_metric.cli.report._verdict import headline, lacks
+from laplace_metric.cli.report._words import Share, percent, rounded_up
+from laplace_metric.search import MATCH, IndexReport, PromisedPrecision, Shortfall
+
+NOT_YET = PromisedPrecision(0.95, None, "", shortfall=Shortfall(131, 60, 58, 104, 0.9))
+TOO_WRONG = PromisedPrecision(0.95, None, "", shortfall=Shortfall(None, 60, 50, 104, 0.01))
+TOO_FEW = PromisedPrecision(0.99, None, "", shortfall=Shortfall(None, 60, 60, 528, 0.7))
+
+
+def draw(n: int, seed: int, accuracy: float = 0.9):
+    """Match probabilities [n] with ties, which are right, called unknown, and have a match."""
+    g = torch.Generator().manual_seed(seed)
+    p = (torch.rand(n, generator=g, dtype=torch.float64) * 20).round() / 20
+    right = torch.rand(n, generator=g) < accuracy
+    return p, right, torch.rand(n, generator=g) < 0.2, right | (torch.rand(n, generator=g) < 0.5)
+
+
+def promise_at(target: float, value: float, p, right) -> PromisedPrecision:
+    accepted = p >= value
+    obtained = float(right[accepted].double().mean()) if bool(accepted.any()) else None
+    return PromisedPrecision(target, value, "", obtained, float(accepted.double().mean()))
+
+
+def evaluation(p, right, unknown, has_match, *promises: PromisedPrecision) -> IndexReport:
+    n, share = len(p), float(right.double().mean())
+    return IndexReport(
+        queries=n,
+        known_share=float(has_match.double().mean()),
+        answers_right=share,
+        recall_at_1=share,
+        r_auroc={},
+        ausc={},
+        ausc_oracle=1.0,
+        sparsification={},
+        right=right,
+        uncertainty=1 - p,
+        promises=promises,
+        match_probability=p,
+        scores={MATCH: 1 - p},
+        called_unknown=unknown,
+        has_match=has_match,
+    )
+
+
+def numbers(text: str) -> list[float]:
+    return [float(x.replace(",", "")) for x in re.findall(r"\d[\d,]*\.?\d*", text)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(1, 400), seed=st.integers(0, 999), value=st.sampled_from((0.3, 0.6, 0.9)))
+def test_the_title_says_what_was_counted(n, seed, value):
+    p, right, *rest = draw(n, seed, 0.97)
+    measures = evaluation(p, right, *rest, promise_at(0.9, value, p, right))
+    accepted = (p >= value).numpy()
+    k, good = int(accepted.sum()), int(right.numpy()[accepted].sum())
+    found = headline(measures)
+    if k == 0:
+        assert found.title == f"Answers none of {n:,} queries at 90\u00a0% precision."
+        return
+    if binomtest(good, k).proportion_ci(0.95, method="exact").high < 0.9:
+        assert found.tone == "broken"
+        assert found.title.startswith("Do not rely on it: 90\u00a0% precision was promised")
+    else:
+        assert found.tone == "kept"
+        assert found.title.startswith("Answers ")
+        answered, promised = numbers(found.title)
+        assert promised == 90
+        assert answered == pytest.approx(100 * k / n, abs=0.5)
+        assert (answered in (0, 100)) == (k in (0, n))
+    assert numbers(found.lines[0])[:3] == [n, k, good]
+
+
+def test_a_promise_that_the_queries_contradict_is_called_broken():
+    p, right = torch.linspace(0, 1, 100, dtype=torch.float64), torch.arange(100) % 10 > 2
+    rest = torch.zeros(100, dtype=torch.bool), torch.ones(100, dtype=torch.bool)
+    assert 0.78 < binomtest(70, 100).proportion_ci(0.95, method="exact").high < 0.79
+    for target, tone in ((0.9, "broken"), (0.79, "broken"), (0.78, "kept"), (0.6, "kept")):
+        measures = evaluation(p, right, *rest, promise_at(target, 0.0, p, right))
+        assert headline(measures).tone == tone
+
+
+def test_the_queries_to_add_are_those_of_the_shortfall():
+    p, right, *rest = draw(200, 1, 0.98)
+    first = promise_at(0.9, 0.5, p, right)
+    lines = headline(evaluation(p, right, *rest, first, NOT_YET)).lines
+    assert lines[-1].startswith("Calibrate on about 140 more queries to promise 95\u00a0% ")
+    lines = headline(evaluation(p, right, *rest, first, NOT_YET, TOO_FEW)).lines
+    assert lines[-1].startswith("Calibrate on about 140 more queries to promise 95\u00a0% ")
+    lines = headline(evaluation(p, right, *rest, first, TOO_WRONG)).lines
+    assert "better embedder" in lines[-1]
+    assert numbers(lines[-1]) == [95, 60, 50]
+    lines = headline(evaluation(p, right, *rest, first, TOO_FEW)).lines
+    assert numbers(lines[-1]) == [99, 60, 60, 528]
+    assert "cannot be told" in lines[-1]
+    second = promise_at(0.95, 0.8, p, right)
+    lines = headline(evaluation(p, right, *rest, first, second)).lines
+    share = float((p >= 0.8).double().mean())
+    assert lines[-1] == f"It answers {percent(share)} at 95\u00a0% precision."
+    assert numbers(lacks(NOT_YET)) == [140]
+    assert lacks(TOO_WRONG) == "not likely, with any number of queries"
+    assert "cannot be told" in lacks(TOO_FEW)
+
+
+def test_without_a_usual_promise_the_largest_is_told():
+    p, right, *rest = draw(300, 2, 0.95)
+    none = PromisedPrecision(0.9, None, "", shortfall=Shortfall(40, 30, 30, 51, 0.9))
+    measures = evaluation(p, right, *rest, none)
+    measures = replace(measures, largest_promise=promise_at(0.83, 0.5, p, right))
+    found = headline(measures)
+    assert numbers(found.title) == [round(100 * float((p >= 0.5).double().mean())), 83]
+    assert found.promise is measures.largest_promise
+    little = replace(measures, largest_promise=promise_at(0.4, 0.5, p, right))
+    assert headline(little).tone == "none"
+    assert "nothing can be promised" in headline(little).title
+    assert numbers(headline(little).title) == [round(100 * float(right.double().mean()))]
+
+
+def test_without_a_calibration_there_is_no_promise():
+    p, right, *_ = draw(150, 3, 0.62)
+    measures = evaluation(p, right, right, right)
+    found = headline(replace(measures, match_probability=None, called_unknown=None))
+    assert numbers(found.title) == [round(100 * float(right.double().mean()))]
+    assert "--calibrate" in found.lines[1]
+    assert found.tone == "none"
+
+
+@settings(max_examples=40, deadline=None)
+@given(n=st.integers(1, 200), seed=st.integers(0, 999), value=st.sampled_from((0.3, 0.6, None)))
+def test_every_query_is_in_one_group_and_shown_in_its_own(n, seed, value):
+    p, right, unknown, has_match = draw(n, seed, 0.7)
+    groups = {g.key: g for g in grouped(evaluation(p, right, unknown, has_match), value)}
+    answered = ~unknown if value is None else p >= value
+    members = {
+        "right": answered & right,
+        "wrong": answered & ~right,
+        "abstained": ~answered & ~unknown,
+        "unknown": ~answered & unknown,
+    }
+    assert {key: g.n for key, g in groups.items()} == {
+        key: int(rows.sum()) for key, rows in members.items() if bool(rows.any())
+    }
+    for key, group in groups.items():
+        own = members[key].nonzero().flatten().tolist()
+        assert set(group.rows) <= set(own)
+        assert len(group.rows) == min(SHOWN, len(own)) == len(set(group.rows))
+        shown = [float(p[row]) for row in group.rows]
+        assert shown == sorted(shown, reverse=True)
+        assert shown[0] == max(float(p[row]) for row in own)
+        assert shown[-1] == min(float(p[row]) for row in own)
+    if "abstained" in groups:
+        assert numbers(groups["abstained"].note) == [int(right[members["abstained"]].sum())]
+    if "unknown" in groups:
+        strange = int((~has_match[members["unknown"]]).sum())
+        assert numbers(groups["unknown"].note) == ([strange] if strange else [])
+
+
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(1, 5_000), share=st.floats(0, 1))
+def test_shares_are_written_so_that_they_hold(n, share):
+    k = round(share * n)
+    written = Share(k, n)
+    exact = binomtest(k, n).proportion_ci(0.95, method="exact")
+    low, high = numbers(written.interval)
+    assert low - 1e-6 <= 100 * exact.low < low + 1.001
+    assert high - 1.001 < 100 * exact.high <= high + 1e-6
+    assert (written.percent == "100\u00a0%") == (k == n)
+    assert (written.percent == "0\u00a0%") == (k == 0)
+    assert numbers(written.percent)[0] == pytest.approx(100 * k / n, abs=0.5)
+
+
+def test_advice_is_rounded_up_to_two_digits():
+    for n in np.unique(np.geomspace(1, 10**6, 200).astype(int)).tolist():
+        more = rounded_up(n)
+        assert n <= more <= 1.1 * n
+        assert float(f"{more:.1e}") == more
+    assert Share.of(None, 10).percent == "n/a"
