@@ -14,12 +14,12 @@ from matplotlib.patches import Patch
 from torch import Tensor
 
 from laplace_metric.errors import InputError
+from laplace_metric.plots._style import INK, STYLES
 
 ImagesOrTexts = Tensor | Sequence[Any]
 """Images or texts, one an entry."""
 CELL, FONT, NAME = (1.4, 1.9), 8, 19
-SURE, UNSURE, NEUTRAL = "#0072B2", "#D55E00", "#010203"
-"""Blue and vermilion of Okabe & Ito (2008)."""
+SURE, UNSURE, NEUTRAL = STYLES[0].colour, STYLES[1].colour, INK
 LIKELY = ("frame: a match is more likely than not", "less likely than not")
 RIGHT = ("frame: of the query's class", "of another")
 D = "d: squared distance ± standard deviation"
