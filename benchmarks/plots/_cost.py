@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -55,7 +55,7 @@ def _cost_panel(axes: Axes, points: Sequence[CostPoint], apart: float) -> None:
     ends = [one.quality + sign * _length(one) for one in points for sign in (-1, 1)]
     bottom, top = around(ends, 0.04)
     for one in points:
-        look = {"color": one.style.colour, "lw": 1}
+        look: dict[str, Any] = {"color": one.style.colour, "lw": 1}
         axes.plot(one.cost, one.quality, one.style.marker, ms=5, **look)
         axes.vlines(one.cost, one.quality - _length(one), one.quality + _length(one), **look)
     order = sorted(points, key=lambda one: one.quality)

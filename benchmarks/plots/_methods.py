@@ -178,7 +178,7 @@ def heat_plot(columns: Sequence[str], rows: Mapping[str, Sequence[float]], label
     bar = figure.colorbar(cells, ax=axes, location="bottom", shrink=0.5, aspect=40, pad=0.02)
     bar.set_label(label, fontsize=SMALL + 1, color=INK)
     bar.ax.tick_params(colors=INK, labelsize=SMALL)
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
     return figure
 
 

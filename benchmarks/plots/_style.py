@@ -21,7 +21,7 @@ SMALL, HEAD = 8, 11
 """Points of ticks and legends, and of a title."""
 WIDTH = 9.0
 """Inches: 864 px in a browser, the width of a README."""
-FAINT = {"color": INK, "alpha": 0.6, "lw": 1.0, "ls": ":"}
+FAINT: dict[str, Any] = {"color": INK, "alpha": 0.6, "lw": 1.0, "ls": ":"}
 """A line for orientation."""
 Rgb = tuple[int, int, int]
 ENDS = {-1.0: (178, 84, 26), 0.0: (244, 244, 244), 1.0: (32, 97, 158)}
@@ -68,7 +68,7 @@ def headed(figure: Figure, title: str, note: str = "") -> Figure:
     top, engine = height + room, figure.get_layout_engine()
     assert engine is not None
     engine.set(rect=(0, 0, 1, height / top))  # type: ignore[call-arg]
-    look = {"color": INK, "va": "top"}
+    look: dict[str, Any] = {"color": INK, "va": "top"}
     figure.text(0.01, 1 - 0.07 / top, title, fontsize=HEAD, fontweight="bold", **look)
     figure.text(0.01, 1 - 0.31 / top, note, fontsize=SMALL, **look)
     return figure

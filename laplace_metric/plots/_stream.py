@@ -99,8 +99,9 @@ def monitor_plot(
         _draw_quantity(prepare(axes, "", name), windows, name)
     evidence = prepare(panels[-1], "queries", "evidence of drift (log10)")
     _draw_evidence(evidence, windows, alarms, alarm_level)
-    for axes, name in zip(panels, [*names, None], strict=True):
-        _mark(axes, [alarm for alarm in alarms if name in (alarm.name, None)], change)
+    for axes, name in zip(panels, names, strict=False):
+        _mark(axes, [alarm for alarm in alarms if alarm.name == name], change)
+    _mark(evidence, alarms, change)
     found: dict[str, Any] = {}
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
