@@ -85,7 +85,7 @@ def rank_interval(rho: float, n: int) -> tuple[float, float]:
     Examples
     --------
     >>> [round(end, 3) for end in rank_interval(0.5, 103)]
-    [0.324, 0.642]
+    [0.329, 0.639]
     """
     half = 1.96 * math.sqrt((1 + rho**2 / 2) / (n - 3))
     return math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half)

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest, ttest_1samp
+from scipy.stats import binomtest, spearmanr, ttest_1samp
 from sklearn.isotonic import IsotonicRegression
 
 from benchmarks import page_figures, plots
 from benchmarks.plots import _files, _style
+from benchmarks.plots._image_text import rank_interval
 from benchmarks.records import FIGURES, RESULTS, read_record
 from benchmarks.retrieval.split import ALPHAS, PROMISES, SHARES
 from benchmarks.retrieval.tables import SCORES
@@ -306,6 +307,17 @@ def test_promises_say_how_often_they_were_made(retrieval):
     assert set(shown) == {
         key for key in wanted if any(row.get(key, {"n": 0})["n"] for row in retrieval)
     }
+
+
+def test_intervals_of_a_rank_correlation_hold_the_truth():
+    """Of a normal law: 6 / pi asin(r / 2) for a correlation r."""
+    random, r, n, held = np.random.default_rng(0), 0.7, 60, 0
+    truth = 6 / np.pi * np.arcsin(r / 2)
+    for _ in range(1_000):
+        x, y = random.standard_normal((2, n))
+        low, high = rank_interval(spearmanr(x, r * x + math.sqrt(1 - r**2) * y).statistic, n)
+        held += low < truth < high
+    assert held / 1_000 == pytest.approx(0.95, abs=0.02)
 
 
 @pytest.mark.parametrize("seeds", [1, 3, 5])
