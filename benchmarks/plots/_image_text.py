@@ -75,7 +75,7 @@ def _ends(axes: Axes, group: TextSizes, colour: str) -> None:
 
 
 def rank_interval(rho: float, n: int) -> tuple[float, float]:
-    """95 % interval of a Spearman correlation of n pairs.
+    """95 % interval of a Spearman correlation of n pairs; of three, or of order alone, all.
 
         tanh(atanh(rho) +- 1.96 sqrt((1 + rho^2 / 2) / (n - 3)))
 
@@ -87,6 +87,8 @@ def rank_interval(rho: float, n: int) -> tuple[float, float]:
     >>> [round(end, 3) for end in rank_interval(0.5, 103)]
     [0.329, 0.639]
     """
+    if n <= 3 or not abs(rho) < 1:
+        return -1.0, 1.0
     half = 1.96 * math.sqrt((1 + rho**2 / 2) / (n - 3))
     return math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half)
 

@@ -149,7 +149,7 @@ def test_letters_keep_their_size_and_references_hold(svg):
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
     assert used == ids
     classes = set(re.findall(r' class="(c[0-9a-f]+)"', svg))
-    assert {f".{name}" for name in classes} <= set(rules(svg))
+    assert {f".{name}" for name in classes} == set(rules(svg)) & {f".c{i:x}" for i in range(999)}
 
 
 def test_a_title_stands_above_the_figure_and_takes_room():
@@ -230,6 +230,9 @@ def test_the_heat_map_is_sorted_and_has_a_scale():
     shown = {"\N{MINUS SIGN}.50": -0.5, "1.00": 1.0, ".00": 0.0, "n/a": math.nan}
     one = plots.heat_plot(list("abcd"), {"row": list(shown.values())}, "label")
     assert [text.get_text() for text in one.axes[0].texts] == list(shown)
+    for text, value in zip(one.axes[0].texts, shown.values(), strict=True):
+        ink = INK if math.isnan(value) else plots.letters_on(plots.diverging(value))
+        assert text.get_color() == ink
 
 
 def test_colours_of_the_heat_map_are_those_of_its_letters():
