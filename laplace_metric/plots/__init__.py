@@ -9,6 +9,7 @@ from laplace_metric.plots._curves import (
     sparsification_plot,
     uncertainty_plot,
 )
+from laplace_metric.plots._intervals import wilson_interval
 from laplace_metric.plots._neighbours import ImagesOrTexts, RankedNeighbours, neighbours_plot
 from laplace_metric.plots._stream import WindowSummary, monitor_plot
 from laplace_metric.plots._style import FONT, INK, STYLES, Style, inline_svg, svg_of
@@ -33,4 +34,5 @@ __all__ = [
     "svg_of",
     "threshold_plot",
     "uncertainty_plot",
+    "wilson_interval",
 ]

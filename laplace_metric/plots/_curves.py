@@ -13,6 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from laplace_metric._utils.validation import ArrayLike, as_scores
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation import Reliability, RocCurve, Sparsification
+from laplace_metric.plots._intervals import wilson_interval
 from laplace_metric.plots._style import INK, SIZE, TALL, finish, prepare, styles_of
 
 RARE = 0.02
@@ -97,10 +98,11 @@ def sparsification_plot(
 
 
 def reliability_plot(results: Mapping[str, Reliability], axes: Axes | None = None) -> Figure:
-    """Accuracy against confidence, one point for each bin that holds queries.
+    """Accuracy against confidence, one point and its 95 % interval for each bin with queries.
 
     The area of a point grows with the share of the queries in its bin; a line joins the bins that
-    hold at least 2 % of them, for the accuracy of the others is chance.
+    hold at least 2 % of them, for the accuracy of the others is chance. Intervals are Wilson's
+    (`wilson_interval`); the legend has the number of queries.
 
     Parameters
     ----------
@@ -118,7 +120,7 @@ def reliability_plot(results: Mapping[str, Reliability], axes: Axes | None = Non
     >>> from laplace_metric.evaluation import expected_calibration_error
     >>> figure = reliability_plot({"vote": expected_calibration_error([0.5, 1.0], [0, 1])})
     >>> len(figure.axes[0].lines), len(figure.axes[0].collections)
-    (2, 1)
+    (2, 2)
     """
     axes = prepare(axes, "confidence", "accuracy")
     axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=":", alpha=0.6, label="honest")
@@ -131,7 +133,9 @@ def reliability_plot(results: Mapping[str, Reliability], axes: Axes | None = Non
         axes.plot(x[often], y[often], color=style.colour, ls=style.line, lw=1.2)
         fill = [(style.colour, 0.3)] * len(x)
         axes.scatter(x, y, s=8 + 140 * share, marker=style.marker, facecolors=fill,
-                     edgecolors=style.colour, label=name)  # fmt: skip
+                     edgecolors=style.colour, label=f"{name} (n = {count.sum():,.0f})")  # fmt: skip
+        low, high = wilson_interval(y * count[filled], count[filled])
+        axes.vlines(x, low, high, color=style.colour, lw=1)
     axes.set(xlim=(-0.03, 1.05), ylim=(-0.03, 1.05))
     return finish(axes, percent="xy")
 

@@ -14,15 +14,15 @@ from matplotlib.patches import Patch
 from torch import Tensor
 
 from laplace_metric.errors import InputError
+from laplace_metric.plots._style import INK, STYLES
 
 ImagesOrTexts = Tensor | Sequence[Any]
 """Images or texts, one an entry."""
 CELL, FONT, NAME = (1.4, 1.9), 8, 19
-SURE, UNSURE, NEUTRAL = "#0072B2", "#D55E00", "#010203"
-"""Blue and vermilion of Okabe & Ito (2008)."""
+SURE, UNSURE, NEUTRAL = STYLES[0].colour, STYLES[1].colour, INK
 LIKELY = ("frame: a match is more likely than not", "less likely than not")
 RIGHT = ("frame: of the query's class", "of another")
-D = "d: squared distance ± standard deviation"
+D = "d: squared distance ± standard deviation, →: the answer"
 LEGEND = 0.35
 """Inches below the rows."""
 
@@ -162,7 +162,7 @@ def _query(
         ]
     if truth is not None:
         lines.insert(0, f"is {_short(truth[i])}")
-    lines.append(f"epistemic {float(result.epistemic[i]):+.2g}")
+    lines.append(f"epistemic {float(result.epistemic[i]):+.1f}")
     if result.ambiguity is not None:
         lines.append(f"ambiguity {float(result.ambiguity[i]):.2f}")
     axes.set_title("\n".join(lines), fontsize=FONT, color=UNSURE if unknown else NEUTRAL)

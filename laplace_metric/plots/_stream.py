@@ -40,18 +40,42 @@ class WindowSummary(Protocol):
         """log10 of the evidence of drift, by quantity."""
 
 
+class AlarmMark(Protocol):
+    """An alarm, as ``monitor.Alarm`` has it."""
+
+    @property
+    def name(self) -> str:
+        """Its quantity."""
+
+    @property
+    def at(self) -> int:
+        """The query that raised it."""
+
+    @property
+    def since(self) -> int:
+        """The query at which the change is estimated to have begun."""
+
+
 def monitor_plot(
-    windows: Sequence[WindowSummary], alarms: Sequence[int], alarm_level: float
+    windows: Sequence[WindowSummary],
+    alarms: Sequence[AlarmMark],
+    alarm_level: float,
+    *,
+    change: int | None = None,
 ) -> Figure:
     """One panel a quantity, with the median and the 5-95 % band of each window, then the evidence.
+
+    The evidence is known at the end of every window, and at its alarm, where it reaches the level:
+    the curves go through both.
 
     Parameters
     ----------
     windows : sequence of WindowSummary
-    alarms : sequence of int
-        Queries at which an alarm was raised.
+    alarms : sequence of AlarmMark
     alarm_level : float
         log10 of the evidence that raises one.
+    change : int, optional
+        The query after which the stream is known to be another one.
 
     Raises
     ------
@@ -69,19 +93,32 @@ def monitor_plot(
         raise InputError("no window to plot: pass at least one.")
     names = list(windows[0].shift_tests)
     rows = len(names) + 1
-    figure = Figure(figsize=(7.2, 1.2 + 1.9 * rows), layout="constrained")
+    figure = Figure(figsize=(7.2, 1.5 + 1.7 * rows), layout="constrained")
     panels = figure.subplots(rows, 1, sharex=True)
     for axes, name in zip(panels, names, strict=False):
         _draw_quantity(prepare(axes, "", name), windows, name)
-    evidence = prepare(panels[-1], "queries", "log10 of the evidence")
-    _draw_evidence(evidence, windows, alarm_level)
+    evidence = prepare(panels[-1], "queries", "evidence of drift (log10)")
+    _draw_evidence(evidence, windows, alarms, alarm_level)
+    for axes, name in zip(panels, names, strict=False):
+        _mark(axes, [alarm for alarm in alarms if alarm.name == name], change)
+    _mark(evidence, alarms, change)
+    found: dict[str, Any] = {}
     for axes in panels:
-        for i, alarm in enumerate(alarms):
-            label = None if i else "alarm"
-            axes.axvline(alarm, color=MARK.colour, ls=MARK.line, lw=1.2, label=label)
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0,
-                    fontsize=FONT - 2, frameon=False, labelcolor=INK)  # fmt: skip
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    figure.legend(found.values(), list(found), loc="outside lower center", ncols=3,
+                  fontsize=FONT - 1, frameon=False, labelcolor=INK)  # fmt: skip
     return figure
+
+
+def _mark(axes: Axes, alarms: Sequence[AlarmMark], change: int | None) -> None:
+    """When the stream changed, if that is known; when that was told, and what was estimated."""
+    if change is not None:
+        axes.axvline(change, color=INK, lw=1.4, label=f"change, after query {change:,}")
+    for alarm in alarms:
+        axes.axvline(alarm.at, color=MARK.colour, ls=MARK.line, lw=1.2, label="alarm")
+        axes.axvline(alarm.since, color=MARK.colour, ls=":", lw=1.2, label="its estimate of the "
+                     "change")  # fmt: skip
 
 
 def _draw_quantity(axes: Axes, windows: Sequence[WindowSummary], name: str) -> None:
@@ -100,12 +137,27 @@ def _draw_quantity(axes: Axes, windows: Sequence[WindowSummary], name: str) -> N
               mew=1.6, label="drifted")  # fmt: skip
 
 
-def _draw_evidence(axes: Axes, windows: Sequence[WindowSummary], alarm_level: float) -> None:
-    x = [0, *(window.last for window in windows)]
+def _draw_evidence(
+    axes: Axes, windows: Sequence[WindowSummary], alarms: Sequence[AlarmMark], alarm_level: float
+) -> None:
     names = windows[0].evidence
     for style, name in zip(STYLES * len(names), names, strict=False):
-        y = [0.0, *(window.evidence[name] for window in windows)]
-        axes.plot(x, y, color=style.colour, ls=style.line, marker=style.marker, ms=4, label=name)
-    axes.axhline(alarm_level, color=INK, lw=1, ls=":", label="level of an alarm")
+        points = {0: 0.0, **{alarm.at: alarm_level for alarm in alarms if alarm.name == name}}
+        points |= {window.last: window.evidence[name] for window in windows}
+        x = sorted(points)
+        axes.plot(x, [points[at] for at in x], color=style.colour, ls=style.line,
+                  marker=style.marker, ms=4, label=f"evidence, {name}")  # fmt: skip
+    for alarm in alarms:
+        axes.plot(alarm.at, alarm_level, "*", ms=11, color=MARK.colour)
+        axes.annotate(f"{alarm.at:,}", (alarm.at, alarm_level), (6, -4), va="top", color=INK,
+                      textcoords="offset points", fontsize=FONT - 2)  # fmt: skip
+    axes.axhline(
+        alarm_level, color=INK, lw=1, ls=":", label=f"level of an alarm, {alarm_level:.2g}"
+    )
     axes.set_yscale("symlog", linthresh=alarm_level)
+    low, high = axes.get_ylim()
+    steps = [0.0] + [
+        sign * step * 10.0**k for sign in (1, -1) for k in range(5) for step in (1, 2, 5)
+    ]
+    axes.set_yticks([y for y in steps if low <= y <= high])
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

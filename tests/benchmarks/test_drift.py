@@ -22,6 +22,7 @@ def test_smoke(real_data, tmp_path, capsys):
     assert main(["retrieval", "--pieces", "drift", *words]) == 0
     record = read_record("drift", tmp_path)
     assert (tmp_path / "drift.png").stat().st_size > 5_000
+    assert len(record["example"]["reports"]) == DRIFT["smoke"].test // 2 // DRIFT["smoke"].window
     assert [row["stream"] for row in record["quiet"]] == [*drift.LAWS, "fashion-mnist"]
     assert [row["change"] for row in record["delays"]] == list(CHANGES)
     assert tables.false_alarms(record).count("\n") == 5
@@ -36,6 +37,14 @@ def test_a_drifting_stream_is_quiet_first():
     monitor = drift.drifting(found, "mnist", 1.0, 0, size)
     assert size.quiet < monitor.alarms[0].at < size.quiet + 20
     assert monitor.n == size.test // 2
+
+
+def test_the_figure_comes_from_the_record_alone(committed):
+    shown = committed["example"]
+    figure = drift.stream_figure(shown)
+    crossings = [line for line in figure.axes[-1].lines if line.get_marker() == "*"]
+    assert [line.get_xdata()[0] for line in crossings] == [a["at"] for a in shown["alarms"]]
+    assert any(list(line.get_xdata()) == [shown["after"]] * 2 for line in figure.axes[0].lines)
 
 
 def test_missing_values_are_the_largest():

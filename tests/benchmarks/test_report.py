@@ -14,7 +14,15 @@ import pytest
 from scipy.stats import t as scipy_t
 
 from benchmarks import page_figures
-from benchmarks.plots import Axis, Series, forest_plot, histogram_plot, line_plot, place_labels
+from benchmarks.plots import (
+    Axis,
+    Series,
+    diverging,
+    forest_plot,
+    histogram_plot,
+    letters_on,
+    line_plot,
+)
 from benchmarks.plots._curves import around
 from benchmarks.records import RESULTS, Store, read_record
 from benchmarks.registry import main, parser
@@ -212,12 +220,12 @@ def test_severities_become_a_heat_map(record):
 
 
 def test_the_colours_of_the_heat_map():
-    assert [families.colour(v) for v in (-1.0, 0.0, 1.0, 7.0)] == [
+    assert [diverging(v) for v in (-1.0, 0.0, 1.0, 7.0)] == [
         (178, 84, 26), (244, 244, 244), (32, 97, 158), (32, 97, 158)
     ]  # fmt: skip
     for value in np.linspace(-1, 1, 21):
-        ground = families.colour(float(value))
-        light, text = (luminance(c) for c in (ground, (0,) * 3 if families.ink(ground) == "#000"
+        ground = diverging(float(value))
+        light, text = (luminance(c) for c in (ground, (0,) * 3 if letters_on(ground) == "#000"
                                               else (255,) * 3))  # fmt: skip
         assert (max(light, text) + 0.05) / (min(light, text) + 0.05) > 4.4  # readable (WCAG)
 
@@ -261,14 +269,6 @@ def test_limits_hold_everything_finite():
         low, high = around(values)
         assert low < high
         assert all(low < x < high for x in values if math.isfinite(x))
-
-
-def test_numbers_of_the_plane_keep_apart():
-    points = [(95.0, y) for y in (105.0, 105.0, 107.0, 103.0)] + [(99.0, 105.0), (171.0, 42.0)]
-    places = place_labels(points)
-    for i, (x, y) in enumerate(places):
-        others = places[:i] + places[i + 1 :]
-        assert all(abs(x - a) > 12 or abs(y - b) > 10 for a, b in others)
 
 
 def test_the_forest_is_sorted_and_has_every_interval(record):
@@ -340,18 +340,22 @@ def test_histograms_hold_every_share_and_bars_their_errors():
     np.testing.assert_allclose(bars[2][0].get_segments()[0][:, 1], [0.4, 0.6])
 
 
-def test_cost_and_quality_are_numbered_in_the_legend(record):
+def test_names_stand_beside_cost_and_quality(record):
     part = Part(record, TASK)
     (chart,) = charts.costs(part, "r_auroc")
     (axes,) = chart.figure.axes
     assert axes.get_xscale() == "log"
     assert axes.get_xlabel() == "CPU ms per query (log scale)"
-    marks = [tuple(line.get_xydata()[0]) for line in axes.lines]
     points = charts.cost_points(part, "r_auroc")
+    marks = [tuple(line.get_xydata()[0]) for line in axes.lines]
     assert marks == [(one.cost, one.quality) for one in points]
-    names = [text.get_text() for text in chart.figure.legends[0].get_texts()]
-    assert names == [f"{i} {one.name}" for i, one in enumerate(points, start=1)]
-    assert [text.get_text() for text in axes.texts] == [str(i + 1) for i in range(len(points))]
+    where = {text.get_text(): text.xy for text in axes.texts}
+    assert where == {one.name: (one.cost, one.quality) for one in points}
+    heights = {text.get_text(): text.xyann[1] for text in axes.texts}
+    ranked = sorted(points, key=lambda one: one.quality)
+    assert sorted(heights, key=heights.get) == [one.name for one in ranked]
+    families = [text.get_text() for text in chart.figure.legends[0].get_texts()]
+    assert families == list(dict.fromkeys(one.family for one in points))
 
 
 def test_markdown_tables(record):
@@ -381,13 +385,17 @@ def test_negative_and_unknown_metrics(record):
     assert cells.cell(summary(record["rows"][:1], "crop rank")).text == "\u22120.250"
 
 
+KINDS = ("png", "svg")
+
+
 def test_figures(record, tmp_path):
     both = renamed(record, "corruption", ["severity snow", "severity mean"])
     for name, content in (("lam", record), ("corruption", both)):
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
     written = page_figures.write(tmp_path, tmp_path)
-    assert [path.name for path in written] == ["lam.png", "corruption.png", "cost.png"]
-    assert all(path.read_bytes()[:4] == b"\x89PNG" for path in written)
+    names = ["lam", "corruption", "cost"]
+    assert [path.name for path in written] == [f"{n}.{kind}" for n in names for kind in KINDS]
+    assert all(path.read_bytes()[:4] in (b"\x89PNG", b"<svg") for path in written)
     assert all(path.stat().st_size < 120_000 for path in written)
 
 

@@ -28,7 +28,7 @@ def record(tmp_path_factory):
     for name in (*PIECES, "figure"):
         words = ["scale", "--pieces", name, "--size", "smoke", "--output", str(folder)]
         assert main(words) == 0
-    assert (folder / "scale.png").stat().st_size > 5_000
+    assert all((folder / f"scale.{kind}").stat().st_size > 5_000 for kind in ("png", "svg"))
     return read_record("scale", folder)
 
 
@@ -79,7 +79,7 @@ def test_the_device_is_measured_against_itself(record):
 def test_the_figure_has_what_the_record_has(record):
     assert len(scale_plot(record).axes) == 4
     assert len(scale_plot({"points": record["points"]}).axes) == 2
-    assert list(fit_rows(record)) == ["fit, diag", "fit, kron", "exact margin"]
+    assert list(fit_rows(record)) == ["diagonal", "Kronecker", "diagonal, exact margin"]
 
 
 def test_shards_share_the_points_and_every_pass_is_the_same():

@@ -6,7 +6,10 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.figure import Figure
+from scipy.stats import binomtest
 
 from laplace_metric import plots
 from laplace_metric.errors import InputError
@@ -57,9 +60,33 @@ def test_reliability_draws_the_bins_that_hold_queries():
     figure = plots.reliability_plot(RELIABLE)
     axes = figure.axes[0]
     assert len(axes.lines) == 4
-    assert len(axes.collections) == 3
+    assert len(axes.collections) == 6
     points = np.asarray(axes.collections[0].get_offsets())
     np.testing.assert_allclose(points, [[0.35, 0], [0.55, 1], [0.95, 1]])
+    assert legend(figure) == ["honest", *(f"{name} (n = 3)" for name in NAMES)]
+
+
+def test_reliability_has_the_interval_of_each_bin():
+    confidence, right = [0.35] * 10 + [0.95] * 40, [1] * 4 + [0] * 6 + [1] * 40
+    figure = plots.reliability_plot({"a": expected_calibration_error(confidence, right)})
+    ends = figure.axes[0].collections[1].get_segments()
+    for segment, x, k, n in zip(ends, (0.35, 0.95), (4, 40), (10, 40), strict=True):
+        interval = binomtest(k, n).proportion_ci(method="wilson")
+        np.testing.assert_allclose(segment, [[x, interval.low], [x, interval.high]], atol=1e-9)
+
+
+@given(st.integers(1, 10_000), st.floats(0, 1))
+def test_wilson_intervals_are_those_of_scipy(n, share):
+    k = round(share * n)
+    low, high = plots.wilson_interval([k], [n])
+    expected = binomtest(k, n).proportion_ci(method="wilson")
+    np.testing.assert_allclose([low[0], high[0]], [expected.low, expected.high], atol=1e-9)
+
+
+@pytest.mark.parametrize(("k", "n"), [([1], [0]), ([3], [2]), ([-1], [2]), ([1, 1], [2])])
+def test_counts_that_are_none_are_refused(k, n):
+    with pytest.raises(InputError, match="successes"):
+        plots.wilson_interval(k, n)
 
 
 def test_reliability_joins_no_bin_that_is_rare():
@@ -72,7 +99,7 @@ def test_reliability_joins_no_bin_that_is_rare():
 
 def test_reliability_takes_a_calibration():
     votes = retrieval_calibration(torch.randn(4, 6, 2), [0, 0, 1, 1, 2, 2])
-    assert len(plots.reliability_plot({"votes": votes}).axes[0].collections) == 1
+    assert len(plots.reliability_plot({"votes": votes}).axes[0].collections) == 2
 
 
 def test_histograms_hold_every_value_and_sum_to_one():

@@ -213,13 +213,37 @@ def test_of_an_embedder():
 def test_plot(uncut):
     with pytest.raises(InputError, match="full window of 100"):
         monitor().plot()
-    figure = uncut.plot()
+    figure = uncut.plot(change=123)
     first, _, last = figure.axes
     assert first.get_ylabel() == NAMES[0]
     assert "log10" in last.get_ylabel()
-    alarm = [line for line in first.lines if list(line.get_xdata()) == [uncut.alarms[0].at] * 2]
-    assert len(alarm) == 1
+    alarm = uncut.alarms[0]
+    assert alarm.name == NAMES[0]
+    lines = [line for line in first.lines if list(line.get_xdata()) == [alarm.at] * 2]
+    assert len(lines) == 1
     [marks] = [line for line in first.lines if line.get_label() == "drifted"]
     assert list(marks.get_xdata()) == [350.5 + i for i in range(0, 400, 100)]
-    evidence = next(line for line in last.lines if line.get_label() == NAMES[0])
-    assert list(evidence.get_ydata())[1:] == [r.evidence[NAMES[0]] for r in uncut.reports]
+    evidence = next(ln for ln in last.lines if ln.get_label() == f"evidence, {NAMES[0]}")
+    points = dict(zip(evidence.get_xdata(), evidence.get_ydata(), strict=True))
+    written = {r.last: r.evidence[NAMES[0]] for r in uncut.reports}
+    assert points == {0: 0.0, alarm.at: uncut.alarm_level, **written}
+    assert list(points) == sorted(points)
+
+
+def test_a_plot_marks_the_change_and_what_was_estimated(uncut):
+    for axes in uncut.plot(change=123).axes:
+        marked = [line.get_xdata()[0] for line in axes.lines if "change, after" in line.get_label()]
+        assert marked == [123]
+    plain = uncut.plot()
+    assert not [line for line in plain.axes[0].lines if "change, after" in line.get_label()]
+    first, second, last = plain.axes
+    of = {name: a for a in uncut.alarms for name in NAMES if a.name == name}
+    for name, axes in zip(NAMES, (first, second), strict=True):
+        dotted = [ln.get_xdata()[0] for ln in axes.lines if ln.get_label().startswith("its est")]
+        assert dotted == ([of[name].since] if name in of else [])
+    stars = [tuple(line.get_xydata()[0]) for line in last.lines if line.get_marker() == "*"]
+    assert stars == [(alarm.at, uncut.alarm_level) for alarm in uncut.alarms]
+    words = [text.get_text() for text in plain.legends[0].get_texts()]
+    assert len(words) == len(set(words))
+    with pytest.raises(InputError, match="change"):
+        uncut.plot(change=-1)
