@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
+import laplace_metric
 from laplace_metric.monitor import Monitor
 from laplace_metric.plots import threshold_plot
 
@@ -19,6 +21,7 @@ A_KERNEL = """
 import sys, types
 shell = types.SimpleNamespace(config={"IPKernelApp": {}})
 sys.modules["IPython"] = types.SimpleNamespace(get_ipython=lambda: shell)
+sys.modules["ipykernel.zmqshell"] = types.ModuleType("ipykernel.zmqshell")
 sys.modules["ipywidgets"] = None
 """
 """A notebook's kernel without ipywidgets, as ``tqdm`` tells one."""
@@ -58,5 +61,11 @@ def said_by(code: str) -> SimpleNamespace:
 
 def test_an_import_in_a_notebook_without_widgets_warns_of_nothing():
     assert "IProgress not found" in said_by("import tqdm.auto").stderr  # what it is about
-    run = said_by("import laplace_metric, laplace_metric.image_text, laplace_metric.cli")
+    run = said_by("from laplace_metric.models import Sentences")
     assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_bars_come_from_one_place():
+    package = Path(laplace_metric.__file__).parent
+    importing = [p.name for p in package.rglob("*.py") if "from tqdm" in p.read_text()]
+    assert importing == ["progress.py"]
