@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,13 @@ NEEDED = {
     "faiss": ("vectors",),
 }
 """Packages of extras, by the notebooks that import them."""
+FOLDERS = {
+    "photographs": ("CUB", "HierarCaps"),
+    **dict.fromkeys(("texts", "vectors", "wrong_labels"), ("Emoji",)),
+    **dict.fromkeys(("own_model", "drift", "online"), ("FashionMNIST", "KMNIST")),
+    "threshold": ("FashionMNIST",),
+}
+"""Of the data that each reads."""
 
 
 def missing(name: str) -> str | None:
@@ -31,7 +39,10 @@ def missing(name: str) -> str | None:
     lacking = [package for package in asked if importlib.util.find_spec(package) is None]
     if lacking:
         return f"{', '.join(lacking)} not installed"
-    return None if "LAPLACE_METRIC_DATA" in os.environ else "LAPLACE_METRIC_DATA is not set"
+    if (data := os.environ.get("LAPLACE_METRIC_DATA")) is None:
+        return "LAPLACE_METRIC_DATA is not set"
+    absent = [folder for folder in FOLDERS[name] if not (Path(data) / folder).is_dir()]
+    return f"no {', '.join(absent)} in LAPLACE_METRIC_DATA" if absent else None
 
 
 def alike(stored: str, new: str) -> bool:
@@ -126,4 +137,4 @@ def test_links_of_examples_lead_somewhere(name):
 def test_every_notebook_stands_in_the_table():
     text = (notebooks.EXAMPLES / "README.md").read_text()
     linked = re.findall(r"^\| .* \| \[\w+\]\((\w+)\.ipynb\) \|", text, re.M)
-    assert sorted(linked) == NAMES
+    assert sorted(linked) == NAMES == sorted(FOLDERS)
