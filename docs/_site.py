@@ -3,11 +3,14 @@
 The README is the first page. A link to another page of the site leads there, a figure is copied,
 and a link to any other file keeps its words alone: the site stands without the repository. TeX
 becomes MathML, which browsers draw without a script. Every baseline has a page from its docstring
-and the committed JSON.
+and the committed JSON. A notebook becomes a page with the outputs that are stored in it: nothing is
+run, and it looks like every other page.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import re
 import sys
@@ -26,7 +29,7 @@ PAGES = {
     ROOT / "README.md": "index.md",
     **{
         path: str(path.relative_to(ROOT))
-        for folder in ("baselines", "benchmarks")
+        for folder in ("baselines", "benchmarks", "examples")
         for path in (ROOT / folder).rglob("README.md")
         if path.parent.name != "peers"
     },
@@ -34,6 +37,8 @@ PAGES = {
 }
 METHODS = {ROOT / "baselines" / f"{name}.py": f"baselines/{name}.md" for name in FILES}
 """A baseline's file, and the page that is written for it."""
+NOTEBOOKS = {path: f"examples/{path.stem}.md" for path in (ROOT / "examples").glob("*.ipynb")}
+WRITTEN = PAGES | METHODS | NOTEBOOKS
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\]\([^)]*\))*)\]\(([^)\s]+)\)")
 
 
@@ -47,18 +52,44 @@ def on_files(files: Files, config: Any) -> Files:
         files.append(File.generated(config, name, content=source.read_text()))
     for source, name in METHODS.items():
         files.append(File.generated(config, name, content=method_page(source.stem)))
+    for source, name in NOTEBOOKS.items():
+        text, pictures = notebook_page(source)
+        files.append(File.generated(config, name, content=text))
+        for picture, content in pictures.items():
+            files.append(File.generated(config, f"examples/{picture}", content=content))
     for figure in (ROOT / "benchmarks" / "figures").iterdir():
         name = str(figure.relative_to(ROOT))
         files.append(File.generated(config, name, abs_src_path=str(figure)))
     return files
 
 
+def notebook_page(source: Path) -> tuple[str, dict[str, bytes]]:
+    """A notebook as Markdown, and its pictures by file name; each is named by the text above it."""
+    parts, pictures, above = [], dict[str, bytes](), ""
+    for cell in json.loads(source.read_text())["cells"]:
+        text = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(text)
+            above = " ".join(re.sub(r"\]\([^)]*\)|[*`\[\]#]", "", text).split())
+            continue
+        parts.append(f"```python\n{text}\n```")
+        for output in cell["outputs"]:
+            data = output.get("data", {})
+            if "image/png" in data:
+                name = f"{source.stem}-{len(pictures) + 1}.png"
+                pictures[name] = base64.b64decode("".join(data["image/png"]))
+                parts.append(f"![{above}]({name})")
+                continue
+            shown = "".join(output.get("text", data.get("text/plain", ""))).rstrip("\n")
+            if shown:
+                parts.append(f"```text\n{shown}\n```")
+    return "\n\n".join(parts) + "\n", pictures
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Links as the site has them; blocks of code are left alone."""
     name = page.file.src_uri
-    source = next(
-        (path for path, other in (PAGES | METHODS).items() if other == name), ROOT / "docs" / name
-    )
+    source = next((path for path, other in WRITTEN.items() if other == name), ROOT / "docs" / name)
     if name in WITH_TEX:
         markdown = TEX.sub(_mathml, markdown)
     parts = re.split(r"(```.*?```)", markdown, flags=re.S)
@@ -91,8 +122,10 @@ def _link(match: re.Match[str], source: Path, name: str) -> str:
 
 def _place(path: Path) -> str | None:
     """Of a file on the site; None where it is not part of it."""
-    if path in PAGES | METHODS:
-        return (PAGES | METHODS)[path]
+    if path in WRITTEN:
+        return WRITTEN[path]
+    if path.parent == ROOT / "examples" and path.suffix == ".png":  # taken out of a notebook
+        return str(path.relative_to(ROOT))
     for folder in (ROOT / "docs", ROOT / "benchmarks" / "figures"):
         if path.is_relative_to(folder) and path.suffix in (".md", ".png", ".svg"):
             return str(path.relative_to(ROOT / "docs" if folder.name == "docs" else ROOT))

@@ -16,9 +16,9 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from tqdm.auto import tqdm
 
 from laplace_metric._utils.files import json_text, require_writable, write_atomically
+from laplace_metric._utils.progress import tqdm
 from laplace_metric.cli._streams import ours
 from laplace_metric.cli.sources import pyarrow
 from laplace_metric.errors import InputError

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from laplace_metric._utils.precision import at_least_float32
+from laplace_metric._utils.progress import tqdm
 from laplace_metric._utils.validation import check_floating
 from laplace_metric.errors import DtypeError, InputError, NonFiniteError
 from laplace_metric.image_text._pairs import count_inputs, take_inputs

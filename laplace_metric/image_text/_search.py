@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from jaxtyping import Int
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from laplace_metric._utils.files import digest
 from laplace_metric._utils.precision import full_precision
+from laplace_metric._utils.progress import tqdm
 from laplace_metric.embedding import Embedding
 from laplace_metric.image_text._encoding import BLOCK, Encoder, encode
 from laplace_metric.image_text._fit import FittedHeads, Towers

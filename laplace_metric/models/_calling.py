@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
-from tqdm.auto import tqdm
 
+from laplace_metric._utils.progress import tqdm
 from laplace_metric._utils.validation import as_array, as_tensor
 from laplace_metric.errors import EmptyLoaderError, InputError, LabelError
 from laplace_metric.models._reading import (

@@ -14,6 +14,7 @@ from matplotlib.patches import Patch
 from torch import Tensor
 
 from laplace_metric.errors import InputError
+from laplace_metric.plots._shown import ShownFigure
 from laplace_metric.plots._style import INK, STYLES
 
 ImagesOrTexts = Tensor | Sequence[Any]
@@ -109,7 +110,7 @@ def neighbours_plot(
     known = _checked_truth(truth, result)
     rows, columns = min(rows, n_queries), min(columns, k)
     size = (columns + 1) * CELL[0], rows * CELL[1] + LEGEND
-    figure = Figure(figsize=size, layout="constrained")
+    figure = ShownFigure(figsize=size, layout="constrained")
     engine = figure.get_layout_engine()
     assert engine is not None
     engine.set(h_pad=0.1)  # type: ignore[call-arg]

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from laplace_metric.errors import InputError
+from laplace_metric.plots._shown import ShownFigure
 from laplace_metric.plots._style import FONT, INK, STYLES, prepare
 
 WINDOW, REFERENCE, MARK = STYLES[0], STYLES[2], STYLES[1]
@@ -93,7 +94,7 @@ def monitor_plot(
         raise InputError("no window to plot: pass at least one.")
     names = list(windows[0].shift_tests)
     rows = len(names) + 1
-    figure = Figure(figsize=(7.2, 1.5 + 1.7 * rows), layout="constrained")
+    figure = ShownFigure(figsize=(7.2, 1.5 + 1.7 * rows), layout="constrained")
     panels = figure.subplots(rows, 1, sharex=True)
     for axes, name in zip(panels, names, strict=False):
         _draw_quantity(prepare(axes, "", name), windows, name)

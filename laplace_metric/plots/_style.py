@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from laplace_metric.errors import InputError
+from laplace_metric.plots._shown import ShownFigure
 
 INK = "#010203"
 SIZE, TALL = (4.2, 3.2), (4.2, 3.9)
@@ -61,7 +62,7 @@ def styles_of(series: Mapping[str, object]) -> tuple[Style, ...]:
 def prepare(axes: Axes | None, x: str, y: str, size: tuple[float, float] = SIZE) -> Axes:
     """Axes with quiet frames and labels, on a new figure unless given."""
     if axes is None:
-        axes = Figure(figsize=size, layout="constrained").add_subplot()
+        axes = ShownFigure(figsize=size, layout="constrained").add_subplot()
     axes.set_facecolor("none")
     axes.set_xlabel(x, color=INK, fontsize=FONT)
     axes.set_ylabel(y, color=INK, fontsize=FONT)

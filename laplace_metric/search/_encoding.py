@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from laplace_metric._utils.files import digest
 from laplace_metric._utils.precision import at_least_float32, full_precision
+from laplace_metric._utils.progress import tqdm
 from laplace_metric._utils.validation import DTYPES, as_array, as_tensor, check_dense
 from laplace_metric.errors import EmptyLoaderError, InputError
 from laplace_metric.laplace import NOTHING_ENTERS, Fitted, traced, traces_of

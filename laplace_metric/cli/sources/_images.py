@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from laplace_metric._utils.files import digest
+from laplace_metric._utils.progress import tqdm
 from laplace_metric.cli.sources._source import IMAGES, Notify, ReadOptions, Source, require_items
 from laplace_metric.errors import InputError
 

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from laplace_metric._utils.files import digest
+from laplace_metric._utils.progress import tqdm
 from laplace_metric.curvature._loss import Geometry
 from laplace_metric.curvature._statistics import Statistics
 from laplace_metric.curvature.by_class import Points

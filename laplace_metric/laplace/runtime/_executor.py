@@ -11,8 +11,8 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
+from laplace_metric._utils.progress import tqdm
 from laplace_metric.curvature import (
     ContrastiveLoss,
     Pass,
