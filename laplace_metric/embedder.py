@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
     from laplace_metric.search import Index
     from laplace_metric.search.engines import EngineKind
 
+_LOG = logging.getLogger(__name__)
 Metric = Callable[[Embedding, Tensor], float]
 """(embeddings of N inputs, labels [N]) -> score, higher is better."""
 
@@ -266,9 +269,11 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         fit = fit_posterior
         if options.needs_runtime:
             from laplace_metric.laplace.runtime import fit_with_runtime as fit
+        start = time.perf_counter()
         self._fitted = fit(self.model, self.head, loader, self.settings, options)
         if self.settings.structure != self._fitted.structure:  # it was "auto"
             self.settings = replace(self.settings, structure=self._fitted.structure)
+        _LOG.info("fitted in %.1f s: %s", time.perf_counter() - start, self._sentence())
         return self
 
     def _sentence(self) -> str:
@@ -697,6 +702,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         """
         fitted = self._fitted_to_these_weights(values=True)
         serialization.save_fitted(as_path("path", path), self.settings, fitted)
+        _LOG.info("saved to %s: %s", path, self._sentence())
 
     @classmethod
     def load(cls, path: str | Path, model: nn.Module | None = None) -> LaplaceEmbedder:
@@ -719,7 +725,9 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         if isinstance(network, Precomputed):
             network.size = fitted.head.n_outputs
         warn_if_negative(fitted.posterior.curvature, settings.positivity, stacklevel=3)
-        return cls.from_fitted(network, settings, fitted)
+        embedder = cls.from_fitted(network, settings, fitted)
+        _LOG.info("loaded from %s: %s", path, embedder._sentence())
+        return embedder
 
     def as_module(self) -> EmbedderModule:
         """A copy as an ``nn.Module``: inputs -> mean, epistemic, uncertainty; posterior in buffers.
