@@ -53,6 +53,7 @@ from laplace_metric.laplace import (
 )
 from laplace_metric.laplace import _files as serialization
 from laplace_metric.laplace import _prior as prior
+from laplace_metric.laplace.pretrained import Pretrained
 from laplace_metric.models import (
     Inputs,
     Precomputed,
@@ -83,7 +84,7 @@ Metric = Callable[[Embedding, Tensor], float]
 """(embeddings of N inputs, labels [N]) -> score, higher is better."""
 
 
-class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
+class LaplaceEmbedder(Shown, Pretrained, ProbabilisticEmbedder):
     """A Laplace posterior over the last layer of a trained embedder (Warburg et al. 2023, LAM).
 
     Parameters
