@@ -274,7 +274,8 @@ class LaplaceEmbedder(Shown, Pretrained, ProbabilisticEmbedder):
         self._fitted = fit(self.model, self.head, loader, self.settings, options)
         if self.settings.structure != self._fitted.structure:  # it was "auto"
             self.settings = replace(self.settings, structure=self._fitted.structure)
-        _LOG.info("fitted in %.1f s: %s", time.perf_counter() - start, self._sentence())
+        if _LOG.isEnabledFor(logging.INFO):
+            _LOG.info("fitted in %.1f s: %s", time.perf_counter() - start, self._sentence())
         return self
 
     def _sentence(self) -> str:

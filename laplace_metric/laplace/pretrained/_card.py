@@ -11,14 +11,14 @@ from laplace_metric._utils.display import in_words
 from laplace_metric.errors import InputError
 
 
-class Report(Protocol):
+class NumberRows(Protocol):
     """What names its numbers, such as ``search.IndexReport``."""
 
     def rows(self) -> list[tuple[str, str]]:
         """What each number is, and the number, both in words."""
 
 
-Numbers = Report | Mapping[str, Any]
+Numbers = NumberRows | Mapping[str, Any]
 TAGS = ("metric-learning", "uncertainty", "laplace-approximation", "out-of-distribution-detection")
 MEANINGS = """\
 - `epistemic`: how far an input is from everything fitted, in standard deviations; about 0 for

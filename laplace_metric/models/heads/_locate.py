@@ -191,8 +191,9 @@ def _candidates(model: nn.Module, head: nn.Module | str | None) -> dict[str, End
 
 def sub_module(module: nn.Module) -> Ends:
     """One sub-module as a head."""
-    pointwise = type(module) in CONVOLUTIONS and is_pointwise(module)
-    return PointwiseHead(module) if pointwise else module, (module, module)
+    if type(module) in CONVOLUTIONS and is_pointwise(module):
+        return PointwiseHead(module), (module, module)
+    return module, (module, module)
 
 
 def _is_of(head: nn.Module | str | None, module: nn.Module) -> bool:

@@ -4,7 +4,7 @@
 """
 
 from laplace_metric.online.hooks._lightning import PosteriorCallback, lightning_callback
-from laplace_metric.online.hooks._numbers import Seen, numbers_of, seen_by
+from laplace_metric.online.hooks._numbers import Seen, posterior_numbers, seen_by
 from laplace_metric.online.hooks._tester import LaplaceTester
 
 __all__ = [
@@ -12,6 +12,6 @@ __all__ = [
     "PosteriorCallback",
     "Seen",
     "lightning_callback",
-    "numbers_of",
+    "posterior_numbers",
     "seen_by",
 ]

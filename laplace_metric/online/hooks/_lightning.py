@@ -18,7 +18,7 @@ from laplace_metric._utils.validation import as_path, check_count, check_functio
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError, MissingPackageError, NotFittedError
 from laplace_metric.models import device_of
-from laplace_metric.online.hooks._numbers import numbers_of, seen_by
+from laplace_metric.online.hooks._numbers import posterior_numbers, seen_by
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 PREFIX = "laplace/"
@@ -39,7 +39,7 @@ def lightning_callback(
     """A callback for ``Trainer(callbacks=[...])``; its ``embedder_`` is the fitted embedder.
 
     It fits after the last epoch, logs ``laplace/r_auroc_epistemic``, ``laplace/ood_auroc_NAME`` and
-    so on (``numbers_of``), and moves neither the weights, nor the modes, nor any random state: a
+    so on (``posterior_numbers``), and moves neither the weights, nor the modes, nor any random state: a
     training with it ends with the same weights as without.
 
     Parameters
@@ -170,7 +170,7 @@ class PosteriorCallback:
     def _measured(self, embedder: LaplaceEmbedder, queries: Any) -> dict[str, float]:
         others = self.sets["ood"].items()
         ood = {name: seen_by(embedder, self._read(name, data)) for name, data in others}
-        return numbers_of(seen_by(embedder, self._read("queries", queries)), ood=ood)
+        return posterior_numbers(seen_by(embedder, self._read("queries", queries)), ood=ood)
 
     def _read(self, name: str, loader: Any) -> Any:
         if loader is None or isinstance(loader, Mapping):

@@ -85,7 +85,7 @@ def seen_by(embedder: LaplaceEmbedder, loader: Iterable[Any]) -> Seen:
     return Seen.joined(parts)
 
 
-def numbers_of(
+def posterior_numbers(
     queries: Seen,
     references: Seen | None = None,
     ood: Mapping[str, Seen] | None = None,
@@ -109,7 +109,7 @@ def numbers_of(
     >>> x, y = torch.randn(40, 8), torch.arange(40) % 4
     >>> embedder = LaplaceEmbedder.from_embeddings(x, y)
     >>> near, far = (seen_by(embedder, [(values, y)]) for values in (x, 9 - x))
-    >>> sorted(numbers_of(near, ood={"far": far}))[:3]
+    >>> sorted(posterior_numbers(near, ood={"far": far}))[:3]
     ['ausc_epistemic', 'ausc_uncertainty', 'ood_auroc_far']
     """
     score = "epistemic" if "epistemic" in queries.scores else "uncertainty"

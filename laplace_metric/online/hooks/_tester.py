@@ -16,18 +16,18 @@ from laplace_metric._utils.validation import check_count
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.models import device_of, unwrapped
-from laplace_metric.online.hooks._numbers import Seen, numbers_of, seen_by
+from laplace_metric.online.hooks._numbers import Seen, posterior_numbers, seen_by
 
 Splits = list[tuple[str, list[str]]]
 """(name of the queries, names of the references)."""
 
 
-class LaplaceTester(GlobalEmbeddingSpaceTester):
+class LaplaceTester(GlobalEmbeddingSpaceTester):  # type: ignore[misc]
     """``GlobalEmbeddingSpaceTester`` that also fits a posterior and measures it.
 
     The model is ``embedder(trunk(x))``, left as it is. Beside ``precision_at_1_level0`` and the
     like, ``all_accuracies`` then has ``r_auroc_epistemic_level0``, ``ood_auroc_NAME_level0`` and so
-    on (``numbers_of``), so that a ``HookContainer`` records them. It goes through the fit set and
+    on (``posterior_numbers``), so that a ``HookContainer`` records them. It goes through the fit set and
     each split once more than its base does.
 
     Parameters
@@ -200,7 +200,7 @@ class _Level:
     def numbers(self, queries: str, references: list[str]) -> dict[str, float]:
         others = Seen.joined([self._split(name) for name in references])
         among_them = queries in references  # at the front, as the base puts it
-        return numbers_of(self._split(queries), others, self.ood, among_them=among_them)
+        return posterior_numbers(self._split(queries), others, self.ood, among_them=among_them)
 
     def _split(self, name: str) -> Seen:
         if name not in self._seen:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.online.hooks import Seen, numbers_of, seen_by
+from laplace_metric.online.hooks import Seen, posterior_numbers, seen_by
 
 G = torch.Generator().manual_seed(0)
 
@@ -46,13 +46,13 @@ def by_hand(queries, references, among_them):
 def test_answers_by_brute_force(how):
     queries, more = seen(40, 0), seen(25, 1)
     if how == "self":
-        found, expected = numbers_of(queries), by_hand(queries, queries, True)
+        found, expected = posterior_numbers(queries), by_hand(queries, queries, True)
     elif how == "among":
         joined = Seen.joined([queries, more])
-        found = numbers_of(queries, joined, among_them=True)
+        found = posterior_numbers(queries, joined, among_them=True)
         expected = by_hand(queries, joined, True)
     else:
-        found, expected = numbers_of(queries, more), by_hand(queries, more, False)
+        found, expected = posterior_numbers(queries, more), by_hand(queries, more, False)
     for name, value in expected.items():
         assert found[name] == pytest.approx(value, abs=1e-9), name
     assert found["mean_epistemic"] == pytest.approx(float(queries.scores["epistemic"].mean()))
@@ -60,19 +60,19 @@ def test_answers_by_brute_force(how):
 
 def test_other_data_sets_by_brute_force():
     queries, other = seen(30, 0), seen(20, 1)
-    found = numbers_of(queries, ood={"far": other})
+    found = posterior_numbers(queries, ood={"far": other})
     a, b = queries.scores["epistemic"], other.scores["epistemic"]
     assert found["ood_auroc_far"] == pytest.approx(float((b[:, None] > a).double().mean()))
     for each in (queries, other):
         each.scores.pop("epistemic")
     a, b = queries.scores["uncertainty"], other.scores["uncertainty"]
-    found = numbers_of(queries, ood={"far": other})
+    found = posterior_numbers(queries, ood={"far": other})
     assert found["ood_auroc_far"] == pytest.approx(float((b[:, None] > a).double().mean()))
 
 
 def test_what_is_undefined_is_left_out():
     alone = Seen(torch.eye(3), torch.arange(3), {"uncertainty": torch.ones(3)})
-    assert numbers_of(alone) == {"mean_uncertainty": 1.0}
+    assert posterior_numbers(alone) == {"mean_uncertainty": 1.0}
 
 
 @pytest.mark.filterwarnings("ignore::laplace_metric.errors.LaplaceMetricWarning")

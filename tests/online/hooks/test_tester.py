@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError, NotFittedError
-from laplace_metric.online.hooks import LaplaceTester, numbers_of, seen_by
+from laplace_metric.online.hooks import LaplaceTester, posterior_numbers, seen_by
 
 pytest.importorskip("faiss", reason="the calculator's search needs the extra 'faiss'")
 pytestmark = pytest.mark.filterwarnings("ignore::laplace_metric.errors.LaplaceMetricWarning")
@@ -57,7 +57,7 @@ def test_its_numbers_stand_beside_those_of_its_base():
     assert found["val"]["recall_at_1_level0"] == pytest.approx(same["precision_at_1_level0"])
     ours = LaplaceEmbedder(nn.Sequential(trunk, embedder)).fit([TRAIN.tensors], progress=False)
     train, val, far = (seen_by(ours, [data.tensors]) for data in (TRAIN, VAL, FAR))
-    numbers = numbers_of(val, val.joined([val, train]), {"far": far}, among_them=True)
+    numbers = posterior_numbers(val, val.joined([val, train]), {"far": far}, among_them=True)
     for name, value in numbers.items():
         assert found["val"][f"{name}_level0"] == pytest.approx(value, abs=1e-3), name
     assert found["val"]["ood_auroc_far_level0"] > 0.8
