@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from laplace_metric._utils.display import Shown
 from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.curvature import ContrastiveLoss, all_pairs_curvature, batch_curvature
 from laplace_metric.curvature.structures import (
@@ -49,8 +50,8 @@ HeadBatches = Iterator[tuple[Tensor, Tensor]]
 """h [B, D] and labels [B] of one batch after the other."""
 
 
-@dataclass(frozen=True)
-class Fitted:
+@dataclass(frozen=True, repr=False)
+class Fitted(Shown):
     """What a fit learns, once.
 
     Parameters

@@ -38,8 +38,8 @@ def lightning_callback(
 ) -> Any:
     """A callback for ``Trainer(callbacks=[...])``; its ``embedder_`` is the fitted embedder.
 
-    It fits after the last epoch, logs ``laplace/r_auroc_epistemic``, ``laplace/ood_auroc_NAME`` and
-    so on (``posterior_numbers``), and moves neither the weights, nor the modes, nor any random state: a
+    It fits after the last epoch and logs ``laplace/r_auroc_epistemic``, ``laplace/ood_auroc_NAME``
+    and so on (``posterior_numbers``). It moves neither weights, nor modes, nor random states: a
     training with it ends with the same weights as without.
 
     Parameters
@@ -69,9 +69,25 @@ def lightning_callback(
     InputError
         For a number of epochs below 1, or a pair that is no function.
     """
-    kind = type("LaplaceCallback", (PosteriorCallback, _callback_class()), {})
     sets = {"fit_on": fit_on, "queries": queries, "ood": dict(ood or {})}
-    return kind(every_n_epochs, sets, model, pair, folder, dict(settings or {}))
+    return _kind()(every_n_epochs, sets, model, pair, folder, dict(settings or {}))
+
+
+def _kind() -> Any:
+    bases, pickled = (PosteriorCallback, _callback_class()), {"__reduce__": _reduced}
+    return type("LaplaceCallback", bases, pickled)
+
+
+def _reduced(callback: PosteriorCallback) -> Any:
+    """Its class is made when it is asked for, so that pickle does not find it by its name."""
+    return _restored, (dict(vars(callback)),)
+
+
+def _restored(state: dict[str, Any]) -> Any:
+    kind = _kind()
+    callback = kind.__new__(kind)
+    vars(callback).update(state)
+    return callback
 
 
 def _callback_class() -> type:
