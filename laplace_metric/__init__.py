@@ -13,10 +13,12 @@ A value flows one way, and rooms import only what stands before them (``.importl
 ``LaplaceEmbedder`` goes that way once, after training; ``OnlineLaplace`` in every training step;
 ``scale`` lets the sums be those of several processes, or outlive one.
 Public names are imported when they are first used, so that the command line starts at once.
+Nothing is printed; ``logging.getLogger("laplace_metric").setLevel("INFO")`` makes it talk.
 """
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +54,9 @@ _HOMES = {
     "OnlineLaplace": "online",
     "ProbabilisticEmbedder": "embedding",
 }
+
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -51,6 +53,7 @@ from laplace_metric.laplace import (
 )
 from laplace_metric.laplace import _files as serialization
 from laplace_metric.laplace import _prior as prior
+from laplace_metric.laplace.pretrained import Pretrained
 from laplace_metric.models import (
     Inputs,
     Precomputed,
@@ -76,11 +79,12 @@ if TYPE_CHECKING:
     from laplace_metric.search import Index
     from laplace_metric.search.engines import EngineKind
 
+_LOG = logging.getLogger(__name__)
 Metric = Callable[[Embedding, Tensor], float]
 """(embeddings of N inputs, labels [N]) -> score, higher is better."""
 
 
-class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
+class LaplaceEmbedder(Shown, Pretrained, ProbabilisticEmbedder):
     """A Laplace posterior over the last layer of a trained embedder (Warburg et al. 2023, LAM).
 
     Parameters
@@ -266,9 +270,12 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         fit = fit_posterior
         if options.needs_runtime:
             from laplace_metric.laplace.runtime import fit_with_runtime as fit
+        start = time.perf_counter()
         self._fitted = fit(self.model, self.head, loader, self.settings, options)
         if self.settings.structure != self._fitted.structure:  # it was "auto"
             self.settings = replace(self.settings, structure=self._fitted.structure)
+        if _LOG.isEnabledFor(logging.INFO):
+            _LOG.info("fitted in %.1f s: %s", time.perf_counter() - start, self._sentence())
         return self
 
     def _sentence(self) -> str:
@@ -697,6 +704,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         """
         fitted = self._fitted_to_these_weights(values=True)
         serialization.save_fitted(as_path("path", path), self.settings, fitted)
+        _LOG.info("saved to %s: %s", path, self._sentence())
 
     @classmethod
     def load(cls, path: str | Path, model: nn.Module | None = None) -> LaplaceEmbedder:
@@ -719,7 +727,9 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         if isinstance(network, Precomputed):
             network.size = fitted.head.n_outputs
         warn_if_negative(fitted.posterior.curvature, settings.positivity, stacklevel=3)
-        return cls.from_fitted(network, settings, fitted)
+        embedder = cls.from_fitted(network, settings, fitted)
+        _LOG.info("loaded from %s: %s", path, embedder._sentence())
+        return embedder
 
     def as_module(self) -> EmbedderModule:
         """A copy as an ``nn.Module``: inputs -> mean, epistemic, uncertainty; posterior in buffers.

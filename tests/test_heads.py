@@ -179,7 +179,7 @@ def test_batch_norm_after_the_head_is_an_error():
 
 def test_no_linear_layer():
     with pytest.raises(HeadError, match="no nn.Linear"):
-        find_head(nn.Sequential(nn.Conv1d(1, 1, 1)), X[:, None])
+        find_head(nn.Sequential(nn.Conv1d(1, 1, 3)), X[:, None])
 
 
 def test_unknown_head_name_lists_the_choices(model):

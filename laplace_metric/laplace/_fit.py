@@ -10,6 +10,7 @@ Several processes and checkpoints wrap these phases (``runtime``); here none of 
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from laplace_metric._utils.display import Shown
 from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.curvature import ContrastiveLoss, all_pairs_curvature, batch_curvature
 from laplace_metric.curvature.structures import (
@@ -42,13 +44,14 @@ from laplace_metric.models.features import FeatureStore, Fingerprints, check_fin
 from laplace_metric.models.heads import LocatedHead, capture, locate_head
 from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
 
+_LOG = logging.getLogger(__name__)
 Batches = Iterator[tuple[Inputs, Tensor]]
 HeadBatches = Iterator[tuple[Tensor, Tensor]]
 """h [B, D] and labels [B] of one batch after the other."""
 
 
-@dataclass(frozen=True)
-class Fitted:
+@dataclass(frozen=True, repr=False)
+class Fitted(Shown):
     """What a fit learns, once.
 
     Parameters
@@ -225,6 +228,10 @@ def posterior_of(
     spectral = curvature.decompose(settings.positivity)
     posterior = Posterior(jacobian.parameters, spectral, n_effective, settings.prior_precision)
     check_finite_curvature((n_effective * spectral.eigenvalues).to(posterior.mean.dtype))
+    _LOG.debug(
+        "head %r: %.1f %% of the curvature was negative (positivity=%r), n_effective=%.6g",
+        *(head.name, 100 * spectral.negative_fraction, settings.positivity, n_effective),
+    )
     if not warn_if_degenerate(loss, posterior):
         warn_if_negative(spectral, settings.positivity)
     structure = settings.structure

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from laplace_metric._utils.display import Shown
 from laplace_metric.distributions import Covariance
 
 
-@dataclass(frozen=True)
-class Distance:
+@dataclass(frozen=True, repr=False)
+class Distance(Shown):
     """Mean and variance of the squared Euclidean distance of B pairs.
 
     Parameters

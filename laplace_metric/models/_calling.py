@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeGuard
@@ -26,6 +28,7 @@ from laplace_metric.models._reading import (
     split_mapping,
 )
 
+_LOG = logging.getLogger(__name__)
 Inputs = Any
 """A tensor, an array, a data frame, rows of numbers or strings (``model(x)``), a tuple
 (``model(*x)``) or a mapping (``model(**x)``)."""
@@ -339,6 +342,7 @@ def labelled_batches(
         If the loader is not iterable.
     """
     index, bar, known = -1, _bar(loader, description, progress), {} if names is None else names
+    start = time.perf_counter()
     for index, batch in enumerate(bar):
         inputs, labels = _split(batch, index)
         checked = check_labels(labels, name=f"labels of loader batch {index}")
@@ -347,5 +351,6 @@ def labelled_batches(
         yield to_device(inputs, device), checked.to(device)
         if progress and status is not None:
             bar.set_postfix_str(status(), refresh=False)
+    _LOG.debug("%s: %d batches in %.1f s", description, index + 1, time.perf_counter() - start)
     if index < 0:
         raise EmptyLoaderError("loader yielded no batch: pass a loader with at least one batch.")

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from laplace_metric._utils import files
+from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import ArrayLike, as_path, check_count, check_share
 from laplace_metric.errors import FileFormatError, InputError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 MONITOR = files.FileKind("monitor", "a saved monitor", 1)
 
 
-class Monitor:
+class Monitor(Shown):
     """Tells when a stream's uncertainty, or any other number of each query, leaves its reference.
 
     Two answers with one rate ``a = false_alarms``, each true if the reference and the stream are
@@ -99,6 +100,14 @@ class Monitor:
         columns = checked_reference(reference)
         threshold = float(np.log(len(columns) / self.false_alarms))
         self.streams = {name: StreamState(name, x, threshold) for name, x in columns.items()}
+
+    def _sentence(self) -> str:
+        alarms = f"{len(self.alarms)} alarm{'' if len(self.alarms) == 1 else 's'}"
+        return f"{self.n:,} queries so far, {alarms}."
+
+    def _shown_rows(self) -> Rows:
+        shown = {"watches": ", ".join(self.streams), "window": self.window}
+        return in_rows({**shown, "false alarms": self.false_alarms}.items())
 
     @classmethod
     def of(

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.randomness import Seed, own_randomness
 from laplace_metric._utils.validation import as_path, check_count, check_real
 from laplace_metric.curvature.structures import STRUCTURES
@@ -31,7 +32,7 @@ from laplace_metric.training import (
 )
 
 
-class OnlineLaplace:
+class OnlineLaplace(Shown):
     """Online Laplace (Warburg et al. 2023, LAM): training that averages over its own posterior.
 
     Each step draws ``samples`` heads ``theta + eps`` from the present posterior
@@ -141,6 +142,17 @@ class OnlineLaplace:
         self.losses_: list[float] = []
         self.variances_: list[float] = []
         self.priors_: list[float] = []
+
+    def _sentence(self) -> str:
+        trained = f"trained for {len(self.losses_)} epochs" if self.losses_ else "not trained yet"
+        return f"around a {type(self.model).__name__}, {trained}."
+
+    def _shown_rows(self) -> Rows:
+        of_steps = (
+            f"{self.samples} draws each, decay {self.decay:.4g}, {self.warmup} warm-up epochs"
+        )
+        prior = f"prior_precision={self.settings.prior_precision:.4g}"
+        return in_rows({"steps": of_steps, "prior": prior}.items())
 
     def fit(
         self,

@@ -20,7 +20,7 @@ from laplace_metric.search.match import Calibration, Threshold
 if TYPE_CHECKING:
     import pandas
 
-    from laplace_metric.plots import Figure
+    from laplace_metric.plots import Figure, ImagesOrTexts
 
 LIKELIER_THAN_NOT = 0.5
 
@@ -196,3 +196,37 @@ class CalibratedAnswers:
 
         measured = expected_calibration_error(*self._calibrated().held_out(of))
         return reliability_plot({f"{of} probability": measured})
+
+    def plot_queries(
+        self,
+        queries: Any,
+        items: ImagesOrTexts,
+        *,
+        shown: ImagesOrTexts | None = None,
+        truth: Any = None,
+        k: int = 5,
+        rows: int = 8,
+    ) -> Figure:
+        """Queries with their k nearest items, and how sure the index is of each.
+
+        Parameters
+        ----------
+        queries : one batch of inputs, as for ``search``
+        items : images or texts of all N items of the index (``SearchResult.figure``)
+        shown : the same of the Q queries, or None
+            Where a model takes something else than is looked at, such as normalised images.
+        truth : labels of the queries [Q] or None
+            Frames then say which neighbours have the query's label, not which are likely to.
+        k, rows : int
+            Neighbours of each query, and most queries that are drawn.
+
+        Raises
+        ------
+        InputError
+            For another number of images than of queries, or images of another shape.
+        MissingPackageError
+            Without matplotlib.
+        """
+        images = queries if shown is None else shown
+        found = self.search(queries, k)
+        return found.figure(images, items, truth=truth, rows=rows, columns=k)

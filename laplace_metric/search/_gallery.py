@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import logging
 import threading
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,9 @@ from laplace_metric.search.match import LabelledHits, LabelVotes, SearchHits
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+_LOG = logging.getLogger(__name__)
 
 
 class Gallery(Shown):
@@ -99,13 +104,16 @@ class Gallery(Shown):
         UnknownNameError
             For a ranking that the encoder does not have.
         """
+        start = time.perf_counter()
         kind, rank_by = kind_of(engine), check_ranking(rank_by, encoder.rankings)
         encoded, batch_labels = encoder.all("gallery", gallery, progress=progress)
         items = Items.of(encoded, batch_labels, labels, ids)
         vectors = vectors_of(items.encoded, rank_by, spherical=encoder.spherical)
         next_id = 0 if items.ids.is_text else int(items.ids.values.max()) + 1
         state = IndexState(items, kind, rank_by, engines.build(vectors, kind), 0, next_id, None)
-        return cls(encoder, state, query_encoder)
+        index = cls(encoder, state, query_encoder)
+        _LOG.info("indexed in %.1f s: %s", time.perf_counter() - start, index._sentence())
+        return index
 
     def __len__(self) -> int:
         return len(self.items)

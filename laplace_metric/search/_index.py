@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from dataclasses import replace
@@ -43,6 +44,9 @@ GROWTH = 0.1
 """A calibration is stale once the index has changed by more than this share of its items."""
 DEPTH = 50
 """Neighbours of each query that an evaluation looks at where there is no calibration to say."""
+
+
+_LOG = logging.getLogger(__name__)
 
 
 class Index(CalibratedAnswers, Gallery):
@@ -215,6 +219,7 @@ class Index(CalibratedAnswers, Gallery):
         assert source is not None
         sizes = min(k, len(now)), len(now)
         calibration = calibrated(labelled, *sizes, source, portable=portable)
+        _LOG.info("calibrated %s", calibration._sentence())
         with self._changing:  # what changed meanwhile is news to the calibration
             changes = self.changes - now.changes
             self._state = replace(self._state, calibration=calibration, changes=changes)

@@ -12,8 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
-from laplace_metric.cli.models import _offline, load_model
-from laplace_metric.cli.models._offline import unreachable, without_retries
+from laplace_metric._utils import hub
+from laplace_metric._utils.hub import unreachable, without_retries
+from laplace_metric.cli.models import load_model
 from laplace_metric.errors import InputError
 from tests.cli.workshop import trusting as main
 
@@ -39,7 +40,7 @@ def closed_port(monkeypatch):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-    for name in _offline.SWITCHES:
+    for name in hub.SWITCHES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{port}")
     return port

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from laplace_metric import LaplaceEmbedder
+from laplace_metric import LaplaceEmbedder, Monitor, OnlineLaplace
 from laplace_metric._utils.display import LINES, Shown, html_table, in_words
 
 SHOWN = {
@@ -23,6 +23,13 @@ SHOWN = {
     "quality": (lambda e, i, x, y: i.calibration.quality(), ["Brier score", "50"]),
     "sets": (lambda e, i, x, y: i.retrieval_sets(x), ["400 queries", "on average"]),
     "label sets": (lambda e, i, x, y: i.label_sets(x, 0.2), ["400 queries", "[4] strings"]),
+    "fit": (lambda e, i, x, y: e.fitted_, ["posterior", "100"]),
+    "distance": (lambda e, i, x, y: e.distance(x[:3], x[3:6]), ["[3] float32"]),
+    "monitor": (
+        lambda e, i, x, y: Monitor({"uncertainty": e(x).uncertainty}, window=50),
+        ["0 queries so far, 0 alarms", "uncertainty", "50"],
+    ),
+    "online": (lambda e, i, x, y: OnlineLaplace(nn.Linear(6, 3)), ["a Linear, not trained", "4"]),
     "reliability": (
         lambda e, i, x, y: i.evaluate(x[300:], y[300:]).reliability,
         ["calibration errors", "[10] int64"],

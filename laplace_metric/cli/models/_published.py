@@ -14,8 +14,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from laplace_metric._utils.hub import without_retries
 from laplace_metric.cli._nearest import did_you_mean
-from laplace_metric.cli.models._offline import without_retries
 from laplace_metric.errors import InputError, MissingPackageError
 from laplace_metric.models import Call, Pooled, device_of, to_device
 from laplace_metric.models.heads import APPEND

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.errors import HeadError
 from laplace_metric.models import Precomputed, Sentences, call_model
-from laplace_metric.models.heads import LocatedHead
+from laplace_metric.models.heads import LocatedHead, PointwiseHead, averaged
 
 Seen = dict[str, list[Tensor]]
 
@@ -38,6 +38,7 @@ class Tapped(nn.Module):
             self.head = deepcopy(head.module).eval().requires_grad_(False)
             return
         first, last = (memo[id(part)] for part in head.parts)
+        self._pooled = isinstance(head.module, PointwiseHead)
         _tap(first, self._seen, "h")
         _tap(last, self._seen, "z")
 
@@ -52,7 +53,10 @@ class Tapped(nn.Module):
             return at_least_float32(h), at_least_float32(self.head(h))
         if len(left) != 1:
             raise HeadError(f"the head ran {len(left)} times in one forward pass, not once.")
-        return at_least_float32(entered.pop()), at_least_float32(left.pop())
+        h, z = entered.pop(), left.pop()
+        if self._pooled:
+            h, z = averaged(h), averaged(z)
+        return at_least_float32(h), at_least_float32(z)
 
 
 class _TapsInput:

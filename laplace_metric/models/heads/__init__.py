@@ -14,9 +14,14 @@ from laplace_metric.models.heads._locate import (
     find_head,
     identity_head,
     locate_head,
+)
+from laplace_metric.models.heads._pointwise import PointwiseHead, averaged
+from laplace_metric.models.heads._spec import (
+    HeadSpec,
+    head_from_spec,
+    head_spec,
     named_head,
 )
-from laplace_metric.models.heads._spec import HeadSpec, head_from_spec, head_spec
 
 __all__ = [
     "APPEND",
@@ -24,6 +29,8 @@ __all__ = [
     "HeadActivations",
     "HeadSpec",
     "LocatedHead",
+    "PointwiseHead",
+    "averaged",
     "capture",
     "check_rows",
     "embeddings_from",

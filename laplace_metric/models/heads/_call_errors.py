@@ -151,6 +151,11 @@ def _advice(output: Any) -> str:
         return "pass adapters.Sentences(model), which takes strings."
     if isinstance(output, Tensor) and output.ndim == 3:
         return "adapters.Pooled(model, 'mean') takes the mean over the tokens [B, T, Z]."
+    if isinstance(output, Tensor) and output.ndim == 4:
+        return (
+            "average its maps with torch.nn.Sequential(model, torch.nn.AdaptiveAvgPool2d(1), "
+            "torch.nn.Flatten())."
+        )
     if isinstance(output, (Mapping, tuple)):
         return (
             "adapters.Pooled(model, pooling, field) reads one field, such as pooling='mean' of "

@@ -23,6 +23,7 @@ from laplace_metric.errors import HeadError
 from laplace_metric.models._calling import Inputs, call_model, evaluation_mode
 from laplace_metric.models._reading import as_batch, is_one_item
 from laplace_metric.models.heads._call_errors import check_returned, explain, shown
+from laplace_metric.models.heads._pointwise import averaged, is_pointwise
 
 
 @dataclass(frozen=True)
@@ -63,32 +64,42 @@ def _hooks(
     """Record what this thread runs."""
     thread = threading.get_ident()
 
-    def enter(name: str) -> Any:
+    def enter(name: str, parts: tuple[nn.Module, nn.Module]) -> Any:
         def record(module: nn.Module, args: tuple[Any, ...]) -> None:
             if threading.get_ident() == thread:
                 # a linear layer leaves its input alone; a chain may start with an in-place one
-                h = _tensor(name, args[0] if args else None)
+                h = _pooled_at(parts, _tensor(name, args[0] if args else None))
                 entered[name] = h if isinstance(module, nn.Linear) else h.clone()
 
         return record
 
-    def leave(name: str) -> Any:
+    def leave(name: str, parts: tuple[nn.Module, nn.Module]) -> Any:
         def record(_module: nn.Module, _args: tuple[Any, ...], output: Tensor) -> None:
             if threading.get_ident() == thread:  # later steps may be in place
-                calls.append(HeadCall(name, entered[name], _tensor(name, output).clone()))
+                z = _pooled_at(parts, _tensor(name, output)).clone()
+                calls.append(HeadCall(name, entered[name], z))
 
         return record
 
     handles = []
     try:
         with _REGISTRATION:
-            for name, (first, last) in heads.items():
-                handles.append(first.register_forward_pre_hook(enter(name)))
-                handles.append(last.register_forward_hook(leave(name)))
+            for name, parts in heads.items():
+                handles.append(parts[0].register_forward_pre_hook(enter(name, parts)))
+                handles.append(parts[1].register_forward_hook(leave(name, parts)))
         yield
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _pooled_at(parts: tuple[nn.Module, nn.Module], value: Tensor) -> Tensor:
+    """What enters or leaves a head; of the maps [B, D, ...] of a 1x1 convolution their mean."""
+    if value.ndim <= 2:
+        return value
+    conv = parts[0]
+    alone = conv is parts[1] and is_pointwise(conv)
+    return averaged(value) if alone and value.ndim == conv.weight.ndim else value
 
 
 def _tensor(name: str, value: Any) -> Tensor:

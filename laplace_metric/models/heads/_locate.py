@@ -13,11 +13,13 @@ from laplace_metric.errors import HeadError, InputError, NonFiniteError
 from laplace_metric.models._calling import Inputs, check_module, evaluation_mode
 from laplace_metric.models.heads._capture import (
     HeadActivations,
+    HeadCall,
     LocatedHead,
     appended_activations,
     captured,
     run_recorded,
 )
+from laplace_metric.models.heads._pointwise import CONVOLUTIONS, PointwiseHead, is_pointwise
 
 
 def is_normalized(raw: Tensor, output: Tensor, name: str) -> bool:
@@ -80,6 +82,10 @@ def _likely_cause(z: Tensor, f: Tensor) -> str:
 
 
 APPEND = "append"
+AFTER_POINTWISE = (
+    "Of a 1x1 convolution z is the mean over its map: nothing but average pooling, flattening a "
+    "map of one place and l2 normalisation may follow it."
+)
 
 
 def locate_head(
@@ -92,7 +98,7 @@ def locate_head(
     head : module, dotted name, "append" or None
         A sub-module [B, D] -> [B, Z]; an ``nn.Sequential`` of sub-modules that run one after the
         other, such as ``model[-3:]``; "append" adds an identity-initialised linear layer; None
-        takes the last ``nn.Linear`` that runs.
+        takes the last ``nn.Linear`` that runs, or the last 1x1 convolution, averaged over its map.
 
     Raises
     ------
@@ -120,6 +126,32 @@ def locate_head(
             f"none of the layers {sorted(candidates)} ran as a module in the forward pass: pass "
             f"head={APPEND!r} for an identity-initialised linear layer after the model."
         )
+    return _last_that_fits(candidates, calls, output)
+
+
+def _last_that_fits(
+    candidates: dict[str, Ends], calls: list[HeadCall], output: Tensor
+) -> tuple[LocatedHead, HeadActivations]:
+    """The last layer that ran; the last 1x1 convolution where no linear layer gives the output."""
+    convolutions = [c for c in calls if isinstance(candidates[c.name][0], PointwiseHead)]
+    linear = [c for c in calls if not isinstance(candidates[c.name][0], PointwiseHead)]
+    try:
+        return _located(candidates, linear or convolutions, output)
+    except HeadError as error:
+        if not convolutions:
+            raise
+        if not linear:
+            raise HeadError(f"{error} {AFTER_POINTWISE}") from error
+        try:
+            return _located(candidates, convolutions, output)
+        except HeadError:
+            raise error from None
+
+
+def _located(
+    candidates: dict[str, Ends], calls: list[HeadCall], output: Tensor
+) -> tuple[LocatedHead, HeadActivations]:
+    """The layer of the last of these calls, checked."""
     name = calls[-1].name
     activations = captured([call for call in calls if call.name == name], output, name)
     module, parts = candidates[name]
@@ -133,38 +165,40 @@ def find_head(model: nn.Module, inputs: Inputs, head: nn.Module | str | None = N
     return locate_head(model, inputs, head)[0]
 
 
-def named_head(model: nn.Module, name: str) -> tuple[nn.Module, tuple[nn.Module, nn.Module]] | None:
-    """(module, its ends) of a name that ``locate_head`` gave; None without such a head."""
-    modules = dict(model.named_modules())
-    names = name.split("..")
-    if len(names) == 1:
-        return (modules[name], (modules[name],) * 2) if name in modules else None
-    order = [n for n, m in modules.items() if not any(m.children())]
-    if not set(names) <= set(order):
-        return None
-    row = order[order.index(names[0]) : order.index(names[1]) + 1]
-    chain = nn.Sequential(*(modules[n] for n in row))
-    return chain, (modules[row[0]], modules[row[-1]])
-
-
 Ends = tuple[nn.Module, tuple[nn.Module, nn.Module]]
+"""A head, and the modules where h enters and z leaves."""
 
 
 def _candidates(model: nn.Module, head: nn.Module | str | None) -> dict[str, Ends]:
     modules = dict(model.named_modules())
     if head is None:
-        linears = {name: m for name, m in modules.items() if isinstance(m, nn.Linear)}
-        if not linears:
+        ends = {name: sub_module(module) for name, module in modules.items()}
+        known = (nn.Linear, PointwiseHead)
+        found = {name: end for name, end in ends.items() if isinstance(end[0], known)}
+        if not found:
             raise HeadError(
-                f"{type(model).__name__} has no nn.Linear, so there is no head to put a posterior "
-                "on: pass head='append' for an identity-initialised linear layer after it."
+                f"{type(model).__name__} has no nn.Linear and no 1x1 convolution, so there is no "
+                "head to put a posterior on: pass head='append' for an identity-initialised linear "
+                "layer after it."
             )
-        return {name: (m, (m, m)) for name, m in linears.items()}
+        return found
     for name, module in modules.items():
-        if head == name or head is module:
+        if head == name or head is module or _is_of(head, module):
             _check_trainable(name, module)
-            return {name: (module, (module, module))}
+            return {name: sub_module(module)}
     return _row_of_modules(modules, head)
+
+
+def sub_module(module: nn.Module) -> Ends:
+    """One sub-module as a head."""
+    if type(module) in CONVOLUTIONS and is_pointwise(module):
+        return PointwiseHead(module), (module, module)
+    return module, (module, module)
+
+
+def _is_of(head: nn.Module | str | None, module: nn.Module) -> bool:
+    """Whether a head is that of an earlier fit, around this convolution."""
+    return isinstance(head, PointwiseHead) and head.conv is module
 
 
 def _row_of_modules(modules: dict[str, nn.Module], head: nn.Module | str) -> dict[str, Ends]:

@@ -10,7 +10,7 @@ from torch import nn
 from laplace_metric._utils.files import digest
 from laplace_metric.errors import FileFormatError
 from laplace_metric.models.heads._capture import LocatedHead
-from laplace_metric.models.heads._locate import APPEND, identity_head, named_head
+from laplace_metric.models.heads._locate import APPEND, Ends, identity_head, sub_module
 
 HeadSpec = dict[str, Any]
 """JSON values."""
@@ -65,3 +65,17 @@ def _named_or_appended(
         return identity_head(spec["n_outputs"], like), None
     has_parameters = named is not None and next(named[0].parameters(), None) is not None
     return named if has_parameters else None
+
+
+def named_head(model: nn.Module, name: str) -> Ends | None:
+    """(module, its ends) of a name that ``locate_head`` gave; None without such a head."""
+    modules = dict(model.named_modules())
+    names = name.split("..")
+    if len(names) == 1:
+        return sub_module(modules[name]) if name in modules else None
+    order = [n for n, m in modules.items() if not any(m.children())]
+    if not set(names) <= set(order):
+        return None
+    row = order[order.index(names[0]) : order.index(names[1]) + 1]
+    chain = nn.Sequential(*(modules[n] for n in row))
+    return chain, (modules[row[0]], modules[row[-1]])

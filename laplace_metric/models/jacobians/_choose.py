@@ -7,6 +7,7 @@ from typing import TypeGuard
 from torch import nn
 
 from laplace_metric.errors import HeadError, UnknownNameError
+from laplace_metric.models.heads import PointwiseHead
 from laplace_metric.models.jacobians._chain import ChainJacobian
 from laplace_metric.models.jacobians._functional import FunctionalJacobian
 from laplace_metric.models.jacobians._head_jacobian import HeadJacobian, LinearJacobian
@@ -66,8 +67,13 @@ def _best(module: nn.Module) -> str:
     return "nnj" if NnjJacobian.fits(module) else "torch.func"
 
 
-def is_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
-    """``nn.Linear``, or nnj's, which computes the same; other subclasses may compute anything."""
+def is_linear(module: nn.Module) -> TypeGuard[nn.Linear | PointwiseHead]:
+    """``nn.Linear``, or nnj's, which computes the same; other subclasses may compute anything.
+
+    So is a 1x1 convolution on mean features.
+    """
+    if isinstance(module, PointwiseHead):
+        return True
     known = type(module).__module__.split(".")[0] in ("torch", "nnj")
     return isinstance(module, nn.Linear) and known
 

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import at_least_float32
+from laplace_metric.models.heads import PointwiseHead
 from laplace_metric.models.jacobians._factors import OrthogonalFactor
 from laplace_metric.models.jacobians._layers import Layer, Layout
 
@@ -137,8 +138,8 @@ class LinearJacobian(HeadJacobian):
     bias: Float[Tensor, " Z"] | None = None
 
     @classmethod
-    def of(cls, module: nn.Linear) -> LinearJacobian:
-        """Read an ``nn.Linear``; tensors are shared (half precision becomes a float32 copy)."""
+    def of(cls, module: nn.Linear | PointwiseHead) -> LinearJacobian:
+        """Read a linear layer; tensors are shared (half precision becomes a float32 copy)."""
         bias = None if module.bias is None else at_least_float32(module.bias.detach())
         return cls(at_least_float32(module.weight.detach()), bias)
 

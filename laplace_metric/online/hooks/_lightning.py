@@ -1,0 +1,223 @@
+"""A callback of Lightning that fits a posterior after training, or every few epochs.
+
+Lightning is not needed to import this, only to make a callback; both of its packages do.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from laplace_metric._utils.randomness import own_randomness
+from laplace_metric._utils.validation import as_path, check_count, check_function
+from laplace_metric.embedder import LaplaceEmbedder
+from laplace_metric.errors import InputError, MissingPackageError, NotFittedError
+from laplace_metric.models import device_of
+from laplace_metric.online.hooks._numbers import posterior_numbers, seen_by
+
+PACKAGES = ("lightning.pytorch", "pytorch_lightning")
+PREFIX = "laplace/"
+"""Before the names of what is logged."""
+
+
+def lightning_callback(
+    every_n_epochs: int | None = None,
+    *,
+    fit_on: Any = None,
+    queries: Any = None,
+    ood: Mapping[str, Any] | None = None,
+    model: str | None = None,
+    pair: Callable[[Any], tuple[Any, Any]] | None = None,
+    folder: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Any:
+    """A callback for ``Trainer(callbacks=[...])``; its ``embedder_`` is the fitted embedder.
+
+    It fits after the last epoch and logs ``laplace/r_auroc_epistemic``, ``laplace/ood_auroc_NAME``
+    and so on (``posterior_numbers``). It moves neither weights, nor modes, nor random states: a
+    training with it ends with the same weights as without.
+
+    Parameters
+    ----------
+    every_n_epochs : int or None
+        Fit after every so many epochs too.
+    fit_on : loader of batches or None
+        None: the trainer's ``train_dataloader``.
+    queries : loader of batches or None
+        Measured among themselves, each without itself. None: the trainer's ``val_dataloaders``, if
+        it is one loader.
+    ood : mapping of name to loader
+        Out-of-distribution sets.
+    model : dotted name or None
+        Of the sub-module that embeds; None: the LightningModule, whose ``forward`` does.
+    pair : function of a batch, or None
+        Gives its ``(inputs, labels)``; None: it is that already, or a mapping with "labels".
+    folder : path or None
+        Where ``save_pretrained`` writes each time, with the numbers on its card.
+    settings : mapping
+        Of ``LaplaceEmbedder``.
+
+    Raises
+    ------
+    MissingPackageError
+        Without lightning and pytorch_lightning.
+    InputError
+        For a number of epochs below 1, or a pair that is no function.
+    """
+    sets = {"fit_on": fit_on, "queries": queries, "ood": dict(ood or {})}
+    return _kind()(every_n_epochs, sets, model, pair, folder, dict(settings or {}))
+
+
+def _kind() -> Any:
+    bases, pickled = (PosteriorCallback, _callback_class()), {"__reduce__": _reduced}
+    return type("LaplaceCallback", bases, pickled)
+
+
+def _reduced(callback: PosteriorCallback) -> Any:
+    """Its class is made when it is asked for, so that pickle does not find it by its name."""
+    return _restored, (dict(vars(callback)),)
+
+
+def _restored(state: dict[str, Any]) -> Any:
+    kind = _kind()
+    callback = kind.__new__(kind)
+    vars(callback).update(state)
+    return callback
+
+
+def _callback_class() -> type:
+    """Of the package that is in use, or of one that is installed."""
+    for name in sorted(PACKAGES, key=lambda name: name not in sys.modules):
+        try:
+            return import_module(name).Callback
+        except ImportError as error:
+            if getattr(error, "name", None) not in (name, name.partition(".")[0]):
+                raise
+    raise MissingPackageError("lightning", "lightning_callback", "pip install lightning")
+
+
+class PosteriorCallback:
+    """What ``lightning_callback`` gives its callback; by itself it needs no Lightning."""
+
+    def __init__(
+        self,
+        every_n_epochs: int | None,
+        sets: dict[str, Any],
+        model: str | None,
+        pair: Callable[[Any], tuple[Any, Any]] | None,
+        folder: str | Path | None,
+        settings: dict[str, Any],
+    ) -> None:
+        super().__init__()
+        if every_n_epochs is not None:
+            every_n_epochs = check_count("every_n_epochs", every_n_epochs)
+        if pair is not None:
+            check_function("pair", pair, "batch")
+        self.every_n_epochs, self.sets, self.model, self.pair = every_n_epochs, sets, model, pair
+        self.folder = None if folder is None else as_path("folder", folder)
+        self.settings = settings
+        self.numbers_: dict[str, float] = {}
+        self._embedder: LaplaceEmbedder | None = None
+        self._fitted_at: int | None = None
+
+    @property
+    def embedder_(self) -> LaplaceEmbedder:
+        """Of the last fit, around the model as it was then.
+
+        Raises
+        ------
+        NotFittedError
+            Before the first fit.
+        """
+        if self._embedder is None:
+            raise NotFittedError("this callback has fitted nothing yet: call trainer.fit(...).")
+        return self._embedder
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Refuse early what would fail after hours.
+
+        Raises
+        ------
+        InputError
+            For several processes, and a model that is not there.
+        """
+        if trainer.world_size > 1:
+            raise InputError(
+                f"lightning_callback fits in one process, the trainer has {trainer.world_size}: "
+                "leave it out, and call LaplaceEmbedder.fit(loader, distributed=True) afterwards."
+            )
+        self._network(pl_module)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Fit after the last epoch, and after every ``every_n_epochs``."""
+        epochs = trainer.current_epoch + 1
+        due = self.every_n_epochs is not None and epochs % self.every_n_epochs == 0
+        if due or trainer.should_stop or epochs == trainer.max_epochs:
+            self._fit(trainer, pl_module)
+            pl_module.log_dict({PREFIX + name: value for name, value in self.numbers_.items()})
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Fit if training ended in the middle of an epoch."""
+        if self._fitted_at != trainer.global_step:
+            self._fit(trainer, pl_module)
+            numbers = {PREFIX + name: value for name, value in self.numbers_.items()}
+            for logger in trainer.loggers:
+                logger.log_metrics(numbers, step=trainer.global_step)
+
+    def _fit(self, trainer: Any, pl_module: Any) -> None:
+        network = self._network(pl_module)
+        loader = self.sets["fit_on"]
+        loader = self._read("fit_on", trainer.train_dataloader if loader is None else loader)
+        queries = self.sets["queries"]
+        if queries is None:
+            queries = _single(trainer.val_dataloaders)
+        with own_randomness(0, device_of(network)):  # loaders draw from global states
+            embedder = LaplaceEmbedder(network, **self.settings).fit(loader, progress=False)
+            self.numbers_ = {} if queries is None else self._measured(embedder, queries)
+        self._embedder, self._fitted_at = embedder, trainer.global_step
+        if self.folder is not None:
+            embedder.save_pretrained(self.folder, numbers=self.numbers_)
+
+    def _measured(self, embedder: LaplaceEmbedder, queries: Any) -> dict[str, float]:
+        others = self.sets["ood"].items()
+        ood = {name: seen_by(embedder, self._read(name, data)) for name, data in others}
+        return posterior_numbers(seen_by(embedder, self._read("queries", queries)), ood=ood)
+
+    def _read(self, name: str, loader: Any) -> Any:
+        if loader is None or isinstance(loader, Mapping):
+            kind = type(loader).__name__
+            raise InputError(f"{name} is a {kind}: pass lightning_callback({name}=loader).")
+        return loader if self.pair is None else _Pairs(loader, self.pair)
+
+    def _network(self, pl_module: Any) -> nn.Module:
+        if self.model is None:
+            return pl_module
+        try:
+            return pl_module.get_submodule(self.model)
+        except AttributeError as error:
+            parts = sorted(name for name, _ in pl_module.named_children())
+            raise InputError(
+                f"model={self.model!r} is no sub-module of the {type(pl_module).__name__}: {parts}."
+            ) from error
+
+
+class _Pairs:
+    """The ``(inputs, labels)`` of each batch."""
+
+    def __init__(self, loader: Any, pair: Callable[[Any], tuple[Any, Any]]) -> None:
+        self.loader, self.pair = loader, pair
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        return map(self.pair, self.loader)
+
+
+def _single(loaders: Any) -> Any:
+    """The one loader of what a trainer has; None of several, or of none."""
+    if isinstance(loaders, (list, tuple)):
+        return loaders[0] if len(loaders) == 1 else None
+    return None if isinstance(loaders, Mapping) else loaders

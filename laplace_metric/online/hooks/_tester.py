@@ -1,0 +1,229 @@
+"""A tester of pytorch-metric-learning whose accuracies have the numbers of a posterior too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from functools import cached_property
+from typing import Any
+
+from pytorch_metric_learning.testers import GlobalEmbeddingSpaceTester
+from pytorch_metric_learning.utils import common_functions
+from torch import Tensor, nn
+
+from laplace_metric._utils.randomness import own_randomness
+from laplace_metric._utils.validation import check_count
+from laplace_metric.embedder import LaplaceEmbedder
+from laplace_metric.errors import InputError, NotFittedError
+from laplace_metric.models import device_of, unwrapped
+from laplace_metric.online.hooks._numbers import Seen, posterior_numbers, seen_by
+
+Splits = list[tuple[str, list[str]]]
+"""(name of the queries, names of the references)."""
+
+
+class LaplaceTester(GlobalEmbeddingSpaceTester):  # type: ignore[misc]
+    """``GlobalEmbeddingSpaceTester`` that also fits a posterior and measures it.
+
+    The model is ``embedder(trunk(x))``, whose weights stay as they are. Beside
+    ``precision_at_1_level0`` and the like, ``all_accuracies`` then has
+    ``r_auroc_epistemic_level0``, ``ood_auroc_NAME_level0`` and so on (``posterior_numbers``), so
+    that a ``HookContainer`` records them. It goes through the fit set and each split once more than
+    its base does.
+
+    Parameters
+    ----------
+    fit_on : name of a split, or data set
+        What the posterior is fitted to: the training data, never the queries.
+    ood : mapping of name to data set
+        Out-of-distribution sets.
+    settings : mapping
+        Of ``LaplaceEmbedder``, such as ``{"structure": "kron"}``.
+    **tester
+        Of ``GlobalEmbeddingSpaceTester``: ``accuracy_calculator``, ``end_of_testing_hook`` and so
+        on. With ``normalize_embeddings=False`` pass ``settings={"distance": "euclidean"}``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+    >>> from torch.utils.data import TensorDataset
+    >>> g = torch.Generator().manual_seed(0)
+    >>> y = torch.arange(60) % 3
+    >>> data = TensorDataset(torch.randn(60, 4, generator=g) + 2 * y[:, None], y)
+    >>> calculator = AccuracyCalculator(include=("precision_at_1",), device=torch.device("cpu"))
+    >>> how = {"accuracy_calculator": calculator, "dataloader_num_workers": 0}
+    >>> tester = LaplaceTester(fit_on=data, settings={"distance": "euclidean"}, **how)
+    >>> found = tester.test({"val": data}, 1, nn.Linear(4, 2))["val"]
+    >>> "r_auroc_epistemic_level0" in found
+    True
+    """
+
+    def __init__(
+        self,
+        fit_on: Any = "train",
+        ood: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        **tester: Any,
+    ) -> None:
+        super().__init__(**tester)
+        self.fit_on, self.ood, self.settings = fit_on, dict(ood or {}), dict(settings or {})
+        self._embedder: LaplaceEmbedder | None = None
+        self._test: _Test | None = None
+
+    @property
+    def embedder_(self) -> LaplaceEmbedder:
+        """That of the last test, of its last level of labels.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``test``.
+        """
+        if self._embedder is None:
+            raise NotFittedError("this LaplaceTester has fitted nothing yet: call test(...).")
+        return self._embedder
+
+    def test(
+        self,
+        dataset_dict: Mapping[str, Any],
+        epoch: int,
+        trunk_model: nn.Module,
+        embedder_model: nn.Module | None = None,
+        splits_to_eval: Splits | None = None,
+        collate_fn: Any = None,
+    ) -> dict[str, dict[str, Any]]:
+        """As its base; the accuracies by split, with the posterior's numbers among them.
+
+        Raises
+        ------
+        InputError
+            If ``fit_on`` names no split.
+        """
+        if isinstance(self.fit_on, str) and self.fit_on not in dataset_dict:
+            raise InputError(
+                f"fit_on={self.fit_on!r} is none of the splits {sorted(dataset_dict)}: pass one of "
+                "them, or LaplaceTester(fit_on=data_set)."
+            )
+        trunk = unwrapped(trunk_model)
+        plain = self.use_trunk_output or isinstance(embedder_model, (nn.Identity, type(None)))
+        model = trunk if plain else nn.Sequential(trunk, unwrapped(embedder_model))
+        self._test = _Test(self, dict(dataset_dict), model, collate_fn)
+        splits = deepcopy(splits_to_eval)  # the base takes names out of it
+        try:
+            with own_randomness(0, device_of(model)):  # loaders draw from global states
+                return super().test(
+                    dataset_dict, epoch, trunk_model, embedder_model, splits, collate_fn
+                )
+        finally:
+            self._test = None
+
+    def do_knn_and_accuracies(
+        self,
+        accuracies: dict[str, Any],
+        embeddings_and_labels: Any,
+        query_split_name: str,
+        reference_split_names: list[str],
+    ) -> None:
+        """Those of the base, and the posterior's."""
+        names = query_split_name, reference_split_names
+        super().do_knn_and_accuracies(accuracies, embeddings_and_labels, *names)
+        assert self._test is not None
+        every = []
+        for level in self.label_levels:
+            found = self._test.at(level).numbers(*names)
+            every.append(found)
+            self._embedder = self._test.at(level).embedder
+            for name, value in found.items():
+                accuracies[self.accuracies_keyname(name, label_hierarchy_level=level)] = value
+        if len(every) > 1:
+            shared = set.intersection(*map(set, every))
+            self.calculate_average_accuracies(accuracies, sorted(shared), self.label_levels)
+
+    def end_of_epoch_hook(
+        self,
+        dataset_dict: Mapping[str, Any],
+        *,
+        splits_to_eval: Splits | None = None,
+        test_interval: int = 1,
+        collate_fn: Any = None,
+    ) -> Callable[[Any], bool]:
+        """A hook for trainers that tests every so many epochs, where there is no HookContainer.
+
+        Raises
+        ------
+        InputError
+            For an interval below 1.
+        """
+        test_interval = check_count("test_interval", test_interval)
+
+        def hook(trainer: Any) -> bool:
+            if trainer.epoch % test_interval == 0:
+                models = trainer.models["trunk"], trainer.models["embedder"]
+                self.test(dataset_dict, trainer.epoch, *models, splits_to_eval, collate_fn)
+            return True
+
+        return hook
+
+
+class _Test:
+    """What one call of ``test`` works with; each level of labels is fitted once."""
+
+    def __init__(
+        self, tester: LaplaceTester, splits: dict[str, Any], model: nn.Module, collate_fn: Any
+    ) -> None:
+        self.tester, self.splits, self.model, self.collate_fn = tester, splits, model, collate_fn
+        self._levels: dict[int, _Level] = {}
+
+    def at(self, level: int) -> _Level:
+        return self._levels.setdefault(level, _Level(self, level))
+
+
+class _Level:
+    """The posterior of one level of labels, and the data sets that it has seen."""
+
+    def __init__(self, test: _Test, level: int) -> None:
+        self.test, self.level = test, level
+        self._seen: dict[str, Seen] = {}
+
+    @cached_property
+    def embedder(self) -> LaplaceEmbedder:
+        on = self.test.tester.fit_on
+        data = self.test.splits[on] if isinstance(on, str) else on
+        embedder = LaplaceEmbedder(self.test.model, **self.test.tester.settings)
+        return embedder.fit(_Batches(data, self.test, self.level), progress=False)
+
+    @cached_property
+    def ood(self) -> dict[str, Seen]:
+        sets = self.test.tester.ood.items()
+        return {name: self._of(data) for name, data in sets}
+
+    def numbers(self, queries: str, references: list[str]) -> dict[str, float]:
+        others = Seen.joined([self._split(name) for name in references])
+        among_them = queries in references  # at the front, as the base puts it
+        return posterior_numbers(self._split(queries), others, self.ood, among_them=among_them)
+
+    def _split(self, name: str) -> Seen:
+        if name not in self._seen:
+            self._seen[name] = self._of(self.test.splits[name])
+        return self._seen[name]
+
+    def _of(self, data: Any) -> Seen:
+        return seen_by(self.embedder, _Batches(data, self.test, self.level))
+
+
+class _Batches:
+    """``(inputs, labels)`` of a data set, read as the tester reads it."""
+
+    def __init__(self, data: Any, test: _Test, level: int) -> None:
+        self.data, self.test, self.level = data, test, level
+
+    def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
+        tester, device = self.test.tester, device_of(self.test.model)
+        how = tester.batch_size, tester.dataloader_num_workers, self.test.collate_fn
+        for batch in common_functions.get_eval_dataloader(self.data, *how):
+            inputs, labels = tester.data_and_label_getter(batch)
+            if isinstance(inputs, Tensor):
+                inputs = common_functions.to_device(inputs, device=device, dtype=tester.dtype)
+            codes = common_functions.process_label(labels, "all", tester.label_mapper)
+            yield inputs, codes[:, self.level] if codes.ndim > 1 else codes

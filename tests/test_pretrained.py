@@ -1,0 +1,275 @@
+"""Folders for hubs: written and read again, with another network, without one, without a hub."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.errors import FileFormatError, InputError, MissingPackageError
+
+pytestmark = pytest.mark.filterwarnings("ignore::laplace_metric.errors.LaplaceMetricWarning")
+G = torch.Generator().manual_seed(0)
+X, Y = torch.randn(60, 5, generator=G), torch.arange(60) % 3
+
+
+class Tied(nn.Module):
+    """One matrix under two names, a buffer, and a view of a larger one."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(5, 5)
+        self.second = nn.Linear(5, 5)
+        self.second.weight = self.first.weight
+        self.register_buffer("whole", torch.arange(10.0))
+        self.register_buffer("part", self.whole[5:])
+        self.norm, self.head = nn.BatchNorm1d(5), nn.Linear(5, 4)
+
+    def forward(self, x):
+        return self.head(self.norm(self.second(self.first(x).tanh()) + self.part))
+
+
+def plain():
+    return nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 4))
+
+
+def trained(make, seed=0):
+    torch.manual_seed(seed)
+    model = make()
+    model(X)  # moves the statistics of a batch norm
+    return model.eval()
+
+
+def same(a, b):
+    for name in ("mean", "variance", "epistemic"):
+        assert torch.equal(getattr(a(X), name), getattr(b(X), name))
+
+
+@pytest.fixture
+def embedder():
+    return LaplaceEmbedder(trained(plain)).fit([(X, Y)], progress=False)
+
+
+@pytest.mark.parametrize("make", [plain, Tied])
+def test_another_network_gets_the_weights_and_the_given_one_stays(make, tmp_path):
+    embedder = LaplaceEmbedder(trained(make)).fit([(X, Y)], progress=False)
+    embedder.save_pretrained(tmp_path)
+    other = trained(make, seed=1)
+    before = copy.deepcopy(other.state_dict())
+    loaded = LaplaceEmbedder.from_pretrained(tmp_path, other)
+    same(loaded, embedder)
+    assert loaded.model is not other
+    assert all(torch.equal(before[name], t) for name, t in other.state_dict().items())
+    same(LaplaceEmbedder.from_pretrained(tmp_path, make), embedder)
+    with torch.device("meta"):
+        empty = make()
+    if make is plain:  # a view of a buffer is no view any more without memory
+        same(LaplaceEmbedder.from_pretrained(tmp_path, empty), embedder)
+
+
+def test_a_network_that_has_the_weights_is_taken_as_it_is(embedder, tmp_path):
+    embedder.save_pretrained(tmp_path)
+    assert LaplaceEmbedder.from_pretrained(tmp_path, embedder.model).model is embedder.model
+
+
+def test_weights_that_are_published_elsewhere_are_left_out(embedder, tmp_path):
+    embedder.save_pretrained(tmp_path, weights=False, base_model="them/net")
+    sizes = [path.stat().st_size for path in tmp_path.glob("config-*.safetensors")]
+    assert sizes
+    assert max(sizes) < 100
+    same(LaplaceEmbedder.from_pretrained(tmp_path, embedder.model), embedder)
+    with pytest.raises(FileFormatError, match="the weights differ"):
+        LaplaceEmbedder.from_pretrained(tmp_path, trained(plain, 1))
+    with pytest.raises(InputError, match=r"posterior of a Sequential \(base model: them/net\)"):
+        LaplaceEmbedder.from_pretrained(tmp_path)
+
+
+def test_embeddings_need_no_network(tmp_path):
+    embedder = LaplaceEmbedder.from_embeddings(X, Y)
+    embedder.save_pretrained(tmp_path)
+    same(LaplaceEmbedder.from_pretrained(tmp_path), embedder)
+
+
+def test_a_convolution_is_a_head_there_too(tmp_path):
+    def make():
+        return nn.Sequential(nn.Unflatten(1, (5, 1, 1)), nn.Conv2d(5, 3, 1), nn.Flatten())
+
+    embedder = LaplaceEmbedder(make()).fit([(X, Y)], progress=False)
+    embedder.save_pretrained(tmp_path)
+    same(LaplaceEmbedder.from_pretrained(tmp_path, make), embedder)
+
+
+def test_it_is_one_format_with_save(embedder, tmp_path):
+    embedder.save_pretrained(tmp_path)
+    same(LaplaceEmbedder.load(tmp_path, embedder.model), embedder)
+    names = {path.name.split("-")[0] for path in tmp_path.iterdir()}
+    assert names == {"README.md", "config.json", "config", "posterior.json", "posterior"}
+
+
+def test_a_second_save_replaces_the_first(embedder, tmp_path):
+    embedder.save_pretrained(tmp_path)
+    again = LaplaceEmbedder(trained(plain, 1)).fit([(X, Y)], progress=False)
+    again.save_pretrained(tmp_path)
+    same(LaplaceEmbedder.from_pretrained(tmp_path, plain), again)
+    assert len(list(tmp_path.iterdir())) == 5
+
+
+def test_the_card(embedder, tmp_path):
+    yaml = pytest.importorskip("yaml")
+    folder = tmp_path / "birds"
+    index = embedder.index(X, Y, progress=False)
+    report = index.evaluate(X + 0.1, Y)
+    embedder.save_pretrained(folder, license="apache-2.0", base_model='a: "b"/c', numbers=report)
+    card = (folder / "README.md").read_text()
+    _, front, body = card.split("---\n", 2)
+    header = yaml.safe_load(front)
+    assert header["license"] == "apache-2.0"
+    assert header["base_model"] == 'a: "b"/c'
+    assert header["library_name"] == "laplace-metric"
+    assert "uncertainty" in header["tags"]
+    assert body.strip().startswith("# birds\n")
+    for name, value in report.rows():
+        assert f"| {name} | {value} |" in body
+    assert "from_pretrained('birds', model)" in body
+    assert "| fitted to | 60 points |" in body
+    embedder.save_pretrained(folder, numbers={"recall@1": 0.9, "a | b": 3})
+    card = (folder / "README.md").read_text()
+    assert 'license: "unknown"' in card
+    assert "| recall@1 | 0.9 |\n| a \\| b | 3 |" in card
+
+
+def test_a_card_that_somebody_wrote_is_kept(embedder, tmp_path):
+    (tmp_path / "README.md").write_text("mine")
+    embedder.save_pretrained(tmp_path)
+    assert (tmp_path / "README.md").read_text() == "mine"
+    (tmp_path / "README.md").unlink()
+    embedder.save_pretrained(tmp_path)
+    with (tmp_path / "README.md").open("a") as file:
+        file.write("and a word of mine")
+    changed = (tmp_path / "README.md").read_text()
+    embedder.save_pretrained(tmp_path, numbers={"recall@1": 0.5})
+    assert (tmp_path / "README.md").read_text() == changed
+
+
+class Stateful(nn.Linear):
+    def get_extra_state(self):
+        return {"a": 1}
+
+    def set_extra_state(self, state):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"numbers": 3}, "numbers is a int: pass a mapping"),
+        ({"numbers": {"a": [1]}}, r"numbers\['a'\] is a list"),
+        ({"folder": 3}, "folder=3"),
+    ],
+)
+def test_bad_arguments_are_named_and_nothing_is_written(how, message, embedder, tmp_path):
+    with pytest.raises(InputError, match=message):
+        embedder.save_pretrained(**{"folder": tmp_path / "new", **how})
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_state_that_is_no_tensor_is_named(tmp_path):
+    embedder = LaplaceEmbedder(nn.Sequential(Stateful(5, 4), nn.Linear(4, 3)))
+    embedder.fit([(X, Y)], progress=False)
+    with pytest.raises(InputError, match=r"'0._extra_state' is a dict.*weights=False"):
+        embedder.save_pretrained(tmp_path)
+    embedder.save_pretrained(tmp_path, weights=False)
+
+
+def test_another_network_is_named(embedder, tmp_path):
+    embedder.save_pretrained(tmp_path)
+    with pytest.raises(FileFormatError, match="weights of a Sequential, which do not go into"):
+        LaplaceEmbedder.from_pretrained(tmp_path, nn.Sequential(nn.Linear(5, 9)))
+    with pytest.raises(InputError, match="model is a str"):
+        LaplaceEmbedder.from_pretrained(tmp_path, "resnet")
+
+
+@pytest.mark.parametrize("kind", ["config", "posterior"])
+def test_damage_is_noticed(kind, embedder, tmp_path):
+    embedder.save_pretrained(tmp_path)
+    (path,) = tmp_path.glob(f"{kind}-*.safetensors")
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(FileFormatError, match="damaged"):
+        LaplaceEmbedder.from_pretrained(tmp_path, plain)
+    index = tmp_path / f"{kind}.json"
+    index.write_text(json.dumps(json.loads(index.read_text()) | {"version": 1, "x": 0}))
+    with pytest.raises(FileFormatError):
+        LaplaceEmbedder.from_pretrained(tmp_path, plain)
+
+
+def test_what_is_neither_a_folder_nor_a_name(tmp_path):
+    for source in ("nowhere", "./no/where", str(tmp_path / "none"), tmp_path / "none"):
+        with pytest.raises(InputError, match="is no folder of this machine, nor the name"):
+            LaplaceEmbedder.from_pretrained(source)
+
+
+class Hub:
+    """Stands for huggingface_hub."""
+
+    def __init__(self, result):
+        self.result, self.asked = result, []
+
+    def snapshot_download(self, name, revision=None):
+        self.asked.append((name, revision))
+        if isinstance(self.result, Exception):
+            raise self.result
+        return str(self.result)
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # so that nothing is asked of any network
+
+    def install(result):
+        made = Hub(result)
+        monkeypatch.setitem(sys.modules, "huggingface_hub", made)
+        return made
+
+    return install
+
+
+def test_a_repository_is_downloaded_and_read(hub, embedder, tmp_path):
+    embedder.save_pretrained(tmp_path / "cache")
+    there = hub(tmp_path / "cache")
+    same(LaplaceEmbedder.from_pretrained("me/birds", plain, revision="v2"), embedder)
+    assert there.asked == [("me/birds", "v2")]
+
+
+def test_what_a_hub_says_is_one_line(hub):
+    hub(OSError("cannot find it.\n\nMany more words."))
+    with pytest.raises(InputError) as seen:
+        LaplaceEmbedder.from_pretrained("me/birds")
+    message = str(seen.value)
+    assert message.startswith("source='me/birds' cannot be downloaded: OSError: cannot find it.")
+    assert "HF_HUB_OFFLINE is set" in message
+    assert "\n" not in message
+
+
+def test_without_the_package_it_is_named(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(MissingPackageError, match="pip install huggingface_hub"):
+        LaplaceEmbedder.from_pretrained("me/birds")
+
+
+def test_the_hubs_own_package_offline(monkeypatch, tmp_path):
+    pytest.importorskip("huggingface_hub", reason="the extra 'models' is not installed")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(InputError, match="'no-such/thing' cannot be downloaded") as seen:
+        LaplaceEmbedder.from_pretrained("no-such/thing")
+    assert "\n" not in str(seen.value)
+    assert not list(Path(tmp_path).iterdir())
