@@ -104,7 +104,8 @@ class CalibratedAnswers:
         """The label of each query, or None where the index is not sure enough of any.
 
         By all voting neighbours, not by the nearest one alone. "Another label, or none of these"
-        is one of the answers that share the probability.
+        is one of the answers that share the probability. Queries that ``search`` calls unknown
+        are not left out: calibrate with as many queries without an answer as will come.
 
         Parameters
         ----------

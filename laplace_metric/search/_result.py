@@ -184,6 +184,8 @@ class SearchResult(Shown):
     def accepted(self, threshold: Threshold | float) -> Bool[Tensor, " Q"]:
         """Whether to answer each query [Q] with its nearest neighbour, or to abstain.
 
+        By the probability alone: ``accepted(threshold) & ~unknown`` leaves unknown queries out.
+
         Parameters
         ----------
         threshold : Threshold or float
