@@ -237,12 +237,17 @@ def _run(rejected: npt.NDArray[np.bool_]) -> int:
 
 def _unreachable(name: str, target: float, good: Counts, n: Counts, level: float) -> str:
     """With the best bound where a sequence starts: no larger target is reached."""
-    best = max(
-        (lower_bound(int(s), int(t), level) for s, t in zip(good, n, strict=True)), default=0.0
+    starts = list(zip(good.tolist(), n.tolist(), strict=True)) or [(0, 0)]  # no match at all
+    bound, right, of = max((lower_bound(s, t, level), s, t) for s, t in starts)
+    least = int(np.ceil(np.log(level) / np.log(target)))
+    advice = (
+        f"Ask for less, or calibrate on more queries ({least} accepted ones are the least, all of "
+        "them right)."
+        if any(s >= target * t for s, t in starts)
+        else "Even the surest are right less often than that: ask for less. More queries alone are "
+        "not likely to help."
     )
-    needed = int(np.ceil(np.log(level) / np.log(target)))
     return (
         f"{name}={target:g} cannot be promised: the best lower bound of these queries is "
-        f"{best:.3f}. Ask for less, or calibrate on more queries ({needed} accepted ones without "
-        "an error would be enough)."
+        f"{bound:.3f}, where {right} of {of} are right. {advice}"
     )
