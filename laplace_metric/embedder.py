@@ -32,7 +32,7 @@ from laplace_metric.embedding import (
     epistemic_number,
     label_entropy,
 )
-from laplace_metric.errors import InputError, NotFittedError
+from laplace_metric.errors import InputError, LabelError, NotFittedError
 from laplace_metric.laplace import (
     Diagnosis,
     Distance,
@@ -57,6 +57,7 @@ from laplace_metric.laplace.pretrained import Pretrained
 from laplace_metric.models import (
     Inputs,
     Precomputed,
+    check_labels,
     device_of,
     input_batches,
     labelled_batches,
@@ -185,8 +186,10 @@ class LaplaceEmbedder(Shown, Pretrained, ProbabilisticEmbedder):
 
         Raises
         ------
-        InputError, LabelError, NonFiniteError
-            For arrays of other shapes, missing labels, NaN.
+        InputError, NonFiniteError
+            For arrays of other shapes, NaN.
+        LabelError
+            For missing labels, or another number of them; it names the rows.
 
         Examples
         --------
@@ -199,6 +202,8 @@ class LaplaceEmbedder(Shown, Pretrained, ProbabilisticEmbedder):
         if len(tensor) and settings.get("distance", "arccos") == "arccos":
             check_rows(tensor, spherical=True)
         embedder = cls(Precomputed(tensor.shape[1]), head=APPEND, **settings)
+        if (n := len(check_labels(labels))) != len(tensor):
+            raise LabelError(f"embeddings has {len(tensor)} rows, but labels has {n} entries.")
         return embedder.fit([(tensor, labels)], progress=progress)
 
     def fit(

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.validation import as_array, check_count, check_dense, check_floating
 from laplace_metric.errors import InputError, NonFiniteError, UnknownNameError
 from laplace_metric.models._calling import check_module, device_of, to_device, unwrapped
+from laplace_metric.models._reading import row_list
 from laplace_metric.models.heads import shown
 
 
@@ -67,8 +68,11 @@ class Precomputed(nn.Module):
             raise InputError(f"embeddings have shape {tuple(tensor.shape)}: pass [N, {wanted}].")
         values = tensor if tensor.dtype == torch.float64 else tensor.float()
         if not bool(torch.isfinite(values).all()):
-            bad = int((~torch.isfinite(values)).any(1).sum())
-            raise NonFiniteError(f"embeddings hold NaN or infinity in {bad} of {len(values)} rows.")
+            bad = (~torch.isfinite(values)).any(1).nonzero().flatten().tolist()
+            raise NonFiniteError(
+                f"embeddings hold NaN or infinity in {row_list(bad)} ({len(bad)} of "
+                f"{len(values)}): leave these rows out."
+            )
         return values
 
 

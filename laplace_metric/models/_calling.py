@@ -22,9 +22,11 @@ from laplace_metric.errors import EmptyLoaderError, InputError, LabelError
 from laplace_metric.models._reading import (
     class_codes,
     is_rows,
+    missing_rows,
     names_of,
     note_names,
     plain,
+    row_list,
     split_mapping,
 )
 
@@ -211,6 +213,12 @@ def check_labels(labels: Any, *, name: str = "labels") -> Int[Tensor, " B"]:
         labels = plain(labels)
         if (names := names_of(labels)) is not None:
             return class_codes(names)
+        if missing := missing_rows(labels):
+            raise LabelError(
+                f"{name} is missing in {row_list(missing)} ({len(missing)} of {len(labels)}): "
+                "leave these items out, or name their class. Pass one whole number or one string "
+                "per item, none missing."
+            )
     try:
         values = labels if isinstance(labels, Tensor) else as_array(name, labels)
         tensor = values if _is_plain(values) else as_tensor(name, values)

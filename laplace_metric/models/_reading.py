@@ -59,6 +59,40 @@ def names_of(labels: Any) -> list[str] | None:
     return [str(name) for name in labels] if all(isinstance(x, str) for x in labels) else None
 
 
+def missing_rows(labels: Any) -> list[int]:
+    """Where a label is None or not a number.
+
+    Examples
+    --------
+    >>> missing_rows(["cat", None, "dog", float("nan")]), missing_rows(np.arange(3))
+    ([1, 3], [])
+    """
+    labels = plain(labels)
+    if isinstance(labels, np.ndarray) and labels.dtype.kind in "Of":
+        labels = labels.tolist()
+    if not isinstance(labels, (list, tuple)):
+        return []
+    return [row for row, label in enumerate(labels) if _is_missing(label)]
+
+
+def _is_missing(label: Any) -> bool:
+    if isinstance(label, float):
+        return label != label
+    return label is None or type(label).__name__ in ("NAType", "NaTType")  # of pandas
+
+
+def row_list(rows: Sequence[int], most: int = 5) -> str:
+    """The first rows, for an error.
+
+    Examples
+    --------
+    >>> row_list([3]), row_list(range(9))
+    ('row 3', 'rows 0, 1, 2, 3, 4, ...')
+    """
+    named = ", ".join(str(row) for row in rows[:most]) + (", ..." if len(rows) > most else "")
+    return f"row{'s' if len(rows) > 1 else ''} {named}"
+
+
 def class_codes(names: Sequence[str]) -> Int[Tensor, " N"]:
     """A whole number [N] for each class name, the same in every process.
 

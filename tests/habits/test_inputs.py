@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.errors import HeadError, InputError, LabelError
+from laplace_metric.errors import HeadError, InputError, LabelError, NonFiniteError
 from laplace_metric.models import class_codes, labels_of
 from laplace_metric.training import train_embedder
 
@@ -213,6 +213,9 @@ def test_labels_for_tokens_are_no_labels():
         (torch.ones(4, 6), [0, 1] * 3, LabelError, "6 entries for 4 inputs"),
         (torch.ones(4, 6), ["a", None, "a", "b"], LabelError, "none missing"),
         (torch.ones(4, 6), pd.Series(["a", None, "a", "b"]), LabelError, "none missing"),
+        (torch.ones(4, 6), ["a", "b", "a", float("nan")], LabelError, r"row 3 \(1 of 4\)"),
+        (torch.ones(4, 6), pd.array(["a", pd.NA, "a", None]), LabelError, r"rows 1, 3 \(2 of 4\)"),
+        (torch.ones(4, 6), pd.Series([0, None, 1, 1]), LabelError, r"row 1 \(1 of 4\): leave"),
         (torch.ones(4, 5), [0, 1, 0, 1], InputError, r"cannot take inputs \[4, 5\]"),
         (pd.DataFrame({"name": ["a"] * 4}), [0, 1, 0, 1], HeadError, r"a list \(a str\)"),
         (Items([torch.ones(2), torch.ones(3)], [0, 1]), None, InputError, "collate_fn"),
@@ -221,6 +224,20 @@ def test_labels_for_tokens_are_no_labels():
 def test_bad_data_are_named(data, labels, error, message, network):
     with pytest.raises(error, match=message):
         LaplaceEmbedder(network).fit(data, labels, progress=False)
+
+
+def test_embeddings_from_elsewhere_are_checked_by_row():
+    x, y = torch.randn(20, 6), ["a", "b"] * 10
+    broken = x.clone()
+    broken[3, 0], broken[7] = torch.nan, torch.inf
+    with pytest.raises(NonFiniteError, match=r"rows 3, 7 \(2 of 20\): leave these rows out"):
+        LaplaceEmbedder.from_embeddings(broken, y)
+    with pytest.raises(NonFiniteError, match=r"rows 0, 1, 2, 3, 4, ... \(20 of 20\)"):
+        LaplaceEmbedder.from_embeddings(x / 0, y)
+    with pytest.raises(LabelError, match="labels is missing in row 1 "):
+        LaplaceEmbedder.from_embeddings(x, ["a", None, *y[2:]])
+    with pytest.raises(LabelError, match="embeddings has 20 rows, but labels has 19 entries"):
+        LaplaceEmbedder.from_embeddings(x, y[1:])
 
 
 def test_a_loss_counts_classes_from_0(points, names, network):
