@@ -108,7 +108,8 @@ def shape_of(array: Tensor | np.ndarray[Any, Any]) -> str:
     """
     kind = str(array.dtype).removeprefix("torch.")
     if isinstance(array, np.ndarray) and array.dtype.kind in "OU":
-        kind = "strings"
+        words = array.dtype.kind == "U" or all(isinstance(x, str) for x in array.flat)
+        kind = "strings" if words else "objects"
     on = f" on {array.device}" if isinstance(array, Tensor) and array.device.type != "cpu" else ""
     return f"{list(array.shape)} {kind}{on}"
 

@@ -30,11 +30,28 @@ SHOWN = {
         ["0 queries so far, 0 alarms", "uncertainty", "50"],
     ),
     "online": (lambda e, i, x, y: OnlineLaplace(nn.Linear(6, 3)), ["a Linear, not trained", "4"]),
+    "classification": (lambda e, i, x, y: i.classify(x), ["400 queries", "[400] objects"]),
+    "verdict": (lambda e, i, x, y: verdict(i, x), ["[400, 20] float64", "unknown", "[400] bool"]),
     "reliability": (
         lambda e, i, x, y: i.evaluate(x[300:], y[300:]).reliability,
         ["calibration errors", "[10] int64"],
     ),
 }
+
+
+def verdict(index, x):
+    """Of the hits of the index itself, as if another engine had found them."""
+    found = index.search(x, k=20)
+    sd = found.distance_sd
+    numbers = {"uncertainty": found.uncertainty, "epistemic": found.epistemic}
+    return index.calibration.apply(found.distance, found.labels, distance_sd=sd, **numbers)
+
+
+def watching(x):
+    """A monitor after numbers that are all larger than the reference."""
+    monitor = Monitor({"size": x[:, 0].abs()}, window=150)
+    monitor.update({"size": 10 + x[:, 0].abs()})
+    return monitor
 
 
 @pytest.mark.parametrize("name", SHOWN)

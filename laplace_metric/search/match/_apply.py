@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.display import Shown
 from laplace_metric._utils.validation import as_array, as_tensor
 from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.laplace import Distance
@@ -25,8 +26,8 @@ Array = Any
 """A tensor where distances are one, else a NumPy array."""
 
 
-@dataclass(frozen=True)
-class Verdict:
+@dataclass(frozen=True, repr=False)
+class Verdict(Shown):
     """What a calibration says of Q queries and their k neighbours.
 
     Parameters
