@@ -10,7 +10,7 @@ posterior/          a copy of the posterior
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,11 +29,19 @@ from laplace_metric.cli._recipe import (
     reads_inputs,
     split_rows,
 )
-from laplace_metric.cli.sources import Source
-from laplace_metric.errors import FileFormatError, FittedQueriesWarning, InputError, LabelError
+from laplace_metric.cli.sources import TEXTS, ReadOptions, Source, open_source
+from laplace_metric.errors import (
+    FileFormatError,
+    FittedQueriesWarning,
+    InputError,
+    LabelError,
+    LaplaceMetricError,
+)
 from laplace_metric.search import INDEX, Index
 
 POSTERIOR = "posterior"
+LONGEST = 1_000
+"""Characters of a text that an answer shows; the last says that there are more."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,24 @@ class LoadedIndex:
     index: Index
     posterior: LoadedPosterior
     origin: Origin
+
+    def item_texts(self, reporter: Reporter) -> Mapping[Any, str]:
+        """The text of each id; none of images and arrays, nor of a table that has changed."""
+        recipe, origin = self.posterior.recipe, self.origin
+        if origin.data is None or recipe.kind != TEXTS:
+            return {}
+        options = ReadOptions(**{**recipe.read_options, **origin.read_options})
+        try:
+            source = open_source(Path(origin.data), options)
+        except (LaplaceMetricError, OSError) as error:
+            reporter.note(f"the texts of the items are not shown: {error}")
+            return {}
+        if source.fingerprint != origin.fingerprint:
+            reporter.note(f"the texts of the items are not shown: {origin.data} has changed")
+            return {}
+        held, texts = set(self.index.ids.tolist()), source.read(range(len(source)))
+        pairs = zip(source.ids, texts, strict=True)
+        return {name: excerpt(text) for name, text in pairs if name in held}
 
     def queries(self, path: Path, options: Namespace, reporter: Reporter) -> Source:
         """Data to evaluate with; of those of the index or of the fit, what was held out.
@@ -216,3 +242,14 @@ def _posterior_of(folder: Path, options: Namespace) -> Path:
         f"{folder} was saved in Python, without its posterior: give --posterior DIR, which "
         "embedder.save or laplace-metric fit wrote, and --model."
     )
+
+
+def excerpt(text: str) -> str:
+    """At most ``LONGEST`` characters.
+
+    Examples
+    --------
+    >>> len(excerpt("x" * 2_000)), excerpt("x" * 2_000)[-2:], excerpt("short")
+    (1000, 'x…', 'short')
+    """
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

@@ -60,6 +60,8 @@ def search(options: Namespace) -> None:
     with reporter.warnings():
         result = gallery.index.search(loader, options.k)
     columns = columns_of(result, queries.ids)
+    if texts := gallery.item_texts(reporter):
+        columns["text"] = [texts.get(name, "") for name in columns["id"]]
     if figure is not None:
         write_atomically(figure, _figure(result, gallery, queries))
     tell_answers(columns, len(queries), options, reporter)
@@ -97,13 +99,14 @@ def tell_answers(columns: Columns, n_queries: int, options: Namespace, reporter:
 def answers_table(columns: Columns, k: int) -> Table:
     """The first queries, a row a neighbour; without a column for what there is not."""
     shown = ["query", "rank", "id"]
+    shown += ["text"] if "text" in columns else []
     shown += ["label"] if "label" in columns else []
     shown += ["distance"]
     shown += ["match", ""] if "match_probability" in columns else []
     table = Table(box=SIMPLE_HEAD)
     for name in shown:
         right = name in ("rank", "distance", "match")
-        cut: Any = "fold" if name == "id" else "ellipsis"
+        cut: Any = "fold" if name in ("query", "id") else "ellipsis"
         table.add_column(name, justify="right" if right else "left", overflow=cut)
     for row in rows_of(columns)[: SHOWN * k]:
         match = row.get("match_probability")
@@ -111,6 +114,7 @@ def answers_table(columns: Columns, k: int) -> Table:
             "query": escape(str(row["query"])) if row["rank"] == 1 else "",
             "rank": str(row["rank"]),
             "id": escape(str(row["id"])),
+            "text": escape(str(row.get("text", ""))),
             "label": escape(str(row.get("label", ""))),
             "distance": f"{row['distance']:.3f} ± {row['distance_sd']:.3f}",
             "match": "" if match is None else f"{match:.1%}",

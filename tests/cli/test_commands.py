@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import sys
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from sklearn.metrics import brier_score_loss, roc_auc_score
 from torch import nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.cli import _embed as embed_command
+from laplace_metric.cli._search import answers_table
 from laplace_metric.cli.sources import ReadOptions, open_source
 from laplace_metric.search import Index
 from tests.cli.workshop import trusting as main
@@ -298,8 +301,29 @@ def test_texts_with_an_object_as_model(tmp_path, monkeypatch, capsys):
     assert main(["search", "index", "q.csv", *more]) == 0
     found = json.loads((tmp_path / "r.json").read_text())
     assert [row["label"] for row in found] == ["x", "x"]
+    said = {text for text, _ in rows}
+    assert {row["text"] for row in found} <= said
+    capsys.readouterr()
+    assert main(["search", "index", "q.csv", "-k", "1"]) == 0
+    assert found[0]["text"] in capsys.readouterr().out
+    (tmp_path / "t.csv").write_text("\n".join(["body,label", "other,a", *lines[1:]]))
+    assert main(["search", "index", "q.csv", "-k", "1", "--output", "no.json"]) == 0
+    assert "t.csv has changed" in capsys.readouterr().err
+    assert "text" not in json.loads((tmp_path / "no.json").read_text())[0]
+    (tmp_path / "t.csv").write_text("\n".join(["body,label", *lines]))
     assert (tmp_path / "p.png").stat().st_size > 1000
     assert open_source(tmp_path / "q.csv", ReadOptions(text_column="body")).classes is None
+
+
+def test_the_end_of_a_name_is_shown_which_tells_queries_of_a_class_apart():
+    names = [f"American_Goldfinch/photograph_{i}.jpg" for i in range(3)]
+    numbers = {"rank": [1] * 3, "distance": [0.5] * 3, "distance_sd": [0.1] * 3}
+    columns = {"query": names, **numbers, "id": [f"Evening_Grosbeak/{i}.jpg" for i in range(3)]}
+    out = io.StringIO()
+    Console(file=out, width=60).print(answers_table(columns, 1))
+    _, header, _, *lines = out.getvalue().splitlines()
+    width = header.index("rank")
+    assert "".join(names) in "".join(line[:width].strip() for line in lines)
 
 
 def test_queries_of_other_classes_count_against_the_answers_alone(fitted, capsys):

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from benchmarks.encoders.texts import CLASSES, load_texts
-from laplace_metric.cli._gallery import load_gallery
+from laplace_metric.cli._gallery import LONGEST, load_gallery
 from laplace_metric.cli._output import Reporter
-from laplace_metric.cli.serve._items import LONGEST, item_texts
 from tests.cli.workshop import trusting
 from tests.serve.conftest import inside, options_of
 from tests.serve.server import require_extra, serving
@@ -101,14 +100,14 @@ def test_long_texts_are_cut(library, start):
 def test_a_table_that_has_changed_or_gone_is_not_shown(library, start, capsys):
     gallery, path = start(library).served.gallery, library / "items.csv"
     before = path.read_text()
-    assert len(item_texts(gallery, Reporter(quiet=False))) == len(gallery.index)
+    assert len(gallery.item_texts(Reporter(quiet=False))) == len(gallery.index)
     assert capsys.readouterr().err == ""
     try:
         path.write_text(before.replace("cloud", "crowd"))
-        assert item_texts(gallery, Reporter(quiet=False)) == {}
+        assert gallery.item_texts(Reporter(quiet=False)) == {}
         assert "has changed" in capsys.readouterr().err
         path.unlink()
-        assert item_texts(gallery, Reporter(quiet=False)) == {}
+        assert gallery.item_texts(Reporter(quiet=False)) == {}
         assert "are not shown" in capsys.readouterr().err
         answer = start(library).ask({"text": "ship", "k": 3}).result()
         assert [n.text for n in answer.neighbours] == [None] * 3

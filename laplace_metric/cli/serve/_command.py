@@ -17,7 +17,6 @@ from torch import Tensor
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli.serve._drift import DriftWatch, calibration_reference
-from laplace_metric.cli.serve._items import item_texts
 from laplace_metric.cli.serve._limits import Limits
 from laplace_metric.cli.serve._reader import QueryReader
 from laplace_metric.cli.serve._service import SearchService, ServedIndex
@@ -90,7 +89,7 @@ def load_served(options: Namespace, limits: Limits, reporter: Reporter) -> Serve
     if reference:
         how = {"window": options.window, "false_alarms": options.false_alarms}
         drift = DriftWatch(reference, **how)
-    reader, texts = QueryReader.of(gallery, options, limits), item_texts(gallery, reporter)
+    reader, texts = QueryReader.of(gallery, options, limits), gallery.item_texts(reporter)
     return ServedIndex.of(gallery, reader, drift, texts)
 
 
