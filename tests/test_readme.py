@@ -17,7 +17,7 @@ DOCS = README.parent / "docs"
 OWN_TESTS = {"production.md", "scale.md", "promises.md", "one_family.md"}
 """Pages whose code, if they have any, runs in a test of its own."""
 PAGES = [README, BASELINES, *sorted(p for p in DOCS.rglob("*.md") if p.name not in OWN_TESTS)]
-MOST_WORDS, MOST_LINES = 900, 150
+MOST_WORDS, MOST_LINES, WIDEST = 900, 150, 100
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -33,6 +33,12 @@ def test_the_code_runs_in_order(page, tmp_path, monkeypatch, capsys):
             continue
         exec(compile(block, str(page), "exec"), scope)
         printed = capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_code_is_as_wide_as_a_page(page):
+    for block in re.findall(r"```(?:python|py|console)\n(.*?)```", page.read_text(), flags=re.S):
+        assert max(map(len, block.splitlines())) <= WIDEST
 
 
 def test_every_console_block_of_the_first_page_is_run_by_a_test():

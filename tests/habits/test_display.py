@@ -47,13 +47,6 @@ def verdict(index, x):
     return index.calibration.apply(found.distance, found.labels, distance_sd=sd, **numbers)
 
 
-def watching(x):
-    """A monitor after numbers that are all larger than the reference."""
-    monitor = Monitor({"size": x[:, 0].abs()}, window=150)
-    monitor.update({"size": 10 + x[:, 0].abs()})
-    return monitor
-
-
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_value_says_what_it_is(name, embedder, index, points, names):
     make, words = SHOWN[name]
