@@ -43,7 +43,8 @@ HEAD = """# {title}
 WORDS = """## How it did
 
 Means and standard errors over three seeds; in brackets the place among the methods that were \
-measured on the task. [Protocols, and what every column means](../benchmarks/README.md).
+measured on the task. LAM is Warburg et al. 2023, URL Kirchhof et al. 2023b. \
+[Protocols, and what every column means](../benchmarks/README.md).
 """
 
 

@@ -19,6 +19,7 @@ from laplace_metric.cli import _embed as embed_command
 from laplace_metric.cli._search import answers_table
 from laplace_metric.cli.sources import ReadOptions, open_source
 from laplace_metric.search import Index
+from tests.cli.workshop import LETTERS
 from tests.cli.workshop import trusting as main
 
 FIT = ["fit", "photos", "--model", "my_model:embedder"]
@@ -266,30 +267,10 @@ def test_embeddings_without_a_model(tmp_path, monkeypatch, capsys):
     assert "needs images or texts" in capsys.readouterr().err
 
 
-TEXTS = """
-import torch
-from torch import nn
-
-
-class Letters(nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.head = nn.Linear(26, 4)
-
-    def forward(self, texts):
-        counts = [[text.count(chr(97 + i)) for i in range(26)] for text in texts]
-        return self.head(torch.tensor(counts, dtype=torch.float32))
-
-
-model = Letters()
-"""
-
-
 def test_texts_with_an_object_as_model(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "my_texts", raising=False)
-    (tmp_path / "my_texts.py").write_text(TEXTS)
+    (tmp_path / "my_texts.py").write_text(LETTERS)
     rows = [("aab" * (i % 3 + 1), "a") if i % 2 else ("xyz" * (i % 3 + 1), "x") for i in range(40)]
     lines = [f"{text},{label}" for text, label in rows]
     (tmp_path / "t.csv").write_text("\n".join(["body,label", *lines]))

@@ -23,8 +23,8 @@ from laplace_metric.cli._gallery import Origin
 from laplace_metric.cli.report._looks import LONGEST, SIDE, picture_of_file, picture_uri
 from laplace_metric.cli.sources import open_source
 from laplace_metric.search import Index
+from tests.cli.workshop import LETTERS, write_images
 from tests.cli.workshop import trusting as main
-from tests.cli.workshop import write_images
 
 FIT = ["fit", "photos", "--model", "my_model:embedder", "--holdout", "0.4", "--quiet"]
 
@@ -196,26 +196,6 @@ def test_numbers_come_with_intervals_and_where_they_are_from(place, page, search
     assert 'command = "report"' in unescape(page)
 
 
-TEXTS = """
-import torch
-from torch import nn
-
-
-class Letters(nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.head = nn.Linear(26, 4)
-
-    def forward(self, texts):
-        counts = [[text.count(chr(97 + i)) for i in range(26)] for text in texts]
-        return self.head(torch.tensor(counts, dtype=torch.float32))
-
-
-model = Letters()
-"""
-
-
 def write_texts(path: Path, n: int, seed: int, extra: str = "") -> None:
     g = np.random.default_rng(seed)
     lines = ["text,label"]
@@ -229,7 +209,7 @@ def write_texts(path: Path, n: int, seed: int, extra: str = "") -> None:
 def test_texts_are_quoted_and_shown_as_text(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "my_texts", raising=False)
-    (tmp_path / "my_texts.py").write_text(TEXTS)
+    (tmp_path / "my_texts.py").write_text(LETTERS)
     write_texts(tmp_path / "t.csv", 120, 0, " <b>&amp;</b>")
     write_texts(tmp_path / "q.csv", 60, 1, " " + "n" * 2 * LONGEST)
     assert main(["fit", "t.csv", "--model", "my_texts:model", "--holdout", "0.4", "--quiet"]) == 0

@@ -51,3 +51,24 @@ def write_model(folder: Path, images: np.ndarray, labels: np.ndarray, name: str)
         optimizer.step()
     torch.save(body.state_dict(), folder / "weights.pt")
     (folder / f"{name}.py").write_text(FACTORY.format(pixels=x.shape[1]))
+
+
+LETTERS = """
+import torch
+from torch import nn
+
+
+class Letters(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.head = nn.Linear(26, 4)
+
+    def forward(self, texts):
+        counts = [[text.count(chr(97 + i)) for i in range(26)] for text in texts]
+        return self.head(torch.tensor(counts, dtype=torch.float32))
+
+
+model = Letters()
+"""
+"""A module whose ``model`` embeds texts by counting their letters."""
