@@ -31,6 +31,16 @@ def test_a_page_shows_its_module_its_source_and_its_cost(file):
     assert re.search(r"Source: \w", page)
 
 
+def test_the_cost_is_that_of_the_table_of_all_methods():
+    """A post-hoc one, whose training and query differ."""
+    table = (BASELINES / "README.md").read_text()
+    (line,) = re.findall(r"^\| \[nuq\].*$", table, flags=re.M)
+    added, training, query = (cell.strip() for cell in line.split("|")[5:8])
+    assert training != query
+    expected = f"Training takes {training}, a query {query} plain metric learning; {added} numbers"
+    assert expected in method_page("nuq")
+
+
 def test_the_numbers_are_means_and_places_over_the_seeds():
     """R-AUROC of the deep ensemble on birds, from the rows themselves."""
     rows = [

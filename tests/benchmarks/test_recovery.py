@@ -7,10 +7,11 @@ import math
 import pytest
 import torch
 
+from benchmarks.records import read_record
 from benchmarks.recovery.encoders import LOSSES, Encoder, chunk_means, train
 from benchmarks.recovery.metrics import agreement, cosines, recovery, spread
 from benchmarks.recovery.process import Process, Setting
-from benchmarks.recovery.runs import PRINTED, recovered
+from benchmarks.recovery.runs import PRINTED, cells, recovered
 from benchmarks.sizes import RECOVERY
 from laplace_metric.distributions import VonMisesFisher, mean_resultant_length
 from laplace_metric.errors import UnknownNameError
@@ -132,3 +133,13 @@ def test_chunk_means():
 def test_the_table_shows_every_printed_number():
     text = recovered()
     assert all(printed in text for printed in PRINTED.values())
+
+
+def test_every_line_says_of_how_many_seeds_it_is():
+    """Three in all of them but one, which the page says."""
+    rows = read_record("recovery")["rows"]
+    found = {line[0]: line[1] for line in cells(rows)}
+    for setting, loss in (("ambiguous", "mcinfonce, 512 draws"), ("laplace", "mcinfonce")):
+        n = sum((row["setting"], row["loss"]) == (setting, loss) for row in rows)
+        assert found[f"{setting}, {loss}"] == str(n) == "3"
+    assert found["laplace, mcinfonce, 8 x the draws"] == "1"
