@@ -100,15 +100,19 @@ def measured(name: str) -> str:
 
 
 def cost(name: str) -> str:
-    """A sentence; CPU time over that of plain metric learning on the same features."""
+    """A sentence: CPU time over that of plain metric learning on the same features.
+
+    What is put on a trained network adds to its training.
+    """
     rows = _rows(COSTS)
     of = {method: [r for r in rows if r["method"] == method] for method in (BASE, name)}
     if not of[name]:
         return ""
     added, training, query = relative(of, name)
-    return (
-        f"Training takes {training}, a query {query} plain metric learning; {added} numbers added."
+    takes = (
+        f"fit adds {training[2:]}" if training.startswith("+ ") else f"training takes {training}"
     )
+    return f"Its {takes}, a query {query} that of plain metric learning; {added} numbers added."
 
 
 def place(case: Case, name: str, column: Column) -> str:
