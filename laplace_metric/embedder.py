@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,77 +14,32 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.precision import at_least_float32, full_precision
+from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.randomness import Seed
-from laplace_metric._utils.validation import as_path, check_count, check_function, check_name
-from laplace_metric.curvature.structures import SpectralCurvature
-from laplace_metric.distributions import (
-    Covariance,
-    Gaussian,
-    PendingCovariance,
-    ProjectedNormal,
-)
-from laplace_metric.embedding import (
-    Draw,
-    Embedding,
-    ProbabilisticEmbedder,
-    epistemic_number,
-    label_entropy,
-)
-from laplace_metric.errors import InputError, LabelError, NotFittedError
+from laplace_metric._utils.validation import as_path, check_count
+from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
+from laplace_metric.errors import LabelError
 from laplace_metric.laplace import (
-    Diagnosis,
-    Distance,
-    EmbeddingPairs,
     FitOptions,
     Fitted,
     Miner,
-    Posterior,
     Settings,
-    Uncertainties,
-    covariance,
-    diagnose,
     fit_posterior,
-    squared_distance,
-    traced,
-    traces_of,
-    warn_if_negative,
+    predicted_embedding,
 )
-from laplace_metric.laplace import _files as serialization
-from laplace_metric.laplace import _prior as prior
+from laplace_metric.laplace.after_fit import Exportable, Measures, TunedPrior
 from laplace_metric.laplace.pretrained import Pretrained
-from laplace_metric.models import (
-    Inputs,
-    Precomputed,
-    check_labels,
-    device_of,
-    input_batches,
-    labelled_batches,
-    labels_of,
-    shares_memory,
-    to_device,
-    unwrapped,
-)
-from laplace_metric.models.heads import (
-    APPEND,
-    FittedWeights,
-    HeadActivations,
-    LocatedHead,
-    capture,
-    check_rows,
-)
+from laplace_metric.models import Inputs, Precomputed, check_labels, shares_memory, unwrapped
+from laplace_metric.models.heads import APPEND, FittedWeights, check_rows
 
 if TYPE_CHECKING:
-    from laplace_metric.laplace.export import EmbedderModule, ExportedGraph
     from laplace_metric.search import Index
     from laplace_metric.search.engines import EngineKind
 
 _LOG = logging.getLogger(__name__)
-Metric = Callable[[Embedding, Tensor], float]
-"""(embeddings of N inputs, labels [N]) -> score, higher is better."""
 
 
-class LaplaceEmbedder(Shown, Pretrained, ProbabilisticEmbedder):
+class LaplaceEmbedder(Shown, Pretrained, TunedPrior, Measures, Exportable, ProbabilisticEmbedder):
     """A Laplace posterior over the last layer of a trained embedder (Warburg et al. 2023, LAM).
 
     Parameters
@@ -316,28 +270,6 @@ class LaplaceEmbedder(Shown, Pretrained, ProbabilisticEmbedder):
             "the model before the fit (after it: save, move, LaplaceEmbedder.load)."
         )
 
-    @property
-    def fitted_(self) -> Fitted:
-        """Head, posterior and number of points; ``NotFittedError`` before ``fit``."""
-        if self._fitted is None:
-            raise NotFittedError("this LaplaceEmbedder is not fitted: call fit(loader) first.")
-        return self._fitted
-
-    @property
-    def posterior_(self) -> Posterior:
-        """The Gaussian over the head's parameters."""
-        return self.fitted_.posterior
-
-    @property
-    def hessian_(self) -> SpectralCurvature:
-        """The curvature after the positivity step, before n_effective and prior."""
-        return self.posterior_.curvature
-
-    @property
-    def head_(self) -> LocatedHead:
-        """The head that was found."""
-        return self.fitted_.head
-
     def __call__(self, inputs: Inputs) -> Embedding:
         """Distributions over the embeddings of a batch, in closed form: one forward pass.
 
@@ -358,49 +290,7 @@ class LaplaceEmbedder(Shown, Pretrained, ProbabilisticEmbedder):
         fitted = self._fitted_to_these_weights()
         seen = self._captured(fitted, inputs)
         h, z = (t.clone() if shares_memory(t, inputs) else t for t in (seen.features, seen.raw))
-        return _embedding(h, z, fitted)
-
-    def uncertainties(
-        self, loader: Iterable[Any], *, kind: str = "uncertainty", progress: bool = True
-    ) -> Tensor:
-        """One number [N] for everything a loader yields, without its distributions.
-
-        One forward pass an input; besides the result, only one batch is in memory at a time.
-
-        Parameters
-        ----------
-        loader : iterable of batches
-            Inputs, or ``(inputs, labels)``: pairs whose second entry is one whole number per item.
-        kind : "uncertainty" | "epistemic" | "ambiguity"
-            Which number of ``Embedding``.
-
-        Raises
-        ------
-        NotFittedError, EmptyLoaderError, InputError, NonFiniteError, WeightsChangedError
-
-        Examples
-        --------
-        >>> x, y = torch.randn(20, 8), torch.arange(20) % 4
-        >>> embedder = LaplaceEmbedder.from_embeddings(x, y)
-        >>> embedder.uncertainties([x[:10], (x[10:], y[10:])], progress=False).shape
-        torch.Size([20])
-        """
-        fitted = self._fitted_to_these_weights()
-        check_name("kind", kind, ("uncertainty", "epistemic", "ambiguity"))
-        of_fit_set = label_entropy if kind == "ambiguity" else epistemic_number
-        traces, spherical = traces_of(fitted.jacobian, fitted.posterior), fitted.spherical
-        device, title = device_of(self.model), "Uncertainties"
-        parts = []
-        for inputs in input_batches(loader, device, progress=progress, description=title):
-            seen = self._captured(fitted, inputs)
-            if kind != "uncertainty":
-                check_rows(seen.raw, spherical=spherical)
-                parts.append(of_fit_set(fitted.near_far, seen.features))
-                continue
-            with full_precision():
-                parts.append(traced(traces, seen.features, seen.raw, spherical=spherical))
-                check_rows(seen.raw, parts[-1], spherical=spherical)
-        return torch.cat(parts)
+        return predicted_embedding(h, z, fitted)
 
     def index(
         self,
@@ -458,6 +348,7 @@ class LaplaceEmbedder(Shown, Pretrained, ProbabilisticEmbedder):
         k: int = 10,
         depth: int = 50,
         portable: bool = False,
+        strangers: float = 0.0,
         engine: str | EngineKind = "flat",
         rank_by: str = "mean",
         progress: bool = True,
@@ -466,8 +357,8 @@ class LaplaceEmbedder(Shown, Pretrained, ProbabilisticEmbedder):
 
         Fits to the items unless this is fitted to them, and calibrates by cross-fitting: each of
         ``folds`` parts of the items asks an index of the other parts, with a posterior that was
-        fitted to the other parts. All items are queries once, the model runs over them three times
-        at most, and its head is fitted ``folds`` times more.
+        fitted to the other parts. All items are queries once, the model runs over them once, and
+        its head is fitted ``folds`` times more.
 
         Exact: no query was in the fit, or among the items, that it was asked of. Approximate: the
         index of all items is denser than those that calibrated it, by ``folds / (folds - 1)``, and
@@ -490,6 +381,7 @@ class LaplaceEmbedder(Shown, Pretrained, ProbabilisticEmbedder):
             Deals each class out to the folds, and splits the queries as ``Index.calibrate`` does.
         k, depth : int
         portable : bool
+        strangers : float
             As for ``Index.calibrate``.
         engine, rank_by
             As for ``index``.
@@ -511,15 +403,18 @@ class LaplaceEmbedder(Shown, Pretrained, ProbabilisticEmbedder):
         >>> len(index), index.search(x[:2] + 0.1, k=3).match_probability.shape
         (120, torch.Size([2, 3]))
         """
-        from laplace_metric.search import cross_index, read_items
+        from laplace_metric.search import cross_index, read_items, seen_at
 
         pairs, column = read_items(inputs, labels)
-        if self._fitted is None:
-            self.fit(pairs, progress=progress)
+        batches: Sequence[Any] = [batch for batch, _ in pairs]
         how: dict[str, Any] = {"engine": engine, "rank_by": rank_by, "progress": progress}
+        if self._fitted is None:
+            batches = seen_at(self.model, self.head, batches, progress=progress)
+            codes = [codes for _, codes in pairs]
+            self.fit(list(zip(batches, codes, strict=True)), progress=progress)
+            how["progress"] = False
         calibrate: dict[str, Any] = {"folds": folds, "seed": seed, "k": k, "depth": depth}
-        calibrate["portable"] = portable
-        batches = [batch for batch, _ in pairs]
+        calibrate |= {"portable": portable, "strangers": strangers}
         return cross_index(self, batches, column, ids, **calibrate, **how)
 
     def draw(self, n: int, generator: Seed = None) -> Draw:
@@ -538,261 +433,6 @@ class LaplaceEmbedder(Shown, Pretrained, ProbabilisticEmbedder):
 
         return embed
 
-    @property
-    def spherical(self) -> bool:
-        """Whether embeddings are directions: arccos, or a model that l2-normalises."""
-        return self.fitted_.spherical
-
-    def distance(self, x: Inputs, y: Inputs, *, shared_weights: bool = True) -> Distance:
-        """Mean and variance [B] of the squared distance between the rows of two batches.
-
-        Both embeddings come from the same uncertain weights, so their errors are correlated.
-        For a linear head both are exact: in closed form for raw embeddings, by quadrature on the
-        sphere (the standard deviation to 1 % at Z = 3, to 1e-4 from Z = 16; half a millisecond a
-        pair). Other heads are linearised at their weights.
-
-        Parameters
-        ----------
-        shared_weights : bool
-            False treats the two embeddings as independent, as sampling each on its own does.
-
-        Raises
-        ------
-        InputError
-            If the batches have different lengths, or rows without a direction.
-        NonFiniteError
-            For rows with NaN or infinity.
-        WeightsChangedError
-            If the head no longer has the weights of the fit.
-        """
-        fitted = self._fitted_to_these_weights()
-        a, b = self._captured(fitted, x), self._captured(fitted, y)
-        if len(a.raw) != len(b.raw):
-            raise InputError(f"x has {len(a.raw)} rows and y {len(b.raw)}: pass pairs, row by row.")
-        return _distance(a, b, fitted, shared_weights)
-
-    def diagnose(self, inputs: Inputs | None = None) -> Diagnosis:
-        """Why the uncertainty is what it is, in numbers and words; with ``inputs``, of theirs too.
-
-        Warns
-        -----
-        UndefinedMetricWarning
-            If all inputs have one uncertainty or one length: then these do not correlate (NaN).
-
-        Examples
-        --------
-        >>> embedder = LaplaceEmbedder.from_embeddings(torch.randn(20, 8), torch.arange(20) % 4)
-        >>> embedder.diagnose().n_parameters
-        64
-        """
-        fitted = self.fitted_
-        vanishes = fitted.loss.vanishes
-        if inputs is None:
-            return diagnose(fitted.posterior, vanishes=vanishes)
-        activations = self.activations(inputs)
-        embedding = _embedding(activations.features, activations.raw, fitted)
-        seen_as = Uncertainties.of(embedding.uncertainty, activations.raw)
-        return diagnose(fitted.posterior, vanishes=vanishes, uncertainties=seen_as)
-
-    def activations(self, inputs: Inputs) -> HeadActivations:
-        """One forward pass seen at the head: what enters it [B, D] and what leaves it [B, Z].
-
-        Raises
-        ------
-        WeightsChangedError
-            If the head no longer has the weights of the fit.
-        """
-        return self._captured(self._fitted_to_these_weights(), inputs)
-
-    def _captured(self, fitted: Fitted, inputs: Inputs) -> HeadActivations:
-        if isinstance(inputs, Mapping):
-            inputs = labels_of(inputs)[0]
-        seen = capture(self.model, fitted.head, to_device(inputs, device_of(self.model)))
-        h, z = at_least_float32(seen.features), at_least_float32(seen.raw)
-        return HeadActivations(h, z, seen.output)
-
-    def _fitted_to_these_weights(self, *, values: bool = False) -> Fitted:
-        """The fit, if the head still has the weights that it belongs to."""
-        fitted, weights = self.fitted_, self._weights
-        if weights is None or weights.mean is not fitted.posterior.mean:
-            weights = self._weights = FittedWeights(fitted.head, fitted.posterior.mean)
-        weights.check(values=values)
-        return fitted
-
-    def optimize_prior_precision(
-        self,
-        method: str = "marglik",
-        *,
-        loader: Iterable[Any] | None = None,
-        metric: Metric | None = None,
-        bounds: Sequence[float] = prior.BOUNDS,
-        tune_n_effective: bool = False,
-        progress: bool = True,
-    ) -> float:
-        """Tune the prior precision, adopt it and return it.
-
-        Parameters
-        ----------
-        method : "marglik" | "validation"
-            Log marginal likelihood (needs no data), or the best ``metric`` on ``loader``.
-        metric : (Embedding, labels [N]) -> float, higher is better.
-        tune_n_effective : bool
-            With "validation": search n_effective too, from a thousandth to a thousand times the
-            fitted points. (The evidence of a contrastive loss says nothing about its scale.)
-
-        Raises
-        ------
-        UnknownNameError
-            For another method.
-        InputError
-            For data that the method lacks or does not take.
-
-        Warns
-        -----
-        PriorAtEdgeWarning
-            If the result lies at an end of ``bounds``.
-        NegativeCurvatureWarning
-            If the evidence is of a curvature much of which was negative.
-        """
-        check_name("method", method, ("marglik", "validation"))
-        n_effective = self.posterior_.n_effective
-        if method == "marglik":
-            if tune_n_effective:
-                raise InputError("tune_n_effective=True needs method='validation'.")
-            how = self.settings.positivity
-            warn_if_negative(self.hessian_, how, "this evidence is of no model", stacklevel=3)
-            tuned = prior.by_marginal_likelihood(self.posterior_, bounds)
-        else:
-            score = self._validation_score(loader, metric, progress)
-            sizes = prior.sizes(self.fitted_.n_points) if tune_n_effective else [n_effective]
-            tuned, n_effective = prior.by_validation(score, bounds, sizes)
-        self._fitted = self.fitted_.with_precision(tuned, n_effective)
-        kept = n_effective if tune_n_effective else self.settings.n_effective
-        self.settings = replace(self.settings, prior_precision=tuned, n_effective=kept)
-        return tuned
-
-    def _validation_score(
-        self, loader: Iterable[Any] | None, metric: Metric | None, progress: bool
-    ) -> Callable[[float, float], float]:
-        if loader is None or metric is None:
-            raise InputError("method='validation' needs loader= and metric=.")
-        check_function("metric", metric, "embedding", "labels")
-        device = device_of(self.model)
-        batches = labelled_batches(loader, device, progress=progress, description="Validating")
-        pairs = [(self.activations(inputs), labels) for inputs, labels in batches]
-        activations, target = (
-            HeadActivations.concatenate([s for s, _ in pairs]),
-            torch.cat([y for _, y in pairs]),
-        )
-
-        fitted = self.fitted_
-
-        def score(tau: float, n_effective: float) -> float:
-            tuned = fitted.with_precision(tau, n_effective)
-            value = metric(_embedding(activations.features, activations.raw, tuned), target)
-            try:
-                return float(value)
-            except (TypeError, ValueError, RuntimeError) as error:
-                raise InputError(
-                    f"metric gave {value!r:.60}: let it return one number, higher is better."
-                ) from error
-
-        return score
-
-    def save(self, path: str | Path) -> None:
-        """Write the posterior (not the model) to folder ``path``: safetensors + JSON, atomic.
-
-        Raises
-        ------
-        WeightsChangedError
-            If the head no longer has the weights of the fit.
-        """
-        fitted = self._fitted_to_these_weights(values=True)
-        serialization.save_fitted(as_path("path", path), self.settings, fitted)
-        _LOG.info("saved to %s: %s", path, self._sentence())
-
-    @classmethod
-    def load(cls, path: str | Path, model: nn.Module | None = None) -> LaplaceEmbedder:
-        """Read a posterior and put it on ``model``, whose head must be the fitted one.
-
-        Without a model: a posterior of ``from_embeddings``.
-
-        Raises
-        ------
-        FileFormatError
-            If the folder is not ours, damaged, newer, or its head is not that of ``model``.
-
-        Warns
-        -----
-        NegativeCurvatureWarning
-            If much of its curvature was negative and counts by its size.
-        """
-        network = Precomputed() if model is None else unwrapped(model)
-        settings, fitted = serialization.load_fitted(as_path("path", path), network)
-        if isinstance(network, Precomputed):
-            network.size = fitted.head.n_outputs
-        warn_if_negative(fitted.posterior.curvature, settings.positivity, stacklevel=3)
-        embedder = cls.from_fitted(network, settings, fitted)
-        _LOG.info("loaded from %s: %s", path, embedder._sentence())
-        return embedder
-
-    def as_module(self) -> EmbedderModule:
-        """A copy as an ``nn.Module``: inputs -> mean, epistemic, uncertainty; posterior in buffers.
-
-        For ``to(device)``, ``state_dict``, ``torch.compile``: an embedder is no module.
-
-        Raises
-        ------
-        HeadError
-            For a head that is neither linear nor a chain of linear layers.
-        WeightsChangedError
-            If the head no longer has the weights of the fit.
-        """
-        from laplace_metric.laplace.export import EmbedderModule
-
-        return EmbedderModule(self.model, self._fitted_to_these_weights(values=True))
-
-    def export(self, path: str | Path, format: str = "onnx", *, example: Inputs) -> ExportedGraph:
-        """Write one graph, inputs -> mean, epistemic, uncertainty, that runs without this package.
-
-        The batch is free, and the length of tokens. A model of texts (``models.Sentences``) takes
-        its tokenizer's tensors then: the tokenizer is not in the graph. Nothing is refused by a
-        graph: NaN in, NaN out.
-
-        Parameters
-        ----------
-        path : path
-            Of one file, which is replaced.
-        format : "onnx" | "torch"
-            ONNX of opset 18 (extra ``export``), or what ``torch.export.load`` reads.
-        example : one batch of inputs, as the model takes it
-            Its values do not count; a list of texts where those are the inputs.
-
-        Raises
-        ------
-        ExportError
-            If the model cannot be traced.
-        HeadError, WeightsChangedError
-            As ``as_module``.
-        MissingPackageError
-            For "onnx" without the packages onnx and onnxscript.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> x, y = torch.randn(20, 8), torch.arange(20) % 4
-        >>> embedder = LaplaceEmbedder.from_embeddings(x, y)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     graph = embedder.export(f"{folder}/embedder.pt2", "torch", example=x[:2])
-        ...     run = torch.export.load(graph.path).module()
-        >>> mean, epistemic, uncertainty = run(x)
-        >>> mean.shape, epistemic.shape
-        (torch.Size([20, 8]), torch.Size([20]))
-        """
-        from laplace_metric.laplace.export import write_graph
-
-        return write_graph(self.as_module(), self.model, example, as_path("path", path), format)
-
     @classmethod
     def from_fitted(cls, model: nn.Module, settings: Settings, fitted: Fitted) -> LaplaceEmbedder:
         """Around what was fitted elsewhere."""
@@ -808,43 +448,3 @@ def _is_usual(loader: Any) -> bool:
     first = loader[0]
     pair = isinstance(first, tuple) and len(first) == 2
     return pair and isinstance(first[1], Tensor) and first[1].ndim == 1
-
-
-def _embedding(h: Tensor, raw: Tensor, fitted: Fitted) -> Embedding:
-    """Of h and z, which nobody else writes to: all but the mean is computed when it is read."""
-    kind, near_far = ProjectedNormal if fitted.spherical else Gaussian, fitted.near_far
-    check_rows(raw, spherical=fitted.spherical)
-    spread = PendingCovariance(raw.shape, partial(_covariance, h, raw, fitted))
-    inputs = None if near_far is None else h
-    return Embedding(kind(raw, spread), head_inputs=inputs, near_far=near_far)
-
-
-@full_precision()
-def _covariance(h: Tensor, raw: Tensor, fitted: Fitted) -> Covariance:
-    """Of raw embeddings.
-
-    Raises
-    ------
-    NonFiniteError
-        If a variance overflows.
-    """
-    spread = covariance(fitted.jacobian, fitted.posterior, h)
-    trace = spread.trace()
-    most = trace / raw.square().sum(-1) if fitted.spherical else trace  # of any variance
-    check_rows(raw, most, spherical=fitted.spherical)
-    return spread
-
-
-@full_precision()
-def _distance(
-    a: HeadActivations, b: HeadActivations, fitted: Fitted, shared_weights: bool
-) -> Distance:
-    head, posterior, spherical = fitted.jacobian, fitted.posterior, fitted.spherical
-    xx, yy = (covariance(head, posterior, side.features) for side in (a, b))
-    both = (a.features, b.features)
-    xy = covariance(head, posterior, *both) if shared_weights else None
-    pairs = EmbeddingPairs(a.raw, b.raw, xx, yy, xy)
-    squared = squared_distance(pairs, spherical=spherical, exact=True)
-    check_rows(b.raw, spherical=spherical)
-    check_rows(a.raw, squared.mean, squared.variance, spherical=spherical)
-    return squared

@@ -126,5 +126,9 @@ class FittedQueriesWarning(LaplaceMetricWarning):
     """Queries that calibrate or judge an index were in the fit of its posterior."""
 
 
+class DistanceScaleWarning(LaplaceMetricWarning):
+    """Distances of an engine look like squares, or are of another scale than those before."""
+
+
 class StaleCalibrationWarning(LaplaceMetricWarning):
     """An index has changed since its match probability was calibrated."""

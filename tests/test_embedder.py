@@ -9,7 +9,6 @@ from torch.nn.utils import parameters_to_vector
 from torch.utils.data import DataLoader, TensorDataset
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric import embedder as embedder_module
 from laplace_metric.curvature import ContrastiveLoss, batch_curvature
 from laplace_metric.errors import (
     DegenerateCurvatureWarning,
@@ -21,7 +20,7 @@ from laplace_metric.errors import (
     PriorAtEdgeWarning,
     UnknownNameError,
 )
-from laplace_metric.laplace import Settings
+from laplace_metric.laplace import Settings, _fitted
 from laplace_metric.models import Precomputed
 from laplace_metric.models.jacobians import LinearJacobian
 from laplace_metric.testing import all_pair_weights, dense_ggn
@@ -474,9 +473,9 @@ def test_sizes_are_the_default_and_files_without_the_setting_were_clipped(model,
 
 @pytest.mark.parametrize("structure", ["diag", "kron", "full"])
 def test_only_what_is_read_is_computed(model, loader, data, structure, monkeypatch):
-    embedder, calls, compute = fit(model, loader, structure), [], embedder_module.covariance
+    embedder, calls, compute = fit(model, loader, structure), [], _fitted.covariance
     counted = lambda *arguments: calls.append(1) or compute(*arguments)  # noqa: E731
-    monkeypatch.setattr(embedder_module, "covariance", counted)
+    monkeypatch.setattr(_fitted, "covariance", counted)
     embedding = embedder(data[0])
     _ = embedding.mean, embedding.epistemic, embedding.ambiguity
     assert not calls

@@ -72,8 +72,19 @@ def test_saved_and_loaded_without_a_model(arrays, tmp_path):
     ours.save(tmp_path)
     loaded = LaplaceEmbedder.load(tmp_path)
     assert torch.equal(loaded(embeddings).variance, ours(embeddings).variance)
-    with pytest.raises(InputError, match=r"\(80, 5\): pass \[N, 6\]"):
+    with pytest.raises(InputError, match=r"have 5 numbers each, and 6 were fitted.*pass \[N, 6\]"):
         loaded(embeddings[:, :5])
+
+
+@pytest.mark.parametrize("queries", [torch.ones(3, 5), torch.ones(5), [[0.5] * 5]])
+def test_queries_of_another_width_are_named(arrays, queries):
+    """What is wrong is how many numbers each has, not how many there are."""
+    embeddings, labels = arrays
+    index = LaplaceEmbedder.from_embeddings(embeddings, labels).index(embeddings, labels)
+    with pytest.raises(InputError, match="have 5 numbers each, and 6 were fitted, so an index"):
+        index.search(queries)
+    with pytest.raises(InputError, match=r"have shape \(2, 3, 5\): pass \[N, 6\]"):
+        index.search(torch.ones(2, 3, 5))
 
 
 def test_an_appended_head_is_saved_and_loaded(data, tmp_path):

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from laplace_metric._utils import files
-from laplace_metric._utils.locks import locked
+from laplace_metric._utils.files import locked
+from laplace_metric._utils.files._hidden import hidden_folder
 from laplace_metric.errors import FileFormatError, WriteError
 
 KIND = files.FileKind("thing", "a saved thing", 1)
@@ -179,7 +180,7 @@ def test_a_json_cannot_make_save_delete_files(tmp_path):
 
 def test_a_live_writer_is_not_disturbed(tmp_path):
     """Its hidden folder stays, and the next one waits for its turn."""
-    with files._hidden(tmp_path, "thing", KIND) as hidden:
+    with hidden_folder(tmp_path, "thing", KIND) as hidden:
         held = pytest.raises(WriteError, match="another process, which holds .thing.lock")
         with held, locked(tmp_path / ".thing.lock", seconds=0.0):
             raise AssertionError

@@ -8,9 +8,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import laplace_metric.embedder as front_door
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError
+from laplace_metric.laplace import _fitted
 from laplace_metric.models import unwrapped
 
 
@@ -66,9 +66,9 @@ def test_inputs_go_where_the_model_is(model, loader, data, monkeypatch):
     embedder = LaplaceEmbedder(model).fit(loader, progress=False)
     asked, moved = [], []
     place = torch.device("cpu", 0)
-    monkeypatch.setattr(front_door, "device_of", lambda m: asked.append(m) or place)
-    real = front_door.to_device
-    monkeypatch.setattr(front_door, "to_device", lambda x, d: moved.append(d) or real(x, d))
+    monkeypatch.setattr(_fitted, "device_of", lambda m: asked.append(m) or place)
+    real = _fitted.to_device
+    monkeypatch.setattr(_fitted, "to_device", lambda x, d: moved.append(d) or real(x, d))
     embedder(data[0])
     embedder.distance(data[0], data[0])
     embedder.draw(2)(data[0])

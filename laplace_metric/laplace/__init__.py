@@ -3,7 +3,6 @@
 from laplace_metric.laplace._diagnosis import Diagnosis, Uncertainties, diagnose
 from laplace_metric.laplace._distances import squared_distance, squared_distance_in_basis
 from laplace_metric.laplace._fit import (
-    Fitted,
     collect_features,
     fit_posterior,
     head_inputs,
@@ -13,6 +12,7 @@ from laplace_metric.laplace._fit import (
     warn_if_degenerate,
     warn_if_negative,
 )
+from laplace_metric.laplace._fitted import Fitted, FittedModel, predicted_embedding
 from laplace_metric.laplace._near_far import NOTHING_ENTERS, NearAndFar, NearFar
 from laplace_metric.laplace._pair_moments import Distance, EmbeddingPairs, SpectralPairs
 from laplace_metric.laplace._posterior import Posterior, covariance
@@ -28,6 +28,7 @@ __all__ = [
     "EmbeddingPairs",
     "FitOptions",
     "Fitted",
+    "FittedModel",
     "Miner",
     "NearAndFar",
     "NearFar",
@@ -45,6 +46,7 @@ __all__ = [
     "in_dtype",
     "minibatch_curvature",
     "posterior_of",
+    "predicted_embedding",
     "squared_distance",
     "squared_distance_in_basis",
     "traced",

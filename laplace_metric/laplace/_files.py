@@ -20,7 +20,7 @@ from laplace_metric.curvature.structures import (
     SpectralCurvature,
 )
 from laplace_metric.errors import FileFormatError
-from laplace_metric.laplace._fit import Fitted
+from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._near_far import NearFar
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import Settings

@@ -14,14 +14,13 @@ import logging
 import warnings
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from laplace_metric._utils.display import Shown
 from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.curvature import ContrastiveLoss, all_pairs_curvature, batch_curvature
 from laplace_metric.curvature.structures import (
@@ -36,6 +35,7 @@ from laplace_metric.errors import (
     LabelError,
     NegativeCurvatureWarning,
 )
+from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._near_far import NearFar
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import FitOptions, Settings
@@ -48,47 +48,6 @@ _LOG = logging.getLogger(__name__)
 Batches = Iterator[tuple[Inputs, Tensor]]
 HeadBatches = Iterator[tuple[Tensor, Tensor]]
 """h [B, D] and labels [B] of one batch after the other."""
-
-
-@dataclass(frozen=True, repr=False)
-class Fitted(Shown):
-    """What a fit learns, once.
-
-    Parameters
-    ----------
-    head : LocatedHead
-    jacobian : HeadJacobian
-        The head as its Jacobian backend sees it.
-    loss : ContrastiveLoss
-        What was differentiated.
-    posterior : Posterior
-    n_points : int
-        N.
-    structure : str
-        "diag", "kron" or "full".
-    fingerprints : uint64 [N], sorted, or None
-        Of the head's inputs that were fitted; None for streams and beyond five million points.
-    near_far : NearFar or None
-        What ``Embedding.epistemic`` needs of the fit set; None where its points were not kept.
-    """
-
-    head: LocatedHead
-    jacobian: HeadJacobian
-    loss: ContrastiveLoss
-    posterior: Posterior
-    n_points: int
-    structure: str
-    fingerprints: Fingerprints | None = None
-    near_far: NearFar | None = None
-
-    @property
-    def spherical(self) -> bool:
-        """Whether embeddings are directions: arccos, or a model that l2-normalises."""
-        return self.loss.geometry.spherical
-
-    def with_precision(self, prior_precision: float, n_effective: float | None = None) -> Fitted:
-        """The same fit under another prior precision (and n_effective)."""
-        return replace(self, posterior=self.posterior.with_precision(prior_precision, n_effective))
 
 
 def fit_posterior(

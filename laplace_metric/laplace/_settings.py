@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from laplace_metric._utils.display import Shown
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count, check_function, check_name, check_positive
 from laplace_metric.curvature import ContrastiveLoss
@@ -87,7 +88,7 @@ PAIRS = ("all", "batch")
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Shown):
     """What ``LaplaceEmbedder`` is told, apart from the model (see there for the meanings).
 
     Raises

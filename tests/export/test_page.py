@@ -1,51 +1,80 @@
-"""The code of the page on production runs, in order."""
+"""The code of the pages on export and on engines runs, in order, and says what an index says."""
 
 from __future__ import annotations
 
 import re
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 NEEDED = {"onnx": ("onnxruntime", "onnxscript"), "qdrant": ("qdrant_client",)}
 """Packages of the blocks that are marked."""
-PAGE = Path(__file__).parents[2] / "docs" / "production.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def same(name: str, own: dict, scope: dict) -> None:
-    if name == "onnx":
-        np.testing.assert_allclose(own["mean"], scope["mean"], atol=1e-5)
-        for field, value in own.get("answer", {}).items():
-            expected = np.asarray(getattr(scope["verdict"], field))
-            np.testing.assert_allclose(value, expected, atol=1e-6, err_msg=field)
-    else:  # no p-values: these queries were held out, and tie with themselves but for rounding
-        wanted = scope["index"].search(scope["queries"], k=20)
-        for number in ("match_probability", "label_probability"):
-            told, expected = getattr(own["told"], number), getattr(wanted, number)
-            np.testing.assert_allclose(told, expected, rtol=0, atol=2e-6, err_msg=number)
-        np.testing.assert_array_equal(own["told"].label, wanted.label)
+def installed(name: str) -> bool:
+    return all(find_spec(package) for package in NEEDED[name])
 
 
-def test_the_code_runs(tmp_path, monkeypatch):
+def scopes(page: str) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
+    """What the blocks define, and what each marked one defines beside it."""
+    text = (DOCS / page).read_text()
+    scope: dict[str, Any] = {}
+    own = []
+    for name, block in re.findall(r"(?:<!-- (\w+) -->\n)?```python\n(.*?)```", text, flags=re.S):
+        if name and not installed(name):
+            continue
+        within = dict(scope) if name else scope
+        exec(compile(block, page, "exec"), within)
+        if name:
+            own.append((name, within))
+    return scope, own
+
+
+def test_the_code_of_the_exported_graph_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = re.findall(r"(?:<!-- (\w+) -->\n)?```python\n(.*?)```", PAGE.read_text(), flags=re.S)
-    scope: dict[str, object] = {}
-    fields = []
-    for name, block in found:
-        if not name:
-            exec(compile(block, str(PAGE), "exec"), scope)
-        elif all(find_spec(package) for package in NEEDED[name]):
-            own = dict(scope)
-            exec(compile(block, str(PAGE), "exec"), own)
-            same(name, own, scope)
-            fields.append(len(own.get("answer", {})))
-    assert not all(find_spec(package) for package in NEEDED["onnx"]) or 6 in fields
-    queries, verdict = scope["queries"], scope["verdict"]
-    expected = scope["index"].search(queries, k=20)
-    np.testing.assert_allclose(
-        verdict.match_probability, expected.match_probability, rtol=1e-4, atol=1e-6
-    )
-    assert list(verdict.label) == list(expected.label)
+    scope, own = scopes("production.md")
     torch.testing.assert_close(scope["numbers"].mean, scope["mean"], rtol=1e-5, atol=1e-6)
+    assert len(own) == installed("onnx")
+    for _, block in own:
+        np.testing.assert_allclose(block["mean"], scope["mean"], atol=1e-5)
+
+
+def test_the_code_of_the_engines_runs(tmp_path, monkeypatch):
+    pytest.importorskip("faiss")
+    monkeypatch.chdir(tmp_path)
+    scope, own = scopes("engines.md")
+    verdict, wanted = scope["verdict"], scope["index"].search(scope["queries"], k=20)
+    for number in ("match_probability", "label_probability"):
+        expected = getattr(wanted, number)
+        np.testing.assert_allclose(getattr(verdict, number), expected, rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(verdict.label, wanted.label)
+    assert len(own) == installed("onnx") + installed("qdrant")
+    for name, block in own:
+        if name == "onnx":
+            assert len(block["answer"]) == 6
+            for field, value in block["answer"].items():
+                expected = np.asarray(getattr(verdict, field))
+                np.testing.assert_allclose(value, expected, atol=1e-6, err_msg=field)
+        else:  # no p-values: these queries were held out, and tie with themselves but for rounding
+            told = block["told"]
+            for number in ("match_probability", "label_probability"):
+                expected = getattr(wanted, number)
+                np.testing.assert_allclose(getattr(told, number), expected, rtol=0, atol=2e-6)
+            np.testing.assert_array_equal(told.label, wanted.label)
+
+
+def test_what_engines_return_becomes_our_distance():
+    """Each row of the table, for two unit vectors: from what comes back to d."""
+    rows = re.findall(r"^\| (.*) \| (.*) \| `(.*)` \|$", (DOCS / "engines.md").read_text(), re.M)
+    assert len(rows) == 10
+    cosine = 0.3
+    distance = (2 - 2 * cosine) ** 0.5
+    for engine, returned, passed_on in rows:
+        r = eval(returned.replace("²", "**2"), {"d": distance, "c": cosine})
+        known = {"r": r, "sqrt": np.sqrt, "maximum": np.maximum}
+        assert eval(passed_on, known) == pytest.approx(distance, rel=1e-12), engine

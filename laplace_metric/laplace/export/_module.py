@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.errors import HeadError
-from laplace_metric.laplace._fit import Fitted
+from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace.export._familiarity import Familiarity
 from laplace_metric.laplace.export._tap import Tapped
 from laplace_metric.laplace.export._variance import HeadVariance

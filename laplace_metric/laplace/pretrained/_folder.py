@@ -15,7 +15,7 @@ from laplace_metric._utils import files
 from laplace_metric._utils.version import __version__
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.laplace._files import save_fitted
-from laplace_metric.laplace._fit import Fitted
+from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._settings import Settings
 from laplace_metric.laplace.pretrained._card import Numbers, model_card, named_numbers
 from laplace_metric.models import Precomputed, unwrapped

@@ -10,8 +10,7 @@ from torch import nn
 
 from laplace_metric._utils.files import INDEX, settled_together
 from laplace_metric._utils.validation import as_path
-from laplace_metric.laplace._fit import Fitted
-from laplace_metric.laplace._settings import Settings
+from laplace_metric.laplace.after_fit import Saved
 from laplace_metric.laplace.pretrained._card import Numbers
 from laplace_metric.laplace.pretrained._folder import CONFIG, network_of, save_folder
 
@@ -19,17 +18,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class Pretrained:
-    """What ``LaplaceEmbedder`` writes and reads beside ``save`` and ``load``."""
-
-    if TYPE_CHECKING:
-        model: nn.Module
-        settings: Settings
-
-        @classmethod
-        def load(cls, path: str | Path, model: nn.Module | None = None) -> Self: ...
-
-        def _fitted_to_these_weights(self, *, values: bool = False) -> Fitted: ...
+class Pretrained(Saved):
+    """Folders with the weights of the model and a card, beside those of ``save``."""
 
     def save_pretrained(
         self,

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from laplace_metric._utils import files
-from laplace_metric._utils.locks import locked
+from laplace_metric._utils.files import locked
 from laplace_metric.curvature import Statistics
 from laplace_metric.curvature.passes import Pass
 from laplace_metric.errors import FileFormatError, InputError, WriteError

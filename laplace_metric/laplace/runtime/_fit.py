@@ -25,13 +25,13 @@ from laplace_metric.curvature.structures import check_memory
 from laplace_metric.errors import EmptyLoaderError, InputError
 from laplace_metric.laplace._fit import (
     Batches,
-    Fitted,
     HeadBatches,
     in_dtype,
     posterior_of,
     where,
     with_near_far,
 )
+from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._settings import FitOptions, Settings
 from laplace_metric.laplace.runtime._checkpoint import Checkpoint, open_checkpoint
 from laplace_metric.laplace.runtime._executor import PassExecutor
@@ -43,13 +43,7 @@ from laplace_metric.models.features import (
     Fingerprints,
     sorted_fingerprints,
 )
-from laplace_metric.models.heads import (
-    LocatedHead,
-    capture,
-    head_from_spec,
-    head_spec,
-    locate_head,
-)
+from laplace_metric.models.heads import LocatedHead, capture, head_from_spec, head_spec, locate_head
 from laplace_metric.models.jacobians import jacobian_of
 
 SAME = 1e-2
