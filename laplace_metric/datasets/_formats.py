@@ -130,13 +130,16 @@ def decode_square(file: Path | IO[bytes], size: int) -> UInt8[Tensor, "3 size si
     from PIL import Image
 
     with Image.open(file) as image:
-        square = _centre(image.convert("RGB"), size, Image.Resampling.BILINEAR)
+        square = centre_square(image.convert("RGB"), size)
     return torch.from_numpy(np.array(square)).permute(2, 0, 1)
 
 
-def _centre(image: Any, size: int, resampling: Any) -> Any:
+def centre_square(image: Any, size: int) -> Any:
+    """A PIL image as `read_square` resizes and cuts it."""
+    from PIL.Image import Resampling
+
     scale = size / min(image.size)
     width, height = (max(size, round(side * scale)) for side in image.size)
     left, top = (width - size) // 2, (height - size) // 2
-    resized = image.resize((width, height), resampling)
+    resized = image.resize((width, height), Resampling.BILINEAR)
     return resized.crop((left, top, left + size, top + size))

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Int64, Shaped
+from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
 
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_tensor, check_dense
+from laplace_metric.datasets._rows import named_rows
 from laplace_metric.errors import InputError, LabelError
 
 Batch = tuple[Tensor, Tensor]
@@ -103,19 +104,19 @@ class ImageSet:
         images = self.images[rows]
         return images.float() / 255 if images.dtype == torch.uint8 else images
 
-    def subset(self, indices: Iterable[int] | Int[Tensor, " n"] | Bool[Tensor, " N"]) -> ImageSet:
+    def subset(self, indices: Any) -> ImageSet:
         """The images at `indices`, in that order.
+
+        Parameters
+        ----------
+        indices : whole numbers [n], a slice, or a mask [N]
 
         Raises
         ------
         InputError
-            If `indices` is a mask that has not one entry for each image.
+            For a mask that has not one entry for each image, and rows that do not exist.
         """
-        rows = indices if isinstance(indices, Tensor) else torch.tensor(list(indices)).long()
-        if rows.dtype == torch.bool and rows.shape != self.labels.shape:
-            raise InputError(
-                f"indices is a mask of shape {list(rows.shape)}; it must be [{len(self)}]."
-            )
+        rows = named_rows("indices", indices, len(self))
         extras = {key: value[rows] for key, value in self.extras.items()}
         return replace(self, images=self.images[rows], labels=self.labels[rows], extras=extras)
 

@@ -10,11 +10,20 @@ from laplace_metric.models._calling import (
     input_batches,
     labelled_batches,
     labels_of,
+    rows_of_batch,
     shares_memory,
     to_device,
     unwrapped,
 )
-from laplace_metric.models._reading import ItemBatches, class_codes, is_rows, plain, yields_items
+from laplace_metric.models._reading import (
+    ItemBatches,
+    check_names,
+    class_codes,
+    is_rows,
+    items_of,
+    plain,
+    yields_items,
+)
 
 __all__ = [
     "Call",
@@ -25,14 +34,17 @@ __all__ = [
     "Sentences",
     "call_model",
     "check_labels",
+    "check_names",
     "class_codes",
     "device_of",
     "evaluation_mode",
     "input_batches",
     "is_rows",
+    "items_of",
     "labelled_batches",
     "labels_of",
     "plain",
+    "rows_of_batch",
     "shares_memory",
     "to_device",
     "unwrapped",

@@ -64,8 +64,7 @@ class Precomputed(nn.Module):
         if tensor.ndim == 1 and len(tensor) == self.size:
             tensor = tensor[None]
         if tensor.ndim != 2 or (self.size is not None and tensor.shape[1] != self.size):
-            wanted = "D" if self.size is None else self.size
-            raise InputError(f"embeddings have shape {tuple(tensor.shape)}: pass [N, {wanted}].")
+            raise InputError(self._refusal(tensor.shape))
         values = tensor if tensor.dtype == torch.float64 else tensor.float()
         if not bool(torch.isfinite(values).all()):
             bad = (~torch.isfinite(values)).any(1).nonzero().flatten().tolist()
@@ -74,6 +73,15 @@ class Precomputed(nn.Module):
                 f"{len(values)}): leave these rows out."
             )
         return values
+
+    def _refusal(self, shape: torch.Size) -> str:
+        if self.size is None or len(shape) not in (1, 2):
+            wanted = "D" if self.size is None else self.size
+            return f"embeddings have shape {tuple(shape)}: pass [N, {wanted}]."
+        return (
+            f"these embeddings have {shape[-1]} numbers each, and {self.size} were fitted, so an "
+            f"index holds {self.size} too: pass [N, {self.size}], from the same encoder."
+        )
 
 
 def _numbers(embeddings: Any) -> Tensor:

@@ -7,7 +7,7 @@ import operator
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -16,18 +16,22 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from laplace_metric._utils.progress import tqdm
+from laplace_metric._utils.progress import ItemBar
 from laplace_metric._utils.validation import as_array, as_tensor
 from laplace_metric.errors import EmptyLoaderError, InputError, LabelError
 from laplace_metric.models._reading import (
+    ItemBatches,
+    check_names,
     class_codes,
     is_rows,
+    items_of,
     missing_rows,
     names_of,
     note_names,
     plain,
     row_list,
     split_mapping,
+    yields_items,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -212,6 +216,7 @@ def check_labels(labels: Any, *, name: str = "labels") -> Int[Tensor, " B"]:
     if not isinstance(labels, Tensor):
         labels = plain(labels)
         if (names := names_of(labels)) is not None:
+            check_names(name, names)
             return class_codes(names)
         if missing := missing_rows(labels):
             raise LabelError(
@@ -258,16 +263,37 @@ def _split(batch: Any, index: int) -> tuple[Inputs, Any]:
     )
 
 
-def _bar(loader: Iterable[Any], description: str, progress: bool) -> Any:
-    """The batches with a progress bar, or ``InputError`` for what has none."""
+def _iterated(loader: Iterable[Any]) -> Iterator[Any]:
+    """The batches, or ``InputError`` for what has none."""
     try:
-        batches = iter(loader)
+        return iter(loader)
     except TypeError as error:
         raise InputError(
             f"loader is a {type(loader).__name__}: pass an iterable of batches ({error})."
         ) from error
-    total = (operator.length_hint(loader) or None) if progress else None
-    return tqdm(batches, total=total, desc=description, disable=not progress)
+
+
+def _bar(loader: Iterable[Any], description: str, progress: bool) -> ItemBar | None:
+    if not progress:
+        return None
+    return ItemBar(description, items_of(loader), operator.length_hint(loader) or None)
+
+
+def rows_of_batch(inputs: Inputs) -> int:
+    """Items of a batch of inputs, for a bar; 1 for what has no length.
+
+    Examples
+    --------
+    >>> x = torch.ones(5, 2)
+    >>> rows_of_batch(x), rows_of_batch({"x": x}), rows_of_batch((x, x)), rows_of_batch(3)
+    (5, 5, 5, 1)
+    """
+    if isinstance(inputs, (Mapping, tuple)):
+        inputs = next(iter(inputs.values() if isinstance(inputs, Mapping) else inputs), None)
+    try:
+        return len(inputs)
+    except TypeError:
+        return 1
 
 
 def input_batches(
@@ -292,10 +318,15 @@ def input_batches(
     """
     if isinstance(loader, (Tensor, Mapping)):
         raise InputError(f"loader is a {type(loader).__name__}: pass an iterable of batches.")
-    empty = True
-    for batch in _bar(loader, description, progress):
-        empty = False
-        yield to_device(labels_of(batch)[0], device)
+    if yields_items(loader):
+        loader = ItemBatches(loader)
+    empty, bar = True, _bar(loader, description, progress)
+    with bar or nullcontext():
+        for batch in _iterated(loader):
+            empty, inputs = False, labels_of(batch)[0]
+            yield to_device(inputs, device)
+            if bar is not None:
+                bar.advance(rows_of_batch(inputs))
     if empty:
         raise EmptyLoaderError("loader yielded no batch: pass a loader with at least one batch.")
 
@@ -349,16 +380,17 @@ def labelled_batches(
     InputError
         If the loader is not iterable.
     """
-    index, bar, known = -1, _bar(loader, description, progress), {} if names is None else names
-    start = time.perf_counter()
-    for index, batch in enumerate(bar):
-        inputs, labels = _split(batch, index)
-        checked = check_labels(labels, name=f"labels of loader batch {index}")
-        if known or not isinstance(labels, Tensor):
-            note_names(known, labels, checked, first=index == 0)
-        yield to_device(inputs, device), checked.to(device)
-        if progress and status is not None:
-            bar.set_postfix_str(status(), refresh=False)
+    index, known, batches = -1, {} if names is None else names, _iterated(loader)
+    start, bar = time.perf_counter(), _bar(loader, description, progress)
+    with bar or nullcontext():
+        for index, batch in enumerate(batches):
+            inputs, labels = _split(batch, index)
+            checked = check_labels(labels, name=f"labels of loader batch {index}")
+            if known or not isinstance(labels, Tensor):
+                note_names(known, labels, checked, first=index == 0)
+            yield to_device(inputs, device), checked.to(device)
+            if bar is not None:
+                bar.advance(len(checked), "" if status is None else status())
     _LOG.debug("%s: %d batches in %.1f s", description, index + 1, time.perf_counter() - start)
     if index < 0:
         raise EmptyLoaderError("loader yielded no batch: pass a loader with at least one batch.")

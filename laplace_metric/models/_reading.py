@@ -11,7 +11,7 @@ so that batches, processes and a fit that goes on after a kill agree without a t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ LABELS = ("labels", "label")
 """Entries of a batch that is a mapping by which its labels go, as in Hugging Face's data sets."""
 BATCH_OF_ITEMS = 256
 """Items of a data set that enter a model at once."""
+BATCH_OF_IMAGES = 64
+"""The same of our own image sets: inside a network, photographs are large."""
 
 
 def plain(values: Any) -> Any:
@@ -91,6 +93,21 @@ def row_list(rows: Sequence[int], most: int = 5) -> str:
     """
     named = ", ".join(str(row) for row in rows[:most]) + (", ..." if len(rows) > most else "")
     return f"row{'s' if len(rows) > 1 else ''} {named}"
+
+
+def check_names(name: str, names: Sequence[str]) -> None:
+    """Refuse a class without a name: a blank cell of a table is a label that is missing.
+
+    Raises
+    ------
+    LabelError
+        Names the rows.
+    """
+    if empty := [row for row, text in enumerate(names) if not text.strip()]:
+        raise LabelError(
+            f"{name} is an empty text in {row_list(empty)} ({len(empty)} of {len(names)}): leave "
+            "these items out, or name their class."
+        )
 
 
 def class_codes(names: Sequence[str]) -> Int[Tensor, " N"]:
@@ -192,7 +209,8 @@ def split_mapping(batch: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
 def yields_items(data: Any) -> bool:
     """Whether a data set gives one item with its label at a time, not batches of them.
 
-    Seen at its first item: a label that is one number or one name.
+    Seen at its first item: a label that is one number or one name. Our own data sets, such as
+    ``datasets.ImageFolder``, are known by their ``loader``.
 
     Examples
     --------
@@ -202,6 +220,8 @@ def yields_items(data: Any) -> bool:
     """
     if isinstance(data, (str, bytes, Tensor, np.ndarray, Mapping)):
         return False
+    if _has_loader(data):
+        return True
     if not (hasattr(data, "__getitem__") and hasattr(data, "__len__")) or not len(data):
         return False
     try:
@@ -222,12 +242,34 @@ def _is_label(value: Any) -> bool:
     return isinstance(value, (str, int, np.integer)) and not isinstance(value, bool)
 
 
+def _has_loader(data: Any) -> bool:
+    return hasattr(data, "__len__") and callable(getattr(data, "loader", None))
+
+
+def items_of(loader: Any) -> int | None:
+    """How many items the batches of a loader hold together; None where it does not say.
+
+    Examples
+    --------
+    >>> items_of(DataLoader([0] * 700, batch_size=64)), items_of([torch.ones(5)])
+    (700, None)
+    """
+    if not isinstance(loader, DataLoader):
+        n: int | None = getattr(loader, "n_items", None)
+        return n
+    if loader.batch_size is None or not isinstance(loader.sampler, Sized):
+        return None
+    n = len(loader.sampler)
+    return n - n % loader.batch_size if loader.drop_last else n
+
+
 class ItemBatches:
     """The items of a data set in batches, in their order; read once or often.
 
     Parameters
     ----------
-    data : torch Dataset, or anything with a length whose items are ``(input, label)`` or mappings
+    data : torch Dataset, or anything with a length whose items are ``(input, label)`` or mappings,
+        or that has a function ``loader`` of the batch size
 
     Raises
     ------
@@ -242,11 +284,20 @@ class ItemBatches:
     """
 
     def __init__(self, data: Any) -> None:
+        self._data = data
+        if _has_loader(data):
+            self._loader = data.loader(BATCH_OF_IMAGES)
+            return
         own = torch.Generator()  # a DataLoader draws a seed each time that it is read
         self._loader = DataLoader(data, batch_size=BATCH_OF_ITEMS, generator=own)
 
     def __len__(self) -> int:
         return len(self._loader)
+
+    @property
+    def n_items(self) -> int:
+        """Of all batches."""
+        return len(self._data)
 
     def __iter__(self) -> Iterator[Any]:
         batches = iter(self._loader)

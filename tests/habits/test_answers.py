@@ -13,20 +13,24 @@ from laplace_metric.plots import threshold_plot
 def test_a_label_where_the_index_is_sure_and_none_elsewhere(index, points, names):
     x = points[0][300:]
     found, result = index.classify(x, 0.9), index.search(x, k=1)
-    for label, probability, expected, p in zip(
-        found.labels, found.probability, result.label, result.label_probability, strict=True
-    ):
+    assert torch.equal(found.unknown, result.unknown)
+    assert bool(result.unknown.any())
+    for label, probability, expected, p, unknown in zip(
+        found.labels, found.probability, result.label, result.label_probability,
+        result.unknown, strict=True,
+    ):  # fmt: skip
         assert probability == p
-        assert label == (expected if p >= 0.9 else None)
+        assert label == (expected if p >= 0.9 and not unknown else None)
     assert 10 < int(found.answered.sum()) < 90
     assert found[0] == (found.labels[0], float(found.probability[0]))
     table = found.to_pandas()
-    assert table.columns.tolist() == ["label", "probability", "answered"]
+    assert table.columns.tolist() == ["label", "probability", "answered", "unknown"]
     assert table.label.isna().tolist() == (~found.answered).tolist()
 
 
 def test_without_a_threshold_a_label_is_likelier_than_not(index, points):
-    found = index.classify(points[0][300:])
+    found = index.classify(points[0][300:], alpha=None)
+    assert not bool(found.unknown.any())
     assert (found.labels != None).tolist() == (found.probability >= 0.5).tolist()  # noqa: E711
 
 
@@ -107,6 +111,16 @@ def test_the_curves_of_a_threshold_are_counts():
         np.testing.assert_allclose(line.get_ydata(), values)
     assert level.get_ydata()[0] == 0.8
     assert mark.get_xdata()[0] == 0.5
+
+
+def test_who_is_abstained_from_is_on_no_curve_but_counts():
+    p, right, out = [0.9, 0.5, 0.4, 0.2], [1, 0, 1, 1], [0, 1, 0, 0]
+    precision, accepted = threshold_plot(p, right, abstained=out).axes[0].lines
+    assert precision.get_xdata().tolist() == [0.9, 0.4, 0.2]
+    assert precision.get_ydata().tolist() == [1, 1, 1]
+    assert accepted.get_ydata().tolist() == [0.25, 0.5, 0.75]
+    with pytest.raises(InputError, match="abstained"):
+        threshold_plot(p, right, abstained=out[:2])
 
 
 @pytest.mark.parametrize("of", ["match", "label"])

@@ -94,6 +94,16 @@ def test_an_index_says_that_it_is_not_calibrated(embedder, points):
     assert "not calibrated" in repr(index.search(points[0][:2]))
 
 
+def test_settings_and_heads_are_tables_in_a_notebook(embedder):
+    """Their text stays that of a dataclass, which can be typed again."""
+    settings = embedder.settings
+    given = [name for name, value in vars(settings).items() if value is not None]
+    assert cells(settings._repr_html_()) == given
+    assert "arccos" in settings._repr_html_()
+    assert repr(settings).startswith("Settings(distance='arccos', ")
+    assert cells(embedder.head_._repr_html_()) == ["name", "module", "normalized", "n_outputs"]
+
+
 def test_names_of_classes_are_no_html():
     assert "<script>" not in html_table("a", "<script>", [("<script>", "<script>")])
 

@@ -252,3 +252,26 @@ def test_reading_a_data_set_moves_no_global_draw():
     model, before = nn.Linear(4, 2), torch.get_rng_state()
     LaplaceEmbedder(model).fit(data, progress=False)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+BLANK = {
+    "fit(X, y)": lambda x, y, e, i: LaplaceEmbedder.from_embeddings(x, y),
+    "fit(loader)": lambda x, y, e, i: e.fit([(x, y)], progress=False),
+    "index": lambda x, y, e, i: e.index(x, y, progress=False),
+    "cross_index": lambda x, y, e, i: e.cross_index(x, y, progress=False),
+    "index.add": lambda x, y, e, i: i.add(x, y),
+    "calibrate": lambda x, y, e, i: i.calibrate(x, y),
+    "evaluate": lambda x, y, e, i: i.evaluate(x, y),
+}
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+@pytest.mark.parametrize("way", BLANK)
+def test_a_class_without_a_name_is_refused(way, name, points, names):
+    """A blank cell is a label that is missing."""
+    x, blank = points[0][:100], names[:100]
+    fitted = LaplaceEmbedder.from_embeddings(x, blank)
+    index = fitted.index(x, blank, progress=False)
+    blank = [name if row in (3, 7) else label for row, label in enumerate(blank)]
+    with pytest.raises(LabelError, match=r"empty text in rows 3, 7 \(2 of 100\): leave"):
+        BLANK[way](x, blank, fitted, index)

@@ -1,9 +1,8 @@
 """The head of an embedder: locate it, see what follows it, capture its input and output."""
 
+from laplace_metric.models.heads._activations import HeadActivations, LocatedHead, SeenInputs
 from laplace_metric.models.heads._call_errors import shown
 from laplace_metric.models.heads._capture import (
-    HeadActivations,
-    LocatedHead,
     capture,
     embeddings_from,
     run_captured,
@@ -30,6 +29,7 @@ __all__ = [
     "HeadSpec",
     "LocatedHead",
     "PointwiseHead",
+    "SeenInputs",
     "averaged",
     "capture",
     "check_rows",

@@ -22,6 +22,7 @@ from laplace_metric._utils.precision import full_precision
 from laplace_metric.errors import HeadError
 from laplace_metric.models._calling import Inputs, call_model, evaluation_mode
 from laplace_metric.models._reading import as_batch, is_one_item
+from laplace_metric.models.heads._activations import HeadActivations, LocatedHead, SeenInputs
 from laplace_metric.models.heads._call_errors import check_returned, explain, shown
 from laplace_metric.models.heads._pointwise import averaged, is_pointwise
 
@@ -121,46 +122,6 @@ def _forward(model: nn.Module, inputs: Inputs) -> Tensor:
     return output
 
 
-@dataclass(frozen=True)
-class HeadActivations:
-    """One forward pass seen at the head: ``features`` h [B, D], ``raw`` z [B, Z], ``output`` f."""
-
-    features: Tensor
-    raw: Tensor
-    output: Tensor
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[HeadActivations]) -> HeadActivations:
-        """One pass out of several."""
-        names = ("features", "raw", "output")
-        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
-
-
-@dataclass(frozen=True)
-class LocatedHead:
-    """A head inside a model, and whether the model l2-normalises after it.
-
-    Parameters
-    ----------
-    name : str
-        Dotted name; "first..last" of modules in a row; "append" for a new one.
-    module : nn.Module
-        g, whose parameters get the posterior.
-    normalized : bool
-        Whether the model's output is ``z / |z|``.
-    parts : (module, module) or None
-        Where h enters and z leaves inside the model; None for an appended head.
-    n_outputs : int
-        Z.
-    """
-
-    name: str
-    module: nn.Module
-    normalized: bool
-    parts: tuple[nn.Module, nn.Module] | None
-    n_outputs: int
-
-
 def capture(model: nn.Module, head: LocatedHead, inputs: Inputs) -> HeadActivations:
     """One forward pass in eval mode; hooks and modes are put back before it returns."""
     with evaluation_mode(model):
@@ -174,7 +135,12 @@ def embeddings_from(model: nn.Module, inputs: Inputs) -> Tensor:
 
 
 def run_captured(model: nn.Module, head: LocatedHead, inputs: Inputs) -> HeadActivations:
-    """One forward pass in the model's present modes, with gradients where they are enabled."""
+    """One forward pass in the model's present modes, with gradients where they are enabled.
+
+    Of ``SeenInputs`` there is none.
+    """
+    if isinstance(inputs, SeenInputs):
+        return inputs.at(head.name)
     if head.parts is None:
         return appended_activations(head.module, run_recorded(model, inputs, {})[0])
     output, calls = run_recorded(model, inputs, {head.name: head.parts})

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.errors import InputError, NonFiniteError, WeightsChangedError
-from laplace_metric.models.heads._capture import LocatedHead
+from laplace_metric.models.heads._activations import LocatedHead
 
 SAMPLE = 2**14
 """Weights of a head, evenly spaced, whose values are compared at each call."""

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from laplace_metric.errors import HeadError, InputError, NonFiniteError
 from laplace_metric.models._calling import Inputs, check_module, evaluation_mode
+from laplace_metric.models.heads._activations import HeadActivations, LocatedHead, SeenInputs
 from laplace_metric.models.heads._capture import (
-    HeadActivations,
     HeadCall,
-    LocatedHead,
     appended_activations,
     captured,
     run_recorded,
@@ -115,6 +114,8 @@ def locate_head(
     ('2', 2, torch.Size([3, 8]))
     """
     check_module(model)
+    if isinstance(inputs, SeenInputs):
+        return inputs.head, inputs.at(head if isinstance(head, str) else inputs.head.name)
     if head == APPEND and APPEND not in dict(model.named_modules()):
         return _appended(model, inputs)
     candidates = _candidates(model, head)

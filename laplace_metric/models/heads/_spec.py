@@ -9,7 +9,7 @@ from torch import nn
 
 from laplace_metric._utils.files import digest
 from laplace_metric.errors import FileFormatError
-from laplace_metric.models.heads._capture import LocatedHead
+from laplace_metric.models.heads._activations import LocatedHead
 from laplace_metric.models.heads._locate import APPEND, Ends, identity_head, sub_module
 
 HeadSpec = dict[str, Any]
@@ -46,7 +46,11 @@ def head_from_spec(spec: HeadSpec, model: nn.Module) -> LocatedHead:
     actual = head_spec(head)
     for key, value in spec.items():
         if actual[key] != value:
-            hint = " (the weights differ: fit again)" if key == "sha256" else ""
+            hint = (
+                " (the weights differ: load the trained ones into the model, or fit again)"
+                if key == "sha256"
+                else ""
+            )
             raise FileFormatError(
                 f"head {name!r} has {key} {actual[key]!r}, the posterior was fitted for "
                 f"{value!r}{hint}."

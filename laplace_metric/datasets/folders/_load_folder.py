@@ -1,0 +1,183 @@
+"""Find images on disk, their classes, and leave out what cannot be read."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from laplace_metric._utils.tables import read_table
+from laplace_metric._utils.validation import as_path, check_count, check_function
+from laplace_metric.datasets.folders._image_folder import ImageFolder
+from laplace_metric.datasets.folders._listing import (
+    check_listed,
+    images_below,
+    labels_by,
+    top_folders,
+)
+from laplace_metric.datasets.folders._pixels import Pixels
+from laplace_metric.errors import InputError, LabelError
+
+_LOG = logging.getLogger(__name__)
+TABLES = (".csv", ".tsv")
+PATHS = ("path", "image")
+LABEL = "label"
+Names = tuple[str, ...]
+
+
+def load_folder(
+    path: str | os.PathLike[str],
+    *,
+    size: int | None = None,
+    crop: bool = True,
+    channels: int = 3,
+    transform: Callable[[Any], Tensor] | None = None,
+    label_of: Callable[[str], str] | None = None,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    skip_unreadable: bool = False,
+) -> ImageFolder:
+    """A folder of images, one folder a class, or a table that lists images; read when needed.
+
+    Parameters
+    ----------
+    path : path
+        ``photos`` with ``photos/<class>/*.jpg``, however deep, or without classes
+        ``photos/*.jpg``; or a .csv or .tsv of paths as seen from its own folder. Files are images
+        by their ending, in small letters or capitals; hidden ones are left out, links are followed.
+    size : int or None
+        Side of the square images in pixels. None: as they are, and then all of one size.
+    crop : bool
+        True, as in `load`: the shorter side is scaled to ``size``, then the centre cut out. False,
+        as ``laplace-metric --size`` does: the image is scaled to the square.
+    channels : {3, 1}
+        RGB or grey. Transparent images are put on white.
+    transform : callable or None
+        PIL image -> tensor [C, H, W]: the preprocessing that a model comes with, or a
+        `CentreCrop`; instead of ``size``.
+    label_of : callable or None
+        Path as seen from the folder -> name of its class. None: the first folder of it, or the
+        column of the table.
+    path_column, label_column : str or None
+        Of a table. None: ``path`` or ``image``; ``label``, if there is one.
+    skip_unreadable : bool
+        Read every image once, and leave out those that cannot be (the log names them).
+
+    Returns
+    -------
+    ImageFolder
+        Images turned upright as the camera noted (Exif), classes by name, ids by path.
+
+    Raises
+    ------
+    InputError
+        If there is no such path or no image, or images stand both in class folders and beside
+        them; for options out of range. An image that cannot be read is told when it is read.
+    LabelError
+        If ``label_of`` gives no name, or a label of the table is empty.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> photos = Path(tempfile.mkdtemp()) / "photos"
+    >>> for name, colour in (("cherry", "red"), ("lime", "green")):
+    ...     (photos / name).mkdir(parents=True)
+    ...     Image.new("RGB", (30, 20), colour).save(photos / name / "1.JPG")
+    >>> folder = load_folder(photos, size=8)
+    >>> folder
+    ImageFolder('photos', 2 images, 2 classes)
+    >>> folder.ids.tolist(), folder.labels.tolist(), folder.pixels().shape
+    (['cherry/1.JPG', 'lime/1.JPG'], ['cherry', 'lime'], torch.Size([2, 3, 8, 8]))
+    """
+    place = as_path("path", path)
+    _check_how(size, channels, transform)
+    if label_of is not None:
+        check_function("label_of", label_of, "path")
+    columns = (path_column, label_column)
+    ids, labels = _found(place, columns) if place.is_dir() else _listed(place, *columns)
+    folder = place if place.is_dir() else place.parent
+    if label_of is not None:
+        labels = labels_by(label_of, ids)
+    elif place.is_dir():
+        labels = top_folders(folder, ids)
+    pixels = Pixels(folder, size, channels, transform, crop)
+    whole = ImageFolder(place.name or str(place), ids, labels, pixels)
+    return _readable(whole) if skip_unreadable else whole
+
+
+def _check_how(size: Any, channels: Any, transform: Any) -> None:
+    if size is not None:
+        check_count("size", size)
+    if channels not in (1, 3) or isinstance(channels, bool):
+        raise InputError(f"channels={channels!r}: pass 3 for RGB or 1 for grey.")
+    if transform is None:
+        return
+    if size is not None:
+        raise InputError(f"size={size} and a transform: pass one of the two.")
+    if not callable(transform):
+        kind = type(transform).__name__
+        raise InputError(f"transform is a {kind}: pass a function of a PIL image.")
+
+
+def _found(place: Path, columns: tuple[str | None, str | None]) -> tuple[Names, Names | None]:
+    if columns != (None, None):
+        raise InputError(
+            f"{place} is a folder: path_column and label_column are of a table (.csv, .tsv)."
+        )
+    ids, others = images_below(place)
+    if others:
+        _LOG.info("%s: %d files that are no images are left out", place, len(others))
+    return tuple(ids), None
+
+
+def _listed(table: Path, path_column: Any, label_column: Any) -> tuple[Names, Names | None]:
+    """Paths and labels of a table."""
+    if not table.exists():
+        raise InputError(f"path={str(table)!r} does not exist: pass a folder, or a .csv of paths.")
+    if table.suffix.lower() not in TABLES:
+        raise InputError(f"path={str(table)!r} is no folder: pass one, or a .csv or .tsv of paths.")
+    header, rows = read_table(table)
+    paths = _column(table, header, "path_column", path_column, PATHS)
+    own = _column(table, header, "label_column", label_column, (LABEL,))
+    if paths is None:
+        raise InputError(
+            f"{table} has no column {' or '.join(map(repr, PATHS))}: name the one that holds the "
+            f"paths with path_column; its columns: {_names(header)}."
+        )
+    ids = tuple(row[paths] for row in rows)
+    check_listed(table, ids)
+    labels = None if own is None else tuple(row[own] for row in rows)
+    if labels is not None and "" in labels:
+        row = labels.index("") + 1
+        raise LabelError(f"{table}: row {row} has an empty label. Fill it in, or leave it out.")
+    return ids, labels
+
+
+def _column(
+    table: Path, header: Sequence[str], option: str, name: Any, usual: Sequence[str]
+) -> int | None:
+    """Place of the column that an option names, or has a usual name."""
+    if name is not None and name not in header:
+        raise InputError(f"{option}={name!r}: {table} has the columns {_names(header)}.")
+    known = (place for place in (usual if name is None else [name]) if place in header)
+    chosen = next(known, None)
+    return None if chosen is None else list(header).index(chosen)
+
+
+def _names(header: Sequence[str]) -> str:
+    return ", ".join(map(repr, header)) or "none"
+
+
+def _readable(whole: ImageFolder) -> ImageFolder:
+    damaged = whole.unreadable()
+    if not damaged:
+        return whole
+    if len(damaged) == len(whole):
+        whole.reader.decoded(whole.ids[0])  # which says why
+    _LOG.warning("left out of %r: %s", whole.name, ", ".join(damaged))
+    return whole.subset([name not in damaged for name in whole.ids.tolist()])

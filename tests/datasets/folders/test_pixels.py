@@ -1,0 +1,218 @@
+"""Files as tensors: upright, on white, of one size; what cannot be read is named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageOps
+
+from laplace_metric.cli.sources import ReadOptions, open_source
+from laplace_metric.datasets import CentreCrop, ImageFolder, load_folder
+from laplace_metric.datasets._formats import read_square
+from laplace_metric.datasets.folders import Pixels
+from laplace_metric.datasets.folders._picture import ORIENTATION, TURNS, as_grey_or_rgb
+from laplace_metric.errors import InputError
+
+
+def as_planes(picture):
+    array = np.asarray(picture)
+    return torch.from_numpy(np.atleast_3d(array).transpose(2, 0, 1).copy()).float() / 255
+
+
+@pytest.mark.parametrize("orientation", range(10))
+@pytest.mark.parametrize("ending", ["jpg", "png", "tif", "webp"])
+def test_cameras_say_which_side_is_up(write, tmp_path, orientation, ending):
+    """Against Pillow's own reading of the same note."""
+    exif = Image.Exif()
+    exif[ORIENTATION] = orientation
+    path = write(f"photos/1.{ending}", (8, 6), exif=exif)
+    with Image.open(path) as image:
+        expected = as_planes(ImageOps.exif_transpose(image))
+    found = load_folder(path.parent).pixels()[0]
+    assert torch.equal(found, expected)
+    assert tuple(found.shape[1:]) == ((8, 6) if orientation in (5, 6, 7, 8) else (6, 8))
+
+
+def test_all_eight_orientations_differ():
+    picture = Image.fromarray(np.arange(6, dtype=np.uint8).reshape(2, 3))
+    turned = {picture.transpose(Image.Transpose[name]).tobytes() for name in TURNS.values()}
+    assert len(turned | {picture.tobytes()}) == 8
+
+
+@pytest.mark.parametrize("note", [b"Exif\0\0no note at all", b"Exif\0\0II*\0\xf2"])
+@pytest.mark.parametrize("ending", ["jpg", "png", "webp"])
+def test_a_damaged_note_of_the_camera_spoils_no_picture(write, note, ending):
+    path = write(f"photos/1.{ending}", (8, 6), exif=note)
+    assert load_folder(path.parent).pixels().shape == (1, 3, 6, 8)
+
+
+@given(alpha=st.integers(0, 255), colour=st.tuples(*[st.integers(0, 255)] * 3))
+@settings(max_examples=30)
+def test_transparent_images_are_on_white(alpha, colour):
+    """255 + alpha (colour - 255), rounded: the definition of "over"."""
+    rgba = Image.new("RGBA", (1, 1), (*colour, alpha))
+    expected = 255 + alpha / 255 * (np.array(colour) - 255)
+    found = as_grey_or_rgb(rgba, 3)
+    assert found.mode == "RGB"
+    assert np.abs(np.array(found.getpixel((0, 0))) - expected).max() <= 1
+    luma = found.convert("L").getpixel((0, 0))
+    assert as_grey_or_rgb(rgba, 1).getpixel((0, 0)) == luma
+
+
+def test_transparent_colours_of_a_palette_and_of_grey(tmp_path):
+    palette = Image.new("P", (2, 1))
+    palette.putpalette([0, 0, 0, 0, 128, 0])
+    palette.putpixel((1, 0), 1)
+    palette.save(tmp_path / "1.png", transparency=0)
+    Image.new("LA", (2, 1), (0, 0)).save(tmp_path / "2.png")
+    palette.save(tmp_path / "3.gif", transparency=0)
+    found = load_folder(tmp_path).pixels()
+    assert (found[:, :, 0, 0] == 1).all()
+    assert found[[0, 2], :, 0, 1].tolist() == [[0, pytest.approx(128 / 255), 0]] * 2
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "CMYK", "YCbCr", "RGB", "RGBA", "LA"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_every_mode_becomes_grey_or_rgb(mode, channels):
+    picture = as_grey_or_rgb(Image.new("RGB", (2, 2), "white").convert(mode), channels)
+    assert picture.mode == ("L" if channels == 1 else "RGB")
+    assert np.asarray(picture).min() == 255
+
+
+@pytest.mark.parametrize("mode", ["I", "F", "I;16"])
+def test_more_than_8_bits_are_refused(mode, tmp_path):
+    with pytest.raises(ValueError, match="more than 8 bits"):
+        as_grey_or_rgb(Image.new(mode, (2, 2)), 1)
+    Image.new("I;16", (2, 2)).save(tmp_path / "1.png")
+    with pytest.raises(InputError, match=r"1.png cannot be read .*\(I;16 pixels have more than 8"):
+        load_folder(tmp_path).pixels()
+
+
+def test_size_is_that_of_published_sets_or_of_the_command_line(write, tmp_path):
+    write("photos/1.png", (40, 30))
+    write("photos/2.png", (30, 50))
+    cropped = load_folder(tmp_path / "photos", size=16).pixels()
+    for image, name in zip(cropped, ("1.png", "2.png"), strict=True):
+        assert torch.equal(image, read_square(tmp_path / "photos" / name, 16).float() / 255)
+    squeezed = load_folder(tmp_path / "photos", size=16, crop=False).pixels()
+    source = open_source(tmp_path / "photos", ReadOptions(size=16, channels=3))
+    assert torch.equal(squeezed, source.read([0, 1]))
+    assert not torch.equal(squeezed, cropped)
+
+
+def test_a_centre_crop_is_the_transform_of_a_size(write, tmp_path):
+    write("photos/1.png", (40, 30))
+    by_size = load_folder(tmp_path / "photos", size=16).pixels()
+    crop = load_folder(tmp_path / "photos", transform=CentreCrop(16)).pixels()
+    torch.testing.assert_close(crop, by_size)
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    scaled = load_folder(tmp_path / "photos", transform=CentreCrop(16, mean, std)).pixels()
+    planes = torch.tensor([mean, std])[:, None, :, None, None]
+    torch.testing.assert_close(scaled, (by_size - planes[0]) / planes[1])
+    grey = load_folder(tmp_path / "photos", channels=1, transform=CentreCrop(16, 0.5, 0.5))
+    expected = load_folder(tmp_path / "photos", channels=1, size=16).pixels() * 2 - 1
+    torch.testing.assert_close(grey.pixels(), expected)
+
+
+def test_a_crop_that_cannot_be(write, tmp_path):
+    for how, says in (((0,), "size"), ((4, 0.5, 0), "std=0: pass numbers above 0")):
+        with pytest.raises(InputError, match=says):
+            CentreCrop(*how)
+    write("photos/1.png", (40, 30))
+    grey = load_folder(tmp_path / "photos", channels=1, transform=CentreCrop(4, (0.1, 0.2, 0.3)))
+    with pytest.raises(InputError, match="mean has 3 numbers, the image 1 channels"):
+        grey.pixels()
+
+
+def test_a_transform_gets_upright_rgb_pictures(write, tmp_path):
+    exif = Image.Exif()
+    exif[ORIENTATION] = 6
+    write("photos/1.jpg", (8, 6), exif=exif)
+    seen = []
+
+    def transform(picture):
+        seen.append((picture.mode, picture.size))
+        return torch.zeros(2)
+
+    assert load_folder(tmp_path / "photos", transform=transform).pixels().tolist() == [[0, 0]]
+    assert seen == [("RGB", (6, 8))]
+    with pytest.raises(InputError, match=r"transform gives a Image: it must give a tensor"):
+        load_folder(tmp_path / "photos", transform=lambda picture: picture).pixels()
+
+
+def test_images_of_several_sizes_ask_for_one(write, tmp_path):
+    write("photos/1.png", (4, 6))
+    write("photos/2.png", (4, 5))
+    with pytest.raises(InputError, match=r"2.png is 4 x 5 .*1.png 4 x 6: give size=224, or a tr"):
+        load_folder(tmp_path / "photos").pixels()
+
+
+def damage(photos, names):
+    for name in names:
+        path = photos / name
+        path.write_bytes(path.read_bytes()[:60])
+
+
+def test_damaged_files_are_named_up_to_five(write, tmp_path):
+    names = [f"{number}.png" for number in range(9)]
+    for name in names:
+        write(f"photos/{name}", (20, 20))
+    photos = tmp_path / "photos"
+    damage(photos, names[3:4])
+    with pytest.raises(InputError, match=r"3.png cannot be read as an image \(.*\): mend or remo"):
+        load_folder(photos).pixels()
+    damage(photos, names[4:7])
+    found = load_folder(photos)
+    with pytest.raises(InputError) as caught:
+        found.pixels()
+    assert str(caught.value).startswith(f"4 files cannot be read as images, {photos / '3.png'} (")
+    assert "skip_unreadable=True" in str(caught.value)
+    assert found.pixels([0, 1, 8]).shape == (3, 3, 20, 20)
+    assert found.unreadable() == ("3.png", "4.png", "5.png", "6.png")
+    damage(photos, names[:2])
+    with pytest.raises(InputError) as caught:
+        found.pixels()
+    assert "6 files" in str(caught.value)
+    assert " and 1 more: mend or remove them, or leave" in str(caught.value)
+    assert "6.png" not in str(caught.value).split("skip_unreadable")[0]
+
+
+def test_damaged_files_are_left_out_where_that_is_asked(write, tmp_path, caplog):
+    for name in ("cat/1.png", "cat/2.png", "dog/3.png"):
+        write(f"photos/{name}", (20, 20))
+    photos = tmp_path / "photos"
+    damage(photos, ["cat/1.png"])
+    found = load_folder(photos, skip_unreadable=True)
+    assert found.ids.tolist() == ["cat/2.png", "dog/3.png"]
+    assert found.labels.tolist() == ["cat", "dog"]
+    assert "left out of 'photos': cat/1.png" in caplog.text
+    damage(photos, ["cat/2.png", "dog/3.png"])
+    with pytest.raises(InputError, match="cannot be read as an image"):
+        load_folder(photos, skip_unreadable=True)
+
+
+def test_the_command_line_gives_its_own_advice(write, tmp_path):
+    write("photos/1.png", (20, 20))
+    write("photos/2.png", (20, 10))
+    with pytest.raises(InputError, match=r": give --size\.$"):
+        open_source(tmp_path / "photos").read([0, 1])
+    damage(tmp_path / "photos", ["1.png", "2.png"])
+    with pytest.raises(InputError, match=r"2 files .* leave such files out with --skip-unreadable"):
+        open_source(tmp_path / "photos").read([0, 1])
+
+
+def test_a_bomb_is_named_and_not_unpacked(tmp_path, monkeypatch):
+    Image.new("1", (300, 300)).save(tmp_path / "1.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    with pytest.raises(InputError, match=r"1.png cannot be read as an image .*decompression bomb"):
+        load_folder(tmp_path).pixels()
+
+
+def test_one_by_its_name(write, tmp_path):
+    write("photos/1.png")
+    pixels = Pixels(tmp_path / "photos", None, 3)
+    whole = ImageFolder("photos", ["1.png"], None, pixels)
+    assert torch.equal(pixels.one("1.png"), whole[0])

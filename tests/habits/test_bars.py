@@ -1,0 +1,93 @@
+"""Progress bars count what the user gave: items where their number is known, else batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric._utils.progress import ItemBar
+from laplace_metric.cli import main
+
+
+def one_by_one(x, y):
+    """Nobody knows how many batches there are."""
+    yield from ((x[start : start + 100], y[start : start + 100]) for start in (0, 100))
+
+
+GIVEN = {
+    "rows": (lambda x, y: (x, y), "200/200", "items"),
+    "lists": (lambda x, y: (x.tolist(), y.tolist()), "200/200", "items"),
+    "a data set": (lambda x, y: (TensorDataset(x, y), None), "200/200", "items"),
+    "a loader": (lambda x, y: (DataLoader(TensorDataset(x, y), 30), None), "200/200", "items"),
+    "a loader that drops": (
+        lambda x, y: (DataLoader(TensorDataset(x, y), 30, drop_last=True), None),
+        *("180/180", "items"),
+    ),
+    "batches": (lambda x, y: ([(x[:80], y[:80]), (x[80:], y[80:])], None), "2/2", "batches"),
+    "a generator": (lambda x, y: (one_by_one(x, y), None), "2", "batches"),
+}
+
+
+def last_line(capsys, title):
+    lines = capsys.readouterr().err.replace("\r", "\n").splitlines()
+    return [line for line in lines if title in line][-1]
+
+
+@pytest.mark.parametrize("given", GIVEN)
+def test_a_fit_counts_what_was_given(given, points, network, capsys):
+    make, count, unit = GIVEN[given]
+    data, labels = make(points[0][:200], points[1][:200])
+    LaplaceEmbedder(network).fit(data, labels)
+    line = last_line(capsys, "Fitting")
+    assert f" {count} " in line
+    assert f" {unit}" in line.rsplit(",", 1)[1]
+
+
+@pytest.mark.parametrize("given", GIVEN)
+def test_an_index_counts_what_was_given(given, points, embedder, capsys):
+    make, count, unit = GIVEN[given]
+    data, labels = make(points[0][:200], points[1][:200])
+    embedder.index(data, labels)
+    line = last_line(capsys, "Embedding")
+    assert f" {count} " in line
+    assert f" {unit}" in line.rsplit(",", 1)[1]
+
+
+def test_uncertainties_of_mappings_count_their_rows(points, embedder, capsys):
+    data = TensorDataset(points[0][:200], points[1][:200])
+    embedder.uncertainties(DataLoader(data, 30))
+    assert " 200/200 " in last_line(capsys, "Uncertainties")
+
+
+def test_the_command_line_counts_items_too(points, tmp_path, capsys):
+    x, y = (values.numpy()[:240] for values in points)
+    np.savez(tmp_path / "items.npz", embeddings=x, labels=y)
+    items, posterior, index = (str(tmp_path / name) for name in ("items.npz", "p", "i"))
+    assert main(["fit", items, "--output", posterior, "--holdout", "0.4"]) == 0
+    assert " 144/144 " in last_line(capsys, "Fitting")
+    assert main(["index", items, "--posterior", posterior, "--output", index]) == 0
+    said = capsys.readouterr().err
+    assert " 144/144 " in said
+    assert " 48/48 " in said
+
+
+def test_a_note_stands_behind_the_bar_and_a_hidden_one_says_nothing(capsys):
+    with ItemBar("Training", 3) as bar:
+        bar.advance(3, "loss 0.5")
+    assert "3/3" in last_line(capsys, "Training")
+    with ItemBar("Training", 3, shown=False) as bar:
+        bar.advance(3)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_bar_is_closed_where_the_batches_are_left(points, network, capsys):
+    from laplace_metric.models import labelled_batches
+
+    cpu = torch.device("cpu")
+    batches = labelled_batches([points, points], cpu, progress=True, description="Reading")
+    next(batches)
+    batches.close()
+    assert "0/2" in last_line(capsys, "Reading")
