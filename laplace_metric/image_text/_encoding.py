@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import at_least_float32
-from laplace_metric._utils.progress import tqdm
+from laplace_metric._utils.progress import ItemBar
 from laplace_metric._utils.validation import check_floating
 from laplace_metric.errors import DtypeError, InputError, NonFiniteError
 from laplace_metric.image_text._pairs import count_inputs, take_inputs
@@ -59,10 +59,13 @@ def encode_all(
     encoder: Encoder, inputs: Inputs, name: str, *, progress: bool
 ) -> Float[Tensor, "N ..."]:
     """Features [N, F] or [N, 2, F] of everything, in blocks, with a progress bar."""
-    starts = range(0, count_inputs(name, inputs), BLOCK)
-    bar = tqdm(starts, desc=f"Encoding {name}", disable=not progress or len(starts) < 2)
-    blocks = [take_inputs(inputs, slice(start, start + BLOCK)) for start in bar]
-    return torch.cat([encode(encoder, block, name) for block in blocks])
+    n, parts = count_inputs(name, inputs), []
+    with ItemBar(f"Encoding {name}", n, shown=progress and n > BLOCK) as bar:
+        for start in range(0, n, BLOCK):
+            block = take_inputs(inputs, slice(start, start + BLOCK))
+            parts.append(encode(encoder, block, name))
+            bar.advance(len(parts[-1]))
+    return torch.cat(parts)
 
 
 def check_towers(images: Tensor, texts: Tensor, tokens: str) -> None:

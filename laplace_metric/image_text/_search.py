@@ -21,7 +21,7 @@ from torch import Tensor
 
 from laplace_metric._utils.files import digest
 from laplace_metric._utils.precision import full_precision
-from laplace_metric._utils.progress import tqdm
+from laplace_metric._utils.progress import ItemBar
 from laplace_metric.embedding import Embedding
 from laplace_metric.image_text._encoding import BLOCK, Encoder, encode
 from laplace_metric.image_text._fit import FittedHeads, Towers
@@ -120,11 +120,13 @@ class TowerEncoder:
     def _embeddings(
         self, name: str, inputs: Inputs, *, progress: bool
     ) -> Iterator[tuple[Embedding, Tensor]]:
-        starts = range(0, count_inputs(name, inputs), BLOCK)
-        for start in tqdm(starts, desc="Embedding", disable=not progress or len(starts) < 2):
-            block = take_inputs(inputs, slice(start, start + BLOCK))
-            features = encode(self.encoder, block, name)
-            yield embedding_of(features, self.head, self.posterior), features
+        n = count_inputs(name, inputs)
+        with ItemBar("Embedding", n, shown=progress and n > BLOCK) as bar:
+            for start in range(0, n, BLOCK):
+                block = take_inputs(inputs, slice(start, start + BLOCK))
+                features = encode(self.encoder, block, name)
+                yield embedding_of(features, self.head, self.posterior), features
+                bar.advance(len(features))
 
 
 def tower_encoders(

@@ -140,7 +140,7 @@ class WindowReport:
         log10 of the martingale after the window: 2 are odds of 100 to 1 against "no drift since
         the beginning".
     alarms : tuple of Alarm
-        All so far, the earliest first.
+        All so far, the earliest first; printed are those of this window, ``new_alarms``.
 
     Examples
     --------
@@ -167,6 +167,11 @@ quantile, p = 6e-91
         tests = self.shift_tests.items()
         return tuple(name for name, test in tests if test.p_value <= self.level)
 
+    @property
+    def new_alarms(self) -> tuple[Alarm, ...]:
+        """Those that one of this window's queries raised."""
+        return tuple(alarm for alarm in self.alarms if alarm.at >= self.first)
+
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> WindowReport:
         """Of what ``dataclasses.asdict`` gave."""
@@ -178,7 +183,7 @@ quantile, p = 6e-91
         title = "DRIFT" if self.drifted else "no difference seen"
         lines = [f"queries {self.first:,} to {self.last:,}: {title}"]
         lines += [f"  {name}: {self._line(name)}" for name in self.shift_tests]
-        return "\n".join([*lines, *(f"  {alarm}" for alarm in self.alarms)])
+        return "\n".join([*lines, *(f"  {alarm}" for alarm in self.new_alarms)])
 
     def _line(self, name: str) -> str:
         test = self.shift_tests[name]

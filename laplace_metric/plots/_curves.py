@@ -141,9 +141,14 @@ def reliability_plot(results: Mapping[str, Reliability], axes: Axes | None = Non
 
 
 def uncertainty_plot(
-    queries: ArrayLike, ood: Mapping[str, ArrayLike], axes: Axes | None = None, bins: int = 30
+    queries: ArrayLike,
+    ood: Mapping[str, ArrayLike],
+    axes: Axes | None = None,
+    bins: int = 30,
+    *,
+    name: str = "uncertainty",
 ) -> Figure:
-    """Histograms of one method's uncertainty, queries against out-of-distribution inputs.
+    """Histograms of one number of each input, queries against out-of-distribution inputs.
 
     The axis is logarithmic where all values are positive and span more than a factor 10.
 
@@ -154,6 +159,8 @@ def uncertainty_plot(
     axes : Axes, optional
         Where to draw; default: a new figure.
     bins : int
+    name : str
+        What the number is, such as "epistemic", for the axis.
 
     Raises
     ------
@@ -167,15 +174,15 @@ def uncertainty_plot(
     2
     """
     values = {"queries": as_scores("queries", queries).cpu().numpy()}
-    values |= {name: as_scores(name, scores).cpu().numpy() for name, scores in ood.items()}
-    axes = prepare(axes, "uncertainty", "share of inputs")
+    values |= {key: as_scores(key, scores).cpu().numpy() for key, scores in ood.items()}
+    axes = prepare(axes, name, "share of inputs")
     pooled = np.concatenate(list(values.values()))
     logarithmic = bool(pooled.min() > 0 and pooled.max() > 10 * pooled.min())
     edges = _edges(pooled, bins, logarithmic)
-    for style, (name, scores) in zip(styles_of(values), values.items(), strict=True):
+    for style, (key, scores) in zip(styles_of(values), values.items(), strict=True):
         share = np.histogram(scores, edges)[0] / len(scores)
         axes.stairs(share, edges, fill=True, facecolor=(style.colour, 0.25), hatch=style.hatch,
-                    edgecolor=style.colour, ls=style.line, lw=1.5, label=name)  # fmt: skip
+                    edgecolor=style.colour, ls=style.line, lw=1.5, label=key)  # fmt: skip
     if logarithmic:
         _scale_log(axes, pooled)
     axes.set_ylim(0, 1.3 * axes.get_ylim()[1])  # room for the legend

@@ -16,6 +16,7 @@ def threshold_plot(
     *,
     target: float | None = None,
     threshold: float | None = None,
+    abstained: ArrayLike | None = None,
     axes: Axes | None = None,
 ) -> Figure:
     """Share of accepted answers that are right, and of all queries that are accepted.
@@ -31,6 +32,8 @@ def threshold_plot(
         A precision, drawn as a level.
     threshold : float, optional
         That promises it, drawn as a mark.
+    abstained : array [Q], optional
+        Which queries no threshold accepts, such as unknown ones.
     axes : Axes, optional
         Where to draw; default: a new figure.
 
@@ -47,14 +50,17 @@ def threshold_plot(
     """
     p = as_scores("probability", probability)
     right = as_rates("correct", correct, p, "probability").cpu().numpy()
-    values = p.cpu().numpy()
+    values, n = p.cpu().numpy(), len(p)
+    if abstained is not None:
+        answered = as_rates("abstained", abstained, p, "probability").cpu().numpy() == 0
+        values, right = values[answered], right[answered]
     order = np.argsort(-values, kind="stable")
     accepted = np.arange(1, len(values) + 1)
-    last = np.append(np.diff(values[order]) != 0, True)  # ties are accepted together
+    last = np.diff(values[order], append=-np.inf) != 0  # ties are accepted together
     x = values[order][last]
     curves = {
         "right, of those accepted": (np.cumsum(right[order]) / accepted)[last],
-        "accepted, of all queries": (accepted / len(values))[last],
+        "accepted, of all queries": (accepted / n)[last],
     }
     axes = prepare(axes, "threshold on the probability", "share of held-out queries")
     for style, (name, y) in zip(styles_of(curves), curves.items(), strict=True):

@@ -1,13 +1,11 @@
 """Nearest neighbours of uncertain embeddings, and whether they are a match."""
 
-from laplace_metric.search._classify import Classification
-from laplace_metric.search._cross_fit import cross_index, read_items
+from laplace_metric.search._cross_fit import cross_index, read_items, seen_at
 from laplace_metric.search._encoding import Encoder
 from laplace_metric.search._evaluate import PRECISIONS, promised_threshold
 from laplace_metric.search._index import Index
 from laplace_metric.search._items import Encoded
 from laplace_metric.search._judged import Matches
-from laplace_metric.search._label_sets import LabelSets
 from laplace_metric.search._labelled import labelled_loader
 from laplace_metric.search._moments import gallery_vectors, moments, query_vectors
 from laplace_metric.search._neighbours import RANKINGS, nearest
@@ -26,6 +24,7 @@ from laplace_metric.search._report import (
 from laplace_metric.search._result import RetrievalSets, SearchResult
 from laplace_metric.search._storage import INDEX
 from laplace_metric.search.engines._protocol import HNSW, IVF, Flat
+from laplace_metric.search.labels import Classification, LabelReview, LabelSets
 from laplace_metric.search.match import (
     Calibration,
     Shortfall,
@@ -54,6 +53,7 @@ __all__ = [
     "Flat",
     "Index",
     "IndexReport",
+    "LabelReview",
     "LabelSets",
     "Matches",
     "OODReport",
@@ -73,5 +73,6 @@ __all__ = [
     "query_vectors",
     "read_calibration",
     "read_items",
+    "seen_at",
     "write_calibration",
 ]

@@ -15,6 +15,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,13 +24,20 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import at_least_float32
+from laplace_metric._utils.progress import tqdm
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
 from laplace_metric.errors import InputError, LabelError, LaplaceMetricWarning
-from laplace_metric.laplace import Distance, FitOptions, Fitted, Settings, fit_posterior
+from laplace_metric.laplace import FitOptions, Fitted, Settings, fit_posterior
 from laplace_metric.models import device_of, to_device
 from laplace_metric.models.features import row_fingerprints
-from laplace_metric.models.heads import LocatedHead, capture
+from laplace_metric.models.heads import (
+    HeadActivations,
+    LocatedHead,
+    SeenInputs,
+    capture,
+    locate_head,
+)
 from laplace_metric.search._encoding import BATCH, batches
 from laplace_metric.search._fitted import TOLERATED, in_fit
 from laplace_metric.search._index import Index
@@ -39,6 +47,8 @@ from laplace_metric.search._protocols import FittedEmbedder
 from laplace_metric.search.match import VOTES, LabelledHits, LabelVotes, SearchHits
 
 HEAD = "head"
+ALL = 1 - 1e-9
+"""A share of all, which is below 1."""
 
 
 class RefittableEmbedder(FittedEmbedder, Protocol):
@@ -81,7 +91,7 @@ def read_items(inputs: Any, labels: Any) -> tuple[list[tuple[Any, Tensor]], Colu
         labels = joined_labels([own for _, own in pairs if own is not None])
     if labels is None:
         raise LabelError("items have no labels: pass labels=, or a loader that yields them.")
-    column = Column.of("labels", labels, sum(sizes))
+    column = Column.of_labels(labels, sum(sizes))
     codes = _codes(column).split(sizes)
     return [(batch, part) for (batch, _), part in zip(pairs, codes, strict=True)], column
 
@@ -113,6 +123,9 @@ def cross_labelled_hits(
     labels: Column,
     fold: Int[Tensor, " N"],
     depth: int,
+    *,
+    strangers: float = 0.0,
+    generator: Seed = None,
     **how: Any,
 ) -> LabelledHits:
     """What the items of each fold find in an index of the others [N, depth], in their order.
@@ -123,22 +136,29 @@ def cross_labelled_hits(
         What entered the head.
     depth : int
         At most; fewer if the smallest index has fewer items.
+    strangers, generator
+        As for ``Index.labelled_hits``, of each fold.
     **how
         Engine and ranking.
     """
     n_folds, codes, classes = int(fold.max()) + 1, _codes(labels), Column(np.unique(labels.values))
     largest = int(torch.bincount(fold).max())
     depth = min(depth, len(fold) - largest)
-    parts, rows = [], []
+    parts, rows, asked_for, drawn = [], [], 0, 0
     for f in range(n_folds):
         ours, others = (fold == f).nonzero().flatten(), (fold != f).nonzero().flatten()
         one = _fitted_to(embedder, features[others], codes[others])
         there = labels.take(others.numpy()).values
         index = Index.build(one, features[others], there, progress=False, **how)
-        hits = index.labelled_hits(features[ours], labels.take(ours.numpy()).values, depth)
+        asked_for += len(ours)  # folds are small: what one rounds away the next makes up for
+        share = (round(strangers * asked_for) - drawn) / len(ours)
+        drawn = round(strangers * asked_for)
+        own: dict[str, Any] = {"strangers": min(share, ALL), "generator": generator}
+        asked = features[ours], labels.take(ours.numpy()).values
+        hits = index.labelled_hits(*asked, depth, **own)
         parts.append(_recoded(hits, classes, others))
         rows.append(ours)
-    return _joined(parts).take(torch.cat(rows).argsort())
+    return LabelledHits.concatenate(parts).take(torch.cat(rows).argsort())
 
 
 def _fitted_to(embedder: RefittableEmbedder, features: Tensor, codes: Tensor) -> FoldEmbedder:
@@ -180,27 +200,6 @@ def _looked_up(table: Tensor, at: Tensor) -> Tensor:
     return table[at.clamp(min=0)].masked_fill(at < 0, -1)
 
 
-def _joined(parts: Sequence[LabelledHits]) -> LabelledHits:
-    def cat(read: Any) -> Tensor:
-        return torch.cat([read(part) for part in parts])
-
-    def of_hits(name: str) -> Tensor:
-        return cat(lambda part: getattr(part.hits, name))
-
-    def of_votes(name: str) -> Tensor:
-        return cat(lambda part: getattr(part.hits.votes, name))
-
-    names = ("labels", "share", "weighted", "ratio", "ambiguity")
-    votes = LabelVotes(*(of_votes(name) for name in names))
-    squared = Distance(
-        *(cat(lambda p, n=n: getattr(p.hits.squared, n)) for n in ("mean", "variance"))
-    )
-    pairs = of_hits("positions"), of_hits("distance"), squared
-    hits = SearchHits(*pairs, of_hits("trace"), of_hits("epistemic"), votes)
-    codes, match = cat(lambda part: part.codes), cat(lambda part: part.match)
-    return LabelledHits(hits, match, cat(lambda part: part.known), codes, parts[0].classes)
-
-
 def cross_index(
     embedder: RefittableEmbedder,
     inputs: Sequence[Any],
@@ -212,6 +211,7 @@ def cross_index(
     k: int = 10,
     depth: int = 50,
     portable: bool = False,
+    strangers: float = 0.0,
     progress: bool = True,
     **how: Any,
 ) -> Index:
@@ -225,24 +225,47 @@ def cross_index(
     k, depth = check_count("k", k), check_count("depth", depth)
     n_folds = check_count("folds", folds, least=2)
     _check_folds(n_folds, labels)
-    features = _features(embedder, inputs)
+    seen = seen_at(embedder.model, embedder.fitted_.head, inputs, progress=progress)
+    features = torch.cat([at_least_float32(batch.look().features) for batch in seen])
     _check_fitted(embedder, features)
     generator = as_generator(seed)
     assert generator is not None
     fold = folds_of(_codes(labels), n_folds, generator)
-    labelled = cross_labelled_hits(embedder, features, labels, fold, max(k, depth, VOTES), **how)
-    pairs = [(batch, None) for batch in inputs]
-    index = Index.build(embedder, pairs, labels.values, ids, progress=progress, **how)
+    asked = embedder, features, labels, fold, max(k, depth, VOTES)
+    labelled = cross_labelled_hits(*asked, strangers=strangers, generator=generator, **how)
+    pairs = [(batch, None) for batch in seen]
+    index = Index.build(embedder, pairs, labels.values, ids, progress=False, **how)
     index.learn(labelled, k, generator, portable=portable)
     return index
 
 
-def _features(embedder: FittedEmbedder, inputs: Sequence[Any]) -> Tensor:
-    model, head = embedder.model, embedder.fitted_.head
-    device = device_of(model)
-    return torch.cat(
-        [at_least_float32(capture(model, head, to_device(x, device)).features) for x in inputs]
-    )
+def seen_at(
+    model: nn.Module,
+    head: LocatedHead | nn.Module | str | None,
+    inputs: Sequence[Any],
+    *,
+    progress: bool,
+) -> list[SeenInputs]:
+    """What batches of inputs give at a head: the model runs over them once, here.
+
+    Parameters
+    ----------
+    head : LocatedHead, or what ``locate_head`` takes
+        The head, or how it is found in the first batch.
+    """
+    device, seen = device_of(model), list[SeenInputs]()
+    for batch in tqdm(inputs, desc="Embedding", disable=not progress):
+        there = to_device(batch, device)
+        if not isinstance(head, LocatedHead):
+            head, activations = locate_head(model, there, head)
+        else:
+            activations = capture(model, head, there)
+        seen.append(SeenInputs(head, len(activations.features), partial(_itself, activations)))
+    return seen
+
+
+def _itself(activations: HeadActivations) -> HeadActivations:
+    return activations
 
 
 def _check_folds(folds: int, labels: Column) -> None:

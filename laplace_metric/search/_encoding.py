@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence, Sized
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.files import digest
 from laplace_metric._utils.precision import at_least_float32, full_precision
-from laplace_metric._utils.progress import tqdm
+from laplace_metric._utils.progress import ItemBar
 from laplace_metric._utils.validation import DTYPES, as_array, as_tensor, check_dense
 from laplace_metric.errors import EmptyLoaderError, InputError
 from laplace_metric.laplace import NOTHING_ENTERS, Fitted, traced, traces_of
@@ -20,6 +21,7 @@ from laplace_metric.models import (
     ItemBatches,
     device_of,
     is_rows,
+    items_of,
     labels_of,
     plain,
     to_device,
@@ -162,10 +164,14 @@ class Encoder:
         """
         parts, labels = EncodedParts(), list[Any]()
         inputs = _readable(name, inputs)
-        bar = {"desc": "Embedding", "total": count_of_batches(inputs), "disable": not progress}
-        for batch, batch_labels in tqdm(batches(name, inputs), **bar):
-            parts.append(self(batch, rows))
-            labels += [] if batch_labels is None else [batch_labels]
+        bar = _bar(inputs) if progress else None
+        with bar or nullcontext():
+            for batch, batch_labels in batches(name, inputs):
+                part = self(batch, rows)
+                parts.append(part)
+                labels += [] if batch_labels is None else [batch_labels]
+                if bar is not None:
+                    bar.advance(len(part))
         if not len(parts):
             raise EmptyLoaderError(f"{name} holds nothing: pass at least one item.")
         return parts.joined(), labels
@@ -244,6 +250,13 @@ def count_of_batches(inputs: Any) -> int | None:
     if isinstance(inputs, (Tensor, np.ndarray)) or _are_texts(inputs):
         return -(-len(inputs) // BATCH)
     return len(inputs) if isinstance(inputs, Sized) and not isinstance(inputs, Mapping) else None
+
+
+def _bar(inputs: Any) -> ItemBar:
+    known = isinstance(inputs, (Tensor, np.ndarray)) or _are_texts(inputs)
+    return ItemBar(
+        "Embedding", len(inputs) if known else items_of(inputs), count_of_batches(inputs)
+    )
 
 
 def _are_texts(inputs: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from laplace_metric.errors import InputError, UndefinedMetricWarning
+from laplace_metric.errors import InputError, NotFittedError, UndefinedMetricWarning
 from laplace_metric.evaluation import auroc, expected_calibration_error, r_auroc, sparsification
 from laplace_metric.search._report import (
     ALPHA_UNKNOWN,
@@ -31,6 +32,7 @@ from laplace_metric.search.match import (
     LabelledHits,
     SearchHits,
     Threshold,
+    accepts,
 )
 
 PRECISIONS = (0.9, 0.95, 0.99)
@@ -46,10 +48,11 @@ def evaluated(
     known, right = labelled.known, labelled.match[:, 0]
     curves = {name: sparsification(score, right) for name, score in answers.scores.items()}
     optional: dict[str, Any] = {}
+    others = None if ood is None else _Answers.of(ood, calibration)
     if calibration is not None:
-        optional = _calibrated(labelled, calibration, answers)
-    if ood is not None:
-        optional |= _ood(answers, ood, calibration)
+        optional = _calibrated(labelled, calibration, answers, others)
+    if ood is not None and others is not None:
+        optional |= _ood(answers, ood, others)
     return IndexReport(
         queries=len(right),
         known_share=float(known.double().mean()),
@@ -73,7 +76,7 @@ def promised_threshold(calibration: Calibration, precision: float) -> tuple[Thre
     """The threshold that promises a precision, or None; and either in words."""
     try:
         threshold = calibration.threshold_for(precision=precision)
-    except InputError as error:
+    except (InputError, NotFittedError) as error:
         return None, str(error).removeprefix(f"precision={precision:g} ")
     return threshold, str(threshold)
 
@@ -100,9 +103,16 @@ class _Answers:
         unknown = judgement.p_value <= ALPHA_UNKNOWN
         return cls({MATCH: 1 - nearest} | scores, judgement, nearest, unknown)
 
+    def accepted(self, threshold: Threshold) -> Tensor:
+        """Which queries [Q] are answered."""
+        assert self.judgement is not None
+        p_value = self.judgement.p_value
+        found: Tensor = accepts(threshold, self.probability, p_value, ALPHA_UNKNOWN)
+        return found
+
 
 def _calibrated(
-    labelled: LabelledHits, calibration: Calibration, answers: _Answers
+    labelled: LabelledHits, calibration: Calibration, answers: _Answers, ood: _Answers | None
 ) -> dict[str, Any]:
     p, judgement, unknown = answers.probability, answers.judgement, answers.unknown
     assert p is not None
@@ -114,7 +124,7 @@ def _calibrated(
         "ece": reliability.ece,
         "brier": float((p - right.double()).square().mean()),
         "mean_match_probability": _mean(p),
-        **_promises(calibration, p, right),
+        **_promises(calibration, answers, labelled, ood),
         "retrieval_sets": _sets(labelled, calibration, judgement.logit),
         "unknown": {"of_known": _mean(unknown[known]), "of_others": _mean(unknown[~known])},
         "smallest_p_value": calibration.smallest_p_value,
@@ -131,29 +141,41 @@ def _labels(labelled: LabelledHits, judgement: Judgement) -> dict[str, float | N
     return {"label_accuracy": _mean(answered), "label_ece": ece}
 
 
-def _promises(calibration: Calibration, p: Tensor, right: Tensor) -> dict[str, Any]:
-    found = tuple(_promise(calibration, p, right, target) for target in PRECISIONS)
+def _promises(
+    calibration: Calibration, answers: _Answers, labelled: LabelledHits, ood: _Answers | None
+) -> dict[str, Any]:
+    def outcome(threshold: Threshold) -> PromisedPrecision:
+        return _outcome(threshold, answers, labelled, ood)
+
+    found = tuple(_promise(calibration, target, outcome) for target in PRECISIONS)
     least = None
     if found[0].threshold is None:
-        with suppress(InputError):
-            least = _outcome(calibration.largest_promise(), p, right)
+        with suppress(InputError, NotFittedError):
+            least = outcome(calibration.largest_promise())
     return {"promises": found, "largest_promise": least}
 
 
 def _promise(
-    calibration: Calibration, p: Tensor, right: Tensor, promised: float
+    calibration: Calibration, promised: float, outcome: Callable[[Threshold], PromisedPrecision]
 ) -> PromisedPrecision:
     threshold, explanation = promised_threshold(calibration, promised)
     if threshold is None:
-        missing = calibration.shortfall(promised)
-        return PromisedPrecision(promised, None, explanation, shortfall=missing)
-    return _outcome(threshold, p, right)
+        with suppress(NotFittedError):
+            missing = calibration.shortfall(promised)
+            return PromisedPrecision(promised, None, explanation, shortfall=missing)
+        return PromisedPrecision(promised, None, explanation)
+    return outcome(threshold)
 
 
-def _outcome(threshold: Threshold, p: Tensor, right: Tensor) -> PromisedPrecision:
-    accepted = p >= threshold.value
-    shares = _mean(right[accepted]), _mean(accepted)
-    return PromisedPrecision(threshold.target, threshold.value, str(threshold), *shares)
+def _outcome(
+    threshold: Threshold, answers: _Answers, labelled: LabelledHits, ood: _Answers | None
+) -> PromisedPrecision:
+    accepted = answers.accepted(threshold)
+    shares = _mean(labelled.match[accepted, 0]), _mean(accepted)
+    strangers = _mean(accepted[~labelled.known])
+    foreign = None if ood is None else _mean(ood.accepted(threshold))
+    of = threshold.target, threshold.value, str(threshold)
+    return PromisedPrecision(*of, *shares, without_match=strangers, ood=foreign)
 
 
 def _sets(labelled: LabelledHits, calibration: Calibration, logit: Tensor) -> SetCoverage:
@@ -166,8 +188,7 @@ def _sets(labelled: LabelledHits, calibration: Calibration, logit: Tensor) -> Se
     return SetCoverage(promised, _mean(covered[labelled.known]), _mean(members.sum(1)))
 
 
-def _ood(answers: _Answers, hits: SearchHits, calibration: Calibration | None) -> dict[str, Any]:
-    ood = _Answers.of(hits, calibration)
+def _ood(answers: _Answers, hits: SearchHits, ood: _Answers) -> dict[str, Any]:
     aurocs = {name: auroc(score, ood.scores[name]) for name, score in answers.scores.items()}
     unknown = None if ood.unknown is None else _mean(ood.unknown)
     numbers = OODReport(len(hits.trace), aurocs, unknown)

@@ -6,15 +6,18 @@ import copy
 import logging
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.validation import check_count
+from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.validation import check_count, check_share
 from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.models.features import Fingerprints
 from laplace_metric.search._encoding import Encoder
@@ -24,7 +27,7 @@ from laplace_metric.search._judged import Matches, judge_of
 from laplace_metric.search._neighbours import check_ranking, nearest, vectors_of
 from laplace_metric.search._protocols import FittedEmbedder, SearchEncoder
 from laplace_metric.search._storage import IndexState
-from laplace_metric.search.engines import Engine, EngineKind, kind_of
+from laplace_metric.search.engines import Engine, EngineKind, Flat, WithoutSome, kind_of
 from laplace_metric.search.engines import _build as engines
 from laplace_metric.search.match import LabelledHits, LabelVotes, SearchHits
 
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger(__name__)
+BLOCK = 4096
+"""Items that are asked of the others at once."""
 
 
 class Gallery(Shown):
@@ -212,6 +217,8 @@ class Gallery(Shown):
         k: int = 10,
         *,
         matches: Matches | None = None,
+        strangers: float = 0.0,
+        generator: Seed = None,
         progress: bool = False,
     ) -> LabelledHits:
         """The k nearest items of queries, and which of them are a match.
@@ -221,6 +228,9 @@ class Gallery(Shown):
         labels : [Q] whole numbers or strings, as those of the index; or from the loader
         matches : Q lists of ids, in place of labels
             All items that are a match of each query; an empty list where none is.
+        strangers : float
+            Share of queries without a match: as many as are missing are drawn by ``generator`` from
+            the others, and find all items but those that are their match.
 
         Raises
         ------
@@ -242,8 +252,39 @@ class Gallery(Shown):
         encoded, batch_labels = encoder.all("queries", queries, progress=progress, rows=rows)
         if rows:
             warn_if_fitted(known_rows, np.concatenate(rows))
-        judge = read(encoded, batch_labels)
-        return judge(self._nearest(encoded, min(k, len(self))))
+        judge, depth = read(encoded, batch_labels), min(k, len(self))
+        found = judge(self._nearest(encoded, depth))
+        rows_without = _turned_strange(judge.known, strangers, generator)
+        if not len(rows_without):
+            return found
+        others = judge.others(self._exact(), rows_without, len(self))
+        asked = encoded.take(rows_without.to(encoded.mean.device))
+        pretended = judge.pretended(self._nearest(asked, depth, others))
+        order = torch.arange(len(found))
+        order[rows_without] = len(found) + torch.arange(len(rows_without))
+        joined = LabelledHits.concatenate([found, pretended])
+        return joined.take(order.to(found.match.device))
+
+    def _exact(self) -> Engine:
+        """An approximate engine looks where a query's own class is, and finds few others."""
+        if isinstance(self.kind, Flat):
+            return self.engine
+        spherical = self.encoder.spherical
+        return engines.build(
+            vectors_of(self.items.encoded, self.rank_by, spherical=spherical), Flat()
+        )
+
+    def _others(self, k: int) -> Iterator[LabelledHits]:
+        """What each item finds among the others, block by block."""
+        judge = judge_of(self.items, self.labels, None)(self.items.encoded, [])
+        for own in torch.arange(len(self)).split(BLOCK):
+
+            def itself(rows: Tensor, part: slice, own: Tensor = own) -> Tensor:
+                return rows == own[part, None].to(rows.device)
+
+            engine = WithoutSome(self.engine, itself, 1, len(self))
+            asked = self.items.encoded.take(own.to(self.items.encoded.mean.device))
+            yield judge.of_some(self._nearest(asked, k, engine), own)
 
     def _check_k(self, name: str, k: int) -> int:
         k = check_count(name, k)
@@ -251,9 +292,9 @@ class Gallery(Shown):
             raise InputError(f"{name}={k}: the index has {len(self)} items.")
         return k
 
-    def _nearest(self, queries: Encoded, k: int) -> SearchHits:
-        pairs = self.encoder.pairs
-        hits = nearest(self.engine, queries, self.items.encoded, pairs, k, self.rank_by)
+    def _nearest(self, queries: Encoded, k: int, engine: Engine | None = None) -> SearchHits:
+        pairs, engine = self.encoder.pairs, self.engine if engine is None else engine
+        hits = nearest(engine, queries, self.items.encoded, pairs, k, self.rank_by)
         _check_distances(hits)
         codes = self.items.label_codes
         if codes is None:
@@ -277,6 +318,19 @@ class Gallery(Shown):
         self._state = replace(
             self._state, items=items, engine=engine, changes=changes, next_id=next_id
         )
+
+
+def _turned_strange(known: Bool[Tensor, " Q"], share: float, generator: Seed) -> Int[Tensor, " n"]:
+    """Known queries [n] that make up what is missing of a ``share`` of all that are not."""
+    if share == 0:
+        return torch.zeros(0, dtype=torch.long)
+    check_share("strangers", share)
+    missing = round(share * len(known)) - int((~known).sum())
+    source = as_generator(0 if generator is None else generator)
+    assert source is not None
+    rows = known.nonzero().flatten()
+    order = torch.randperm(len(rows), generator=source, device=source.device).cpu()
+    return rows[order[: max(0, missing)]]
 
 
 def _check_distances(hits: SearchHits) -> None:

@@ -19,15 +19,20 @@ from laplace_metric.errors import (
     UnreachableAlphaWarning,
 )
 from laplace_metric.search import _storage as storage
-from laplace_metric.search._classify import CalibratedAnswers
 from laplace_metric.search._encoding import encoders_of
 from laplace_metric.search._evaluate import evaluated
 from laplace_metric.search._gallery import Gallery
 from laplace_metric.search._judged import Matches
-from laplace_metric.search._label_sets import LabelSets, warn_if_everything
 from laplace_metric.search._protocols import FittedEmbedder, SearchableEmbedder
 from laplace_metric.search._report import IndexReport
 from laplace_metric.search._result import RetrievalSets, SearchResult
+from laplace_metric.search.labels import (
+    CalibratedAnswers,
+    LabelReview,
+    LabelSets,
+    reviewed,
+    warn_if_everything,
+)
 from laplace_metric.search.match import (
     VOTES,
     Calibration,
@@ -135,6 +140,7 @@ class Index(CalibratedAnswers, Gallery):
         matches: Matches | None = None,
         depth: int = 50,
         portable: bool = False,
+        strangers: float = 0.0,
         generator: Seed = None,
         progress: bool = False,
     ) -> Calibration:
@@ -142,8 +148,8 @@ class Index(CalibratedAnswers, Gallery):
 
         They should be as the queries to come: in neither training nor the fit, not items of
         the index, of classes that were not in training if those to come are, and with as many
-        queries without a match as are to come. One half teaches the probability, the other half
-        the thresholds and conformal tests, which need to be independent of it.
+        queries without a match as are to come, or ``strangers``. One half teaches the probability,
+        the other half the thresholds and conformal tests, which need to be independent of it.
 
         Parameters
         ----------
@@ -159,8 +165,13 @@ class Index(CalibratedAnswers, Gallery):
         portable : bool
             Leave out what only this index knows, the deviation of each distance, so that
             ``Calibration.apply`` says the same of the hits of another engine.
+        strangers : float
+            Share of the queries to come that have no match. Of the queries that have one, as many
+            as are missing of this share are drawn, and find all items but their matches: strangers
+            as like the index as its own classes are like each other. Promises hold for such. With
+            few classes, a new one may be more like one of them than they are.
         generator : torch.Generator, seed or None
-            Splits the queries; None: one with a fixed seed.
+            Draws them, and splits the queries; None: one with a fixed seed.
 
         Raises
         ------
@@ -178,6 +189,9 @@ class Index(CalibratedAnswers, Gallery):
         now = self._now()
         deepest = max(k, depth, VOTES)
         how: dict[str, Any] = {"matches": matches, "progress": progress}
+        if strangers:  # else the generator is left to the split
+            generator = as_generator(0 if generator is None else generator)
+            how |= {"strangers": strangers, "generator": generator}
         labelled = now.labelled_hits(queries, labels, deepest, **how)
         return self._learn(labelled, k, generator, now, portable=portable)
 
@@ -370,6 +384,42 @@ class Index(CalibratedAnswers, Gallery):
         warn_if_everything(levels, alpha)
         return LabelSets.of(hits, self.items.classes, calibration, levels)
 
+    def suspicious_labels(self, most: int = 100) -> LabelReview:
+        """The items whose label looks most wrong to their neighbours; no model runs.
+
+        Each item is asked of all others, and judged by the calibration. A label that a whole corner
+        of the data shares is not found, however wrong; one that no other item has is left out.
+
+        Parameters
+        ----------
+        most : int
+            Items to name.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``calibrate``, or if it was given matches.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from laplace_metric import LaplaceEmbedder
+        >>> g = torch.Generator().manual_seed(0)
+        >>> y = torch.arange(300) % 4
+        >>> x = torch.nn.functional.one_hot(y, 4) + 0.2 * torch.randn(300, 4, generator=g)
+        >>> y[:3] = (y[:3] + 1) % 4  # wrong
+        >>> embedder = LaplaceEmbedder.from_embeddings(x, y)
+        >>> review = embedder.cross_index(x, y, progress=False).suspicious_labels(3)
+        >>> sorted(review.ids.tolist()), review.suggested[review.ids.argsort()].tolist()
+        ([0, 1, 2], [0, 1, 2])
+        """
+        self, most = self._now(), check_count("most", most)
+        calibration = self._fresh(self._calibrated())
+        calibration.held_out_labels()  # says why not, where matches calibrated it
+        assert self.labels is not None
+        others = self._others(min(max(calibration.depth, VOTES), len(self)))
+        return reviewed(others, calibration, self.items, most)
+
     def credible_sets(
         self, queries: Any, probability: float = 0.95, *, depth: int = 50, progress: bool = False
     ) -> RetrievalSets:
@@ -430,7 +480,10 @@ class Index(CalibratedAnswers, Gallery):
 
     def _calibrated(self) -> Calibration:
         if self.calibration is None:
-            raise NotFittedError("this index is not calibrated: call index.calibrate(...) first.")
+            raise NotFittedError(
+                "this index is not calibrated: call index.calibrate(...) first, or build it with "
+                "embedder.cross_index(items, labels), which calibrates by the items themselves."
+            )
         return self.calibration
 
     def _deep_hits(self, queries: Any, calibration: Calibration, *, progress: bool) -> SearchHits:

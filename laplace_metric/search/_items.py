@@ -15,7 +15,7 @@ from torch import Tensor
 
 from laplace_metric._utils.validation import as_array, check_dense
 from laplace_metric.errors import InputError, LabelError
-from laplace_metric.models import plain
+from laplace_metric.models import check_names, plain
 
 Values = npt.NDArray[Any]
 """[N] int64, or objects that are strings: NumPy's own drop NUL at the end, and pad all of them to
@@ -137,6 +137,22 @@ class Column:
                 f"{name} has {len(array)} entries for {length} items: pass one for each."
             )
         return cls(array)
+
+    @classmethod
+    def of_labels(cls, values: Any, length: int | None = None) -> Column:
+        """Checked classes, none of them without a name.
+
+        Raises
+        ------
+        InputError
+            As ``of``.
+        LabelError
+            For an empty text.
+        """
+        column = cls.of("labels", values, length)
+        if column.is_text:
+            check_names("labels", column.values.tolist())
+        return column
 
     @property
     def is_text(self) -> bool:
@@ -294,7 +310,7 @@ class Items:
         column = Column.of("ids", _numbered(first, n) if ids is None else ids, n)
         if duplicates := column.duplicates():
             raise InputError(f"ids stand more than once, {duplicates[:3]} among them.")
-        return cls(encoded, column, None if labels is None else Column.of("labels", labels, n))
+        return cls(encoded, column, None if labels is None else Column.of_labels(labels, n))
 
     def __len__(self) -> int:
         return len(self.encoded)

@@ -7,19 +7,73 @@ texts, and a text several images.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.search._items import Column, Encoded, Items, joined_labels
+from laplace_metric.search.engines import Engine, WithoutSome
 from laplace_metric.search.match import LabelledHits, SearchHits
 
 Matches = Sequence[Any]
 """Ids of all items that are a match, a list a query: whole numbers or strings, [] for none."""
-Judge = Callable[[SearchHits], LabelledHits]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Which items are a match of each of Q queries.
+
+    Parameters
+    ----------
+    is_match : function
+        Rows [q, k] of the index and the queries [q] that ask -> which of them are a match.
+    n_matches : Tensor [Q]
+        Items that are one.
+    codes, classes
+        As of ``LabelledHits``.
+    """
+
+    is_match: Callable[[Int[Tensor, "q k"], Int[Tensor, " q"]], Bool[Tensor, "q k"]]
+    n_matches: Int[Tensor, " Q"]
+    codes: Int[Tensor, " Q"] | None = None
+    classes: Column | None = None
+
+    @property
+    def known(self) -> Bool[Tensor, " Q"]:
+        """Whether any item is a match of each query."""
+        return self.n_matches > 0
+
+    def __call__(self, hits: SearchHits) -> LabelledHits:
+        """Of what all Q queries found."""
+        return self.of_some(hits, torch.arange(len(hits.positions)))
+
+    def of_some(self, hits: SearchHits, queries: Int[Tensor, " q"]) -> LabelledHits:
+        """Of what these queries [q] found."""
+        rows, device = hits.positions.cpu(), hits.positions.device
+        match, known = self.is_match(rows, queries) & (rows >= 0), self.known[queries]
+        codes = None if self.codes is None else self.codes[queries].to(device)
+        return LabelledHits(hits, match.to(device), known.to(device), codes, self.classes)
+
+    def pretended(self, hits: SearchHits) -> LabelledHits:
+        """Of what some queries found among the items that are no match: nothing is one."""
+        device, n = hits.positions.device, len(hits.positions)
+        match = torch.zeros_like(hits.positions, dtype=torch.bool)
+        codes = None if self.codes is None else torch.full((n,), -1, device=device)
+        return LabelledHits(hits, match, match.new_zeros(n), codes, self.classes)
+
+    def others(self, engine: Engine, queries: Int[Tensor, " q"], n_items: int) -> WithoutSome:
+        """An engine that finds the items that are no match of ``queries`` [q]."""
+
+        def passed_over(rows: Tensor, part: slice) -> Tensor:
+            return self.is_match(rows.cpu(), queries[part]).to(rows.device)
+
+        most = int(self.n_matches[queries].max()) if len(queries) else 0
+        return WithoutSome(engine, passed_over, most, n_items)
 
 
 def judge_of(
@@ -53,24 +107,23 @@ def _labels(items: Items, encoded: Encoded, batch_labels: list[Any], labels: Any
     labels = joined_labels(batch_labels) if labels is None else labels
     if labels is None:
         raise LabelError("queries have no labels: pass labels=, or a loader that yields them.")
-    column = Column.of("labels", labels, len(encoded))
+    column = Column.of_labels(labels, len(encoded))
     assert items.labels is not None
     items.labels.check_like("labels", column)
     return column
 
 
 def _by_label(items: Items, labels: Column) -> Judge:
-    def judge(hits: SearchHits) -> LabelledHits:
-        assert items.labels is not None
-        assert items.classes is not None
-        device = hits.positions.device
-        of_items = items.labels.values[hits.positions.clamp(min=0).cpu().numpy()]
-        match = torch.from_numpy(np.asarray(labels.values[:, None] == of_items, dtype=bool))
-        codes = torch.from_numpy(items.classes.codes_of(labels.values)).to(device)
-        match = match.to(device) & (hits.positions >= 0)
-        return LabelledHits(hits, match, codes >= 0, codes, items.classes)
+    assert items.classes is not None
+    assert items.label_codes is not None
+    of_items, classes = items.label_codes.cpu(), items.classes
+    codes = torch.from_numpy(classes.codes_of(labels.values))
+    count = torch.bincount(of_items, minlength=len(classes))[codes.clamp(min=0)]
 
-    return judge
+    def is_match(rows: Tensor, queries: Tensor) -> Tensor:
+        return of_items[rows.clamp(min=0)] == codes[queries, None]
+
+    return Judge(is_match, count.masked_fill(codes < 0, 0), codes, classes)
 
 
 def rows_of_matches(items: Items, matches: Matches) -> list[Tensor]:
@@ -112,12 +165,9 @@ def _by_name(items: Items, rows: list[Tensor], n_queries: int) -> Judge:
     query = torch.arange(n_queries).repeat_interleave(sizes)
     keys = (query * len(items) + torch.cat(rows)).sort().values
 
-    def judge(hits: SearchHits) -> LabelledHits:
-        positions = hits.positions.cpu()
-        asked = torch.arange(n_queries)[:, None] * len(items) + positions
+    def is_match(rows: Tensor, queries: Tensor) -> Tensor:
+        asked = queries[:, None] * len(items) + rows
         place = torch.searchsorted(keys, asked.contiguous()).clamp_max(max(0, len(keys) - 1))
-        match = keys[place] == asked if len(keys) else torch.zeros_like(asked, dtype=torch.bool)
-        match, device = match & (positions >= 0), hits.positions.device
-        return LabelledHits(hits, match.to(device), (sizes > 0).to(device))
+        return keys[place] == asked if len(keys) else torch.zeros_like(asked, dtype=torch.bool)
 
-    return judge
+    return Judge(is_match, sizes)

@@ -40,6 +40,11 @@ class LabelledInputs:
     def __len__(self) -> int:
         return count_of_batches(self.inputs) or 0
 
+    @property
+    def n_items(self) -> int:
+        """Of all batches."""
+        return len(self.labels)
+
     def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
         start, n = 0, len(self.labels)
         for batch, _ in batches("inputs", self.inputs):

@@ -40,6 +40,9 @@ class PromisedPrecision:
         Share of accepted neighbours that are a match; share of queries that are accepted.
     shortfall : Shortfall or None
         Of a precision that cannot be promised: what the calibration lacks.
+    without_match, ood : float or None
+        Share of the queries without a match in the index that are accepted; and of the
+        out-of-distribution inputs.
     """
 
     promised: float
@@ -48,6 +51,18 @@ class PromisedPrecision:
     obtained: float | None = None
     answered: float | None = None
     shortfall: Shortfall | None = None
+    without_match: float | None = None
+    ood: float | None = None
+
+    @property
+    def outcome(self) -> str:
+        """What was obtained, or why nothing is promised, in words."""
+        if self.threshold is None:
+            return self.explanation
+        parts = [f"obtained {_percent(self.obtained)}, answers {_percent(self.answered)}"]
+        strangers = {"without a match": self.without_match, "OOD": self.ood}
+        told = [f"{_percent(v)} of those {n}" for n, v in strangers.items() if v is not None]
+        return f"{parts[0]} ({', '.join(told)})" if told else parts[0]
 
 
 @dataclass(frozen=True)
@@ -222,15 +237,15 @@ class IndexReport(Shown):
             rows.append(("label probability: calibration error (ECE)", _short(self.label_ece)))
         least = () if self.largest_promise is None else (self.largest_promise,)
         for promise in (*least, *self.promises):
-            outcome = f"obtained {_percent(promise.obtained)}, answers {_percent(promise.answered)}"
-            text = promise.explanation if promise.threshold is None else outcome
-            rows.append((f"precision promised {promise.promised:.0%}", text))
+            rows.append((f"precision promised {promise.promised:.0%}", promise.outcome))
         covered = f"{_percent(sets.coverage)} with {sets.mean_size or 0:.1f} items"
         text = covered if sets.explanation is None else sets.explanation
         rows.append((f"sets with a match, promised {sets.promised:.0%}", text))
         of_known = f"called unknown, of known queries ({ALPHA_UNKNOWN:.0%} by design)"
         rows.append((of_known, _percent(unknown["of_known"])))
-        rows.append(("called unknown, of queries without a match", _percent(unknown["of_others"])))
+        if unknown["of_others"] is not None:
+            others = _percent(unknown["of_others"])
+            rows.append(("called unknown, of queries without a match", others))
         rows.append(('smallest p-value that "unknown" can reach', _short(self.smallest_p_value)))
         return rows
 

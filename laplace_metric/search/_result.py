@@ -11,10 +11,9 @@ from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.tables import as_pandas
-from laplace_metric._utils.validation import check_real
 from laplace_metric.errors import NotFittedError
 from laplace_metric.search._items import Column
-from laplace_metric.search.match import Judgement, SearchHits, Threshold
+from laplace_metric.search.match import Judgement, SearchHits, Threshold, accepts
 
 if TYPE_CHECKING:
     import pandas
@@ -184,7 +183,8 @@ class SearchResult(Shown):
     def accepted(self, threshold: Threshold | float) -> Bool[Tensor, " Q"]:
         """Whether to answer each query [Q] with its nearest neighbour, or to abstain.
 
-        By the probability alone: ``accepted(threshold) & ~unknown`` leaves unknown queries out.
+        Where its match probability reaches the threshold and the query is not unknown: at the alpha
+        that the threshold was tested with, or at ``alpha`` of this search if it is a number.
 
         Parameters
         ----------
@@ -198,10 +198,11 @@ class SearchResult(Shown):
         InputError
             For a threshold that is no finite number.
         """
-        if self.match_probability is None:
+        if self.match_probability is None or self.p_value is None:
             raise NotFittedError("the index was not calibrated: call index.calibrate(...) first.")
-        value = threshold.value if isinstance(threshold, Threshold) else threshold
-        return self.match_probability[:, 0] >= check_real("threshold", value)
+        nearest = self.match_probability[:, 0]
+        found: Tensor = accepts(threshold, nearest, self.p_value, self.alpha)
+        return found
 
     @property
     def signals(self) -> dict[str, Tensor]:

@@ -107,6 +107,9 @@ def test_histograms_hold_every_value_and_sum_to_one():
     axes = figure.axes[0]
     assert axes.get_xscale() == "log"
     assert legend(figure) == ["queries", "noise"]
+    assert axes.get_xlabel() == "uncertainty"
+    other = plots.uncertainty_plot([0.1, 0.3], {"noise": [0.5]}, name="epistemic")
+    assert other.axes[0].get_xlabel() == "epistemic"
     for patch in axes.patches:
         assert patch.get_data().values.sum() == pytest.approx(1)
 

@@ -73,9 +73,10 @@ def test_says_what_when_and_how_far(uncut):
     assert "queries 601 to 700: DRIFT" in text
     assert "uncertainty: larger, median" in text
     assert "match probability: as before" in text
-    assert f"ALARM at query {alarm.at}: too many large values of uncertainty" in text
+    told = [report for report in uncut.reports if "ALARM" in str(report)]
+    assert [report.first <= alarm.at <= report.last for report in told] == [True]
+    assert f"ALARM at query {alarm.at}: too many large values of uncertainty" in str(told[0])
     assert "no difference seen" in str(uncut.reports[0])
-    assert "ALARM" not in str(uncut.reports[0])
     evidence = uncut.streams[NAMES[0]].martingale.log_value / np.log(10)
     assert last.evidence[NAMES[0]] == pytest.approx(evidence)
 
@@ -95,6 +96,17 @@ def test_alarms_stand_in_the_order_of_their_queries():
     assert [alarm.name for alarm in one.alarms] == [NAMES[1], NAMES[0]]
     assert report.alarms == one.alarms
     assert report.drifted == NAMES
+
+
+def test_a_report_prints_the_alarms_of_its_own_window():
+    one = monitor()
+    one.update({name: x + 20 for name, x in values(150, 4).items()})
+    *_, quiet = one.update(values(150, 6))
+    first, second = one.reports[:2]
+    assert first.new_alarms == quiet.alarms == one.alarms
+    assert str(first).count("ALARM") == len(one.alarms) == 2
+    assert not second.new_alarms
+    assert "ALARM" not in str(second) + str(quiet)
 
 
 def test_names_may_come_in_any_order(uncut):

@@ -16,8 +16,7 @@ from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Index, read_items
 from laplace_metric.search import _cross_fit as cross_fit
-from laplace_metric.search.match import LabelledHits, MatchProbability, _calibration
-from laplace_metric.search.match._probability import _fitted
+from laplace_metric.search.match import LabelledHits
 
 N = 120
 
@@ -137,13 +136,20 @@ def test_no_query_was_in_the_fit_that_judged_it(items, model):
         index.calibrate(x, y)
 
 
-def test_the_model_runs_at_most_three_times_over_the_items(items, model):
+@pytest.mark.parametrize("fitted", [False, True])
+def test_the_model_runs_once_over_the_items(fitted, items, model):
     x, y = items
+    embedder = LaplaceEmbedder(model)
+    if fitted:
+        embedder.fit([(x, y)], progress=False)
     rows = []
     handle = model[0].register_forward_hook(lambda m, args, out: rows.append(len(out)))
-    LaplaceEmbedder(model).cross_index(x, y, folds=10, progress=False)
+    index = embedder.cross_index([(x[:50], y[:50]), (x[50:], y[50:])], folds=10, progress=False)
     handle.remove()
-    assert sum(rows) == 3 * N
+    assert sum(rows) == N
+    built = embedder.index([x[:50], x[50:]], y, progress=False)
+    assert torch.equal(index.items.encoded.mean, built.items.encoded.mean)
+    assert torch.equal(index.items.encoded.trace, built.items.encoded.trace)
 
 
 def test_texts_and_loaders_keep_their_labels():
@@ -200,6 +206,7 @@ def on_new_queries(index: Index, new: LabelledHits) -> dict[str, float]:
     judgement = calibration.judge(new.hits)
     p = judgement.match_probability[:, 0]
     accepted = p >= calibration.threshold_for(precision=0.8).value
+    accepted &= judgement.p_value > 0.05
     members = calibration.members(judgement.logit, 0.1)
     return {
         "gap": float((p - right.double()).mean()),
@@ -207,17 +214,6 @@ def on_new_queries(index: Index, new: LabelledHits) -> dict[str, float]:
         "precision": float(right[accepted].double().mean()),
         "covered": float((members & new.match).any(1).double().mean()),
     }
-
-
-@pytest.fixture
-def quick(monkeypatch) -> None:
-    """One candidate in place of twelve, which takes a tenth of the time."""
-
-    def fit(features, match, *, portable=False):
-        x, y = features.values[features.exists].numpy(), match[features.exists].double().numpy()
-        return MatchProbability("all", *_fitted(x, y, "all", "logistic"), {})
-
-    monkeypatch.setattr(_calibration, "fit_match_probability", fit)
 
 
 @pytest.mark.usefixtures("quick")
@@ -270,3 +266,24 @@ def test_promises_hold_on_real_images_that_nothing_has_seen():
     assert mean[0] == pytest.approx(mean[1], abs=0.02)
     assert mean[2] < 0.05 + 0.015
     assert mean[3] > 0.95
+
+
+@pytest.mark.usefixtures("quick")
+def test_strangers_are_drawn_in_every_fold():
+    (x, y), _ = world(0)
+    embedder = LaplaceEmbedder(Precomputed(SIZE), head="append")
+    index = embedder.cross_index(x, y, strangers=0.25, progress=False)
+    plain = embedder.cross_index(x, y, progress=False)
+    assert float(plain.calibration.known.double().mean()) == 1
+    assert float(index.calibration.known.double().mean()) == pytest.approx(0.75, abs=0.1)
+    assert len(index.calibration.statistics) == FEW - round(0.25 * FEW)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(("folds", "share"), [(60, 0.2), (60, 0.4), (20, 0.1), (7, 0.5)])
+def test_small_folds_draw_as_many_in_all(folds, share):
+    (x, y), _ = world(1)
+    x, y = x[:60], y[:60] % 4
+    embedder = LaplaceEmbedder(Precomputed(SIZE), head="append")
+    index = embedder.cross_index(x, y, strangers=share, folds=folds, progress=False)
+    assert len(index.calibration.statistics) == 60 - round(share * 60)

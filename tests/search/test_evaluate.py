@@ -109,7 +109,7 @@ def test_promises_are_what_their_thresholds_give(calibrated, parts):
     x, y = parts[2]
     calibration = calibrated.calibration
     report = calibrated.evaluate(x, y)
-    p = calibrated.search(x, k=1).match_probability[:, 0].numpy()
+    result = calibrated.search(x, k=1)
     assert [promise.promised for promise in report.promises] == list(PRECISIONS)
     for promise in report.promises:
         threshold, text = promised_threshold(calibration, promise.promised)
@@ -118,10 +118,22 @@ def test_promises_are_what_their_thresholds_give(calibrated, parts):
             assert "cannot be promised" in text
             assert (promise.threshold, promise.obtained, promise.answered) == (None,) * 3
             continue
-        accepted = p >= threshold.value
+        accepted = result.accepted(threshold).numpy()
         assert promise.threshold == threshold.value
         assert promise.answered == pytest.approx(accepted.mean())
         assert promise.obtained == pytest.approx(report.right.numpy()[accepted].mean())
+
+
+def test_strangers_that_are_answered_are_counted(report, calibrated, parts):
+    x, y = parts[2]
+    most, foreign = report.largest_promise, calibrated.search(parts[3], k=1)
+    threshold = calibrated.calibration.largest_promise()
+    accepted = calibrated.search(x, k=1).accepted(threshold)
+    assert most.without_match == pytest.approx(float(accepted[y >= KNOWN].double().mean()))
+    assert most.ood == pytest.approx(float(foreign.accepted(threshold).double().mean()))
+    assert 0 < most.without_match < most.answered
+    told = f"({most.without_match:.1%} of those without a match, {most.ood:.1%} of those OOD)"
+    assert told in str(report)
 
 
 def test_a_promise_that_can_be_made(points):
@@ -134,9 +146,8 @@ def test_a_promise_that_can_be_made(points):
     index.calibrate(near[100:500], torch.where(torch.arange(400) % 40 == 0, 3, y[100:500]))
     report = index.evaluate(near[500:], y[500:])
     promise = report.promises[0]
-    p = index.search(near[500:], k=1).match_probability[:, 0]
-    assert promise.threshold is not None
-    assert promise.answered == pytest.approx(float((p >= promise.threshold).double().mean()))
+    accepted = index.search(near[500:], k=1).accepted(promise.threshold)
+    assert promise.answered == pytest.approx(float(accepted.double().mean()))
     assert f"obtained {promise.obtained:.1%}" in str(report)
 
 
@@ -229,7 +240,9 @@ def test_each_query_can_be_looked_up(report, calibrated, parts):
 
 def test_a_promise_that_cannot_be_made_says_what_it_lacks(calibrated, parts):
     promise = next(p for p in calibrated.evaluate(*parts[2]).promises if p.threshold is None)
-    alone = shortfall(*calibrated.calibration.held_out(), precision=promise.promised)
+    unknown = calibrated.calibration.held_out_unknown()
+    tested = calibrated.calibration.held_out()
+    alone = shortfall(*tested, precision=promise.promised, abstained=unknown)
     assert promise.shortfall.right == alone.right
     assert promise.shortfall.more == (None if alone.more is None else 2 * alone.more)
 
@@ -244,10 +257,21 @@ def test_the_most_that_can_be_promised_is_said_where_that_is_little(report, cali
     assert most.obtained == pytest.approx(right[accepted].mean())
 
 
+def test_an_old_calibration_promises_nothing_and_says_why(calibrated, parts, monkeypatch):
+    old = replace(calibrated.calibration, p_value=None)
+    monkeypatch.setattr(calibrated, "_state", replace(calibrated._state, calibration=old))
+    report = calibrated.evaluate(*parts[2])
+    assert report.largest_promise is None
+    for promise in report.promises:
+        assert (promise.threshold, promise.shortfall) == (None, None)
+        assert "saved by 0.1.0" in promise.explanation
+
+
 def test_half_of_the_queries_to_add_test_the_promise(calibrated):
     p, right = torch.linspace(0, 1, 60), torch.ones(60, dtype=torch.bool)
     logit, match = p.logit(eps=1e-6)[:, None], right[:, None]
-    sure = replace(calibrated.calibration, logit=logit, match=match)
+    known = {"known": right, "p_value": torch.linspace(0, 1, 60).double() + 0.06}
+    sure = replace(calibrated.calibration, logit=logit, match=match, **known)
     alone = shortfall(*sure.held_out(), precision=0.95)
     assert sure.shortfall(0.95) == replace(alone, more=2 * alone.more)
     assert alone.more > 0

@@ -186,14 +186,14 @@ def test_sets_hold_what_scores_as_first_matches_do(calibrated, points):
     assert torch.equal(sets.positions, result.positions)
     logit = calibration.matcher.logit(PairFeatures.of(result.hits))
     assert torch.equal(sets.members, calibration.members(logit, 0.2))
-    assert torch.equal(
-        calibrated.search(x[300:310], k=3).accepted(0.5),
-        calibrated.search(x[300:310], k=1).match_probability[:, 0] >= 0.5,
-    )
-    threshold = calibration.threshold_for(recall=0.5)
-    assert torch.equal(
-        result.accepted(threshold), result.match_probability[:, 0] >= threshold.value
-    )
+    p, p_value = result.match_probability[:, 0], result.p_value
+    wide = calibrated.search(x[300:360], k=30, alpha=0.3)
+    assert bool((wide.unknown & (p >= 0.2)).any())
+    assert torch.equal(wide.accepted(0.2), (p >= 0.2) & (p_value > 0.3))
+    for alpha in (0.02, 0.3, None):
+        threshold = calibration.threshold_for(recall=0.5, alpha=alpha)
+        known = p_value > (-1 if alpha is None else alpha)
+        assert torch.equal(result.accepted(threshold), (p >= threshold.value) & known)
     assert set(result.signals) == {"uncertainty", "match probability"}
     first = calibrated.search(x[300:360], k=1)
     signal = result.signals["match probability"]

@@ -4,6 +4,7 @@ from laplace_metric.search.engines._build import build, kind_from_json, kind_of,
 from laplace_metric.search.engines._faiss import FaissEngine
 from laplace_metric.search.engines._flat import FlatEngine
 from laplace_metric.search.engines._protocol import HNSW, IVF, Engine, EngineHits, EngineKind, Flat
+from laplace_metric.search.engines._without import WithoutSome
 
 __all__ = [
     "HNSW",
@@ -14,6 +15,7 @@ __all__ = [
     "FaissEngine",
     "Flat",
     "FlatEngine",
+    "WithoutSome",
     "build",
     "kind_from_json",
     "kind_of",

@@ -4,17 +4,21 @@ from laplace_metric.search.match._apply import Verdict
 from laplace_metric.search.match._calibration import (
     Calibration,
     Judgement,
-    Quality,
-    calibrated,
-    quality,
 )
 from laplace_metric.search.match._conformal import conformal_quantile, credible_radius, p_values
 from laplace_metric.search.match._hits import LabelledHits, PairFeatures, SearchHits
 from laplace_metric.search.match._json import read_calibration, write_calibration
 from laplace_metric.search.match._labels import HeldOutLabels, LabelLevels, fewest_queries
+from laplace_metric.search.match._learn import calibrated
 from laplace_metric.search.match._probability import MatchProbability
+from laplace_metric.search.match._quality import Quality, quality
 from laplace_metric.search.match._shortfall import Shortfall, shortfall
-from laplace_metric.search.match._thresholds import Threshold, largest_promise, threshold_for
+from laplace_metric.search.match._thresholds import (
+    Threshold,
+    accepts,
+    largest_promise,
+    threshold_for,
+)
 from laplace_metric.search.match._votes import VOTES, LabelVotes
 
 __all__ = [
@@ -32,6 +36,7 @@ __all__ = [
     "Shortfall",
     "Threshold",
     "Verdict",
+    "accepts",
     "calibrated",
     "conformal_quantile",
     "credible_radius",

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric.search.match._votes import VOTES, LabelVotes
@@ -72,6 +72,11 @@ class LabelPosterior:
     def __call__(self, candidates: Candidates) -> Float[Tensor, "Q V"]:
         """P [Q, V] of each neighbour's label where it is the nearest of its label, else 0."""
         return _log_posterior(self.numbers.to(candidates.terms.device), candidates)[:, :-1].exp()
+
+    def answer(self, candidates: Candidates) -> tuple[Int[Tensor, " Q"], Float[Tensor, " Q"]]:
+        """The neighbour with the likeliest label [Q], and the probability of that label [Q]."""
+        best = self(candidates).max(1)
+        return best.indices, best.values
 
     @classmethod
     def fit(cls, candidates: Candidates, match: Bool[Tensor, "Q V"]) -> LabelPosterior:

@@ -7,6 +7,7 @@ the standard deviation of a distance nothing else enters a calibration (``PairFe
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +18,16 @@ from torch import Tensor
 
 from laplace_metric._utils.display import Shown
 from laplace_metric._utils.validation import as_array, as_tensor
-from laplace_metric.errors import InputError, NonFiniteError
+from laplace_metric.errors import DistanceScaleWarning, InputError, NonFiniteError
 from laplace_metric.laplace import Distance
 from laplace_metric.search.match._hits import SearchHits
+from laplace_metric.search.match._thresholds import Threshold, accepts
 from laplace_metric.search.match._votes import LabelVotes
 
+ENOUGH, APART = 10, 0.3
+"""Queries whose distances tell their scale; a gap between two distributions that is none."""
+MOST_FALL = 0.5
+"""Share of queries whose first neighbour may be the farthest: none, but for ties and rounding."""
 Array = Any
 """A tensor where distances are one, else a NumPy array."""
 
@@ -45,6 +51,8 @@ class Verdict(Shown):
         That it is the query's.
     ambiguity : [Q] or None
         Entropy in nats of the neighbours' vote; None without labels.
+    alpha : float
+        Share of queries with a match that may be called unknown.
     """
 
     match_probability: Array
@@ -53,6 +61,17 @@ class Verdict(Shown):
     label: np.ndarray[Any, Any] | Tensor | None = None
     label_probability: Array | None = None
     ambiguity: Array | None = None
+    alpha: float = 0.05
+
+    def accepted(self, threshold: Threshold | float) -> Array:
+        """Whether to answer each query [Q] with its nearest neighbour: ``SearchResult.accepted``.
+
+        Raises
+        ------
+        InputError
+            For a threshold that is no finite number.
+        """
+        return accepts(threshold, self.match_probability[:, 0], self.p_value, self.alpha)
 
 
 @dataclass(frozen=True)
@@ -77,6 +96,7 @@ class GivenHits:
             For other shapes, NaN, and numbers below 0 that have none.
         """
         distance = _pairs("distances", distances)
+        _check_ascending(distance)
         q = len(distance)
         names = None if labels is None else _labels(labels, tuple(distance.shape))
         spread = None if distance_sd is None else _pairs("distance_sd", distance_sd)
@@ -91,6 +111,29 @@ class GivenHits:
     def exists(self) -> Bool[Tensor, "Q k"]:
         """Whether there is a neighbour: a finite distance."""
         return self.distance.isfinite()
+
+    def warn_if_scaled(self, nearest: Float[Tensor, " m"]) -> None:
+        """Warn where distances are unlike ``nearest`` [m], those of the calibration, but for scale.
+
+        Squares: D(d) > 0.3 and D(sqrt d) < D(d) / 2, with D the largest gap between the shares of
+        d and of ``nearest`` below any distance (Kolmogorov and Smirnov's statistic). Another scale:
+        the median is ten times beyond all of them.
+        """
+        if len(self.distance) < ENOUGH or not bool(self.exists[:, 0].all()):
+            return
+        ours = self.distance.amin(1).cpu()
+        middle = float(ours.median())
+        gap, of_roots = _gap(ours, nearest), _gap(ours.sqrt(), nearest)
+        least, most = float(nearest.min()), float(nearest.max())
+        told = f"distances: the nearest items are {middle:.3g} away (median of these queries), "
+        told += f"those of the queries that calibrated {least:.3g} to {most:.3g}"
+        if gap > APART and of_roots < gap / 2:
+            told += "; their roots fit. FAISS and others return squares: pass the roots."
+        elif middle > 10 * most or middle < least / 10:
+            told += ". Pass Euclidean distances of the same embeddings, in the same units."
+        else:
+            return
+        warnings.warn(told, DistanceScaleWarning, stacklevel=3)
 
     def hits(self) -> SearchHits:
         """As a calibration reads them; what was not given has no weight in it."""
@@ -110,13 +153,14 @@ class GivenHits:
         answer: Int[Tensor, " Q"] | None,
         distances: Any,
         labels: Any,
+        alpha: float,
     ) -> Verdict:
         """Tensors where the ``distances`` were one, else arrays; labels as they came."""
         label = None
         if answer is not None and self.labels is not None:
             rows = answer[:, None].cpu().numpy()
             label = np.take_along_axis(self.labels, rows, 1)[:, 0]
-        of: dict[str, Any] = {**numbers, "label": label}
+        of: dict[str, Any] = {**numbers, "label": label, "alpha": alpha}
         if not isinstance(distances, Tensor):
             arrays = {k: x.cpu().numpy() for k, x in numbers.items() if x is not None}
             of.update(arrays)
@@ -143,6 +187,28 @@ def _pairs(name: str, values: Any) -> Float[Tensor, "Q k"]:
             f"{name} is below 0: pass Euclidean distances; of a cosine s, sqrt(2 - 2 s)."
         )
     return pairs
+
+
+def _check_ascending(distance: Float[Tensor, "Q k"]) -> None:
+    """Similarities fall from neighbour to neighbour: the first is the largest, the last is less."""
+    exists = distance.isfinite()
+    first, largest = distance[:, 0], distance.where(exists, -torch.inf).amax(1)
+    last = distance.gather(1, exists.sum(1, keepdim=True).clamp(min=1) - 1)[:, 0]
+    falls = (first == largest) & (last < first)
+    if len(distance) and float(falls.double().mean()) > MOST_FALL:
+        raise InputError(
+            "distances fall from neighbour to neighbour, as similarities do: pass Euclidean "
+            "distances, nearest first; of a cosine s, sqrt(2 - 2 s)."
+        )
+
+
+def _gap(one: Tensor, other: Tensor) -> float:
+    """``sup_x |F(x) - G(x)|`` of two samples."""
+    at = torch.cat([one, other])
+    shares = [
+        torch.searchsorted(x.sort().values, at, right=True).double() / len(x) for x in (one, other)
+    ]
+    return float((shares[0] - shares[1]).abs().max())
 
 
 def _per_query(name: str, values: Any, n: int) -> Float[Tensor, " Q"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,101 +12,30 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.validation import as_path, check_name, check_share
+from laplace_metric._utils.validation import as_path, check_share
 from laplace_metric.errors import InputError, NotFittedError
-from laplace_metric.evaluation import (
-    BootstrapInterval,
-    Reliability,
-    bootstrap_interval,
-    expected_calibration_error,
-)
 from laplace_metric.search.match._answer import Candidates, LabelPosterior
 from laplace_metric.search.match._apply import GivenHits, Verdict
 from laplace_metric.search.match._conformal import (
     conformal_quantile,
-    first_match_score,
     least_common_p_values,
     log_first_match,
 )
 from laplace_metric.search.match._hits import (
     FEATURES,
-    LabelledHits,
     PairFeatures,
     SearchHits,
     query_statistics,
     without_rounding,
 )
 from laplace_metric.search.match._labels import HeldOutLabels, label_scores
-from laplace_metric.search.match._probability import MatchProbability, fit_match_probability
-from laplace_metric.search.match._shortfall import Shortfall, shortfall
-from laplace_metric.search.match._thresholds import Threshold, largest_promise, threshold_for
+from laplace_metric.search.match._probability import MatchProbability
+from laplace_metric.search.match._promises import Promises
 from laplace_metric.search.match._votes import VOTES
 from laplace_metric.search.match.graph import VerdictGraph, VerdictModule, write_verdict
 
-
-@dataclass(frozen=True, repr=False)
-class Quality(Shown):
-    """Of the nearest neighbours of n held-out queries.
-
-    Parameters
-    ----------
-    brier : BootstrapInterval
-        Mean squared gap between probability and match, in [0, 1]; 95 % interval over queries.
-    ece : BootstrapInterval
-        Expected calibration error over ten bins. Resampling adds noise to its bins, so that the
-        interval lies too high where the error is small.
-    reliability : Reliability
-        For ``plots.reliability_plot``.
-    """
-
-    brier: BootstrapInterval
-    ece: BootstrapInterval
-    reliability: Reliability
-
-    def _sentence(self) -> str:
-        return str(self)
-
-    def _shown_rows(self) -> Rows:
-        return in_rows({"queries": int(self.reliability.bin_count.sum())}.items())
-
-    def __str__(self) -> str:
-        ends = [f"{x.estimate:.3f} [{x.low:.3f}, {x.high:.3f}]" for x in (self.brier, self.ece)]
-        return f"Brier score {ends[0]}, ECE {ends[1]}"
-
-
-def quality(
-    probability: Float[Tensor, " Q"], match: Bool[Tensor, " Q"], *, n: int = 500
-) -> Quality:
-    """From probabilities [Q] and whether they were matches [Q]; ``n`` bootstrap resamples.
-
-    Examples
-    --------
-    >>> import torch
-    >>> p = torch.linspace(0, 1, 200)
-    >>> measured = quality(p, p > 0.5, n=100)
-    >>> round(measured.brier.estimate, 4), round(measured.ece.estimate, 3)
-    (0.0829, 0.249)
-    """
-    p, y = probability.double().contiguous(), match.double().contiguous()
-
-    def ece(p: Tensor, y: Tensor) -> float:
-        return expected_calibration_error(p, y).ece
-
-    return Quality(
-        bootstrap_interval(_brier, p, y, n=n),
-        bootstrap_interval(ece, p, y, n=n),
-        expected_calibration_error(p, y),
-    )
-
-
-def _brier(p: Tensor, y: Tensor) -> float:
-    return float((p - y).square().mean())
-
-
 VOTED = {"share", "weighted", "ratio", "ambiguity"}
 """Features that come of labels."""
-LEAST_KNOWN = 5
-"""Held-out queries with a match in the index that each half needs at the very least."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -135,7 +64,7 @@ class Judgement(Shown):
 
 
 @dataclass(frozen=True, repr=False)
-class Calibration(Shown):
+class Calibration(Promises, Shown):
     """Probabilities of one half of the held-out queries; the other half keeps them honest.
 
     Parameters
@@ -158,6 +87,9 @@ class Calibration(Shown):
         ``depth``.
     statistics : Tensor [m, 3]
         ``query_statistics`` of the known queries of both halves, for "unknown".
+    p_value : Tensor [n] or None
+        Of "the query has a match in the index", of each query of the second half by all other known
+        ones; None in files of 0.1.0.
     label_probability : Tensor [n] or None
         Of the answer to each, and whether it was ``right`` [n]; None without labels.
     labels : HeldOutLabels or None
@@ -175,6 +107,7 @@ class Calibration(Shown):
     known: Bool[Tensor, " n"]
     first_match: Float[Tensor, " n"]
     statistics: Float[Tensor, "m 3"]
+    p_value: Float[Tensor, " n"] | None = None
     label_probability: Float[Tensor, " n"] | None = None
     right: Bool[Tensor, " n"] | None = None
     labels: HeldOutLabels | None = None
@@ -212,7 +145,7 @@ class Calibration(Shown):
         known = logit, self.matcher(logit), p_value
         if self.labeller is None:
             return Judgement(*known)
-        return Judgement(*known, *_answered(self.labeller, logit, hits))
+        return Judgement(*known, *self.labeller.answer(Candidates.of(logit, hits.voted)))
 
     def apply(
         self,
@@ -259,6 +192,12 @@ class Calibration(Shown):
             For shapes that do not fit, NaN, too few neighbours, and for what is needed but is not
             there.
 
+        Warns
+        -----
+        DistanceScaleWarning
+            If the distances of ten queries or more look like squares, or are ten times larger or
+            smaller than any that calibrated.
+
         Examples
         --------
         >>> from laplace_metric import LaplaceEmbedder
@@ -279,6 +218,7 @@ class Calibration(Shown):
         check_share("alpha", alpha)
         given = GivenHits.of(distances, labels, uncertainty, epistemic, distance_sd)
         self._check_given(given)
+        given.warn_if_scaled(self.statistics[:, 0].cpu())
         hits = given.hits()
         judged = self.judge(hits)
         numbers = {
@@ -288,7 +228,7 @@ class Calibration(Shown):
             "label_probability": judged.label_probability,
             "ambiguity": None if hits.votes is None else hits.votes.ambiguity,
         }
-        return given.verdict(numbers, judged.answer, distances, labels)
+        return given.verdict(numbers, judged.answer, distances, labels, alpha)
 
     def export(
         self,
@@ -396,7 +336,8 @@ class Calibration(Shown):
             If no labels calibrated the index.
         """
         logit = self.matcher.logit(PairFeatures.of(hits))
-        return _label_scores(self._label_posterior(), logit, hits)
+        posterior = self._label_posterior()(Candidates.of(logit, hits.voted))
+        return label_scores(posterior, hits.voted.labels)
 
     def held_out_labels(self) -> HeldOutLabels:
         """What label sets need.
@@ -413,97 +354,6 @@ class Calibration(Shown):
                 "call index.calibrate(...) again."
             )
         return self.labels
-
-    def threshold_for(
-        self,
-        *,
-        precision: float | None = None,
-        recall: float | None = None,
-        confidence: float = 0.95,
-        of: str = "match",
-    ) -> Threshold:
-        """Which probability to accept; see ``match.threshold_for``.
-
-        Queries without a match in the index count as errors once they are accepted, in the share
-        in which they were among the held-out queries.
-
-        Parameters
-        ----------
-        of : "match" | "label"
-            The match probability of the nearest neighbour, or the probability of the label that
-            the index answers with.
-
-        Raises
-        ------
-        InputError
-            If no threshold keeps what is asked for.
-        NotFittedError
-            Of labels, if none calibrated the index.
-        """
-        p, correct = self.held_out(of)
-        return threshold_for(p, correct, precision=precision, recall=recall, confidence=confidence)
-
-    def largest_promise(self, *, of: str = "match") -> Threshold:
-        """The largest precision that can be promised; see ``match.largest_promise``.
-
-        Raises
-        ------
-        InputError
-            If not even 1 % can be.
-        NotFittedError
-            Of labels, if none calibrated the index.
-        """
-        return largest_promise(*self.held_out(of))
-
-    def shortfall(self, precision: float, *, of: str = "match") -> Shortfall:
-        """What is missing to promise a precision; see ``match.shortfall``.
-
-        Its ``more`` are queries to add to those of ``calibrate``, half of which test promises.
-
-        Raises
-        ------
-        InputError
-            For a precision outside (0, 1).
-        NotFittedError
-            Of labels, if none calibrated the index.
-        """
-        missing = shortfall(*self.held_out(of), precision=precision)
-        return missing if missing.more is None else replace(missing, more=2 * missing.more)
-
-    def quality(self, n: int = 500, *, of: str = "match") -> Quality:
-        """Brier score, calibration error and reliability of a probability.
-
-        On the second half, from which the probability did not learn; n bootstrap resamples.
-        """
-        return quality(*self.held_out(of), n=n)
-
-    def held_out(self, of: str = "match") -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"]]:
-        """Probabilities [n] of the queries that it did not learn from, and which were right [n].
-
-        Parameters
-        ----------
-        of : "match" | "label"
-            Of the nearest neighbour, or of the label that the index answers with.
-
-        Raises
-        ------
-        NotFittedError
-            Of labels, if none calibrated the index.
-        """
-        if check_name("of", of, ("match", "label")) == "match":
-            return self.probability[:, 0], self.match[:, 0]
-        self._label_posterior()
-        assert self.label_probability is not None
-        assert self.right is not None
-        return self.label_probability, self.right
-
-    def _label_posterior(self) -> LabelPosterior:
-        if self.labeller is None:
-            raise NotFittedError(
-                "this index was calibrated with matches=, which say nothing of labels: calibrate "
-                "it with labels=, or read match probabilities and retrieval sets."
-            )
-        return self.labeller
 
     def members(self, logit: Float[Tensor, "Q depth"], alpha: float) -> Bool[Tensor, "Q depth"]:
         """Which neighbours [Q, depth] are in the set that holds a match, from their scores.
@@ -525,87 +375,3 @@ class Calibration(Shown):
                 "calibrate with a larger depth or more queries."
             )
         return log_first_match(logit) >= quantile
-
-
-def calibrated(
-    labelled: LabelledHits,
-    k: int,
-    n_items: int,
-    generator: torch.Generator,
-    *,
-    portable: bool = False,
-) -> Calibration:
-    """Split the queries in two and learn from each half; see ``fit_match_probability``.
-
-    Raises
-    ------
-    InputError
-        For too few queries.
-    """
-    order = torch.randperm(len(labelled), generator=generator, device=generator.device)
-    halves = order.to(labelled.match.device).tensor_split(2)
-    first, second = (labelled.take(rows) for rows in halves)
-    _check(first, second)
-    features = PairFeatures.of(first.hits)
-    matcher = fit_match_probability(features.take(k), first.match[:, :k], portable=portable)
-    logits = [matcher.logit(features), matcher.logit(PairFeatures.of(second.hits))]
-    known = [query_statistics(half.hits)[half.known] for half in (first, second)]
-    per_query = logits[1][:, :k], second.match[:, :k], second.known
-    honest = *per_query, first_match_score(logits[1], second.match), torch.cat(known)
-    sizes = k, second.match.shape[1], n_items
-    if labelled.codes is None:
-        return Calibration(matcher, None, *sizes, *honest)
-    labeller = LabelPosterior.fit(_candidates(logits[0], first.hits), first.match)
-    of_labels = _of_labels(labeller, (first, logits[0]), (second, logits[1]))
-    return Calibration(matcher, labeller, *sizes, *honest, *of_labels)
-
-
-Half = tuple[LabelledHits, Tensor]
-"""Queries, and the scores of their pairs."""
-
-
-def _of_labels(
-    labeller: LabelPosterior, first: Half, second: Half
-) -> tuple[Tensor, Tensor, HeldOutLabels]:
-    """Of the second half, the probability of each answer, whether it is right; label scores."""
-    held_out, logit = second
-    answer, probability = _answered(labeller, logit, held_out.hits)
-    right = held_out.match.gather(1, answer[:, None])[:, 0]
-    assert held_out.classes is not None
-    scores = [number for half in (first, second) for number in _own_label_scores(labeller, *half)]
-    return probability, right, HeldOutLabels(held_out.classes, *scores)
-
-
-def _candidates(logit: Tensor, hits: SearchHits) -> Candidates:
-    assert hits.votes is not None  # labelled queries were asked of a labelled index
-    return Candidates.of(logit, hits.votes)
-
-
-def _answered(labeller: LabelPosterior, logit: Tensor, hits: SearchHits) -> tuple[Tensor, Tensor]:
-    """The neighbour with the likeliest label [Q], and the probability of that label."""
-    best = labeller(_candidates(logit, hits)).max(1)
-    return best.indices, best.values
-
-
-def _label_scores(labeller: LabelPosterior, logit: Tensor, hits: SearchHits) -> Tensor:
-    assert hits.votes is not None
-    return label_scores(labeller(_candidates(logit, hits)), hits.votes.labels)
-
-
-def _own_label_scores(
-    labeller: LabelPosterior, labelled: LabelledHits, logit: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Codes and scores [n] of the labels of the known queries."""
-    scores = _label_scores(labeller, logit, labelled.hits).masked_fill(~labelled.match, -torch.inf)
-    known = labelled.known
-    assert labelled.codes is not None
-    return labelled.codes[known].cpu(), scores.amax(1)[known].cpu()
-
-
-def _check(*halves: LabelledHits) -> None:
-    n_known = min(int(half.known.sum()) for half in halves)
-    if n_known < LEAST_KNOWN:
-        raise InputError(
-            f"{n_known} queries of one half have a match in the index: at least {LEAST_KNOWN} are "
-            "needed. Pass more queries that have one."
-        )

@@ -103,6 +103,24 @@ def least_common_p_values(
     return p
 
 
+def own_p_values(known: Float[Tensor, "n J"]) -> Float[Tensor, " n"]:
+    """p [n] of each known point among the other n - 1: that of ``least_common_p_values`` for it.
+
+    A point and the others are the same n points whichever it is, so that their ranks say it all.
+
+    Examples
+    --------
+    >>> own_p_values(torch.tensor([[1.0, 0.0], [2.0, 3.0], [3.0, 1.0], [0.0, 2.0]])).tolist()
+    [1.0, 0.25, 0.5, 0.75]
+    """
+    n, size = known.shape
+    columns = known.mT.contiguous()
+    rank = n - torch.searchsorted(columns.sort(1).values, columns)  # [J, n]
+    score = rank.amin(0) * (size * n + 1) + rank.sum(0)
+    as_strange = torch.searchsorted(score.sort().values, score, right=True)
+    return as_strange.double() / n
+
+
 def conformal_quantile(held_out: ArrayLike, alpha: float, confidence: float | None = None) -> float:
     """q, so that a new score is at least q with probability 1 - alpha or more; -inf for few scores.
 

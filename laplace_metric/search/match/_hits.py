@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -52,6 +53,12 @@ class SearchHits:
         spread = self.squared.standard_deviation / (2 * self.squared.mean.sqrt())
         return spread.nan_to_num(posinf=torch.inf).masked_fill(self.positions < 0, torch.inf)
 
+    @property
+    def voted(self) -> LabelVotes:
+        """``votes`` of an index that has labels."""
+        assert self.votes is not None
+        return self.votes
+
     def nearest(self, k: int) -> SearchHits:
         """The first k of each query."""
         return self._at((slice(None), slice(k)), slice(None))
@@ -100,6 +107,26 @@ class LabelledHits:
         codes = None if self.codes is None else self.codes[rows]
         found = self.hits.take(rows), self.match[rows], self.known[rows]
         return LabelledHits(*found, codes, self.classes)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[LabelledHits]) -> LabelledHits:
+        """Queries of one index, or of some whose positions and codes mean the same."""
+
+        def cat(read: Callable[[LabelledHits], Tensor]) -> Tensor:
+            return torch.cat([read(part) for part in parts])
+
+        first, votes = parts[0], None
+        if first.hits.votes is not None:
+            names = [f.name for f in fields(LabelVotes)]
+            votes = LabelVotes(*(cat(lambda p, n=n: getattr(p.hits.voted, n)) for n in names))  # type: ignore[misc]
+        squared = cat(lambda p: p.hits.squared.mean), cat(lambda p: p.hits.squared.variance)
+        pairs = cat(lambda p: p.hits.positions), cat(lambda p: p.hits.distance), Distance(*squared)
+        hits = SearchHits(
+            *pairs, cat(lambda p: p.hits.trace), cat(lambda p: p.hits.epistemic), votes
+        )
+        codes = None if first.codes is None else cat(lambda p: p.codes)  # type: ignore[arg-type, return-value]
+        known = cat(lambda p: p.match), cat(lambda p: p.known)
+        return cls(hits, *known, codes, first.classes)
 
 
 FEATURES = (

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from laplace_metric._utils.validation import ArrayLike, check_share
-from laplace_metric.search.match._thresholds import (
+from laplace_metric.search.match._sequences import (
     STARTS,
     first_tests,
     held_out_answers,
@@ -72,6 +72,7 @@ def shortfall(
     precision: float,
     confidence: float = 0.95,
     chance: float = CHANCE,
+    abstained: ArrayLike | None = None,
 ) -> Shortfall:
     """How many more held-out queries ``threshold_for`` likely needs to promise a precision.
 
@@ -85,6 +86,8 @@ def shortfall(
         As for ``threshold_for``.
     chance : float in (0, 1)
         That the promise can be made then, if new queries are answered as these are.
+    abstained : [n], optional
+        Which held-out queries are not answered, whatever the threshold.
 
     Raises
     ------
@@ -103,7 +106,7 @@ def shortfall(
 
     target, delta = check_share("precision", precision), 1 - check_share("confidence", confidence)
     check_share("chance", chance)
-    p, right = held_out_answers(probability, correct)
+    p, right = held_out_answers(probability, correct, abstained)
     level = delta / STARTS
     tests = list(zip(*(x.tolist() for x in first_tests(p, right)), strict=True))
 
@@ -112,8 +115,10 @@ def shortfall(
         pairs = zip(tests, then, strict=True)
         return any(chance_of_test(n, k, m, target, level) >= chance for (n, k), m in pairs)
 
-    surest, good = max(tests, key=lambda test: lower_bound(test[1], test[0], level))
     flawless = math.ceil(math.log(level) / math.log(target))
+    if not tests:  # nothing is answered
+        return Shortfall(None, 0, 0, flawless, float(beta.sf(target, PRIOR, PRIOR)))
+    surest, good = max(tests, key=lambda test: lower_bound(test[1], test[0], level))
     ever = max(float(beta.sf(target, k + PRIOR, n - k + PRIOR)) for n, k in tests)
     return Shortfall(_smallest(enough, REACH * len(p)), surest, good, flawless, ever)
 

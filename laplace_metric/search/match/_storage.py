@@ -17,6 +17,7 @@ from laplace_metric.search.match._probability import CONSTANT, MatchProbability
 
 COUNTS = ("k", "depth", "n_items")
 PER_QUERY = ("logit", "match", "known", "first_match", "statistics")
+P_VALUE = "p_value"
 PER_ANSWER = ("label_probability", "right")
 PER_FEATURE = ("weights", "low", "cap")
 PER_LABEL = ("clustering_codes", "clustering_scores", "codes", "scores")
@@ -32,6 +33,7 @@ def calibration_to_json(calibration: Calibration) -> tuple[dict[str, Any], dict[
     content |= {"offset": score.offset}
     content |= {"losses": {name: list(loss) for name, loss in matcher.losses.items()}}
     tensors = {name: getattr(calibration, name) for name in PER_QUERY}
+    tensors |= {} if calibration.p_value is None else {P_VALUE: calibration.p_value}
     tensors |= {name: getattr(score, name) for name in PER_FEATURE}
     tensors |= {"calibrator": matcher.calibrator.numbers}
     if calibration.labeller is not None:
@@ -69,6 +71,7 @@ def calibration_from_json(content: dict[str, Any], tensors: dict[str, Tensor]) -
     matcher = MatchProbability(feature_set, score, calibrator, losses)
     fields: dict[str, Any] = {key: content[key] for key in COUNTS}
     fields |= {key: stored[key] for key in PER_QUERY}
+    fields[P_VALUE] = stored.get(P_VALUE)  # not in files of 0.1.0
     if "labeller" not in stored:  # calibrated with matches
         return Calibration(matcher, None, **fields)
     fields |= {key: stored[key] for key in PER_ANSWER}

@@ -12,26 +12,41 @@ A promise is a hypothesis test on held-out queries (Angelopoulos et al. 2021, Le
     recall      of n right hits s are accepted; the highest threshold at which
                 P(Bin(n, target) >= s) <= delta. Acceptance only falls: one sequence.
 
-The probability that a threshold does not keep its promise is at most delta = 1 - confidence.
+The probability that a threshold does not keep its promise is at most delta = 1 - confidence. Hits
+that are abstained from whatever their probability is, such as those of unknown queries, are
+accepted by no threshold: a precision is one of the others, a recall is one of all. A calibration
+judges each held-out query by all other known ones, as it does those to come; that they judge each
+other is beyond the theorem, which wants a rule made without them, and is held by simulation.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from laplace_metric._utils.validation import ArrayLike, as_rates, as_scores, check_share
+from laplace_metric._utils.display import Rows, Shown, in_rows
+from laplace_metric._utils.validation import ArrayLike, check_real, check_share
 from laplace_metric.errors import InputError
+from laplace_metric.search.match._sequences import (
+    NEVER,
+    STARTS,
+    Array,
+    Counts,
+    Flags,
+    accepted_by,
+    held_out_answers,
+    lower_bound,
+    rejected,
+    run_of,
+    starts_of,
+)
+from laplace_metric.search.match._shortfall import shortfall
 
-Array = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
-STARTS = 10
 
-
-@dataclass(frozen=True)
-class Threshold:
+@dataclass(frozen=True, repr=False)
+class Threshold(Shown):
     """Accept a nearest neighbour whose match probability is at least ``value``.
 
     Parameters
@@ -48,6 +63,9 @@ class Threshold:
         Share of held-out queries whose nearest neighbour is accepted.
     n : int
         Held-out queries.
+    alpha : float or None
+        Queries that are called unknown at this level are not accepted, whatever their probability
+        is; None: the probability alone decides.
     """
 
     value: float
@@ -58,13 +76,42 @@ class Threshold:
     lower: float
     accepted: float
     n: int
+    alpha: float | None = None
 
     def __str__(self) -> str:
+        known = "" if self.alpha is None else f" and not unknown at alpha={self.alpha:g}"
         return (
-            f"match if probability >= {self.value:.4f}: {self.quantity} {self.estimate:.1%}, at "
-            f"least {100 * self.target:g}% with {100 * self.confidence:g}% confidence; accepts "
-            f"{self.accepted:.1%} of {self.n} held-out queries"
+            f"match if probability >= {self.value:.4f}{known}: {self.quantity} "
+            f"{self.estimate:.1%}, at least {100 * self.target:g}% with "
+            f"{100 * self.confidence:g}% confidence; accepts {self.accepted:.1%} of {self.n} "
+            "held-out queries"
         )
+
+    def _sentence(self) -> str:
+        return str(self)
+
+    def _shown_rows(self) -> Rows:
+        return in_rows(vars(self).items())
+
+
+def accepts(threshold: Threshold | float, probability: Any, p_value: Any, alpha: float) -> Any:
+    """``probability >= value`` and, by the threshold's own alpha, ``p_value > alpha`` [Q].
+
+    Parameters
+    ----------
+    alpha : float
+        Of a threshold that is a number.
+
+    Examples
+    --------
+    >>> import torch
+    >>> accepts(0.8, torch.tensor([0.9, 0.9, 0.1]), torch.tensor([0.5, 0.01, 0.5]), 0.05)
+    tensor([ True, False, False])
+    """
+    if not isinstance(threshold, Threshold):
+        return (probability >= check_real("threshold", threshold)) & (p_value > alpha)
+    sure = probability >= threshold.value
+    return sure if threshold.alpha is None else sure & (p_value > threshold.alpha)
 
 
 def threshold_for(
@@ -74,6 +121,7 @@ def threshold_for(
     precision: float | None = None,
     recall: float | None = None,
     confidence: float = 0.95,
+    abstained: ArrayLike | None = None,
 ) -> Threshold:
     """The lowest threshold that keeps ``precision``, or the highest that keeps ``recall``.
 
@@ -86,6 +134,9 @@ def threshold_for(
     precision, recall : float in (0, 1)
         What to promise; one of the two.
     confidence : float in (0, 1)
+    abstained : [n], optional
+        Which held-out queries are not answered, whatever the threshold. ``Threshold.alpha`` does
+        not know why; ``Calibration.threshold_for`` sets it.
 
     Raises
     ------
@@ -106,7 +157,7 @@ def threshold_for(
     quantity, target = ("precision", precision) if recall is None else ("recall", recall)
     assert target is not None
     promised, confidence = check_share(quantity, target), check_share("confidence", confidence)
-    p, right = held_out_answers(probability, correct)
+    p, right = held_out_answers(probability, correct, abstained)
     search = _for_precision if recall is None else _for_recall
     value, passed, total, level = search(p, right, promised, 1 - confidence)
     bound = lower_bound(passed, total, level)
@@ -115,7 +166,11 @@ def threshold_for(
 
 
 def largest_promise(
-    probability: ArrayLike, correct: ArrayLike, *, confidence: float = 0.95
+    probability: ArrayLike,
+    correct: ArrayLike,
+    *,
+    confidence: float = 0.95,
+    abstained: ArrayLike | None = None,
 ) -> Threshold:
     """The largest precision, in whole per cent, that held-out queries can promise.
 
@@ -124,7 +179,7 @@ def largest_promise(
 
     Parameters
     ----------
-    probability, correct : [n]
+    probability, correct, abstained : [n]
         As for ``threshold_for``.
     confidence : float in (0, 1)
 
@@ -141,16 +196,16 @@ def largest_promise(
     match if probability >= 0.5051: precision 100.0%, at least 89% with 95% confidence; accepts \
 50.0% of 100 held-out queries
     """
-    p, right = held_out_answers(probability, correct)
+    p, right = held_out_answers(probability, correct, abstained)
     level = (1 - check_share("confidence", confidence)) / STARTS
-    values, accepted, good = _accepted(p, right)
-    starts = _starts(accepted)
+    values, accepted, good = accepted_by(p, right)
+    starts = starts_of(accepted)
     bounds = np.array([lower_bound(int(good[s]), int(accepted[s]), level) for s in starts])
-    target = float(np.floor(100 * bounds.max()) / 100)
+    target = float(np.floor(100 * bounds.max(initial=0)) / 100)
     if target <= 0:
         raise InputError(
-            f"no precision can be promised: of {len(p)} queries {int(right.sum())} are answered "
-            "right. Calibrate on more queries."
+            f"no precision can be promised: of {len(p)} queries "
+            f"{int(right[p > NEVER].sum())} are answered right. Calibrate on more queries."
         )
     chosen = int(np.flatnonzero(bounds >= target)[-1])
     last = starts[chosen]
@@ -159,95 +214,62 @@ def largest_promise(
     return Threshold(float(values[last]), "precision", target, confidence, *found)
 
 
-def held_out_answers(
-    probability: ArrayLike, correct: ArrayLike
-) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """Checked: probabilities [n], and which were right [n]."""
-    scores = as_scores("probability", probability)
-    p = as_rates("probability", scores, scores, "correct").cpu().numpy()
-    right = as_rates("correct", correct, scores, "probability").cpu().numpy()
-    if not np.isin(right, (0, 1)).all():
-        raise InputError("correct has values between 0 and 1: pass booleans, or 0 and 1.")
-    return p, right == 1
-
-
-def lower_bound(successes: int, n: int, delta: float) -> float:
-    """Clopper & Pearson's: ``P(Bin(n, bound) >= successes) = delta``."""
-    from scipy.stats import beta
-
-    return 0.0 if successes == 0 else float(beta.ppf(delta, successes, n - successes + 1))
-
-
 Chosen = tuple[float, int, int, float]
 """Threshold, successes, trials and the level that each test had."""
 
 
-def _for_precision(p: Array, right: npt.NDArray[np.bool_], target: float, delta: float) -> Chosen:
-    values, accepted, good = _accepted(p, right)
-    rejected = _rejected(good, accepted, target, delta / STARTS)
-    starts = _starts(accepted)
-    if not rejected[starts].any():
-        first = good[starts], accepted[starts]
-        raise InputError(_unreachable("precision", target, *first, delta / STARTS))
-    last = max(int(s) + _run(rejected[s:]) for s in starts if rejected[s]) - 1
+def _for_precision(p: Array, right: Flags, target: float, delta: float) -> Chosen:
+    values, accepted, good = accepted_by(p, right)
+    passed, starts = rejected(good, accepted, target, delta / STARTS), starts_of(accepted)
+    if not passed[starts].any():
+        advice = _more_queries(p, right, target, 1 - delta)
+        raise InputError(
+            _unreachable("precision", target, good[starts], accepted[starts], delta / STARTS)
+            + advice
+        )
+    last = max(int(s) + run_of(passed[s:]) for s in starts if passed[s]) - 1
     return float(values[last]), int(good[last]), int(accepted[last]), delta / STARTS
 
 
-def _for_recall(p: Array, right: npt.NDArray[np.bool_], target: float, delta: float) -> Chosen:
+def _for_recall(p: Array, right: Flags, target: float, delta: float) -> Chosen:
     of_matches = np.sort(p[right])
     values, first = np.unique(of_matches, return_index=True)
+    values, first = values[values > NEVER], first[values > NEVER]
     good, total = len(of_matches) - first, np.full(len(first), len(of_matches))
-    steps = _run(_rejected(good, total, target, delta))
+    steps = run_of(rejected(good, total, target, delta))
     if steps == 0:
-        raise InputError(_unreachable("recall", target, good[:1], total[:1], delta))
+        abstained = int((of_matches == NEVER).sum())
+        least = int(np.ceil(np.log(delta) / np.log(target)))
+        why = f" {abstained} of the right ones are abstained from." if abstained else ""
+        advice = f" Ask for less, or calibrate on more queries ({least} right ones are the least)."
+        if abstained >= (1 - target) * len(of_matches):
+            advice = " Ask for less, or abstain from fewer: with a smaller alpha, or alpha=None."
+        raise InputError(_unreachable("recall", target, good[:1], total[:1], delta) + why + advice)
     return float(values[steps - 1]), int(good[steps - 1]), len(of_matches), delta
-
-
-def _accepted(p: Array, right: npt.NDArray[np.bool_]) -> tuple[Array, Counts, Counts]:
-    """Thresholds from high to low, how many hits each accepts, and how many of them are right."""
-    order = np.argsort(-p, kind="stable")
-    ordered = p[order]
-    last = np.append(np.flatnonzero(np.diff(ordered)), len(p) - 1)  # of each group of ties
-    return ordered[last], last + 1, np.cumsum(right[order])[last]
-
-
-def _starts(accepted: Counts) -> npt.NDArray[np.intp]:
-    """Where ``accepted`` reaches a tenth of all hits, two tenths, ..., all."""
-    shares = -(-int(accepted[-1]) * np.arange(1, STARTS + 1) // STARTS)
-    return np.unique(np.searchsorted(accepted, shares))
-
-
-def first_tests(p: Array, right: npt.NDArray[np.bool_]) -> tuple[Counts, Counts]:
-    """Of each sequence's first test, how many hits [J] it accepts, and how many are right [J]."""
-    _, accepted, good = _accepted(p, right)
-    starts = _starts(accepted)
-    return accepted[starts], good[starts]
-
-
-def _rejected(successes: Counts, n: Counts, target: float, level: float) -> npt.NDArray[np.bool_]:
-    from scipy.stats import binom
-
-    return np.asarray(binom.sf(successes - 1, n, target) <= level)
-
-
-def _run(rejected: npt.NDArray[np.bool_]) -> int:
-    """Length of the run of true values at the beginning."""
-    return len(rejected) if rejected.all() else int(np.argmin(rejected))
 
 
 def _unreachable(name: str, target: float, good: Counts, n: Counts, level: float) -> str:
     """With the best bound where a sequence starts: no larger target is reached."""
     starts = list(zip(good.tolist(), n.tolist(), strict=True)) or [(0, 0)]  # no match at all
     bound, right, of = max((lower_bound(s, t, level), s, t) for s, t in starts)
-    least = int(np.ceil(np.log(level) / np.log(target)))
-    advice = (
-        f"Ask for less, or calibrate on more queries ({least} accepted ones are the least, all of "
-        "them right)."
-        if any(s >= target * t for s, t in starts)
-        else "Even the surest are right less often than that: ask for less. More queries alone are "
-        "not likely to help."
-    )
+    what = "are right" if name == "precision" else "right ones are accepted at all"
     return (
         f"{name}={target:g} cannot be promised: the best lower bound of these queries is "
-        f"{bound:.3f}, where {right} of {of} are right. {advice}"
+        f"{bound:.3f}, where {right} of {of} {what}."
     )
+
+
+def _more_queries(p: Array, right: Flags, target: float, confidence: float) -> str:
+    abstained = p == NEVER
+    how = {"precision": target, "confidence": confidence, "abstained": abstained}
+    missing = shortfall(np.where(abstained, 0, p), right, **how)
+    least = f"({missing.flawless:,} accepted ones are the least, all of them right)"
+    if missing.more:
+        more = f"about {2 * missing.more:,} more, half of which are tested as these {len(p):,} are"
+        return f" Ask for less, or calibrate on more queries: {more}, would likely do {least}."
+    if missing.right < target * missing.surest:
+        return (
+            " Even the surest are right less often than that: ask for less. More queries alone "
+            "are not likely to help."
+        )
+    return f" Ask for less: how many more queries would do cannot be told from these {least}."

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pytest
 import torch
+from scipy.stats import ks_2samp
 from torch import Tensor
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.errors import FileFormatError, InputError, NonFiniteError, WriteError
+from laplace_metric.errors import (
+    DistanceScaleWarning,
+    FileFormatError,
+    InputError,
+    NonFiniteError,
+    WriteError,
+)
 from laplace_metric.search import (
     Calibration,
     Index,
@@ -18,6 +26,7 @@ from laplace_metric.search import (
     read_calibration,
     write_calibration,
 )
+from laplace_metric.search.match import _apply as apply_module
 from laplace_metric.search.match import _hits as hits_module
 
 CLOSE = {"rtol": 1e-6, "atol": 1e-6}
@@ -49,7 +58,8 @@ def built(embedder, points, portable=False, names=False, **how) -> Index:
 def applied(index: Index, found: SearchResult, **changed: object):
     given = {"epistemic": found.epistemic, "uncertainty": found.uncertainty}
     given |= {"distance_sd": found.distance_sd, "labels": found.labels}
-    return index.calibration.apply(found.distance, **{**given, **changed})
+    given |= {"distances": found.distance}
+    return index.calibration.apply(**{**given, **changed})
 
 
 def same(verdict, found: SearchResult, k: int = K) -> None:
@@ -155,14 +165,15 @@ def test_arrays_in_arrays_out_tensors_in_tensors_out(embedder, points):
     index = built(embedder, points)
     found = index.search(points[0][600:], k=K)
     tensors = applied(index, found, labels=torch.from_numpy(found.labels))
-    assert all(isinstance(x, Tensor) for x in vars(tensors).values())
+    told = {name: value for name, value in vars(tensors).items() if name != "alpha"}
+    assert all(isinstance(x, Tensor) for x in told.values())
     lists = index.calibration.apply(
         found.distance.tolist(), found.labels.tolist(), epistemic=found.epistemic.tolist(),
         uncertainty=found.uncertainty.tolist(), distance_sd=found.distance_sd.tolist(),
     )  # fmt: skip
-    assert all(isinstance(x, np.ndarray) for x in vars(lists).values())
-    for name, value in vars(lists).items():
-        np.testing.assert_array_equal(value, getattr(tensors, name).numpy(), err_msg=name)
+    assert all(isinstance(getattr(lists, name), np.ndarray) for name in told)
+    for name, value in told.items():
+        np.testing.assert_array_equal(getattr(lists, name), value.numpy(), err_msg=name)
 
 
 def test_neighbours_that_are_missing(embedder, points):
@@ -199,6 +210,9 @@ def test_alpha(embedder, points):
     verdict = applied(index, found, alpha=0.4)
     assert 0 < int(verdict.unknown.sum()) < len(found)
     assert torch.equal(verdict.unknown, found.unknown)
+    for threshold in (0.2, index.calibration.threshold_for(recall=0.5, alpha=0.1)):
+        assert torch.equal(verdict.accepted(threshold), found.accepted(threshold))
+    assert bool((verdict.unknown & (verdict.match_probability[:, 0] >= 0.2)).any())
 
 
 @pytest.mark.parametrize(
@@ -279,3 +293,42 @@ def test_neighbours_that_agree_leave_no_rank_to_rounding(embedder, points):
     known = torch.tensor([[1.0, 0.5, 2e-16], [2.0, 0.1, 0.0], [0.5, 0.7, 0.3]], dtype=torch.float64)
     expected = torch.tensor([[1.0, 0.5, 0], [2.0, 0.1, 0], [0.5, 0.7, 0.3]], dtype=torch.float64)
     assert torch.equal(hits_module.without_rounding(known), expected)
+
+
+def test_squares_and_other_units_are_told(embedder, points):
+    index = built(embedder, points, portable=True)
+    found = index.search(points[0][600:], k=K)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        applied(index, found, distance_sd=None)  # as they are
+        few = {"distances": found.distance[:9] ** 2, "labels": found.labels[:9]}
+        few |= {"epistemic": found.epistemic[:9], "uncertainty": found.uncertainty[:9]}
+        index.calibration.apply(**few)  # too few to tell
+    with pytest.warns(DistanceScaleWarning, match="their roots fit. FAISS and others return sq"):
+        applied(index, found, distances=found.distance**2, distance_sd=None)
+    with pytest.warns(DistanceScaleWarning, match="their roots fit"):
+        applied(
+            index,
+            found,
+            distances=(found.distance[:, :1] + found.distance) ** 2 / 4,
+            distance_sd=None,
+        )
+    cosines = 1 - found.distance**2 / found.distance.max() ** 2 / 2
+    with pytest.raises(InputError, match="fall from neighbour to neighbour"):
+        applied(index, found, distances=cosines, distance_sd=None)
+    one = {"labels": found.labels[:1], "distances": cosines[:1], "distance_sd": None}
+    one |= {"epistemic": found.epistemic[:1], "uncertainty": found.uncertainty[:1]}
+    with pytest.raises(InputError, match="sqrt"):
+        index.calibration.apply(**one)
+    with pytest.warns(DistanceScaleWarning, match="in the same units"):
+        applied(index, found, distances=found.distance * 1000, distance_sd=None)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_gap_of_two_samples_is_that_of_scipy(seed):
+    g = np.random.default_rng(seed)
+    one, other = g.normal(size=40).round(1), g.normal(0.5, 2, size=23).round(1)  # with ties
+    ours = apply_module._gap(torch.from_numpy(one), torch.from_numpy(other))
+    assert ours == pytest.approx(ks_2samp(one, other).statistic, abs=1e-12)
+    swapped = apply_module._gap(torch.from_numpy(other), torch.from_numpy(one))
+    assert swapped == pytest.approx(ours, abs=1e-12)

@@ -14,17 +14,14 @@ from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.evaluation import expected_calibration_error
 from laplace_metric.search.match import (
     LabelledHits,
-    MatchProbability,
     PairFeatures,
     SearchHits,
     calibrated,
     threshold_for,
 )
-from laplace_metric.search.match import _calibration as calibration
 from laplace_metric.search.match import _conformal as conformal
 from laplace_metric.search.match import _storage as storage
 from laplace_metric.search.match._hits import query_statistics
-from laplace_metric.search.match._probability import _fitted
 
 CLASSES, KNOWN, K, RUNS, TAUGHT = 20, 15, 3, 40, 240
 
@@ -42,17 +39,6 @@ def labelled() -> LabelledHits:
     embedder = LaplaceEmbedder.from_embeddings(*draw(300, KNOWN), prior_precision=20.0)
     index = embedder.index(*draw(150, KNOWN), progress=False)
     return index.labelled_hits(*draw(800, CLASSES), k=40)
-
-
-@pytest.fixture
-def quick(monkeypatch) -> None:
-    """One candidate in place of six: what conformal tests promise holds for any score."""
-
-    def fit(features, match, *, portable=False):
-        x, y = features.values[features.exists].numpy(), match[features.exists].double().numpy()
-        return MatchProbability("all", *_fitted(x, y, "all", "logistic"), {})
-
-    monkeypatch.setattr(calibration, "fit_match_probability", fit)
 
 
 def splits(labelled: LabelledHits):
@@ -130,12 +116,13 @@ def test_a_calibration_keeps_what_the_second_half_says(labelled):
     gap = (fitted.label_probability - answers.double()).square()
     assert label_quality.brier.estimate == pytest.approx(float(gap.mean()))
     wanted = threshold_for(fitted.label_probability, fitted.right, recall=0.5)
-    assert fitted.threshold_for(recall=0.5, of="label") == wanted
+    assert fitted.threshold_for(recall=0.5, of="label", alpha=None) == wanted
     with pytest.raises(UnknownNameError, match="of"):
         fitted.quality(of="luck")
     assert (fitted.k, fitted.depth, fitted.n_items) == (K, 40, 150)
     p = fitted.probability[:, 0]
-    assert fitted.threshold_for(recall=0.5) == threshold_for(p, fitted.match[:, 0], recall=0.5)
+    wanted = threshold_for(p, fitted.match[:, 0], recall=0.5)
+    assert fitted.threshold_for(recall=0.5, alpha=None) == wanted
     ours = fitted.quality(10)
     assert ours.reliability.ece == expected_calibration_error(p, fitted.match[:, 0]).ece < 0.15
     gap = (p - fitted.match[:, 0].double()).square()
@@ -241,7 +228,7 @@ def test_an_embedder_that_is_nearly_always_right_or_wrong(n_matching, labelled):
     assert min(abs(float(in_first) - s) for s in (0, 1, 49, 50)) < 1e-6
     assert len(fitted.judge(queries.hits).p_value) == 100
     if n_matching >= 99:
-        assert fitted.threshold_for(precision=0.8).accepted == 1
+        assert fitted.threshold_for(precision=0.8, alpha=None).accepted == 1
         assert bool(fitted.members(fitted.logit, 0.1).any(1).all())
     else:
         with pytest.raises(InputError, match="cannot be promised"):

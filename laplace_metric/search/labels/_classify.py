@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -37,16 +38,19 @@ class Classification(Shown):
         That the likeliest label is the query's, whether it is answered or not.
     threshold : float
         Labels with a smaller probability are not answered.
+    unknown : Tensor [Q]
+        Queries that are not answered whatever the probability is.
     """
 
     labels: np.ndarray[Any, Any]
     probability: Float[Tensor, " Q"]
     threshold: float
+    unknown: Bool[Tensor, " Q"]
 
     @property
     def answered(self) -> Bool[Tensor, " Q"]:
         """Where there is a label [Q]."""
-        return self.probability >= self.threshold
+        return (self.probability >= self.threshold) & ~self.unknown
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -56,7 +60,7 @@ class Classification(Shown):
         return self.labels[query], float(self.probability[query])
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row a query: label, probability, answered.
+        """One row a query: label, probability, answered, unknown.
 
         Raises
         ------
@@ -64,24 +68,29 @@ class Classification(Shown):
             Without pandas.
         """
         numbers = {"probability": self.probability, "answered": self.answered}
+        numbers["unknown"] = self.unknown
         columns = {name: values.cpu().numpy() for name, values in numbers.items()}
         return as_pandas({"label": self.labels, **columns})
 
     def _sentence(self) -> str:
         answered = f"{int(self.answered.sum()):,} of {len(self):,} queries have a label"
-        return f"{answered}, the others too small a probability."
+        unknown = f"{int(self.unknown.sum()):,} are unknown"
+        return f"{answered}; {unknown}, the others have too small a probability."
 
     def _shown_rows(self) -> Rows:
         return in_rows(vars(self).items())
 
 
-def classified(result: SearchResult, threshold: float) -> Classification:
+def classified(result: SearchResult, threshold: float, alpha: float | None) -> Classification:
     """Of a search of an index that labels calibrated."""
+    p, p_value = result.label_probability, result.p_value
     assert result.label is not None
-    assert result.label_probability is not None
-    labels = result.label.astype(object)
-    labels[(result.label_probability < threshold).cpu().numpy()] = None
-    return Classification(labels, result.label_probability, threshold)
+    assert p is not None
+    assert p_value is not None
+    unknown = torch.zeros_like(p, dtype=torch.bool) if alpha is None else p_value <= alpha
+    found = Classification(result.label.astype(object), p, threshold, unknown)
+    found.labels[(~found.answered).cpu().numpy()] = None
+    return found
 
 
 class CalibratedAnswers:
@@ -91,7 +100,9 @@ class CalibratedAnswers:
 
         def _calibrated(self) -> Calibration: ...
 
-        def search(self, queries: Any, k: int = 10, *, progress: bool = False) -> SearchResult: ...
+        def search(
+            self, queries: Any, k: int = 10, *, alpha: float = 0.05, progress: bool = False
+        ) -> SearchResult: ...
 
     def classify(
         self,
@@ -99,13 +110,13 @@ class CalibratedAnswers:
         threshold: Threshold | float | None = None,
         *,
         precision: float | None = None,
+        alpha: float | None = 0.05,
         progress: bool = False,
     ) -> Classification:
-        """The label of each query, or None where the index is not sure enough of any.
+        """The label of each query, or None where it is unknown or the index not sure enough.
 
         By all voting neighbours, not by the nearest one alone. "Another label, or none of these"
-        is one of the answers that share the probability. Queries that ``search`` calls unknown
-        are not left out: calibrate with as many queries without an answer as will come.
+        is one of the answers that share the probability.
 
         Parameters
         ----------
@@ -115,6 +126,9 @@ class CalibratedAnswers:
         precision : float or None
             In place of a threshold: the share of answers that are to be right, promised with 95 %
             confidence (``Calibration.threshold_for(precision=..., of="label")``).
+        alpha : float or None
+            Share of queries with a match that may be called unknown; None: answer unknown queries,
+            too. A Threshold has its own.
 
         Raises
         ------
@@ -139,20 +153,25 @@ class CalibratedAnswers:
         if threshold is not None and precision is not None:
             raise InputError("threshold= and precision= are two ways to one number: pass one.")
         if precision is not None:
-            threshold = calibration.threshold_for(precision=precision, of="label")
+            threshold = calibration.threshold_for(precision=precision, of="label", alpha=alpha)
         elif calibration.labeller is None:
             raise NotFittedError(
                 "this index was calibrated with matches=, which say nothing of labels: calibrate "
                 "it with labels=, or call search."
             )
-        if threshold is None:
-            threshold = LIKELIER_THAN_NOT
-        value = threshold.value if isinstance(threshold, Threshold) else threshold
+        if isinstance(threshold, Threshold):
+            alpha = threshold.alpha
+            threshold = threshold.value
+        value = LIKELIER_THAN_NOT if threshold is None else threshold
         if value not in (0, 1):
             value = check_share("threshold", value)
-        return classified(self.search(queries, 1, progress=progress), float(value))
+        level = {} if alpha is None else {"alpha": alpha}
+        result = self.search(queries, 1, **level, progress=progress)
+        return classified(result, float(value), alpha)
 
-    def plot_threshold(self, precision: float | None = 0.9, *, of: str = "match") -> Figure:
+    def plot_threshold(
+        self, precision: float | None = 0.9, *, of: str = "match", alpha: float | None = 0.05
+    ) -> Figure:
         """Precision and share of answers at each threshold, on held-out queries.
 
         Parameters
@@ -160,6 +179,9 @@ class CalibratedAnswers:
         precision : float or None
             Marked with the threshold that promises it, where there is one.
         of : "match" | "label"
+        alpha : float or None
+            Share of queries with a match that may be called unknown, and are not answered then;
+            None: the probability alone decides.
 
         Raises
         ------
@@ -172,12 +194,15 @@ class CalibratedAnswers:
 
         calibration, marked = self._calibrated(), None
         p, right = calibration.held_out(of)
+        abstained = calibration.held_out_unknown(alpha)
         if precision is not None:
             try:
-                marked = calibration.threshold_for(precision=precision, of=of).value
+                found = calibration.threshold_for(precision=precision, of=of, alpha=alpha)
+                marked = found.value
             except InputError:
                 marked = None
-        return threshold_plot(p, right, target=precision, threshold=marked)
+        how: dict[str, Any] = {"target": precision, "threshold": marked}
+        return threshold_plot(p, right, abstained=abstained, **how)
 
     def plot_reliability(self, *, of: str = "match") -> Figure:
         """Probability against the share that is right, on held-out queries.

@@ -1,0 +1,166 @@
+"""What the second half of the held-out queries says: promises, and how honest a probability is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from laplace_metric._utils.validation import check_name, check_share
+from laplace_metric.errors import NotFittedError
+from laplace_metric.search.match._answer import LabelPosterior
+from laplace_metric.search.match._quality import Quality, quality
+from laplace_metric.search.match._shortfall import Shortfall, shortfall
+from laplace_metric.search.match._thresholds import Threshold, largest_promise, threshold_for
+
+
+class Promises:
+    """Of ``Calibration``: what its n held-out queries, which taught it nothing, promise."""
+
+    if TYPE_CHECKING:
+        labeller: LabelPosterior | None
+        match: Bool[Tensor, "n k"]
+        known: Bool[Tensor, " n"]
+        p_value: Float[Tensor, " n"] | None
+        label_probability: Float[Tensor, " n"] | None
+        right: Bool[Tensor, " n"] | None
+
+        @property
+        def probability(self) -> Float[Tensor, "n k"]: ...
+
+    def threshold_for(
+        self,
+        *,
+        precision: float | None = None,
+        recall: float | None = None,
+        confidence: float = 0.95,
+        of: str = "match",
+        alpha: float | None = 0.05,
+    ) -> Threshold:
+        """Which probability to accept; see ``match.threshold_for``.
+
+        Unknown queries are not answered: ``SearchResult.accepted`` leaves them out by the alpha of
+        the threshold, and so do the held-out queries by which it is tested. Queries without a match
+        in the index that are answered count as errors, in the share in which they were among the
+        held-out queries.
+
+        Parameters
+        ----------
+        of : "match" | "label"
+            The match probability of the nearest neighbour, or the probability of the label that
+            the index answers with.
+        alpha : float or None
+            Share of queries with a match that may be called unknown, and are not answered then;
+            None: the probability alone decides.
+
+        Raises
+        ------
+        InputError
+            If no threshold keeps what is asked for.
+        NotFittedError
+            Of labels, if none calibrated the index; with an alpha, if it was saved by 0.1.0.
+        """
+        tested, abstained = self.held_out(of), self.held_out_unknown(alpha)
+        promise: dict[str, Any] = {"precision": precision, "recall": recall}
+        found = threshold_for(*tested, **promise, confidence=confidence, abstained=abstained)
+        return replace(found, alpha=alpha)
+
+    def largest_promise(self, *, of: str = "match", alpha: float | None = 0.05) -> Threshold:
+        """The largest precision that can be promised; see ``match.largest_promise``.
+
+        Parameters
+        ----------
+        of, alpha
+            As for ``threshold_for``.
+
+        Raises
+        ------
+        InputError
+            If not even 1 % can be.
+        NotFittedError
+            As ``threshold_for``.
+        """
+        found = largest_promise(*self.held_out(of), abstained=self.held_out_unknown(alpha))
+        return replace(found, alpha=alpha)
+
+    def shortfall(
+        self, precision: float, *, of: str = "match", alpha: float | None = 0.05
+    ) -> Shortfall:
+        """What is missing to promise a precision; see ``match.shortfall``.
+
+        Its ``more`` are queries to add to those of ``calibrate``, half of which test promises.
+
+        Parameters
+        ----------
+        of, alpha
+            As for ``threshold_for``.
+
+        Raises
+        ------
+        InputError
+            For a precision outside (0, 1).
+        NotFittedError
+            As ``threshold_for``.
+        """
+        abstained = self.held_out_unknown(alpha)
+        missing = shortfall(*self.held_out(of), precision=precision, abstained=abstained)
+        return missing if missing.more is None else replace(missing, more=2 * missing.more)
+
+    def quality(self, n: int = 500, *, of: str = "match") -> Quality:
+        """Brier score, calibration error and reliability of a probability.
+
+        On the second half, from which the probability did not learn; n bootstrap resamples.
+        """
+        return quality(*self.held_out(of), n=n)
+
+    def held_out(self, of: str = "match") -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"]]:
+        """Probabilities [n] of the queries that it did not learn from, and which were right [n].
+
+        Parameters
+        ----------
+        of : "match" | "label"
+            Of the nearest neighbour, or of the label that the index answers with.
+
+        Raises
+        ------
+        NotFittedError
+            Of labels, if none calibrated the index.
+        """
+        if check_name("of", of, ("match", "label")) == "match":
+            return self.probability[:, 0], self.match[:, 0]
+        self._label_posterior()
+        assert self.label_probability is not None
+        assert self.right is not None
+        return self.label_probability, self.right
+
+    def held_out_unknown(self, alpha: float | None = 0.05) -> Bool[Tensor, " n"]:
+        """Which of these queries [n] are called unknown, each by all others; none without alpha.
+
+        Raises
+        ------
+        InputError
+            For an alpha outside (0, 1).
+        NotFittedError
+            If it was saved by 0.1.0, without what this takes.
+        """
+        if alpha is None:
+            return torch.zeros_like(self.known)
+        check_share("alpha", alpha)
+        if self.p_value is None:
+            raise NotFittedError(
+                "this calibration was saved by 0.1.0, without what tells which of its held-out "
+                "queries are unknown: call index.calibrate(...) again, or pass alpha=None, with "
+                "which unknown queries are answered, too."
+            )
+        return self.p_value <= alpha
+
+    def _label_posterior(self) -> LabelPosterior:
+        if self.labeller is None:
+            raise NotFittedError(
+                "this index was calibrated with matches=, which say nothing of labels: calibrate "
+                "it with labels=, or read match probabilities and retrieval sets."
+            )
+        return self.labeller

@@ -1,0 +1,191 @@
+"""Unknown queries are not answered: by held-out queries as by those to come."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.errors import InputError, NotFittedError
+from laplace_metric.search.match import (
+    LabelledHits,
+    calibrated,
+    largest_promise,
+    shortfall,
+    threshold_for,
+)
+from laplace_metric.search.match import _storage as storage
+from laplace_metric.search.match._conformal import least_common_p_values, own_p_values
+from laplace_metric.search.match._hits import query_statistics
+
+CLASSES, KNOWN, RUNS, TAUGHT, QUERIES = 20, 15, 100, 300, 3_000
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 30), st.integers(1, 4), st.integers(1, 9), st.integers(0, 2**32))
+def test_a_known_query_is_judged_by_all_others(n, size, values, seed):
+    """Ties among few values, too."""
+    g = torch.Generator().manual_seed(seed)
+    known = torch.randint(0, values, (n, size), generator=g).double()
+    rest = [torch.cat([known[:i], known[i + 1 :]]) for i in range(n)]
+    alone = [least_common_p_values(rest[i], known[i : i + 1]) for i in range(n)]
+    torch.testing.assert_close(own_p_values(known), torch.cat(alone), rtol=0, atol=1e-15)
+
+
+@pytest.fixture(scope="module")
+def labelled() -> LabelledHits:
+    """Queries of 20 Gaussian classes, three quarters of which the index has."""
+    g = torch.Generator().manual_seed(5)
+    centres = torch.randn(CLASSES, 6, generator=g)
+
+    def draw(n: int, classes: int):
+        y = torch.randint(0, classes, (n,), generator=g)
+        return centres[y] + 0.45 * torch.randn(n, 6, generator=g), y
+
+    embedder = LaplaceEmbedder.from_embeddings(*draw(300, KNOWN), prior_precision=20.0)
+    index = embedder.index(*draw(150, KNOWN), progress=False)
+    return index.labelled_hits(*draw(QUERIES, CLASSES), k=20)
+
+
+def test_p_values_of_the_second_half_are_those_of_new_queries(labelled, quick):
+    some = labelled.take(torch.arange(TAUGHT))
+    fitted = calibrated(some, 3, 150, torch.Generator().manual_seed(0))
+    order = torch.randperm(TAUGHT, generator=torch.Generator().manual_seed(0))
+    second = some.take(order[TAUGHT // 2 :])
+    statistics = query_statistics(second.hits)
+    for i in (0, 7, 31, 80, 149):
+        others = fitted.statistics
+        if bool(second.known[i]):
+            same = (others == statistics[i]).all(1).nonzero()[0, 0]
+            others = torch.cat([others[:same], others[same + 1 :]])
+        p = least_common_p_values(others, statistics[i : i + 1])
+        assert float(fitted.p_value[i]) == pytest.approx(float(p), abs=1e-15)
+    assert 0 < int(fitted.held_out_unknown(0.1).sum()) < 75
+    assert not bool(fitted.held_out_unknown(None).any())
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.3])
+def test_precision_is_promised_of_what_is_answered(alpha, labelled, quick):
+    """The share of calibrations whose promise breaks, on queries that none has seen."""
+    broken, made = 0, 0
+    for seed in range(RUNS):
+        g = torch.Generator().manual_seed(seed)
+        order = torch.randperm(QUERIES, generator=g)
+        fitted = calibrated(labelled.take(order[:TAUGHT]), 3, 150, g)
+        try:
+            threshold = fitted.threshold_for(precision=0.75, confidence=0.9, alpha=alpha)
+        except InputError:
+            continue
+        left = labelled.take(order[TAUGHT:])
+        judged = fitted.judge(left.hits)
+        answered = (judged.match_probability[:, 0] >= threshold.value) & (judged.p_value > alpha)
+        made += 1
+        broken += float(left.match[answered, 0].double().mean()) < 0.75
+    assert made > RUNS / 2
+    assert broken / made <= 0.1 + 3 * (0.1 * 0.9 / made) ** 0.5
+
+
+def drawn(n: int, seed: int):
+    g = np.random.default_rng(seed)
+    p = g.uniform(size=n).round(2)  # with ties
+    return p, g.uniform(size=n) < 0.4 + 0.6 * p, g.uniform(size=n) < 0.3
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_who_is_abstained_from_is_accepted_by_no_threshold(seed):
+    p, right, out = drawn(400, seed)
+    found, alone = (
+        threshold_for(p, right, precision=0.8, abstained=out),
+        threshold_for(p[~out], right[~out], precision=0.8),
+    )
+    assert found == replace(alone, n=400, accepted=((p >= found.value) & ~out).mean())
+    most, alone = (
+        largest_promise(p, right, abstained=out),
+        largest_promise(p[~out], right[~out]),
+    )
+    assert (most.value, most.target, most.lower) == (alone.value, alone.target, alone.lower)
+    assert threshold_for(p, right, precision=0.8, abstained=out * 0) == threshold_for(
+        p, right, precision=0.8
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_recall_counts_those_that_are_abstained_from(seed):
+    p, right, out = drawn(400, seed)
+    found = threshold_for(p, right, recall=0.5, abstained=out)
+    accepted = (p >= found.value) & ~out
+    assert found.estimate == pytest.approx(accepted[right].mean())
+    higher = p[p > found.value].min()
+    kept = ((p >= higher) & ~out)[right]
+    from scipy.stats import binom
+
+    assert binom.sf(accepted[right].sum() - 1, right.sum(), 0.5) <= 0.05
+    assert binom.sf(kept.sum() - 1, right.sum(), 0.5) > 0.05
+    with pytest.raises(InputError, match=f"{int((out & right).sum())} of the right ones") as error:
+        threshold_for(p, right, recall=0.9, abstained=out)
+    assert "alpha=None" in str(error.value)
+    assert "more queries" not in str(error.value)
+
+
+def test_nobody_is_answered():
+    p, right, _ = drawn(50, 0)
+    everybody = np.ones(50, dtype=bool)
+    for promise in ({"precision": 0.5}, {"recall": 0.5}):
+        with pytest.raises(InputError, match=r"lower bound of these queries is 0\.000"):
+            threshold_for(p, right, abstained=everybody, **promise)
+    with pytest.raises(InputError, match="of 50 queries 0 are answered right"):
+        largest_promise(p, right, abstained=everybody)
+    missing = shortfall(p, right, precision=0.9, abstained=everybody)
+    assert (missing.more, missing.surest, missing.right) == (None, 0, 0)
+    with pytest.raises(InputError, match="abstained"):
+        threshold_for(p, right, precision=0.5, abstained=everybody[:9])
+    with pytest.raises(InputError, match="abstained has values between"):
+        threshold_for(p, right, precision=0.5, abstained=p)
+
+
+def test_more_queries_count_those_that_are_abstained_from():
+    """Of twice as many, half abstained from, the answers are the same."""
+    p, right, _ = drawn(60, 1)
+    out = np.r_[np.zeros(60), np.ones(60)] == 1
+    alone = shortfall(p, right, precision=0.8)
+    both = shortfall(np.r_[p, p], np.r_[right, right], precision=0.8, abstained=out)
+    assert alone.more is not None
+    assert both.more == pytest.approx(2 * alone.more, abs=2 * 12)  # shares are rounded up
+    assert (both.surest, both.right) == (alone.surest, alone.right)
+
+
+def test_a_calibration_passes_it_on(labelled, quick):
+    fitted = calibrated(labelled.take(torch.arange(2000)), 3, 150, torch.Generator())
+    p, right = fitted.held_out()
+    out = fitted.held_out_unknown(0.2)
+    ours = fitted.threshold_for(precision=0.7, alpha=0.2)
+    assert ours == replace(threshold_for(p, right, precision=0.7, abstained=out), alpha=0.2)
+    assert re.search(r"probability >= 0\.\d+ and not unknown at alpha=0.2: precision", str(ours))
+    most = fitted.largest_promise(alpha=0.2)
+    assert most == replace(largest_promise(p, right, abstained=out), alpha=0.2)
+    missing = fitted.shortfall(0.95, alpha=0.2)
+    alone = shortfall(p, right, precision=0.95, abstained=out)
+    assert missing == replace(alone, more=None if alone.more is None else 2 * alone.more)
+    for call in (fitted.threshold_for, fitted.largest_promise):
+        assert call(**({"recall": 0.5} if call == fitted.threshold_for else {})).alpha == 0.05
+    with pytest.raises(InputError, match="alpha"):
+        fitted.threshold_for(precision=0.7, alpha=2)
+
+
+def test_of_a_file_without_p_values_only_the_probability_decides(labelled, quick):
+    fitted = calibrated(labelled.take(torch.arange(400)), 3, 150, torch.Generator())
+    content, tensors = storage.calibration_to_json(fitted)
+    again = storage.calibration_from_json(content, tensors)
+    assert torch.equal(again.p_value, fitted.p_value)
+    assert again.threshold_for(precision=0.7) == fitted.threshold_for(precision=0.7)
+    old = {name: x for name, x in tensors.items() if not name.endswith(".p_value")}
+    old = storage.calibration_from_json(content, old)
+    with pytest.raises(NotFittedError, match="alpha=None"):
+        old.threshold_for(precision=0.7)
+    assert old.threshold_for(precision=0.7, alpha=None).alpha is None

@@ -1,0 +1,160 @@
+"""Queries that pretend to be strangers: they find all items but their own matches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from laplace_metric.errors import InputError
+from laplace_metric.search.engines import IVF, EngineHits, FlatEngine, WithoutSome
+from laplace_metric.search.match import LabelVotes
+
+DEPTH, CLASSES = 25, 12
+
+
+@pytest.fixture(scope="module")
+def of_ten(points, embedder):
+    """An index of ten of twelve classes, and queries of all."""
+    x, y = points
+    kept = y[200:400] < 10
+    index = embedder.index(x[200:400][kept], y[200:400][kept], progress=False)
+    return index, x[400:], y[400:]
+
+
+def test_they_are_as_many_as_are_missing(of_ten):
+    index, x, y = of_ten
+    plain = index.labelled_hits(x, y, DEPTH)
+    strangers = int((~plain.known).sum())
+    assert 0 < strangers < 0.3 * len(y)
+    found = index.labelled_hits(x, y, DEPTH, strangers=0.4, generator=1)
+    assert int((~found.known).sum()) == round(0.4 * len(y))
+    turned = plain.known & ~found.known
+    assert torch.equal(found.match[~turned], plain.match[~turned])
+    assert torch.equal(found.hits.positions[~turned], plain.hits.positions[~turned])
+    assert not bool(found.match[turned].any())
+    assert bool((found.codes[turned] == -1).all())
+    less = index.labelled_hits(x, y, DEPTH, strangers=strangers / len(y) / 2)
+    assert torch.equal(less.known, plain.known)
+    again = index.labelled_hits(x, y, DEPTH, strangers=0.4, generator=1)
+    assert torch.equal(again.known, found.known)
+    other = index.labelled_hits(x, y, DEPTH, strangers=0.4, generator=2)
+    assert not torch.equal(other.known, found.known)
+
+
+@pytest.mark.parametrize("rank_by", ["mean", "expected", "shared"])
+def test_they_find_what_an_index_without_their_class_finds(rank_by, points, embedder):
+    """Brute force: an index of the other classes for each of them."""
+    x, y = points
+    items, of_items = x[200:400], y[200:400]
+    index = embedder.index(items, of_items, progress=False, rank_by=rank_by)
+    queries, labels = x[400:520], y[400:520]
+    found = index.labelled_hits(queries, labels, DEPTH, strangers=0.5)
+    turned = (~found.known).nonzero().flatten().tolist()
+    assert len(turned) == 60
+    for c in range(CLASSES):
+        rows = [i for i in turned if int(labels[i]) == c]
+        there = (of_items != c).nonzero().flatten()
+        without = embedder.index(items[there], of_items[there], progress=False, rank_by=rank_by)
+        wanted = without.search(queries[rows], k=DEPTH).hits
+        ours = found.hits.take(torch.tensor(rows, dtype=torch.long))
+        assert torch.equal(ours.positions, there[wanted.positions])
+        torch.testing.assert_close(ours.distance, wanted.distance)
+        torch.testing.assert_close(ours.squared.variance, wanted.squared.variance)
+        torch.testing.assert_close(ours.votes.ambiguity, wanted.votes.ambiguity)
+        torch.testing.assert_close(ours.trace, wanted.trace)
+
+
+def test_named_matches_are_hidden_as_labels_are(points, embedder):
+    x, y = points
+    index = embedder.index(x[200:400], ids=list(range(200)), progress=False)
+    matches = [(y[200:400] == c).nonzero().flatten().tolist() for c in y[400:500].tolist()]
+    found = index.labelled_hits(x[400:500], k=DEPTH, matches=matches, strangers=0.3)
+    turned = (~found.known).nonzero().flatten().tolist()
+    assert len(turned) == 30
+    assert found.codes is None
+    for i in turned:
+        assert not set(found.hits.positions[i].tolist()) & set(matches[i])
+        assert int((found.hits.positions[i] >= 0).sum()) == DEPTH
+
+
+def test_where_fewer_items_are_left_places_stay_open(points, embedder):
+    x, y = points
+    rows = torch.cat([(y == 0).nonzero()[:20, 0], (y == 1).nonzero()[:4, 0]])
+    index = embedder.index(x[rows], y[rows], progress=False)
+    queries = (y == 0).nonzero()[20:30, 0]
+    found = index.labelled_hits(x[queries], y[queries], 10, strangers=0.5)
+    turned = ~found.known
+    assert found.hits.positions[turned, 4:].eq(-1).all()
+    assert found.hits.distance[turned, 4:].isinf().all()
+    assert (found.hits.positions[turned, :4] >= 20).all()
+
+
+def test_a_calibration_with_them_answers_fewer_strangers(of_ten, points):
+    index, x, y = of_ten
+    asked, truth = x[120:], y[120:]
+    let_in = []
+    for share in (0.0, 0.3):
+        some = y[:120] < 10  # no strangers are at hand
+        calibration = index.calibrate(x[:120][some], y[:120][some], strangers=share, generator=0)
+        found = index.search(asked, k=1)
+        strangers = truth >= 10
+        let_in.append(float(found.match_probability[strangers, 0].mean()))
+        assert float(calibration.known.double().mean()) == pytest.approx(1 - share, abs=0.1)
+    assert let_in[1] < 0.8 * let_in[0]
+
+
+def test_without_them_nothing_changes(of_ten):
+    index, x, y = of_ten
+    one = index.calibrate(x[:200], y[:200], generator=3)
+    two = index.calibrate(x[:200], y[:200], generator=3, strangers=0)
+    assert torch.equal(one.logit, two.logit)
+    assert torch.equal(one.p_value, two.p_value)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan"), "many"])
+def test_a_share_is_a_share(share, of_ten):
+    index, x, y = of_ten
+    with pytest.raises(InputError, match="strangers"):
+        index.calibrate(x, y, strangers=share)
+
+
+def test_an_engine_that_finds_fewer(points):
+    """Places that an approximate engine leaves open are not filled by items passed over."""
+
+    class Few(FlatEngine):
+        def search(self, queries, k):
+            hits = super().search(queries, k)
+            hits.positions[:, 3:], hits.squared[:, 3:] = -1, torch.inf
+            return EngineHits(hits.positions, hits.squared)
+
+    from laplace_metric.search.engines import Flat
+
+    vectors = torch.arange(8.0)[:, None]
+    engine = WithoutSome(Few(vectors, Flat(faiss=False)), lambda rows, part: rows == 1, 1, 8)
+    hits = engine.search(torch.tensor([[0.0], [7.0]]), 4)
+    assert hits.positions.tolist() == [[0, 2, -1, -1], [7, 6, 5, -1]]
+    assert hits.squared[0].tolist() == [0, 4, np.inf, np.inf]
+
+
+def test_blocks_of_queries(of_ten, monkeypatch):
+    from laplace_metric.search.engines import _without
+
+    index, x, y = of_ten
+    whole = index.labelled_hits(x, y, DEPTH, strangers=0.5)
+    monkeypatch.setattr(_without, "CELLS", 200)
+    parts = index.labelled_hits(x, y, DEPTH, strangers=0.5)
+    assert torch.equal(parts.hits.positions, whole.hits.positions)
+    assert isinstance(whole.hits.votes, LabelVotes)
+
+
+def test_lists_of_an_inverted_file(points, embedder):
+    pytest.importorskip("faiss")
+    x, y = points
+    index = embedder.index(x[:300], y[:300], progress=False, engine=IVF(lists=4, probes=1))
+    flat = embedder.index(x[:300], y[:300], progress=False)
+    found, wanted = (i.labelled_hits(x[300:], y[300:], 10, strangers=0.3) for i in (index, flat))
+    turned = ~wanted.known
+    assert torch.equal(found.known, wanted.known)
+    assert torch.equal(found.hits.positions[turned], wanted.hits.positions[turned])
+    assert not torch.equal(found.hits.positions[~turned], wanted.hits.positions[~turned])
