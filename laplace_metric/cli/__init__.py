@@ -9,7 +9,7 @@ from importlib import import_module
 
 from laplace_metric.cli._options import parser
 from laplace_metric.cli._streams import others_to_stderr
-from laplace_metric.cli.parsing import MISUSE, Parser
+from laplace_metric.cli.parsing import MISUSE, Parser, in_options
 
 INTERRUPTED = 130
 NOT_WRITTEN = 1
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if not _is_mistake(error):
             raise
-        print(f"laplace-metric: error: {error}", file=sys.stderr)
+        print(f"laplace-metric: error: {in_options(str(error))}", file=sys.stderr)
         return _code(error)
 
 

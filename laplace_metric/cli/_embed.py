@@ -15,8 +15,7 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from laplace_metric._utils import files
-from laplace_metric._utils.files import write_atomically
-from laplace_metric._utils.locks import locked
+from laplace_metric._utils.files import locked, write_atomically
 from laplace_metric._utils.progress import tqdm
 from laplace_metric.cli._loading import LoadedPosterior, load_posterior
 from laplace_metric.cli._output import Reporter, csv_text, discard, parquet_bytes, reporter_of

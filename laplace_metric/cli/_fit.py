@@ -9,7 +9,7 @@ from typing import Any
 
 from laplace_metric._utils import files
 from laplace_metric._utils.files import write_atomically
-from laplace_metric.cli._loading import load_model_and_data
+from laplace_metric.cli._loading import load_model_and_data, remembered
 from laplace_metric.cli._output import discard, reporter_of, require_folder, require_new
 from laplace_metric.cli._recipe import ModelRecipe, split_rows
 from laplace_metric.cli.parsing import RUN, run_text
@@ -26,13 +26,14 @@ def fit(options: Namespace) -> None:
     require_new(folder / files.POSTERIOR.index, overwrite=options.overwrite, named=folder)
     require_source(options.data)
     with reporter.warnings():
-        model, head, source = load_model_and_data(options, reporter)
+        loaded, head, source = load_model_and_data(options, reporter)
         recipe = ModelRecipe(
             options.model, head, source.kind, source.options, *_data(options, source)
         )
-        items = source.take(split_rows(len(source), options.holdout, options.seed)[0])
-        items.require_classes("fit", least=2)
-        embedder = LaplaceEmbedder(model, head, **_settings(options))
+        rows = split_rows(len(source), options.holdout, options.seed)[0]
+        source.take(rows).require_classes("fit", least=2)
+        items = remembered(source, loaded, head, options, reporter).take(rows)
+        embedder = LaplaceEmbedder(loaded.model, head, **_settings(options))
         checkpoint = options.checkpoint or folder / CHECKPOINT
         loader = items.batches(options.batch_size)
         embedder.fit(loader, progress=reporter.progress, checkpoint_dir=checkpoint)
@@ -56,7 +57,7 @@ def _data(options: Namespace, source: Source) -> tuple[str, str, float | None, i
 
 
 def _settings(options: Namespace) -> dict[str, Any]:
-    names = ("structure", "distance", "hessian", "prior_precision")
+    names = ("structure", "distance", "hessian", "positivity", "margin", "prior_precision")
     return {name: getattr(options, name) for name in names}
 
 

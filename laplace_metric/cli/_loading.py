@@ -7,17 +7,24 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from laplace_metric._utils import files
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli._recipe import ModelRecipe
-from laplace_metric.cli.models import FORMS, LoadedModel, check_inputs, code_of, load_model
+from laplace_metric.cli.models import (
+    CACHE,
+    FORMS,
+    FeatureFiles,
+    KeptFeatures,
+    LoadedModel,
+    check_inputs,
+    code_of,
+    load_model,
+)
 from laplace_metric.cli.sources import ARRAYS, ReadOptions, Source, open_source
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError
-from laplace_metric.models import Precomputed
-from laplace_metric.models.heads import APPEND
+from laplace_metric.models import Precomputed, device_of, to_device
+from laplace_metric.models.heads import APPEND, LocatedHead, find_head
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,8 @@ class LoadedPosterior:
     embedder: LaplaceEmbedder
     recipe: ModelRecipe
     loaded: LoadedModel | None
+    kept: KeptFeatures | None = None
+    """What the model gives for items; None without a model."""
 
     def source(self, path: Path, options: Namespace, reporter: Reporter) -> Source:
         """Data, read as those of the fit were unless options say otherwise.
@@ -54,7 +63,7 @@ class LoadedPosterior:
             )
         if self.loaded is not None and self.recipe.model is not None:
             check_inputs(self.recipe.model, self.loaded.model, source.read([0]))
-        return source
+        return source if self.kept is None else self.kept.of(source)
 
 
 def load_posterior(folder: Path, options: Namespace, reporter: Reporter) -> LoadedPosterior:
@@ -79,7 +88,25 @@ def load_posterior(folder: Path, options: Namespace, reporter: Reporter) -> Load
     reporter.note(f"model {name}, as {'told' if options.model else f'{folder} says'}")
     loaded = load_model(name, options.device)
     embedder = LaplaceEmbedder.load(folder, loaded.model)
-    return LoadedPosterior(embedder, replace(recipe, model=name), loaded)
+    beside = getattr(options, "index", None) or folder
+    kept = kept_features(loaded, embedder.head_, beside, options, reporter)
+    return LoadedPosterior(embedder, replace(recipe, model=name), loaded, kept)
+
+
+def kept_features(
+    loaded: LoadedModel, head: LocatedHead, beside: Path, options: Namespace, reporter: Reporter
+) -> KeptFeatures:
+    """What a model gives for items, kept in --cache, or beside a folder; nowhere with --no-cache.
+
+    Where it came from is told with the result.
+    """
+    files = None
+    if not getattr(options, "no_cache", True):
+        folder = options.cache or beside.absolute().parent / CACHE
+        files = FeatureFiles(folder, reporter.note)
+    kept = KeptFeatures(loaded.model, head, files, loaded.reads)
+    reporter.at_end.append(kept.summary)
+    return kept
 
 
 def _recipe(folder: Path, options: Namespace) -> ModelRecipe:
@@ -107,7 +134,7 @@ def distrust(path: Path, model: str, option: str) -> str:
 
 def load_model_and_data(
     options: Namespace, reporter: Reporter
-) -> tuple[nn.Module, str | None, Source]:
+) -> tuple[LoadedModel, str | None, Source]:
     """The model to fit, its head, and the data to fit it to.
 
     Raises
@@ -120,12 +147,29 @@ def load_model_and_data(
     source = _read_source(options.data, read_options, loaded, reporter)
     if loaded is not None:
         check_inputs(options.model, loaded.model, source.read([0]))
-        return loaded.model, _head(options, loaded, reporter), source
+        return loaded, _head(options, loaded, reporter), source
     if source.kind != ARRAYS:
         raise InputError(f"{options.data} holds {source.kind}, which need a --model: {FORMS}.")
     if options.head or options.device:
         raise InputError("--head and --device need a --model.")
-    return Precomputed(source.read([0]).shape[1]), APPEND, source
+    return LoadedModel(Precomputed(source.read([0]).shape[1])), APPEND, source
+
+
+def remembered(
+    source: Source, loaded: LoadedModel, head: str | None, options: Namespace, reporter: Reporter
+) -> Source:
+    """The data to fit to, of which what enters the head is kept; embeddings as they are.
+
+    Raises
+    ------
+    HeadError
+        If there is no such head.
+    """
+    if isinstance(loaded.model, Precomputed):
+        return source
+    first = source.read(range(min(2, options.batch_size, len(source))))
+    found = find_head(loaded.model, to_device(first, device_of(loaded.model)), head)
+    return kept_features(loaded, found, options.output, options, reporter).of(source)
 
 
 def _head(options: Namespace, loaded: LoadedModel, reporter: Reporter) -> str | None:

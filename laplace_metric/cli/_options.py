@@ -41,7 +41,13 @@ MODEL = (
     "package.module:factory, timm:NAME, torchvision:NAME, open_clip:NAME/WEIGHTS, hf:NAME or "
     "sentence-transformers:NAME; "
 )
+HEAD = (
+    "the layer that gets the posterior, by its name in the model, such as fc or backbone.fc; "
+    "append (--head append): a new linear layer behind a model that ends without one; default: the "
+    "last linear layer, or append for published models"
+)
 HALVES = "half calibrates, half is for evaluate and report"
+DECIDE = "answer or abstain: this share of the answers is right, with 95 %% confidence"
 ALLOW = "use items that were in the fit, whose results are better than those of new items"
 
 
@@ -49,12 +55,16 @@ def _fit(fit: Parser) -> None:
     add = fit.add_argument
     add("data", type=Path, metavar="DATA", help=DATA)
     _model(fit)
-    add("--head", metavar="NAME", help="the uncertain layer; default: the last linear one; append")
+    add("--head", metavar="NAME", help=HEAD)
     _output(fit, "folder of the posterior", Path("posterior"))
     structures = ("auto", "diag", "kron", "full")
     add("--structure", default="auto", choices=structures, help="of the curvature; default: auto")
     add("--distance", default="arccos", choices=("arccos", "euclidean"), help="default: arccos")
     add("--hessian", default="fixed", choices=("fixed", "positives", "full"), help="default: fixed")
+    how = "negative curvature counts by its size, or not at all; default: absolute"
+    add("--positivity", default="absolute", choices=("absolute", "clip"), help=how)
+    far = "negative pairs farther apart than this do not count; default: all count"
+    add("--margin", type=positive, metavar="X", help=far)
     add("--prior-precision", type=positive, default=1.0, metavar="X", help="default: 1")
     add("--optimize-prior", action="store_true", help="choose it by the marginal likelihood")
     where = "what an interrupted fit goes on from, kept; default: inside the output while fitting"
@@ -85,6 +95,10 @@ def _index(index: Parser) -> None:
         "calibrate by cross-fitting in N parts: for all of the data of a fit without --holdout"
     )
     add("--cross-fit", type=integer(2), metavar="N", help=f"{crossed}, too few to hold any out")
+    like = "queries without a match to expect: as many calibrate that find all but their own class"
+    add(
+        "--expect-strangers", type=share, metavar="S", help=f"share of {like}; others may be nearer"
+    )
     add("--allow-fitted", action="store_true", help=ALLOW)
     _common(index)
 
@@ -97,6 +111,7 @@ def _search(search: Parser) -> None:
     asked = "a query in place of QUERIES; may be repeated"
     add("--text", action="append", default=[], metavar="TEXT", help=asked)
     add("-k", type=integer(1), default=5, metavar="K", help="neighbours of each query; default: 5")
+    add("--precision", type=share, metavar="P", help=DECIDE)
     add("--output", type=Path, metavar="FILE", help="all results, as .csv, .json or .parquet")
     add("--picture", type=Path, metavar="FILE", help="a figure of the first queries, .png")
     _saved_model(search)
@@ -197,6 +212,7 @@ def _search_pairs(search: Parser) -> None:
     what = "find texts; may be repeated"
     add("--image", action="append", default=[], type=Path, metavar="FILE", help=what)
     add("-k", type=integer(1), default=10, metavar="K", help="answers of each; default: 10")
+    add("--precision", type=share, metavar="P", help=DECIDE)
     add("--output", type=Path, metavar="FILE", help="all results, as .csv, .json or .parquet")
     add("--picture", type=Path, metavar="FILE", help="a figure of the first queries, .png")
     _towers(search, required=False)
@@ -258,7 +274,15 @@ def _output(command: Parser, what: str, default: Path | None = None) -> None:
 
 def _common(command: Parser) -> None:
     _reading(command)
+    _kept(command)
     _reported(command)
+
+
+def _kept(command: Parser) -> None:
+    add = command.add_argument_group("features that commands share").add_argument
+    where = "of what the model gave, up to 2 GiB; default: .laplace-metric-cache, beside the folder"
+    add("--cache", type=Path, metavar="DIR", help=f"{where} of the posterior or index")
+    add("--no-cache", action="store_true", help="keep nothing, and compute everything")
 
 
 def _reading(command: Parser) -> None:

@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,31 @@ from rich.console import Console
 from rich.table import Table
 
 from laplace_metric._utils.files import json_text, require_writable, write_atomically
-from laplace_metric._utils.progress import tqdm
+from laplace_metric._utils.progress import ItemBar
 from laplace_metric.cli._streams import ours
-from laplace_metric.cli.sources import pyarrow
+from laplace_metric.cli.parsing import in_options
+from laplace_metric.cli.sources import Batches, pyarrow
 from laplace_metric.errors import InputError
+from laplace_metric.models import rows_of_batch
 
 STDOUT = "-"
+
+
+@dataclass(frozen=True)
+class WatchedBatches:
+    """Batches of a source, read once or often, each time with a bar of their items."""
+
+    title: str
+    batches: Batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        with ItemBar(self.title, self.batches.n_items) as bar:
+            for inputs, labels in self.batches:
+                yield inputs, labels
+                bar.advance(rows_of_batch(inputs))
 
 
 @dataclass(frozen=True)
@@ -36,19 +55,22 @@ class Reporter:
         Nothing but errors, and JSON if it was asked for.
     json : str or None
         A file, or ``-`` for stdout, which then holds nothing else.
+    at_end : list of callables
+        Each gives a note, or None, for when the numbers are told, which is last.
     """
 
     quiet: bool = False
     json: str | None = None
+    at_end: list[Callable[[], str | None]] = field(default_factory=list)
 
     @property
     def progress(self) -> bool:
         """Whether to show bars."""
         return not self.quiet
 
-    def watch(self, description: str, loader: Iterable[Any]) -> Iterable[Any]:
-        """The same batches with a bar."""
-        return tqdm(loader, desc=description, disable=self.quiet)
+    def watch(self, description: str, loader: Batches) -> Iterable[Any]:
+        """The same batches with a bar of their items."""
+        return loader if self.quiet else WatchedBatches(description, loader)
 
     def note(self, text: str) -> None:
         """A guess or a warning."""
@@ -67,6 +89,8 @@ class Reporter:
 
     def numbers(self, content: dict[str, Any]) -> None:
         """The result for machines."""
+        for text in filter(None, (of() for of in self.at_end)):
+            self.note(text)
         if self.json == STDOUT:
             ours().write(json_text(content))
         elif self.json is not None:
@@ -87,7 +111,7 @@ def warnings_as_notes(console: Console, refused: type[Warning] | None = None) ->
         if refused is not None:
             warnings.simplefilter("error", refused)
         yield
-    for text in dict.fromkeys(str(warning.message) for warning in caught):
+    for text in dict.fromkeys(in_options(str(warning.message)) for warning in caught):
         console.print(
             f"note: {text}", style="yellow", soft_wrap=True, highlight=False, markup=False
         )

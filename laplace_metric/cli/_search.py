@@ -34,11 +34,14 @@ from laplace_metric.cli.sources import (
     require_source,
     root_of,
 )
-from laplace_metric.errors import InputError
-from laplace_metric.search import SearchResult
+from laplace_metric.errors import InputError, NotFittedError
+from laplace_metric.search import Index, SearchResult, promised_threshold
+from laplace_metric.search.match import Calibration, Threshold
 
 SHOWN = 10
 """Queries in the terminal."""
+DECISIONS = ("answer", "abstain", "unknown")
+"""What to do with a query; one that is unknown is not answered either."""
 
 
 def search(options: Namespace) -> None:
@@ -49,7 +52,7 @@ def search(options: Namespace) -> None:
     if options.queries is not None:
         require_source(options.queries)
     gallery = load_gallery(options.index, options, reporter)
-    posterior = gallery.posterior
+    posterior, threshold = gallery.posterior, promised_of(gallery.index, options, reporter)
     if options.text:
         queries = posterior.checked(given_texts(options.text))
     else:
@@ -59,7 +62,7 @@ def search(options: Namespace) -> None:
     loader = reporter.watch("Searching", queries.inputs(options.batch_size))
     with reporter.warnings():
         result = gallery.index.search(loader, options.k)
-    columns = columns_of(result, queries.ids)
+    columns = columns_of(result, queries.ids, threshold)
     if texts := gallery.item_texts(reporter):
         columns["text"] = [texts.get(name, "") for name in columns["id"]]
     if figure is not None:
@@ -90,6 +93,12 @@ def tell_answers(columns: Columns, n_queries: int, options: Namespace, reporter:
     reporter.show(answers_table(columns, options.k))
     if n_queries > SHOWN:
         reporter.say(f"the first {SHOWN} of {n_queries:,} queries; --output FILE has them all")
+    if "decision" in columns:
+        first = [
+            d for d, rank in zip(columns["decision"], columns["rank"], strict=True) if rank == 1
+        ]
+        told = [f"{first.count(word):,} {word}" for word in DECISIONS]
+        reporter.say(f"of {n_queries:,} queries: {', '.join(told)}")
     for path in (options.output, options.picture):
         if path is not None:
             reporter.say(f"wrote {path}")
@@ -118,16 +127,70 @@ def answers_table(columns: Columns, k: int) -> Table:
             "label": escape(str(row.get("label", ""))),
             "distance": f"{row['distance']:.3f} ± {row['distance_sd']:.3f}",
             "match": "" if match is None else f"{match:.1%}",
-            "": "unknown" if row["rank"] == 1 and row.get("unknown") else "",
+            "": _told(row) if row["rank"] == 1 else "",
         }
         table.add_row(*(cells[name] for name in shown))
     return table
 
 
-def columns_of(result: SearchResult, names: Sequence[str]) -> dict[str, list[Any]]:
-    """Every number of a result as columns, with the names of the queries."""
+def _told(row: dict[str, Any]) -> str:
+    return str(row.get("decision", "unknown" if row.get("unknown") else ""))
+
+
+def promised_of(index: Index, options: Namespace, reporter: Reporter) -> Threshold | None:
+    """The threshold of --precision, which is told; None where it is not given.
+
+    Raises
+    ------
+    InputError
+        For an index without a calibration, and for more than it can promise, with what it can.
+    """
+    if options.precision is None:
+        return None
+    if index.calibration is None:
+        raise InputError(
+            "--precision: the index is not calibrated. Fit with --holdout 0.4, or index with "
+            "--calibrate or --cross-fit."
+        )
+    threshold, words = promised_threshold(index.calibration, options.precision)
+    if threshold is None:
+        raise InputError(
+            f"--precision {options.precision:g} {words} {_most(index.calibration)} Where few items "
+            "are held out, index all of them with --cross-fit 5: it calibrates by every item."
+        )
+    reporter.say(words)
+    if bool(index.calibration.known.all()):
+        reporter.note(
+            "no query without a match has calibrated this index: the promise is one of queries "
+            "that have one. Where others come, index with --expect-strangers"
+        )
+    return threshold
+
+
+def _most(calibration: Calibration) -> str:
+    try:
+        return f"The most is --precision {calibration.largest_promise().target:g}."
+    except (InputError, NotFittedError) as error:
+        return str(error)
+
+
+def columns_of(
+    result: SearchResult, names: Sequence[str], threshold: Threshold | None = None
+) -> dict[str, list[Any]]:
+    """Every number of a result as columns, with the names of the queries; decisions, if asked."""
     columns = {name: values.tolist() for name, values in result.columns().items()}
+    if threshold is not None:
+        columns["decision"] = [word for word in decisions(result, threshold) for _ in result.ids[0]]
     return {**columns, "query": [names[row] for row in columns["query"]]}
+
+
+def decisions(result: SearchResult, threshold: Threshold) -> list[str]:
+    """Of each query: answer, abstain, or unknown, which is not answered either."""
+    assert result.p_value is not None
+    assert threshold.alpha is not None
+    unknown = (result.p_value <= threshold.alpha).tolist()
+    pairs = zip(result.accepted(threshold).tolist(), unknown, strict=True)
+    return ["answer" if yes else "unknown" if strange else "abstain" for yes, strange in pairs]
 
 
 def _figure(result: SearchResult, gallery: LoadedIndex, queries: Source) -> bytes:

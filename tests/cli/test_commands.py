@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 
 import numpy as np
@@ -23,6 +24,7 @@ from tests.cli.workshop import LETTERS
 from tests.cli.workshop import trusting as main
 
 FIT = ["fit", "photos", "--model", "my_model:embedder"]
+POSTERIOR = ["--posterior", "posterior"]
 
 
 def own_model():
@@ -83,7 +85,8 @@ def test_embed_writes_what_can_be_read_again(ending, fitted):
     if ending == "npz":
         with np.load(out) as file:
             np.testing.assert_allclose(file["uncertainty"], expected.uncertainty, rtol=1e-4)
-    assert sorted(p.name for p in fitted.iterdir() if p.name.startswith(".")) == []
+    hidden = {p.name for p in fitted.iterdir() if p.name.startswith(".")}
+    assert hidden <= {".laplace-metric-cache"}
     assert main(arguments) == 2
     assert main([*arguments, "--overwrite"]) == 0
 
@@ -220,7 +223,22 @@ def test_promises_are_kept_where_there_are_enough_queries(workplace, digits, cap
     last = open_source(workplace / "last")
     found = index.search(last.read(range(len(last))), 1)
     accepted = found.match_probability[:, 0].numpy() >= value
+    accepted &= found.p_value.numpy() > 0.05
     right = found.labels[:, 0] == np.array(last.classes)
+    capsys.readouterr()
+    decide = ["search", "index", "last", "-k", "2", "--precision", "0.9", "--output", "r.csv"]
+    assert main(decide) == 0
+    shown = capsys.readouterr().out
+    rows = list(csv.DictReader((workplace / "r.csv").open()))
+    unknown = found.p_value.numpy() <= 0.05
+    words = np.where(accepted, "answer", np.where(unknown, "unknown", "abstain"))
+    assert [row["decision"] for row in rows] == np.repeat(words, 2).tolist()
+    assert len(set(words)) == 3
+    for word in ("answer", "abstain", "unknown"):
+        assert f"{(words == word).sum()} {word}" in shown
+    assert "at least 90% with 95% confidence" in shown
+    told = [line.split()[-1] for line in shown.splitlines() if line.split()[1:2] == ["1"]]
+    assert told == words[:10].tolist(), shown
     assert promise["answered"] == pytest.approx(accepted.mean(), abs=2e-3)
     assert promise["obtained"] == pytest.approx(right[accepted].mean(), abs=2e-3)
     assert promise["obtained"] > 0.85
@@ -229,6 +247,37 @@ def test_promises_are_kept_where_there_are_enough_queries(workplace, digits, cap
     strange = np.arange(len(pooled)) >= len(last)
     auroc = numbers["ood"]["auroc"]["uncertainty"]
     assert auroc == pytest.approx(roc_auc_score(strange, pooled), abs=1e-3)
+
+
+def test_a_precision_that_cannot_be_promised_says_which_can(indexed, capsys):
+    assert main(["search", "index", "photos", "--precision", "0.999"]) == 2
+    told = capsys.readouterr().err
+    most = re.search(r"The most is --precision (0\.\d+)\.", told)[1]
+    assert "--precision 0.999 cannot be promised" in told
+    assert main(["search", "index", "photos", "--precision", most, "--quiet"]) == 0
+    assert main([*FIT, "--overwrite", "--quiet"]) == 0
+    assert main(["index", "photos", *POSTERIOR, "--output", "plain", "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["search", "plain", "photos", "--precision", "0.5"]) == 2
+    assert "the index is not calibrated" in capsys.readouterr().err
+
+
+def test_strangers_that_are_expected_calibrate(workplace, capsys):
+    assert main([*FIT, "--holdout", "0.5", "--quiet"]) == 0
+    build = ["index", "photos", *POSTERIOR, "--quiet", "--output"]
+    assert main([*build, "expecting", "--expect-strangers", "0.3"]) == 0
+    assert main([*build, "plain"]) == 0
+    shares = []
+    for name in ("expecting", "plain"):
+        index = Index.load(name, LaplaceEmbedder.load(f"{name}/posterior", own_model()))
+        shares.append(float(index.calibration.known.double().mean()))
+    assert shares[0] == pytest.approx(0.7, abs=0.1)
+    assert shares[1] == 1
+    with pytest.raises(SystemExit):
+        main([*build, "never", "--expect-strangers", "1.2"])
+    assert main([*FIT, "--overwrite", "--quiet"]) == 0
+    assert main([*build, "never", "--expect-strangers", "0.2"]) == 2
+    assert "no items are held out" in capsys.readouterr().err
 
 
 def test_the_page_without_calibration(fitted, capsys):

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from laplace_metric._utils.files import sealed
-from laplace_metric._utils.locks import locked
+from laplace_metric._utils.files import locked, sealed
 from laplace_metric.cli import main
 from laplace_metric.cli._output import write_table
 

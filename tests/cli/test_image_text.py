@@ -272,7 +272,7 @@ def test_other_objectives_search_too(objective, place, capsys):
     found = search("--text", "a seven", "-k", "2")["results"]
     assert 0 <= found[0]["match_probability"] <= 1
     assert (found[0]["uncertainty"] == 0) is (objective in ("siglip", "clip"))
-    assert "objective='luck'" in mistake([*chosen, "--objective", "luck"], capsys)
+    assert "--objective luck" in mistake([*chosen, "--objective", "luck"], capsys)
 
 
 def test_models_that_are_refused(place, capsys):

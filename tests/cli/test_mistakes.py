@@ -49,7 +49,7 @@ def run(arguments):
         ([*FIT, "--model", "broken:model"], "fails on inputs [1, 1, 8, 8]"),
         ([*FIT, "--model", "my_model:embedder", "--size", "9"], "fails on inputs [1, 1, 9, 9]"),
         ([*FIT, "--model", "my_model:embedder", "--device", "no"], "--device no: "),
-        ([*FIT, "--model", "my_model:embedder", "--head", "no"], "head='no' is not a layer"),
+        ([*FIT, "--model", "my_model:embedder", "--head", "no"], "--head no is not a layer"),
         ([*FIT, "--model", "my_model:embedder", "--json", "no/j"], "the folder no does not"),
         ([*FIT, "--model", "my_model:embedder", "--size", "0"], "not a whole number of at least 1"),
         ([*FIT, "--prior-precision", "-1"], "'-1' is not a number above 0"),

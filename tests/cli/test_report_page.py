@@ -102,6 +102,7 @@ def test_the_verdict_is_that_of_the_numbers(place, page, searched):
     first = next(p for p in made if p and p["threshold"] is not None)
     _, found, right, _ = searched
     accepted = found.match_probability[:, 0].numpy() >= first["threshold"]
+    accepted &= ~found.unknown.numpy()
     title = unescape(re.search(r"<h1>(.*?)</h1>", page)[1])
     n, k, good = len(right), int(accepted.sum()), int(right[accepted].sum())
     said = re.fullmatch(r"Answers ([\d.]+)\s% of queries at (\d+)\s% precision\.", title)
@@ -112,6 +113,11 @@ def test_the_verdict_is_that_of_the_numbers(place, page, searched):
     assert int(fates["right"]) == good
     assert int(fates["wrong"]) == k - good
     assert sum(map(int, fates.values())) == n
+    assert int(fates["unknown"]) == int(found.unknown.sum())
+    strangers = numbers["ood"]["items"]
+    let_in = round(first["ood"] * strangers)
+    assert f"{let_in:,} of {strangers:,} strangers" in page
+    assert f"{let_in:,} are answered" in page
     assert f"<title>{title}</title>" in unescape(page)
 
 
@@ -124,8 +130,8 @@ def test_queries_stand_in_their_group_with_their_own_neighbours(place, page, sea
     assert len(shown) >= 8
     for one in shown:
         row = queries.ids.index(one["query"])
-        accepted = float(found.match_probability[row, 0]) >= value
         unknown = bool(found.unknown[row])
+        accepted = float(found.match_probability[row, 0]) >= value and not unknown
         fate = ("right" if right[row] else "wrong") if accepted else None
         assert one["key"] == (fate or ("unknown" if unknown else "abstained"))
         assert one["badge"] == ("unknown" if unknown else "known")

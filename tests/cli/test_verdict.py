@@ -15,7 +15,7 @@ from scipy.stats import binomtest
 from laplace_metric.cli.report._groups import SHOWN, grouped
 from laplace_metric.cli.report._verdict import headline, lacks
 from laplace_metric.cli.report._words import Share, percent, rounded_up
-from laplace_metric.search import MATCH, IndexReport, PromisedPrecision, Shortfall
+from laplace_metric.search import MATCH, IndexReport, OODReport, PromisedPrecision, Shortfall
 
 NOT_YET = PromisedPrecision(0.95, None, "", shortfall=Shortfall(131, 60, 58, 104, 0.9))
 TOO_WRONG = PromisedPrecision(0.95, None, "", shortfall=Shortfall(None, 60, 50, 104, 0.01))
@@ -144,12 +144,12 @@ def test_without_a_calibration_there_is_no_promise():
 def test_every_query_is_in_one_group_and_shown_in_its_own(n, seed, value):
     p, right, unknown, has_match = draw(n, seed, 0.7)
     groups = {g.key: g for g in grouped(evaluation(p, right, unknown, has_match), value)}
-    answered = ~unknown if value is None else p >= value
+    answered = ~unknown if value is None else ~unknown & (p >= value)
     members = {
         "right": answered & right,
         "wrong": answered & ~right,
         "abstained": ~answered & ~unknown,
-        "unknown": ~answered & unknown,
+        "unknown": unknown,
     }
     assert {key: g.n for key, g in groups.items()} == {
         key: int(rows.sum()) for key, rows in members.items() if bool(rows.any())
@@ -189,3 +189,18 @@ def test_advice_is_rounded_up_to_two_digits():
         assert n <= more <= 1.1 * n
         assert float(f"{more:.1e}") == more
     assert Share.of(None, 10).percent == "n/a"
+
+
+def test_strangers_that_are_let_in_are_counted():
+    p, right, unknown, _ = draw(200, 3, 0.98)
+    has_match = torch.arange(200) >= 20
+    made = replace(promise_at(0.9, 0.2, p, right), without_match=0.25, ood=0.1)
+    measures = evaluation(p, right, unknown, has_match, made)
+    measures = replace(measures, known_share=0.9)
+    told = " ".join(headline(measures).lines)
+    assert "It lets in 5 of 20 queries without a match in the index (25\u00a0%)." in told
+    both = replace(measures, ood=OODReport(40, {}, 0.5))
+    told = " ".join(headline(both).lines)
+    assert "match in the index (25\u00a0%) and 4 of 40 strangers (10\u00a0%)." in told
+    nobody = replace(measures, known_share=1.0)
+    assert "lets in" not in " ".join(headline(nobody).lines)

@@ -50,7 +50,7 @@ def assert_is_row(answer, result, row, tolerance=0.0, step=0.0):
 def test_an_answer_is_what_python_gives(shop, start, query_files):
     service = start(shop, batch=1)
     index = service.served.gallery.index
-    threshold = index.calibration.threshold_for(precision=0.7)
+    threshold = index.calibration.threshold_for(precision=0.7, alpha=0.1)
     decided = set()
     for path in query_files:
         result = index.search(torch.from_numpy(pixels_of(path)), 4, alpha=0.1)

@@ -15,6 +15,7 @@ from laplace_metric.cli._search import (
     ImageFiles,
     columns_of,
     picture_of,
+    promised_of,
     reporter_of_answers,
     tell_answers,
 )
@@ -27,7 +28,7 @@ from laplace_metric.cli.image_text._towers import (
     text_encoder,
 )
 from laplace_metric.cli.models import load_model
-from laplace_metric.cli.sources import Pixels
+from laplace_metric.cli.sources import OPTIONS, Pixels
 from laplace_metric.errors import InputError
 from laplace_metric.image_text import ImageTextEmbedder
 from laplace_metric.models import Precomputed
@@ -79,14 +80,14 @@ def search_pairs(options: Namespace) -> None:
     if any(not text.strip() for text in options.text):
         raise InputError("--text is empty: give a text.")
     loaded = LoadedPairs.read(options.folder, IMAGES if options.text else TEXTS)
-    k = min(options.k, len(loaded.index))
+    k, threshold = min(options.k, len(loaded.index)), promised_of(loaded.index, options, reporter)
     with reporter.warnings():
         result = loaded.index.search(_queries(loaded, options, reporter), k)
     names = options.text or [str(path) for path in options.image]
     if options.picture is not None:
         shown = _shown(loaded, names, options)
         write_atomically(options.picture, picture_of(result, *shown))
-    columns = columns_of(result, names)
+    columns = columns_of(result, names, threshold)
     tell_answers(columns, len(names), Namespace(**{**vars(options), "k": k}), reporter)
 
 
@@ -99,7 +100,7 @@ def _queries(loaded: LoadedPairs, options: Namespace, reporter: Reporter) -> Any
         return encoded_by(texts, options.text, size, TEXTS, reporter)
     model = load_model(name, options.device)
     how = recipe.read_options
-    pixels = Pixels(Path(), how["size"], how["channels"], model.transform)
+    pixels = Pixels(Path(), how["size"], how["channels"], model.transform, remedies=OPTIONS)
     paths = [str(path) for path in options.image]
     return encoded_by(ImageReader(model.model, pixels), paths, size, IMAGES, reporter)
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric._utils import files
+from laplace_metric._utils.progress import ItemBar
 from laplace_metric.cli._loading import distrust
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli._recipe import SavedRecord, is_seed, is_share, reads_inputs
@@ -109,14 +110,15 @@ def encoded_by(
         If the model gives no vector for each.
     """
     parts = []
-    starts = range(0, len(inputs), size)
-    for start in reporter.watch(f"Encoding {name}", starts):
-        batch = list(inputs[start : start + size])
-        with evaluation_mode(encoder):
-            features = encoder(batch)
-        if not isinstance(features, Tensor) or features.shape[:1] != (len(batch),):
-            raise InputError(
-                f"the model of {name} gives no features [B, F] of {len(batch)} {name}."
-            )
-        parts.append(features.flatten(1).cpu())
+    with ItemBar(f"Encoding {name}", len(inputs), shown=reporter.progress) as bar:
+        for start in range(0, len(inputs), size):
+            batch = list(inputs[start : start + size])
+            with evaluation_mode(encoder):
+                features = encoder(batch)
+            if not isinstance(features, Tensor) or features.shape[:1] != (len(batch),):
+                raise InputError(
+                    f"the model of {name} gives no features [B, F] of {len(batch)} {name}."
+                )
+            parts.append(features.flatten(1).cpu())
+            bar.advance(len(batch))
     return torch.cat(parts)

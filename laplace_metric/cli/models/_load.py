@@ -93,7 +93,7 @@ def _from_factory(name: str, attribute: str) -> LoadedModel:
             f"--model {name} gives a {type(model).__name__}: give an nn.Module, or a pair "
             "(nn.Module, transform)."
         )
-    return LoadedModel(model, transform)
+    return LoadedModel(model, transform, reads="" if transform is None else None)
 
 
 def _imported(name: str, module: str) -> Any:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.hub import without_retries
 from laplace_metric.cli._nearest import did_you_mean
+from laplace_metric.cli.models._identity import transform_identity
 from laplace_metric.errors import InputError, MissingPackageError
 from laplace_metric.models import Call, Pooled, device_of, to_device
 from laplace_metric.models.heads import APPEND
@@ -23,11 +24,16 @@ from laplace_metric.models.heads import APPEND
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model, its transform of images (PIL image -> tensor), and its default head."""
+    """A model, its transform of images (PIL image -> tensor), and its default head.
+
+    ``reads`` says what the transform does, so that another one is described otherwise; "" without
+    one, None where it is not known, as of a transform that a user wrote.
+    """
 
     model: nn.Module
     transform: Callable[[Any], Any] | None = None
     head: str | None = None
+    reads: str | None = ""
 
 
 class SentenceTransformer(nn.Module):
@@ -49,6 +55,9 @@ class TokenizedTexts(nn.Module):
     def __init__(self, model: nn.Module, tokenizer: Any, longest: int) -> None:
         super().__init__()
         self.model, self.tokenizer, self.longest = Pooled(model, "mean"), tokenizer, longest
+
+    def extra_repr(self) -> str:
+        return f"longest={self.longest}, {self.tokenizer!r}"
 
     def forward(self, texts: Sequence[str]) -> Tensor:
         """Embeddings on the model's device; what a text has beyond the longest is cut off."""
@@ -84,7 +93,8 @@ def _timm(name: str, rest: str) -> LoadedModel:
         create = partial(timm.create_model, rest, pretrained=True, num_classes=0)
         model = _created(name, rest, create, lambda: timm.list_models(pretrained=True))
     config = timm.data.resolve_model_data_config(model)
-    return LoadedModel(model, timm.data.create_transform(**config, is_training=False), APPEND)
+    transform = timm.data.create_transform(**config, is_training=False)
+    return LoadedModel(model, transform, APPEND, transform_identity(transform, timm, config))
 
 
 def _torchvision(name: str, rest: str) -> LoadedModel:
@@ -101,7 +111,9 @@ def _torchvision(name: str, rest: str) -> LoadedModel:
         raise InputError(f"--model {name}: it has no linear layer to take off. Give a factory.")
     parent, _, last = linear[-1].rpartition(".")
     setattr(model.get_submodule(parent), last, nn.Identity())
-    return LoadedModel(model, transform, APPEND)
+    return LoadedModel(
+        model, transform, APPEND, transform_identity(transform, import_module("torchvision"))
+    )
 
 
 def _open_clip(name: str, rest: str) -> LoadedModel:
@@ -117,7 +129,8 @@ def _open_clip(name: str, rest: str) -> LoadedModel:
         how = {} if in_hub else {"pretrained": weights}
         create = partial(library.create_model_and_transforms, architecture, **how)
         model, _, transform = _created(name, architecture, create, library.list_models)
-    return LoadedModel(Call(model, "encode_image"), transform, APPEND)
+    reads = transform_identity(transform, library)
+    return LoadedModel(Call(model, "encode_image"), transform, APPEND, reads)
 
 
 def _sentences(name: str, rest: str) -> LoadedModel:
@@ -141,7 +154,9 @@ def _of_transformers(library: Any, rest: str) -> LoadedModel:
         processor = library.AutoImageProcessor.from_pretrained(rest)
         towers = hasattr(model, "get_image_features")
         images = Pooled(Call(model, "get_image_features"), None) if towers else FeatureMaps(model)
-        return LoadedModel(images, partial(_processed, processor), APPEND)
+        transform = partial(_processed, processor)
+        reads = transform_identity(transform, library, processor)
+        return LoadedModel(images, transform, APPEND, reads)
     tokenizer = library.AutoTokenizer.from_pretrained(rest)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token

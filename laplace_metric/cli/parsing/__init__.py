@@ -2,7 +2,9 @@
 
 from laplace_metric.cli.parsing._config import RUN, read_config, run_text
 from laplace_metric.cli.parsing._parser import CONFIG, MISUSE, Parser, integer, positive, share
+from laplace_metric.cli.parsing._words import in_options
 
 __all__ = [
-    "CONFIG", "MISUSE", "RUN", "Parser", "integer", "positive", "read_config", "run_text", "share",
+    "CONFIG", "MISUSE", "RUN", "Parser", "in_options", "integer", "positive", "read_config",
+    "run_text", "share",
 ]  # fmt: skip

@@ -45,10 +45,14 @@ def _answering(measures: IndexReport, n: str) -> ExplainedChart:
     made = [p for p in (measures.largest_promise, *measures.promises) if p is not None]
     marks = {percent(p.promised): 1 - p.threshold for p in made if p.threshold is not None}
     shown = {name: measures.scores[name] for name in (first, DISTANCE)}
+    if measures.called_unknown is not None:  # which no threshold answers
+        shown[first] = shown[first] + measures.called_unknown.to(shown[first])
     figure = plots.answering_plot(shown, measures.right, marks=marks)
+    last = "" if measures.called_unknown is None else ", unknown ones last"
     about = (
-        f"{n} queries, answered from the surest on, and how often the answers are right; the band "
-        f"is a 95{SPACE}% interval{', circles are the promises' if marks else ''}."
+        f"{n} queries, answered from the surest on{last}, and how often the "
+        f"answers are right; the band is a 95{SPACE}% interval"
+        f"{', circles are the promises' if marks else ''}."
     )
     good = f"a curve that begins near 100{SPACE}%, falls late, and lies above that of the distance."
     return _explained("What does abstaining gain?", figure, about, good)

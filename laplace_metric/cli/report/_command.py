@@ -36,7 +36,7 @@ def report(options: Namespace) -> None:
             verdict=verdict,
             groups=groups,
             queries=measures.queries,
-            shown=shown_groups(gallery, queries, groups, measures.ood, options, reporter),
+            shown=shown_groups(gallery, queries, groups, measures, options, reporter),
             promises=_promises(measures),
             charts=charts(measures),
             numbers=number_rows(measures),

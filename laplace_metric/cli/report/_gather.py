@@ -11,9 +11,10 @@ from laplace_metric.cli._output import Reporter
 from laplace_metric.cli.report._examples import Asked, asked
 from laplace_metric.cli.report._groups import SHOWN, QueryGroup, evenly
 from laplace_metric.cli.report._looks import LookOf, looks_of_items, looks_of_queries
+from laplace_metric.cli.report._verdict import promised
 from laplace_metric.cli.report._words import Share
 from laplace_metric.cli.sources import Source
-from laplace_metric.search import OODReport
+from laplace_metric.search import IndexReport, OODReport
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def shown_groups(
     gallery: LoadedIndex,
     queries: Source,
     groups: tuple[QueryGroup, ...],
-    strangers: OODReport | None,
+    measures: IndexReport,
     options: Namespace,
     reporter: Reporter,
 ) -> list[ShownGroup]:
@@ -54,13 +55,19 @@ def shown_groups(
         parts = [
             ShownGroup(g.key, g.title, g.note, g.n, [next(found) for _ in g.rows]) for g in groups
         ]
-        if strangers is not None:
-            parts.append(_strangers(gallery, strangers, items, options))
+        if measures.ood is not None:
+            promise = promised(measures)
+            answered = None if promise is None else promise.ood
+            parts.append(_strangers(gallery, measures.ood, answered, items, options))
     return parts
 
 
 def _strangers(
-    gallery: LoadedIndex, numbers: OODReport, items: LookOf, options: Namespace
+    gallery: LoadedIndex,
+    numbers: OODReport,
+    answered: float | None,
+    items: LookOf,
+    options: Namespace,
 ) -> ShownGroup:
     source = gallery.posterior.source(options.strangers, options, Reporter(quiet=True))
     some = replace(source.take(evenly(len(source), SHOWN)), classes=None)
@@ -68,5 +75,7 @@ def _strangers(
     note = ""
     if numbers.unknown is not None:
         note = f"{Share.of(numbers.unknown, numbers.items).k:,} are called unknown"
+    if answered is not None:
+        note += f", {Share.of(answered, numbers.items).k:,} are answered"
     found = asked(gallery.index, some, None, looks, options.batch_size)
     return ShownGroup("strangers", "Strangers", note, numbers.items, found)

@@ -36,17 +36,17 @@ class QueryGroup:
 def grouped(measures: IndexReport, threshold: float | None) -> tuple[QueryGroup, ...]:
     """Every query in one of the groups; a group of none is left out.
 
-    Without a threshold, whatever is not called unknown counts as answered.
+    What is called unknown is not answered; without a threshold all else is.
     """
     right, p, called = measures.right, measures.match_probability, measures.called_unknown
     unknown = torch.zeros_like(right) if called is None else called
-    answered = ~unknown if threshold is None or p is None else p >= threshold
+    answered = ~unknown if threshold is None or p is None else (p >= threshold) & ~unknown
     unsure = measures.scores.get(MATCH, measures.uncertainty)
     parts = {
         "right": ("Answered, right", answered & right),
         "wrong": ("Answered, wrong", answered & ~right),
         "abstained": ("Abstained", ~answered & ~unknown),
-        "unknown": ("Called unknown", ~answered & unknown),
+        "unknown": ("Called unknown", unknown),
     }
     return tuple(
         QueryGroup(

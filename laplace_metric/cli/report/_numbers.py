@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from laplace_metric.cli.report._verdict import promised
 from laplace_metric.cli.report._words import SPACE, Share, percent
 from laplace_metric.errors import UndefinedMetricWarning
 from laplace_metric.evaluation import (
@@ -117,6 +118,10 @@ def _strangers(measures: IndexReport) -> list[NumberRow]:
         rows.append(_resampled(name, auroc, measures.scores[name], theirs, paired=False))
     if ood.unknown is not None:
         rows.append(_share("strangers called unknown", Share.of(ood.unknown, ood.items)))
+    promise = promised(measures)
+    if promise is not None:
+        name = f"strangers answered at {percent(promise.promised)} precision"
+        rows.append(_share(name, Share.of(promise.ood, ood.items)))
     return rows
 
 

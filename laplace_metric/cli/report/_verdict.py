@@ -93,7 +93,19 @@ def _of_promise(
         )
         return Headline(title, (obtained, why), "broken", promise)
     title = f"Answers {answered.percent} of queries at {goal} precision."
-    return Headline(title, (obtained, *_higher(promise, measures), *advice), "kept", promise)
+    lines = (obtained, *_strangers(promise, measures), *_higher(promise, measures), *advice)
+    return Headline(title, lines, "kept", promise)
+
+
+def _strangers(promise: PromisedPrecision, measures: IndexReport) -> tuple[str, ...]:
+    """How many of those that cannot be answered rightly are answered all the same."""
+    unmatched = round((1 - measures.known_share) * measures.queries)
+    parts = {
+        "queries without a match in the index": Share.of(promise.without_match, unmatched),
+        "strangers": Share.of(promise.ood, measures.ood.items if measures.ood else 0),
+    }
+    told = [f"{s.k:,} of {s.n:,} {name} ({s.percent})" for name, s in parts.items() if s.n]
+    return (f"It lets in {' and '.join(told)}.",) if told else ()
 
 
 def _higher(promise: PromisedPrecision, measures: IndexReport) -> tuple[str, ...]:

@@ -188,8 +188,10 @@ right at least 90 % of the time."
             "the time"
         )
     if accepted:
-        return f"Answer {name!r}: {sure}, and {promise}.{stranger}"
-    return f"Abstain: {name!r} is {sure}; {promise}.{stranger}"
+        return f"Answer {name!r}: {sure}, and {promise}."
+    if unknown:
+        return f"Abstain:{stranger} {name!r} is {sure}; {promise}, of queries that are not unknown."
+    return f"Abstain: {name!r} is {sure}; {promise}."
 
 
 def _percent(share: float) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from laplace_metric.cli.pages import templates
 from laplace_metric.cli.serve._pictures import query_picture
+from laplace_metric.cli.serve._question import ALPHA
 from laplace_metric.cli.sources import IMAGES
 from laplace_metric.errors import LaplaceMetricError
 
@@ -77,7 +78,7 @@ def _usual_precision(service: SearchService) -> float | str:
     if service.precision is not None:
         return service.precision
     try:
-        service.served.promised(USUAL)
+        service.served.promised(USUAL, ALPHA)
     except LaplaceMetricError:
         return ""
     return USUAL

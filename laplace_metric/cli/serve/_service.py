@@ -21,7 +21,7 @@ from laplace_metric.cli.serve._answers import (
 from laplace_metric.cli.serve._drift import DriftSummary, DriftWatch
 from laplace_metric.cli.serve._limits import CONFLICT, Limits, RequestRefused
 from laplace_metric.cli.serve._metrics import ServerMetrics
-from laplace_metric.cli.serve._question import Question
+from laplace_metric.cli.serve._question import ALPHA, Question
 from laplace_metric.cli.serve._reader import QueryReader
 from laplace_metric.cli.serve._worker import Job, Worker
 from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
@@ -40,7 +40,7 @@ class ServedIndex:
     reader : QueryReader
     drift : DriftWatch or None
     promised : callable
-        Precision -> Threshold; remembered.
+        Precision, alpha -> Threshold; remembered.
     texts : mapping of id to str
         What items say, for answers.
     """
@@ -48,7 +48,7 @@ class ServedIndex:
     gallery: LoadedIndex
     reader: QueryReader
     drift: DriftWatch | None
-    promised: Callable[[float], Threshold]
+    promised: Callable[[float, float], Threshold]
     texts: Mapping[Any, str]
 
     @classmethod
@@ -74,7 +74,7 @@ class ServedIndex:
             For a precision that its calibration cannot promise.
         """
         if question.precision is not None:
-            return self.promised(question.precision)
+            return self.promised(question.precision, question.alpha)
         if question.threshold is not None:
             _require_calibrated(self.gallery.index, "threshold")
         return question.threshold
@@ -198,7 +198,9 @@ class SearchService:
     def _loaded(self) -> ServedIndex:
         served = self._load()
         if self.precision is not None:
-            served.promised(self.precision)  # a promise that cannot be kept is said at the start
+            served.promised(
+                self.precision, ALPHA
+            )  # a promise that cannot be kept is said at the start
         return served
 
     def _search(
@@ -252,10 +254,10 @@ def _like(inputs: Inputs) -> tuple[Any, ...]:
     return ("texts",)
 
 
-def _promised(index: Index, precision: float) -> Threshold:
+def _promised(index: Index, precision: float, alpha: float) -> Threshold:
     _require_calibrated(index, "precision")
     assert index.calibration is not None
-    return index.calibration.threshold_for(precision=precision)
+    return index.calibration.threshold_for(precision=precision, alpha=alpha)
 
 
 def _require_calibrated(index: Index, name: str) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from laplace_metric._utils.tables import read_table
 from laplace_metric.cli.sources._arrays import npy_source, npz_source, safetensors_source
 from laplace_metric.cli.sources._images import (
-    ENDINGS,
-    Pixels,
+    OPTIONS,
     image_source,
     readable_images,
     require_images,
@@ -28,14 +28,15 @@ from laplace_metric.cli.sources._tables import (
     csv_source,
     parquet_source,
     pyarrow,
-    read_table,
 )
+from laplace_metric.datasets.folders import ENDINGS, Pixels
 from laplace_metric.errors import InputError
 
 __all__ = [
     "ARRAYS",
     "EMBEDDING",
     "IMAGES",
+    "OPTIONS",
     "TEXTS",
     "Batches",
     "Notify",

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from laplace_metric._utils.files import digest
-from laplace_metric.cli.sources._images import readable_images
+from laplace_metric.cli.sources._images import digest_of_files, readable_images
 from laplace_metric.cli.sources._source import (
     IMAGES,
     TEXTS,
     Notify,
     ReadOptions,
     Source,
-    require_items,
 )
-from laplace_metric.errors import InputError
+from laplace_metric.datasets.folders import check_listed
 
 
 def listed_images(
@@ -33,27 +32,18 @@ def listed_images(
     InputError
         If one is empty, stands twice or is no file; the message names it.
     """
-    require_items(path, len(names), "row")
-    rows = {name: row for row, name in enumerate(names)}
-    if len(rows) < len(names):
-        twice = next(name for row, name in enumerate(names) if rows[name] != row)
-        raise InputError(f"{path} names {twice} twice. Leave one of the rows out.")
-    for name, row in rows.items():
-        if not name or not (path.parent / name).is_file():
-            raise InputError(
-                f"{path}, row {row + 1}: {path.parent / name} is no file. Paths are as seen from "
-                "the folder of the table."
-            )
+    check_listed(path, names)
     pixels, ids = readable_images(path.parent, list(names), options, notify)
-    sizes = [(name, (path.parent / name).stat().st_size) for name in ids]
+    rows = {name: row for row, name in enumerate(names)}
     return Source(
         path,
         IMAGES,
         tuple(ids),
         None if classes is None else tuple(classes[rows[name]] for name in ids),
         lambda places: pixels.batch([ids[place] for place in places]),
-        digest(json.dumps(sizes)),
+        digest_of_files(path.parent, ids),
         {"size": options.size, "channels": pixels.channels},
+        lambda places: pixels.hashes([ids[place] for place in places]),
     )
 
 

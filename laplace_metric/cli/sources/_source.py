@@ -74,6 +74,10 @@ class Source:
         Differs between data sets, whatever their items are called.
     options : dict
         How to read other data in the same way, as fields of ``ReadOptions``.
+    hashes : callable or None
+        Rows -> sha256 of the file of each; None where an item has no file of its own.
+    encode : callable or None
+        Items and rows -> what batches hold in place of the inputs themselves.
 
     Examples
     --------
@@ -90,6 +94,8 @@ class Source:
     read: Callable[[Sequence[int]], Inputs]
     fingerprint: str
     options: dict[str, Any]
+    hashes: Callable[[Sequence[int]], list[str]] | None = None
+    encode: Callable[[Source, Sequence[int]], Inputs] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -97,13 +103,19 @@ class Source:
     def take(self, rows: Sequence[int]) -> Source:
         """The items at these rows, in that order."""
         classes = None if self.classes is None else tuple(self.classes[row] for row in rows)
+        hashes = self.hashes
         return replace(
             self,
             ids=tuple(self.ids[row] for row in rows),
             classes=classes,
             read=lambda places: self.read([rows[place] for place in places]),
             fingerprint=digest(f"{self.fingerprint} {list(rows)}"),
+            hashes=None if hashes is None else lambda places: hashes([rows[p] for p in places]),
         )
+
+    def encoded(self, rows: Sequence[int]) -> Inputs:
+        """What an embedder gets of the items at these rows."""
+        return self.read(rows) if self.encode is None else self.encode(self, rows)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -165,11 +177,16 @@ class Batches:
     def __len__(self) -> int:
         return math.ceil(len(self.source) / self.size)
 
+    @property
+    def n_items(self) -> int:
+        """Of all batches."""
+        return len(self.source)
+
     def __iter__(self) -> Iterator[tuple[Inputs, Tensor | None]]:
         for start in range(0, len(self.source), self.size):
             rows = range(start, min(start + self.size, len(self.source)))
             labels = None if self.labels is None else self.labels[rows.start : rows.stop]
-            yield self.source.read(rows), labels
+            yield self.source.encoded(rows), labels
 
 
 def require_items(path: Path, n: int, what: str) -> None:

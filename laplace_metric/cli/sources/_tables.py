@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,6 +13,7 @@ import numpy as np
 
 from laplace_metric._utils.archives import DAMAGE, check_size
 from laplace_metric._utils.files import digest
+from laplace_metric._utils.tables import read_table
 from laplace_metric.cli.sources._arrays import array_source
 from laplace_metric.cli.sources._paths import listed_images
 from laplace_metric.cli.sources._source import TEXTS, Notify, ReadOptions, Source, require_items
@@ -112,32 +112,6 @@ def _check_labels(path: Path, classes: list[str] | None) -> None:
     if classes is not None and not all(classes):
         row = classes.index("") + 1
         raise LabelError(f"{path}: row {row} has an empty label. Fill it in, or leave it out.")
-
-
-def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Column names and rows of a .csv or .tsv, as many fields in each.
-
-    Raises
-    ------
-    InputError
-        If a row has another number of fields, or it is no text file.
-    """
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    rows = []
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = csv.reader(file, delimiter=delimiter, strict=True)
-            header = next(lines, [])
-            for row in lines:
-                if row and len(row) != len(header):
-                    raise InputError(
-                        f"{path}, line {lines.line_num}: {len(row)} fields where the first line "
-                        f"has {len(header)}. Put texts that hold a {delimiter!r} in quotes."
-                    )
-                rows += [row] if row else []
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} cannot be read as a UTF-8 table: {error}.") from error
-    return header, rows
 
 
 def _no_column(path: Path, what: str, name: str, header: Sequence[str]) -> str:

@@ -1,0 +1,163 @@
+"""A folder of what entered heads, a file for each batch, under a name that says what it is of.
+
+``<folder>/<2 digits>/<62 digits>.safetensors``: the name is a sha256 of the network and of the
+content of the batch, so a file is right or not found, never out of date. Each is written beside its
+place and moved there, so any number of processes may read and write at once; a file that one of
+them removes is not found by the others, that is all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from laplace_metric._utils.archives import DAMAGE
+from laplace_metric._utils.files import digest, write_atomically
+from laplace_metric.errors import WriteError
+from laplace_metric.models.heads import HeadActivations
+
+CACHE = ".laplace-metric-cache"
+"""Name of the folder, beside those of the posterior and of the index."""
+BYTES = 2 * 2**30
+"""Of all files together; those that were not used for longest make room."""
+SIGNATURE = "Signature: 8a477f597d28d172789f06886806bc55\n# https://bford.info/cachedir/\n"
+"""What tells backup programs that a folder is a cache."""
+NAMES = ("features", "raw", "output")
+
+
+class FeatureFiles:
+    """Activations at a head, by the sha256 of what they are of.
+
+    Parameters
+    ----------
+    folder : Path
+        Made when there is something to keep.
+    tell : callable
+        Gets a line for what is damaged or cannot be written.
+    most : int
+        Bytes of all files.
+
+    Examples
+    --------
+    >>> import tempfile, torch
+    >>> h, z = torch.randn(4, 3), torch.randn(4, 2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     files = FeatureFiles(Path(folder), print)
+    ...     files.put("ab" * 32, HeadActivations(h, z, z))
+    ...     found = files.get("ab" * 32)
+    ...     files.get("cd" * 32) is None, torch.equal(found.features, h)
+    (True, True)
+    """
+
+    def __init__(self, folder: Path, tell: Callable[[str], None], most: int = BYTES) -> None:
+        self.folder, self.tell, self.most = folder, tell, most
+        self._open = True
+        self._size: int | None = None  # bytes in the folder, once it was looked at
+        self._mine = set[Path]()  # what this command has read or written
+
+    def get(self, key: str) -> HeadActivations | None:
+        """What was put there; None if nothing was, or it is damaged, which is told."""
+        path = self._path(key)
+        if not path.exists():
+            return None
+        try:
+            found = _read(path, key)
+        except FileNotFoundError:  # another process made room
+            return None
+        except (*DAMAGE, SafetensorError) as error:
+            self.tell(f"{path} is damaged ({error}): its items are computed again")
+            return None
+        self._mine.add(path)
+        with suppress(OSError):  # of a folder that may only be read
+            path.touch()
+        return found
+
+    def put(self, key: str, seen: HeadActivations) -> None:
+        """Keep them, if there is room; a folder that cannot be written to is told, once."""
+        if not self._open:
+            return
+        tensors = _different(seen)
+        content = save(tensors, {"sha256": digest(key, tensors.values())})
+        path = self._path(key)
+        try:
+            self._begin(path.parent)
+            if not self._room(len(content)):
+                return
+            self._mine.add(path)
+            write_atomically(path, content)
+        except (OSError, WriteError) as error:
+            self._open = False
+            self.tell(f"features are not kept in {self.folder}: {error}")
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key[2:]}.safetensors"
+
+    def _begin(self, place: Path) -> None:
+        if not self.folder.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / "CACHEDIR.TAG").write_text(SIGNATURE)
+            (self.folder / ".gitignore").write_text("*\n")
+        place.mkdir(exist_ok=True)
+
+    def _room(self, size: int) -> bool:
+        """Make room for so many bytes; False if this command fills the folder by itself."""
+        if self._size is None or self._size + size > self.most:
+            self._size = self._cleared(size)
+        if self._size + size > self.most:
+            self._open = False
+            self.tell(
+                f"{self.folder} is full ({self.most / 2**30:.3g} GiB): what is beyond is computed "
+                "again each time"
+            )
+            return False
+        self._size += size
+        return True
+
+    def _cleared(self, size: int) -> int:
+        """Bytes that are left when the oldest files made room; those of this command stay."""
+        found = sorted(_files(self.folder), key=lambda file: file[1].st_mtime)
+        total = sum(status.st_size for _, status in found)
+        for path, status in found:
+            if total + size <= self.most:
+                break
+            if path not in self._mine:
+                path.unlink(missing_ok=True)
+                total -= status.st_size
+        return total
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    for path in folder.glob("??/*.safetensors"):
+        with suppress(FileNotFoundError):  # another process removed it
+            yield path, path.stat()
+
+
+def _different(seen: HeadActivations) -> dict[str, Tensor]:
+    """Without what says the same again: an appended head gives what enters it."""
+    kept = {"features": seen.features, "raw": seen.raw, "output": seen.output}
+    for name, before in (("output", "raw"), ("raw", "features")):
+        if _same(kept[name], kept[before]):
+            del kept[name]
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in kept.items()}
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    """To the bit: 0 and -0 differ."""
+    return a.dtype == b.dtype and a.shape == b.shape and digest("", [a]) == digest("", [b])
+
+
+def _read(path: Path, key: str) -> HeadActivations:
+    """What ``put`` wrote; ``ValueError`` if a bit of it is another."""
+    with safe_open(path, framework="pt") as file:
+        kept = {name: file.get_tensor(name).clone() for name in NAMES if name in file.keys()}  # noqa: SIM118
+        expected = (file.metadata() or {}).get("sha256")
+    if "features" not in kept or digest(key, kept.values()) != expected:
+        raise ValueError("its sha256 is not the one that it names")
+    raw = kept.get("raw", kept["features"])
+    return HeadActivations(kept["features"], raw, kept.get("output", raw))

@@ -1,0 +1,134 @@
+"""What is said on the command line names its options, not the arguments of Python."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import warnings
+from importlib.util import find_spec
+
+import pytest
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.cli import main
+from laplace_metric.cli._options import COMMANDS, IMAGE_TEXT, parser
+from laplace_metric.cli._output import Reporter
+from laplace_metric.cli.models import load_model
+from laplace_metric.cli.parsing import in_options
+from laplace_metric.cli.parsing._words import OPTIONS
+
+NAMES = [name for name in COMMANDS if name != "image-text"]
+NAMES += [f"image-text {name}" for name in IMAGE_TEXT]
+FIT = ["fit", "photos", "--model", "my_model:embedder", "--quiet"]
+ALIASES = {"folds", "checkpoint_dir"}
+"""Arguments of the library whose options are called otherwise."""
+
+
+def options_of(name: str) -> list[argparse.Action]:
+    top = parser()
+    for word in name.split():
+        top = top.commands()[word]
+    return [a for a in top._actions if a.option_strings and a.dest != "help"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_option_has_its_words(name):
+    for action in options_of(name):
+        option = OPTIONS[action.dest]
+        assert option in action.option_strings
+        assert in_options(f"{action.dest}='x y': give more.") == f"{option} x y: give more."
+        assert in_options(f"Give ({action.dest}=0.5, or").startswith(f"Give ({option} 0.5, or")
+        assert in_options(f"with {action.dest}=...") == f"with {option} NAME"
+        assert in_options(f"pass {action.dest}=, or") == f"pass {option}, or"
+        if action.nargs == 0:
+            assert in_options(f"{action.dest}=True.") == f"{option}."
+
+
+def test_no_words_of_options_that_there_are_not():
+    dests = {action.dest for name in NAMES for action in options_of(name)}
+    assert set(OPTIONS) == dests | ALIASES
+    assert in_options("folds=300: too many") == "--cross-fit 300: too many"
+    assert in_options("checkpoint_dir='a/b' is in use") == "--checkpoint a/b is in use"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "photos/head=3.png cannot be read",
+        "backend='nnj' knows nnj.Linear",
+        "ahead=3, my_head=4, x.head=5",
+        "head 'fc' ran 2 times",
+        "--head=fc is given",
+    ],
+)
+def test_what_else_has_an_equals_sign_stays(text):
+    assert in_options(text) == text
+
+
+def test_errors_and_warnings_are_written_so(workplace, capsys):
+    assert main([*FIT, "--head", "nose"]) == 2
+    assert "error: --head nose is not a layer of the model" in capsys.readouterr().err
+    (workplace / "relu.py").write_text(
+        "from torch import nn\n"
+        "model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU())\n"
+        "bare = nn.Flatten()\n"
+    )
+    assert main([*FIT[:3], "relu:model"]) == 2
+    says = capsys.readouterr().err
+    assert "it looks like relu(z)" in says
+    assert "with --head NAME, drop what follows it, or pass --head append for a new" in says
+    assert main([*FIT[:3], "relu:bare"]) == 2
+    assert "pass --head append for an identity-initialised" in capsys.readouterr().err
+    assert main([*FIT, "--distance", "euclidean"]) == 0
+    with Reporter().warnings():
+        warnings.warn("use hessian='positives' with distance='euclidean'", stacklevel=1)
+    assert "note: use --hessian positives with --distance euclidean" in capsys.readouterr().err
+
+
+def test_more_folds_than_items(workplace, capsys):
+    assert main(FIT) == 0
+    index = ["index", "photos", "--posterior", "posterior", "--trust-recipe", "--quiet"]
+    assert main([*index, "--cross-fit", "601"]) == 2
+    assert "error: --cross-fit 601: there are 600 items" in capsys.readouterr().err
+
+
+def test_help_of_the_head_says_what_it_takes(capsys):
+    with pytest.raises(SystemExit):
+        main(["fit", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "--head NAME the layer that gets the posterior" in shown
+    assert "such as fc or backbone.fc; append (--head append): a new linear layer" in shown
+
+
+SAVED = {
+    "embed": ["photos", "--posterior", "posterior", "--output", "o.npz"],
+    "index": ["photos", "--posterior", "posterior", "--output", "again"],
+    "search": ["index", "photos"],
+    "evaluate": ["index", "photos"],
+    "report": ["index", "photos"],
+    "serve": ["index", "--port", "0"],
+}
+"""Commands that load a model whose name a folder holds."""
+
+
+def test_every_command_that_loads_a_recipe_asks_for_trust_by_its_option(workplace, capsys):
+    has = {name for name in NAMES if "trust_recipe" in {a.dest for a in options_of(name)}}
+    assert has == {*SAVED, "image-text search"}
+    assert main([*FIT, "--holdout", "0.4"]) == 0
+    trusted = ["--posterior", "posterior", "--trust-recipe", "--quiet"]
+    assert main(["index", "photos", *trusted]) == 0
+    for name, arguments in SAVED.items():
+        if name == "serve" and find_spec("fastapi") is None:
+            continue
+        capsys.readouterr()
+        assert main([name, *arguments]) == 2
+        says = capsys.readouterr().err
+        assert "it would import 'my_model' and call 'embedder' of it" in says
+        (flag,) = re.findall(r"Give (--[\w-]+) to run it, or name a model yourself", says)
+        parser().parse_args([name, *arguments, flag])
+
+
+def test_margin_and_positivity_are_options(workplace):
+    assert main([*FIT, "--positivity", "clip", "--margin", "0.5", "--distance", "euclidean"]) == 0
+    settings = LaplaceEmbedder.load("posterior", load_model("my_model:embedder").model).settings
+    assert (settings.positivity, settings.margin) == ("clip", 0.5)
