@@ -4,7 +4,6 @@ python -m benchmarks figures
 python -m benchmarks retrieval --pieces figures
 python -m benchmarks scale --pieces figure
 python -m benchmarks variants --pieces figure
-python -m benchmarks recovery --pieces figure
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from benchmarks.plots import (
     abstention_plot,
     cost_plot,
     dot_plot,
-    draws_plot,
     headed,
     heat_plot,
     promises_plot,
@@ -34,7 +32,6 @@ from benchmarks.plots import (
     trade_off_plot,
 )
 from benchmarks.records import FIGURES, RESULTS, figures_of, folder_of, read_record
-from benchmarks.recovery.runs import DRAWS
 from benchmarks.report.charts import cost_points
 from benchmarks.report.families import heat, severity_keys
 from benchmarks.report.glossary import about
@@ -43,12 +40,9 @@ from benchmarks.report.three_numbers import MATCH, same_network
 from benchmarks.retrieval.split import ALPHAS, PROMISES, SHARES
 from benchmarks.retrieval.tables import SCORES
 from benchmarks.variants.online import NOTHING
-from laplace_metric.errors import InputError
 
 OOD = "auroc "
 OURS = "laplace"
-PRINTED = 6.15
-"""RMSE of kappa that Kirchhof et al. (2023a) print for MCInfoNCE with 512 draws."""
 
 
 def dots(record: Record) -> Figure:
@@ -189,38 +183,6 @@ def trade_offs(record: dict[str, Any]) -> Figure:
 def run_online(options: Namespace) -> None:
     """The sweep of online and post-hoc settings."""
     save_figure(trade_offs(read_record("online")), FIGURES / "online.png")
-
-
-def recovered_certainty(rows: Sequence[dict[str, Any]]) -> Figure:
-    """The error of the certainty against draws, of the numbers of draws that were run.
-
-    Raises
-    ------
-    InputError
-        If none was.
-    """
-    runs = {
-        n: [row["certainty"]["rmse"] for row in rows if row["loss"] == f"mcinfonce, {n} draws"]
-        for n in DRAWS
-    }
-    errors = {n: values for n, values in runs.items() if values}
-    if not errors:
-        raise InputError(
-            "recovery.json has no run of MCInfoNCE by draws: python -m benchmarks recovery --runs "
-            "draws."
-        )
-    counts = sorted({len(values) for values in errors.values()})
-    seeds = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-    title = "Do more draws while it learns mend the certainty?"
-    return headed(draws_plot(errors, PRINTED), title, f"MCInfoNCE, {seeds} seeds each.")
-
-
-def run_recovery(options: Namespace) -> None:
-    """The error of the certainty against draws."""
-    if options.size == "smoke":
-        return
-    figure = recovered_certainty(read_record("recovery")["rows"])
-    save_figure(figure, FIGURES / "recovery-draws.png")
 
 
 def retrieval_figures(rows: Sequence[dict[str, Any]]) -> dict[str, Figure]:

@@ -103,7 +103,7 @@ FIGURES = {
     "figures": "benchmarks.page_figures:run_retrieval",
     "neighbours": "benchmarks.retrieval.pictures:run_neighbours",
     "questions": "benchmarks.retrieval.pictures:run_questions",
-    "stream": "benchmarks.retrieval.drift:run_stream",
+    "stream": "benchmarks.retrieval.drift_figure:run_stream",
 }
 COMMANDS = {
     "report": Command("collect finished runs into one JSON a protocol, and make one page of them",
@@ -118,7 +118,7 @@ COMMANDS = {
                       {"encode": "benchmarks.encoders.features"}, ("data", "cache")),
     "recovery": Command("recover known posteriors: the controlled experiment",
                         {"recovery": "benchmarks.recovery.runs",
-                         "figure": "benchmarks.page_figures:run_recovery"},
+                         "figure": "benchmarks.recovery.figure:run_recovery"},
                         ("cache", "runs", "seeds", "quiet"), ("small", "smoke", "paper")),
     "speed": Command("what the library costs",
                      _modules("costs", "limits", "speed", vmf_speed="speed:run_vmf",
@@ -138,7 +138,7 @@ COMMANDS = {
                      ("cache", "output", "n", "device", "worker"), ("full", "smoke")),
     "retrieval": Command("what a search promises and keeps",
                          _modules("retrieval", "measure", "cost", "large", "drift",
-                                  "decomposition", "labels") | FIGURES,
+                                  "decomposition", "labels", "strangers") | FIGURES,
                          ("data", "cache", "output", "n", "problems", "splits", "queries"),
                          ("full", "smoke")),
     "image-text": Command("heads with and without variances on emoji and their keywords",

@@ -38,7 +38,10 @@ PAGES = (
             "benchmarks/retrieval", "benchmarks/scale", "benchmarks/variants",
         )
     ),
-    *(ROOT / "docs" / f"{name}.md" for name in ("production", "promises")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("engines", "match", "production", "promises", "serve")
+    ),
 )  # fmt: skip
 SEEDS = 3
 RETRIEVAL = ("recall@1", "r_auroc", "ausc")
@@ -183,6 +186,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **uses_tables.WORDNET_TABLES,
     **token_tables.TABLES,
     **retrieval_tables.TABLES,
+    "strangers-on-digits": retrieval_tables.strangers_on_digits,
     **promises.TABLES,
     **serve.TABLES,
     **engines.TABLES,

@@ -180,7 +180,7 @@ def _auroc(score: Tensor, right: Tensor) -> float | None:
 def _promise(calibration: Calibration, target: float, p: Tensor, right: Tensor) -> Row:
     name = f"precision {target:g}"
     try:
-        accepted = p >= calibration.threshold_for(precision=target).value
+        accepted = p >= calibration.threshold_for(precision=target, alpha=None).value
     except InputError:
         return {f"{name} made": 0.0, f"{name} kept": None, f"{name} answered": None}
     obtained = float(right[accepted].double().mean()) if bool(accepted.any()) else 1.0

@@ -12,7 +12,7 @@ Quiet streams, simulated (normal, lognormal, ties; the reference is new for each
 halves of FashionMNIST's test images, without overlap): share of streams that ever raise an alarm,
 share of windows that are said to have moved. Drifting streams: quiet queries, then a share of
 KMNIST, MNIST, noisy or blurred images; queries until the alarm. Writes ``results/drift.json`` and
-``figures/drift.png``; a smoke run writes to the cache. ``--pieces stream`` draws again.
+``figures/drift.png`` (``drift_figure``); a smoke run writes to the cache.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -29,15 +28,14 @@ from scipy import stats
 from torch import Tensor, nn
 
 from benchmarks.engine.fitting import Fitting
-from benchmarks.plots import Figure, headed, save_figure
-from benchmarks.records import figures_of, folder_of, read_record, write_record
+from benchmarks.records import folder_of, write_record
+from benchmarks.retrieval.drift_figure import NAME, Row, run_stream
 from benchmarks.sizes import DRIFT, SIZES, StreamSize
 from benchmarks.tasks import Workspace
 from benchmarks.tasks.grey import fashion
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.datasets import load
-from laplace_metric.monitor import Alarm, Monitor, WindowReport, p_value
-from laplace_metric.plots import monitor_plot
+from laplace_metric.monitor import Monitor, p_value
 from laplace_metric.search import Index
 
 NAMES = ("uncertainty", "match probability")
@@ -89,10 +87,6 @@ def _numbers(index: Index, x: Tensor) -> Numbers:
     found = index.search(x.split(BATCH), k=1)
     assert found.match_probability is not None
     return dict(zip(NAMES, (found.uncertainty, found.match_probability[:, 0]), strict=True))
-
-
-NAME = "drift"
-Row = dict[str, Any]
 
 
 LAWS: dict[str, Callable[[int, torch.Generator], Tensor]] = {
@@ -218,25 +212,6 @@ def example(streams: dict[str, Numbers], size: StreamSize) -> Row:
         "alarms": [asdict(alarm) for alarm in monitor.alarms],
         "reports": [asdict(report) for report in monitor.reports],
     }  # fmt: skip
-
-
-def stream_figure(shown: Row) -> Figure:
-    """Of an example."""
-    reports = [WindowReport.from_json(report) for report in shown["reports"]]
-    alarms = [Alarm(**alarm) for alarm in shown["alarms"]]
-    figure = monitor_plot(reports, alarms, shown["level"], change=shown["after"])
-    what = f"{100 * shown['share']:g} % of the queries become {shown['change'].upper()}"
-    note = (
-        "One stream of FashionMNIST queries. The evidence is written down at the end of each "
-        "window and at its alarm."
-    )
-    return headed(figure, f"{what}: when is it told?", note)
-
-
-def run_stream(options: Namespace) -> None:
-    """The figure alone, from the JSON."""
-    shown = read_record(NAME, folder_of(options))["example"]
-    save_figure(stream_figure(shown), figures_of(options) / f"{NAME}.png")
 
 
 def run(options: Namespace) -> None:

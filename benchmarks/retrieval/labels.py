@@ -6,16 +6,14 @@ chosen on FashionMNIST, CIFAR-10 and photographs of birds.
 
 from __future__ import annotations
 
-import warnings
 from argparse import Namespace
 from typing import Any
 
 import torch
 
-from benchmarks.records import folder_of, read_record, write_record
 from benchmarks.retrieval.measure import K, shuffled, summarised
-from benchmarks.retrieval.problems import PROBLEMS, Problem, Source
-from laplace_metric.errors import LaplaceMetricWarning, UnknownNameError
+from benchmarks.retrieval.problems import Problem
+from benchmarks.retrieval.rows import record_rows
 from laplace_metric.search import LabelSets
 from laplace_metric.search.match import Calibration, LabelledHits, calibrated
 
@@ -70,17 +68,6 @@ def coverage(calibration: Calibration, test: LabelledHits) -> dict[str, float | 
 
 
 def run(options: Namespace) -> None:
-    """Problem by problem; each takes its place in the record."""
-    warnings.simplefilter("ignore", LaplaceMetricWarning)
-    folder = folder_of(options)
-    for name in options.problems or PROBLEMS:
-        if name not in PROBLEMS:
-            raise UnknownNameError("problems", name, tuple(PROBLEMS))
-        problem = PROBLEMS[name](Source(options.data, options.cache))
-        row = measured(problem, min(options.splits, SPLITS), options.queries)
-        known = (folder / "retrieval_labels.json").is_file()
-        old = read_record("retrieval_labels", folder)["rows"] if known else []
-        rows = {r["problem"]: r for r in [*old, row]}
-        content = {"rows": [rows[name] for name in PROBLEMS if name in rows]}
-        write_record("retrieval_labels", content, folder)
-        print(f"{name}: {row}", flush=True)
+    """Every problem."""
+    splits = min(options.splits, SPLITS)
+    record_rows(options, "retrieval_labels", lambda p: measured(p, splits, options.queries))

@@ -8,7 +8,6 @@ they find are the same in all splits.
 from __future__ import annotations
 
 import time
-import warnings
 from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
@@ -16,16 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.records import folder_of, read_record, write_record
-from benchmarks.retrieval.problems import PROBLEMS, Problem, Source
+from benchmarks.retrieval.problems import Problem
+from benchmarks.retrieval.rows import record_rows
 from benchmarks.retrieval.split import Question, asked
-from laplace_metric.errors import LaplaceMetricWarning, UnknownNameError
 from laplace_metric.search import RANKINGS
 from laplace_metric.search.match import LabelledHits, credible_radius
 
 SPLITS, QUERIES, K = 20, 6_000, 10
 CREDIBLE = 0.95
-RECORD = "retrieval.json"
 
 
 def measured(problem: Problem, splits: int = SPLITS, queries: int = QUERIES) -> dict[str, Any]:
@@ -101,16 +98,5 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def run(options: Namespace) -> None:
-    """Problem by problem; each takes its place in the record."""
-    warnings.simplefilter("ignore", LaplaceMetricWarning)
-    folder = folder_of(options)
-    for name in options.problems or PROBLEMS:
-        if name not in PROBLEMS:
-            raise UnknownNameError("problems", name, tuple(PROBLEMS))
-        problem = PROBLEMS[name](Source(options.data, options.cache))
-        row = measured(problem, options.splits, options.queries)
-        old = read_record("retrieval", folder)["rows"] if (folder / RECORD).is_file() else []
-        rows = {r["problem"]: r for r in [*old, row]}
-        content = {"rows": [rows[name] for name in PROBLEMS if name in rows]}
-        write_record("retrieval", content, folder)
-        print(f"{name}: recall@1 {row['recall@1']}, chosen {row['chosen']}", flush=True)
+    """Every problem."""
+    record_rows(options, "retrieval", lambda p: measured(p, options.splits, options.queries))

@@ -90,10 +90,10 @@ def promises(
     outcome: dict[str, float | None] = {}
     held = (-known.hits.distance[:, 0], known.match[:, 0])
     for target in PROMISES:
-        ours = _threshold(lambda t=target: calibration.threshold_for(precision=t).value)  # type: ignore[misc]
+        ours = _threshold(lambda t=target: calibration.threshold_for(precision=t, alpha=None).value)  # type: ignore[misc]
         outcome |= _kept(f"precision {target:g}", target, ours, p, right)
         outcome |= _kept(f"cosine {target:g}", target, _naive(*held, target), cosine, right)
-    value = calibration.threshold_for(recall=0.9).value
+    value = calibration.threshold_for(recall=0.9, alpha=None).value
     recall = float((p[right] >= value).double().mean())
     outcome |= {"recall 0.9": recall, "recall 0.9 kept": float(recall >= 0.9)}
     return outcome

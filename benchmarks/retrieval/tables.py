@@ -15,11 +15,20 @@ from benchmarks.retrieval.split import ALPHAS
 from laplace_metric.search import RANKINGS
 
 Row = dict[str, Any]
-SHOWN = (0.9, 0.95)
+SHOWN, WITH_STRANGERS = (0.9, 0.95), 0.8
 SCORES = ("match probability", "label share", "cosine", "ambiguity", "uncertainty", "norm")
 CHOSEN_ON = ("fashion-mnist", "cifar10", "birds", "birds, unseen")
 """Problems on which the evidence of the match probability was developed."""
 OOD_SETS = ("missing", "mnist", "kmnist", "fashion-mnist", "hierarcaps", "emoji")
+SEEN = {
+    "no strangers, unknown ones answered": "none, probability alone",
+    "no strangers": "none, not unknown",
+    "pretended ones": "pretended, not unknown",
+    "as many as come": "as many, not unknown",
+}
+"""Of strangers by the calibration, and the rule."""
+ON_DIGITS, LOOKED_AT = "digits", ("fashion-mnist, unseen", "cifar10", "texts")
+"""The problem of another page; and those after which pretending was thought of."""
 MILLI = 1e3
 HELD_OUT, TEN = (49, 150, 300, 1000, 1500, 3000), 10
 """Queries of a class, and classes, for which the coverage that can be had is shown."""
@@ -49,6 +58,44 @@ def _promise(row: Row, name: str) -> list[str]:
         return ["", "", ""]
     means = [row[f"{name} {what}"]["mean"] for what in ("obtained", "kept", "accepted")]
     return [f"{means[0]:.1%}", f"{means[1]:.0%}", f"{means[2]:.1%}"]
+
+
+def strangers() -> str:
+    """A promise of 80 % where strangers come, by what the calibration has seen of them."""
+    header, lines = ["problem", "pretending was", "strangers", "of all queries"], []
+    for name in SEEN:
+        header += [f"{name}: made", "right", "kept", "strangers answered"]
+    for row in read_record("strangers")["rows"]:
+        if row["problem"] == ON_DIGITS:
+            continue
+        looked_at = "found on it" if row["problem"] in LOOKED_AT else "confirmed on it"
+        cells = [row["problem"], looked_at, row["strangers"], f"{row['share']:.0%}"]
+        for way in SEEN.values():
+            cells += _stranger_cells(row, f"{way}, {WITH_STRANGERS:g}")
+        lines.append(cells)
+    return markdown(header, lines)
+
+
+def strangers_on_digits() -> str:
+    """A promise of 90 % on the page about matches."""
+    row = next(r for r in read_record("strangers")["rows"] if r["problem"] == ON_DIGITS)
+    header = ["calibrated with", "promise made", "right, of the answers", "kept"]
+    header += ["strangers answered", "others answered"]
+    lines = []
+    for name, way in SEEN.items():
+        of = f"{way}, {SHOWN[0]:g}"
+        others = f"{row[f'{of}: answered, with a match']['mean']:.0%}"
+        lines.append([name, *_stranger_cells(row, of), others])
+    return markdown(header, lines)
+
+
+def _stranger_cells(row: Row, name: str) -> list[str]:
+    made = f"{row[f'{name}: made']['mean']:.0%}"
+    if row.get(f"{name}: obtained", {"n": 0})["n"] == 0:
+        return [made, "", "", ""]
+    right, kept = (row[f"{name}: {what}"]["mean"] for what in ("obtained", "kept"))
+    let_in = row[f"{name}: answered, strangers"]["mean"]
+    return [made, f"{right:.1%}", f"{kept:.0%}", f"{let_in:.0%}"]
 
 
 def coverage() -> str:
@@ -259,6 +306,7 @@ def large() -> str:
 
 TABLES = {
     "retrieval-promises": promises,
+    "retrieval-strangers": strangers,
     "retrieval-coverage": coverage,
     "retrieval-labels": label_sets,
     "retrieval-label-arithmetic": label_arithmetic,

@@ -9,6 +9,7 @@ from benchmarks.records import read_record
 from benchmarks.registry import main
 from benchmarks.retrieval import drift, tables
 from benchmarks.retrieval.drift import CHANGES, NAMES
+from benchmarks.retrieval.drift_figure import stream_figure
 from benchmarks.sizes import DRIFT
 
 
@@ -41,7 +42,7 @@ def test_a_drifting_stream_is_quiet_first():
 
 def test_the_figure_comes_from_the_record_alone(committed):
     shown = committed["example"]
-    figure = drift.stream_figure(shown)
+    figure = stream_figure(shown)
     crossings = [line for line in figure.axes[-1].lines if line.get_marker() == "*"]
     assert [line.get_xdata()[0] for line in crossings] == [a["at"] for a in shown["alarms"]]
     assert any(list(line.get_xdata()) == [shown["after"]] * 2 for line in figure.axes[0].lines)

@@ -19,6 +19,7 @@ from benchmarks import page_figures, plots
 from benchmarks.plots import _files, _style
 from benchmarks.plots._image_text import rank_interval
 from benchmarks.records import FIGURES, RESULTS, read_record
+from benchmarks.recovery.figure import recovered_certainty
 from benchmarks.retrieval.split import ALPHAS, PROMISES, SHARES
 from benchmarks.retrieval.tables import SCORES
 from laplace_metric.errors import InputError
@@ -331,7 +332,7 @@ def test_draws_of_any_number_of_seeds(seeds):
         for n, of in values.items()
         for value in of
     ]
-    figure = page_figures.recovered_certainty([*rows, {"loss": "elk", "certainty": {"rmse": 1.0}}])
+    figure = recovered_certainty([*rows, {"loss": "elk", "certainty": {"rmse": 1.0}}])
     (axes,) = figure.axes
     (bars,) = axes.containers
     means = [np.mean(of) for of in values.values()]
@@ -341,4 +342,4 @@ def test_draws_of_any_number_of_seeds(seeds):
         for high, of in zip(highs, values.values(), strict=True):
             assert high == pytest.approx(ttest_1samp(of, 0).confidence_interval().high)
     with pytest.raises(InputError, match="no run"):
-        page_figures.recovered_certainty([{"loss": "elk", "certainty": {"rmse": 1.0}}])
+        recovered_certainty([{"loss": "elk", "certainty": {"rmse": 1.0}}])

@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from benchmarks.page_figures import retrieval_figures
 from benchmarks.records import read_record, thousandths
-from benchmarks.retrieval import cost, measure, problems, split, tables
+from benchmarks.retrieval import cost, measure, problems, split, strangers, tables
 from benchmarks.retrieval.problems import Problem
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.datasets import load
@@ -52,6 +52,27 @@ def test_what_is_measured_is_what_the_index_does(digits, row):
     assert 0.84 < row["sets 0.9 coverage"]["mean"] < 0.98
     assert row["unknown of known"]["mean"] < 0.12
     assert row["unknown of mnist"]["mean"] > 0.8
+
+
+def test_strangers_are_what_the_index_does(digits):
+    """One split by the calls of a user; pretended ones find nothing of their own class."""
+    asked = strangers.with_strangers(digits, 500)
+    x, y = measure.shuffled(digits.pool, 500)
+    index = digits.embedder.index(*digits.gallery, progress=False)
+    assert torch.equal(asked.judged.known, y < 9)
+    assert not bool(asked.pretended.known.any())
+    own = digits.gallery[1][asked.pretended.hits.positions.clamp(min=0)] == y[:, None]
+    assert not bool((own & (asked.pretended.hits.positions >= 0)).any())
+    row = strangers.one_split(asked, 0)
+    ours, theirs = torch.randperm(500, generator=torch.Generator().manual_seed(0)).tensor_split(2)
+    held = index.labelled_hits(x[ours], y[ours], digits.depth)
+    learnt = index.learn(held, measure.K, torch.Generator().manual_seed(0))
+    answered = index.search(x[theirs], k=1).accepted(learnt.threshold_for(precision=0.8))
+    name = "as many, not unknown, 0.8"
+    let_in = float(answered[y[theirs] == 9].double().mean())
+    assert row[f"{name}: answered, strangers"] == pytest.approx(let_in)
+    assert row[f"{name}: made"] == 1
+    assert {key.split(",")[0] for key in row} == {"none", "pretended", "as many"}
 
 
 def test_a_threshold_by_hand_is_the_lowest_that_was_good_enough():

@@ -83,7 +83,7 @@ def compared(engine: VectorEngine) -> Comparison:
     assert wanted.match_probability is not None
     probability = np.asarray(wanted.match_probability)
     threshold = index.calibration.threshold_for(precision=PRECISION)
-    accepted = verdict.match_probability[:, 0] >= threshold.value
+    accepted = verdict.accepted(threshold)
     same = accepted == np.asarray(wanted.accepted(threshold))
     same &= verdict.unknown == np.asarray(wanted.unknown)
     return Comparison(

@@ -25,7 +25,7 @@ def same_answers(of, found, close: float) -> None:
     np.testing.assert_array_equal(verdict.label, wanted.label)
     np.testing.assert_array_equal(verdict.unknown, np.asarray(wanted.unknown))
     threshold = of.index.calibration.threshold_for(precision=0.8)
-    accepted = verdict.match_probability[:, 0] >= threshold.value
+    accepted = verdict.accepted(threshold)
     np.testing.assert_array_equal(accepted, np.asarray(wanted.accepted(threshold)))
     assert 0 < accepted.sum() < len(accepted)
 
