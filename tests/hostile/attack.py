@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from tests.hostile import outcomes
-from tests.hostile.operations import COMMANDS, KINDS, OPERATIONS, Operation, _command
+from tests.hostile.operations import COMMANDS, KINDS, OPERATIONS, Operation, command
 from tests.hostile.outcomes import CLASSES, Outcome
 
 SECONDS = 10.0
@@ -110,7 +110,7 @@ def _operation(name: str) -> Operation:
 def _one_command(rng: random.Random) -> tuple[str, Outcome]:
     arguments = COMMANDS.make(None, rng)
     call = "laplace-metric " + " ".join(a.rsplit("/", 1)[-1] or "''" for a in arguments)
-    run = _command()
+    run = command()
     outcome, result = guarded(call, lambda: run(*arguments))
     if outcome.kind == outcomes.RIGHT and result.code != 0:
         known = result.code in (2, 130) and "error:" in result.error

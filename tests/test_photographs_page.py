@@ -1,0 +1,76 @@
+"""``docs/photographs.md`` from its first line to its last, with real photographs and encoder."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from laplace_metric.datasets._packed import read_packed
+from tests.test_examples import alike
+
+PAGE = Path(__file__).parent.parent / "docs" / "photographs.md"
+MOST_LINES = 25
+SPECIES = 10
+NEW = {"albatross": (0, 0), "auklet": (2, 0), "blackbird": (4, 0)}
+"""Names of new photographs: of which of our species, and which of its test photographs."""
+OTHERS = {"kingbird": 40, "kingfisher": 41}
+"""Of species that are not in the folder."""
+
+
+@pytest.fixture
+def birds(real_data: Path, tmp_path: Path) -> Path:
+    """``photos`` with ten species by folder, and ``new`` with six photographs."""
+    for folder in ("CUB", "HierarCaps"):
+        if not (real_data / folder).is_dir():
+            pytest.skip(f"no {folder} in the folder of real images")
+    packed, table = read_packed(real_data / "CUB/cub100_jpeg.npz", "labels", "train", "class_names")
+    asked = {label: np.flatnonzero((table["labels"] == label) & ~table["train"]) for label in
+             (*(one for one, _ in NEW.values()), *OTHERS.values())}  # fmt: skip
+    chosen = {name: asked[label][place] for name, (label, place) in NEW.items()}
+    chosen |= {name: asked[label][0] for name, label in OTHERS.items()}
+    (tmp_path / "new").mkdir()
+    for name, row in chosen.items():
+        (tmp_path / "new" / f"{name}.jpg").write_bytes(packed.file(row))
+    things, _ = read_packed(real_data / "HierarCaps/images_jpeg.npz")
+    (tmp_path / "new" / "no_bird.jpg").write_bytes(things.file(0))
+    for row in np.flatnonzero(table["labels"] < SPECIES):
+        if row not in chosen.values():
+            species = str(table["class_names"][table["labels"][row]]).replace("_", " ")
+            path = tmp_path / "photos" / species / f"{row:04}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(packed.file(row))
+    return tmp_path
+
+
+def blocks() -> list[tuple[str, str]]:
+    """Language and text of each block."""
+    return re.findall(r"```(python|text)\n(.*?)```", PAGE.read_text(), flags=re.S)
+
+
+def test_the_page_is_short():
+    lines = [x for language, text in blocks() if language == "python" for x in text.splitlines()]
+    assert len([line for line in lines if line]) <= MOST_LINES
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("efficientnet_lite_pytorch") is None,
+    reason="efficientnet_lite_pytorch not installed",
+)
+def test_the_page_runs_and_says_what_is_printed(birds, monkeypatch, capsys):
+    monkeypatch.chdir(birds)
+    scope: dict[str, object] = {}
+    printed, told = "", 0
+    for language, text in blocks():
+        if language == "python":
+            exec(compile(text, str(PAGE), "exec"), scope)
+            printed = capsys.readouterr().out
+            continue
+        assert alike(text, printed), printed
+        told += 1
+    assert told == 2
+    assert (birds / "found.png").stat().st_size > 10_000
+    assert (birds / "index").is_dir()
