@@ -30,6 +30,8 @@ def spectral_normalize(model: nn.Module, head: nn.Module) -> None:
     Examples
     --------
     >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    >>> with torch.no_grad():
+    ...     _ = model[0].weight.copy_(torch.eye(3, 4) * torch.tensor([[4.0], [2.0], [1.0]]))
     >>> spectral_normalize(model, model[2])
     >>> bool((torch.linalg.matrix_norm(model[0].weight, 2) - 1).abs() < 1e-2)
     True

@@ -54,7 +54,10 @@ class LaplaceTester(GlobalEmbeddingSpaceTester):  # type: ignore[misc]
     >>> calculator = AccuracyCalculator(include=("precision_at_1",), device=torch.device("cpu"))
     >>> how = {"accuracy_calculator": calculator, "dataloader_num_workers": 0}
     >>> tester = LaplaceTester(fit_on=data, settings={"distance": "euclidean"}, **how)
-    >>> found = tester.test({"val": data}, 1, nn.Linear(4, 2))["val"]
+    >>> model = nn.Linear(4, 2)
+    >>> with torch.no_grad():
+    ...     _ = model.weight.copy_(torch.eye(2, 4))
+    >>> found = tester.test({"val": data}, 1, model)["val"]
     >>> "r_auroc_epistemic_level0" in found
     True
     """
