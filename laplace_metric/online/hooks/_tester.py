@@ -52,8 +52,9 @@ class LaplaceTester(GlobalEmbeddingSpaceTester):  # type: ignore[misc]
     >>> y = torch.arange(60) % 3
     >>> data = TensorDataset(torch.randn(60, 4, generator=g) + 2 * y[:, None], y)
     >>> calculator = AccuracyCalculator(include=("precision_at_1",), device=torch.device("cpu"))
-    >>> how = {"accuracy_calculator": calculator, "dataloader_num_workers": 0}
-    >>> tester = LaplaceTester(fit_on=data, settings={"distance": "euclidean"}, **how)
+    >>> how = {"normalize_embeddings": False, "settings": {"distance": "euclidean"}}
+    >>> how |= {"accuracy_calculator": calculator, "dataloader_num_workers": 0}
+    >>> tester = LaplaceTester(fit_on=data, **how)
     >>> model = nn.Linear(4, 2)
     >>> with torch.no_grad():
     ...     _ = model.weight.copy_(torch.eye(2, 4))
