@@ -20,6 +20,7 @@ from torch import Tensor
 from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.validation import check_name
 from laplace_metric.curvature.structures import IdentityEigenbasis, KroneckerEigenbasis
+from laplace_metric.errors import FileFormatError
 from laplace_metric.laplace import (
     Distance,
     EmbeddingPairs,
@@ -193,7 +194,19 @@ def vectors_of(items: Encoded, rank_by: str, *, spherical: bool) -> Float[Tensor
 def nearest(
     engine: Engine, queries: Encoded, items: Encoded, pairs: PairMoments, k: int, rank_by: str
 ) -> SearchHits:
-    """The k nearest items of each query, and their distances."""
+    """Return the k nearest items of each query, and their distances.
+
+    Raises
+    ------
+    FileFormatError
+        If a saved index holds embeddings of another width than this model's.
+    """
+    width, stored = queries.mean.shape[1], items.mean.shape[1]
+    if width != stored:
+        raise FileFormatError(
+            f"this index holds embeddings of {stored} numbers, the model gives {width}: build the "
+            "index again with this model."
+        )
     vectors = queries.mean
     if rank_by == "expected":
         vectors = query_vectors(queries.mean, queries.trace, spherical=pairs.spherical)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from laplace_metric._utils import files
@@ -15,12 +15,15 @@ from laplace_metric._utils.files import FileKind
 from laplace_metric.errors import FileFormatError
 from laplace_metric.search._items import Column, Encoded, Items
 from laplace_metric.search._neighbours import check_ranking
-from laplace_metric.search.engines import Engine, EngineKind, FaissEngine, Flat, FlatEngine
+from laplace_metric.search.engines import IVF, Engine, EngineKind, FaissEngine, Flat, FlatEngine
 from laplace_metric.search.engines import _build as engines
+from laplace_metric.search.engines._faiss_arrays import Place
 from laplace_metric.search.match import Calibration
 from laplace_metric.search.match import _storage as calibrations
 
 INDEX = FileKind("index", "a saved index", 1)
+ENGINE = "engine."
+"""Before the names of the arrays of an engine."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +49,13 @@ def save_index(folder: Path, state: IndexState, identity: str) -> None:
     content |= {"changes": state.changes, "next_id": state.next_id}
     content |= {"engine": engines.kind_to_json(state.kind), "embedder": identity}
     if isinstance(state.engine, FaissEngine):
-        tensors["keys"] = torch.from_numpy(state.engine.keys)
-    elif isinstance(state.engine, FlatEngine) and state.rank_by == "expected":
+        tensors |= {ENGINE + name: array for name, array in state.engine.arrays().items()}
+    if isinstance(state.engine, (FaissEngine, FlatEngine)) and state.rank_by == "expected":
         tensors["vectors"] = state.engine.vectors
     if state.calibration is not None:
         content["calibration"], more = calibrations.calibration_to_json(state.calibration)
         tensors |= more
-    write_engine = state.engine.write if isinstance(state.engine, FaissEngine) else None
-    files.write(folder, content, tensors, INDEX, write_engine)
+    files.write(folder, content, tensors, INDEX)
 
 
 def load_index(
@@ -83,17 +85,34 @@ def _load(
             "posterior or another prior precision. Load the posterior that it was built with."
         )
     try:
-        return _state(folder, content, tensors, mmap, whole), identities.index(identity)
-    except (*files.MALFORMED, AssertionError) as error:  # FAISS asserts
-        raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
+        return _state(folder, content, tensors, mmap), identities.index(identity)
+    except FileFormatError as error:
+        raise FileFormatError(f"{folder} is damaged: {error}") from error
+    except files.MALFORMED as error:
+        raise FileFormatError(
+            f"{folder} is damaged: {error!r}. Build the index again and save it."
+        ) from error
 
 
 def _state(
-    folder: Path, content: dict[str, Any], tensors: dict[str, Tensor], mapped: bool, whole: bool
+    folder: Path, content: dict[str, Any], tensors: dict[str, Tensor], mapped: bool
 ) -> IndexState:
     items, rank_by = _items(content, tensors), check_ranking(content["rank_by"])
     kind = engines.kind_from_json(content["engine"])
-    engine = _engine(folder, content, tensors, kind, mapped, whole)
+    vectors = tensors["vectors"] if rank_by == "expected" else items.encoded.mean
+    if vectors.shape != (len(items), items.encoded.mean.shape[1] + (rank_by == "expected")):
+        raise ValueError(f"vectors {tuple(vectors.shape)} of {len(items)} items")
+    engine: Engine
+    if isinstance(kind, Flat):
+        engine = engines.build(vectors, kind, mapped=mapped)
+    else:
+        arrays = {
+            name.removeprefix(ENGINE): array
+            for name, array in tensors.items()
+            if name.startswith(ENGINE)
+        }
+        place = _place(folder / content["tensors"]) if mapped and isinstance(kind, IVF) else None
+        engine = FaissEngine.restored(arrays, vectors, kind, mapped=mapped, place=place)
     calibration = None
     if "calibration" in content:
         calibration = calibrations.calibration_from_json(content["calibration"], tensors)
@@ -113,15 +132,9 @@ def _items(content: dict[str, Any], tensors: dict[str, Tensor]) -> Items:
     return Items(encoded, ids, labels)
 
 
-def _engine(
-    folder: Path,
-    content: dict[str, Any],
-    tensors: dict[str, Tensor],
-    kind: EngineKind,
-    mapped: bool,
-    whole: bool,
-) -> Engine:
-    if isinstance(kind, Flat):
-        return engines.build(tensors.get("vectors", tensors["mean"]), kind, mapped=mapped)
-    path = files.foreign_file(folder, content, INDEX, hashed=whole)
-    return FaissEngine.read(path, tensors["keys"], kind, mapped=mapped)
+def _place(path: Path) -> Place:
+    """Return where the lists of an inverted file lie in a safetensors file."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+    return Place(path, 8 + length + int(header[ENGINE + "lists"]["data_offsets"][0]))

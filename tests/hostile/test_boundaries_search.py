@@ -12,7 +12,6 @@ import baselines
 from laplace_metric import LaplaceEmbedder, scale
 from laplace_metric import evaluation as ev
 from laplace_metric.errors import DtypeError, InputError, NonFiniteError, UnknownNameError
-from laplace_metric.search.engines import FaissEngine, kind_of
 from laplace_metric.search.match import conformal_quantile, p_values, threshold_for
 
 G = torch.Generator().manual_seed(0)
@@ -168,19 +167,6 @@ def test_scores_without_a_rank():
     with pytest.raises(InputError, match="values between 0 and 1"):
         threshold_for(S, S, recall=0.2)
     assert conformal_quantile(torch.cat([S, torch.tensor([-torch.inf] * 9)]), 0.2) == -torch.inf
-
-
-def test_an_engine_that_claims_more_than_there_is(monkeypatch, tmp_path):
-    faiss = pytest.importorskip("faiss")
-
-    def read(*_):
-        raise MemoryError("std::bad_alloc")
-
-    monkeypatch.setattr(faiss, "read_index", read)
-    from laplace_metric.errors import FileFormatError
-
-    with pytest.raises(FileFormatError, match="not a FAISS index"):
-        FaissEngine.read(tmp_path / "x", torch.arange(3), kind_of("ivf"), mapped=False)
 
 
 @pytest.mark.parametrize("depths", [3, np.array(3), torch.tensor(3), None])

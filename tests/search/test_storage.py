@@ -45,11 +45,12 @@ def edit(folder, **changes):
     path.write_text(json.dumps(sealed({**json.loads(path.read_text()), **changes})))
 
 
-def damage(folder, ending):
-    """One byte in the middle of a file: a number of some embedding."""
-    (path,) = folder.glob(f"index-*.{ending}")
+def damage(folder):
+    """Flip one byte of a number of some embedding."""
+    (path,) = folder.glob("index-*.safetensors")
     data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 255
+    length = int.from_bytes(data[:8], "little")
+    data[8 + length + json.loads(data[8 : 8 + length])["mean"]["data_offsets"][0]] ^= 255
     path.write_bytes(data)
 
 
@@ -116,7 +117,7 @@ def pages_of(path: Path, address: int) -> bool:
 
 def test_mapping_does_not_hash_what_loading_does(index, points, embedder, tmp_path):
     index.save(tmp_path)
-    damage(tmp_path, "safetensors")
+    damage(tmp_path)
     with pytest.raises(FileFormatError, match="is damaged: its sha256"):
         Index.load(tmp_path, embedder)
     assert len(Index.load(tmp_path, embedder, mmap=True)) == 293
@@ -147,22 +148,6 @@ def test_a_digit_of_the_json_that_flipped_is_noticed(mmap, index, embedder, tmp_
     path.write_text(text[:at] + str((int(text[at]) + 1) % 9 + 1) + text[at + 1 :])
     with pytest.raises(FileFormatError, match="does not have the sha256"):
         Index.load(tmp_path, embedder, mmap=mmap)
-
-
-def test_a_damaged_engine_is_refused(points, embedder, tmp_path):
-    made = embedder.index(points[0][:100], engine=IVF(lists=2), progress=False)
-    made.save(tmp_path)
-    damage(tmp_path, "foreign")
-    with pytest.raises(FileFormatError, match="is damaged: its sha256"):
-        Index.load(tmp_path, embedder)
-    (path,) = tmp_path.glob("index-*.foreign")
-    path.write_bytes(b"no engine")
-    for mmap in (True, False):
-        with pytest.raises(FileFormatError):
-            Index.load(tmp_path, embedder, mmap=mmap)
-    path.unlink()
-    with pytest.raises(FileFormatError, match="cannot be read"):
-        Index.load(tmp_path, embedder, mmap=True)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +222,7 @@ def test_an_index_belongs_to_the_posterior_that_it_was_built_with(points, tmp_pa
         Index.load(tmp_path, embedder)
 
 
-@pytest.mark.parametrize("crash_at", [1, 2, 3])
+@pytest.mark.parametrize("crash_at", [1, 2])
 def test_a_crash_while_saving_keeps_the_old_index(
     crash_at, points, embedder, tmp_path, monkeypatch
 ):
@@ -257,11 +242,11 @@ def test_a_crash_while_saving_keeps_the_old_index(
         patch.setattr(os, "replace", fails)
         with pytest.raises(OSError, match="disk full"):
             new.save(tmp_path)
-    assert len(calls) == crash_at, "tensors, engine, JSON: the JSON last"
+    assert len(calls) == crash_at, "tensors, JSON: the JSON last"
     same(old, Index.load(tmp_path, embedder), x[200:300])
     assert not list(tmp_path.glob(".*")), "no temporary file is left"
     new.save(tmp_path)
-    assert len(list(tmp_path.iterdir())) == 3, "nor a file of the save that failed"
+    assert len(list(tmp_path.iterdir())) == 2, "nor a file of the save that failed"
     same(new, Index.load(tmp_path, embedder), x[200:300])
 
 
@@ -270,7 +255,7 @@ def test_saving_again_leaves_no_stale_file(points, embedder, tmp_path):
     embedder.save(tmp_path)
     beside = {path.name for path in tmp_path.iterdir()}
     embedder.index(x[:50], engine="hnsw", progress=False).save(tmp_path)
-    assert len(list(tmp_path.iterdir())) == len(beside) + 3
+    assert len(list(tmp_path.iterdir())) == len(beside) + 2
     flat = embedder.index(x[:60], progress=False)
     flat.save(tmp_path)
     assert len(list(tmp_path.iterdir())) == len(beside) + 2

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import shutil
 import threading
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,14 @@ from torch import Tensor
 
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.evaluation.neighbours import require_faiss
+from laplace_metric.search.engines._faiss_arrays import (
+    Place,
+    arrays_of,
+    floats,
+    graph,
+    inverted_file,
+    vectors_of,
+)
 from laplace_metric.search.engines._protocol import HNSW, IVF, Engine, EngineHits
 
 _GPUS = threading.Lock()
@@ -34,8 +40,10 @@ class FaissEngine(Engine):
 
     Parameters
     ----------
-    source : Path or None
-        The file that holds the lists, where they were left on disk.
+    mapped : bool
+        Whether the vectors of the items were left on disk, so that none can change.
+    place : Place, optional
+        Where the lists were left on disk.
     """
 
     def __init__(
@@ -43,41 +51,43 @@ class FaissEngine(Engine):
         index: Any,
         keys: npt.NDArray[np.int64],
         kind: IVF | HNSW,
-        source: Path | None = None,
+        *,
+        mapped: bool = False,
+        place: Place | None = None,
     ) -> None:
-        self.index, self.keys, self.kind, self.source = index, keys, kind, source
-        self.mapped = source is not None
+        self.index, self.keys, self.kind, self.mapped = index, keys, kind, mapped
+        self.place = place
         self._copy: Any = None
+        if isinstance(kind, IVF):
+            index.nprobe = _probes(kind, index.nlist)
+        else:  # FAISS reserves memory for as many
+            index.hnsw.efSearch = min(kind.ef, index.ntotal)
 
     def __getstate__(self) -> dict[str, Any]:
-        """In FAISS's own format; lists that were left on disk, by their file."""
-        state = {**vars(self), "_copy": None}
-        if self.source is None:
-            state["index"] = require_faiss().serialize_index(self.index)
-        else:
-            del state["index"]
-        return state
+        """Arrays; a copy has its lists in memory."""
+        return {"arrays": self.arrays(), "vectors": self.vectors, "kind": self.kind}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        if self.source is None:
-            self.index = require_faiss().deserialize_index(self.index)
-        else:
-            keys = torch.from_numpy(self.keys)
-            self.index = FaissEngine.read(self.source, keys, self.kind, mapped=True).index
+        vars(self).update(vars(FaissEngine.restored(**state)))
 
     @classmethod
     def build(cls, vectors: Float[Tensor, "N d"], kind: IVF | HNSW) -> FaissEngine:
         """Train and fill one."""
-        faiss, data = require_faiss(), _floats(vectors)
+        faiss, data = require_faiss(), floats(vectors)
         index = _ivf(faiss, data, kind) if isinstance(kind, IVF) else _hnsw(faiss, data, kind)
         return cls(index, np.arange(len(data)), kind)
 
     def search(self, queries: Float[Tensor, "Q d"], k: int) -> EngineHits:
         """On the GPUs where FAISS can."""
         with nullcontext() if self._searcher is self.index else _GPUS:
-            squared, keys = self._searcher.search(_floats(queries), k)
-        positions = np.where(keys < 0, -1, np.searchsorted(self.keys, keys))
+            squared, keys = self._searcher.search(floats(queries), k)
+        positions = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
+        if self.place is not None and ((keys >= 0) & (self.keys[positions] != keys)).any():
+            raise FileFormatError(
+                f"{self.place.path} is damaged: its lists hold keys of no item. Build the index "
+                "again and save it."
+            )
+        positions = np.where(keys < 0, -1, positions)
         squared = np.where(keys < 0, np.inf, squared)
         return EngineHits(
             torch.as_tensor(positions, device=queries.device),
@@ -106,7 +116,7 @@ class FaissEngine(Engine):
             return FaissEngine.build(vectors, self.kind)
         index = require_faiss().clone_index(self.index)
         if remaining is None:
-            new = _floats(vectors[len(self.keys) :])
+            new = floats(vectors[len(self.keys) :])
             keys = np.arange(len(new)) + (int(self.keys[-1]) + 1)
             _add(index, new, keys)
             return FaissEngine(index, np.concatenate([self.keys, keys]), self.kind)
@@ -114,43 +124,37 @@ class FaissEngine(Engine):
         index.remove_ids(np.delete(self.keys, rows))
         return FaissEngine(index, self.keys[rows], self.kind)
 
-    def write(self, path: Path) -> None:
-        """In FAISS's own format."""
-        if self.source is not None:  # FAISS would write a reference to that file
-            shutil.copyfile(self.source, path)
-        else:
-            require_faiss().write_index(self.index, str(path))
+    @property
+    def vectors(self) -> Float[Tensor, "N d"]:
+        """A copy of the vectors [N, d]."""
+        return vectors_of(self.index, self.keys)
+
+    def arrays(self) -> dict[str, Tensor]:
+        """Return what ``restored`` needs, except the vectors."""
+        return arrays_of(self.index, self.keys)
 
     @classmethod
-    def read(cls, path: Path, keys: Tensor, kind: IVF | HNSW, *, mapped: bool) -> FaissEngine:
-        """What ``write`` wrote; ``mapped`` leaves the lists of an inverted file on disk.
+    def restored(
+        cls,
+        arrays: dict[str, Tensor],
+        vectors: Float[Tensor, "N d"],
+        kind: IVF | HNSW,
+        *,
+        mapped: bool = False,
+        place: Place | None = None,
+    ) -> FaissEngine:
+        """Return the engine of ``arrays``; with ``place``, its lists stay in that file.
 
         Raises
         ------
         FileFormatError
-            If it is no FAISS index, or one of another size.
+            If ``arrays`` are not those of an engine over ``vectors``.
         """
-        faiss = require_faiss()
-        flags = faiss.IO_FLAG_MMAP if mapped and isinstance(kind, IVF) else 0
-        try:
-            index = faiss.read_index(str(path), flags)
-        except (RuntimeError, MemoryError) as error:  # it claims more than there is
-            raise FileFormatError(f"{path} is not a FAISS index: {error}.") from error
-        if index.ntotal != len(keys):
-            raise FileFormatError(f"{path} holds {index.ntotal} vectors, the index {len(keys)}.")
-        engine = cls(index, keys.numpy(), kind, path if mapped else None)
-        engine._set_effort()
-        return engine
-
-    def _set_effort(self) -> None:
-        if isinstance(self.kind, IVF):
-            self.index.nprobe = _probes(self.kind, self.index.nlist)
+        if isinstance(kind, IVF):
+            index = inverted_file(arrays, vectors, place)
         else:
-            self.index.hnsw.efSearch = self.kind.ef
-
-
-def _floats(vectors: Tensor) -> npt.NDArray[np.float32]:
-    return np.ascontiguousarray(vectors.detach().cpu().numpy(), dtype=np.float32)
+            index = graph(arrays, vectors, kind.links)
+        return cls(index, arrays["keys"].numpy(), kind, mapped=mapped, place=place)
 
 
 def _ivf(faiss: Any, data: npt.NDArray[np.float32], kind: IVF) -> Any:
@@ -163,7 +167,6 @@ def _ivf(faiss: Any, data: npt.NDArray[np.float32], kind: IVF) -> Any:
     index.cp.min_points_per_centroid = min(VECTORS_PER_LIST, n // lists)
     index.train(data)
     _add(index, data, np.arange(n))
-    index.nprobe = _probes(kind, lists)
     return index
 
 
@@ -173,7 +176,6 @@ def _probes(kind: IVF, lists: int) -> int:
 
 def _hnsw(faiss: Any, data: npt.NDArray[np.float32], kind: HNSW) -> Any:
     index = faiss.IndexHNSWFlat(data.shape[1], kind.links)
-    index.hnsw.efSearch = kind.ef
     index.add(data)
     return index
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from pathlib import Path
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -42,16 +41,6 @@ class Engine(ABC):
     @abstractmethod
     def updated(self, vectors: Float[Tensor, "N d"], remaining: Int[Tensor, " N"] | None) -> Engine:
         """With other vectors [N, d]: ``remaining`` rows of the old ones, or new ones at the end."""
-
-    def write(self, path: Path) -> None:
-        """Write the file of the engine, for kinds that have one.
-
-        Raises
-        ------
-        NotImplementedError
-            For kinds that have none.
-        """
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
