@@ -66,6 +66,20 @@ def link_above(tensors):
     tensors["engine.neighbours"][begin + 6] = int((levels == 1).nonzero()[0])
 
 
+def low_entry(tensors):
+    tensors["engine.entry"][0] = int((tensors["engine.levels"] == 1).nonzero()[0])
+
+
+def negative_entry(tensors):
+    tensors["engine.entry"] -= len(tensors["engine.levels"])  # NumPy takes it for the same item
+
+
+def sizes_with_a_right_sum(tensors):
+    sizes = tensors["engine.sizes"]
+    sizes[1] += sizes[0] + 1
+    sizes[0] = -1
+
+
 def twice(tensors):
     """One key twice, another never; the vectors are those of the keys."""
     words, d = tensors["engine.lists"], tensors["mean"].shape[1]
@@ -84,9 +98,12 @@ def twice(tensors):
         ("hnsw", "levels", put("levels", 0, 0)),
         ("hnsw", "entry", put("entry", 0, -1)),
         ("hnsw", "entry", put("entry", 0, 200)),
+        ("hnsw", "entry", low_entry),
+        ("hnsw", "entry", negative_entry),
         ("hnsw", "keys", put("keys", 199, 200)),
         ("ivf", "sizes", put("sizes", slice(0, 2), torch.tensor([-1, 2**62]))),
-        ("ivf", "sizes", put("sizes", 0, 2**63 - 1)),
+        ("ivf", "sizes", sizes_with_a_right_sum),
+        ("ivf", "sizes", put("sizes", slice(0, 4), 2**62 + torch.tensor([200, 0, 0, 0]))),
         ("ivf", "sizes", put("sizes", 0, 0)),
         ("ivf", "centroids", put("centroids", 0, torch.nan)),
         ("ivf", "keys", put("keys", 0, -1)),
