@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from importlib import import_module
 
+from laplace_metric._utils.names import one_line
 from laplace_metric.cli._options import parser
-from laplace_metric.cli._streams import others_to_stderr
+from laplace_metric.cli._streams import any_character, others_to_stderr
 from laplace_metric.cli.parsing import MISUSE, Parser, in_options
 
 INTERRUPTED = 130
 NOT_WRITTEN = 1
 SPEAKING = ("serve", "demo", "completion")
 """Functions of commands that print by themselves."""
+NO_MEMORY = "out of memory: give a smaller --batch-size, or a smaller --size of images"
 RESUMED = ("fit", "embed")
 """Functions of commands that go on where they were interrupted."""
 
@@ -25,11 +27,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     It is 1 if a result cannot be written, 2 for a user's mistake, 130 for Ctrl-C.
     """
     try:
-        return _run(sys.argv[1:] if arguments is None else list(arguments))
+        with any_character():
+            return _run(sys.argv[1:] if arguments is None else list(arguments))
     except Exception as error:
         if not _is_mistake(error):
             raise
-        print(f"laplace-metric: error: {in_options(str(error))}", file=sys.stderr)
+        what = str(error) or f"{NO_MEMORY}."
+        print(f"laplace-metric: error: {one_line(in_options(what))}", file=sys.stderr)
         return _code(error)
 
 
@@ -69,4 +73,4 @@ def _is_mistake(error: Exception) -> bool:
     """Whether the user can mend it; any other error is a bug, and keeps its traceback."""
     from laplace_metric.errors import LaplaceMetricError
 
-    return isinstance(error, (LaplaceMetricError, OSError))
+    return isinstance(error, (LaplaceMetricError, OSError, MemoryError))

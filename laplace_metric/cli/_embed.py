@@ -130,10 +130,10 @@ def _parquet(source: Source, mean: Tensor, uncertainty: Tensor) -> bytes:
     lib = pyarrow("lib")
     flat = lib.array(mean.numpy().reshape(-1))
     lists = lib.FixedSizeListArray.from_arrays(flat, mean.shape[1])
-    columns: dict[str, Any] = {"id": lib.array(source.ids), EMBEDDING: lists}
+    columns: dict[str, Any] = {"id": list(source.ids), EMBEDDING: lists}
     columns["uncertainty"] = lib.array(uncertainty.numpy())
     if source.classes is not None:
-        columns["label"] = lib.array(source.classes)
+        columns["label"] = list(source.classes)
     return parquet_bytes(columns)
 
 

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from laplace_metric._utils.files import json_text, require_writable, write_atomically
+from laplace_metric._utils.names import one_line, utf8
 from laplace_metric._utils.progress import ItemBar
 from laplace_metric.cli._streams import ours
 from laplace_metric.cli.parsing import in_options
@@ -26,6 +27,8 @@ from laplace_metric.errors import InputError
 from laplace_metric.models import rows_of_batch
 
 STDOUT = "-"
+MOST_MISSING = 100
+"""Folders that are made at once, one inside the other: Python makes them by recursion."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class Reporter:
     def note(self, text: str) -> None:
         """A guess or a warning."""
         if not self.quiet:
-            print(f"note: {text}", file=sys.stderr)
+            print(f"note: {one_line(text)}", file=sys.stderr)
 
     def say(self, text: str) -> None:
         """A result."""
@@ -92,7 +95,8 @@ class Reporter:
         for text in filter(None, (of() for of in self.at_end)):
             self.note(text)
         if self.json == STDOUT:
-            ours().write(json_text(content))
+            unicode = (ours().encoding or "utf-8").lower().startswith("utf")
+            ours().write(json_text(content, ascii_only=not unicode))
         elif self.json is not None:
             write_atomically(Path(self.json), json_text(content))
 
@@ -113,7 +117,11 @@ def warnings_as_notes(console: Console, refused: type[Warning] | None = None) ->
         yield
     for text in dict.fromkeys(in_options(str(warning.message)) for warning in caught):
         console.print(
-            f"note: {text}", style="yellow", soft_wrap=True, highlight=False, markup=False
+            f"note: {one_line(text)}",
+            style="yellow",
+            soft_wrap=True,
+            highlight=False,
+            markup=False,
         )
 
 
@@ -173,6 +181,11 @@ def require_folder(path: Path) -> None:
         raise InputError(f"--output {path}: {parent} is not a folder.")
     if not os.access(parent, os.W_OK):
         raise InputError(f"--output {path}: the folder {parent} may not be written to.")
+    if (missing := len(path.absolute().parts) - len(parent.absolute().parts)) > MOST_MISSING:
+        raise InputError(
+            f"--output {path!s:.40}...: {missing:,} folders of this path do not exist. Give a "
+            "shorter one, or make them first."
+        )
 
 
 def discard(folder: Path) -> None:
@@ -244,9 +257,15 @@ def _json(columns: Columns) -> str:
 
 
 def parquet_bytes(columns: Columns) -> bytes:
-    """A Parquet file of columns, lists or arrays of pyarrow."""
+    """A Parquet file of columns, lists or arrays of pyarrow; texts in it are UTF-8."""
     file = io.BytesIO()
-    pyarrow("parquet").write_table(pyarrow("lib").Table.from_pydict(dict(columns)), file)
+    texts = {
+        name: [utf8(value).decode() if isinstance(value, str) else value for value in column]
+        for name, column in columns.items()
+        if isinstance(column, list)
+    }
+    table = pyarrow("lib").Table.from_pydict({**columns, **texts})
+    pyarrow("parquet").write_table(table, file)
     return file.getvalue()
 
 

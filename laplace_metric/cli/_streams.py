@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
+from io import TextIOWrapper
 from typing import TextIO
 
 _OURS: ContextVar[TextIO | None] = ContextVar("ours", default=None)
@@ -36,6 +37,21 @@ def others_to_stderr() -> Iterator[None]:
         finally:
             _OURS.reset(token)
             output.flush()
+
+
+@contextmanager
+def any_character() -> Iterator[None]:
+    """Write characters that the encoding of standard output lacks as backslash escapes within."""
+    stream = sys.stdout
+    if not isinstance(stream, TextIOWrapper):
+        yield
+        return
+    errors = stream.errors
+    stream.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        stream.reconfigure(errors=errors)
 
 
 @contextmanager

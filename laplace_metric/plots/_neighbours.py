@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from torch import Tensor
 
+from laplace_metric._utils.names import one_line
 from laplace_metric.errors import InputError
 from laplace_metric.plots._shown import ShownFigure
 from laplace_metric.plots._style import INK, STYLES
@@ -166,7 +167,8 @@ def _query(
     lines.append(f"epistemic {float(result.epistemic[i]):+.1f}")
     if result.ambiguity is not None:
         lines.append(f"ambiguity {float(result.ambiguity[i]):.2f}")
-    axes.set_title("\n".join(lines), fontsize=FONT, color=UNSURE if unknown else NEUTRAL)
+    colour = UNSURE if unknown else NEUTRAL
+    axes.set_title("\n".join(lines), fontsize=FONT, color=colour, parse_math=False)
 
 
 def _neighbour(
@@ -191,7 +193,7 @@ def _neighbour(
         colour = SURE if p >= 0.5 else UNSURE
     if truth is not None and result.labels is not None:
         colour = SURE if result.labels[i, j] == truth[i] else UNSURE
-    axes.set_title("\n".join(lines), fontsize=FONT, color=colour)
+    axes.set_title("\n".join(lines), fontsize=FONT, color=colour, parse_math=False)
     for spine in axes.spines.values():
         spine.set_color(colour)
         spine.set_linewidth(1.5)
@@ -199,7 +201,7 @@ def _neighbour(
 
 def _short(name: Any) -> str:
     """As much of a name as stands above one image."""
-    text = str(name)
+    text = one_line(str(name))
     return text if len(text) <= NAME else f"{text[: NAME - 1]}…"
 
 
@@ -207,8 +209,8 @@ def _draw(axes: Axes, item: Any) -> None:
     axes.set_xticks([])
     axes.set_yticks([])
     if isinstance(item, str):
-        wrapped = "\n".join(textwrap.wrap(item, 18)[:7])
-        axes.text(0.5, 0.5, wrapped, ha="center", va="center", fontsize=FONT - 2)
+        wrapped = "\n".join(map(one_line, textwrap.wrap(item, 18)[:7]))
+        axes.text(0.5, 0.5, wrapped, ha="center", va="center", fontsize=FONT - 2, parse_math=False)
         return
     pixels = _pixels(item)
     axes.imshow(pixels, cmap="gray", vmin=0, vmax=255 if pixels.dtype == np.uint8 else 1)

@@ -13,6 +13,7 @@ from torch import Tensor
 from laplace_metric._utils.files._hashes import SEAL, head_of, sealed, sha256_of
 from laplace_metric._utils.files._kinds import POSTERIOR, FileKind
 from laplace_metric._utils.files._settled import settled
+from laplace_metric._utils.names import utf8_path
 from laplace_metric.errors import FileFormatError
 
 MALFORMED = (
@@ -53,7 +54,8 @@ def _read(
     content = read_index(folder, kind)
     path = _checked(folder, kind, content, "tensors", "sha256", whole=whole)
     try:
-        tensors = load_file(path)
+        with utf8_path(path) as opened:
+            tensors = load_file(opened)
     except (SafetensorError, OSError, RuntimeError, ValueError) as error:
         raise FileFormatError(f"{path} is not a safetensors file: {error}.") from error
     if mapped:

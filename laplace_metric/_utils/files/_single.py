@@ -12,11 +12,17 @@ from typing import Any
 
 from laplace_metric._utils.files._disk import named_errors, readable, replace_file, sync_file
 from laplace_metric._utils.files._hidden import hidden_folder
+from laplace_metric._utils.names import utf8
 from laplace_metric.errors import InputError
+
+LONGEST_NAME = 255 - len("..0123456789abcdef.tmp")
+"""Bytes of a file name: the hidden folder that the file is written in has a longer one."""
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace ``path`` in one step; interrupted, the old file (or none) is there.
+
+    A text is written as UTF-8, see ``laplace_metric._utils.names``.
 
     Raises
     ------
@@ -24,7 +30,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         If it cannot be written, such as on a full disk; the old file is kept.
     """
     with writing(path) as temporary:
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        temporary.write_bytes(utf8(content) if isinstance(content, str) else content)
 
 
 @contextmanager
@@ -53,11 +59,15 @@ def require_writable(path: Path) -> None:
         raise InputError(f"{path} is a folder. Give the name of a file.")
     if not os.access(folder, os.W_OK):
         raise InputError(f"{path}: the folder {folder} may not be written to.")
+    if (length := len(os.fsencode(path.name))) > LONGEST_NAME:
+        raise InputError(
+            f"{path.name:.40}... has a name of {length} bytes: give one of at most {LONGEST_NAME}."
+        )
 
 
-def json_text(content: Any) -> str:
+def json_text(content: Any, *, ascii_only: bool = False) -> str:
     """Indented JSON; NaN and infinity, which JSON lacks, become null."""
-    return json.dumps(_finite(content), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(_finite(content), indent=2, ensure_ascii=ascii_only) + "\n"
 
 
 def _finite(value: Any) -> Any:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from laplace_metric._utils.archives import DAMAGE
 from laplace_metric._utils.files import digest, write_atomically
+from laplace_metric._utils.names import utf8_path
 from laplace_metric.errors import WriteError
 from laplace_metric.models.heads import HeadActivations
 
@@ -154,7 +155,7 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 def _read(path: Path, key: str) -> HeadActivations:
     """What ``put`` wrote; ``ValueError`` if a bit of it is another."""
-    with safe_open(path, framework="pt") as file:
+    with utf8_path(path) as opened, safe_open(opened, framework="pt") as file:
         kept = {name: file.get_tensor(name).clone() for name in NAMES if name in file.keys()}  # noqa: SIM118
         expected = (file.metadata() or {}).get("sha256")
     if "features" not in kept or digest(key, kept.values()) != expected:

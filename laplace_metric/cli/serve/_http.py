@@ -28,9 +28,11 @@ from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
 
 with suppress(ImportError):  # without the extra, ``require_packages`` has said so by now
     from fastapi import FastAPI, Request
-    from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+    from fastapi.responses import PlainTextResponse, Response
     from starlette.exceptions import HTTPException
     from starlette.formparsers import MultiPartException, MultiPartParser
+
+    from laplace_metric.cli.serve._responses import HTMLResponse, JSONResponse
 
 LOCAL = ("127.0.0.1", "::1", "localhost")
 READERS = 4

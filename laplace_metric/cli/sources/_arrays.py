@@ -16,6 +16,7 @@ from torch import Tensor
 
 from laplace_metric._utils.archives import DAMAGE, check_npy, check_zip
 from laplace_metric._utils.files import digest
+from laplace_metric._utils.names import utf8_path
 from laplace_metric.cli.sources._source import ARRAYS, Notify, ReadOptions, Source, require_items
 from laplace_metric.errors import FileFormatError, InputError, LabelError
 
@@ -47,7 +48,7 @@ def safetensors_source(path: Path, options: ReadOptions, notify: Notify) -> Sour
         If it is no safetensors file, or its header is damaged.
     """
     try:
-        with safe_open(path, framework="pt") as file:
+        with utf8_path(path) as opened, safe_open(opened, framework="pt") as file:
             names = list(file.keys())
             arrays = {name: file.get_tensor(name) for name in names if name in NAMES}
             header = file.metadata() or {}
