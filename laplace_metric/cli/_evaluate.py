@@ -29,7 +29,7 @@ def require_queries(options: Namespace) -> None:
     InputError
         If one cannot be read.
     """
-    for path in filter(None, (options.data, options.strangers)):
+    for path in filter(None, (options.data, options.open_set)):
         require_source(path)
 
 
@@ -40,8 +40,8 @@ def measured(
     queries = gallery.queries(options.data, options, reporter)
     queries.require_classes("evaluation")
     ood = None
-    if options.strangers is not None:
-        source = gallery.posterior.source(options.strangers, options, reporter)
+    if options.open_set is not None:
+        source = gallery.posterior.source(options.open_set, options, reporter)
         ood = _watched(source, "Out-of-distribution", options, reporter)
     with without_fitted(options.data, options, reporter):
         loader = _watched(queries, "Evaluating", options, reporter)

@@ -50,9 +50,9 @@ def index(options: Namespace) -> None:
         _refuse_same(held, source, options)
         held = (posterior.recipe.left_out(held, options) or [held])[0]
         origin = replace(origin, calibrated_with=held.fingerprint)
-    if options.expect_strangers and options.cross_fit is None and not len(held):
+    if options.open_set_fraction and options.cross_fit is None and not len(held):
         raise InputError(
-            "--expect-strangers: no items are held out to calibrate with. Fit with --holdout 0.4, "
+            "--open-set-fraction: no items are held out to calibrate with. Fit with --holdout 0.4, "
             "or give --calibrate or --cross-fit."
         )
     if len(held):
@@ -68,7 +68,7 @@ def index(options: Namespace) -> None:
         else:
             items.require_classes("cross-fitting", least=2)
             folds: dict[str, Any] = {"folds": options.cross_fit, "seed": options.seed}
-            how |= {"progress": reporter.progress, "strangers": options.expect_strangers or 0.0}
+            how |= {"progress": reporter.progress, "strangers": options.open_set_fraction or 0.0}
             built = posterior.embedder.cross_index(loader, **folds, **how)
     origin = replace(origin, embedder=built.encoder.identity)
     posterior = replace(posterior, recipe=posterior.recipe.read_as(source))
@@ -76,7 +76,7 @@ def index(options: Namespace) -> None:
     if len(held):
         queries = reporter.watch("Calibrating", held.inputs(options.batch_size))
         with without_fitted(options.calibrate or options.data, options, reporter):
-            built.calibrate(queries, held.classes, strangers=options.expect_strangers or 0.0)
+            built.calibrate(queries, held.classes, strangers=options.open_set_fraction or 0.0)
     _save(gallery, folder)
     write_atomically(folder / RUN, run_text(options))
     _tell(gallery, len(items) if options.cross_fit else len(held), options, reporter)

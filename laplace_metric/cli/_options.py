@@ -8,7 +8,7 @@ from typing import Any
 
 from laplace_metric._utils.version import __version__
 from laplace_metric.cli.demo import DEFAULT, RECIPES
-from laplace_metric.cli.parsing import CONFIG, Parser, integer, positive, share
+from laplace_metric.cli.parsing import CONFIG, MOST_SIDE, Parser, integer, positive, share
 
 
 def parser() -> Parser:
@@ -46,6 +46,8 @@ HEAD = (
     "append (--head append): a new linear layer behind a model that ends without one; default: the "
     "last linear layer, or append for published models"
 )
+CONFIG_TRUST = "run the code of the model that the file of --config names; else give --model"
+SIZE = "scale images to N x N; default: as they are"
 HALVES = "half calibrates, half is for evaluate and report"
 DECIDE = "answer or abstain: this share of the answers is right, with 95 %% confidence"
 ALLOW = "use items that were in the fit, whose results are better than those of new items"
@@ -55,6 +57,7 @@ def _fit(fit: Parser) -> None:
     add = fit.add_argument
     add("data", type=Path, metavar="DATA", help=DATA)
     _model(fit)
+    add("--trust-recipe", action="store_true", help=CONFIG_TRUST)
     add("--head", metavar="NAME", help=HEAD)
     _output(fit, "folder of the posterior", Path("posterior"))
     structures = ("auto", "diag", "kron", "full")
@@ -95,9 +98,12 @@ def _index(index: Parser) -> None:
         "calibrate by cross-fitting in N parts: for all of the data of a fit without --holdout"
     )
     add("--cross-fit", type=integer(2), metavar="N", help=f"{crossed}, too few to hold any out")
-    like = "queries without a match to expect: as many calibrate that find all but their own class"
+    like = "open-set queries to expect: as many calibrate that find all but their own class"
     add(
-        "--expect-strangers", type=share, metavar="S", help=f"share of {like}; others may be nearer"
+        "--open-set-fraction",
+        type=share,
+        metavar="S",
+        help=f"share of {like}; others may be nearer",
     )
     add("--allow-fitted", action="store_true", help=ALLOW)
     _common(index)
@@ -114,6 +120,7 @@ def _search(search: Parser) -> None:
     add("--precision", type=share, metavar="P", help=DECIDE)
     add("--output", type=Path, metavar="FILE", help="all results, as .csv, .json or .parquet")
     add("--picture", type=Path, metavar="FILE", help="a figure of the first queries, .png")
+    _items(search)
     _saved_model(search)
     _common(search)
 
@@ -122,8 +129,9 @@ def _evaluate(evaluate: Parser) -> None:
     add = evaluate.add_argument
     _index_folder(evaluate)
     add("data", type=Path, metavar="DATA", help=QUERIES)
-    add("--strangers", type=Path, metavar="DATA", help="out-of-distribution: none has a match")
+    add("--open-set", type=Path, metavar="DATA", help="open-set queries: none has a match")
     add("--allow-fitted", action="store_true", help=ALLOW)
+    _items(evaluate)
     _saved_model(evaluate)
     _common(evaluate)
 
@@ -148,6 +156,7 @@ def _serve(serve: Parser) -> None:
     add("--max-pixels", type=integer(1), metavar="N", help=f"of an image; {pixels}")
     waiting = "requests at once, more are sent away; default: 64"
     add("--max-waiting", type=integer(1), default=64, metavar="N", help=waiting)
+    _items(serve)
     _saved_model(serve)
     group = serve.add_argument_group("drift").add_argument
     reference = "held-out queries to compare with; default: those that calibrated the index"
@@ -186,6 +195,7 @@ def _fit_pairs(fit: Parser) -> None:
     what = "a table with the columns image (a path, seen from the table) and text; .csv or .tsv"
     add("data", type=Path, metavar="TABLE", help=f"{what}; any number of rows an image and a text")
     _towers(fit, required=True)
+    add("--trust-recipe", action="store_true", help=CONFIG_TRUST)
     add("--output", "-o", type=Path, default=Path("image-text"), metavar="PATH",
         help="folder of heads and indices; default: image-text")  # fmt: skip
     losses = "prolip, prolip-regions, pcme++, siglip or clip; the last two learn no variances"
@@ -199,7 +209,7 @@ def _fit_pairs(fit: Parser) -> None:
     add("--seed", type=integer(0), default=0, metavar="N", help="of training and holdout")
     add("--image-column", default="image", metavar="NAME", help="default: image")
     add("--text-column", default="text", metavar="NAME", help="default: text")
-    add("--size", type=integer(1), metavar="N", help="scale images to N x N; default: as they are")
+    add("--size", type=integer(1, MOST_SIDE), metavar="N", help=SIZE)
     add("--channels", type=int, choices=(1, 3), help="grey or RGB; default: as the first image")
     add("--skip-unreadable", action="store_true", help="leave out images that cannot be read")
     _reported(fit)
@@ -254,6 +264,11 @@ def _index_folder(command: Parser) -> None:
     add("--posterior", type=Path, metavar="DIR", help="of an index that was saved without it")
 
 
+def _items(command: Parser) -> None:
+    where = "the data that were indexed, to show items from; default: below the paths given here"
+    command.add_argument("--data", type=Path, metavar="DATA", dest="items", help=where)
+
+
 def _posterior(command: Parser) -> None:
     add = command.add_argument
     add(
@@ -287,7 +302,7 @@ def _kept(command: Parser) -> None:
 
 def _reading(command: Parser) -> None:
     add = command.add_argument_group("reading data").add_argument
-    add("--size", type=integer(1), metavar="N", help="scale images to N x N; default: as they are")
+    add("--size", type=integer(1, MOST_SIDE), metavar="N", help=SIZE)
     add("--channels", type=int, choices=(1, 3), help="grey or RGB; default: as the first image")
     add("--skip-unreadable", action="store_true", help="leave out images that cannot be read")
     add("--text-column", metavar="NAME", help="of a table; default: text")

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 
 from laplace_metric._utils import files
+from laplace_metric.cli.parsing import MOST_SIDE
 from laplace_metric.cli.sources import ARRAYS, IMAGES, TEXTS, Source
 from laplace_metric.errors import FileFormatError, InputError
 
@@ -74,7 +75,7 @@ def reads_inputs(value: Any) -> bool:
 
 
 _READ_OPTIONS: dict[str, Callable[[Any], bool]] = {
-    "size": lambda x: x is None or (type(x) is int and 0 < x < 2**16),
+    "size": lambda x: x is None or (type(x) is int and 0 < x <= MOST_SIDE),
     "channels": lambda x: x in (None, 1, 3) and not isinstance(x, bool),
     "skip_unreadable": lambda x: isinstance(x, bool),
     **dict.fromkeys(("text_column", "label_column", "id_column", "image_column"), is_text),

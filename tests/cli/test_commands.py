@@ -215,7 +215,7 @@ def test_promises_are_kept_where_there_are_enough_queries(workplace, digits, cap
     build = ["index", "photos", "--posterior", "posterior", "--calibrate", "more", "--json", "-"]
     assert main(build) == 0
     value = json.loads(capsys.readouterr().out)["thresholds"]["0.9"]
-    assert main(["evaluate", "index", "last", "--strangers", "more", "--json", "-"]) == 0
+    assert main(["evaluate", "index", "last", "--open-set", "more", "--json", "-"]) == 0
     numbers = json.loads(capsys.readouterr().out)
     promise = numbers["promises"][0]
     assert promise["threshold"] == value
@@ -265,7 +265,7 @@ def test_a_precision_that_cannot_be_promised_says_which_can(indexed, capsys):
 def test_strangers_that_are_expected_calibrate(workplace, capsys):
     assert main([*FIT, "--holdout", "0.5", "--quiet"]) == 0
     build = ["index", "photos", *POSTERIOR, "--quiet", "--output"]
-    assert main([*build, "expecting", "--expect-strangers", "0.3"]) == 0
+    assert main([*build, "expecting", "--open-set-fraction", "0.3"]) == 0
     assert main([*build, "plain"]) == 0
     shares = []
     for name in ("expecting", "plain"):
@@ -274,9 +274,9 @@ def test_strangers_that_are_expected_calibrate(workplace, capsys):
     assert shares[0] == pytest.approx(0.7, abs=0.1)
     assert shares[1] == 1
     with pytest.raises(SystemExit):
-        main([*build, "never", "--expect-strangers", "1.2"])
+        main([*build, "never", "--open-set-fraction", "1.2"])
     assert main([*FIT, "--overwrite", "--quiet"]) == 0
-    assert main([*build, "never", "--expect-strangers", "0.2"]) == 2
+    assert main([*build, "never", "--open-set-fraction", "0.2"]) == 2
     assert "no items are held out" in capsys.readouterr().err
 
 

@@ -18,6 +18,7 @@ from laplace_metric.cli._options import COMMANDS, EXAMPLES, IMAGE_TEXT, parser
 from tests.cli.workshop import trusting
 
 FIT = ["fit", "photos", "--model", "my_model:embedder", "--quiet"]
+TRUST = ["--trust-recipe", "--quiet"]
 
 
 def said(arguments, capsys) -> tuple[int, str, str]:
@@ -79,21 +80,26 @@ def test_near_names(words, says, capsys):
 def test_a_run_is_repeated_from_its_folder(workplace, capsys):
     told = ["--holdout", "0.4", "--structure", "diag", "--seed", "3", "--prior-precision", "2.5"]
     assert main([*FIT, *told]) == 0
-    assert main(["fit", "--config", "posterior/run.toml", "--output", "again", "--quiet"]) == 0
+    assert main(["fit", "--config", "posterior/run.toml", "--output", "again", *TRUST]) == 0
     one, two = (next(Path(p).glob("posterior-*.safetensors")) for p in ("posterior", "again"))
     assert one.read_bytes() == two.read_bytes()
     assert Path("posterior/recipe.json").read_text() == Path("again/recipe.json").read_text()
     build = ["index", "photos", "--posterior", "posterior", "--trust-recipe", "--quiet"]
     assert main([*build, "--rank-by", "expected"]) == 0
-    assert main(["index", "--config", "index/run.toml", "--output", "index2", "--quiet"]) == 0
+    assert main(["index", "--config", "index/run.toml", "--output", "index2", *TRUST]) == 0
     assert Path("index/index.json").read_text() == Path("index2/index.json").read_text()
     assert '"expected"' in Path("index2/index.json").read_text()
-    code, out, _ = said(["fit", "--config", "posterior/run.toml", "--structure", "kron",
-                         "--output", "third", "--json", "-"], capsys)  # fmt: skip
+    own = ["fit", "--config", "posterior/run.toml", "--model", "my_model:embedder"]
+    own += ["--structure", "kron", "--output", "third", "--json", "-"]
+    code, out, _ = said(own, capsys)
     assert (code, json.loads(out)["structure"]) == (0, "kron")  # the command line wins
     shutil.copytree("photos", "others")
-    again = ["fit", "--config", "posterior/run.toml", "--quiet", "others", "--output", "fourth"]
-    assert main(again) == 0
+    again = ["fit", "--config", "posterior/run.toml", "others", "--output", "fourth"]
+    code, out, err = said(again, capsys)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert "names --model 'my_model:embedder', which is code" in err
+    assert not Path("fourth").exists()
+    assert main([*again, *TRUST]) == 0
     assert 'data = "others"' in Path("fourth/run.toml").read_text()
 
 
@@ -104,6 +110,10 @@ def test_a_run_is_repeated_from_its_folder(workplace, capsys):
         ("structure = 'digonal'", "invalid choice: 'digonal'"),
         ("structure = true", "Give a text or a number."),
         ("optimize-prior = 'yes'", "Give true or false."),
+        ("trust_recipe = true", "trust_recipe is not taken from a file"),
+        ("trust-recipe = true\nmodel = 'x:y'", "trust-recipe is not taken from a file"),
+        ("model = 'x:y'", "Give --trust-recipe on the command line"),
+        ("size = 99999999", "from 1 to 8,192"),
         ("command = 'index'", "is of laplace-metric index, not of fit"),
         ("structure = ", "is not a TOML file"),
     ],

@@ -171,7 +171,7 @@ raise RuntimeError("the model was loaded")
         (["index", "photos", "--posterior", "posterior", "--calibrate", "DATA"], "nowhere"),
         (["search", "index", "DATA"], "nowhere"),
         (["evaluate", "index", "DATA"], "nowhere"),
-        (["report", "index", "photos", "--strangers", "DATA"], "empty"),
+        (["report", "index", "photos", "--open-set", "DATA"], "empty"),
     ],
 )
 def test_paths_are_checked_before_a_model_is_loaded(command, data, workplace, capsys):

@@ -47,7 +47,7 @@ def place(made_once, digits, tmp_path_factory):
     try:
         assert main(FIT) == 0
         assert main(["index", "photos", "--posterior", "posterior", "--quiet"]) == 0
-        more = ["--strangers", "strange", "--json", "numbers.json", "--quiet"]
+        more = ["--open-set", "strange", "--json", "numbers.json", "--quiet"]
         assert main(["report", "index", "photos", *more]) == 0
         yield folder
     finally:

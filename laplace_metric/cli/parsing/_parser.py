@@ -12,6 +12,8 @@ from laplace_metric.cli._nearest import did_you_mean
 
 MISUSE = 2
 CONFIG = "--config"
+MOST_SIDE = 8_192
+"""Pixels a side that images are scaled to."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -72,29 +74,30 @@ class Parser(argparse.ArgumentParser):
         """The words of the file of --config before those given; positionals, if none is, behind."""
         if CONFIG not in self.options():
             return given
-        path = self._without_positionals(given)[0].config
-        if path is None:
+        typed, positionals = self._without_positionals(given)
+        if typed.config is None:
             return given
         from laplace_metric.cli.parsing._config import read_config
 
         options, values = list[str](), dict[str, str]()
         actions = {action.dest: action for action in self._actions if action.dest != "help"}
-        for name, value in read_config(path, self.prog.split()[1:], actions).items():
+        command = self.prog.split()[1:]
+        for name, value in read_config(typed.config, command, actions, typed).items():
             if actions[name].option_strings:
                 options += _words(actions[name], value)
             else:
                 values[name] = str(value)
         names = [a.dest for a in self._get_positional_actions() if a.dest in values]
-        told = [word for word in self._without_positionals(given)[1] if not word.startswith("-")]
+        told = [word for word in positionals if not word.startswith("-")]
         return [*options, *given, *([] if told else [values[name] for name in names])]
 
     def _without_positionals(self, given: list[str]) -> tuple[Any, list[str]]:
-        """What the options are, and what is left."""
+        """Parse the options alone: those that are typed, None for others; and what is left."""
         plain = Parser(prog=self.prog, add_help=False)
         for action in self._actions:
             if action.option_strings and action.dest != "help":
                 twin = copy.copy(action)
-                twin.required = False
+                twin.required, twin.default = False, None
                 plain._add_action(twin)
         return argparse.ArgumentParser.parse_known_args(plain, given)
 
@@ -123,16 +126,17 @@ class _WithExample(argparse.HelpFormatter):
         return super()._fill_text(text, width, indent)
 
 
-def integer(least: int) -> Callable[[str], int]:
-    """A parser of integers from ``least`` on."""
+def integer(least: int, most: float = math.inf) -> Callable[[str], int]:
+    """Make a parser of integers from ``least`` to ``most``."""
+    bounds = f"of at least {least}" if most == math.inf else f"from {least} to {most:,}"
 
     def parse(text: str) -> int:
         try:
             value = int(text)
         except ValueError:
             value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text!r:.40} is not a whole number {bounds}")
         return value
 
     return parse

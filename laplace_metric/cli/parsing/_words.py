@@ -10,12 +10,12 @@ import re
 SAME = (
     "allow_fitted", "batch", "batch_size", "cache", "calibrate", "channels", "checkpoint",
     "compact", "config", "cross_fit", "data", "dataset", "device", "dim", "distance", "engine",
-    "epochs", "expect_strangers", "false_alarms", "figure", "head", "hessian", "holdout", "host",
+    "epochs", "false_alarms", "figure", "head", "hessian", "holdout", "host",
     "id_column", "image", "image_column", "json", "label_column", "labels", "learning_rate",
     "limit", "margin", "max_body", "max_pixels", "max_waiting", "model", "no_cache", "objective",
-    "optimize_prior", "output", "overwrite", "picture", "port", "positivity", "posterior",
-    "precision", "prior_precision", "quiet", "rank_by", "reference", "seed", "seeds", "size",
-    "skip_unreadable", "strangers", "structure", "text", "text_column", "text_model",
+    "open_set", "open_set_fraction", "optimize_prior", "output", "overwrite", "picture", "port",
+    "positivity", "posterior", "precision", "prior_precision", "quiet", "rank_by", "reference",
+    "seed", "seeds", "size", "skip_unreadable", "structure", "text", "text_column", "text_model",
     "trust_recipe", "window",
 )  # fmt: skip
 """Arguments that are options under their own name."""
@@ -24,6 +24,7 @@ OPTIONS = {
     "k": "-k",
     "folds": "--cross-fit",
     "checkpoint_dir": "--checkpoint",
+    "strangers": "--open-set-fraction",
 }
 """What an argument is called on the command line."""
 _VALUE = r"""'[^']*'|"[^"]*"|\.\.\.|[-+]?\d[\d_]*(?:\.\d+)?(?:e[-+]?\d+)?|\w+|"""

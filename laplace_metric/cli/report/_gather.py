@@ -69,7 +69,7 @@ def _strangers(
     items: LookOf,
     options: Namespace,
 ) -> ShownGroup:
-    source = gallery.posterior.source(options.strangers, options, Reporter(quiet=True))
+    source = gallery.posterior.source(options.open_set, options, Reporter(quiet=True))
     some = replace(source.take(evenly(len(source), SHOWN)), classes=None)
     looks = looks_of_queries(some), items
     note = ""

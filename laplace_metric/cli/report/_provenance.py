@@ -20,7 +20,7 @@ DIGITS = 16
 
 def provenance(gallery: LoadedIndex, queries: Source, options: Namespace) -> dict[str, str]:
     """What to say of a page to repeat it, and to know what it is of."""
-    strangers = {} if options.strangers is None else {"Strangers": str(options.strangers)}
+    open_set = {} if options.open_set is None else {"Open-set queries": str(options.open_set)}
     classes = len(set(queries.classes or ()))
     return {
         "Index": f"{options.index}: {len(gallery.index):,} items, ranked by "
@@ -28,7 +28,7 @@ def provenance(gallery: LoadedIndex, queries: Source, options: Namespace) -> dic
         **_items(gallery),
         "Queries": f"{options.data}: {len(queries):,} items of {classes:,} classes, "
         f"hash {queries.fingerprint[:DIGITS]}",
-        **strangers,
+        **open_set,
         **_calibration(gallery),
         "Model": gallery.posterior.recipe.model or "none: embeddings",
         **_posterior(gallery),

@@ -84,7 +84,7 @@ def command_line(rng: random.Random) -> list[str]:
         "embed": ["--model", "--device"],
         "index": ["--engine", "--rank-by", "--holdout", "--seed"],
         "search": ["-k", "--model", "--device"],
-        "evaluate": ["--model", "--strangers", "--device"],
+        "evaluate": ["--model", "--open-set", "--device"],
         "report": ["--model", "--device"],
         "image-text": ["--text", "--image", "-k", "--model", "--image-column", "--holdout"],
     }[name]
