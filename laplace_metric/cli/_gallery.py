@@ -29,7 +29,14 @@ from laplace_metric.cli._recipe import (
     reads_inputs,
     split_rows,
 )
-from laplace_metric.cli.sources import TEXTS, ReadOptions, Source, open_source
+from laplace_metric.cli.sources import (
+    TEXTS,
+    ReadOptions,
+    Source,
+    open_source,
+    require_source,
+    root_of,
+)
 from laplace_metric.errors import (
     FileFormatError,
     FittedQueriesWarning,
@@ -102,6 +109,35 @@ class LoadedIndex:
     index: Index
     posterior: LoadedPosterior
     origin: Origin
+    named: tuple[Path, ...] = ()
+    """Places that the command line names; the images of items are read below them alone."""
+    told: Path | None = None
+    """Where --data says that the items lie."""
+
+    def image_folder(self) -> Path:
+        """Return the folder from which the images of items are named.
+
+        Raises
+        ------
+        InputError
+            If the index keeps no place, or one that the command line does not name.
+        """
+        if self.told is not None:
+            return root_of(self.told)
+        if self.origin.data is None:
+            raise InputError(
+                "an index saved in Python does not keep where its items are. Index with "
+                "laplace-metric, or give --data."
+            )
+        path = Path(self.origin.data).resolve()
+        if not any(path.is_relative_to(place.resolve()) for place in self.named):
+            listed = " or ".join(map(str, self.named))
+            raise InputError(
+                f"{self.named[0] / Origin.KIND.index} says that the items lie in {path}, which is "
+                f"not below {listed}. Whoever wrote that file chose the place: to read images "
+                f"there, give --data {path}."
+            )
+        return root_of(path)
 
     def item_texts(self, reporter: Reporter) -> Mapping[Any, str]:
         """The text of each id; none of images and arrays, nor of a table that has changed."""
@@ -110,12 +146,12 @@ class LoadedIndex:
             return {}
         options = ReadOptions(**{**recipe.read_options, **origin.read_options})
         try:
-            source = open_source(Path(origin.data), options)
+            source = open_source(self.told or Path(origin.data), options)
         except (LaplaceMetricError, OSError) as error:
             reporter.note(f"the texts of the items are not shown: {error}")
             return {}
         if source.fingerprint != origin.fingerprint:
-            reporter.note(f"the texts of the items are not shown: {origin.data} has changed")
+            reporter.note(f"the texts of the items are not shown: {source.path} has changed")
             return {}
         held, texts = set(self.index.ids.tolist()), source.read(range(len(source)))
         pairs = zip(source.ids, texts, strict=True)
@@ -212,6 +248,8 @@ def load_gallery(folder: Path, options: Namespace, reporter: Reporter) -> Loaded
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: give one that laplace-metric index wrote.")
+    if (told := getattr(options, "items", None)) is not None:
+        require_source(told)
     files.finish_renames(folder)
     posterior = (files.POSTERIOR, ModelRecipe.KIND)
     kinds = {POSTERIOR: posterior, ".": (*posterior, Origin.KIND, INDEX)}
@@ -226,7 +264,9 @@ def _load(folder: Path, options: Namespace, reporter: Reporter) -> LoadedIndex:
     index = Index.load(folder, posterior.embedder)
     if not in_python and origin.embedder != index.encoder.identity:
         raise FileFormatError(f"{folder / Origin.KIND.index} is damaged: it is of another index.")
-    return LoadedIndex(index, posterior, origin)
+    told: Path | None = getattr(options, "items", None)
+    paths = (getattr(options, name, None) for name in ("data", "queries"))
+    return LoadedIndex(index, posterior, origin, (folder, *filter(None, paths)), told)
 
 
 def _posterior_of(folder: Path, options: Namespace) -> Path:

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from laplace_metric._utils.files import write_atomically
+from laplace_metric._utils.names import one_line
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery
 from laplace_metric.cli._output import (
     TABLE_WRITERS,
@@ -31,6 +32,7 @@ from laplace_metric.cli.sources import (
     Source,
     given_texts,
     open_source,
+    path_below,
     require_source,
     root_of,
 )
@@ -59,14 +61,15 @@ def search(options: Namespace) -> None:
         queries = posterior.source(options.queries, options, reporter)
     if figure is not None and queries.kind == ARRAYS:
         raise InputError("--picture needs images or texts: the index holds arrays.")
+    items = None if figure is None else _items(gallery, queries.kind)
     loader = reporter.watch("Searching", queries.inputs(options.batch_size))
     with reporter.warnings():
         result = gallery.index.search(loader, options.k)
     columns = columns_of(result, queries.ids, threshold)
     if texts := gallery.item_texts(reporter):
         columns["text"] = [texts.get(name, "") for name in columns["id"]]
-    if figure is not None:
-        write_atomically(figure, _figure(result, gallery, queries))
+    if figure is not None and items is not None:
+        write_atomically(figure, picture_of(result, _asked(queries), items))
     tell_answers(columns, len(queries), options, reporter)
 
 
@@ -120,17 +123,22 @@ def answers_table(columns: Columns, k: int) -> Table:
     for row in rows_of(columns)[: SHOWN * k]:
         match = row.get("match_probability")
         cells = {
-            "query": escape(str(row["query"])) if row["rank"] == 1 else "",
+            "query": _shown(row["query"]) if row["rank"] == 1 else "",
             "rank": str(row["rank"]),
-            "id": escape(str(row["id"])),
-            "text": escape(str(row.get("text", ""))),
-            "label": escape(str(row.get("label", ""))),
+            "id": _shown(row["id"]),
+            "text": _shown(row.get("text", "")),
+            "label": _shown(row.get("label", "")),
             "distance": f"{row['distance']:.3f} ± {row['distance_sd']:.3f}",
             "match": "" if match is None else f"{match:.1%}",
             "": _told(row) if row["rank"] == 1 else "",
         }
         table.add_row(*(cells[name] for name in shown))
     return table
+
+
+def _shown(value: Any) -> str:
+    """A cell of the terminal, without control characters and markup."""
+    return escape(one_line(str(value)))
 
 
 def _told(row: dict[str, Any]) -> str:
@@ -162,7 +170,7 @@ def promised_of(index: Index, options: Namespace, reporter: Reporter) -> Thresho
     if bool(index.calibration.known.all()):
         reporter.note(
             "no query without a match has calibrated this index: the promise is one of queries "
-            "that have one. Where others come, index with --expect-strangers"
+            "that have one. Where others come, index with --open-set-fraction"
         )
     return threshold
 
@@ -193,19 +201,33 @@ def decisions(result: SearchResult, threshold: Threshold) -> list[str]:
     return ["answer" if yes else "unknown" if strange else "abstain" for yes, strange in pairs]
 
 
-def _figure(result: SearchResult, gallery: LoadedIndex, queries: Source) -> bytes:
+def _asked(queries: Source) -> Sequence[Any]:
+    if queries.kind == IMAGES:
+        return ImageFiles(root_of(queries.path), queries.ids)
+    return list(queries.read(range(len(queries))))
+
+
+def _items(gallery: LoadedIndex, kind: str) -> Sequence[Any]:
+    """Items to show: texts, or images that are read when they are shown."""
     recipe, origin = gallery.posterior.recipe, gallery.origin
-    options = ReadOptions(**{**recipe.read_options, **origin.read_options})
-    if origin.data is None:
+    ids = gallery.index.ids.tolist()
+    if kind == IMAGES:
+        return ImageFiles(_there(gallery.image_folder()), ids, inside=True)
+    if origin.data is None and gallery.told is None:
         raise InputError(
             "--picture needs the items of the index, and an index saved in Python does not keep "
             "where they are. Leave it out, or index with laplace-metric."
         )
-    items = _inputs_at(Path(origin.data), gallery.index.ids.tolist(), queries.kind, options)
-    asked: Sequence[Any] = ImageFiles(root_of(queries.path), queries.ids)
-    if queries.kind != IMAGES:
-        asked = list(queries.read(range(len(queries))))
-    return picture_of(result, asked, items)
+    path = _there(gallery.told or Path(str(origin.data)))
+    texts = open_source(path, ReadOptions(**{**recipe.read_options, **origin.read_options}))
+    row = {name: number for number, name in enumerate(texts.ids)}
+    return [texts.read([row[name]])[0] for name in ids]
+
+
+def _there(path: Path) -> Path:
+    if not path.exists():
+        raise InputError(f"--picture needs {path}, which the index was built from: it is gone.")
+    return path
 
 
 def picture_of(result: SearchResult, queries: Sequence[Any], items: Sequence[Any]) -> bytes:
@@ -215,26 +237,18 @@ def picture_of(result: SearchResult, queries: Sequence[Any], items: Sequence[Any
     return file.getvalue()
 
 
-def _inputs_at(path: Path, ids: Sequence[str], kind: str, options: ReadOptions) -> Sequence[Any]:
-    """Items to show: texts, or images that are read when they are shown."""
-    if not path.exists():
-        raise InputError(f"--picture needs {path}, which the index was built from: it is gone.")
-    if kind == IMAGES:
-        return ImageFiles(root_of(path), ids)
-    texts = open_source(path, options)
-    row = {name: number for number, name in enumerate(texts.ids)}
-    return [texts.read([row[name]])[0] for name in ids]
-
-
 @dataclass(frozen=True)
 class ImageFiles(Sequence[Any]):
-    """Images below a folder, each read when it is shown."""
+    """Images below a folder, each read when it is shown; ``inside`` refuses links out of it."""
 
     folder: Path
     ids: Sequence[str]
+    inside: bool = False
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __getitem__(self, row: Any) -> Any:
+        if self.inside:
+            path_below(self.folder, self.ids[row])
         return Pixels(self.folder, None, 3).one(self.ids[row])

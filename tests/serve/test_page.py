@@ -18,7 +18,7 @@ httpx = pytest.importorskip("httpx")
 
 @pytest.fixture(scope="module")
 def server(shop) -> Iterator[ServerProcess]:
-    with serving(shop, "--quiet") as running:
+    with serving(shop, "--quiet", "--data", "photos") as running:
         yield running
 
 

@@ -19,6 +19,7 @@ from laplace_metric.cli.sources import (
     ReadOptions,
     Source,
     open_source,
+    path_below,
     root_of,
 )
 from laplace_metric.errors import InputError, LaplaceMetricError
@@ -59,16 +60,18 @@ def looks_of_queries(source: Source) -> LookOf:
 def looks_of_items(gallery: LoadedIndex, reporter: Reporter) -> LookOf:
     """Of the items of an index; nothing where its data are not known, have gone, or changed.
 
-    Which data that is, a file of the index says: no image outside a folder is shown, and of a
-    table only what it names.
+    A file of the index names these data: images are read below paths of the command line alone, and
+    of a table only what it names.
     """
     recipe, origin = gallery.posterior.recipe, gallery.origin
     if origin.data is None or recipe.kind not in (IMAGES, TEXTS):
         return nothing
-    path = Path(origin.data)
-    if recipe.kind == IMAGES and path.is_dir():
-        return lambda name: picture_of_file(path, name, inside=True)
+    path = gallery.told or Path(origin.data)
     try:
+        if recipe.kind == IMAGES:
+            folder = gallery.image_folder()
+            if path.is_dir():
+                return lambda name: picture_of_file(folder, name, inside=True)
         source = open_source(path, ReadOptions(**{**recipe.read_options, **origin.read_options}))
     except (LaplaceMetricError, OSError) as error:
         reporter.note(f"the items are named, not shown: {error}")
@@ -92,10 +95,9 @@ def _texts_of(source: Source) -> LookOf:
 
 def picture_of_file(folder: Path, name: str, *, inside: bool = False) -> Look:
     """A file below a folder; nothing where it cannot be read, or lies elsewhere and may not."""
-    path = (folder / name).resolve()
-    if inside and not path.is_relative_to(folder.resolve()):
-        return Look()
     try:
+        if inside:
+            path_below(folder, name)
         image = Pixels(folder, None, 3).decoded(name)
     except InputError:
         return Look()

@@ -20,7 +20,7 @@ from laplace_metric.cli.serve._drift import DriftWatch, calibration_reference
 from laplace_metric.cli.serve._limits import Limits
 from laplace_metric.cli.serve._reader import QueryReader
 from laplace_metric.cli.serve._service import SearchService, ServedIndex
-from laplace_metric.cli.sources import require_source
+from laplace_metric.cli.sources import IMAGES, require_source
 from laplace_metric.errors import (
     InputError,
     LaplaceMetricError,
@@ -89,6 +89,11 @@ def load_served(options: Namespace, limits: Limits, reporter: Reporter) -> Serve
     if reference:
         how = {"window": options.window, "false_alarms": options.false_alarms}
         drift = DriftWatch(reference, **how)
+    if gallery.posterior.recipe.kind == IMAGES and gallery.origin.data is not None:
+        try:
+            gallery.image_folder()
+        except InputError as error:
+            reporter.note(f"images of items are not served: {error}")
     reader, texts = QueryReader.of(gallery, options, limits), gallery.item_texts(reporter)
     return ServedIndex.of(gallery, reader, drift, texts)
 

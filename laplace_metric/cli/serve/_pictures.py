@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import base64
 import io
-from pathlib import Path
 
 from PIL import Image
 
 from laplace_metric.cli._gallery import LoadedIndex
 from laplace_metric.cli.serve._limits import RequestRefused
 from laplace_metric.cli.serve._reader import QueryReader, decoded
-from laplace_metric.cli.sources import IMAGES, Pixels, root_of
+from laplace_metric.cli.sources import IMAGES, Pixels, path_below
 from laplace_metric.errors import InputError
 
 SIDE = 160
@@ -27,16 +26,23 @@ def thumbnail(gallery: LoadedIndex, row: str) -> bytes:
     RequestRefused
         If there is no such item, or its image is not below the folder that was indexed.
     """
-    if gallery.origin.data is None or gallery.posterior.recipe.kind != IMAGES:
+    if gallery.posterior.recipe.kind != IMAGES:
         raise RequestRefused("the items of this index are no images.", NOT_FOUND)
     if not (row.isascii() and row.isdigit() and len(row) < 10 and int(row) < len(gallery.index)):
         raise RequestRefused(f"there is no item {row!r:.40}.", NOT_FOUND)
-    folder = root_of(Path(gallery.origin.data)).resolve()
-    path = (folder / str(gallery.index.ids[int(row)])).resolve()
-    if not path.is_relative_to(folder) or not path.is_file():
+    try:
+        folder = gallery.image_folder()
+        path = path_below(folder, str(gallery.index.ids[int(row)]))
+    except InputError as error:  # its message holds paths of this machine
+        raise RequestRefused(
+            f"the image of item {row} lies outside of the folder that the server may read: start "
+            "it with --data, the folder that holds the items.",
+            NOT_FOUND,
+        ) from error
+    if not path.is_file():
         raise RequestRefused(f"the image of item {row} is not there any more.", NOT_FOUND)
     try:
-        return png(Pixels(folder, None, 3).decoded(path.relative_to(folder).as_posix()))
+        return png(Pixels(folder, None, 3).decoded(str(path)))
     except InputError as error:
         raise RequestRefused(f"the image of item {row} cannot be read.", NOT_FOUND) from error
 

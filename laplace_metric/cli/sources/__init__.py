@@ -13,7 +13,7 @@ from laplace_metric.cli.sources._images import (
     readable_images,
     require_images,
 )
-from laplace_metric.cli.sources._paths import given_texts, one_image
+from laplace_metric.cli.sources._paths import given_texts, one_image, path_below
 from laplace_metric.cli.sources._source import (
     ARRAYS,
     IMAGES,
@@ -45,6 +45,7 @@ __all__ = [
     "Source",
     "given_texts",
     "open_source",
+    "path_below",
     "pyarrow",
     "read_table",
     "readable_images",

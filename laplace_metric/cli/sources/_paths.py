@@ -16,6 +16,7 @@ from laplace_metric.cli.sources._source import (
     Source,
 )
 from laplace_metric.datasets.folders import check_listed
+from laplace_metric.errors import InputError
 
 
 def listed_images(
@@ -50,6 +51,23 @@ def listed_images(
 def one_image(path: Path, options: ReadOptions, notify: Notify) -> Source:
     """One file, without a class."""
     return listed_images(path, [path.name], None, options, notify)
+
+
+def path_below(folder: Path, name: str) -> Path:
+    """Return where a named file lies once all links are followed.
+
+    Raises
+    ------
+    InputError
+        If that is outside of ``folder``.
+    """
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise InputError(
+            f"{folder / name} leads out of {folder}, so it is not read. Give --data with a folder "
+            "that holds all items, without links to other places."
+        )
+    return path
 
 
 def given_texts(texts: Sequence[str]) -> Source:

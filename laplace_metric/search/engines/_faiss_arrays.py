@@ -27,6 +27,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplace_metric._utils.names import utf8_path
 from laplace_metric.errors import FileFormatError
 from laplace_metric.evaluation.neighbours import require_faiss
 
@@ -151,8 +152,9 @@ def _map_lists(index: Any, sizes: Keys, place: Place) -> None:
         one.size, one.capacity, one.offset = size, size, start
         lists.lists.push_back(one)
         start += size * (index.code_size + 8)
-    lists.filename, lists.totsize = str(place.path), start
-    lists.do_mmap()
+    with utf8_path(place.path) as opened:
+        lists.filename, lists.totsize = str(opened), start
+        lists.do_mmap()
     lists.this.disown()
     index.replace_invlists(lists, True)
 

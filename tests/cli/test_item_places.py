@@ -1,0 +1,70 @@
+"""Images of items are read where the command line says, not where a file of the index says."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from laplace_metric.cli._gallery import Origin, load_gallery
+from laplace_metric.cli._options import parser
+from laplace_metric.cli._output import Reporter
+from laplace_metric.cli.serve import RequestRefused
+from laplace_metric.cli.serve._pictures import thumbnail
+from tests.cli.workshop import trusting as main
+
+
+@pytest.fixture
+def foreign(workplace) -> Path:
+    """``index``, whose gallery.json names the folder ``private``, which nothing else names."""
+    for folder in workplace.glob("photos/class [2-9]"):
+        shutil.rmtree(folder)
+    fit = ["fit", "photos", "--model", "my_model:embedder", "--holdout", "0.5", "--quiet"]
+    assert main(fit) == 0
+    assert main(["index", "photos", "--posterior", "posterior", "--quiet"]) == 0
+    shutil.copytree("photos", "private")
+    origin = Origin.read(Path("index"))
+    replace(origin, data=str(Path("private").resolve())).write(Path("index"))
+    return workplace
+
+
+def served(*more: str) -> bytes:
+    options = parser().parse_args(["serve", "index", "--trust-recipe", *more])
+    return thumbnail(load_gallery(Path("index"), options, Reporter(quiet=True)), "0")
+
+
+def test_no_image_is_read_where_only_the_index_says(foreign, capsys):
+    with pytest.raises(RequestRefused, match="start it with --data"):
+        served()
+    search = ["search", "index", "photos", "--picture", "found.png", "--quiet"]
+    assert main(search) == 2
+    said = capsys.readouterr().err
+    for part in ("index/gallery.json", f"the items lie in {foreign}/private", "--data", "photos"):
+        assert part in said
+    assert main(["report", "index", "photos", "--output", "without.html"]) == 0
+    assert "named, not shown: " in capsys.readouterr().err
+    assert served("--data", "private").startswith(b"\x89PNG")
+    assert main([*search, "--data", "private"]) == 0
+    told = ["report", "index", "photos", "--data", "private", "--output", "with.html", "--quiet"]
+    assert main(told) == 0
+    pages = [Path(f"{name}.html").read_text().count("data:image") for name in ("without", "with")]
+    assert pages[0] < pages[1]
+    assert main(["search", "index", "photos", "--data", "nowhere"]) == 2
+    assert "nowhere does not exist" in capsys.readouterr().err
+
+
+def test_a_link_that_leads_out_is_not_followed(foreign, capsys):
+    shutil.move("private", "elsewhere")
+    shutil.copytree("elsewhere", "private")
+    for path in Path("private").glob("*/*.png"):
+        path.unlink()
+        path.symlink_to(Path("elsewhere", *path.parts[1:]).resolve())
+    with pytest.raises(RequestRefused, match="outside of the folder"):
+        served("--data", "private")
+    search = ["search", "index", "photos", "--picture", "found.png", "--data", "private"]
+    assert main([*search, "--quiet"]) == 2
+    assert "leads out of private" in capsys.readouterr().err
+    assert main(["report", "index", "photos", "--data", "private", "--quiet"]) == 0
+    assert served("--data", "elsewhere").startswith(b"\x89PNG")
