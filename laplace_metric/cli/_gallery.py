@@ -114,6 +114,21 @@ class LoadedIndex:
     told: Path | None = None
     """Where --data says that the items lie."""
 
+    def item_data(self) -> Path:
+        """Return the path of the data that were indexed, as --data or the index names it.
+
+        Raises
+        ------
+        InputError
+            If neither does.
+        """
+        if self.told is None and self.origin.data is None:
+            raise InputError(
+                "the items are needed, and an index saved in Python does not keep where they are. "
+                "Give --data, or index with laplace-metric."
+            )
+        return self.told or Path(str(self.origin.data))
+
     def image_folder(self) -> Path:
         """Return the folder from which the images of items are named.
 
@@ -122,15 +137,9 @@ class LoadedIndex:
         InputError
             If the index keeps no place, or one that the command line does not name.
         """
-        if self.told is not None:
-            return root_of(self.told)
-        if self.origin.data is None:
-            raise InputError(
-                "an index saved in Python does not keep where its items are. Index with "
-                "laplace-metric, or give --data."
-            )
-        path = Path(self.origin.data).resolve()
-        if not any(path.is_relative_to(place.resolve()) for place in self.named):
+        path = self.item_data().resolve()
+        named = self.named if self.told is None else (self.told,)
+        if not any(path.is_relative_to(place.resolve()) for place in named):
             listed = " or ".join(map(str, self.named))
             raise InputError(
                 f"{self.named[0] / Origin.KIND.index} says that the items lie in {path}, which is "
@@ -139,6 +148,15 @@ class LoadedIndex:
             )
         return root_of(path)
 
+    def is_listed(self) -> bool:
+        """Return whether a table of the command line lists the images, which may lie elsewhere."""
+        data = self.item_data().resolve()
+        places = [place.resolve() for place in (*self.named, self.told) if place is not None]
+        if not data.is_file() or data not in places:
+            return False
+        options = {**self.posterior.recipe.read_options, **self.origin.read_options}
+        return set(self.index.ids.tolist()) <= set(open_source(data, ReadOptions(**options)).ids)
+
     def item_texts(self, reporter: Reporter) -> Mapping[Any, str]:
         """The text of each id; none of images and arrays, nor of a table that has changed."""
         recipe, origin = self.posterior.recipe, self.origin
@@ -146,7 +164,7 @@ class LoadedIndex:
             return {}
         options = ReadOptions(**{**recipe.read_options, **origin.read_options})
         try:
-            source = open_source(self.told or Path(origin.data), options)
+            source = open_source(self.item_data(), options)
         except (LaplaceMetricError, OSError) as error:
             reporter.note(f"the texts of the items are not shown: {error}")
             return {}
@@ -248,7 +266,7 @@ def load_gallery(folder: Path, options: Namespace, reporter: Reporter) -> Loaded
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: give one that laplace-metric index wrote.")
-    if (told := getattr(options, "items", None)) is not None:
+    if (told := getattr(options, "item_data", None)) is not None:
         require_source(told)
     files.finish_renames(folder)
     posterior = (files.POSTERIOR, ModelRecipe.KIND)
@@ -264,7 +282,7 @@ def _load(folder: Path, options: Namespace, reporter: Reporter) -> LoadedIndex:
     index = Index.load(folder, posterior.embedder)
     if not in_python and origin.embedder != index.encoder.identity:
         raise FileFormatError(f"{folder / Origin.KIND.index} is damaged: it is of another index.")
-    told: Path | None = getattr(options, "items", None)
+    told: Path | None = getattr(options, "item_data", None)
     paths = (getattr(options, name, None) for name in ("data", "queries"))
     return LoadedIndex(index, posterior, origin, (folder, *filter(None, paths)), told)
 

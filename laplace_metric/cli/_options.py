@@ -266,7 +266,7 @@ def _index_folder(command: Parser) -> None:
 
 def _items(command: Parser) -> None:
     where = "the data that were indexed, to show items from; default: below the paths given here"
-    command.add_argument("--data", type=Path, metavar="DATA", dest="items", help=where)
+    command.add_argument("--data", type=Path, metavar="DATA", dest="item_data", help=where)
 
 
 def _posterior(command: Parser) -> None:

@@ -212,14 +212,9 @@ def _items(gallery: LoadedIndex, kind: str) -> Sequence[Any]:
     recipe, origin = gallery.posterior.recipe, gallery.origin
     ids = gallery.index.ids.tolist()
     if kind == IMAGES:
-        return ImageFiles(_there(gallery.image_folder()), ids, inside=True)
-    if origin.data is None and gallery.told is None:
-        raise InputError(
-            "--picture needs the items of the index, and an index saved in Python does not keep "
-            "where they are. Leave it out, or index with laplace-metric."
-        )
-    path = _there(gallery.told or Path(str(origin.data)))
-    texts = open_source(path, ReadOptions(**{**recipe.read_options, **origin.read_options}))
+        return ImageFiles(_there(gallery.image_folder()), ids, inside=not gallery.is_listed())
+    options = ReadOptions(**{**recipe.read_options, **origin.read_options})
+    texts = open_source(_there(gallery.item_data()), options)
     row = {name: number for number, name in enumerate(texts.ids)}
     return [texts.read([row[name]])[0] for name in ids]
 

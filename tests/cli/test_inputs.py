@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from laplace_metric.cli import main
+from laplace_metric.cli._gallery import Origin
 from laplace_metric.cli.sources import ReadOptions, open_source
 from laplace_metric.errors import InputError, LabelError
 
@@ -59,6 +61,18 @@ def test_from_a_table_to_an_answer_about_one_image(listed, capsys):
     asked = next((listed / "photos" / "class 3").iterdir())
     shutil.copy(asked, "one.png")
     search = ["search", "index", "one.png", "--trust-recipe", "-k", "3"]
+    shutil.copy("lists/all.csv", "index")  # a foreign index may hold a table of any paths
+    origin = Origin.read(Path("index"))
+    replace(origin, data=str(Path("index/all.csv").resolve())).write(Path("index"))
+    assert main([*search, "--picture", "p.png", "--quiet"]) == 2
+    assert "leads out of" in capsys.readouterr().err
+    pages = [Path(name) for name in ("without.html", "with.html")]
+    for page, more in zip(pages, ([], ["--data", "lists/all.csv"]), strict=True):
+        report = ["report", "index", "lists/all.csv", "--output", str(page), *more]
+        assert main([*report, "--trust-recipe", "--quiet"]) == 0
+    shown = [page.read_text().count("data:image") for page in pages]
+    assert shown[0] < shown[1]
+    search += ["--data", "lists/all.csv"]
     assert main([*search, "--json", "r.json", "--picture", "p.png", "--quiet"]) == 0
     results = json.loads(Path("r.json").read_text())["results"]
     assert [(row["query"], row["rank"]) for row in results] == [("one.png", k) for k in (1, 2, 3)]

@@ -65,6 +65,6 @@ def test_a_link_that_leads_out_is_not_followed(foreign, capsys):
         served("--data", "private")
     search = ["search", "index", "photos", "--picture", "found.png", "--data", "private"]
     assert main([*search, "--quiet"]) == 2
-    assert "leads out of private" in capsys.readouterr().err
+    assert f"leads out of {foreign}/private" in capsys.readouterr().err
     assert main(["report", "index", "photos", "--data", "private", "--quiet"]) == 0
     assert served("--data", "elsewhere").startswith(b"\x89PNG")

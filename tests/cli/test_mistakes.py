@@ -91,6 +91,18 @@ def test_one_line_and_nothing_left(arguments, says, workplace, capsys, monkeypat
     assert {p.name for p in workplace.iterdir()} | {"__pycache__"} == before
 
 
+def test_too_little_memory_is_one_line(monkeypatch, capsys):
+    def demanding(options):
+        raise MemoryError
+
+    monkeypatch.setattr("laplace_metric.cli._fit.fit", demanding)
+    assert main(["fit", "photos"]) == 2
+    assert capsys.readouterr().err == (
+        "laplace-metric: error: out of memory: give a smaller --batch-size, or a smaller --size of "
+        "images.\n"
+    )
+
+
 def test_after_a_fit(workplace, capsys, monkeypatch):
     fit = ["fit", "photos", "--model", "my_model:embedder", "--quiet"]
     build = ["index", "photos", "--posterior", "posterior", "--quiet"]

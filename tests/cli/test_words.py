@@ -20,7 +20,7 @@ from laplace_metric.cli.parsing._words import OPTIONS
 NAMES = [name for name in COMMANDS if name != "image-text"]
 NAMES += [f"image-text {name}" for name in IMAGE_TEXT]
 FIT = ["fit", "photos", "--model", "my_model:embedder", "--quiet"]
-ALIASES = {"folds", "checkpoint_dir"}
+ALIASES = {"folds", "checkpoint_dir", "strangers"}
 """Arguments of the library whose options are called otherwise."""
 
 
@@ -48,6 +48,7 @@ def test_no_words_of_options_that_there_are_not():
     dests = {action.dest for name in NAMES for action in options_of(name)}
     assert set(OPTIONS) == dests | ALIASES
     assert in_options("folds=300: too many") == "--cross-fit 300: too many"
+    assert in_options("strangers=0.2: no") == "--open-set-fraction 0.2: no"
     assert in_options("checkpoint_dir='a/b' is in use") == "--checkpoint a/b is in use"
 
 
@@ -113,7 +114,8 @@ SAVED = {
 
 def test_every_command_that_loads_a_recipe_asks_for_trust_by_its_option(workplace, capsys):
     has = {name for name in NAMES if "trust_recipe" in {a.dest for a in options_of(name)}}
-    assert has == {*SAVED, "image-text search"}
+    configured = {"fit", "image-text fit"}  # there it is for the model of a --config
+    assert has == {*SAVED, "image-text search"} | configured
     assert main([*FIT, "--holdout", "0.4"]) == 0
     trusted = ["--posterior", "posterior", "--trust-recipe", "--quiet"]
     assert main(["index", "photos", *trusted]) == 0

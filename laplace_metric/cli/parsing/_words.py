@@ -24,6 +24,7 @@ OPTIONS = {
     "k": "-k",
     "folds": "--cross-fit",
     "checkpoint_dir": "--checkpoint",
+    "item_data": "--data",
     "strangers": "--open-set-fraction",
 }
 """What an argument is called on the command line."""

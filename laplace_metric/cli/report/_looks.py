@@ -66,7 +66,7 @@ def looks_of_items(gallery: LoadedIndex, reporter: Reporter) -> LookOf:
     recipe, origin = gallery.posterior.recipe, gallery.origin
     if origin.data is None or recipe.kind not in (IMAGES, TEXTS):
         return nothing
-    path = gallery.told or Path(origin.data)
+    path = gallery.item_data()
     try:
         if recipe.kind == IMAGES:
             folder = gallery.image_folder()
@@ -80,6 +80,8 @@ def looks_of_items(gallery: LoadedIndex, reporter: Reporter) -> LookOf:
         reporter.note(f"the items are named, not shown: {path} has changed")
         return nothing
     known, look = set(source.ids), looks_of_queries(source)
+    if recipe.kind == IMAGES and not gallery.is_listed():
+        return lambda name: picture_of_file(folder, name, inside=True)
     return lambda name: look(name) if name in known else Look()
 
 
