@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from mpmath import gamma, hyp2f1, mp, mpf
 from torch import nn
 
 from laplace_metric import LaplaceEmbedder
@@ -164,6 +165,48 @@ def test_the_chord_of_two_directions_without_preference_is_exact(size):
     tolerance = {2: 0.03, 3: 0.01}.get(size, 1e-3)  # six points in w, where lengths vary much
     assert float(ours.mean) == pytest.approx(2, rel=1e-6)
     assert float(ours.variance) == pytest.approx(4 / size, rel=tolerance)
+
+
+def correlated(size: int, gap: float) -> tuple[float, float]:
+    """Mean and s.d. of ``2 - 2 c`` of two zero-mean vectors, correlation ``sqrt(1 - gap^2)``.
+
+    ``c`` is then the correlation of a sample of ``size`` (Muirhead 1982, section 5.1.3).
+    """
+    with mp.workdps(30):
+        half, rho = mpf(size) / 2, (1 - mpf(gap) ** 2) ** 0.5
+        scale = (gamma(half + 0.5) / gamma(half)) ** 2 / half
+        mean = scale * rho * hyp2f1(0.5, 0.5, half + 1, rho**2)
+        square = 1 - (1 - 1 / mpf(size)) * mpf(gap) ** 2 * hyp2f1(1, 1, half + 1, rho**2)
+        return float(2 - 2 * mean), float(2 * (square - mean**2) ** 0.5)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize("gap", [0.5, 0.1, 0.02, 1e-3])
+@pytest.mark.parametrize("size", [2, 3, 4, 8])
+def test_the_exact_chord_of_near_pairs_is_the_closed_form(size, gap, dense):
+    one = torch.ones(1, size, dtype=torch.float64)
+    covariances = [DiagonalCovariance(v * one) for v in (1.0, 1.0, (1 - gap**2) ** 0.5)]
+    if dense:
+        covariances = [DenseCovariance(c.dense()) for c in covariances]
+    ours = chord(EmbeddingPairs(1e-9 * one, 1e-9 * one, *covariances))
+    mean, deviation = correlated(size, gap)
+    tolerance = {2: 0.008, 3: 0.003, 4: 0.0021}.get(size, 6e-4)  # that of six points in w
+    assert float(ours.mean) == pytest.approx(mean, rel=tolerance)
+    assert float(ours.standard_deviation) == pytest.approx(deviation, rel=tolerance)
+
+
+@pytest.mark.parametrize("wide", [0, 1])
+@pytest.mark.parametrize("dense", [True, False])
+def test_one_uncertain_side_is_enough_for_the_quadrature(dense, wide):
+    """``c`` of a fixed direction and a uniform one has mean 0 and variance 1 / Z."""
+    one = torch.ones(1, 40, dtype=torch.float64)
+    sides = [(one, DiagonalCovariance(1e-9 * one)), (1e-9 * one, DiagonalCovariance(one))]
+    (x, xx), (y, yy) = sides[wide], sides[1 - wide]
+    if dense:
+        xx, yy = DenseCovariance(xx.dense()), DenseCovariance(yy.dense())
+    ours = chord(EmbeddingPairs(x, y, xx, yy, None))
+    assert float(ours.mean) == pytest.approx(2, rel=1e-6)
+    assert float(ours.variance) == pytest.approx(4 / 40, rel=1e-4)
 
 
 @pytest.mark.parametrize("shared", [True, False])
