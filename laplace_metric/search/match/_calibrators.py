@@ -30,7 +30,7 @@ import numpy.typing as npt
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import relu
 
 from laplace_metric.search.match._hits import BOUNDED, FEATURES, LOGARITHMS
 
@@ -105,7 +105,9 @@ def _regression(terms: Array, match: Array) -> tuple[Array, float]:
 
 def _log_odds(logit: Tensor) -> Tensor:
     """``ln s`` and ``-ln(1 - s)`` [..., 2]."""
-    return torch.stack([logsigmoid(logit), -logsigmoid(-logit)], -1)
+    # written out: exported to ONNX, logsigmoid is Log(Sigmoid), which underflows at large scores
+    rest = torch.log1p(torch.exp(-logit.abs()))
+    return torch.stack([-relu(-logit) - rest, relu(logit) + rest], -1)
 
 
 def _apply_beta(logit: Tensor, numbers: Tensor) -> Tensor:
