@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.costs import engines, promises, serve
+from benchmarks.costs import chords, engines, promises, serve
 from benchmarks.costs import tables as cost_tables
 from benchmarks.image_text import matching_tables, token_tables, uses_tables
 from benchmarks.image_text import tables as image_text_tables
@@ -169,7 +169,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "jacobians": cost_tables.jacobians,
     "structures": cost_tables.structures,
     "structures-64": lambda: cost_tables.structures("efficientnet-64"),
+    "analytic": cost_tables.analytic,
     "approximations": cost_tables.approximations,
+    "chords": chords.table,
     "distances": cost_tables.distances,
     "export": cost_tables.exported,
     "modes": cost_tables.modes,

@@ -8,12 +8,14 @@ more often than Python does by itself.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -111,6 +113,7 @@ KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 THREADS = (1, 2, 8)
+COUNTED = ("calls", "errors", "wrong")
 ENGINES: dict[str, Any] = {"flat": "flat", "IVF": IVF(lists=4, probes=4), "HNSW": HNSW(ef=400)}
 
 
@@ -162,8 +165,9 @@ def show(name: str, n_threads: int, right: Outcome, timed: Outcome, plain: objec
     )
 
 
-def beside_changes(calls: int) -> None:
-    """Rows of searches while another thread adds and removes items."""
+def beside_changes(calls: int) -> list[dict[str, Any]]:
+    """Searches while another thread adds and removes items: counts of each engine."""
+    rows = []
     for name, engine in ENGINES.items():
         embedder, inputs = problem("append", wide=512)
         x = torch.cat(inputs)
@@ -179,16 +183,24 @@ def beside_changes(calls: int) -> None:
             show(
                 f"search beside add and remove, {name}", n_threads, *outcomes, f"{changes} changes"
             )
+            counts = {key: sum(getattr(o, key) for o in outcomes) for key in COUNTED}
+            rows.append({"engine": name, "threads": n_threads, **counts, "changes": changes})
+    return rows
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=1600, help="of a row")
-    calls = parser.parse_args().calls
+    parser.add_argument("--changes", type=Path, help="write only searches beside changes, as JSON")
+    options = parser.parse_args()
+    calls = options.calls
     torch.set_num_threads(1)
     print("| call | threads | calls | errors | wrong | calls/s | model alone/s |")
     print("|---|---:|---:|---:|---:|---:|---:|")
+    if options.changes is not None:
+        options.changes.write_text(json.dumps(beside_changes(calls // 2), indent=1) + "\n")
+        return
     for kind in KINDS:
         embedder, inputs = problem(kind, wide=512)
         index = embedder.index(torch.cat(inputs), progress=False)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from scipy.stats import binomtest
+
 from benchmarks.records import markdown, read_record, thousandths
 
 
@@ -14,11 +18,55 @@ def hostile() -> str:
     return markdown(header, [[n, *(f"{run['classes'][n]:,}" for run in runs)] for n in names])
 
 
+def unseen() -> str:
+    """Unnamed crashes on seeds that were never run before, with an exact 95 % interval."""
+    runs = [run for run in read_record("promises")["hostile"] if run["unseen"]]
+    calls = sum(run["calls"] for run in runs)
+    crashes = sum(run["classes"]["unnamed crash"] for run in runs)
+    shares = binomtest(crashes, calls).proportion_ci(method="exact")
+    low, high = (f"{1e4 * share:.1f}" for share in shares)
+    rate = f"{1e4 * crashes / calls:.1f}"
+    return (
+        f"{len(runs)} seeds that were never run before gave {crashes} unnamed crashes in {calls:,} "
+        f"calls: {rate} in ten thousand (95 % interval {low} to {high}, Clopper and Pearson)."
+    )
+
+
+DAMAGE = {
+    "kill -9": ("killed", ("lost", "left")),
+    "damaged files": ("damages", ("unnamed", "wrong")),
+    "full disk": ("trials", ("lost", "unnamed")),
+    "two writers and a reader": ("writes", ("lost", "wrong", "failed")),
+}
+"""Of each table of ``tests.damage``: the column of trials, and columns that should be 0."""
+
+
 def damage() -> str:
-    """Kills, damages, full disks and races."""
-    rows = read_record("promises")["damage"]
-    keys = ("attack", "trials", "result")
-    return markdown(list(keys), [[row[key] for key in keys] for row in rows])
+    """Kills, damages, full disks and races: sums over the writers of one run."""
+    lines = []
+    for title, rows in read_record("promises")["damage"]["tables"].items():
+        trials, bad = DAMAGE[title]
+        sums = {key: sum(row[key] for row in rows) for key in list(rows[0])[1:]}
+        others = [k for k in sums if k not in (trials, *bad, "steps", "trials")]
+        counts = ", ".join(f"{sums[key]:,} {key}" for key in (*bad, *others))
+        lines.append([title, str(len(rows)), f"{sums[trials]:,} {trials}", counts])
+    return markdown(["attack", "writers", "trials", "counts"], lines)
+
+
+def changes() -> str:
+    """Searches while another thread adds and removes items."""
+    header = ["engine", "threads", "searches", "changes", "errors", "wrong"]
+    keys = ("threads", "calls", "changes", "errors", "wrong")
+    rows = read_record("promises")["changes"]["rows"]
+    return markdown(header, [[r["engine"], *(f"{r[key]:,}" for key in keys)] for r in rows])
+
+
+def attacks() -> str:
+    """The second attack: what fell, how often, before and after it was fixed."""
+    rows: list[dict[str, Any]] = read_record("promises")["attacks"]
+    keys = ("attack", "trials", "before", "after")
+    cells = [[*(str(row[key]) for key in keys), f"`{row['command']}`"] for row in rows]
+    return markdown([*keys, "command"], cells)
 
 
 def threads() -> str:
@@ -54,6 +102,9 @@ def imbalance() -> str:
 
 TABLES = {
     "promises-hostile": hostile,
+    "promises-unseen": unseen,
+    "promises-changes": changes,
+    "promises-attacks": attacks,
     "promises-damage": damage,
     "promises-threads": threads,
     "promises-float32": float32,

@@ -23,7 +23,7 @@ class Distance(Shown):
     mean, variance : Tensor [B]
         On the sphere the squared distance is ``2 - 2 cos``: its mean is kept in [0, 4], its
         variance below ``mean (4 - mean)``, the most that a variable in [0, 4] can have.
-        ``LaplaceEmbedder.distance`` gives them exactly, ``Index.search`` to second order.
+        ``LaplaceEmbedder.distance`` gives them by quadrature, ``Index.search`` to second order.
     """
 
     mean: Tensor
