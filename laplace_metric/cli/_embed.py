@@ -38,7 +38,7 @@ def embed(options: Namespace) -> None:
     require_source(options.data)
     posterior = load_posterior(options.posterior, options, reporter)
     source = posterior.source(options.data, options, reporter)
-    parts = output.with_name(f".{output.name}.parts")
+    parts = files.refuse_link(output.with_name(f".{output.name}.parts"))
     with locked(parts.with_name(f"{parts.name}.lock"), seconds=0.0):  # two would mix their parts
         with reporter.warnings():
             mean, uncertainty = _embed_all(posterior, source, parts, options, reporter)
@@ -71,7 +71,7 @@ def _embed_all(
     with tqdm(total=len(source), desc="Embedding", disable=not reporter.progress) as bar:
         for start in range(0, len(source), size):
             rows = range(start, min(start + size, len(source)))
-            part = folder / f"{start // size:06d}"
+            part = files.refuse_link(folder / f"{start // size:06d}")
             if not (part / PART.index).exists():
                 batches = source.take(rows).inputs(options.batch_size)
                 files.write(part, {"run": run}, _embed_part(posterior, batches, bar.update), PART)

@@ -34,7 +34,7 @@ def fit(options: Namespace) -> None:
         source.take(rows).require_classes("fit", least=2)
         items = remembered(source, loaded, head, options, reporter).take(rows)
         embedder = LaplaceEmbedder(loaded.model, head, **_settings(options))
-        checkpoint = options.checkpoint or folder / CHECKPOINT
+        checkpoint = options.checkpoint or files.refuse_link(folder / CHECKPOINT)
         loader = items.batches(options.batch_size)
         embedder.fit(loader, progress=reporter.progress, checkpoint_dir=checkpoint)
         if options.optimize_prior:

@@ -268,7 +268,6 @@ def load_gallery(folder: Path, options: Namespace, reporter: Reporter) -> Loaded
         raise InputError(f"{folder} is not a folder: give one that laplace-metric index wrote.")
     if (told := getattr(options, "item_data", None)) is not None:
         require_source(told)
-    files.finish_renames(folder)
     posterior = (files.POSTERIOR, ModelRecipe.KIND)
     kinds = {POSTERIOR: posterior, ".": (*posterior, Origin.KIND, INDEX)}
     paths = [folder / place / kind.index for place, several in kinds.items() for kind in several]
@@ -276,7 +275,7 @@ def load_gallery(folder: Path, options: Namespace, reporter: Reporter) -> Loaded
 
 
 def _load(folder: Path, options: Namespace, reporter: Reporter) -> LoadedIndex:
-    in_python = not (folder / Origin.KIND.index).exists() and (folder / INDEX.index).exists()
+    in_python = not files.exists(folder / Origin.KIND.index) and files.exists(folder / INDEX.index)
     origin = Origin.of_python() if in_python else Origin.read(folder)
     posterior = load_posterior(_posterior_of(folder, options), options, reporter)
     index = Index.load(folder, posterior.embedder)
@@ -292,9 +291,9 @@ def _posterior_of(folder: Path, options: Namespace) -> Path:
     told: Path | None = getattr(options, "posterior", None)
     if told is not None:
         return told
-    if (folder / POSTERIOR).exists() or (folder / Origin.KIND.index).exists():
+    if (folder / POSTERIOR).exists() or files.exists(folder / Origin.KIND.index):
         return folder / POSTERIOR
-    if (folder / files.POSTERIOR.index).exists():
+    if files.exists(folder / files.POSTERIOR.index):
         return folder
     raise InputError(
         f"{folder} was saved in Python, without its posterior: give --posterior DIR, which "

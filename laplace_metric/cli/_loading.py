@@ -78,7 +78,6 @@ def load_posterior(folder: Path, options: Namespace, reporter: Reporter) -> Load
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: give one that laplace-metric fit wrote.")
-    files.finish_renames(folder)
     recipe = _recipe(folder, options)
     name = options.model or recipe.model
     if recipe.model is not None and options.model is None and not options.trust_recipe:
@@ -111,7 +110,8 @@ def kept_features(
 
 def _recipe(folder: Path, options: Namespace) -> ModelRecipe:
     """What ``fit`` wrote beside the posterior; of one saved in Python, what the options say."""
-    if (folder / ModelRecipe.KIND.index).exists() or not (folder / files.POSTERIOR.index).exists():
+    recipe, posterior = (folder / kind.index for kind in (ModelRecipe.KIND, files.POSTERIOR))
+    if files.exists(recipe) or not files.exists(posterior):
         return ModelRecipe.read(folder)
     if options.model is not None:
         return ModelRecipe.of_python(options.model, None)

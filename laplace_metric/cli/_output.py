@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from laplace_metric._utils.files import json_text, require_writable, write_atomically
+from laplace_metric._utils.files import exists, json_text, require_writable, write_atomically
 from laplace_metric._utils.names import one_line, utf8
 from laplace_metric._utils.progress import ItemBar
 from laplace_metric.cli._streams import ours
@@ -164,7 +164,7 @@ def require_new(path: Path, *, overwrite: bool, named: Path | None = None) -> No
     InputError
         If it does, and may not be overwritten.
     """
-    if path.exists() and not overwrite:
+    if exists(path) and not overwrite:
         raise InputError(f"{named or path} exists: give --overwrite, or another --output.")
 
 
@@ -194,10 +194,17 @@ def discard(folder: Path) -> None:
     It loses its name first: no later run takes a part of it for the whole.
     """
     gone = folder.with_name(f"{folder.name}.gone")
-    shutil.rmtree(gone, ignore_errors=True)
+    _remove(gone)
     with suppress(FileNotFoundError):
         os.replace(folder, gone)
-    shutil.rmtree(gone, ignore_errors=True)
+    _remove(gone)
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder and what is in it; of a link, itself only."""
+    if path.is_symlink():
+        path.unlink()
+    shutil.rmtree(path, ignore_errors=True)
 
 
 Columns = Mapping[str, list[Any]]

@@ -62,6 +62,11 @@ class FitOptions:
         if type(self.memory_bytes) is not int or self.memory_bytes < 0:
             memory_bytes = check_count("memory_bytes", self.memory_bytes, 0)
             object.__setattr__(self, "memory_bytes", memory_bytes)
+        if torch.empty(0).is_meta:
+            raise InputError(
+                "torch's default device is 'meta', where tensors hold no values: call "
+                "torch.set_default_device('cpu') before fit."
+            )
         if self.checkpoint_dir is not None and self.checkpoint_dir.is_file():
             raise InputError(f"checkpoint_dir={str(self.checkpoint_dir)!r} is a file.")
 

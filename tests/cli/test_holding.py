@@ -57,7 +57,9 @@ import contextlib, io, json, os, resource, signal
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
+from laplace_metric._utils import files
 from laplace_metric.cli import main
+from laplace_metric.search import INDEX
 
 def said(*arguments):
     text = io.StringIO()
@@ -99,7 +101,11 @@ data, outcomes = {400: "items.npz", 300: "others.npz"}, []
 
 def n_items():
     assert said("search", "index", "items.npz", "-k", "1", "--json", "j", "--overwrite")[0] == 0
-    return json.loads(Path("index/index.json").read_text())["n_items"]
+    seen = files.read_index(Path("index"), INDEX)["n_items"]
+    with files.together(Path("index")):  # what the next writer does first
+        pass
+    assert files.read_index(Path("index"), INDEX)["n_items"] == seen
+    return seen
 
 def dying(call):
     left = [call]
@@ -149,7 +155,7 @@ def test_on_a_full_disk_overwrite_keeps_the_old_result(arrays):
 
 @posix
 def test_killed_while_it_replaces_an_index(arrays):
-    """Before the renames are noted, the old one is there; after that, the new one."""
+    """Before the batch is committed, the old one is there; after that, the new one."""
     outcomes, left = run(KILLS)
     assert outcomes.startswith("[False, False, False, False, True, True, True, True, True] ")
     assert left == "[]"

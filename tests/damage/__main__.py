@@ -1,4 +1,4 @@
-"""The four tables."""
+"""The five tables."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from tqdm import tqdm
 from tests.damage.damages import damage, share
 from tests.damage.disks import fill
 from tests.damage.kills import kill
+from tests.damage.links import plant
 from tests.damage.races import race
 from tests.damage.writers import Writer, command_writers, python_writers
 
 Row = dict[str, Any]
-BAD = ("lost", "left", "wrong", "unnamed", "failed")
+BAD = ("lost", "left", "wrong", "unnamed", "failed", "touched", "changed by reading")
 """Columns that must be 0."""
 
 
@@ -49,6 +50,7 @@ def main() -> int:
     parser.add_argument("--damages", type=int, default=0, help="of all saved values together")
     parser.add_argument("--disks", type=int, default=0, help="sizes of a full disk")
     parser.add_argument("--races", type=int, default=0, help="trials of each writer")
+    parser.add_argument("--links", type=int, default=0, help="plant every n-th link")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", default=[""], help="writers whose name begins so")
     parser.add_argument("--writers", choices=("all", "python", "commands"), default="all")
@@ -93,6 +95,7 @@ def _tables(options: argparse.Namespace, place: Path) -> dict[str, list[Row]]:
         "two writers and a reader": rows(
             options.races, lambda w: race(w, place, options.races), writers
         ),
+        "planted links": rows(options.links, lambda w: plant(w, place, options.links), writers),
     }
 
 

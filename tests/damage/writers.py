@@ -264,7 +264,6 @@ def command_writers(place: Path) -> list[Writer]:
             if path.suffix:
                 return hashlib.sha256(path.read_bytes()).hexdigest()
             if output == "posterior":
-                files.finish_renames(path)
                 recipe = files.read(path, ModelRecipe.KIND)[0][files.SEAL]
                 return recipe + _posterior(LaplaceEmbedder.load(path))
             asked = parser().parse_args(["search", str(path), str(queries)])

@@ -6,11 +6,13 @@ one atomic step that makes them current. A reader sees the old value or the new 
 A value may have one more file of a foreign format (that of a search engine).
 
 Writers take turns, by a lock. Each works in a hidden folder that also lists the files it makes and
-replaces, so that the next writer can remove what a killed one left behind, and nothing else. The
+replaces, so that the next writer can remove what a killed one left behind, and nothing else.
+Readers write nothing. Links are not followed where something is cleaned, finished or locked. The
 JSON holds its own hash: a flipped digit is noticed.
 """
 
-from laplace_metric._utils.files._disk import named_errors, sync_folder
+from laplace_metric._utils.files._current import exists
+from laplace_metric._utils.files._disk import named_errors, only_regular, refuse_link, sync_folder
 from laplace_metric._utils.files._hashes import SEAL, digest, sealed, sha256_of
 from laplace_metric._utils.files._hidden import JOURNAL, left_behind, remove_hidden, tidy
 from laplace_metric._utils.files._kinds import INDEX, POSTERIOR, FileKind
@@ -23,7 +25,7 @@ from laplace_metric._utils.files._single import (
     write_atomically,
     writing,
 )
-from laplace_metric._utils.files._together import finish_renames, together
+from laplace_metric._utils.files._together import together
 from laplace_metric._utils.files._write import write
 
 __all__ = [
@@ -34,14 +36,16 @@ __all__ = [
     "SEAL",
     "FileKind",
     "digest",
-    "finish_renames",
+    "exists",
     "foreign_file",
     "json_text",
     "left_behind",
     "locked",
     "named_errors",
+    "only_regular",
     "read",
     "read_index",
+    "refuse_link",
     "remove_hidden",
     "require_writable",
     "sealed",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +16,41 @@ from laplace_metric.errors import FileFormatError, WriteError
 
 
 def write_synced(path: Path, content: str | bytes) -> None:
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    sync_file(path)
+    """Write a file that does not exist yet; a link in its place is an error."""
+    with path.open("xb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def only_regular(path: str, flags: int) -> int:
+    """Open a file as ``open(opener=)`` does; ``OSError`` for a pipe or device, which may not end."""
+    handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return handle
+    os.close(handle)
+    raise OSError(errno.EINVAL, "not a regular file", path)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether ``path`` is a folder and not a link to one."""
+    return path.is_dir() and not path.is_symlink()
+
+
+def refuse_link(path: Path) -> Path:
+    """Return a path within a folder of ours, through which that folder is written to.
+
+    Raises
+    ------
+    FileFormatError
+        If it is a link: what it leads to is not part of the folder.
+    """
+    if path.is_symlink():
+        raise FileFormatError(
+            f"{path} is a link, which would lead out of {path.parent}: remove it, or give another "
+            "folder."
+        )
+    return path
 
 
 def sync_file(path: Path) -> None:
@@ -42,9 +77,9 @@ def replace_file(source: Path, target: Path) -> None:
 
 
 @contextmanager
-def readable(path: Path) -> Iterator[None]:
+def readable(path: Path, mode: int = 0o666) -> Iterator[None]:
     """Readable as the umask says: safetensors makes files that only their owner may read."""
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o666))
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL, mode))
     mode = path.stat().st_mode
     yield
     path.chmod(mode)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from laplace_metric._utils.files._disk import only_regular
 
 SEAL = "json_sha256"
 HEAD_BYTES = 2**16
@@ -31,9 +34,8 @@ def sealed(content: dict[str, Any]) -> dict[str, Any]:
 
 def head_of(path: Path) -> list[Any]:
     """Size of a file, and sha256 of its header: all of it but the tensors, or its first bytes."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        first = file.read(8)
+    with open(path, "rb", opener=only_regular) as file:
+        size, first = os.fstat(file.fileno()).st_size, file.read(8)
         length = int.from_bytes(first, "little") if path.suffix == ".safetensors" else HEAD_BYTES
         head = first + file.read(min(length, size))
     return [size, hashlib.sha256(head).hexdigest()]
@@ -42,7 +44,7 @@ def head_of(path: Path) -> list[Any]:
 def sha256_of(path: Path) -> str:
     """sha256 of a file."""
     sha256 = hashlib.sha256()
-    with path.open("rb") as file:
+    with open(path, "rb", opener=only_regular) as file:
         while block := file.read(2**20):
             sha256.update(block)
     return sha256.hexdigest()

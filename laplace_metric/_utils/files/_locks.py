@@ -15,6 +15,8 @@ SECONDS = 600.0
 """To wait for another writer, which may be saving many gigabytes."""
 UNSUPPORTED = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
 """What a file system without locks answers."""
+FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+"""A link is an error: it would make a file elsewhere."""
 
 if os.name == "nt":
     import msvcrt
@@ -51,7 +53,7 @@ def locked(path: Path, seconds: float = SECONDS) -> Iterator[bool]:
 def _acquired(path: Path, deadline: float) -> int | None:
     pause = 0.001
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        handle = os.open(path, FLAGS, 0o666)
         try:
             _take(handle)
             # the last holder removed the file: who waited for that one holds a lock on nothing

@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from laplace_metric._utils.files._current import current_bytes
 from laplace_metric._utils.files._hashes import SEAL, head_of, sealed, sha256_of
 from laplace_metric._utils.files._kinds import POSTERIOR, FileKind
 from laplace_metric._utils.files._settled import settled
@@ -102,18 +103,18 @@ def read_index(folder: Path, kind: FileKind) -> dict[str, Any]:
     """
     path = folder / kind.index
     try:
-        if path.stat().st_size > JSON_BYTES:
-            raise FileFormatError(f"{path} has {path.stat().st_size:,} bytes: it is none of ours.")
-        content = json.loads(path.read_bytes())
-    except OSError as error:
+        content = json.loads(current_bytes(path, JSON_BYTES))
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise FileFormatError(
             f"{folder} holds no {kind.index}, so it is not {kind.title}."
         ) from error
+    except OSError as error:
+        raise FileFormatError(f"{path} cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{path} is damaged: {error}.") from error
     if not isinstance(content, dict) or content.get("format") != kind.format:
         raise FileFormatError(f"{path} was not written by laplace_metric.")
-    if content.get("version") != kind.version:
+    if type(content.get("version")) is not int or content["version"] != kind.version:
         raise FileFormatError(
             f"{path} has version {content.get('version')!r:.60}, this package reads "
             f"{kind.version}: upgrade laplace-metric, or fit again."

@@ -8,6 +8,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
+from laplace_metric._utils.files._current import current
+from laplace_metric._utils.files._disk import only_regular
 from laplace_metric._utils.files._kinds import FileKind
 from laplace_metric.errors import FileFormatError
 
@@ -46,18 +48,18 @@ def settled_together(paths: Sequence[Path], load: Callable[[], Loaded]) -> Loade
 
 @contextmanager
 def _stamped(path: Path) -> Iterator[Callable[[], bool]]:
-    """A function that says whether ``path`` is the same file as now."""
+    """Yield a function: whether the JSON that counts for ``path`` is the same file as now."""
     with ExitStack() as stack:
         if os.name != "nt":  # held open, its number is not given to another file
             with suppress(OSError):
-                stack.enter_context(path.open("rb"))
+                stack.enter_context(open(current(path), "rb", opener=only_regular))
         before = _stamp(path)
         yield lambda: _stamp(path) == before
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    for place in (current(path), path):  # it may have moved in between
+        with suppress(OSError):
+            status = place.stat()
+            return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    return None

@@ -19,23 +19,26 @@ LONGEST_NAME = 255 - len("..0123456789abcdef.tmp")
 """Bytes of a file name: the hidden folder that the file is written in has a longer one."""
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
+def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> None:
     """Replace ``path`` in one step; interrupted, the old file (or none) is there.
 
-    A text is written as UTF-8, see ``laplace_metric._utils.names``.
+    A text is written as UTF-8, see ``laplace_metric._utils.names``. ``mode``: its permissions, less
+    what the umask takes.
 
     Raises
     ------
     WriteError
         If it cannot be written, such as on a full disk; the old file is kept.
     """
-    with writing(path) as temporary:
+    with writing(path, mode) as temporary:
         temporary.write_bytes(utf8(content) if isinstance(content, str) else content)
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[Path]:
+def writing(path: Path, mode: int = 0o666) -> Iterator[Path]:
     """A file to write to, which becomes ``path`` at the end, unless there was an error.
+
+    ``mode``: its permissions, less what the umask takes.
 
     Raises
     ------
@@ -44,7 +47,7 @@ def writing(path: Path) -> Iterator[Path]:
     """
     with named_errors(path), hidden_folder(path.parent, path.name) as hidden:
         temporary = hidden / "content"
-        with readable(temporary):
+        with readable(temporary, mode):
             yield temporary
         sync_file(temporary)
         replace_file(temporary, path)

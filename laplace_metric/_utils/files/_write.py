@@ -13,7 +13,6 @@ from torch import Tensor
 
 from laplace_metric._utils.files._disk import named_errors, readable, sync_file, write_synced
 from laplace_metric._utils.files._hashes import head_of, sealed, sha256_of
-from laplace_metric._utils.files._hidden import hidden_folder
 from laplace_metric._utils.files._kinds import POSTERIOR, FileKind
 from laplace_metric._utils.files._together import Pending, together
 
@@ -36,8 +35,7 @@ def write(
     """
     with together() as batch:
         with named_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            hidden = batch.stack.enter_context(hidden_folder(folder, kind.name, kind))
+            hidden = batch.hidden(folder, kind)
             plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
             written = [_hashed(hidden, kind, "safetensors", lambda path: save_file(plain, path))]
             header = {"format": kind.format, "version": kind.version}

@@ -66,7 +66,8 @@ def fit_pairs(options: Namespace) -> None:
         settings = {"objective": options.objective, "dropout": DROPOUT}
         embedder = ImageTextEmbedder(Precomputed(), Precomputed(), options.dim, **settings)
         how: dict[str, Any] = {"learning_rate": options.learning_rate, "generator": options.seed}
-        how |= {"checkpoint": folder / CHECKPOINT, "progress": reporter.progress}
+        checkpoint = files.refuse_link(folder / CHECKPOINT)
+        how |= {"checkpoint": checkpoint, "progress": reporter.progress}
         began = time.monotonic()
         embedder.fit(pairs, epochs=options.epochs, **how)
         seconds["training"], began = time.monotonic() - began, time.monotonic()
@@ -81,7 +82,7 @@ def fit_pairs(options: Namespace) -> None:
             index.save(folder / side)
     write_atomically(folder / RUN, run_text(options))
     seconds["indexing and calibrating"] = time.monotonic() - began
-    discard(folder / CHECKPOINT)
+    discard(checkpoint)
     _tell(encoded.named, pairs, indices, seconds, options, reporter)
 
 

@@ -56,7 +56,6 @@ class LoadedPairs:
         """
         if not folder.is_dir():
             raise InputError(f"{folder} is not a folder: give one that image-text fit wrote.")
-        files.finish_renames(folder)
         paths = [folder / PairsRecipe.KIND.index, folder / side / INDEX.index]
 
         def load() -> LoadedPairs:

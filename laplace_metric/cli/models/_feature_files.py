@@ -4,11 +4,15 @@
 content of the batch, so a file is right or not found, never out of date. Each is written beside its
 place and moved there, so any number of processes may read and write at once; a file that one of
 them removes is not found by the others, that is all.
+
+A sha256 does not show who wrote a file. So the folder and its files are for their owner only, and a
+folder that another user owns or may write to, or a link, is not used.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,9 +22,9 @@ from safetensors.torch import save
 from torch import Tensor
 
 from laplace_metric._utils.archives import DAMAGE
-from laplace_metric._utils.files import digest, write_atomically
+from laplace_metric._utils.files import digest, refuse_link, write_atomically
 from laplace_metric._utils.names import utf8_path
-from laplace_metric.errors import WriteError
+from laplace_metric.errors import FileFormatError, WriteError
 from laplace_metric.models.heads import HeadActivations
 
 CACHE = ".laplace-metric-cache"
@@ -59,13 +63,14 @@ class FeatureFiles:
     def __init__(self, folder: Path, tell: Callable[[str], None], most: int = BYTES) -> None:
         self.folder, self.tell, self.most = folder, tell, most
         self._open = True
+        self._trusted: bool | None = None  # None: not looked at, or there is no folder yet
         self._size: int | None = None  # bytes in the folder, once it was looked at
         self._mine = set[Path]()  # what this command has read or written
 
     def get(self, key: str) -> HeadActivations | None:
         """What was put there; None if nothing was, or it is damaged, which is told."""
         path = self._path(key)
-        if not path.exists():
+        if not self._is_ours() or not _is_entry(path):
             return None
         try:
             found = _read(path, key)
@@ -81,7 +86,7 @@ class FeatureFiles:
 
     def put(self, key: str, seen: HeadActivations) -> None:
         """Keep them, if there is room; a folder that cannot be written to is told, once."""
-        if not self._open:
+        if not self._open or not self._is_ours():
             return
         tensors = _different(seen)
         content = save(tensors, {"sha256": digest(key, tensors.values())})
@@ -91,20 +96,32 @@ class FeatureFiles:
             if not self._room(len(content)):
                 return
             self._mine.add(path)
-            write_atomically(path, content)
-        except (OSError, WriteError) as error:
+            write_atomically(path, content, 0o600)
+        except (OSError, FileFormatError, WriteError) as error:
             self._open = False
             self.tell(f"features are not kept in {self.folder}: {error}")
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key[2:]}.safetensors"
 
+    def _is_ours(self) -> bool:
+        """Whether nobody else can put features there; if not, it is told, once."""
+        if self._trusted is None and os.path.lexists(self.folder):
+            why = _distrust(self.folder)
+            self._trusted = why is None
+            if why is not None:
+                self.tell(
+                    f"features are neither read from {self.folder} nor kept there: {why}. "
+                    "Name a folder of your own with --cache"
+                )
+        return self._trusted is not False
+
     def _begin(self, place: Path) -> None:
         if not self.folder.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(0o700, parents=True, exist_ok=True)
             (self.folder / "CACHEDIR.TAG").write_text(SIGNATURE)
             (self.folder / ".gitignore").write_text("*\n")
-        place.mkdir(exist_ok=True)
+        refuse_link(place).mkdir(0o700, exist_ok=True)
 
     def _room(self, size: int) -> bool:
         """Make room for so many bytes; False if this command fills the folder by itself."""
@@ -136,7 +153,25 @@ class FeatureFiles:
 def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     for path in folder.glob("??/*.safetensors"):
         with suppress(FileNotFoundError):  # another process removed it
-            yield path, path.stat()
+            if _is_entry(path):
+                yield path, path.stat()
+
+
+def _is_entry(path: Path) -> bool:
+    """Whether a file of the cache is there, and no link leads to it."""
+    return path.is_file() and not path.is_symlink() and not path.parent.is_symlink()
+
+
+def _distrust(folder: Path) -> str | None:
+    """Why a folder is not one that this user alone writes to; None if it is."""
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        return "it is a link or a file, not a folder"
+    if os.name == "posix" and status.st_uid != os.getuid():
+        return "it belongs to another user"
+    if os.name == "posix" and status.st_mode & 0o022:
+        return "other users may write to it (chmod go-w)"
+    return None
 
 
 def _different(seen: HeadActivations) -> dict[str, Tensor]:

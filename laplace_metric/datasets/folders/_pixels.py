@@ -140,6 +140,8 @@ class Pixels:
         from PIL import Image  # only here and below: most users read no photographs
 
         path = self.folder / name
+        if path.exists() and not path.is_file():  # reading a pipe or a device may never end
+            return Unreadable(path, "it is not a regular file")
         try:
             with Image.open(path) as file:
                 return self.converted(file)
@@ -163,6 +165,8 @@ def is_grey(path: Path) -> tuple[bool, str] | None:
     """Whether an image file is grey, and its mode; None where it cannot be read."""
     from PIL import Image
 
+    if not path.is_file():
+        return None
     try:
         with Image.open(path) as image:
             return image.mode in GREY, image.mode

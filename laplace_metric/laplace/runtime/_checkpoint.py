@@ -95,13 +95,13 @@ class Checkpoint:
 
     def store(self, device: torch.device, dtype: torch.dtype | None) -> FeatureStore:
         """The features that are there, or an empty durable store."""
-        folder = self.folder / "features"
+        folder = files.refuse_link(self.folder / "features")
         if (folder / FEATURE_FOLDER.index).exists() or not _only_empty_files(folder):
             return FeatureStore.resume(folder, device, dtype=dtype)
         if any(self.folder.glob("pass-*/statistics.json")):
             raise FileFormatError(f"{folder} is missing: restore it, or delete {self.folder}.")
         for left_over in folder.glob("*"):  # killed before the first commit
-            files.remove_hidden(left_over) if left_over.is_dir() else left_over.unlink()
+            files.remove_hidden(left_over)
         return FeatureStore(durable=folder, dtype=dtype, device=device)
 
     def due(self) -> bool:
@@ -119,7 +119,7 @@ class Checkpoint:
         FileFormatError
             If the folder holds a pass of another fit.
         """
-        folder = self.folder / f"pass-{number:04d}"
+        folder = self._pass(number)
         if not (folder / "statistics.json").exists():
             return None
         files.tidy(folder, Statistics.KIND)
@@ -133,11 +133,14 @@ class Checkpoint:
 
     def keep(self, number: int, statistics: Statistics) -> None:
         """Note how pass ``number`` ended."""
-        statistics.save(self.folder / f"pass-{number:04d}")
+        statistics.save(self._pass(number))
+
+    def _pass(self, number: int) -> Path:
+        return files.refuse_link(self.folder / f"pass-{number:04d}")
 
     def columns(self, draw: Callable[[], list[Tensor]]) -> list[Tensor]:
         """Index groups, drawn once and then remembered."""
-        folder = self.folder / "columns"
+        folder = files.refuse_link(self.folder / "columns")
         if (folder / COLUMNS.index).exists():
             files.tidy(folder, COLUMNS)
             _, tensors = files.read(folder, COLUMNS)
@@ -163,8 +166,11 @@ def open_checkpoint(
     if folder is None:
         return None
     group.run_on_all_ranks(lambda: _check_ranks(folder, group.n))
-    mine = folder if group.n == 1 else folder / f"rank-{group.index}"
-    return group.run_on_all_ranks(lambda: Checkpoint(mine, identity()))
+
+    def mine() -> Path:
+        return folder if group.n == 1 else files.refuse_link(folder / f"rank-{group.index}")
+
+    return group.run_on_all_ranks(lambda: Checkpoint(mine(), identity()))
 
 
 def _check_ranks(folder: Path, n: int) -> None:

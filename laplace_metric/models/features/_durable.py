@@ -154,7 +154,7 @@ class DurableRows(ShardRows):
                 path.unlink(missing_ok=True)
         for path in self.folder.glob(".features*"):
             if HIDDEN_NAME.fullmatch(path.name):
-                files.remove_hidden(path) if path.is_dir() else path.unlink(missing_ok=True)
+                files.remove_hidden(path)
 
 
 def _index_of(shards: list[Shard], spec: RowSpec | None, *, exhausted: bool) -> bytes:

@@ -67,7 +67,7 @@ def read_calibration(path: str | Path) -> Calibration:
     file = as_path("path", path)
     try:
         whole = json.loads(file.read_text(encoding="utf-8"))
-        ours = (whole["format"], whole["version"]) == (FORMAT, VERSION)
+        ours = (whole["format"], repr(whole["version"])) == (FORMAT, str(VERSION))
         if not ours or sealed(whole)[SEAL] != whole[SEAL]:
             raise FileFormatError(f"{file} is no calibration of version {VERSION}, or was changed.")
         tensors = {name: _from_json(value) for name, value in whole["tensors"].items()}
