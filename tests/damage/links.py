@@ -33,7 +33,7 @@ def plant(writer: Writer, place: Path, step: int) -> dict[str, object]:
     with os.fdopen(ours) as lines:
         said = [line.strip().split(maxsplit=1) for line in lines]
     code = ended(pid)
-    row = {key: 0 for key in keys}
+    row = dict.fromkeys(keys, 0)
     for outcome, *more in said:
         row[outcome.replace("_", " ")] += 1
         print("".join(f"{writer.name}: {outcome}: {text}\n" for text in more), end="", flush=True)
@@ -139,9 +139,8 @@ def _put_notes(folder: Path, path: Path) -> None:
         hidden = [p.relative_to(root) for p in root.rglob(f".*.{TOKEN}.tmp")]
         contents = (TOKEN, json.dumps([f"{p}/{p.name.split('.')[1]}.json" for p in hidden]))
         for name, text in zip(NOTES, contents, strict=True):
-            with contextlib.suppress(FileExistsError, IsADirectoryError):
-                with (root / name).open("x") as file:
-                    file.write(text)
+            with contextlib.suppress(FileExistsError), (root / name).open("x") as file:
+                file.write(text)
 
 
 def _seen(folder: Path) -> list[tuple[object, ...]]:

@@ -24,7 +24,7 @@ def write_synced(path: Path, content: str | bytes) -> None:
 
 
 def only_regular(path: str, flags: int) -> int:
-    """Open a file as ``open(opener=)`` does; ``OSError`` for a pipe or device, which may not end."""
+    """Open a file, as `opener` of ``open``; ``OSError`` for a pipe or device: it may not end."""
     handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return handle

@@ -47,7 +47,7 @@ def hidden_folder(
 def _clean(folder: Path, hidden: Path, kind: FileKind | None) -> None:
     """Remove a hidden folder, and before it what its journal lists and the JSON does not name."""
     try:
-        listed = json.loads(_bytes(hidden / JOURNAL)) if is_folder(hidden) else []
+        listed = json.loads(_bytes(hidden / JOURNAL))
     except (OSError, ValueError, RecursionError):
         listed = []
     if kind is not None and isinstance(listed, list):

@@ -111,8 +111,8 @@ class FeatureFiles:
             self._trusted = why is None
             if why is not None:
                 self.tell(
-                    f"features are neither read from {self.folder} nor kept there: {why}. "
-                    "Name a folder of your own with --cache"
+                    f"features are not kept in {self.folder}, nor read from it: {why}. Name a "
+                    "folder of your own with --cache"
                 )
         return self._trusted is not False
 
