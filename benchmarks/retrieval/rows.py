@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from benchmarks.records import folder_of, read_record, write_record
-from benchmarks.retrieval.problems import PROBLEMS, Problem, Source
+from benchmarks.retrieval.problems import PROBLEMS, Source
 from laplace_metric.errors import LaplaceMetricWarning, UnknownNameError
 
 Row = dict[str, Any]
-Problems = Mapping[str, Callable[[Source], Problem]]
+Problems = Mapping[str, Callable[[Source], Any]]
 
 
 def record_rows(
     options: Namespace,
     record: str,
-    measured: Callable[[Problem], Row],
+    measured: Callable[[Any], Row],
     problems: Problems = PROBLEMS,
 ) -> None:
     """Problem by problem; each takes its place in ``record``, and other rows stay.

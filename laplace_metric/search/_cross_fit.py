@@ -51,6 +51,10 @@ ALL = 1 - 1e-9
 """A share of all, which is below 1."""
 
 
+MOST_IN_PAIRS = 0.25
+"""Share of the items that may be in classes of two."""
+
+
 class RefittableEmbedder(FittedEmbedder, Protocol):
     """With settings by which another posterior can be fitted."""
 
@@ -225,6 +229,7 @@ def cross_index(
     k, depth = check_count("k", k), check_count("depth", depth)
     n_folds = check_count("folds", folds, least=2)
     _check_folds(n_folds, labels)
+    check_sizes(labels)
     seen = seen_at(embedder.model, embedder.fitted_.head, inputs, progress=progress)
     features = torch.cat([at_least_float32(batch.look().features) for batch in seen])
     _check_fitted(embedder, features)
@@ -266,6 +271,30 @@ def seen_at(
 
 def _itself(activations: HeadActivations) -> HeadActivations:
     return activations
+
+
+def check_sizes(labels: Column) -> None:
+    """Refuse collections whose classes are too small to calibrate themselves.
+
+    A query of a class of two finds one item of it in the index that calibrates, where a new query
+    finds two; and every other class still has both: the evidence of the labels points away from the
+    right class. From three items a class on the error is small (``benchmarks/retrieval``).
+
+    Raises
+    ------
+    InputError
+        If more than ``MOST_IN_PAIRS`` of the items that have another one of their class are in
+        classes of two.
+    """
+    sizes = np.unique(labels.values, return_counts=True)[1]
+    pairs, mates = 2 * int((sizes == 2).sum()), int(sizes[sizes > 1].sum())
+    if pairs > MOST_IN_PAIRS * mates:
+        raise InputError(
+            f"labels: {pairs // 2} classes have two items, {pairs} of the {mates} items whose "
+            f"class has another: cross-fitting needs three, for all but {MOST_IN_PAIRS:.0%} of "
+            "these items. Add items, or hold one of each class out: "
+            "embedder.index(items, labels), then index.calibrate(held_out, held_out_labels)."
+        )
 
 
 def _check_folds(folds: int, labels: Column) -> None:
