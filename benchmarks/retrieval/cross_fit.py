@@ -16,7 +16,6 @@ from argparse import Namespace
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -112,13 +111,18 @@ def one_collection(world: World, seed: int) -> dict[str, float | None]:
         "label is right": _mean(right_label),
         "label probability": _mean(judged.label_probability),
     }
+    count = torch.bincount(y)[new_y]
+    smallest = count == count.min()
     scores, classes = calibration.label_scores(new.hits), index.items.classes
     own = scores.masked_fill(~new.match, -torch.inf).amax(1)
     assert classes is not None
     for alpha in ALPHAS:
         levels = calibration.held_out_labels().levels(alpha)
         sets = LabelSets.of(new.hits, classes, calibration, levels)
-        outcome[f"label sets {alpha:g}: coverage"] = _mean(own >= levels.level[new_y])
+        covered = own >= levels.level[new_y]
+        outcome[f"label sets {alpha:g}: coverage"] = _mean(covered)
+        if len(world.sizes) > 1:
+            outcome[f"label sets {alpha:g}: coverage, smallest classes"] = _mean(covered[smallest])
         outcome[f"label sets {alpha:g}: size"] = _mean(sets.sizes)
         outcome[f"unknown {alpha:g}"] = _mean(judged.p_value <= alpha)
         try:
@@ -127,7 +131,10 @@ def one_collection(world: World, seed: int) -> dict[str, float | None]:
             outcome[f"retrieval sets {alpha:g}: given"] = 0.0
             continue
         outcome[f"retrieval sets {alpha:g}: given"] = 1.0
-        outcome[f"retrieval sets {alpha:g}: coverage"] = _mean((members & new.match).any(1))
+        held = (members & new.match).any(1)
+        outcome[f"retrieval sets {alpha:g}: coverage"] = _mean(held)
+        if len(world.sizes) > 1:
+            outcome[f"retrieval sets {alpha:g}: coverage, smallest classes"] = _mean(held[smallest])
         outcome[f"retrieval sets {alpha:g}: size"] = _mean(members.sum(1))
     for target in TARGETS:
         try:
@@ -154,8 +161,9 @@ def measured(world: World, collections: int) -> dict[str, Any]:
     rows = [one_collection(world, seed) for seed in range(collections)]
     summary = summarised(rows)
     for target in TARGETS:
-        broken = [row[key] for row in rows if (key := f"precision {target:g}: broken") in row]
-        low, high = share_interval(int(np.sum(broken)), len(broken))
+        broken = [row.get(f"precision {target:g}: broken") for row in rows]
+        given = len(broken) - broken.count(None)
+        low, high = share_interval(broken.count(1.0), given)
         summary[f"precision {target:g}: broken, interval"] = [float(low), float(high)]
     facts = {"problem": world.name, "noise": world.noise, "collections": collections}
     return {**facts, "refused": _is_refused(world), **summary}

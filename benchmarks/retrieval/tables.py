@@ -27,6 +27,8 @@ SEEN = {
     "as many as come": "as many, not unknown",
 }
 """Of strangers by the calibration, and the rule."""
+CROSS_FITTED = (0.8, 0.9)
+"""Precisions of the table on small collections."""
 ON_DIGITS, LOOKED_AT = "digits", ("fashion-mnist, unseen", "cifar10", "texts")
 """The problem of another page; and those after which pretending was thought of."""
 MILLI = 1e3
@@ -74,6 +76,33 @@ def strangers() -> str:
             cells += _stranger_cells(row, f"{way}, {WITH_STRANGERS:g}")
         lines.append(cells)
     return markdown(header, lines)
+
+
+def cross_fit() -> str:
+    """Coverage, probabilities and guarantees of small collections that calibrate themselves."""
+    header = ["items", "collections", "label sets of 90%", "retrieval sets of 90%", "items in them"]
+    header += ["unknown at 10%", "nearest right", "match probability"]
+    for target in CROSS_FITTED:
+        header += [f"{target:.0%} precision: given", "broken (95% interval)"]
+    lines = []
+    for row in read_record("cross_fit")["rows"]:
+        name = f"{row['problem']} (refused)" if row["refused"] else row["problem"]
+        shares = [f"{kind} sets 0.1: coverage" for kind in ("label", "retrieval")]
+        cells = [name, f"{row['collections']}", *(_share(row[key]) for key in shares)]
+        cells += [f"{row['retrieval sets 0.1: size']['mean']:.1f}", _share(row["unknown 0.1"])]
+        cells += [_share(row[key]) for key in ("nearest is right", "match probability")]
+        for target in CROSS_FITTED:
+            of, told = f"precision {target:g}", ""
+            if broken := row.get(f"{of}: broken"):  # given once or more
+                low, high = row[f"{of}: broken, interval"]
+                told = f"{broken['mean']:.0%} of {broken['n']} ({low:.0%} to {high:.0%})"
+            cells += [f"{row[f'{of}: given']['mean']:.0%}", told]
+        lines.append(cells)
+    return markdown(header, lines)
+
+
+def _share(number: dict[str, float]) -> str:
+    return f"{number['mean']:.3f}".removeprefix("0")
 
 
 def strangers_on_digits() -> str:
@@ -307,6 +336,7 @@ def large() -> str:
 TABLES = {
     "retrieval-promises": promises,
     "retrieval-strangers": strangers,
+    "retrieval-cross-fit": cross_fit,
     "retrieval-coverage": coverage,
     "retrieval-labels": label_sets,
     "retrieval-label-arithmetic": label_arithmetic,

@@ -142,7 +142,8 @@ def _tell(gallery: LoadedIndex, n_queries: int, options: Namespace, reporter: Re
         )
     else:
         numbers |= {"calibrated_with": n_queries, "thresholds": {}}
-        kind = "cross-fitted" if options.cross_fit else "held-out"
+        numbers["cross_fitted"] = calibration.cross_fitted
+        kind = "cross-fitted" if calibration.cross_fitted else "held-out"
         reporter.say(f"calibrated with {n_queries:,} {kind} items: {calibration.quality()}")
         for target in PRECISIONS:
             threshold, words = promised_threshold(calibration, target)

@@ -240,7 +240,7 @@ def cross_index(
     labelled = cross_labelled_hits(*asked, strangers=strangers, generator=generator, **how)
     pairs = [(batch, None) for batch in seen]
     index = Index.build(embedder, pairs, labels.values, ids, progress=False, **how)
-    index.learn(labelled, k, generator, portable=portable)
+    index.learn(labelled, k, generator, portable=portable, cross_fitted=True)
     return index
 
 

@@ -128,6 +128,7 @@ def _calibrated(
         "retrieval_sets": _sets(labelled, calibration, judgement.logit),
         "unknown": {"of_known": _mean(unknown[known]), "of_others": _mean(unknown[~known])},
         "smallest_p_value": calibration.smallest_p_value,
+        "cross_fitted": calibration.cross_fitted,
         "reliability": reliability,
     }
 

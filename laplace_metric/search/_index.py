@@ -202,6 +202,7 @@ class Index(CalibratedAnswers, Gallery):
         generator: Seed = None,
         *,
         portable: bool = False,
+        cross_fitted: bool = False,
     ) -> Calibration:
         """As ``calibrate``, from what queries found in this index or in one like it.
 
@@ -211,14 +212,18 @@ class Index(CalibratedAnswers, Gallery):
             Of ``labelled_hits``; of as many neighbours as an evaluation is to look at, 20 or more.
         portable : bool
             As for ``calibrate``.
+        cross_fitted : bool
+            Whether the queries are items of this index; ``Calibration.cross_fitted`` says so.
 
         Raises
         ------
         InputError
             For too few queries.
         """
-        k = check_count("k", k)
-        return self._learn(labelled, k, generator, self._now(), portable=portable)
+        k, now = check_count("k", k), self._now()
+        return self._learn(
+            labelled, k, generator, now, portable=portable, cross_fitted=cross_fitted
+        )
 
     def _learn(
         self,
@@ -228,11 +233,13 @@ class Index(CalibratedAnswers, Gallery):
         now: Self,
         *,
         portable: bool = False,
+        cross_fitted: bool = False,
     ) -> Calibration:
         source = as_generator(0 if generator is None else generator)
         assert source is not None
         sizes = min(k, len(now)), len(now)
         calibration = calibrated(labelled, *sizes, source, portable=portable)
+        calibration = replace(calibration, cross_fitted=cross_fitted)
         _LOG.info("calibrated %s", calibration._sentence())
         with self._changing:  # what changed meanwhile is news to the calibration
             changes = self.changes - now.changes

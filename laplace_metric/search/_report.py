@@ -139,6 +139,8 @@ class IndexReport(Shown):
         Share called unknown "of_known" queries (0.05 by design) and "of_others".
     smallest_p_value : float or None
         That "unknown" can reach with the held-out queries of the calibration.
+    cross_fitted : bool or None
+        Whether the calibration is: ``Calibration.cross_fitted``; None without one.
     ood : OODReport or None
     sparsification : dict of score to Sparsification
     reliability : Reliability or None
@@ -177,6 +179,7 @@ class IndexReport(Shown):
     retrieval_sets: SetCoverage | None = None
     unknown: dict[str, float | None] | None = None
     smallest_p_value: float | None = None
+    cross_fitted: bool | None = None
     reliability: Reliability | None = None
     ood: OODReport | None = None
     ood_uncertainty: Float[Tensor, " M"] | None = None
@@ -247,6 +250,8 @@ class IndexReport(Shown):
             others = _percent(unknown["of_others"])
             rows.append(("called unknown, of queries without a match", others))
         rows.append(('smallest p-value that "unknown" can reach', _short(self.smallest_p_value)))
+        if self.cross_fitted:
+            rows.append(("calibrated by", "cross-fitting: guarantees are simulated, not proven"))
         return rows
 
     def __str__(self) -> str:

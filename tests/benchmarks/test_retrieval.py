@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from benchmarks.page_figures import retrieval_figures
 from benchmarks.records import read_record, thousandths
-from benchmarks.retrieval import cost, measure, problems, split, strangers, tables
+from benchmarks.retrieval import cost, cross_fit, measure, problems, split, strangers, tables
 from benchmarks.retrieval.problems import Problem
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.datasets import load
@@ -163,3 +163,43 @@ def test_the_page_says_what_the_record_says():
     assert all(row["precision 0.99 made"]["mean"] == 0 for row in rows.values())
     assert round(norm.cdf(1.645 / 1.5**0.5), 2) == 0.91, "thresholds of a quarter, asked of a half"
     assert set(tables.TABLES) <= set(re.findall(r"<!-- table:([\w-]+) -->", PAGE.read_text()))
+
+
+def test_pairs_that_calibrate_themselves_are_wrong_and_larger_classes_are_not(monkeypatch):
+    """Why ``cross_index`` refuses classes of two: the labels speak against the right class."""
+    monkeypatch.setattr(cross_fit, "NEW", 300)
+    pairs = cross_fit.one_collection(cross_fit.World("pairs", {2: 80}, 0.6), 0)
+    assert pairs["nearest is right"] > 0.9
+    assert pairs["match probability"] < 0.7
+    assert pairs["label sets 0.1: coverage"] < 0.7
+    assert pairs["retrieval sets 0.1: coverage"] < 0.7
+    larger = cross_fit.one_collection(cross_fit.World("threes", {3: 80}, 0.6), 0)
+    assert abs(larger["match probability"] - larger["nearest is right"]) < 0.08
+    assert larger["label sets 0.1: coverage"] > 0.85
+    assert larger["retrieval sets 0.1: coverage"] > 0.85
+    assert larger["unknown 0.1"] < 0.15
+
+
+def test_what_is_said_of_small_collections_is_what_was_measured():
+    """Means within three standard errors; broken guarantees within their level."""
+    rows = {row["problem"]: row for row in read_record("cross_fit")["rows"]}
+    assert set(rows) == set(cross_fit.WORLDS)
+    assert {name for name, row in rows.items() if row["refused"]} == {
+        "200 classes of 2",
+        "20 classes of 2",
+    }
+    for row in (row for row in rows.values() if not row["refused"]):
+
+        def error(key: str, row=row) -> float:
+            return 3 * row[key]["sd"] / row[key]["n"] ** 0.5
+
+        for alpha in cross_fit.ALPHAS:
+            for kind in ("label", "retrieval"):
+                key = f"{kind} sets {alpha:g}: coverage"
+                assert row[key]["mean"] + error(key) > 1 - alpha, (row["problem"], key)
+            key = f"unknown {alpha:g}"
+            assert row[key]["mean"] - error(key) < alpha, (row["problem"], key)
+        for target in cross_fit.TARGETS:
+            assert row[f"precision {target:g}: broken, interval"][0] < 0.05
+        gap = row["match probability"]["mean"] - row["nearest is right"]["mean"]
+        assert abs(gap) < 0.05, row["problem"]

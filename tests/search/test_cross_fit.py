@@ -16,7 +16,8 @@ from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Index, read_items
 from laplace_metric.search import _cross_fit as cross_fit
-from laplace_metric.search.match import LabelledHits
+from laplace_metric.search.match import LabelledHits, read_calibration, write_calibration
+from laplace_metric.search.match._storage import calibration_from_json, calibration_to_json
 
 N = 120
 
@@ -186,6 +187,73 @@ def test_a_posterior_of_other_items_is_refused(items, model):
     embedder = LaplaceEmbedder(model).fit([(x[:90], y[:90])], progress=False)
     with pytest.raises(InputError, match="25% of the items were not in the fit"):
         embedder.cross_index(x, y, progress=False)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("sizes", "refused"),
+    [
+        ({2: 6}, "6 classes have two items, 12 of the 12 items"),
+        ({1: 90, 2: 6}, "6 classes have two items, 12 of the 12 items"),
+        ({2: 5, 3: 9}, "5 classes have two items, 10 of the 37 items"),
+        ({2: 5, 3: 10}, None),
+        ({1: 30, 3: 10}, None),
+    ],
+)
+def test_collections_of_pairs_are_refused(sizes, refused):
+    """At most a quarter of the items with another one of their class; others do not count."""
+    items = torch.tensor([n for n, classes in sizes.items() for _ in range(classes)])
+    y = torch.arange(len(items)).repeat_interleave(items)
+    x = torch.randn(len(items), 8, generator=torch.Generator().manual_seed(0))[y]
+    x = x + 0.3 * torch.randn(len(y), 8, generator=torch.Generator().manual_seed(1))
+    embedder = LaplaceEmbedder(Precomputed(8), head="append")
+    if refused is None:
+        assert embedder.cross_index(x, y, progress=False).calibration.cross_fitted
+        return
+    with pytest.raises(InputError, match=refused):
+        embedder.cross_index(x, y, progress=False)
+
+
+@pytest.mark.usefixtures("quick")
+def test_everything_that_a_cross_fitted_calibration_gives_says_so(items, model, tmp_path):
+    """A guarantee of queries that were held out, and one of the items, must not look alike."""
+    x, y = items
+    embedder = LaplaceEmbedder(model)
+    index = embedder.cross_index(x, y, progress=False)
+    calibration = index.calibration
+    assert calibration.cross_fitted
+    index.save(tmp_path / "index")
+    assert Index.load(tmp_path / "index", embedder).calibration.cross_fitted
+    write_calibration(calibration, tmp_path / "calibration.json")
+    assert read_calibration(tmp_path / "calibration.json").cross_fitted
+    assert "60 cross-fitted items" in repr(calibration)
+    for threshold in (calibration.threshold_for(recall=0.5), calibration.largest_promise()):
+        assert threshold.cross_fitted
+        assert "of 60 cross-fitted items" in str(threshold)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FittedQueriesWarning)
+        report = index.evaluate(x, y)
+        held_out = index.calibrate(x, y)
+    assert report.to_json()["cross_fitted"] is True
+    assert "calibrated by" in str(report)
+    assert not held_out.cross_fitted
+    assert "of 60 held-out queries" in str(held_out.threshold_for(recall=0.5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FittedQueriesWarning)
+        assert "calibrated by" not in str(index.evaluate(x, y))
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_calibration_that_does_not_say_how_was_held_out(items, model, tmp_path):
+    """Files of 0.2.0 have no such word; another value than true or false is damage."""
+    x, y = items
+    index = LaplaceEmbedder(model).cross_index(x, y, progress=False)
+    content, tensors = calibration_to_json(index.calibration)
+    assert calibration_from_json(content, tensors).cross_fitted
+    with pytest.raises(ValueError, match="cross_fitted 1"):
+        calibration_from_json({**content, "cross_fitted": 1}, tensors)
+    del content["cross_fitted"]
+    assert not calibration_from_json(content, tensors).cross_fitted
 
 
 CLASSES, SIZE, FEW = 10, 32, 240

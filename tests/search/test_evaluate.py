@@ -186,6 +186,7 @@ def test_without_a_calibration_or_ood_inputs_less_is_said(plain, calibrated, rep
     content, full = less.to_json(), report.to_json()
     extra = {"ece", "brier", "mean_match_probability", "promises", "retrieval_sets", "unknown"}
     extra |= {"ood", "largest_promise", "label_accuracy", "label_ece", "smallest_p_value"}
+    extra |= {"cross_fitted"}
     assert set(full) - set(content) == extra
     assert json.loads(json.dumps(full)) == full
     assert (less.ood, less.reliability, less.ood_uncertainty) == (None, None, None)

@@ -16,11 +16,15 @@ from PIL import Image
 from laplace_metric.cli import main
 from laplace_metric.cli._gallery import LoadedIndex
 from laplace_metric.cli._options import parser
-from laplace_metric.cli.serve import QueryReader, Question, RequestRefused
+from laplace_metric.cli._output import Reporter
+from laplace_metric.cli.serve import Limits, QueryReader, Question, RequestRefused, SearchService
 from laplace_metric.cli.serve import _command as command
+from laplace_metric.cli.serve._page import SearchPage
 from laplace_metric.cli.serve._pictures import thumbnail
 from laplace_metric.cli.sources import TEXTS, Pixels
 from laplace_metric.errors import InputError, LaplaceMetricWarning, MissingPackageError
+from tests.cli.workshop import trusting
+from tests.serve.conftest import options_of
 
 
 @pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "python_multipart"])
@@ -62,6 +66,29 @@ def test_a_reference_has_both_signals(shop, start):
     assert usual.signals == ("match probability",)
     with pytest.raises(InputError):  # the items themselves
         start(shop, "--reference", str(shop / "missing"))
+
+
+def test_a_cross_fitted_index_is_served_without_a_drift_alarm(vectors, tmp_path, capsys):
+    """Its own items are nearer to fewer items than new queries are: an alarm without drift."""
+    build = [str(vectors / "items.npz"), "--posterior", str(vectors / "posterior")]
+    how = ["--cross-fit", "2", "--output", str(tmp_path / "index"), "--quiet"]
+    assert trusting(["index", *build, *how]) == 0
+    limits = Limits()
+    options, reporter = options_of(tmp_path), Reporter(quiet=False)
+    service = SearchService(lambda: command.load_served(options, limits, reporter), limits)
+    try:
+        assert service.drift() is None
+        told = capsys.readouterr().err
+        assert "cross-fitting" in told
+        assert "drift is not watched" in told
+        assert "--reference DATA" in told
+        assert "laplace_metric_monitor_watched 0" in service.metrics_text()
+        assert "calibrated by cross-fitting" in SearchPage().render(service, {})
+    finally:
+        service.close()
+    options = options_of(tmp_path, "--reference", str(vectors / "queries.npy"))
+    watched = command.load_served(options, limits, reporter)
+    assert watched.drift is not None
 
 
 def test_texts_are_read_as_they_are():

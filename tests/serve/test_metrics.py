@@ -12,6 +12,7 @@ from laplace_metric import LaplaceEmbedder
 from laplace_metric.cli.serve import DriftWatch, ServerMetrics, calibration_reference
 from laplace_metric.cli.serve._drift import BLOCK
 from laplace_metric.cli.serve._metrics import MetricFamily
+from laplace_metric.errors import InputError
 from laplace_metric.monitor import Monitor
 
 
@@ -136,3 +137,6 @@ def test_the_reference_is_the_nearest_neighbour_of_held_out_queries():
     assert len(found) == 100
     assert float(gaps[1].max()) > 1e-3  # those of the second neighbour are others
     assert calibration_reference(None) == {}
+    crossed = embedder.cross_index(x[:100], y[:100], progress=False).calibration
+    with pytest.raises(InputError, match="cross-fitting"):
+        calibration_reference(crossed)

@@ -13,6 +13,10 @@ from laplace_metric.search import IndexReport, PromisedPrecision
 
 WORTH = 0.5
 """A promise of less than this is none."""
+CROSS_FITTED = (
+    "The index is calibrated by cross-fitting, by its own items: this precision is supported by "
+    "simulation, not by a theorem, and by the queries of this page."
+)
 EVEN = 0.5
 """With a smaller chance that any number of queries would be enough, none are advised."""
 CALIBRATE = (
@@ -94,6 +98,8 @@ def _of_promise(
         return Headline(title, (obtained, why), "broken", promise)
     title = f"Answers {answered.percent} of queries at {goal} precision."
     lines = (obtained, *_strangers(promise, measures), *_higher(promise, measures), *advice)
+    if measures.cross_fitted:
+        lines = (*lines, CROSS_FITTED)
     return Headline(title, lines, "kept", promise)
 
 

@@ -103,7 +103,11 @@ def _reference(gallery: LoadedIndex, options: Namespace, reporter: Reporter) -> 
         source = gallery.queries(options.reference, options, reporter)
         loader = reporter.watch("Reference", source.inputs(BATCH))
         return gallery.index.search(loader, 1).signals
-    reference = calibration_reference(gallery.index.calibration)
+    try:
+        reference = calibration_reference(gallery.index.calibration)
+    except InputError as error:
+        reporter.note(str(error))
+        return {}
     if all(len(values) >= LEAST for values in reference.values()):
         return reference
     reporter.note(f"fewer than {LEAST} held-out queries: drift is not watched. Give --reference")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from laplace_metric.errors import InputError
 from laplace_metric.monitor import Monitor
 from laplace_metric.search.match import Calibration
 
@@ -131,7 +132,18 @@ def calibration_reference(calibration: Calibration | None) -> dict[str, Tensor]:
     """The match probability of the nearest neighbour of the held-out queries of the second half.
 
     Those from which it was not learnt, so that queries like them are exchangeable with them.
+
+    Raises
+    ------
+    InputError
+        For a cross-fitted calibration: each of its queries was asked of a smaller index than new
+        queries are, and the difference would become an alarm.
     """
     if calibration is None:
         return {}
+    if calibration.cross_fitted:
+        raise InputError(
+            "the index is calibrated by cross-fitting, by its own items, which new queries differ "
+            "from even without drift: drift is not watched. Give held-out queries: --reference DATA"
+        )
     return {"match probability": calibration.probability[:, 0].cpu()}

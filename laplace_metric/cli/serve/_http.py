@@ -141,9 +141,11 @@ class HttpRoutes:
     async def healthz(self) -> Response:
         """200 as long as searches are answered."""
         served = self.service.served
-        calibrated = served.gallery.index.calibration is not None
+        calibration = served.gallery.index.calibration
+        facts = {"calibrated": calibration is not None, "drift_watched": served.drift is not None}
+        facts["cross_fitted"] = calibration is not None and calibration.cross_fitted
         content = {"status": "ok", "items": len(served.gallery.index), "kind": served.reader.kind}
-        return JSONResponse({**content, "calibrated": calibrated})
+        return JSONResponse({**content, **facts})
 
     async def metrics(self) -> Response:
         """In the text format 0.0.4."""

@@ -153,6 +153,8 @@ class ServerMetrics:
 
 
 def _of_drift(drift: DriftSummary | None) -> Iterable[MetricFamily]:
+    about, watched = "1 where drift is watched.", (("", (), float(drift is not None)),)
+    yield MetricFamily("laplace_metric_monitor_watched", "gauge", about, watched)
     if drift is None:
         return
     signals = {name: (("signal", name),) for name in drift.signals}

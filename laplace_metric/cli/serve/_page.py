@@ -56,6 +56,7 @@ class SearchPage:
         """With the fields that were sent, an ``answer`` or an ``error``, if there are any."""
         served, fields = service.served, content.get("fields", {})
         answer, error, picture = content.get("answer"), content.get("error"), None
+        calibration = served.gallery.index.calibration
         kind, usual = served.reader.kind, _usual_precision(service)
         if answer is not None and kind == IMAGES:
             picture = query_picture(fields["image"], served.reader)
@@ -70,6 +71,7 @@ class SearchPage:
             error=error,
             picture=picture,
             drift=service.drift(),
+            cross_fitted=calibration is not None and calibration.cross_fitted,
             script=SCRIPT,
         )
 

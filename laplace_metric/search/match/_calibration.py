@@ -95,6 +95,11 @@ class Calibration(Promises, Shown):
     labels : HeldOutLabels or None
         Scores of the labels of the known queries, for label sets; None without labels and in files
         of 0.1.0.
+    cross_fitted : bool
+        Whether the queries were the items of the index itself, each searched in a part of it
+        without it (``LaplaceEmbedder.cross_index``): they are not exchangeable with new queries,
+        so that no guarantee is proven, and they are no reference for drift. False in files of
+        0.2.0 and before.
     """
 
     matcher: MatchProbability
@@ -111,10 +116,12 @@ class Calibration(Promises, Shown):
     label_probability: Float[Tensor, " n"] | None = None
     right: Bool[Tensor, " n"] | None = None
     labels: HeldOutLabels | None = None
+    cross_fitted: bool = False
 
     def _sentence(self) -> str:
         of = "matches" if self.labeller is None else "labels"
-        return f"learnt what a match looks like from {of}, tested on {len(self.known):,} queries."
+        tested = f"{len(self.known):,} {'cross-fitted items' if self.cross_fitted else 'queries'}"
+        return f"learnt what a match looks like from {of}, tested on {tested}."
 
     def _shown_rows(self) -> Rows:
         shown = {
@@ -295,7 +302,8 @@ class Calibration(Promises, Shown):
         classes = None if self.labels is None else self.labels.classes
         names = tuple(classes.values.tolist()) if classes is not None and classes.is_text else None
         of = as_path("path", path), format, dtype
-        return write_verdict(module, *of, names=names, looks_at=self.looks_at)
+        facts: dict[str, Any] = {"looks_at": self.looks_at, "cross_fitted": self.cross_fitted}
+        return write_verdict(module, *of, names=names, **facts)
 
     @property
     def looks_at(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ class Promises:
 
     if TYPE_CHECKING:
         labeller: LabelPosterior | None
+        cross_fitted: bool
         match: Bool[Tensor, "n k"]
         known: Bool[Tensor, " n"]
         p_value: Float[Tensor, " n"] | None
@@ -66,7 +67,7 @@ class Promises:
         tested, abstained = self.held_out(of), self.held_out_unknown(alpha)
         promise: dict[str, Any] = {"precision": precision, "recall": recall}
         found = threshold_for(*tested, **promise, confidence=confidence, abstained=abstained)
-        return replace(found, alpha=alpha)
+        return replace(found, alpha=alpha, cross_fitted=self.cross_fitted)
 
     def largest_promise(self, *, of: str = "match", alpha: float | None = 0.05) -> Threshold:
         """The largest precision that can be promised; see ``match.largest_promise``.
@@ -84,7 +85,7 @@ class Promises:
             As ``threshold_for``.
         """
         found = largest_promise(*self.held_out(of), abstained=self.held_out_unknown(alpha))
-        return replace(found, alpha=alpha)
+        return replace(found, alpha=alpha, cross_fitted=self.cross_fitted)
 
     def shortfall(
         self, precision: float, *, of: str = "match", alpha: float | None = 0.05

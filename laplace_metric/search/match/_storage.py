@@ -30,7 +30,7 @@ def calibration_to_json(calibration: Calibration) -> tuple[dict[str, Any], dict[
     matcher, score = calibration.matcher, calibration.matcher.score
     content: dict[str, Any] = {name: getattr(calibration, name) for name in COUNTS}
     content |= {"features": matcher.feature_set, "calibrator": matcher.calibrator.kind}
-    content |= {"offset": score.offset}
+    content |= {"offset": score.offset, "cross_fitted": calibration.cross_fitted}
     content |= {"losses": {name: list(loss) for name, loss in matcher.losses.items()}}
     tensors = {name: getattr(calibration, name) for name in PER_QUERY}
     tensors |= {} if calibration.p_value is None else {P_VALUE: calibration.p_value}
@@ -70,6 +70,9 @@ def calibration_from_json(content: dict[str, Any], tensors: dict[str, Tensor]) -
     calibrator = Calibrator(name, stored["calibrator"])
     matcher = MatchProbability(feature_set, score, calibrator, losses)
     fields: dict[str, Any] = {key: content[key] for key in COUNTS}
+    fields["cross_fitted"] = content.get("cross_fitted", False)  # not in files of 0.2.0
+    if type(fields["cross_fitted"]) is not bool:
+        raise ValueError(f"a calibration with cross_fitted {fields['cross_fitted']!r:.60}")
     fields |= {key: stored[key] for key in PER_QUERY}
     fields[P_VALUE] = stored.get(P_VALUE)  # not in files of 0.1.0
     if "labeller" not in stored:  # calibrated with matches

@@ -66,6 +66,8 @@ class Threshold(Shown):
     alpha : float or None
         Queries that are called unknown at this level are not accepted, whatever their probability
         is; None: the probability alone decides.
+    cross_fitted : bool
+        As of ``Calibration``: the confidence is then measured by simulation, not proven.
     """
 
     value: float
@@ -77,6 +79,7 @@ class Threshold(Shown):
     accepted: float
     n: int
     alpha: float | None = None
+    cross_fitted: bool = False
 
     def __str__(self) -> str:
         known = "" if self.alpha is None else f" and not unknown at alpha={self.alpha:g}"
@@ -84,7 +87,7 @@ class Threshold(Shown):
             f"match if probability >= {self.value:.4f}{known}: {self.quantity} "
             f"{self.estimate:.1%}, at least {100 * self.target:g}% with "
             f"{100 * self.confidence:g}% confidence; accepts {self.accepted:.1%} of {self.n} "
-            "held-out queries"
+            f"{'cross-fitted items' if self.cross_fitted else 'held-out queries'}"
         )
 
     def _sentence(self) -> str:

@@ -129,13 +129,15 @@ def test_hits_that_others_found_teach_a_portable_calibration(embedder, points):
     assert feature_sets(index.learn(labelled, 10, 0)) != PORTABLE
 
 
-def test_a_cross_fitted_index_can_be_portable(points):
+def test_a_cross_fitted_index_can_be_portable(points, tmp_path):
     x, y = points
     embedder = LaplaceEmbedder.from_embeddings(x[:200], y[:200], prior_precision=20.0)
     index = embedder.cross_index(x[:200], y[:200], folds=3, portable=True, progress=False)
     assert feature_sets(index.calibration) == PORTABLE
     found = index.search(x[600:], k=K)
     same(applied(index, found, distance_sd=None), found)
+    graph = index.calibration.export(tmp_path / "verdict.pt2", "torch")
+    assert graph.metadata["cross_fitted"] == "true"
     usual = embedder.cross_index(x[:200], y[:200], folds=3, progress=False)
     assert feature_sets(usual.calibration) != PORTABLE
 

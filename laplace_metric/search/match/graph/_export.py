@@ -42,6 +42,8 @@ class VerdictGraph:
         What a match probability depends on.
     opset : int or None
         Of ONNX.
+    cross_fitted : bool
+        As of ``Calibration``.
     """
 
     path: Path
@@ -53,6 +55,7 @@ class VerdictGraph:
     names: tuple[str, ...] | None
     looks_at: tuple[str, ...]
     opset: int | None
+    cross_fitted: bool = False
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -68,6 +71,7 @@ def write_verdict(
     *,
     names: tuple[str, ...] | None,
     looks_at: tuple[str, ...],
+    cross_fitted: bool,
 ) -> VerdictGraph:
     """Trace and write ``path``; see ``Calibration.export``."""
     check_format(format)
@@ -77,7 +81,7 @@ def write_verdict(
             "with index.calibrate(..., portable=True)."
         )
     opset = OPSET if format == "onnx" else None
-    facts = module.least, float(module.alpha), names, looks_at, opset
+    facts = module.least, float(module.alpha), names, looks_at, opset, cross_fitted
     graph = VerdictGraph(path, format, module.inputs, module.outputs, *facts)
     write_program(_traced(module, dtype), path, format, graph.metadata, SIZES)
     return graph
