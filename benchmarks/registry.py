@@ -138,7 +138,7 @@ COMMANDS = {
                      ("cache", "output", "n", "device", "worker"), ("full", "smoke")),
     "retrieval": Command("what a search promises and keeps",
                          _modules("retrieval", "measure", "cost", "large", "drift",
-                                  "decomposition", "labels", "strangers",
+                                  "decomposition", "labels", "strangers", "few",
                                   **{"cross-fit": "cross_fit"}) | FIGURES,
                          ("data", "cache", "output", "n", "problems", "splits", "queries"),
                          ("full", "smoke")),

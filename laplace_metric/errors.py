@@ -122,6 +122,10 @@ class UnreachableAlphaWarning(LaplaceMetricWarning):
     """Too few queries were held out for a conformal test to reject at this level."""
 
 
+class FewQueriesWarning(LaplaceMetricWarning):
+    """Too few queries calibrate an index to determine how its match probability falls."""
+
+
 class FittedQueriesWarning(LaplaceMetricWarning):
     """Queries that calibrate or judge an index were in the fit of its posterior."""
 

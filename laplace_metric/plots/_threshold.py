@@ -64,7 +64,10 @@ def threshold_plot(
     }
     axes = prepare(axes, "threshold on the probability", "share of held-out queries")
     for style, (name, y) in zip(styles_of(curves), curves.items(), strict=True):
-        axes.step(x, y, where="post", color=style.colour, ls=style.line, lw=2, label=name)
+        mark = "o" if len(x) == 1 else ""  # of a single probability, a step has no length
+        axes.step(
+            x, y, where="post", color=style.colour, ls=style.line, lw=2, marker=mark, label=name
+        )
     if target is not None:
         axes.axhline(target, color=INK, lw=1, ls=":", alpha=0.6)
     if threshold is not None:

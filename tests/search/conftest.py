@@ -34,6 +34,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def fit(features, match, *, portable=False):
         x, y = features.values[features.exists].numpy(), match[features.exists].double().numpy()
-        return MatchProbability("all", *_fitted(x, y, "all", "logistic"), {})
+        groups = features.exists.nonzero()[:, 0].numpy()
+        return MatchProbability("all", *_fitted(x, y, groups, "all", "logistic"), {})
 
     monkeypatch.setattr(_learn, "fit_match_probability", fit)

@@ -92,6 +92,9 @@ class Calibration(Promises, Shown):
         ones; None in files of 0.1.0.
     label_probability : Tensor [n] or None
         Of the answer to each, and whether it was ``right`` [n]; None without labels.
+    grid : Tensor [m, 1 or 2] or None
+        Probabilities of the queries of the first half, among which thresholds are chosen: of the
+        nearest neighbour, and of the answer. None: those of the second half.
     labels : HeldOutLabels or None
         Scores of the labels of the known queries, for label sets; None without labels and in files
         of 0.1.0.
@@ -117,6 +120,7 @@ class Calibration(Promises, Shown):
     right: Bool[Tensor, " n"] | None = None
     labels: HeldOutLabels | None = None
     cross_fitted: bool = False
+    grid: Float[Tensor, "m J"] | None = None
 
     def _sentence(self) -> str:
         of = "matches" if self.labeller is None else "labels"

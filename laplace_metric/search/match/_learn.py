@@ -46,11 +46,14 @@ def calibrated(
     per_query = logits[1][:, :k], second.match[:, :k], second.known
     honest = *per_query, first_match_score(logits[1], second.match), *_strangeness(first, second)
     sizes = k, second.match.shape[1], n_items
+    grid = matcher(logits[0][:, :1])
     if labelled.codes is None:
-        return Calibration(matcher, None, *sizes, *honest)
+        return Calibration(matcher, None, *sizes, *honest, grid=grid)
     labeller = LabelPosterior.fit(Candidates.of(logits[0], first.hits.voted), first.match)
     of_labels = _of_labels(labeller, (first, logits[0]), (second, logits[1]))
-    return Calibration(matcher, labeller, *sizes, *honest, *of_labels)
+    answered = labeller.answer(Candidates.of(logits[0], first.hits.voted))[1]
+    grid = torch.cat([grid, answered[:, None]], 1)
+    return Calibration(matcher, labeller, *sizes, *honest, *of_labels, grid=grid)
 
 
 def _strangeness(first: LabelledHits, second: LabelledHits) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,21 +11,20 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from laplace_metric.errors import InputError
+from laplace_metric.errors import FewQueriesWarning, InputError
 from laplace_metric.search.match._calibrators import (
     CALIBRATORS,
     Array,
     Calibrator,
     Score,
-    constant_score,
     fit_score,
-    logistic,
 )
 from laplace_metric.search.match._hits import BY_DEFAULT, FEATURE_SETS, PORTABLE, PairFeatures
 
 FOLDS = 5
-CONSTANT = "none"
-"""Feature set where fewer queries than folds have a match, or have anything else."""
+ISOTONIC = 50
+"""Queries of each kind, with a match and with anything else, below which no step function is tried:
+its ties lose the order of the distance (Niculescu-Mizil & Caruana 2005 want a thousand points)."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class MatchProbability:
 
     Parameters
     ----------
-    feature_set : "distance" | "posterior" | "labels" | "all" | "portable" | "none"
+    feature_set : "distance" | "posterior" | "labels" | "all" | "portable"
         The features that it looks at.
     score : Score
     calibrator : Calibrator
@@ -66,7 +66,8 @@ def fit_match_probability(
     """Choose features and calibrator by cross-validated log loss, then fit them to everything.
 
     Pairs of one query stay in one fold. Where fewer than five queries have a match, or fewer than
-    five have anything else, nothing can be learnt but how often: a constant, shrunk.
+    five have anything else, only the distance and the rank count, by a slope that is mostly the
+    prior's (``_calibrators``).
 
     Parameters
     ----------
@@ -80,50 +81,65 @@ def fit_match_probability(
     ------
     InputError
         For fewer than ten queries.
+
+    Warns
+    -----
+    FewQueriesWarning
+        If the queries hardly determine how the probability falls with the distance.
     """
     exists = features.exists
     if len(match) < 2 * FOLDS:
         raise InputError(f"{len(match)} queries to calibrate on: pass at least {2 * FOLDS}.")
     y = match[exists].double().cpu().numpy()
-    kinds = (match & exists).any(1), (~match & exists).any(1)
-    if min(int(kind.sum()) for kind in kinds) < FOLDS:
-        share = (match & exists).double().sum(1) / exists.sum(1).clamp_min(1)
-        score = constant_score(float(share.sum()), len(share))
-        return MatchProbability(CONSTANT, score, logistic(y, y), {})
     groups = torch.arange(len(match))[:, None].expand_as(match)[exists.cpu()].numpy()
     x = features.values[exists].cpu().numpy()
+    kinds = int((match & exists).any(1).sum()), int((~match & exists).any(1).sum())
+    sets: tuple[str, ...] = PORTABLE if portable else BY_DEFAULT
+    names = [name for name in CALIBRATORS if name != "isotonic" or min(kinds) >= ISOTONIC]
+    if min(kinds) < FOLDS:
+        _warn_of_few(kinds, len(match))
+        sets, names = ("distance",), ["logistic"]
     losses: dict[str, tuple[float, float]] = {}
-    for feature_set in PORTABLE if portable else BY_DEFAULT:
-        losses |= _cross_validated(x, y, groups, feature_set)
+    for feature_set in sets:
+        losses |= _cross_validated(x, y, groups, feature_set, names)
     feature_set, name = min(losses, key=lambda key: losses[key][0]).split(", ")
-    return MatchProbability(feature_set, *_fitted(x, y, feature_set, name), losses)
+    return MatchProbability(feature_set, *_fitted(x, y, groups, feature_set, name), losses)
 
 
-def _fitted(x: Array, y: Array, feature_set: str, name: str) -> tuple[Score, Calibrator]:
-    score = fit_score(x, y, FEATURE_SETS[feature_set])
-    return score, CALIBRATORS[name](score(torch.from_numpy(x)).numpy(), y)
+def _warn_of_few(kinds: tuple[int, int], n: int) -> None:
+    what = "a match" if kinds[0] < kinds[1] else "anything else"
+    warnings.warn(
+        f"{min(kinds)} of the {n} queries that fit the match probability have {what} among their "
+        f"neighbours, too few to determine how it falls with the distance: at least {FOLDS} are "
+        "needed. It falls with the distance as it does on other data. Calibrate on more queries.",
+        FewQueriesWarning,
+        stacklevel=2,
+    )
+
+
+def _fitted(
+    x: Array, y: Array, groups: npt.NDArray[np.int64], feature_set: str, name: str
+) -> tuple[Score, Calibrator]:
+    weight = 1 / np.bincount(groups)[groups]
+    score = fit_score(x, y, weight, FEATURE_SETS[feature_set])
+    return score, CALIBRATORS[name](score(torch.from_numpy(x)).numpy(), y, weight)
 
 
 def _cross_validated(
-    x: Array, y: Array, groups: npt.NDArray[np.int64], feature_set: str
+    x: Array, y: Array, groups: npt.NDArray[np.int64], feature_set: str, names: list[str]
 ) -> dict[str, tuple[float, float]]:
     """Mean log loss of held-out pairs and its standard error over queries, of each calibrator."""
     from sklearn.model_selection import GroupKFold
 
-    loss = {name: np.empty(len(y)) for name in CALIBRATORS}
+    queries = np.bincount(groups).clip(min=1)
+    weight = 1 / queries[groups]
+    loss = {name: np.empty(len(y)) for name in names}
     for train, test in GroupKFold(FOLDS).split(x, y, groups):
-        if y[train].min() == y[train].max():  # nothing to learn from these queries
-            constant = constant_score(y[train].sum(), len(train))
-            for held_out in loss.values():
-                held_out[test] = _log_loss(
-                    torch.sigmoid(constant(torch.from_numpy(x[test]))), y[test]
-                )
-            continue
-        score = fit_score(x[train], y[train], FEATURE_SETS[feature_set])
+        score = fit_score(x[train], y[train], weight[train], FEATURE_SETS[feature_set])
         seen, new = (score(torch.from_numpy(x[rows])) for rows in (train, test))
         for name, held_out in loss.items():
-            held_out[test] = _log_loss(CALIBRATORS[name](seen.numpy(), y[train])(new), y[test])
-    queries = np.bincount(groups).clip(min=1)
+            calibrator = CALIBRATORS[name](seen.numpy(), y[train], weight[train])
+            held_out[test] = _log_loss(calibrator(new), y[test])
     return {
         f"{feature_set}, {name}": (
             float(each.mean()),

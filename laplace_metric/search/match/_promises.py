@@ -29,6 +29,8 @@ class Promises:
         label_probability: Float[Tensor, " n"] | None
         right: Bool[Tensor, " n"] | None
 
+        grid: Float[Tensor, "m J"] | None
+
         @property
         def probability(self) -> Float[Tensor, "n k"]: ...
 
@@ -66,7 +68,8 @@ class Promises:
         """
         tested, abstained = self.held_out(of), self.held_out_unknown(alpha)
         promise: dict[str, Any] = {"precision": precision, "recall": recall}
-        found = threshold_for(*tested, **promise, confidence=confidence, abstained=abstained)
+        promise |= {"confidence": confidence, "thresholds": self._thresholds(of)}
+        found = threshold_for(*tested, **promise, abstained=abstained)
         return replace(found, alpha=alpha, cross_fitted=self.cross_fitted)
 
     def largest_promise(self, *, of: str = "match", alpha: float | None = 0.05) -> Threshold:
@@ -84,7 +87,11 @@ class Promises:
         NotFittedError
             As ``threshold_for``.
         """
-        found = largest_promise(*self.held_out(of), abstained=self.held_out_unknown(alpha))
+        found = largest_promise(
+            *self.held_out(of),
+            abstained=self.held_out_unknown(alpha),
+            thresholds=self._thresholds(of),
+        )
         return replace(found, alpha=alpha, cross_fitted=self.cross_fitted)
 
     def shortfall(
@@ -107,7 +114,12 @@ class Promises:
             As ``threshold_for``.
         """
         abstained = self.held_out_unknown(alpha)
-        missing = shortfall(*self.held_out(of), precision=precision, abstained=abstained)
+        missing = shortfall(
+            *self.held_out(of),
+            precision=precision,
+            abstained=abstained,
+            thresholds=self._thresholds(of),
+        )
         return missing if missing.more is None else replace(missing, more=2 * missing.more)
 
     def quality(self, n: int = 500, *, of: str = "match") -> Quality:
@@ -157,6 +169,10 @@ class Promises:
                 "which unknown queries are answered, too."
             )
         return self.p_value <= alpha
+
+    def _thresholds(self, of: str) -> Float[Tensor, " m"] | None:
+        """Probabilities of the first half, which no test has seen."""
+        return None if self.grid is None else self.grid[:, int(of == "label")]
 
     def _label_posterior(self) -> LabelPosterior:
         if self.labeller is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
@@ -43,26 +45,57 @@ def lower_bound(successes: int, n: int, delta: float) -> float:
     return 0.0 if successes == 0 else float(beta.ppf(delta, successes, n - successes + 1))
 
 
-def accepted_by(p: Array, right: Flags) -> tuple[Array, Counts, Counts]:
-    """Thresholds from high to low, how many hits each accepts, and how many of them are right."""
-    order = np.argsort(-p, kind="stable")[: int((p > NEVER).sum())]
-    ordered = p[order]
-    last = np.flatnonzero(np.diff(ordered, append=-np.inf))  # of each group of ties
-    good = np.cumsum(right[order], dtype=np.int64)
-    return ordered[last], (last + 1).astype(np.int64), good[last]
+@dataclass(frozen=True)
+class Tests:
+    """Thresholds from high to low, each with the hits by which it is tested.
 
+    Parameters
+    ----------
+    values : [T]
+    accepted, right : [T]
+        Tested hits that each threshold accepts, and how many of them are right.
+    starts : [J]
+        The first threshold of each sequence.
+    spent : int
+        Right hits that each test leaves out: 1 where a tested hit is the threshold, else 0.
+    """
 
-def starts_of(accepted: Counts) -> npt.NDArray[np.intp]:
-    """Where ``accepted`` reaches a tenth of all hits, two tenths, ..., all."""
-    shares = -(-int(accepted[-1:].sum()) * np.arange(1, STARTS + 1) // STARTS)
-    return np.unique(np.searchsorted(accepted, shares))[: len(accepted)]
+    values: Array
+    accepted: Counts
+    right: Counts
+    starts: npt.NDArray[np.intp]
+    spent: int
 
+    @classmethod
+    def of(cls, p: Array, right: Flags, thresholds: ArrayLike | None = None) -> Tests:
+        """With the probabilities of other hits as ``thresholds``; None: those of these hits."""
+        answered = p > NEVER
+        if thresholds is None:
+            grid = p[answered]
+        else:
+            grid = as_scores("thresholds", thresholds).double().cpu().numpy()
+        values, order = np.unique(grid)[::-1], np.argsort(-p[answered], kind="stable")
+        good = np.cumsum(np.append(0, right[answered][order]), dtype=np.int64)
+        accepted = np.searchsorted(-p[answered][order], -values, side="right").astype(np.int64)
+        shares = -(-len(grid) * np.arange(1, STARTS + 1) // STARTS)
+        firsts = np.sort(grid)[::-1][shares - 1] if len(grid) else grid
+        starts = np.unique(np.searchsorted(-values, -firsts))
+        return cls(values, accepted, good[accepted], starts, int(thresholds is None))
 
-def first_tests(p: Array, right: Flags) -> tuple[Counts, Counts]:
-    """Of each sequence's first test, how many hits [J] it accepts, and how many are right [J]."""
-    _, accepted, good = accepted_by(p, right)
-    starts = starts_of(accepted)
-    return accepted[starts], good[starts]
+    def rejected(self, target: float, level: float) -> Flags:
+        """Whether the test of each threshold rejects "precision <= target" [T]."""
+        return rejected(self.right - self.spent, self.accepted - self.spent, target, level)
+
+    def lowest(self, target: float, level: float) -> int | None:
+        """Return the place of the lowest threshold that a sequence reaches; None for none."""
+        passed = self.rejected(target, level)
+        ends = [int(s) + run_of(passed[s:]) - 1 for s in self.starts if passed[s]]
+        return max(ends, default=None)
+
+    def bound(self, at: int, level: float) -> float:
+        """Lower bound of the precision at one threshold, by its test."""
+        right, accepted = int(self.right[at]), int(self.accepted[at])
+        return lower_bound(right - self.spent, accepted - self.spent, level) if right else 0.0
 
 
 def rejected(successes: Counts, n: Counts, target: float, level: float) -> Flags:

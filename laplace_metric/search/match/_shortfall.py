@@ -22,16 +22,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from laplace_metric._utils.validation import ArrayLike, check_share
-from laplace_metric.search.match._sequences import (
-    STARTS,
-    first_tests,
-    held_out_answers,
-    lower_bound,
-)
+from laplace_metric.search.match._sequences import STARTS, Tests, held_out_answers
 
 CHANCE = 0.8
 PRIOR = 0.5
@@ -73,6 +69,7 @@ def shortfall(
     confidence: float = 0.95,
     chance: float = CHANCE,
     abstained: ArrayLike | None = None,
+    thresholds: ArrayLike | None = None,
 ) -> Shortfall:
     """How many more held-out queries ``threshold_for`` likely needs to promise a precision.
 
@@ -88,6 +85,8 @@ def shortfall(
         That the promise can be made then, if new queries are answered as these are.
     abstained : [n], optional
         Which held-out queries are not answered, whatever the threshold.
+    thresholds : [m], optional
+        As for ``threshold_for``.
 
     Raises
     ------
@@ -108,23 +107,47 @@ def shortfall(
     check_share("chance", chance)
     p, right = held_out_answers(probability, correct, abstained)
     level = delta / STARTS
-    tests = list(zip(*(x.tolist() for x in first_tests(p, right)), strict=True))
-
-    def enough(more: int) -> bool:
-        then = [-(-(len(p) + more) * n // len(p)) for n, _ in tests]
-        pairs = zip(tests, then, strict=True)
-        return any(chance_of_test(n, k, m, target, level) >= chance for (n, k), m in pairs)
-
-    flawless = math.ceil(math.log(level) / math.log(target))
+    found = Tests.of(p, right, thresholds)
+    starts = [int(start) for start in found.starts if found.accepted[start]]
+    tests = tuple((int(found.accepted[start]), int(found.right[start])) for start in starts)
+    flawless = math.ceil(math.log(level) / math.log(target)) + found.spent
     if not tests:  # nothing is answered
         return Shortfall(None, 0, 0, flawless, float(beta.sf(target, PRIOR, PRIOR)))
-    surest, good = max(tests, key=lambda test: lower_bound(test[1], test[0], level))
+    at = max(starts, key=lambda start: found.bound(start, level))
+    surest, good = int(found.accepted[at]), int(found.right[at])
     ever = max(float(beta.sf(target, k + PRIOR, n - k + PRIOR)) for n, k in tests)
-    return Shortfall(_smallest(enough, REACH * len(p)), surest, good, flawless, ever)
+    more = _more(tests, len(p), target, level, chance, found.spent)
+    return Shortfall(more, surest, good, flawless, ever)
 
 
-def chance_of_test(accepted: int, right: int, then: int, target: float, level: float) -> float:
+@lru_cache(64)  # a guarantee that cannot be given is asked for again and again
+def _more(
+    tests: tuple[tuple[int, int], ...],
+    n: int,
+    target: float,
+    level: float,
+    chance: float,
+    spent: int,
+) -> int | None:
+    """Return the least number of further queries that is likely enough, of n and their tests."""
+
+    def enough(more: int) -> bool:
+        then = [-(-(n + more) * accepted // n) for accepted, _ in tests]
+        pairs = zip(tests, then, strict=True)
+        return any(chance_of_test(a, k, m, target, level, spent) >= chance for (a, k), m in pairs)
+
+    return _smallest(enough, REACH * n)
+
+
+def chance_of_test(
+    accepted: int, right: int, then: int, target: float, level: float, spent: int = 0
+) -> float:
     """That ``then`` accepted hits pass the test, of which ``accepted`` are known by now.
+
+    Parameters
+    ----------
+    spent : int
+        Right hits that the test leaves out.
 
     Examples
     --------
@@ -134,7 +157,7 @@ def chance_of_test(accepted: int, right: int, then: int, target: float, level: f
     from scipy.special import betaln, gammaln
     from scipy.stats import binom
 
-    needed = int(binom.isf(level, then, target)) + 1
+    needed = int(binom.isf(level, then - spent, target)) + 1 + spent
     m, missing = then - accepted, max(0, needed - right)
     if missing > m:
         return 0.0

@@ -13,11 +13,11 @@ from laplace_metric.search.match._calibration import Calibration
 from laplace_metric.search.match._calibrators import CALIBRATORS, Calibrator, Score
 from laplace_metric.search.match._hits import FEATURE_SETS, FEATURES
 from laplace_metric.search.match._labels import HeldOutLabels
-from laplace_metric.search.match._probability import CONSTANT, MatchProbability
+from laplace_metric.search.match._probability import MatchProbability
 
 COUNTS = ("k", "depth", "n_items")
 PER_QUERY = ("logit", "match", "known", "first_match", "statistics")
-P_VALUE = "p_value"
+P_VALUE, GRID = "p_value", "grid"
 PER_ANSWER = ("label_probability", "right")
 PER_FEATURE = ("weights", "low", "cap")
 PER_LABEL = ("clustering_codes", "clustering_scores", "codes", "scores")
@@ -33,7 +33,8 @@ def calibration_to_json(calibration: Calibration) -> tuple[dict[str, Any], dict[
     content |= {"offset": score.offset, "cross_fitted": calibration.cross_fitted}
     content |= {"losses": {name: list(loss) for name, loss in matcher.losses.items()}}
     tensors = {name: getattr(calibration, name) for name in PER_QUERY}
-    tensors |= {} if calibration.p_value is None else {P_VALUE: calibration.p_value}
+    optional = {P_VALUE: calibration.p_value, GRID: calibration.grid}
+    tensors |= {name: tensor for name, tensor in optional.items() if tensor is not None}
     tensors |= {name: getattr(score, name) for name in PER_FEATURE}
     tensors |= {"calibrator": matcher.calibrator.numbers}
     if calibration.labeller is not None:
@@ -54,7 +55,7 @@ def calibration_from_json(content: dict[str, Any], tensors: dict[str, Tensor]) -
         If it is damaged; or ``KeyError``.
     """
     feature_set, name = content["features"], content["calibrator"]
-    if feature_set not in (*FEATURE_SETS, CONSTANT) or name not in CALIBRATORS:
+    if feature_set not in FEATURE_SETS or name not in CALIBRATORS:
         raise ValueError(f"calibration by {feature_set!r}, {name!r}")
     if not math.isfinite(content["offset"]):
         raise ValueError(f"a calibration with offset {content['offset']}")
@@ -74,7 +75,7 @@ def calibration_from_json(content: dict[str, Any], tensors: dict[str, Tensor]) -
     if type(fields["cross_fitted"]) is not bool:
         raise ValueError(f"a calibration with cross_fitted {fields['cross_fitted']!r:.60}")
     fields |= {key: stored[key] for key in PER_QUERY}
-    fields[P_VALUE] = stored.get(P_VALUE)  # not in files of 0.1.0
+    fields |= {key: stored.get(key) for key in (P_VALUE, GRID)}  # not in files of 0.1.0
     if "labeller" not in stored:  # calibrated with matches
         return Calibration(matcher, None, **fields)
     fields |= {key: stored[key] for key in PER_ANSWER}

@@ -1,6 +1,7 @@
 """Which probability counts as a match, so that a promise holds with a stated confidence.
 
-A promise is a hypothesis test on held-out queries (Angelopoulos et al. 2021, Learn then Test):
+A guarantee is a hypothesis test on held-out queries (Angelopoulos et al. 2025, Learn then Test,
+Annals of Applied Statistics 19):
 
     precision   of n accepted hits s are right; reject "precision <= target" if
                 P(Bin(n, target) >= s) <= delta / J. J = 10 sequences of thresholds, from those that
@@ -12,7 +13,20 @@ A promise is a hypothesis test on held-out queries (Angelopoulos et al. 2021, Le
     recall      of n right hits s are accepted; the highest threshold at which
                 P(Bin(n, target) >= s) <= delta. Acceptance only falls: one sequence.
 
-The probability that a threshold does not keep its promise is at most delta = 1 - confidence. Hits
+The probability that a threshold does not keep its guarantee is at most delta = 1 - confidence:
+
+    precision   The thresholds come from other queries, those that fitted the probability. Given
+                these, each threshold is fixed; given n, s is Bin(n, its precision), ties or not.
+                The first threshold of a sequence whose precision is too low is rejected with
+                probability delta / J at most, and none behind it is tested before.
+    recall      Of n right hits, the share of all that lies above the i-th smallest is
+                Beta(n - i + 1, i) (Wilks 1941), or more with ties: the test is exact though its
+                thresholds are tested hits.
+
+Where no other queries are given, precision is tested at the probabilities of the tested hits
+themselves. One of n then is the threshold, and s is Bin(n - 1, precision) and one Bernoulli: the
+test leaves it out as if it were right, P(Bin(n - 1, target) >= s - 1). That is exact where each
+sequence starts and where precision only falls from there; elsewhere it is held by simulation. Hits
 that are abstained from whatever their probability is, such as those of unknown queries, are
 accepted by no threshold: a precision is one of the others, a recall is one of all. A calibration
 judges each held-out query by all other known ones, as it does those to come; that they judge each
@@ -33,14 +47,12 @@ from laplace_metric.search.match._sequences import (
     NEVER,
     STARTS,
     Array,
-    Counts,
     Flags,
-    accepted_by,
+    Tests,
     held_out_answers,
     lower_bound,
     rejected,
     run_of,
-    starts_of,
 )
 from laplace_metric.search.match._shortfall import shortfall
 
@@ -125,6 +137,7 @@ def threshold_for(
     recall: float | None = None,
     confidence: float = 0.95,
     abstained: ArrayLike | None = None,
+    thresholds: ArrayLike | None = None,
 ) -> Threshold:
     """The lowest threshold that keeps ``precision``, or the highest that keeps ``recall``.
 
@@ -140,6 +153,10 @@ def threshold_for(
     abstained : [n], optional
         Which held-out queries are not answered, whatever the threshold. ``Threshold.alpha`` does
         not know why; ``Calibration.threshold_for`` sets it.
+    thresholds : [m], optional
+        Probabilities of other queries, such as those that fitted the probability, among which a
+        threshold for a precision is chosen: the guarantee is then exact. None: those of the tested
+        queries, each test without one query.
 
     Raises
     ------
@@ -161,10 +178,13 @@ def threshold_for(
     assert target is not None
     promised, confidence = check_share(quantity, target), check_share("confidence", confidence)
     p, right = held_out_answers(probability, correct, abstained)
-    search = _for_precision if recall is None else _for_recall
-    value, passed, total, level = search(p, right, promised, 1 - confidence)
-    bound = lower_bound(passed, total, level)
-    estimate, share = passed / total, float((p >= value).mean())
+    if recall is None:
+        value, bound = _for_precision(p, right, promised, 1 - confidence, thresholds)
+        estimate = float(right[p >= value].mean())
+    else:
+        value, bound = _for_recall(p, right, promised, 1 - confidence)
+        estimate = float((p[right] >= value).mean())
+    share = float((p >= value).mean())
     return Threshold(value, quantity, promised, confidence, estimate, bound, share, len(p))
 
 
@@ -174,6 +194,7 @@ def largest_promise(
     *,
     confidence: float = 0.95,
     abstained: ArrayLike | None = None,
+    thresholds: ArrayLike | None = None,
 ) -> Threshold:
     """The largest precision, in whole per cent, that held-out queries can promise.
 
@@ -185,6 +206,8 @@ def largest_promise(
     probability, correct, abstained : [n]
         As for ``threshold_for``.
     confidence : float in (0, 1)
+    thresholds : [m], optional
+        As for ``threshold_for``.
 
     Raises
     ------
@@ -201,9 +224,8 @@ def largest_promise(
     """
     p, right = held_out_answers(probability, correct, abstained)
     level = (1 - check_share("confidence", confidence)) / STARTS
-    values, accepted, good = accepted_by(p, right)
-    starts = starts_of(accepted)
-    bounds = np.array([lower_bound(int(good[s]), int(accepted[s]), level) for s in starts])
+    tests = Tests.of(p, right, thresholds)
+    bounds = np.array([tests.bound(start, level) for start in tests.starts])
     target = float(np.floor(100 * bounds.max(initial=0)) / 100)
     if target <= 0:
         raise InputError(
@@ -211,27 +233,29 @@ def largest_promise(
             f"{int(right[p > NEVER].sum())} are answered right. Calibrate on more queries."
         )
     chosen = int(np.flatnonzero(bounds >= target)[-1])
-    last = starts[chosen]
-    share, estimate = float(accepted[last] / len(p)), float(good[last] / accepted[last])
-    found = estimate, float(bounds[chosen]), share, len(p)
-    return Threshold(float(values[last]), "precision", target, confidence, *found)
+    value = float(tests.values[tests.starts[chosen]])
+    accepted = p >= value
+    found = float(right[accepted].mean()), float(bounds[chosen]), float(accepted.mean()), len(p)
+    return Threshold(value, "precision", target, confidence, *found)
 
 
-Chosen = tuple[float, int, int, float]
-"""Threshold, successes, trials and the level that each test had."""
+Chosen = tuple[float, float]
+"""Threshold, and the lower bound of its test."""
 
 
-def _for_precision(p: Array, right: Flags, target: float, delta: float) -> Chosen:
-    values, accepted, good = accepted_by(p, right)
-    passed, starts = rejected(good, accepted, target, delta / STARTS), starts_of(accepted)
-    if not passed[starts].any():
-        advice = _more_queries(p, right, target, 1 - delta)
-        raise InputError(
-            _unreachable("precision", target, good[starts], accepted[starts], delta / STARTS)
-            + advice
-        )
-    last = max(int(s) + run_of(passed[s:]) for s in starts if passed[s]) - 1
-    return float(values[last]), int(good[last]), int(accepted[last]), delta / STARTS
+def _for_precision(
+    p: Array, right: Flags, target: float, delta: float, thresholds: ArrayLike | None
+) -> Chosen:
+    tests, level = Tests.of(p, right, thresholds), delta / STARTS
+    last = tests.lowest(target, level)
+    if last is None:
+        advice = _more_queries(p, right, target, 1 - delta, thresholds)
+        at = max(tests.starts, key=lambda start: tests.bound(start, level), default=None)
+        best = (0.0, 0, 0)
+        if at is not None:
+            best = tests.bound(at, level), int(tests.right[at]), int(tests.accepted[at])
+        raise InputError(_unreachable("precision", target, *best) + advice)
+    return float(tests.values[last]), tests.bound(last, level)
 
 
 def _for_recall(p: Array, right: Flags, target: float, delta: float) -> Chosen:
@@ -247,14 +271,14 @@ def _for_recall(p: Array, right: Flags, target: float, delta: float) -> Chosen:
         advice = f" Ask for less, or calibrate on more queries ({least} right ones are the least)."
         if abstained >= (1 - target) * len(of_matches):
             advice = " Ask for less, or abstain from fewer: with a smaller alpha, or alpha=None."
-        raise InputError(_unreachable("recall", target, good[:1], total[:1], delta) + why + advice)
-    return float(values[steps - 1]), int(good[steps - 1]), len(of_matches), delta
+        most, of = int(good[:1].sum()), int(total[:1].sum())  # 0 where there is no match at all
+        best = lower_bound(most, of, delta), most, of
+        raise InputError(_unreachable("recall", target, *best) + why + advice)
+    return float(values[steps - 1]), lower_bound(int(good[steps - 1]), len(of_matches), delta)
 
 
-def _unreachable(name: str, target: float, good: Counts, n: Counts, level: float) -> str:
+def _unreachable(name: str, target: float, bound: float, right: int, of: int) -> str:
     """With the best bound where a sequence starts: no larger target is reached."""
-    starts = list(zip(good.tolist(), n.tolist(), strict=True)) or [(0, 0)]  # no match at all
-    bound, right, of = max((lower_bound(s, t, level), s, t) for s, t in starts)
     what = "are right" if name == "precision" else "right ones are accepted at all"
     return (
         f"{name}={target:g} cannot be promised: the best lower bound of these queries is "
@@ -262,10 +286,18 @@ def _unreachable(name: str, target: float, good: Counts, n: Counts, level: float
     )
 
 
-def _more_queries(p: Array, right: Flags, target: float, confidence: float) -> str:
+def _more_queries(
+    p: Array, right: Flags, target: float, confidence: float, thresholds: ArrayLike | None
+) -> str:
     abstained = p == NEVER
-    how = {"precision": target, "confidence": confidence, "abstained": abstained}
-    missing = shortfall(np.where(abstained, 0, p), right, **how)
+    missing = shortfall(
+        np.where(abstained, 0, p),
+        right,
+        precision=target,
+        confidence=confidence,
+        abstained=abstained,
+        thresholds=thresholds,
+    )
     least = f"({missing.flawless:,} accepted ones are the least, all of them right)"
     if missing.more:
         more = f"about {2 * missing.more:,} more, half of which are tested as these {len(p):,} are"

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import expit
+from scipy.stats import norm
 from sklearn.isotonic import IsotonicRegression
 
 from laplace_metric.search.match._calibrators import CALIBRATORS, Calibrator
@@ -30,22 +31,23 @@ def scores(curve: str, n: int = 3000):
 
 
 def loss(numbers, logit, match) -> float:
-    """Mean negative log likelihood of the beta map."""
+    """Negative log posterior of the beta map, a match: N(1, 1/4) of a and b, Jeffreys of c."""
     a, b, c = numbers
     eta = -a * np.logaddexp(0, -logit) + b * np.logaddexp(0, logit) + c
-    return float(np.mean(np.logaddexp(0, eta) - match * eta))
+    prior = norm(1, 0.5).logpdf([a, b]).sum() + np.log(expit(c) * expit(-c)) / 2
+    return float(np.mean(np.logaddexp(0, eta) - match * eta) - prior / len(logit))
 
 
 @pytest.mark.parametrize("curve", CURVES)
-def test_beta_is_the_maximum_likelihood_under_its_constraints(curve):
+def test_beta_is_the_posterior_mode_under_its_constraints(curve):
     logit, match = scores(curve)
     bounds = [(0, None), (0, None), (None, None)]
     best = minimize(loss, [1, 1, 0], (logit, match), bounds=bounds, options={"ftol": 1e-14})
-    fitted = CALIBRATORS["beta"](logit, match).numbers[0].numpy()
+    fitted = CALIBRATORS["beta"](logit, match, np.ones(len(match))).numbers[0].numpy()
     assert (fitted[:2] >= 0).all()
     assert loss(fitted, logit, match) == pytest.approx(best.fun, abs=1e-6)
     p = Calibrator("beta", torch.tensor(np.stack([best.x, 0 * best.x])))(torch.from_numpy(logit))
-    ours = CALIBRATORS["beta"](logit, match)(torch.from_numpy(logit))
+    ours = CALIBRATORS["beta"](logit, match, np.ones(len(match)))(torch.from_numpy(logit))
     torch.testing.assert_close(ours, p, atol=3e-3, rtol=0)
 
 
@@ -66,7 +68,9 @@ def test_no_fitted_map_falls_whatever_the_labels(seed, name):
     rng = np.random.default_rng(seed)
     logit, match = rng.normal(0, 3, 60), rng.integers(0, 2, 60).astype(float)
     match[:2] = 0, 1
-    p = CALIBRATORS[name](logit, match)(torch.linspace(-30, 30, 200, dtype=torch.float64))
+    p = CALIBRATORS[name](logit, match, np.ones(len(match)))(
+        torch.linspace(-30, 30, 200, dtype=torch.float64)
+    )
     assert bool((p.diff() >= -1e-12).all())
 
 
@@ -76,22 +80,26 @@ def test_isotonic_is_that_of_sklearn_kept_off_the_edges(curve):
     low, high = 1 / 202, 201 / 202
     fit = IsotonicRegression(y_min=low, y_max=high, out_of_bounds="clip").fit(logit, match)
     asked = np.concatenate([logit, np.linspace(-20, 20, 501)])
-    ours = CALIBRATORS["isotonic"](logit, match)(torch.from_numpy(asked))
+    ours = CALIBRATORS["isotonic"](logit, match, np.ones(len(match)))(torch.from_numpy(asked))
     np.testing.assert_allclose(ours.numpy(), fit.predict(asked), atol=1e-12)
     assert float(ours.min()) >= low
     assert float(ours.max()) <= high
     wide = torch.tensor([-torch.inf, torch.inf], dtype=torch.float64)
-    assert bool(CALIBRATORS["isotonic"](logit, match)(wide).isfinite().all())
+    assert bool(CALIBRATORS["isotonic"](logit, match, np.ones(len(match)))(wide).isfinite().all())
 
 
 def test_isotonic_edges_are_one_more_observation():
-    p = CALIBRATORS["isotonic"](np.arange(8.0), np.repeat([0.0, 1.0], 4))(torch.arange(8.0))
+    match = np.repeat([0.0, 1.0], 4)
+    p = CALIBRATORS["isotonic"](np.arange(8.0), match, np.ones(8))(torch.arange(8.0))
     assert p.tolist() == pytest.approx([0.1] * 4 + [0.9] * 4)
 
 
 def test_logistic_is_the_sigmoid():
     x = torch.linspace(-40, 40, 81)
-    p = CALIBRATORS["logistic"](np.zeros(3), np.ones(3))(x)
+    p = CALIBRATORS["logistic"](np.zeros(3), np.ones(3), np.ones(3))(x)
     assert p.dtype == torch.float64
     np.testing.assert_allclose(p.numpy(), expit(x.double().numpy()), rtol=1e-14)
-    assert CALIBRATORS["logistic"](np.zeros(3), np.ones(3))(x.view(9, 9)).shape == (9, 9)
+    assert CALIBRATORS["logistic"](np.zeros(3), np.ones(3), np.ones(3))(x.view(9, 9)).shape == (
+        9,
+        9,
+    )

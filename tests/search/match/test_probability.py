@@ -7,10 +7,13 @@ import pytest
 import torch
 from sklearn.model_selection import GroupKFold
 
-from laplace_metric.errors import InputError
-from laplace_metric.evaluation import expected_calibration_error
-from laplace_metric.search.match import PairFeatures
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.datasets import load
+from laplace_metric.errors import FewQueriesWarning, InputError
+from laplace_metric.evaluation import auroc, expected_calibration_error
+from laplace_metric.search.match import PairFeatures, calibrated
 from laplace_metric.search.match import _probability as probability
+from laplace_metric.search.match._calibrators import FLATTEST
 from laplace_metric.search.match._hits import FEATURES
 from laplace_metric.search.match._probability import FOLDS, fit_match_probability
 
@@ -81,7 +84,7 @@ def test_the_log_loss_is_that_of_the_folds():
     groups = np.repeat(np.arange(50), K)
     loss = np.empty(len(y))
     for train, test in GroupKFold(FOLDS).split(x, y, groups):
-        score, fitted = probability._fitted(x[train], y[train], "all", "beta")
+        score, fitted = probability._fitted(x[train], y[train], groups[train], "all", "beta")
         p = fitted(score(torch.from_numpy(x[test]))).numpy()
         loss[test] = -(y[test] * np.log(p) + (1 - y[test]) * np.log(1 - p))
     mean_loss, error = matcher.losses["all, beta"]
@@ -97,9 +100,9 @@ def test_pairs_of_one_query_stay_together(monkeypatch):
     training_queries = []
     fitted = probability.fit_score
 
-    def spy(x, y, columns):
+    def spy(x, y, weight, columns):
         training_queries.append(x[:, 1])
-        return fitted(x, y, columns)
+        return fitted(x, y, weight, columns)
 
     monkeypatch.setattr(probability, "fit_score", spy)
     fit_match_probability(PairFeatures(features.values, exists), match)
@@ -131,7 +134,8 @@ def test_nobody_is_no_match():
 def test_every_map_gives_nobody_no_chance(name):
     features, _, match = simulated()
     x, y = features.values.reshape(-1, len(FEATURES)).numpy(), match.double().flatten().numpy()
-    matcher = probability.MatchProbability("all", *probability._fitted(x, y, "all", name), {})
+    fitted = probability._fitted(x, y, np.repeat(np.arange(Q), K), "all", name)
+    matcher = probability.MatchProbability("all", *fitted, {})
     assert matcher(torch.tensor([-torch.inf, 0.0], dtype=torch.float64))[0] == 0
 
 
@@ -147,15 +151,54 @@ def test_labels_that_vote_are_worth_more_than_the_distance():
 
 @pytest.mark.parametrize("value", [True, False])
 @pytest.mark.parametrize("exceptions", [0, 1, 4])
-def test_where_nearly_all_match_or_none_it_is_a_constant(value, exceptions):
+def test_where_nearly_all_match_or_none_it_still_falls_with_the_distance(value, exceptions):
     features, _, match = simulated(n=40)
     match = torch.full_like(match, value)
     match[:exceptions] = not value
-    matcher = fit_match_probability(features, match)
-    s = 40 - exceptions if value else exceptions
-    p = matcher(matcher.logit(features))
-    assert (matcher.feature_set, matcher.chosen) == ("none", "none, logistic")
-    assert p.unique().tolist() == pytest.approx([(s + 0.5) / 41])
+    with pytest.warns(FewQueriesWarning, match=f"^{exceptions} of the 40 queries.*at least 5"):
+        matcher = fit_match_probability(features, match)
+    assert list(matcher.losses) == [matcher.chosen] == ["distance, logistic"]
+    p = matcher(matcher.logit(features))[:, 0]  # one rank, so that the distance alone counts
+    assert torch.equal(p.argsort(), (-features.values[:, 0, 0]).argsort())
+    share = (40 - exceptions if value else exceptions) / 40
+    assert float(p.mean()) == pytest.approx(share, abs=0.06)
+    assert float(matcher.score.weights[0]) <= FLATTEST / features.values[..., 0].std() * 0.99
+
+
+def test_five_of_either_kind_are_enough(recwarn):
+    features, _, match = simulated(n=40)
+    match = torch.ones_like(match)
+    match[:5] = False
+    assert len(fit_match_probability(features, match).losses) == 8, "no step function of so few"
+    assert not [w for w in recwarn if w.category is FewQueriesWarning]
+
+
+@pytest.mark.parametrize(("kinds", "tried"), [(49, 8), (50, 12)])
+def test_a_step_function_takes_fifty_of_either_kind(kinds, tried):
+    features, _, match = simulated(n=120)
+    match = torch.ones_like(match)
+    match[:kinds] = False
+    assert len(fit_match_probability(features, match).losses) == tried
+
+
+@pytest.mark.filterwarnings("ignore::laplace_metric.errors.FewQueriesWarning")
+@pytest.mark.parametrize("n", [40, 100])
+def test_few_queries_of_real_digits_rank_as_well_as_the_distance(n):
+    """Where one nearest item in twenty-five is wrong, few queries show no error at all."""
+    gallery, pool = (load("digits", split) for split in ("train", "test"))
+    x, y = gallery.pixels(slice(None)).flatten(1), gallery.labels
+    index = LaplaceEmbedder.from_embeddings(x, y).index(x, y, progress=False)
+    asked = index.labelled_hits(pool.pixels(slice(None)).flatten(1), pool.labels, 20)
+    gain = []
+    for seed in range(2):
+        g = torch.Generator().manual_seed(seed)
+        order = torch.randperm(len(asked), generator=g)
+        test = asked.take(order[n:])
+        calibration = calibrated(asked.take(order[:n]), 10, len(index), g)
+        p, right = calibration.judge(test.hits).match_probability[:, 0], test.match[:, 0]
+        far = test.hits.distance[:, 0].double()
+        gain.append(auroc(-p[right], -p[~right]) - auroc(far[right], far[~right]))
+    assert float(np.mean(gain)) >= -1e-12
 
 
 def test_a_fold_without_a_match_is_judged_by_a_constant():

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize
-from scipy.special import expit
+from scipy.special import expit, log_expit
+from scipy.stats import norm
 
 from laplace_metric.search.match import PairFeatures
-from laplace_metric.search.match._calibrators import FLOOR, WEAK, fit_score
+from laplace_metric.search.match._calibrators import FLOOR, SLOPE, fit_score
 from laplace_metric.search.match._hits import FEATURE_SETS, FEATURES
 
 POSTERIOR = FEATURE_SETS["posterior"]
@@ -27,16 +28,18 @@ def pairs(slopes, n: int = 2000, seed: int = 0):
 
 
 def optimum(values, match, columns):
-    """Weights and offset by scipy, with the same weak penalty in units of the deviation."""
+    """Weights and offset by scipy: the posterior mode of the module's header, w and c in full."""
     x = values[:, columns]
     scale, mean = x.std(0), x.mean(0)
     z = (x - mean) / scale
+    prior = norm([SLOPE if column == 0 else 0.0 for column in columns], 1.0)
 
     def loss(w):
-        eta = z @ w[:-1] + w[-1]
-        return np.sum(np.logaddexp(0, eta) - match * eta) + w[:-1] @ w[:-1] / (2 * WEAK)
+        sign, jeffreys = np.where(match == 1, 1, -1), log_expit([w[-1], -w[-1]]).sum() / 2
+        likelihood = log_expit(sign * (z @ w[:-1] + w[-1])).sum()
+        return -likelihood - prior.logpdf(w[:-1]).sum() - jeffreys
 
-    best = minimize(loss, np.zeros(len(columns) + 1), method="BFGS", options={"gtol": 1e-8}).x
+    best = minimize(loss, np.zeros(len(columns) + 1), method="BFGS", options={"gtol": 1e-6}).x
     weights = np.zeros(len(FEATURES))
     weights[columns] = best[:-1] / scale
     return weights, best[-1] - weights[columns] @ mean
@@ -45,7 +48,7 @@ def optimum(values, match, columns):
 @pytest.mark.parametrize("kind", ["distance", "posterior"])
 def test_without_a_positive_weight_it_is_logistic_regression(kind):
     values, match = pairs([-3, -1.5, -2, -1])
-    score = fit_score(values, match, FEATURE_SETS[kind])
+    score = fit_score(values, match, np.ones(len(match)), FEATURE_SETS[kind])
     weights, offset = optimum(values, match, FEATURE_SETS[kind])
     assert (weights <= 0).all()
     np.testing.assert_allclose(score.weights.numpy(), weights, atol=5e-3)
@@ -58,7 +61,7 @@ def test_without_a_positive_weight_it_is_logistic_regression(kind):
 
 def test_rank_may_count_for_a_match_without_end():
     values, match = pairs([-3, -1, -1, 2])
-    score = fit_score(values, match, POSTERIOR)
+    score = fit_score(values, match, np.ones(len(match)), POSTERIOR)
     assert float(score.weights[3]) > 1
     assert bool(torch.isinf(score.cap).all())
 
@@ -68,7 +71,7 @@ def test_evidence_for_a_match_counts_up_to_its_median(column):
     slopes = [-2.0, -1.0, -1.0, -1.0]
     slopes[column] = 2.0
     values, match = pairs(slopes)
-    score = fit_score(values, match, POSTERIOR)
+    score = fit_score(values, match, np.ones(len(match)), POSTERIOR)
     middle = np.median(values, 0)
     assert float(score.weights[column]) > 0
     assert float(score.cap[column]) == middle[column]
@@ -84,7 +87,7 @@ def test_evidence_for_a_match_counts_up_to_its_median(column):
 
 def test_a_vote_counts_without_end():
     values, match = pairs([-3, -1, -1, -1, 2, 2, -2])
-    score = fit_score(values, match, FEATURE_SETS["labels"])
+    score = fit_score(values, match, np.ones(len(match)), FEATURE_SETS["labels"])
     weights, offset = optimum(values, match, FEATURE_SETS["labels"])
     assert bool((score.weights[4:6] > 1).all())
     np.testing.assert_allclose(score.weights.numpy(), weights, atol=5e-3)
@@ -95,7 +98,7 @@ def test_a_vote_counts_without_end():
 
 def test_evidence_against_a_match_counts_without_end():
     values, match = pairs([-3, -1, -1, -1])
-    score = fit_score(values, match, POSTERIOR)
+    score = fit_score(values, match, np.ones(len(match)), POSTERIOR)
     far = torch.from_numpy(np.tile(np.median(values, 0), (3, 1)))
     far[:, 0] = torch.tensor([1.0, 10.0, 1000.0])
     scores = score(far)
@@ -109,7 +112,7 @@ def test_refitting_ends_whatever_the_labels(seed):
     values[:, rng.integers(0, 4)] = 1.0
     match = (rng.random(30) < 0.5).astype(float)
     match[:2] = 0, 1
-    score = fit_score(values, match, POSTERIOR)
+    score = fit_score(values, match, np.ones(len(match)), POSTERIOR)
     capped = ~torch.isinf(score.cap)
     assert not bool(capped[3])
     assert bool(torch.isfinite(score(torch.from_numpy(values))).all())
@@ -119,7 +122,7 @@ def test_refitting_ends_whatever_the_labels(seed):
 def test_constant_evidence_says_nothing():
     values, match = pairs([-3, 0, 0, -1])
     values[:, 2] = -4.0
-    score = fit_score(values, match, POSTERIOR)
+    score = fit_score(values, match, np.ones(len(match)), POSTERIOR)
     assert float(score.weights[2]) == pytest.approx(0, abs=1e-9)
     assert FEATURE_SETS["distance"] == [0, 3]
     assert FEATURE_SETS["labels"] == [0, 3, 4, 5, 6]
@@ -130,7 +133,7 @@ def test_constant_evidence_says_nothing():
 def test_a_certain_posterior_gives_a_finite_score():
     values, match = pairs([-3, -1, -1, -1])
     values[::10, 1] = -np.inf
-    score = fit_score(values, match, POSTERIOR)
+    score = fit_score(values, match, np.ones(len(match)), POSTERIOR)
     floor = np.median(values, 0)[1] + np.log(FLOOR)
     assert float(score.low[1]) == pytest.approx(floor)
     assert score.low[[0, 3]].tolist() == [0, 0]
@@ -139,7 +142,11 @@ def test_a_certain_posterior_gives_a_finite_score():
     both[1, [0, *range(2, len(FEATURES))]] = both[0, [0, *range(2, len(FEATURES))]]
     assert float(score(both)[0]) == float(score(both)[1])
     values[:, 1] = -np.inf
-    assert bool(torch.isfinite(fit_score(values, match, POSTERIOR)(torch.from_numpy(values))).all())
+    assert bool(
+        torch.isfinite(
+            fit_score(values, match, np.ones(len(match)), POSTERIOR)(torch.from_numpy(values))
+        ).all()
+    )
 
 
 def test_evidence_is_what_the_names_say():

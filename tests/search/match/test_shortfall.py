@@ -61,7 +61,7 @@ def largest_chance(p, right, more: int, target: float) -> float:
 @pytest.mark.parametrize(("seed", "target"), [(1, 0.85), (3, 0.9), (6, 0.9)])
 def test_one_query_fewer_is_not_enough(seed, target):
     p, right = held_out(40, 0.15, seed)
-    missing = shortfall(p, right, precision=target)
+    missing = shortfall(p, right, precision=target, thresholds=p)
     assert missing.more is not None
     assert 0 < missing.more < 400
     assert largest_chance(p, right, missing.more, target) >= 0.8
@@ -72,9 +72,9 @@ def test_one_query_fewer_is_not_enough(seed, target):
 @given(seed=st.integers(0, 999), target=st.floats(0.2, 0.95), n=st.integers(1, 120))
 def test_nothing_is_missing_just_where_the_promise_can_be_made(seed, target, n):
     p, right = held_out(n, 0.2, seed)
-    missing = shortfall(p, right, precision=target)
+    missing = shortfall(p, right, precision=target, thresholds=p)
     try:
-        threshold_for(p, right, precision=target)
+        threshold_for(p, right, precision=target, thresholds=p)
     except InputError:
         assert missing.more != 0
     else:
@@ -103,7 +103,7 @@ def test_with_that_many_more_the_promise_is_made_about_as_often_as_said():
 def test_no_number_of_queries_helps_answers_that_are_wrong():
     p = torch.linspace(0, 1, 400)
     right = torch.arange(400) % 5 > 0
-    missing = shortfall(p, right, precision=0.95)
+    missing = shortfall(p, right, precision=0.95, thresholds=p)
     assert missing.more is None
     assert (missing.surest, missing.right) in {(n, k) for n, k in shares(p.numpy(), right.numpy())}
     assert missing.right / missing.surest == pytest.approx(0.8, abs=0.02)
@@ -114,22 +114,27 @@ def test_no_number_of_queries_helps_answers_that_are_wrong():
 def test_ever_is_what_the_chance_tends_to(seed, target):
     p, right = held_out(40, 0.15, seed)
     far = max(chance_of_test(n, k, n + 300_000, target, LEVEL) for n, k in shares(p, right))
-    assert shortfall(p, right, precision=target).ever == pytest.approx(far, abs=0.02)
+    assert shortfall(p, right, precision=target, thresholds=p).ever == pytest.approx(far, abs=0.02)
 
 
 def test_flawless_is_the_least_that_passes():
     for target in (0.5, 0.9, 0.95, 0.99):
-        least = shortfall([0.5], [1], precision=target).flawless
+        least = shortfall([0.5], [1], precision=target, thresholds=[0.5]).flawless
         assert binomtest(least, least, target, "greater").pvalue <= LEVEL
         assert binomtest(least - 1, least - 1, target, "greater").pvalue > LEVEL
 
 
 def test_a_smaller_chance_asks_for_less():
     p, right = held_out(40, 0.15, 3)
-    sizes = [shortfall(p, right, precision=0.95, chance=chance).more for chance in (0.3, 0.5, 0.8)]
+    sizes = [
+        shortfall(p, right, precision=0.95, chance=chance, thresholds=p).more
+        for chance in (0.3, 0.5, 0.8)
+    ]
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[2] <= REACH * 40
-    assert shortfall(*held_out(40, 0.15, 6), precision=0.95).more is None  # 5,575 would do
+    assert (
+        shortfall(*held_out(40, 0.15, 6), precision=0.95, thresholds=p).more is None
+    )  # 5,575 would do
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import torch
 from scipy.stats import binom, binomtest
 
 from laplace_metric.errors import InputError
-from laplace_metric.search.match import largest_promise, threshold_for
+from laplace_metric.plots import threshold_plot
+from laplace_metric.search.match import _shortfall, largest_promise, threshold_for
 from laplace_metric.search.match._thresholds import STARTS, lower_bound
 
 
@@ -26,16 +27,17 @@ def test_the_bound_is_clopper_and_pearson_s(n, delta):
             assert binom.sf(successes - 1, n, bound) == pytest.approx(delta)
 
 
-def precise(p, right, target, delta):
+def precise(p, right, target, delta, others=None):
     """Lowest threshold of ten sequences, one after the other; None if no sequence rejects."""
-    values, best = np.unique(p)[::-1], None
-    accepts = [int((p >= value).sum()) for value in values]
-    shares = [Fraction(i * len(p), STARTS) for i in range(1, STARTS + 1)]
+    grid, out = (p, 1) if others is None else (others, 0)
+    values, best = np.unique(grid)[::-1], None
+    accepts = [int((grid >= value).sum()) for value in values]
+    shares = [Fraction(i * len(grid), STARTS) for i in range(1, STARTS + 1)]
     starts = {next(i for i, n in enumerate(accepts) if n >= share) for share in shares}
     for start in starts:
         for value in values[start:]:
             good, n = int(right[p >= value].sum()), int((p >= value).sum())
-            if binom.sf(good - 1, n, target) > delta / STARTS:
+            if binom.sf(good - out - 1, n - out, target) > delta / STARTS:
                 break
             best = value if best is None else min(best, value)
     return best
@@ -53,7 +55,7 @@ def complete(p, right, target, delta):
 
 
 @pytest.mark.parametrize("seed", range(40))
-@pytest.mark.parametrize("quantity", ["precision", "recall"])
+@pytest.mark.parametrize("quantity", ["precision", "precision by others", "recall"])
 def test_it_is_the_rule_by_brute_force(quantity, seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(3, 160))
@@ -62,9 +64,14 @@ def test_it_is_the_rule_by_brute_force(quantity, seed):
         p = p.round(1)  # ties
     right = rng.random(n) < p ** rng.choice([0.1, 0.5, 1.0])
     target, confidence = rng.choice([0.5, 0.8, 0.9]), rng.choice([0.6, 0.9])
-    rule = precise if quantity == "precision" else complete
-    expected = rule(p, right, target, 1 - confidence)
+    delta, others = 1 - confidence, rng.random(60).round(1 + seed % 3)
+    quantity, _, by_others = quantity.partition(" by ")
+    if quantity == "recall":
+        expected = complete(p, right, target, delta)
+    else:
+        expected = precise(p, right, target, delta, others if by_others else None)
     promise = {quantity: float(target), "confidence": float(confidence)}
+    promise |= {"thresholds": others} if by_others else {}
     args = torch.from_numpy(p), torch.from_numpy(right)
     if expected is None:
         with pytest.raises(InputError, match="cannot be promised"):
@@ -167,6 +174,44 @@ def test_recall_is_kept_as_often_as_promised_and_not_by_being_careful():
     assert DELTA / 3 <= broken <= MOST
 
 
+def test_thresholds_of_other_queries_make_it_exact_where_ties_are_worst():
+    """Two values, of which the lower is always right: every threshold just misses the target."""
+    rng, made = np.random.default_rng(0), 0
+    for _ in range(RUNS):
+        p = np.where(rng.random(N) < 0.5, 0.9, 0.8)
+        right = rng.random(N) < np.where(p > 0.85, 0.6, 0.9999)
+        try:
+            threshold_for(
+                p, right, precision=0.8, confidence=1 - DELTA, thresholds=rng.permutation(p)
+            )
+        except InputError:
+            continue
+        made += 1
+    assert made / RUNS <= MOST
+
+
+def test_a_test_leaves_out_the_hit_at_its_own_threshold():
+    """51 right ones are enough for a fixed threshold; of 51, one is the threshold."""
+    p = np.linspace(0, 1, 51)
+    assert threshold_for(p, p >= 0, precision=0.9, thresholds=p).accepted == 1
+    with pytest.raises(InputError, match="52 accepted ones are the least"):
+        threshold_for(p, p >= 0, precision=0.9)
+    p = np.linspace(0, 1, 52)
+    assert threshold_for(p, p >= 0, precision=0.9).accepted == 1
+
+
+def test_advice_is_computed_once(monkeypatch):
+    calls = []
+    counted = _shortfall._smallest
+    monkeypatch.setattr(_shortfall, "_smallest", lambda *a: calls.append(1) or counted(*a))
+    _shortfall._more.cache_clear()
+    p = np.linspace(0, 1, 60)
+    for _ in range(3):
+        with pytest.raises(InputError, match="calibrate on more queries: about"):
+            threshold_for(p, np.arange(60) % 20 > 0, precision=0.9)
+    assert len(calls) == 1
+
+
 def test_all_that_is_tied_is_accepted_or_none_of_it():
     p = torch.tensor([0.9] * 100 + [0.5] * 100)
     right = torch.tensor([True] * 100 + [True, False] * 50)
@@ -185,13 +230,13 @@ def test_what_cannot_be_promised_says_what_can():
         threshold_for(p, torch.ones(200) > 0, precision=0.99)
     best = float(re.search(r"lower bound of these queries is (0\.\d+)", str(error.value))[1])
     assert best == pytest.approx(lower_bound(200, 200, 0.05 / STARTS), abs=1e-3)
-    needed = int(re.search(r"\((\d+) accepted", str(error.value))[1])
+    needed = int(re.search(r"\((\d+) accepted", str(error.value))[1]) - 1  # one is the threshold
     assert (
         lower_bound(needed, needed, 0.05 / STARTS)
         >= 0.99
         > lower_bound(needed - 1, needed - 1, 0.05 / STARTS)
     )
-    grown = torch.linspace(0, 1, needed)
+    grown = torch.linspace(0, 1, needed + 1)
     assert threshold_for(grown, grown > -1, precision=0.99).accepted == 1
     hopeful = torch.linspace(1, 0, 100)
     right = torch.arange(100) % 10 < 8
@@ -252,7 +297,9 @@ def largest(p, right):
     for tenth in range(1, 11):
         value = np.sort(p)[::-1][-(-len(p) * tenth // 10) - 1]
         good, n = int(right[p >= value].sum()), int((p >= value).sum())
-        bound = binomtest(good, n).proportion_ci(1 - 2 * 0.05 / 10, method="exact").low
+        bound = 0.0
+        if n > 1 and good:  # without the hit at the threshold
+            bound = binomtest(good - 1, n - 1).proportion_ci(1 - 0.01, method="exact").low
         tests.append((bound, value, n / len(p)))
     target = int(100 * max(bound for bound, _, _ in tests)) / 100
     return target, min(test[1] for test in tests if test[0] >= target)
@@ -285,3 +332,11 @@ def test_the_largest_promise_is_kept_though_data_chose_it():
 def test_where_all_is_wrong_there_is_no_largest_promise():
     with pytest.raises(InputError, match="of 30 queries 0 are answered right"):
         largest_promise(np.linspace(0, 1, 30), np.zeros(30))
+
+
+def test_a_single_probability_is_drawn():
+    """A step between no two points has no length: it is invisible without a mark."""
+    lines = threshold_plot([0.9] * 5, [1, 1, 1, 1, 0]).axes[0].lines
+    assert [line.get_marker() for line in lines] == ["o", "o"]
+    assert [line.get_ydata().tolist() for line in lines] == [[0.8], [1.0]]
+    assert {line.get_marker() for line in threshold_plot([0.1, 0.9], [0, 1]).axes[0].lines} == {""}
