@@ -139,7 +139,7 @@ COMMANDS = {
     "retrieval": Command("what a search promises and keeps",
                          _modules("retrieval", "measure", "cost", "large", "drift",
                                   "decomposition", "labels", "strangers", "few",
-                                  **{"cross-fit": "cross_fit"}) | FIGURES,
+                                  "guarantees", **{"cross-fit": "cross_fit"}) | FIGURES,
                          ("data", "cache", "output", "n", "problems", "splits", "queries"),
                          ("full", "smoke")),
     "image-text": Command("heads with and without variances on emoji and their keywords",

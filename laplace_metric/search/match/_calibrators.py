@@ -48,7 +48,7 @@ Array = npt.NDArray[np.float64]
 SLOPE, WIDTH = -1.5, 1.0
 """Prior mean of the standardised weight of the distance; standard deviation of all weights."""
 FLATTEST = SLOPE / 10
-"""The score of the distance alone falls at least as fast as that, so that it never is a constant."""
+"""The score of the distance alone falls at least as fast as that: it never is a constant."""
 BETA_WIDTH = 0.5
 """Prior standard deviation of a and b about 1."""
 
