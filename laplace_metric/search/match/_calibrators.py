@@ -45,8 +45,9 @@ from torch.nn.functional import relu
 from laplace_metric.search.match._hits import BOUNDED, FEATURE_SETS, FEATURES, LOGARITHMS
 
 Array = npt.NDArray[np.float64]
-SLOPE, WIDTH = -1.5, 1.0
-"""Prior mean of the standardised weight of the distance; standard deviation of all weights."""
+SLOPE, WIDTH, WIDE = -1.5, 1.0, 100.0
+"""Prior mean of the standardised weight of the distance; standard deviation of all weights, and
+where queries are many: only there so that separable data have a solution."""
 FLATTEST = SLOPE / 10
 """The score of the distance alone falls at least as fast as that: it never is a constant."""
 BETA_WIDTH = 0.5
@@ -194,13 +195,17 @@ class Score:
         return bounded @ self.weights.to(values) + self.offset
 
 
-def fit_score(values: Array, match: Array, weight: Array, columns: list[int]) -> Score:
+def fit_score(
+    values: Array, match: Array, weight: Array, columns: list[int], width: float = WIDTH
+) -> Score:
     """From features [n, F] of pairs and whether they match [n], by some columns of it.
 
     Parameters
     ----------
     weight : [n]
         What each pair counts for: 1 / k, of k pairs of its query.
+    width : float
+        Standard deviation of the prior of the standardised weights.
     """
     middle = np.median(values, 0)
     low, cap = np.zeros(len(FEATURES)), np.full(len(FEATURES), np.inf)
@@ -209,7 +214,7 @@ def fit_score(values: Array, match: Array, weight: Array, columns: list[int]) ->
     free = np.isin(np.arange(len(FEATURES)), BOUNDED)
     while True:
         bounded = np.minimum(np.maximum(values, low), cap)
-        weights, offset = _standardised_regression(bounded, match, weight, columns)
+        weights, offset = _standardised_regression(bounded, match, weight, columns, width)
         grows = (weights > 0) & np.isinf(cap) & ~free
         if not grows.any():
             w, least, most = map(torch.from_numpy, (weights, low, cap))
@@ -218,7 +223,7 @@ def fit_score(values: Array, match: Array, weight: Array, columns: list[int]) ->
 
 
 def _standardised_regression(
-    values: Array, match: Array, weight: Array, columns: list[int]
+    values: Array, match: Array, weight: Array, columns: list[int], width: float
 ) -> tuple[Array, float]:
     """Weights [F] and offset, found in units of the standard deviation."""
     x = values[:, columns]
@@ -227,7 +232,7 @@ def _standardised_regression(
     centre = np.where(np.array(columns) == FEATURES.index("distance"), SLOPE, 0.0)
     most = np.where((centre < 0) & (columns == FEATURE_SETS["distance"]), FLATTEST, np.inf)
     bounds = [(-np.inf, float(end)) for end in most]
-    found, offset = posterior_mode((x - mean) / scale, match, weight, centre, WIDTH, bounds)
+    found, offset = posterior_mode((x - mean) / scale, match, weight, centre, width, bounds)
     weights = np.zeros(len(FEATURES))
     weights[columns] = found / scale
     return weights, offset - float(weights[columns] @ mean)

@@ -14,6 +14,8 @@ from torch import Tensor
 from laplace_metric.errors import FewQueriesWarning, InputError
 from laplace_metric.search.match._calibrators import (
     CALIBRATORS,
+    WIDE,
+    WIDTH,
     Array,
     Calibrator,
     Score,
@@ -22,9 +24,10 @@ from laplace_metric.search.match._calibrators import (
 from laplace_metric.search.match._hits import BY_DEFAULT, FEATURE_SETS, PORTABLE, PairFeatures
 
 FOLDS = 5
-ISOTONIC = 50
-"""Queries of each kind, with a match and with anything else, below which no step function is tried:
-its ties lose the order of the distance (Niculescu-Mizil & Caruana 2005 want a thousand points)."""
+ENOUGH = 50
+"""Queries of each kind, with a match and with anything else, from which on the prior is wide and a
+step function is tried: of fewer, its ties lose the order of the distance (Niculescu-Mizil & Caruana
+2005 want a thousand points)."""
 
 
 @dataclass(frozen=True)
@@ -95,15 +98,16 @@ def fit_match_probability(
     x = features.values[exists].cpu().numpy()
     kinds = int((match & exists).any(1).sum()), int((~match & exists).any(1).sum())
     sets: tuple[str, ...] = PORTABLE if portable else BY_DEFAULT
-    names = [name for name in CALIBRATORS if name != "isotonic" or min(kinds) >= ISOTONIC]
+    width = WIDE if min(kinds) >= ENOUGH else WIDTH
+    names = [name for name in CALIBRATORS if name != "isotonic" or min(kinds) >= ENOUGH]
     if min(kinds) < FOLDS:
         _warn_of_few(kinds, len(match))
         sets, names = ("distance",), ["logistic"]
     losses: dict[str, tuple[float, float]] = {}
     for feature_set in sets:
-        losses |= _cross_validated(x, y, groups, feature_set, names)
+        losses |= _cross_validated(x, y, groups, feature_set, names, width)
     feature_set, name = min(losses, key=lambda key: losses[key][0]).split(", ")
-    return MatchProbability(feature_set, *_fitted(x, y, groups, feature_set, name), losses)
+    return MatchProbability(feature_set, *_fitted(x, y, groups, feature_set, name, width), losses)
 
 
 def _warn_of_few(kinds: tuple[int, int], n: int) -> None:
@@ -118,15 +122,25 @@ def _warn_of_few(kinds: tuple[int, int], n: int) -> None:
 
 
 def _fitted(
-    x: Array, y: Array, groups: npt.NDArray[np.int64], feature_set: str, name: str
+    x: Array,
+    y: Array,
+    groups: npt.NDArray[np.int64],
+    feature_set: str,
+    name: str,
+    width: float = WIDTH,
 ) -> tuple[Score, Calibrator]:
     weight = 1 / np.bincount(groups)[groups]
-    score = fit_score(x, y, weight, FEATURE_SETS[feature_set])
+    score = fit_score(x, y, weight, FEATURE_SETS[feature_set], width)
     return score, CALIBRATORS[name](score(torch.from_numpy(x)).numpy(), y, weight)
 
 
 def _cross_validated(
-    x: Array, y: Array, groups: npt.NDArray[np.int64], feature_set: str, names: list[str]
+    x: Array,
+    y: Array,
+    groups: npt.NDArray[np.int64],
+    feature_set: str,
+    names: list[str],
+    width: float,
 ) -> dict[str, tuple[float, float]]:
     """Mean log loss of held-out pairs and its standard error over queries, of each calibrator."""
     from sklearn.model_selection import GroupKFold
@@ -135,7 +149,7 @@ def _cross_validated(
     weight = 1 / queries[groups]
     loss = {name: np.empty(len(y)) for name in names}
     for train, test in GroupKFold(FOLDS).split(x, y, groups):
-        score = fit_score(x[train], y[train], weight[train], FEATURE_SETS[feature_set])
+        score = fit_score(x[train], y[train], weight[train], FEATURE_SETS[feature_set], width)
         seen, new = (score(torch.from_numpy(x[rows])) for rows in (train, test))
         for name, held_out in loss.items():
             calibrator = CALIBRATORS[name](seen.numpy(), y[train], weight[train])
