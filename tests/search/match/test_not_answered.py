@@ -22,7 +22,7 @@ from laplace_metric.search.match import (
 )
 from laplace_metric.search.match import _storage as storage
 from laplace_metric.search.match._conformal import least_common_p_values, own_p_values
-from laplace_metric.search.match._hits import query_statistics
+from laplace_metric.search.match._hits import PairFeatures, query_statistics
 
 CLASSES, KNOWN, RUNS, TAUGHT, QUERIES = 20, 15, 100, 300, 3_000
 
@@ -165,12 +165,21 @@ def test_a_calibration_passes_it_on(labelled, quick):
     p, right = fitted.held_out()
     out = fitted.held_out_unknown(0.2)
     ours = fitted.threshold_for(precision=0.7, alpha=0.2)
-    assert ours == replace(threshold_for(p, right, precision=0.7, abstained=out), alpha=0.2)
+    order = torch.randperm(2000, generator=torch.Generator())
+    first = labelled.take(order[:1000])  # the half that fits sets the thresholds
+    nearest = fitted.matcher(fitted.matcher.logit(PairFeatures.of(first.hits)))[:, 0]
+    torch.testing.assert_close(fitted.grid[:, 0], nearest)
+    by_label = fitted.judge(first.hits).label_probability
+    torch.testing.assert_close(fitted.grid[:, 1], by_label)
+    given = {"abstained": out, "thresholds": fitted.grid[:, 0]}
+    assert ours == replace(threshold_for(p, right, precision=0.7, **given), alpha=0.2)
+    label = fitted.threshold_for(precision=0.6, of="label", alpha=None)
+    assert label.value in fitted.grid[:, 1].tolist()
     assert re.search(r"probability >= 0\.\d+ and not unknown at alpha=0.2: precision", str(ours))
     most = fitted.largest_promise(alpha=0.2)
-    assert most == replace(largest_promise(p, right, abstained=out), alpha=0.2)
+    assert most == replace(largest_promise(p, right, **given), alpha=0.2)
     missing = fitted.shortfall(0.95, alpha=0.2)
-    alone = shortfall(p, right, precision=0.95, abstained=out)
+    alone = shortfall(p, right, precision=0.95, **given)
     assert missing == replace(alone, more=None if alone.more is None else 2 * alone.more)
     for call in (fitted.threshold_for, fitted.largest_promise):
         assert call(**({"recall": 0.5} if call == fitted.threshold_for else {})).alpha == 0.05
