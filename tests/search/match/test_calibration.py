@@ -228,8 +228,8 @@ def test_an_embedder_that_is_nearly_always_right_or_wrong(n_matching, labelled):
     assert float(p.mean()) == pytest.approx(float(n_matching > 50), abs=0.05)
     assert len(fitted.judge(queries.hits).p_value) == 100
     if n_matching >= 99:
-        assert fitted.threshold_for(precision=0.8, alpha=None).accepted == 1
-        assert bool(fitted.members(fitted.logit, 0.1).any(1).all())
+        assert fitted.threshold_for(precision=0.8, alpha=None).accepted > 0.9
+        assert float(fitted.members(fitted.logit, 0.1).any(1).double().mean()) >= 0.9
     else:
         with pytest.raises(InputError, match="cannot be promised"):
             fitted.threshold_for(precision=0.8)

@@ -100,9 +100,9 @@ def test_pairs_of_one_query_stay_together(monkeypatch):
     training_queries = []
     fitted = probability.fit_score
 
-    def spy(x, y, weight, columns):
+    def spy(x, y, weight, columns, width):
         training_queries.append(x[:, 1])
-        return fitted(x, y, weight, columns)
+        return fitted(x, y, weight, columns, width)
 
     monkeypatch.setattr(probability, "fit_score", spy)
     fit_match_probability(PairFeatures(features.values, exists), match)
