@@ -145,6 +145,10 @@ SCALE = {
         "full": ScaleSize("full", Problem()),
         "smoke": ScaleSize("smoke", SMALL_PROBLEM, (4_000,), product=128),
     },
+    "memory": {
+        "full": ScaleSize("full", Problem(256, batch=256), (100_000, 400_000, 1_600_000), 10),
+        "smoke": ScaleSize("smoke", SMALL_PROBLEM, (500, 2_000), 2, memory_bytes=16_000),
+    },
     "margin": {
         "full": ScaleSize("full", Problem(128, 128, common=2**0.5), (10_000, 30_000, 100_000)),
         "smoke": ScaleSize("smoke", replace(SMALL_PROBLEM, common=2**0.5), (400, 800), product=128,

@@ -8,7 +8,8 @@ ridge e = tr W / D, the mean eigenvalue of W:
     distance d_c(u) = (u - m_c)' (W + e I)^-1 (u - m_c)
 
 Cross-fitted: five folds of the fit set, each scored by the statistics of all other points, which
-are the sums without that fold's.
+are the sums without that fold's. Folds and sample do not depend on the order of the points
+(``_row_sample``).
 
 The sums are about centres p_c near the class means, so that little cancels and the product is one
 of the features' own type:
@@ -21,7 +22,6 @@ of the features' own type:
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -31,12 +31,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric.curvature import upper_gram
+from laplace_metric.laplace._row_sample import RowSample, fold_of
 from laplace_metric.models.features import Block
 
 FOLDS = 5
 SCORED = 2_500
-"""Points of the fit set, a random choice, that are scored by cross-fitting."""
-SEED = 0
+"""Points of the fit set, a random sample, that are scored by cross-fitting."""
 AT_ONCE = 2**22
 """Distances to class means that are held at once."""
 WIDEST = 2_048
@@ -109,27 +109,25 @@ class FitSet(NamedTuple):
 
         Rows of zeros, which have no direction, do not count.
         """
-        chosen = sorted(_order(n_points)[:SCORED].tolist())
-        total, parts = None, []
+        total, sample = None, None
         for block in blocks:
             if block.features.shape[1] > WIDEST:
                 return None
             u, lengths = directions(block.features)
             labels, has_direction = torch.searchsorted(classes, block.labels), lengths > 0
-            total = total or CentredSums.zeros(len(classes), block.features)
+            if total is None or sample is None:
+                total = CentredSums.zeros(len(classes), block.features)
+                sample = RowSample.empty(min(SCORED, n_points), u)
             total.add_(u, labels, has_direction)  # nothing here waits for a device
-            ends = (bisect_left(chosen, i) for i in (block.start, block.start + len(u)))
-            rows = torch.tensor(chosen[slice(*ends)], dtype=torch.int64).to(u.device) - block.start
-            parts.append((u[rows], labels[rows], has_direction[rows]))
-        if total is None:
+            sample.add_(u, labels, has_direction)
+        if total is None or sample is None:
             return None
-        u, labels, has_direction = (torch.cat(columns) for columns in zip(*parts, strict=True))
-        return cls(total.scatter(), u[has_direction], labels[has_direction])
+        return cls(total.scatter(), *sample.rows())
 
     def cross_fitted(self) -> CrossFitted | None:
         """Each sampled point, seen without its fold; None where a fold leaves too few points."""
         u, labels, n_classes = self.u, self.labels, len(self.scatter.counts)
-        folds = _order(len(u)).to(u.device) % FOLDS
+        folds = fold_of(u, FOLDS)
         far, nearest = u.new_empty(len(u)), u.new_empty(len(u))
         known = torch.zeros_like(labels, dtype=torch.bool)
         classes_differ, few = True, n_classes <= WIDEST
@@ -338,10 +336,6 @@ def squared_distances(a: Float[Tensor, "B D"], classes: Float[Tensor, "C D"]) ->
     """d_c [B, C] of whitened vectors, expanded."""
     sizes = a.square().sum(1, keepdim=True) + classes.square().sum(1)
     return (sizes - 2 * a @ classes.mT).clamp_min(0)
-
-
-def _order(n: int) -> Tensor:
-    return torch.randperm(n, generator=torch.Generator().manual_seed(SEED))
 
 
 def _factor(covariance: Tensor, ridge: float) -> Tensor:

@@ -20,6 +20,7 @@ from laplace_metric.models.features._store import (
     Fingerprints,
     MemoryRows,
     block_rows,
+    projection_weights,
     row_fingerprints,
     sorted_fingerprints,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "block_rows",
     "check_finite",
     "check_shapes",
+    "projection_weights",
     "row_fingerprints",
     "sorted_fingerprints",
 ]

@@ -63,7 +63,7 @@ def row_fingerprints(features: Float[Tensor, "n D"]) -> Fingerprints:
     with torch.autocast(features.device.type, enabled=False):
         length = torch.linalg.vector_norm(features, dim=1, keepdim=True)
         length = length.clamp(min=torch.finfo(length.dtype).tiny)
-        weights = _projections(features.shape[1]).to(features)  # [7, D]
+        weights = projection_weights(features.shape[1]).to(features)  # [7, D]
         projections = nn.functional.linear(features, weights) / length
     steps = torch.cat([length.log(), projections], 1).div_(FINGERPRINT_STEP)  # [n, 8]
     codes = steps.floor_().to(torch.int32).bitwise_and_(255).to(torch.uint8)
@@ -72,12 +72,13 @@ def row_fingerprints(features: Float[Tensor, "n D"]) -> Fingerprints:
 
 def sorted_fingerprints(parts: Sequence[Fingerprints]) -> Fingerprints:
     """All of them, sorted, each once."""
-    joined = np.sort(np.concatenate(parts))
+    joined = np.concatenate(parts)
+    joined.sort()
     return joined[np.append(True, joined[1:] != joined[:-1])]
 
 
-def _projections(width: int) -> Float[Tensor, "7 D"]:
-    """The same on every machine, in every version of torch."""
+def projection_weights(width: int) -> Float[Tensor, "7 D"]:
+    """Random numbers of unit variance, the same on every machine and in every version of torch."""
     drawn = hashlib.shake_128(b"laplace_metric").digest(2 * 7 * width)
     uniform = np.frombuffer(drawn, "<u2").reshape(7, width).astype(np.float64) / 2**15 - 1
     return torch.from_numpy(uniform * 3**0.5)
@@ -312,9 +313,11 @@ class FeatureStore:
         if not 0 < n <= FINGERPRINTS:
             return None
         step = max(1, FINGERPRINT_BYTES * n // self.nbytes)
-        starts = range(0, n, step)
-        parts = [row_fingerprints(rows.read(i, min(i + step, n))[0]) for i in starts]
-        return sorted_fingerprints(parts)
+        whole = np.empty(n, np.uint64)  # small arrays between large ones would hold the heap open
+        for start in range(0, n, step):
+            stop = min(start + step, n)
+            whole[start:stop] = row_fingerprints(rows.read(start, stop)[0])
+        return sorted_fingerprints([whole])
 
     @cached_property
     def _derived(self) -> Derived:

@@ -1,0 +1,111 @@
+"""The order of the fit rows, batches and blocks change near, far and ambiguity by rounding only."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laplace_metric.laplace import NearFar
+from laplace_metric.laplace._row_sample import RowSample, fold_of
+from laplace_metric.models.features import FeatureStore, projection_weights
+
+ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-3}
+"""Of the largest number."""
+
+
+def answers(h, y, queries, batch, dtype):
+    """near, far, epistemic and ambiguity of queries, [Q] each."""
+    store = FeatureStore()
+    for part, labels in zip(h.split(batch), y.split(batch), strict=True):
+        store.append(part, labels, where="h")
+    fitted = NearFar.of(store.blocks(), store.classes, len(store), dtype)
+    if fitted is None:
+        return None
+    found = [*fitted.standardised(queries), fitted.epistemic(queries), fitted.ambiguity(queries)]
+    return [column for column in found if column is not None]
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize(("scored", "rows_of_a_block"), [(2_500, 64), (2_500, 7), (25, 16)])
+@settings(max_examples=20, deadline=None)
+@given(
+    n=st.integers(6, 60),
+    width=st.integers(2, 6),
+    n_classes=st.integers(1, 60),
+    copies=st.integers(1, 4),
+    zeros=st.integers(0, 2),
+    seed=st.integers(0, 2**20),
+    batches=st.tuples(st.integers(1, 60), st.integers(1, 60)),
+)
+def test_no_order_and_no_batch_size_changes_an_answer(
+    dtype, scored, rows_of_a_block, n, width, n_classes, copies, zeros, seed, batches
+):
+    g = torch.Generator().manual_seed(seed)
+    y = torch.randint(n_classes, (n,), generator=g)  # many classes: some of one member
+    h = torch.randn(n_classes, width, generator=g, dtype=dtype)[y]
+    h = 1 + h + 0.3 * torch.randn(n, width, generator=g, dtype=dtype)
+    if n_classes > 3:
+        h, y = h.repeat(copies, 1), torch.cat([y, y.repeat(copies - 1) % 3])
+    else:
+        h, y = h.repeat(copies, 1), y.repeat(copies)  # equal rows of one class
+    h[:zeros] = 0
+    queries = 1 + torch.randn(9, width, generator=g, dtype=dtype)
+    order = torch.randperm(len(h), generator=g)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("laplace_metric.laplace._class_gaussians.SCORED", scored)
+        one = answers(h, y, queries, batches[0], dtype)
+        place = "laplace_metric.models.features._store.block_rows"
+        patch.setattr(place, lambda *_: rows_of_a_block)
+        other = answers(h[order], y[order], queries, batches[1], dtype)
+    assert (one is None) == (other is None)
+    for a, b in zip(one or [], other or [], strict=True):
+        assert (a - b).abs().max() <= ROUNDING[dtype] * a.abs().max().clamp_min(1)
+
+
+def distinct(n, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    return torch.nn.functional.normalize(torch.randn(n, 5, generator=g, dtype=torch.float64))
+
+
+def sampled(u, labels, size, batch):
+    sample, counted = RowSample.empty(size, u), torch.ones_like(labels, dtype=torch.bool)
+    for part, of, all_ in zip(
+        u.split(batch), labels.split(batch), counted.split(batch), strict=True
+    ):
+        sample.add_(part, of, all_)
+    return sample.rows()
+
+
+@pytest.mark.parametrize("batch", [1, 7, 400])
+def test_the_sample_is_of_the_smallest_keys(batch):
+    u, labels = distinct(400), torch.arange(400) % 7
+    keys = 2**16 * (u @ projection_weights(5)[0]) + (5**0.5 - 1) / 2 * labels
+    smallest = keys.remainder(1).argsort()[:50]
+    held, of = sampled(u, labels, 50, batch)
+    assert torch.equal(held, u[smallest])
+    assert torch.equal(of, labels[smallest])
+
+
+@pytest.mark.parametrize("size", [30, 45, 600])
+def test_rows_that_recur_keep_their_share(size):
+    u, g = distinct(30), torch.Generator().manual_seed(0)
+    index = torch.arange(30).repeat_interleave(torch.arange(30) + 1)  # 1 to 30 copies, 465 in all
+    index = index[torch.randperm(465, generator=g)]
+    held, labels = sampled(u[index], index, size, 11)
+    assert len(held) == min(size, 465)
+    assert torch.equal(held, u[labels])
+    share = labels.bincount(minlength=30) * 465 / len(held)
+    rounding = 465 / size if size < 465 else 1e-9
+    assert ((share - torch.arange(30) - 1).abs() <= rounding).all()
+
+
+def test_folds_of_distinct_rows_are_equally_large_and_equal_rows_share_one():
+    u = distinct(53)
+    assert sorted(fold_of(u, 5).bincount().tolist()) == [10, 10, 11, 11, 11]
+    twice = fold_of(torch.cat([u, u.flip(0)]), 5)
+    assert torch.equal(twice[:53], twice[53:].flip(0))
+    assert twice.bincount(minlength=5).min() > 0
+    near = fold_of(u * (1 + 1e-7), 5)  # rounding of a batch moves few rows at most
+    assert (near != fold_of(u, 5)).sum() <= 2
