@@ -501,10 +501,12 @@ class Index(CalibratedAnswers, Gallery):
     def _depth(self, k: int) -> int:
         """Neighbours to look at, so that a calibration sees what it saw on held-out queries.
 
-        The labels of ``VOTES`` neighbours vote; the shortlist of "shared" grows with the depth.
+        The labels of ``VOTES`` neighbours vote. Rankings other than "mean" need the whole depth:
+        the p-value uses the smallest distance of the means, which need not be that of the first
+        hit, and the shortlist of "shared" grows with the depth.
         """
         needed = 0 if self.labels is None else VOTES
-        if self.calibration is not None and self.rank_by == "shared":
+        if self.calibration is not None and self.rank_by != "mean":
             needed = self.calibration.depth
         return min(max(k, needed), len(self))
 

@@ -152,7 +152,7 @@ class Calibration(Promises, Shown):
         features = PairFeatures.of(hits)
         logit = self.matcher.logit(features)
         held_out = without_rounding(self.statistics.to(logit.device))  # of old files, too
-        p_value = least_common_p_values(held_out, query_statistics(hits))
+        p_value = least_common_p_values(held_out, query_statistics(hits.nearest(self.depth)))
         known = logit, self.matcher(logit), p_value
         if self.labeller is None:
             return Judgement(*known)
