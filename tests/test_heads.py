@@ -268,3 +268,24 @@ def test_nan_is_called_nan():
     model = nn.Sequential(nn.Linear(3, 2))
     with pytest.raises(NonFiniteError, match="first batch"):
         find_head(model, torch.full((2, 3), torch.nan))
+
+
+class Between(nn.Module):
+    """Runs the modules of its head itself, and scales what passes between them."""
+
+    def __init__(self, scale):
+        super().__init__()
+        self.head, self.scale = nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3)), scale
+
+    def forward(self, x):
+        return self.head[1](self.scale * self.head[0](x))
+
+
+def test_one_per_cent_between_the_modules_of_a_head_is_noticed():
+    x = torch.randn(9, 4, generator=torch.Generator().manual_seed(0))
+    for scale in (1.0, 1 + 1e-6):  # rounding of another device
+        model = Between(scale)
+        assert find_head(model, x, model.head[:]).n_outputs == 3
+    model = Between(1.01)
+    with pytest.raises(HeadError, match="something else happens between its modules"):
+        find_head(model, x, model.head[:])

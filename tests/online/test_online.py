@@ -365,6 +365,23 @@ def test_bar_shows_loss_and_variance(make_model, batches, capsys):
     assert capsys.readouterr().err == ""
 
 
+@silent
+def test_the_variance_of_the_bar_is_the_mean_of_what_is_drawn_from(make_model, batches):
+    seen, plain = [], step_module.OnlineStep._offsets
+
+    def watched(step, n_batch):
+        mean = float(step.posterior(n_batch).spectrum.double().sum() / len(step.posterior().mean))
+        offsets = plain(step, n_batch)
+        seen.append((step.variance, mean))
+        return offsets
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(step_module.OnlineStep, "_offsets", watched)
+        OnlineLaplace(make_model()).fit(batches, ContrastiveLoss(), epochs=1, progress=False)
+    assert seen
+    assert all(variance == pytest.approx(mean, rel=1e-5) for variance, mean in seen)
+
+
 def test_errors(make_model, batches, tmp_path):
     model = make_model()
     for bad in ({"decay": -0.1}, {"decay": 1.1}, {"samples": 0}, {"refresh": 0}):

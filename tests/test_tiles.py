@@ -1,0 +1,266 @@
+"""Sizes of tiles, strips and blocks change no number: beyond each, the plain formula in float64.
+
+Every such constant of the package has a case here, another test that sets it, or a reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import laplace_metric
+from laplace_metric.curvature import (
+    ContrastiveLoss,
+    all_pairs_curvature,
+    batch_curvature,
+    upper_gram,
+)
+from laplace_metric.evaluation.neighbours._candidates import block_candidates
+from laplace_metric.image_text._encoding import encode_all
+from laplace_metric.laplace import NearFar
+from laplace_metric.laplace._class_gaussians import nearest_distance, times_upper
+from laplace_metric.laplace._label_model import LabelModel
+from laplace_metric.models.features import FeatureStore, row_fingerprints
+from laplace_metric.models.jacobians import jacobian_of
+from laplace_metric.models.jacobians._factors import OrthogonalFactor, columnwise
+from laplace_metric.monitor._stream import RunningRanks
+from laplace_metric.search._fitted import in_fit
+from laplace_metric.search._items import Encoded
+from laplace_metric.search._neighbours import _distances_of_means
+from laplace_metric.search.estimators._base import batches_of
+
+PACKAGE, TESTS = Path(laplace_metric.__file__).parent, Path(__file__).parent
+ROOMS = (
+    *("curvature", "laplace", "models", "search", "evaluation"),
+    *("distributions", "image_text", "monitor", "online"),
+)
+WORDS = {"TILE", "STRIP", "CHUNK", "BLOCK", "BATCH", "BYTES", "ROWS", "CELLS", "ONCE"}
+
+
+def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def gram() -> tuple[torch.Tensor, torch.Tensor]:
+    x, y = numbers(9, 300), numbers(9, 300, seed=1)
+    return upper_gram(x, y).triu(), (x.mT @ y).triu()
+
+
+def triangle() -> tuple[torch.Tensor, torch.Tensor]:
+    x, upper = numbers(5, 300), numbers(300, 300, seed=1).triu()
+    return times_upper(x, upper), x @ upper
+
+
+def nearest() -> tuple[torch.Tensor, torch.Tensor]:
+    a, means = numbers(200, 3), numbers(17, 3, seed=1)
+    return nearest_distance(a, means), torch.cdist(a, means).square().amin(1)
+
+
+def ambiguity() -> tuple[torch.Tensor, torch.Tensor]:
+    labels = torch.arange(200) % 17
+    h = 3 + numbers(17, 6)[labels] + 0.2 * numbers(200, 6, seed=1)
+    fitted = NearFar.of(FeatureStore.of(h, labels).blocks(), labels.unique(), 200, torch.float64)
+    assert fitted is not None
+    return fitted.ambiguity(h), torch.cat([fitted.ambiguity(row[None]) for row in h])
+
+
+def columns() -> tuple[torch.Tensor, torch.Tensor]:
+    b, w = numbers(3, 40, 40), numbers(40, 7, seed=1)
+    b = b + b.mT
+    return columnwise(b, w), torch.einsum("yo,nyz,zo->no", w, b, w)
+
+
+def stored(n: int, width: int = 3) -> FeatureStore:
+    return FeatureStore.of(numbers(n, width), (torch.arange(n) * 7) % 23)
+
+
+def classes() -> tuple[torch.Tensor, torch.Tensor]:
+    return stored(200).classes, torch.arange(23)
+
+
+def blocks() -> tuple[torch.Tensor, torch.Tensor]:
+    found = [block.features for block in stored(300, 4_096).blocks()]
+    assert len(found) == 3
+    return torch.cat(found), numbers(300, 4_096)
+
+
+def fingerprints() -> tuple[np.ndarray, np.ndarray]:
+    found = stored(300).fingerprints()
+    assert found is not None
+    return found, np.unique(row_fingerprints(numbers(300, 3)))
+
+
+def label_model() -> tuple[torch.Tensor, torch.Tensor]:
+    """Fewer points where classes are many: those of the first rows."""
+    d, y = numbers(300, 4).square(), torch.arange(300) % 4
+    cut, plain = (LabelModel.fit(d[:n], y[:n], y.bincount()) for n in (300, 50))
+    return torch.cat([cut.strength, *cut.channel]), torch.cat([plain.strength, *plain.channel])
+
+
+def means() -> tuple[torch.Tensor, torch.Tensor]:
+    items, queries = numbers(20, 3), numbers(11, 3, seed=1)
+    positions = torch.arange(11 * 4).view(11, 4) % 20
+    of = [Encoded(m, m[:, 0], m[:, 0], m) for m in (queries, items)]
+    found = _distances_of_means(*of, positions)
+    return found, (queries[:, None] - items[positions]).norm(dim=2)
+
+
+def candidates() -> tuple[torch.Tensor, torch.Tensor]:
+    gallery, queries = numbers(700, 3), numbers(5, 3, seed=1)
+    found = block_candidates(gallery, torch.float64)(queries, 9, None)
+    return found.indices, torch.cdist(queries, gallery).argsort(1)[:, :9]
+
+
+def encoded() -> tuple[torch.Tensor, torch.Tensor]:
+    x = numbers(30, 3)
+    return encode_all(lambda part: part * 2, x, "images", progress=False), 2 * x
+
+
+def ranks() -> tuple[np.ndarray, np.ndarray]:
+    values, draws = (np.random.default_rng(i).random(90).round(1 - i + 1) for i in range(2))
+    cases = [np.append(values[:i], 0.5) for i in range(90)]
+    plain = [
+        ((seen > v).sum() + u * ((seen == v).sum() + 1)) / (len(seen) + 1)
+        for seen, v, u in zip(cases, values, draws, strict=True)
+    ]
+    return RunningRanks(np.array([0.5])).p_values(values, draws), np.array(plain)
+
+
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    x = numbers(30, 3).numpy()
+    return np.concatenate(batches_of(x)), x
+
+
+def in_a_fit() -> tuple[np.ndarray, np.ndarray]:
+    known, asked = (np.arange(start, 2**63, 2**56, np.uint64) for start in (0, 2**55))
+    asked = np.append(asked, known[5:40] + np.uint64(1))
+    return in_fit(known, asked), np.arange(len(asked)) >= len(asked) - 35
+
+
+def margin() -> tuple[torch.Tensor, torch.Tensor]:
+    """All pairs of 150 points, against the sum over the pairs of one batch."""
+    h, y = numbers(150, 4), torch.arange(150) % 5
+    head = jacobian_of(nn.Linear(4, 3).double(), 3)
+    loss = ContrastiveLoss.of("euclidean", "full", normalized=False, margin=2.0)
+    every = all_pairs_curvature(FeatureStore.of(h, y), head, loss, "full")
+    return every.matrix, batch_curvature(h, head, loss, "full", labels=y).matrix
+
+
+Case = Callable[[], tuple[object, object]]
+CASES: dict[str, tuple[int, Case]] = {
+    "curvature._statistics.STRIP": (7, gram),
+    "laplace._class_gaussians.STRIP": (7, triangle),
+    "laplace._class_gaussians.AT_ONCE": (1, nearest),
+    "laplace._near_far.AT_ONCE": (1, ambiguity),
+    "laplace._label_model.CELLS": (200, label_model),
+    "models.jacobians._factors.TILE_ROWS": (3, columns),
+    "models.features._store.LABELS_AT_ONCE": (9, classes),
+    "models.features._store.BLOCK_BYTES": (0, blocks),
+    "models.features._store.FINGERPRINT_BYTES": (1, fingerprints),
+    "curvature.pair_weights._margin.COLUMN_BYTES": (1, margin),
+    "search._fitted.AT_ONCE": (7, in_a_fit),
+    "search._neighbours.MEAN_BYTES": (1, means),
+    "search.estimators._base.ROWS": (7, rows),
+    "evaluation.neighbours._candidates.WORK_BYTES": (1, candidates),
+    "image_text._encoding.BLOCK": (7, encoded),
+    "monitor._stream.BLOCK": (7, ranks),
+}
+"""A small value, and what is compared; some go beyond the constant as it is."""
+
+ELSEWHERE = {
+    "curvature.pair_weights._margin_columns.CPU_BLOCK": "contrastive/test_margin_columns.py",
+    "curvature.passes._passes.CHUNK_BYTES": "contrastive/test_scale.py",
+    "curvature.terms._layered.TILE_BYTES": "contrastive/test_scale.py",
+    "curvature.terms._layered.PAIR_BYTES": "contrastive/test_scale.py",
+    "laplace._linear_traces.STRIP": "test_traces.py",
+    "laplace._linear_traces.CACHED_BYTES": "test_traces.py",
+    "laplace._posterior.JACOBIAN_BYTES": "test_traces.py",
+    "laplace._distances.BLOCK_BYTES": "test_distances.py",
+    "models.jacobians._head_jacobian.JACOBIAN_BYTES": "contrastive/test_structures.py",
+    "models.features._shards.SHARD_BYTES": "features/test_store.py",
+    "models.features._rows.CHECKS_AT_ONCE": "features/test_store.py",
+    "search._items.LARGE_BYTES": "search/test_compact.py",
+    "search._neighbours.PAIR_BYTES": "search/test_neighbours.py",
+    "search._gallery.BLOCK": "search/test_suspicious_labels.py",
+    "search._encoding.BATCH": "search/test_index.py",
+    "search._compact.PAIR_BYTES": "search/test_compact.py",
+    "search.engines._without.CELLS": "search/test_strangers.py",
+    "search.match._votes.BLOCK_CELLS": "search/match/test_votes.py",
+    "search.match._conformal.BLOCK_CELLS": "search/match/test_calibration.py",
+    "evaluation.neighbours._candidates.BLOCK_BYTES": "search/test_flat.py",
+    "distributions._tangent.BLOCK": "distributions/test_von_mises_fisher.py",
+    "image_text.losses._regions.BLOCK_BYTES": "image_text/test_regions.py",
+    "image_text._search.PAIR_BYTES": "image_text/test_search.py",
+    "image_text.posterior._curvature.ROWS": "image_text/test_curvature.py",
+    "image_text._includes.BLOCK": "image_text/test_posterior.py",
+}
+"""Tests that set the constant and compare with a plain formula."""
+
+NO_TILE = {
+    "curvature.pair_weights._margin_columns.DEVICE_BLOCK": "CPU_BLOCK of an accelerator",
+    "curvature.structures._spectral.DENSE_LIMIT_BYTES": "a limit that raises",
+    "laplace._linear_traces.OTHER_BYTES": "CACHED_BYTES of an accelerator",
+    "models._reading.BATCH_OF_ITEMS": "rows of a loader's batch, by default",
+    "models._reading.BATCH_OF_IMAGES": "rows of a loader's batch, by default",
+}
+"""Names that are no size of a tile, or one that no CPU uses."""
+
+
+def constants() -> set[str]:
+    """Constants of the numeric packages whose name has one of ``WORDS`` and that are numbers."""
+    found = set()
+    for room in ROOMS:
+        for path in (PACKAGE / room).rglob("*.py"):
+            place = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+            for node in ast.parse(path.read_text()).body:
+                targets = node.targets if isinstance(node, ast.Assign) else []
+                names = {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+                for name in (n for n in names if n.isupper() and WORDS & set(n.split("_"))):
+                    value = getattr(importlib.import_module(f"laplace_metric.{place}"), name)
+                    if isinstance(value[0] if isinstance(value, tuple) else value, int):
+                        found.add(f"{place}.{name}")
+    return found
+
+
+@pytest.mark.parametrize("place", CASES)
+@pytest.mark.parametrize("small", [True, False])
+def test_beyond_a_tile_is_the_plain_formula(place, small, monkeypatch):
+    size, compared = CASES[place]
+    if small or compared is label_model:
+        monkeypatch.setattr(f"laplace_metric.{place}", size)
+    found, plain = compared()
+    torch.testing.assert_close(
+        torch.as_tensor(found), torch.as_tensor(plain), rtol=1e-10, atol=1e-10
+    )
+
+
+def test_every_constant_has_a_case_or_a_reason():
+    known = {*CASES, *ELSEWHERE, *NO_TILE} - {"laplace._near_far.AT_ONCE"}  # imported there
+    assert constants() == known
+
+
+def test_a_basis_seen_in_another_is_their_product():
+    """A rotated rotation: no structure of today's rotates twice, so nothing else would notice."""
+    first, second = (torch.linalg.qr(numbers(5, 5, seed=i)).Q for i in range(2))
+    v, b = numbers(7, 5), numbers(7, 5, 5, seed=2)
+    b, factor = b + b.mT, OrthogonalFactor().rotated(first).rotated(second)
+    q = first @ second
+    torch.testing.assert_close(factor.vjp(v), v @ q)
+    torch.testing.assert_close(factor.dense(5), q[None])
+    torch.testing.assert_close(factor.quadratic(b), torch.einsum("yo,nyz,zo->no", q, b, q))
+
+
+@pytest.mark.parametrize("place", ELSEWHERE)
+def test_the_other_tests_set_it(place):
+    name, module = place.split(".")[-1], place.split(".")[-2]
+    text = (TESTS / ELSEWHERE[place]).read_text()
+    assert module.strip("_") in text or module in text
+    assert any("setattr" in line and name in line for line in text.splitlines())
