@@ -70,7 +70,7 @@ def distinct(n, seed=0):
 
 
 def sampled(u, labels, size, batch):
-    sample, counted = RowSample.empty(size, u), torch.ones_like(labels, dtype=torch.bool)
+    sample, counted = RowSample.empty(size, u), u.norm(dim=1) > 0
     for part, of, all_ in zip(
         u.split(batch), labels.split(batch), counted.split(batch), strict=True
     ):
@@ -83,7 +83,8 @@ def test_the_sample_is_of_the_smallest_keys(batch):
     u, labels = distinct(400), torch.arange(400) % 7
     keys = 2**16 * (u @ projection_weights(5)[0]) + (5**0.5 - 1) / 2 * labels
     smallest = keys.remainder(1).argsort()[:50]
-    held, of = sampled(u, labels, 50, batch)
+    zeros, none = torch.zeros(60, 5).double(), torch.zeros(60).long()  # key 0, but not counted
+    held, of = sampled(torch.cat([zeros, u]), torch.cat([none, labels]), 50, batch)
     assert torch.equal(held, u[smallest])
     assert torch.equal(of, labels[smallest])
 

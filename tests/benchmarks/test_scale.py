@@ -19,7 +19,7 @@ from laplace_metric.models.jacobians import jacobian_of
 
 PAGE = ROOT / "benchmarks" / "README.md"
 
-PIECES = ("points", "margin", "gallery", "device")
+PIECES = ("points", "memory", "margin", "gallery", "device")
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def record(tmp_path_factory):
 
 
 def test_each_piece_has_its_part_and_says_what_it_ran_on(record):
-    assert set(record) == {"environment", "points", "margin", "gallery", "device cpu"}
+    assert set(record) == {"environment", "points", "memory", "margin", "gallery", "device cpu"}
     for name in set(record) - {"environment"}:
         assert record[name]["budget"] == "smoke"
         assert record[name]["environment"]["threads"] == torch.get_num_threads()
