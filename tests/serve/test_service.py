@@ -104,6 +104,30 @@ def test_many_threads_get_their_own_answers(shop, start, query_files):
     assert calls < len(rows)  # some went in together
 
 
+@pytest.mark.parametrize(
+    ("option", "values", "read"),
+    [
+        ("k", (2, 3), lambda answer: len(answer.neighbours)),
+        ("alpha", (1e-6, 0.999), lambda answer: 0.999 if answer.unknown else 1e-6),
+        ("threshold", (0.25, 0.75), lambda answer: answer.threshold),
+        ("precision", (0.5, 0.7), lambda answer: answer.precision),
+    ],
+    ids=["k", "alpha", "threshold", "precision"],
+)
+def test_clients_of_one_batch_window_keep_their_own_options(
+    shop, start, query_files, monkeypatch, option, values, read
+):
+    """Three queries wait for the model together; the second asks for another value."""
+    monkeypatch.setattr(worker_module, "BUDGET", 1e9)  # whatever waits goes in together
+    service, gate, content = start(shop), threading.Event(), query_files[0].read_bytes()
+    service._worker.submit(Job("wait", ["x"], lambda texts: [gate.wait()]))
+    asked = [values[0], values[1], values[0]]
+    answers = [service.ask({"image": content, option: value}) for value in asked]
+    gate.set()
+    assert [read(answer.result(timeout=30)) for answer in answers] == asked
+    assert "\nlaplace_metric_model_calls_total 2.0\n" in service.metrics_text()
+
+
 def test_an_embedding_is_what_python_gives(shop, start, query_files):
     service = start(shop)
     embedding = service.served.gallery.posterior.embedder(
