@@ -79,6 +79,7 @@ def test_drift_is_what_a_monitor_says():
     reference = {"match probability": torch.rand(400, generator=g)}
     stream = torch.cat([torch.rand(300, generator=g), 0.5 * torch.rand(200, generator=g)])
     monitor = Monitor(reference, window=100)
+    monitor.streams["match probability"].martingale.threshold += np.log(2)
     monitor.update({"match probability": stream})
     watch = DriftWatch(reference, window=100, false_alarms=0.01)
     for value in stream:
@@ -106,8 +107,31 @@ def test_quiet_queries_raise_nothing_and_a_new_period_begins():
         watch.add({"u": part})
     summary = watch.summary()
     assert not summary.alarms
-    assert summary.queries == 600 % (2 * BLOCK)
-    assert str(summary).startswith("No drift in")
+    assert (summary.queries, summary.windows) == (600, 4)  # a period has one full window
+    assert str(summary).startswith("No drift in 600 queries")
+
+
+def test_an_alarm_outlives_the_monitor_that_raised_it():
+    values = torch.rand(300, generator=torch.Generator().manual_seed(1))
+    watch = DriftWatch({"u": values}, window=100, false_alarms=0.01, period=200)
+    for shift in (2.0, 0.0, 0.0, 2.0):
+        watch.add({"u": values[:200] + shift})
+    summary = watch.summary()
+    assert summary.alarmed == ("u", "u")
+    assert [int(text.split()[3].rstrip(":")) > 600 for text in summary.alarms] == [False, True]
+    assert (summary.queries, summary.windows, summary.drifted) == (800, 8, 4)
+
+
+def test_later_monitors_ask_for_more_evidence():
+    """Their chances of a false alarm sum to what was asked for."""
+    watch = DriftWatch({"u": torch.rand(50)}, window=30, false_alarms=0.05, period=1)
+    chances = []
+    for _ in range(40):
+        chances.append(np.exp(-watch._monitor.streams["u"].martingale.threshold))
+        watch.add({"u": torch.rand(BLOCK)})
+        watch.add({"u": torch.rand(BLOCK)})
+    assert chances[0] == pytest.approx(0.025)
+    assert sum(chances) < 0.05
 
 
 def test_threads_lose_no_query():

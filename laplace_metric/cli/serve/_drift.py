@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from laplace_metric.errors import InputError
-from laplace_metric.monitor import Monitor
+from laplace_metric.monitor import Alarm, Monitor
 from laplace_metric.search.match import Calibration
 
 BLOCK = 64
 """Queries that are handed to the monitor at once; it does not matter to what it says."""
 PERIOD = 1_000_000
-"""Queries after which it begins anew: it keeps 8 bytes of each."""
+"""Queries after which a new monitor begins, as one keeps 8 bytes of each; alarms stay.
+
+With ``false_alarms`` a, the j-th monitor (from 0) raises an alarm at ``(j + 1) (j + 2)`` times the
+evidence that a asks for: the probabilities of a false alarm sum to at most a, however many there
+are."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ class DriftSummary:
     queries, windows, drifted : int
         Queries, full windows, and windows that differ from the reference.
     evidence : dict of str to float
-        log10 of the odds against "no drift since the beginning", of each signal.
+        log10 of the odds against "no drift since this monitor began", of each signal.
     alarms : tuple of str
         In words, the earliest first.
     alarmed : tuple of str
@@ -84,6 +89,8 @@ class DriftWatch:
         self._reference, self._period = dict(reference), period
         self._window, self._false_alarms = window, false_alarms
         self._lock, self._waiting = threading.Lock(), list[dict[str, Tensor]]()
+        self._periods = self._before = self._windows = self._drifted = 0
+        self._alarms: list[Alarm] = []
         self._monitor = self._new()
 
     def add(self, signals: Mapping[str, Tensor]) -> None:
@@ -97,20 +104,20 @@ class DriftWatch:
         """Of every query that was added."""
         with self._lock:
             self._flush()
-            monitor = self._monitor
-            reports = monitor.reports
+            monitor, reports = self._monitor, self._monitor.reports
+            alarms = self._all_alarms()
             last = str(reports[-1]).splitlines()[0] if reports else ""
             return DriftSummary(
                 tuple(monitor.streams),
-                monitor.n,
-                len(reports),
-                sum(bool(report.drifted) for report in reports),
+                self._before + monitor.n,
+                self._windows + len(reports),
+                self._drifted + sum(bool(report.drifted) for report in reports),
                 {
                     name: stream.martingale.log_value / torch.log(torch.tensor(10.0)).item()
                     for name, stream in monitor.streams.items()
                 },
-                tuple(map(str, monitor.alarms)),
-                tuple(alarm.name for alarm in monitor.alarms),
+                tuple(map(str, alarms)),
+                tuple(alarm.name for alarm in alarms),
                 f"Last window, {last}." if last else "",
             )
 
@@ -119,13 +126,33 @@ class DriftWatch:
             return
         parts, self._waiting = self._waiting, []
         if self._monitor.n >= self._period:
-            self._monitor = self._new()
+            self._begin_anew()
         self._monitor.update(
             {name: torch.cat([part[name] for part in parts]) for name in self._reference}
         )
 
+    def _begin_anew(self) -> None:
+        reports = self._monitor.reports
+        self._alarms = self._all_alarms()
+        self._windows += len(reports)
+        self._drifted += sum(bool(report.drifted) for report in reports)
+        self._before += self._monitor.n
+        self._periods += 1
+        self._monitor = self._new()
+
+    def _all_alarms(self) -> list[Alarm]:
+        """Of every monitor so far, with queries counted from the first."""
+        now = [
+            replace(alarm, at=self._before + alarm.at, since=self._before + alarm.since)
+            for alarm in self._monitor.alarms
+        ]
+        return [*self._alarms, *now]
+
     def _new(self) -> Monitor:
-        return Monitor(self._reference, window=self._window, false_alarms=self._false_alarms)
+        monitor = Monitor(self._reference, window=self._window, false_alarms=self._false_alarms)
+        for stream in monitor.streams.values():
+            stream.martingale.threshold += math.log((self._periods + 1) * (self._periods + 2))
+        return monitor
 
 
 def calibration_reference(calibration: Calibration | None) -> dict[str, Tensor]:
