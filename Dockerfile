@@ -3,7 +3,9 @@
 #   docker build -t laplace-metric .
 #   docker run --rm -p 127.0.0.1:8000:8000 -v "$PWD/index:/srv/index:ro" \
 #     -v "$PWD/my_model.py:/srv/my_model.py:ro" -v "$PWD/weights.pt:/srv/weights.pt:ro" \
-#     laplace-metric --trust-recipe --precision 0.95
+#     -v "$PWD/key:/srv/key:ro" laplace-metric --api-key-file key --trust-recipe --precision 0.95
+#
+# Requests send the key of the file; --insecure in its place lets everybody in who reaches the port.
 #
 # What stands behind the image's name are options of `laplace-metric serve`; an index of embeddings
 # needs no model. `docker stop` answers what was asked, `docker kill --signal HUP` loads the index

@@ -157,6 +157,11 @@ def _serve(serve: Parser) -> None:
     waiting = "requests at once, more are sent away; default: 64"
     add("--max-waiting", type=integer(1), default=64, metavar="N", help=waiting)
     _items(serve)
+    connections = "of one client address, or of the proxy; default: 128"
+    add("--max-connections", type=integer(1), default=128, metavar="N", help=connections)
+    key = "a file with the key that requests must send; needed for a --host that others reach"
+    add("--api-key-file", type=Path, metavar="FILE", help=key)
+    add("--insecure", action="store_true", help="listen at such a --host without a key")
     _saved_model(serve)
     group = serve.add_argument_group("drift").add_argument
     reference = "held-out queries to compare with; default: those that calibrated the index"

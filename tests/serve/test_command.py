@@ -53,6 +53,31 @@ def test_ports_that_cannot_be_listened_at():
                 command.listening(host, port)
 
 
+@pytest.mark.parametrize("text", ["", "short", "two words of a key", "a" * 5000, "ä" * 20])
+def test_a_key_that_cannot_be_used_is_refused(text, tmp_path):
+    path = tmp_path / "key"
+    path.write_text(text)
+    options = parser().parse_args(["serve", "index", "--api-key-file", str(path)])
+    with pytest.raises(InputError, match="16 to 4,096"):
+        command.read_key(options)
+    path.unlink()
+    with pytest.raises(InputError, match="No such file"):
+        command.read_key(options)
+
+
+@pytest.mark.parametrize(
+    ("host", "here"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("::", False),
+                       ("0.0.0.0", False), ("10.0.0.1", False), ("box.example", False)]
+)  # fmt: skip
+def test_a_host_that_others_reach_needs_a_key(host, here):
+    options = parser().parse_args(["serve", "index", "--host", host])
+    if here:
+        assert command.read_key(options) is None
+        return
+    with pytest.raises(InputError, match="--insecure"):
+        command.read_key(options)
+
+
 def test_a_recipe_that_is_not_trusted_runs_nothing(shop, capsys, monkeypatch):
     monkeypatch.setattr(command, "require_packages", lambda: None)
     assert main(["serve", str(shop / "index"), "--quiet"]) == 2

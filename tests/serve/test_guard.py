@@ -114,11 +114,86 @@ def test_paths_that_clients_make_up_have_one_name():
     assert '"/a"' not in text
 
 
-def test_an_application_that_fails_is_counted():
+def test_an_application_that_fails_is_logged_once(caplog):
     async def fails(scope, receive, send):
         raise RuntimeError
 
     guard = Guard(fails, Limits(), ServerMetrics(), PATHS)
-    with pytest.raises(RuntimeError):
-        ask(guard, [b""])
-    assert guard.running == 0
+    with caplog.at_level("ERROR"):
+        for _ in range(3):
+            ask(guard, [b"abc"])
+    assert (guard.running, guard.held) == (0, 0)
+    assert [record.exc_info[0] for record in caplog.records] == [RuntimeError]  # once, not thrice
+
+
+def test_bodies_that_are_held_have_a_bound():
+    guard = guard_of(body=6, bodies=8)
+    guard.held = 3
+    assert ask(guard, [b"abc", b"de"])[0] == 200
+    status, body, _ = ask(guard, [b"abc", b"def"])
+    assert status == 503
+    assert "ask again" in json.loads(body)["error"]
+    assert ask(guard, [], headers=[(b"content-length", b"6")])[0] == 503  # before a byte is read
+    assert guard.held == 3
+    assert ask(guard, [b"x"], "/healthz")[0] == 200
+
+
+def test_a_body_on_its_way_keeps_nobody_out():
+    """Neither slow bodies nor refusals that are read to their end count as running."""
+    guard = guard_of(waiting=1, seconds=0.3)
+
+    async def all_at_once() -> list[int]:
+        async def send(message) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+
+        async def never():
+            await asyncio.sleep(60)
+
+        async def one(receive, headers=()) -> None:
+            scope = {"type": "http", "path": "/search", "headers": list(headers)}
+            await guard(scope, receive, send)
+
+        statuses: list[int] = []
+        slow = [asyncio.ensure_future(one(never)) for _ in range(3)]
+        slow.append(asyncio.ensure_future(one(never, [(b"content-length", b"99999999999")])))
+        await asyncio.sleep(0.05)
+        assert (guard.running, guard.refused) == (0, 1)
+        whole = iter([{"type": "http.request", "body": b"x"}])
+
+        async def at_once():
+            return next(whole)
+
+        await one(at_once)
+        await asyncio.gather(*slow)
+        return statuses
+
+    assert asyncio.run(all_at_once()) == [413, 200, 408, 408, 408]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ([], 401),
+        ([(b"x-api-key", b"wrong")], 401),
+        ([(b"x-api-key", b"")], 401),
+        ([(b"authorization", b"Basic secret")], 401),
+        ([(b"authorization", b"Bearer secret2")], 401),
+        ([(b"authorization", b"Bearer \xff")], 401),
+        ([(b"authorization", b"bearer secret")], 200),
+        ([(b"x-api-key", b"secret")], 200),
+    ],
+)
+def test_a_key_is_asked_for_but_not_for_liveness(headers, status):
+    guard = guard_of()
+    guard.key = b"secret"
+    assert ask(guard, [b""], headers=headers)[0] == status
+    assert ask(guard, [b""], "/healthz", headers)[0] == 200
+
+
+def test_the_type_of_a_body_bounds_it():
+    guard = guard_of(body=6)
+    guard.most_bytes = {"application/json": 2, "": 6}.__getitem__
+    headers = [(b"content-type", b"Application/JSON; charset=utf-8")]
+    assert ask(guard, [b"abc"], headers=headers)[0] == 413
+    assert ask(guard, [b"abc"])[0] == 200

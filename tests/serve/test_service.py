@@ -18,6 +18,7 @@ from PIL import Image
 from laplace_metric.cli.serve import Limits, Question, RequestRefused
 from laplace_metric.cli.serve import _worker as worker_module
 from laplace_metric.cli.serve._question import json_fields
+from laplace_metric.cli.serve._reader import MemoryGate
 from laplace_metric.cli.serve._worker import Job, Worker
 from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
 from tests.serve.conftest import pixels_of
@@ -183,6 +184,43 @@ def test_images_that_are_refused(shop, start, query_files):
     with pytest.raises(RequestRefused, match="send 'image'") as refusal:
         service.ask({"text": "a coat"})
     assert refusal.value.status == 415
+
+
+def test_bytes_of_a_transparent_image_are_counted(shop, start):
+    service = start(shop, limits=Limits(pixels=2500))
+    assert service.ask({"image": png(40, 25, "RGBA")}).result().neighbours
+    with pytest.raises(RequestRefused, match="1,000 are read where they are transparent"):
+        service.ask({"image": png(40, 26, "RGBA")})
+
+
+def test_decoders_wait_for_memory():
+    gate, held = MemoryGate(10), []
+
+    def decodes(size: int) -> None:
+        with gate.holding(size):
+            held.append(gate.free)
+
+    with gate.holding(7):
+        waiting = threading.Thread(target=decodes, args=(4,))
+        waiting.start()
+        decodes(3)
+        assert held == [0]
+    waiting.join(timeout=10)
+    decodes(99)  # alone, it may have all
+    assert (held, gate.free) == ([0, 6, 0], 10)
+
+
+def test_json_has_no_room_for_more_than_a_query(vectors, shop, start):
+    service = start(vectors)
+    most = service.most_bytes("application/json")
+    longest = json.dumps({"text": "\U0001f600" * Limits.text, "k": 1000, "precision": 0.95})
+    assert len(longest) < most < 300_000
+    assert service.most_bytes("image/png") == most  # not of this index
+    photos = start(shop)
+    assert photos.most_bytes("application/json") < 300_000
+    assert photos.most_bytes("image/png") == Limits.body
+    with pytest.raises(RequestRefused, match="has 63 numbers"):  # before they are looked at
+        service.ask({"vector": ["x"] * 63})
 
 
 def test_pixels_are_counted_before_they_are_decoded(shop, start, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import threading
@@ -9,6 +10,7 @@ import warnings
 from argparse import Namespace
 from collections.abc import Callable
 from importlib import import_module
+from ipaddress import ip_address
 from types import FrameType
 
 from PIL import Image
@@ -17,7 +19,7 @@ from torch import Tensor
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli.serve._drift import DriftWatch, calibration_reference
-from laplace_metric.cli.serve._limits import Limits
+from laplace_metric.cli.serve._limits import BODIES, Limits
 from laplace_metric.cli.serve._reader import QueryReader
 from laplace_metric.cli.serve._service import SearchService, ServedIndex
 from laplace_metric.cli.sources import IMAGES, require_source
@@ -35,6 +37,8 @@ GRACE = 30
 """Seconds in which requests are answered after the server was told to stop."""
 BATCH = 64
 """Queries of --reference at once."""
+LEAST_KEY = 16
+"""Characters of a key."""
 LEAST = 30
 """Held-out queries that a monitor needs."""
 
@@ -54,13 +58,20 @@ def serve(options: Namespace) -> None:
 
 
 def _serve(options: Namespace, reporter: Reporter) -> None:
+    key = read_key(options)
     body = int(options.max_body * 2**20)
-    limits = Limits(body=body, pixels=options.max_pixels, waiting=options.max_waiting)
+    limits = Limits(
+        body=body,
+        bodies=max(BODIES, 2 * body),
+        pixels=options.max_pixels,
+        waiting=options.max_waiting,
+        connections=options.max_connections,
+    )
     how = {"precision": options.precision, "batch": options.batch}
     with reporter.warnings():
         service = SearchService(lambda: load_served(options, limits, reporter), limits, **how)
     listener = listening(options.host, options.port)
-    _run(service, listener, reporter, lambda: _say_where(listener, options.host, service, reporter))
+    _run(service, listener, reporter, lambda: _say_where(listener, service), key)
 
 
 def require_packages() -> None:
@@ -136,16 +147,54 @@ def listening(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _say_where(
-    listener: socket.socket, host: str, service: SearchService, reporter: Reporter
-) -> None:
+def read_key(options: Namespace) -> bytes | None:
+    """The key that requests must hold; None without ``--api-key-file``.
+
+    Raises
+    ------
+    InputError
+        For a file without a key, a key that no header can hold or that can be guessed, and a host
+        that others reach without a key, unless ``--insecure`` is given.
+    """
+    if options.api_key_file is None:
+        if not (options.insecure or is_loopback(options.host)):
+            raise InputError(
+                f"--host {options.host}: whoever reaches this address could search. Give "
+                "--api-key-file, or --insecure if something else keeps others away."
+            )
+        return None
+    try:
+        key: bytes = options.api_key_file.read_bytes().strip()
+    except OSError as error:
+        raise InputError(f"--api-key-file {options.api_key_file}: {error.strerror}.") from error
+    if not re.fullmatch(rb"[\x21-\x7e]{%d,4096}" % LEAST_KEY, key):
+        raise InputError(
+            f"--api-key-file {options.api_key_file}: the key is one line of {LEAST_KEY} to 4,096 "
+            "visible ASCII characters. Make one with: openssl rand -hex 32"
+        )
+    return key
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address.
+
+    Examples
+    --------
+    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0"), is_loopback("::")
+    (True, False, False)
+    """
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _say_where(listener: socket.socket, service: SearchService) -> None:
     address, port = listener.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address
     print(
         f"serving {len(service.served.gallery.index):,} items at http://{shown}:{port}", flush=True
     )
-    if not (address.startswith("127.") or address == "::1"):
-        reporter.note(f"--host {host}: whoever reaches this address can search, without a password")
 
 
 def _run(
@@ -153,14 +202,18 @@ def _run(
     listener: socket.socket,
     reporter: Reporter,
     started: Callable[[], None],
+    key: bytes | None,
 ) -> None:
     import uvicorn
 
+    from laplace_metric.cli.serve._connection import connections_within
     from laplace_metric.cli.serve._http import application
 
     config = uvicorn.Config(
-        application(service, started),
-        log_level="warning",
+        application(service, started, key),
+        http=connections_within(service.limits),
+        ws="none",
+        log_level="error",
         access_log=False,
         lifespan="on",
         proxy_headers=False,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
@@ -12,9 +13,10 @@ from typing import Any
 from laplace_metric._utils.version import __version__
 from laplace_metric.cli.serve._answers import EmbedAnswer, SearchAnswer
 from laplace_metric.cli.serve._documents import ERRORS, PARAMETERS, REQUEST_BODY
-from laplace_metric.cli.serve._guard import Guard
+from laplace_metric.cli.serve._guard import Guard, error_body, media_type, refusal_headers
 from laplace_metric.cli.serve._limits import (
     BAD_REQUEST,
+    BUSY,
     FORBIDDEN,
     WRONG_TYPE,
     RequestRefused,
@@ -34,9 +36,15 @@ with suppress(ImportError):  # without the extra, ``require_packages`` has said 
 
     from laplace_metric.cli.serve._responses import HTMLResponse, JSONResponse
 
-LOCAL = ("127.0.0.1", "::1", "localhost")
+LOOPBACK = ("127.0.0.1", "::1")
+LOCAL = re.compile(r"(127\.0\.0\.1|\[::1\]|localhost)(:\d+)?")
+"""A Host header that names this machine."""
+PASSED_ON = ("forwarded", "via", "x-real-ip", "origin")
+"""Headers of proxies, beside x-forwarded-..., and of pages of other sites."""
 READERS = 4
-"""Threads that decode images; each holds one at its full size."""
+"""Threads that read queries."""
+PART = 2**16
+"""Bytes of a form that are parsed before other requests have their turn."""
 SERVER_FAULT, NOT_FOUND = 500, 404
 SAFE = {
     "Content-Security-Policy": "default-src 'none'; img-src 'self' data:; "
@@ -47,10 +55,15 @@ SAFE = {
 }
 
 
-def application(service: SearchService, started: Callable[[], None] = lambda: None) -> Guard:
+def application(
+    service: SearchService,
+    started: Callable[[], None] = lambda: None,
+    key: bytes | None = None,
+) -> Guard:
     """An ASGI application of the service, which is closed when it shuts down.
 
-    ``started`` is called once requests are answered.
+    ``started`` is called once requests are answered. With a ``key`` all paths but those of liveness
+    need it.
     """
     readers = ThreadPoolExecutor(READERS, "reader")
 
@@ -69,8 +82,9 @@ def application(service: SearchService, started: Callable[[], None] = lambda: No
         docs_url=None,  # these ask for scripts from outside
         redoc_url=None,
         lifespan=lifespan,
+        redirect_slashes=False,  # it reads the Host header, which a client makes up
     )
-    routes = HttpRoutes(service, readers)
+    routes = HttpRoutes(service, readers, trusted=key is not None)
     routes.add_to(app)
     handlers: dict[Any, Callable[[Request, Any], Any]] = {
         LaplaceMetricError: _said,
@@ -80,7 +94,7 @@ def application(service: SearchService, started: Callable[[], None] = lambda: No
     for error, handler in handlers.items():
         app.add_exception_handler(error, handler)
     paths = frozenset(path for path, *_ in routes.table()) - {routes.ITEM}
-    return Guard(app, service.limits, service.metrics, paths)
+    return Guard(app, service.limits, service.metrics, paths, service.most_bytes, key)
 
 
 class HttpRoutes:
@@ -91,12 +105,16 @@ class HttpRoutes:
     service : SearchService
     readers : ThreadPoolExecutor
         Where bodies are read, so that decoding an image holds up no other request.
+    trusted : bool
+        Whether the key of the server has been checked.
     """
 
     ITEM = "/items/{row}"
 
-    def __init__(self, service: SearchService, readers: ThreadPoolExecutor) -> None:
-        self.service, self.readers = service, readers
+    def __init__(
+        self, service: SearchService, readers: ThreadPoolExecutor, *, trusted: bool = False
+    ) -> None:
+        self.service, self.readers, self.trusted = service, readers, trusted
         self.page = SearchPage()
         self.headers = {
             name: value.format(script=self.page.script_hash) for name, value in SAFE.items()
@@ -113,8 +131,15 @@ class HttpRoutes:
             ("/search", "POST", self.search, "Neighbours of one query.", answer),
             ("/embed", "POST", self.embed, "The embedding of one query.", embedding),
             ("/healthz", "GET", self.healthz, "Whether it runs, and what it serves.", {}),
+            ("/health", "GET", self.healthz, "The same.", hidden),
             ("/metrics", "GET", self.metrics, "Counts and latencies for Prometheus.", {}),
-            ("/reload", "POST", self.reload, "Load the index again; from this machine only.", {}),
+            (
+                "/reload",
+                "POST",
+                self.reload,
+                "Load the index again; with the key, or from this machine.",
+                {},
+            ),
             (self.ITEM, "GET", self.item, "A thumbnail of an item of the index.", {}),
             ("/docs", "GET", self.docs, "This page.", hidden),
             ("/", "GET", self.form, "The page for people.", hidden),
@@ -130,12 +155,12 @@ class HttpRoutes:
 
     async def search(self, request: Request) -> Response:
         """An image, a text or a vector; k, and threshold or precision."""
-        answer = await self._asked(self.service.ask, await fields_of(request))
+        answer = await self._asked(self.service.ask, await self._fields(request))
         return JSONResponse(asdict(answer))
 
     async def embed(self, request: Request) -> Response:
         """An image, a text or a vector."""
-        answer = await self._asked(self.service.embed, await fields_of(request))
+        answer = await self._asked(self.service.embed, await self._fields(request))
         return JSONResponse(asdict(answer))
 
     async def healthz(self) -> Response:
@@ -154,7 +179,8 @@ class HttpRoutes:
 
     async def reload(self, request: Request) -> Response:
         """Answered when the new index is in place; a bad one leaves the old one there."""
-        require_local(request)
+        if not self.trusted:
+            require_local(request)
         try:
             items = await self._off_loop(self.service.reload)
         except RequestRefused:
@@ -184,7 +210,7 @@ class HttpRoutes:
         """What the form of the page sends."""
         fields: Mapping[str, Any] = {}
         try:
-            fields = await fields_of(request)
+            fields = await self._fields(request)
             answer = await self._asked(self.service.ask, fields)
         except (InputError, NotFittedError) as error:
             status = getattr(error, "status", BAD_REQUEST)
@@ -192,36 +218,35 @@ class HttpRoutes:
         return await self._page(200, fields=fields, answer=answer)
 
     async def _page(self, status: int, **content: Any) -> Response:
-        text = await self._off_loop(self.page.render, self.service, content)
-        return HTMLResponse(text, status, headers=self.headers)
+        loop = asyncio.get_running_loop()
+        text = await loop.run_in_executor(self.readers, self.page.render, self.service, content)
+        headers = {**self.headers, **({"Retry-After": "1"} if status == BUSY else {})}
+        return HTMLResponse(text, status, headers=headers)
 
     async def _asked(self, ask: Callable[[Any], Any], fields: Mapping[str, Any]) -> Any:
         loop = asyncio.get_running_loop()
         waiting = await loop.run_in_executor(self.readers, ask, fields)
         return await asyncio.wrap_future(waiting)
 
+    async def _fields(self, request: Request) -> dict[str, Any]:
+        """The fields of a request, from its address and its body, whatever kind that is."""
+        kind = media_type(request.headers.get("content-type", ""))
+        if kind == "multipart/form-data":
+            fields = await _form(request)
+        else:
+            fields = await asyncio.get_running_loop().run_in_executor(
+                self.readers, _plain_fields, kind, await request.body()
+            )
+        address, pairs = dict(request.query_params), request.query_params.multi_items()
+        repeated = sorted(set(address) & set(fields))
+        if repeated or len(address) < len(pairs):
+            raise RequestRefused(
+                f"{', '.join(repeated) or 'a field'} is given twice: give it once."
+            )
+        return {**address, **fields}
+
     async def _off_loop(self, call: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
-
-
-async def fields_of(request: Request) -> dict[str, Any]:
-    """The fields of a request, from its address and its body, whatever kind that is.
-
-    Raises
-    ------
-    RequestRefused
-        For another kind of body, or a field in both places.
-    """
-    address, pairs = dict(request.query_params), request.query_params.multi_items()
-    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    if kind == "multipart/form-data":
-        fields = await _form(request)
-    else:
-        fields = _plain_fields(kind, await request.body())
-    repeated = sorted(set(address) & set(fields))
-    if repeated or len(address) < len(pairs):
-        raise RequestRefused(f"{', '.join(repeated) or 'a field'} is given twice: give it once.")
-    return {**address, **fields}
 
 
 def _plain_fields(kind: str, body: bytes) -> dict[str, Any]:
@@ -241,11 +266,18 @@ def _plain_fields(kind: str, body: bytes) -> dict[str, Any]:
     )
 
 
+async def _in_parts(body: bytes) -> AsyncGenerator[bytes, None]:
+    for start in range(0, len(body), PART):
+        yield body[start : start + PART]
+        await asyncio.sleep(0)
+
+
 async def _form(request: Request) -> dict[str, Any]:
-    parser = MultiPartParser(request.headers, request.stream(), max_files=1, max_fields=10)
+    body = await request.body()
+    parser = MultiPartParser(request.headers, _in_parts(body), max_files=1, max_fields=10)
     try:
         form = await parser.parse()
-    except (MultiPartException, KeyError, ValueError) as error:
+    except (MultiPartException, LookupError, ValueError) as error:
         why = getattr(error, "message", str(error))
         raise RequestRefused(f"the form cannot be read: {why}") from error
     fields: dict[str, Any] = {}
@@ -260,17 +292,22 @@ async def _form(request: Request) -> dict[str, Any]:
 def require_local(request: Request) -> None:
     """Check that a request is of this machine, and of no page of another site or a proxy.
 
+    A proxy on this machine that sets none of its usual headers is not seen: give a key there.
+
     Raises
     ------
     RequestRefused
         If it is not.
     """
     client = request.client.host if request.client is not None else ""
-    named = request.url.hostname or ""
-    passed_on = any(name in request.headers for name in ("x-forwarded-for", "forwarded", "origin"))
-    if client not in LOCAL[:2] or named not in LOCAL or passed_on:
+    named = LOCAL.fullmatch(request.headers.get("host", ""))
+    passed_on = any(
+        name in PASSED_ON or name.startswith("x-forwarded-") for name in request.headers
+    )
+    if client not in LOOPBACK or named is None or passed_on:
         raise RequestRefused(
-            "reload is for clients on the server's own machine. Send SIGHUP to the server instead.",
+            "reload is for clients on the server's own machine, without a proxy between. Send "
+            "SIGHUP to the server instead, or start it with --api-key-file and send the key.",
             FORBIDDEN,
         )
 
@@ -279,13 +316,19 @@ def _said(request: Request, error: Exception) -> Response:
     """What the package says; the fault of the client unless it says otherwise."""
     theirs = isinstance(error, (InputError, NotFittedError))
     status = getattr(error, "status", BAD_REQUEST if theirs else SERVER_FAULT)
-    return JSONResponse({"error": str(error)}, status)
+    return _problem(str(error), status)
+
+
+def _problem(message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    response = Response(error_body(message), status, headers)
+    response.raw_headers.extend(refusal_headers(status))
+    return response
 
 
 def _http_error(request: Request, error: Any) -> Response:
-    message = f"{request.method} {request.url.path}: {error.detail}. See /docs."
-    return JSONResponse({"error": message}, error.status_code, error.headers)
+    message = f"{request.method} {request.scope['path']}: {error.detail}. See /docs."
+    return _problem(message, error.status_code, error.headers)
 
 
 def _fault(request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": "the server failed; its log says why."}, SERVER_FAULT)
+    return _problem("the server failed; its log says why.", SERVER_FAULT)

@@ -9,7 +9,7 @@ from PIL import Image
 
 from laplace_metric.cli._gallery import LoadedIndex
 from laplace_metric.cli.serve._limits import RequestRefused
-from laplace_metric.cli.serve._reader import QueryReader, decoded
+from laplace_metric.cli.serve._reader import QueryReader
 from laplace_metric.cli.sources import IMAGES, Pixels, path_below
 from laplace_metric.errors import InputError
 
@@ -49,8 +49,8 @@ def thumbnail(gallery: LoadedIndex, row: str) -> bytes:
 
 def query_picture(content: bytes, reader: QueryReader) -> str:
     """What a client sent, as a data URI; it was read once already."""
-    image = decoded(content, reader.pixels, reader.most_pixels)
-    return "data:image/png;base64," + base64.b64encode(png(image)).decode()
+    with reader.picture(content) as image:
+        return "data:image/png;base64," + base64.b64encode(png(image)).decode()
 
 
 def png(image: Image.Image) -> bytes:

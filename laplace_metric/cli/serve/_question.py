@@ -60,6 +60,7 @@ class Question:
         """
         limits = Limits() if limits is None else limits
         _check_names(fields)
+        _check_unicode(fields)
         [name] = _named_query(fields)
         numbers = {
             field: read(field, fields[field])
@@ -95,7 +96,9 @@ def json_fields(body: bytes) -> dict[str, Any]:
     """
     try:
         fields = json.loads(body, parse_constant=_no_number, object_pairs_hook=_object)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except RequestRefused:
+        raise
+    except (ValueError, RecursionError) as error:  # also an integer of more than 4,300 digits
         raise RequestRefused(f"the body is no JSON: {error}.") from error
     if not isinstance(fields, dict):
         raise RequestRefused('the body is JSON, but no object: send {"text": ...} or the like.')
@@ -118,6 +121,13 @@ def _check_names(fields: Mapping[str, Any]) -> None:
     for name in fields:
         if name not in known:
             raise RequestRefused(f"field {name!r:.60} is not known: give {', '.join(known)}.")
+
+
+def _check_unicode(fields: Mapping[str, Any]) -> None:
+    """JSON can escape half of a surrogate pair, which is no character and cannot be encoded."""
+    for name, value in fields.items():
+        if isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
+            raise RequestRefused(f"{name} holds half of a surrogate pair: give whole characters.")
 
 
 def _named_query(fields: Mapping[str, Any]) -> list[str]:
@@ -156,6 +166,11 @@ def _vector(value: Any, limits: Limits) -> list[float]:
         value = json_fields(b'{"vector": ' + value.encode() + b"}")["vector"]
     if not isinstance(value, list) or not value:
         raise RequestRefused("vector is no list of numbers: give [x1, ..., xD].")
+    if limits.width not in (None, len(value)):
+        raise RequestRefused(
+            f"vector has {len(value):,} numbers, and the items of this index have "
+            f"{limits.width:,}: give as many, from the same encoder."
+        )
     for place, number in enumerate(value):
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise RequestRefused(f"vector[{place}] is {number!r:.40}: give a number.")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import threading
 from argparse import Namespace
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +20,56 @@ from laplace_metric.cli._loading import read_options_of
 from laplace_metric.cli.serve._limits import TOO_LARGE, WRONG_TYPE, Limits, RequestRefused
 from laplace_metric.cli.serve._question import QUERIES, Question
 from laplace_metric.cli.sources import ARRAYS, IMAGES, Pixels, ReadOptions
+from laplace_metric.datasets.folders._picture import TRANSPARENT
 from laplace_metric.errors import InputError
-from laplace_metric.models import Inputs
+from laplace_metric.models import Inputs, Precomputed
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
 """Those of a folder of images; no other decoder sees what a client sends."""
+
+
+NUMBER, CHARACTER, REST = 32, 12, 2**14
+"""Most bytes of a number of JSON, of an escaped character, and of all other fields."""
+UNKNOWN_WIDTH = 2**16
+"""Numbers that a vector may have where only the model knows how many it takes."""
+PIXEL = 8
+"""Bytes of an RGB pixel while it is decoded: Pillow's four, and a converted copy."""
+ON_WHITE = 20
+"""Bytes of a pixel that is laid on white: the image, as RGBA, white, both, and a converted copy."""
+
+
+class MemoryGate:
+    """Lets threads in while what they need, together, is at most ``most`` bytes.
+
+    Parameters
+    ----------
+    most : int
+
+    Examples
+    --------
+    >>> gate = MemoryGate(10)
+    >>> with gate.holding(7):
+    ...     gate.free
+    3
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = self.free = most
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def holding(self, size: int) -> Iterator[None]:
+        """Wait until ``size`` bytes are free, at most ``most``, and hold them."""
+        size = min(size, self.most)
+        with self._changed:
+            self._changed.wait_for(lambda: self.free >= size)
+            self.free -= size
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.free += size
+                self._changed.notify_all()
 
 
 @dataclass(frozen=True)
@@ -37,12 +85,19 @@ class QueryReader:
     most_pixels : int
     dtype : torch.dtype
         Of vectors.
+    width : int or None
+        Numbers of a vector; None where the model alone knows.
     """
 
     kind: str
     pixels: Pixels
     most_pixels: int
     dtype: torch.dtype
+    width: int | None = None
+    gate: MemoryGate = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gate", MemoryGate(PIXEL * self.most_pixels))
 
     @classmethod
     def of(cls, gallery: LoadedIndex, options: Namespace, limits: Limits) -> QueryReader:
@@ -65,7 +120,20 @@ class QueryReader:
         pixels = Pixels(Path(), read.size, read.channels or 3, transform)
         scaled = read.size is not None or transform is not None
         dtype = gallery.index.items.encoded.mean.dtype
-        return cls(recipe.kind, pixels, limits.of_an_image(scaled=scaled), dtype)
+        model = gallery.posterior.embedder.model
+        width = model.size if isinstance(model, Precomputed) else None
+        return cls(recipe.kind, pixels, limits.of_an_image(scaled=scaled), dtype, width)
+
+    def most_bytes(self, content_type: str, limits: Limits) -> int:
+        """Bytes that a body of this type may have.
+
+        JSON is parsed in one piece while all other threads wait, so its size follows from what the
+        longest query needs.
+        """
+        if self.kind == IMAGES and content_type not in ("application/json", "text/plain"):
+            return limits.body
+        width = 0 if self.kind != ARRAYS else self.width or UNKNOWN_WIDTH
+        return min(limits.body, max(NUMBER * width, CHARACTER * limits.text) + REST)
 
     def read(self, question: Question) -> Inputs:
         """[1, C, H, W], one text, or [1, D].
@@ -87,22 +155,52 @@ class QueryReader:
         return torch.tensor([query], dtype=self.dtype) if self.kind == ARRAYS else [query]
 
     def _image(self, content: bytes) -> Tensor:
-        return self.pixels.tensor(decoded(content, self.pixels, self.most_pixels))
+        with self.picture(content) as picture:
+            return self.pixels.tensor(picture)
+
+    @contextmanager
+    def picture(self, content: bytes) -> Iterator[Image.Image]:
+        """An image file as grey or RGB, at its own size; its memory is counted until the end.
+
+        Raises
+        ------
+        RequestRefused
+            If it is none, is damaged, or too large, which is seen before it is decoded.
+        """
+        with reading(self.most_pixels):
+            file = Image.open(io.BytesIO(content), formats=FORMATS)
+        with self.gate.holding(needed(file, self.most_pixels)):
+            with reading(self.most_pixels):
+                picture = self.pixels.converted(file)
+            yield picture
 
 
-def decoded(content: bytes, pixels: Pixels, most: int) -> Image.Image:
-    """An image file as grey or RGB, at its own size.
+def needed(file: Image.Image, most: int) -> int:
+    """Bytes that decoding takes.
 
     Raises
     ------
     RequestRefused
-        If it is none, is damaged, or has more than ``most`` pixels, which is seen before they are
-        decoded.
+        If they are more than those of ``most`` RGB pixels.
     """
+    transparent = file.mode in TRANSPARENT or "transparency" in file.info
+    pixel, pixels = ON_WHITE if transparent else PIXEL, file.size[0] * file.size[1]
+    most = most * PIXEL // pixel
+    if pixels > most:
+        raise RequestRefused(
+            f"the image is {file.size[0]} x {file.size[1]}, which is {pixels:,} pixels: at most "
+            f"{most:,} are read{' where they are transparent' if transparent else ''}. Scale it "
+            "down, or start the server with --max-pixels.",
+            TOO_LARGE,
+        )
+    return pixel * pixels
+
+
+@contextmanager
+def reading(most: int) -> Iterator[None]:
+    """Turn what decoders raise into refusals."""
     try:
-        with Image.open(io.BytesIO(content), formats=FORMATS) as file:
-            _check_size(file.size, most)
-            return pixels.converted(file)
+        yield
     except RequestRefused:
         raise
     except Image.DecompressionBombError as error:
@@ -116,12 +214,3 @@ def decoded(content: bytes, pixels: Pixels, most: int) -> Image.Image:
         raise RequestRefused(
             f"the image cannot be read as {', '.join(FORMATS)}: {why}.", WRONG_TYPE
         ) from error
-
-
-def _check_size(size: tuple[int, int], most: int) -> None:
-    if size[0] * size[1] > most:
-        raise RequestRefused(
-            f"the image is {size[0]} x {size[1]}, which is {size[0] * size[1]:,} pixels: at most "
-            f"{most:,} are read. Scale it down, or start the server with --max-pixels.",
-            TOO_LARGE,
-        )

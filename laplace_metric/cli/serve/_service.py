@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -130,8 +130,9 @@ class SearchService:
         RequestRefused
             For a question that cannot be answered; also ``InputError``, ``NotFittedError``.
         """
-        question = Question.of(fields, self.limits).with_default(self.precision)
         served = self._served
+        limits = replace(self.limits, width=served.reader.width)
+        question = Question.of(fields, limits).with_default(self.precision)
         if question.k > (n := len(served.gallery.index)):
             raise RequestRefused(f"k={question.k}: the index has {n} items.")
         inputs, threshold = served.reader.read(question), served.threshold(question)
@@ -147,11 +148,15 @@ class SearchService:
         RequestRefused, InputError
             For a query that cannot be embedded.
         """
-        question = Question.of(fields, self.limits)
         served = self._served
+        question = Question.of(fields, replace(self.limits, width=served.reader.width))
         inputs = served.reader.read(question)
         run = partial(self._embed, served)
         return self._worker.submit(Job((id(served), "embed", *_like(inputs)), inputs, run))
+
+    def most_bytes(self, content_type: str) -> int:
+        """Bytes that a body of this type may have."""
+        return self._served.reader.most_bytes(content_type, self.limits)
 
     def reload(self) -> int:
         """Load the index again; what runs meanwhile is answered by the old one, also if it fails.
