@@ -155,12 +155,12 @@ class HttpRoutes:
 
     async def search(self, request: Request) -> Response:
         """An image, a text or a vector; k, and threshold or precision."""
-        answer = await self._asked(self.service.ask, await self._fields(request))
+        answer = await self._asked(self.service.ask, await reading(request))
         return JSONResponse(asdict(answer))
 
     async def embed(self, request: Request) -> Response:
         """An image, a text or a vector."""
-        answer = await self._asked(self.service.embed, await self._fields(request))
+        answer = await self._asked(self.service.embed, await reading(request))
         return JSONResponse(asdict(answer))
 
     async def healthz(self) -> Response:
@@ -210,8 +210,9 @@ class HttpRoutes:
         """What the form of the page sends."""
         fields: Mapping[str, Any] = {}
         try:
-            fields = await self._fields(request)
-            answer = await self._asked(self.service.ask, fields)
+            read = await reading(request)
+            fields = await asyncio.get_running_loop().run_in_executor(self.readers, read)
+            answer = await self._asked(self.service.ask, lambda: fields)
         except (InputError, NotFittedError) as error:
             status = getattr(error, "status", BAD_REQUEST)
             return await self._page(status, fields=fields, error=str(error))
@@ -223,30 +224,34 @@ class HttpRoutes:
         headers = {**self.headers, **({"Retry-After": "1"} if status == BUSY else {})}
         return HTMLResponse(text, status, headers=headers)
 
-    async def _asked(self, ask: Callable[[Any], Any], fields: Mapping[str, Any]) -> Any:
+    async def _asked(
+        self, ask: Callable[[Mapping[str, Any]], Any], read: Callable[[], Mapping[str, Any]]
+    ) -> Any:
         loop = asyncio.get_running_loop()
-        waiting = await loop.run_in_executor(self.readers, ask, fields)
+        waiting = await loop.run_in_executor(self.readers, lambda: ask(read()))
         return await asyncio.wrap_future(waiting)
-
-    async def _fields(self, request: Request) -> dict[str, Any]:
-        """The fields of a request, from its address and its body, whatever kind that is."""
-        kind = media_type(request.headers.get("content-type", ""))
-        if kind == "multipart/form-data":
-            fields = await _form(request)
-        else:
-            fields = await asyncio.get_running_loop().run_in_executor(
-                self.readers, _plain_fields, kind, await request.body()
-            )
-        address, pairs = dict(request.query_params), request.query_params.multi_items()
-        repeated = sorted(set(address) & set(fields))
-        if repeated or len(address) < len(pairs):
-            raise RequestRefused(
-                f"{', '.join(repeated) or 'a field'} is given twice: give it once."
-            )
-        return {**address, **fields}
 
     async def _off_loop(self, call: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
+
+
+async def reading(request: Request) -> Callable[[], dict[str, Any]]:
+    """What gives the fields of a request; it parses, so it is for another thread."""
+    kind = media_type(request.headers.get("content-type", ""))
+    if kind == "multipart/form-data":
+        form = await _form(request)
+        return lambda: _with_address(request, form)
+    body = await request.body()
+    return lambda: _with_address(request, _plain_fields(kind, body))
+
+
+def _with_address(request: Request, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a body, whatever its kind, and those of the address."""
+    address, pairs = dict(request.query_params), request.query_params.multi_items()
+    repeated = sorted(set(address) & set(fields))
+    if repeated or len(address) < len(pairs):
+        raise RequestRefused(f"{', '.join(repeated) or 'a field'} is given twice: give it once.")
+    return {**address, **fields}
 
 
 def _plain_fields(kind: str, body: bytes) -> dict[str, Any]:

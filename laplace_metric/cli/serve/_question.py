@@ -126,8 +126,12 @@ def _check_names(fields: Mapping[str, Any]) -> None:
 def _check_unicode(fields: Mapping[str, Any]) -> None:
     """JSON can escape half of a surrogate pair, which is no character and cannot be encoded."""
     for name, value in fields.items():
-        if isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
-            raise RequestRefused(f"{name} holds half of a surrogate pair: give whole characters.")
+        try:
+            if isinstance(value, str):
+                value.encode()
+        except UnicodeEncodeError as error:
+            message = f"{name} holds half of a surrogate pair: give whole characters."
+            raise RequestRefused(message) from error
 
 
 def _named_query(fields: Mapping[str, Any]) -> list[str]:
