@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from laplace_metric.datasets._packed import read_packed
+from benchmarks.datasets.packed import read_packed
 from tests.test_examples import alike
 
 PAGE = Path(__file__).parent.parent / "docs" / "photographs.md"

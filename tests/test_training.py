@@ -12,7 +12,8 @@ from pytorch_metric_learning.losses import ArcFaceLoss, ContrastiveLoss
 from pytorch_metric_learning.miners import PairMarginMiner
 from torch import Tensor, nn
 
-from laplace_metric.datasets import ImageSet, load
+from benchmarks.datasets import load
+from laplace_metric.datasets import ImageSet
 from laplace_metric.errors import EmptyLoaderError, InputError, LabelError, NonFiniteError
 from laplace_metric.training import train_embedder
 

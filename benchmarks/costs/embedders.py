@@ -17,8 +17,8 @@ from pytorch_metric_learning.losses import ContrastiveLoss
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from benchmarks.datasets import load
 from benchmarks.encoders.features import encoded_images
-from laplace_metric.datasets import load
 from laplace_metric.training import train_embedder
 
 NAMES = ("fashion-mnist", "efficientnet", "efficientnet-64")

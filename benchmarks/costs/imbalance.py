@@ -15,8 +15,8 @@ from pytorch_metric_learning.losses import ContrastiveLoss
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
+from benchmarks.datasets import load
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.datasets import load
 from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.training import train_embedder
 

@@ -12,11 +12,11 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.costs import networks_to_serve
+from benchmarks.datasets import load
 from benchmarks.encoders.pretrained import minilm_folder
 from benchmarks.encoders.texts import CLASSES, load_texts
 from laplace_metric.cli import main
 from laplace_metric.cli.sources import Pixels
-from laplace_metric.datasets import load
 from laplace_metric.errors import InputError
 
 N_QUERIES = 64

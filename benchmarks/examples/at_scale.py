@@ -14,7 +14,8 @@ import torch
 from pytorch_metric_learning.losses import ContrastiveLoss
 from torch import Tensor, nn
 
-from laplace_metric import LaplaceEmbedder, datasets
+from benchmarks import datasets
+from laplace_metric import LaplaceEmbedder
 from laplace_metric.training import train_embedder
 
 Fit = Callable[[LaplaceEmbedder], LaplaceEmbedder]

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.datasets import load
 from benchmarks.encoders.features import rgb
 from laplace_metric import Embedding, LaplaceEmbedder
-from laplace_metric.datasets import load
 from laplace_metric.evaluation import auroc
 from laplace_metric.evaluation.neighbours import nearest_neighbours
 

@@ -15,11 +15,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.datasets import load
+from benchmarks.datasets import captions, load
 from benchmarks.encoders.features import Encoding, encoded, encoded_images
 from benchmarks.encoders.pretrained import MINILM_PACKAGES, MiniLM
 from benchmarks.image_text.degraded import HIDDEN_IN_TRAINING, LEVELS, SIDE, degraded_features
-from laplace_metric.datasets import captions
 from laplace_metric.image_text import ImageTextPairs
 
 NEW_SHARE, VALIDATION_SHARE = 0.15, 0.2

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.datasets import captions
 from benchmarks.encoders.features import encoded_images
 from benchmarks.image_text.degraded import SIDE
 from benchmarks.image_text.questions import Row
 from benchmarks.image_text.wordnet import encoded_list
-from laplace_metric.datasets import captions
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
 from laplace_metric.image_text import log_inclusion

@@ -16,12 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.datasets import load
+from benchmarks.datasets import captions, load
 from benchmarks.image_text.emoji import NEW_SHARE, VALIDATION_SHARE, EmojiPart, share_of
 from benchmarks.image_text.questions import Row, rank_correlation, retrieval
 from benchmarks.image_text.token_tables import RECORD, TABLES
 from benchmarks.records import Store, folder_of, write_record
-from laplace_metric.datasets import captions
 from laplace_metric.errors import CollapseError
 from laplace_metric.image_text import (
     ImageTextEmbedder,

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from benchmarks.datasets import load
+from benchmarks.datasets import captions, load
 from benchmarks.image_text.classes import ClassProblem, cifar10, emoji_subgroups, told_apart
 from benchmarks.image_text.emoji import EmojiProblem, load_problem
 from benchmarks.image_text.hierarcaps import (
@@ -44,7 +44,6 @@ from benchmarks.image_text.uses_tables import (
 from benchmarks.image_text.wordnet import encoded_list, load_wordnet
 from benchmarks.image_text.wrong_captions import bases, found, plant, trained
 from benchmarks.records import Store, folder_of, write_record
-from laplace_metric.datasets import captions
 from laplace_metric.errors import InputError
 from laplace_metric.image_text import ImageTextPairs, Objective
 

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.datasets import WordNetNouns, wordnet_nouns
 from benchmarks.encoders.features import Encoding, encoded
 from benchmarks.encoders.pretrained import MINILM_PACKAGES, MiniLM
 from benchmarks.image_text.emoji import share_of
-from laplace_metric.datasets import WordNetNouns, wordnet_nouns
 from laplace_metric.image_text import ImageTextPairs
 
 GLOSSES, HELD_OUT = 0.12, 0.2

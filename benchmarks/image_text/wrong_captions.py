@@ -13,11 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.datasets import load
+from benchmarks.datasets import captions, load
 from benchmarks.image_text.emoji import PARTS, VALIDATION_SHARE, EmojiPart, EmojiProblem, share_of
 from benchmarks.image_text.measure import DIM, DROPOUT, LEARNING_RATE
 from benchmarks.image_text.questions import Row
-from laplace_metric.datasets import captions
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation import auroc
 from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs, Objective

@@ -28,8 +28,8 @@ from benchmarks.engine.scores import (
     roc_points,
 )
 from benchmarks.protocols.open_set import crop_response
+from benchmarks.strips import Strip, strip, strips
 from benchmarks.tasks.frozen import entropy
-from laplace_metric.cli.pages import Strip, strip, strips
 from laplace_metric.datasets import ImageSet
 from laplace_metric.distributions import cap_cosine
 from laplace_metric.evaluation import (

@@ -14,7 +14,8 @@ from benchmarks.report.glossary import METRICS, RECOVERY, about
 from benchmarks.report.reading import Part, Record, described, known, parts
 from benchmarks.report.series import chosen
 from benchmarks.sizes import MEANINGS
-from laplace_metric.cli.pages import Picture, Strip, templates
+from benchmarks.strips import Picture, Strip
+from laplace_metric.cli.pages import templates
 
 TITLE = "Uncertainty in metric learning, measured"
 

@@ -21,10 +21,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.datasets import load
 from benchmarks.records import folder_of, write_record
 from benchmarks.retrieval.problems import PROBLEMS, Labelled, Problem, Source
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.datasets import load
 from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.search import SearchResult
 from laplace_metric.search.match import VOTES

@@ -27,6 +27,7 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
+from benchmarks.datasets import load
 from benchmarks.engine.fitting import Fitting
 from benchmarks.records import folder_of, write_record
 from benchmarks.retrieval.drift_figure import NAME, Row, run_stream
@@ -34,7 +35,6 @@ from benchmarks.sizes import DRIFT, SIZES, StreamSize
 from benchmarks.tasks import Workspace
 from benchmarks.tasks.grey import fashion
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.datasets import load
 from laplace_metric.monitor import Monitor, p_value
 from laplace_metric.search import Index
 

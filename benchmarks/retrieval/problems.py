@@ -30,11 +30,11 @@ import torch
 from pytorch_metric_learning.losses import ContrastiveLoss
 from torch import Tensor, nn
 
+from benchmarks.datasets import load
 from benchmarks.encoders.features import encoded_images, encoded_texts
 from benchmarks.encoders.texts import CLASSES
 from benchmarks.examples.texts import UNKNOWN
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.datasets import load
 from laplace_metric.training import train_embedder
 
 SIDE, GALLERY, N_OOD = 64, 10_000, 2_500

@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
+from benchmarks.datasets import load
 from benchmarks.retrieval.measure import K, shuffled, summarised
 from benchmarks.retrieval.problems import PROBLEMS, Problem, Source
 from benchmarks.retrieval.rows import record_rows
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.datasets import load
 from laplace_metric.errors import InputError
 from laplace_metric.search.match import Calibration, LabelledHits, calibrated
 

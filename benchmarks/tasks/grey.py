@@ -8,9 +8,9 @@ from functools import partial
 import torch
 from torch import nn
 
+from benchmarks.datasets import load
 from benchmarks.networks import lam_network, perceptron, strided_cnn
 from benchmarks.tasks.task import Part, Task, Workspace
-from laplace_metric.datasets import load
 
 HELD_OUT = 150
 """Background characters of Omniglot that validate."""

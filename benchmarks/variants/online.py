@@ -33,12 +33,13 @@ from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
 from baselines import Deterministic
+from benchmarks.datasets import load
 from benchmarks.networks import lam_network
 from benchmarks.records import plain, read_record, read_rows, write_record, write_whole
 from benchmarks.variants.noise import noise_of
 from benchmarks.variants.post_hoc import OUT, SEEDS, Pairs, Sets, head_sets, measure
 from laplace_metric import LaplaceEmbedder, OnlineLaplace, ProbabilisticEmbedder
-from laplace_metric.datasets import ImageSet, load
+from laplace_metric.datasets import ImageSet
 from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.training import train_embedder
 

@@ -27,10 +27,11 @@ import torch
 from torch import Tensor, nn
 
 from baselines import Deterministic, MCDropout
+from benchmarks.datasets import load
 from benchmarks.records import read_rows, write_record
 from benchmarks.variants.train import Run, load_trained
 from laplace_metric import LaplaceEmbedder, ProbabilisticEmbedder
-from laplace_metric.datasets import ImageSet, load
+from laplace_metric.datasets import ImageSet
 from laplace_metric.errors import DegenerateCurvatureWarning, PriorAtEdgeWarning
 from laplace_metric.evaluation import evaluate_method
 

@@ -28,9 +28,10 @@ from pytorch_metric_learning.losses import ContrastiveLoss
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
+from benchmarks.datasets import load
 from benchmarks.networks import lam_network
 from benchmarks.records import write_whole
-from laplace_metric.datasets import ImageSet, load
+from laplace_metric.datasets import ImageSet
 from laplace_metric.errors import InputError
 from laplace_metric.training import train_embedder
 

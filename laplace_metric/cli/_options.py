@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from laplace_metric._utils.version import __version__
-from laplace_metric.cli.demo import DEFAULT, RECIPES
 from laplace_metric.cli.parsing import CONFIG, MOST_SIDE, Parser, integer, positive, share
 
 
@@ -174,16 +173,9 @@ def _serve(serve: Parser) -> None:
 
 
 def _demo(demo: Parser) -> None:
-    add, page = demo.add_argument, Path("report.html")
-    add("--dataset", choices=tuple(RECIPES), default=DEFAULT, help=f"default: {DEFAULT}")
-    add("--data", metavar="DIR", help="folder of the image sets; default: $LAPLACE_METRIC_DATA")
-    add("--output", type=Path, default=page, metavar="FILE", help=f"the report; default: {page}")
-    add("--json", type=Path, metavar="FILE", help="the numbers; default: next to the report")
-    add("--figure", type=Path, metavar="FILE", help="also an overview, as .png, .svg or .pdf")
-    add("--epochs", type=integer(1), metavar="N", help="of training; default: set by the data set")
-    add("--limit", type=integer(2), metavar="N", help="most images to train on, and to evaluate")
-    add("--seeds", type=integer(1), metavar="N", help="networks to train; default: set as above")
-    add("--seed", type=integer(0), default=0, metavar="N", help="of the first network; default: 0")
+    page = Path("report.html")
+    output = f"the report; default: {page}"
+    demo.add_argument("--output", type=Path, default=page, metavar="FILE", help=output)
 
 
 def _image_text(command: Parser) -> None:
@@ -389,9 +381,9 @@ COMMANDS: Commands = {
         _image_text,
     ),
     "demo": (
-        "demo._command:demo",
-        "train a small embedder and compare three kinds of uncertainty. Writes a report; the "
-        "default needs no download and takes well under a minute",
+        "_demo:demo",
+        "answer or abstain on handwritten digits, and write the report. Runs fit, index, search "
+        "and report as a user would; needs no download and takes well under a minute",
         _demo,
     ),
     "completion": (
@@ -412,7 +404,7 @@ EXAMPLES = {
     "image-text": "laplace-metric image-text search image-text --text 'a cat' --trust-recipe",
     "image-text fit": "laplace-metric image-text fit pairs.csv --model my_model:embedder",
     "image-text search": "laplace-metric image-text search image-text --text cat --trust-recipe",
-    "demo": "laplace-metric demo --epochs 1 --seeds 1 --limit 300",
+    "demo": "laplace-metric demo --output demo.html",
     "completion": "laplace-metric completion bash",
 }
 """What the help of each command ends with."""

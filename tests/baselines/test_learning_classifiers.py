@@ -26,7 +26,7 @@ from baselines import (
     ViM,
 )
 from baselines.base import Training
-from laplace_metric.datasets import load
+from benchmarks.datasets import load
 from laplace_metric.evaluation import auroc, r_auroc, recall_at_k
 
 SEEDS = (0, 1, 2)

@@ -26,7 +26,7 @@ from baselines import (
     NivMF,
     ScottVMF,
 )
-from laplace_metric.datasets import load
+from benchmarks.datasets import load
 from laplace_metric.evaluation import auroc, recall_at_k
 from tests.baselines.test_learning_classifiers import measure, network, training
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.corruptions import SEVERITIES, TYPES, corrupted
-from laplace_metric.datasets import load
+from benchmarks.datasets import load
 from laplace_metric.errors import InputError, MissingPackageError, UnknownNameError
 
 SURE = (

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from laplace_metric.datasets import load
+from benchmarks.datasets import load
 
 ROOT = str(Path(__file__).resolve().parents[2])
 WEIGHTS = "the pretrained encoders are not installed"

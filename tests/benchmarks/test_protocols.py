@@ -13,6 +13,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from baselines import MCInfoNCE, MetricLearning, Training
 from benchmarks.corruptions import TYPES
+from benchmarks.datasets import load
 from benchmarks.engine.experiment import Experiment
 from benchmarks.methods import METHODS
 from benchmarks.protocols import PROTOCOLS, closed_set, corruption, open_set
@@ -20,7 +21,6 @@ from benchmarks.sizes import SMOKE
 from benchmarks.tasks import Part, Task, Workspace, build
 from benchmarks.tasks.frozen import entropy, shares
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.datasets import load
 from laplace_metric.evaluation import auroc
 
 SIZE = dataclasses.replace(SMOKE, queries=60, corrupted=6, resamples=5)

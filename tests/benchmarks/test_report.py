@@ -143,7 +143,7 @@ def test_examples_are_shown_and_made_light(record):
 def noisy_png():
     import torch
 
-    from laplace_metric.cli.pages._html import data_uri
+    from benchmarks.strips import data_uri
 
     return data_uri(torch.rand(3, 64, 64, generator=torch.Generator().manual_seed(0)))
 

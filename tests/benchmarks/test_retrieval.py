@@ -10,12 +10,12 @@ import pytest
 import torch
 from scipy.stats import norm
 
+from benchmarks.datasets import load
 from benchmarks.page_figures import retrieval_figures
 from benchmarks.records import read_record, thousandths
 from benchmarks.retrieval import cost, cross_fit, measure, problems, split, strangers, tables
 from benchmarks.retrieval.problems import Problem
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.datasets import load
 from laplace_metric.search.match._thresholds import STARTS
 
 PAGE = Path(problems.__file__).with_name("README.md")

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from benchmarks.datasets import load
 from laplace_metric.cli import main
-from laplace_metric.datasets import load
 from tests.cli.workshop import write_images, write_model
 
 PAGE = Path(__file__).parents[2] / "docs" / "folders.md"

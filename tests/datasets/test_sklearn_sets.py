@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits, load_sample_image
 
-from laplace_metric.datasets import load
+from benchmarks.datasets import load
 from laplace_metric.errors import InputError
 
 

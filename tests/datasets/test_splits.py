@@ -5,7 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laplace_metric.datasets import ImageSet, load, split_classes
+from benchmarks.datasets import load
+from laplace_metric.datasets import ImageSet, split_classes
 from laplace_metric.errors import InputError
 
 LABELS = [3, 0, 2, 1, 2, 0]

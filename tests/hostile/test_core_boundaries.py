@@ -11,10 +11,11 @@ import torch
 from torch import nn
 
 from baselines import LossPrediction
+from benchmarks.datasets import load
 from laplace_metric import Embedding, LaplaceEmbedder, OnlineLaplace, scale
 from laplace_metric import distributions as dist
 from laplace_metric._utils import files
-from laplace_metric.datasets import ImageSet, load, split_classes
+from laplace_metric.datasets import ImageSet, split_classes
 from laplace_metric.errors import (
     DtypeError,
     HeadError,

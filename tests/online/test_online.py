@@ -10,10 +10,10 @@ from pytorch_metric_learning.losses import ArcFaceLoss, ContrastiveLoss, Triplet
 from pytorch_metric_learning.miners import BatchEasyHardMiner, PairMarginMiner
 from torch import Tensor, nn
 
+from benchmarks.datasets import load
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
 from laplace_metric.curvature import batch_curvature
 from laplace_metric.curvature.structures import DiagCurvature
-from laplace_metric.datasets import load
 from laplace_metric.errors import (
     EmptyLoaderError,
     HeadError,

@@ -1,17 +1,30 @@
-"""Reports as tables in the terminal and as web pages that ask for nothing from outside."""
+"""Templates of web pages that ask for nothing from outside."""
 
-from laplace_metric.cli.pages._html import Chart, Picture, Strip, render, strip, strips, templates
-from laplace_metric.cli.pages._rows import Report, Section, terminal_table
+from __future__ import annotations
 
-__all__ = [
-    "Chart",
-    "Picture",
-    "Report",
-    "Section",
-    "Strip",
-    "render",
-    "strip",
-    "strips",
-    "templates",
-    "terminal_table",
-]
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+__all__ = ["Chart", "templates"]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure as SVG, and its title."""
+
+    title: str
+    svg: Markup
+
+
+def templates(*folders: Path) -> Environment:
+    """Return the templates of these folders, with the styles and macros that pages share."""
+    return Environment(
+        loader=FileSystemLoader([*folders, Path(__file__).parent]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

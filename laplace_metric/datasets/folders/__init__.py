@@ -22,6 +22,7 @@ from laplace_metric.datasets.folders._listing import (
     top_folders,
 )
 from laplace_metric.datasets.folders._load_folder import load_folder
+from laplace_metric.datasets.folders._picture import centre_square
 from laplace_metric.datasets.folders._pixels import Pixels, Remedies, is_grey
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Pixels",
     "Remedies",
     "Thumbnails",
+    "centre_square",
     "check_listed",
     "files_below",
     "images_below",

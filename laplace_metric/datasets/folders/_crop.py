@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric._utils.validation import check_count
-from laplace_metric.datasets._formats import centre_square
+from laplace_metric.datasets.folders._picture import centre_square
 from laplace_metric.errors import InputError
 
 Planes = float | tuple[float, ...]

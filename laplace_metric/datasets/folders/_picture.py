@@ -56,3 +56,14 @@ def _on_white(image: Any) -> Any:
 
     coloured = image.convert("RGBA")
     return Image.alpha_composite(Image.new("RGBA", image.size, "white"), coloured)
+
+
+def centre_square(image: Any, size: int) -> Any:
+    """Resize the shorter side of a PIL image to `size` (bilinear), and cut out the centre."""
+    from PIL.Image import Resampling
+
+    scale = size / min(image.size)
+    width, height = (max(size, round(side * scale)) for side in image.size)
+    left, top = (width - size) // 2, (height - size) // 2
+    resized = image.resize((width, height), Resampling.BILINEAR)
+    return resized.crop((left, top, left + size, top + size))

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from laplace_metric._utils.files import sha256_of
-from laplace_metric.datasets._formats import centre_square
-from laplace_metric.datasets.folders._picture import GREY, as_grey_or_rgb
+from laplace_metric.datasets.folders._picture import GREY, as_grey_or_rgb, centre_square
 from laplace_metric.errors import InputError
 
 THREADS = min(8, os.cpu_count() or 1)

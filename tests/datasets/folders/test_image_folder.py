@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Subset
 
+from benchmarks.datasets import load
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.datasets import CentreCrop, ImageFolder, load, load_folder
+from laplace_metric.datasets import CentreCrop, ImageFolder, load_folder
 from laplace_metric.datasets._rows import named_rows
 from laplace_metric.datasets.folders import Pixels
 from laplace_metric.errors import InputError, LabelError, RowError
@@ -264,7 +265,7 @@ def test_published_sets_are_taken_as_they_are_too():
 
 def test_real_photographs_are_those_of_the_published_set(real_data, tmp_path):
     """Birds and emoji, written as files: the same numbers as from their archives."""
-    from laplace_metric.datasets._packed import read_packed
+    from benchmarks.datasets.packed import read_packed
 
     for name, archive in (("cub", "CUB/cub100_jpeg.npz"), ("emoji", "Emoji/emoji_png96.npz")):
         packed, _ = read_packed(real_data / archive)

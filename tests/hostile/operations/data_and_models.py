@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from benchmarks.datasets import load
 from laplace_metric import LaplaceEmbedder, scale
-from laplace_metric.datasets import ImageSet, load, split_classes
+from laplace_metric.datasets import ImageSet, split_classes
 from laplace_metric.models import Call, Pooled, Precomputed, Sentences
 from tests.hostile import places
 from tests.hostile.networks import D, network
