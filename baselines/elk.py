@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from baselines.base import Directional, Sizes
 from baselines.base.pairs import check_rows, pair_log_probabilities
+from baselines.distributions import VonMisesFisher, pairwise_log_expected_likelihood
 from laplace_metric._utils.validation import check_name
-from laplace_metric.distributions import VonMisesFisher, pairwise_log_expected_likelihood
 
 FORMS = ("proxies", "pairs")
 

@@ -14,8 +14,8 @@ from baselines.base.pairs import check_rows
 from baselines.base.parts import Sizes
 from baselines.base.settings import check_counts, check_positive
 from baselines.base.trained import Trained
+from baselines.distributions import Directions, VonMisesFisher
 from laplace_metric._utils.validation import check_count, check_name
-from laplace_metric.distributions import Directions, VonMisesFisher
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
 from laplace_metric.models.heads import HeadActivations

@@ -27,16 +27,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from baselines.distributions import VonMisesFisher, pairwise_log_expected_likelihood, sample_angle
 from benchmarks.networks import lam_network
 from benchmarks.records import write_shown
 from benchmarks.timing import best, in_own_process, peak_bytes
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.curvature import ContrastiveLoss, all_pairs_curvature, batch_curvature
-from laplace_metric.distributions import (
-    VonMisesFisher,
-    pairwise_log_expected_likelihood,
-    sample_angle,
-)
 from laplace_metric.models.features import FeatureStore
 from laplace_metric.models.jacobians import LinearJacobian
 

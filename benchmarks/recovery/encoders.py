@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from baselines.base.pairs import log_mean_exp
-from baselines.mcinfonce import contrast
-from benchmarks.recovery.process import Process
-from benchmarks.sizes import TrainingSize
-from laplace_metric.distributions import (
+from baselines.distributions import (
     VonMisesFisher,
     log_expected_likelihood,
     pairwise_log_expected_likelihood,
 )
+from baselines.mcinfonce import contrast
+from benchmarks.recovery.process import Process
+from benchmarks.sizes import TrainingSize
 
 Vmf = VonMisesFisher
 Loss = Callable[[Vmf, Vmf, Vmf, int], Tensor]

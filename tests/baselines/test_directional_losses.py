@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from baselines.contrastive_hib import ContrastiveHIBLoss
+from baselines.distributions import NonIsotropicVonMisesFisher
 from baselines.elk import ELKPairLoss, ELKProxyLoss
 from baselines.mcinfonce import MCInfoNCELoss, contrast
 from baselines.nivmf import NivMFLoss
 from baselines.scott_vmf import VMFLoss
-from laplace_metric.distributions import NonIsotropicVonMisesFisher
 from tests.baselines.circle import nodes, parameters, points, weights
 
 DRAWS = 60_000

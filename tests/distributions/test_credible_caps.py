@@ -6,7 +6,8 @@ import mpmath
 import pytest
 import torch
 
-from laplace_metric.distributions import VonMisesFisher, cap_angle, cap_cosine, in_cap
+from baselines.distributions import VonMisesFisher, in_cap
+from laplace_metric.distributions import cap_angle, cap_cosine
 from laplace_metric.errors import InputError
 
 

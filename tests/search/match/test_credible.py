@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from laplace_metric.distributions import VonMisesFisher, vmf_concentration
+from baselines.distributions import VonMisesFisher
+from laplace_metric.distributions import vmf_concentration
 from laplace_metric.errors import InputError
 from laplace_metric.search.match import credible_radius
 

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import constraints
 
-from laplace_metric.distributions._location_concentration import (
+from baselines.distributions.location_concentration import (
     LocationConcentration,
     finite_positive,
     unit_vector,
 )
-from laplace_metric.distributions._von_mises_fisher import VonMisesFisher
+from baselines.distributions.von_mises_fisher import VonMisesFisher
 
 
 class NonIsotropicVonMisesFisher(LocationConcentration):

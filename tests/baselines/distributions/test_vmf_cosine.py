@@ -5,8 +5,9 @@ import pytest
 import torch
 from scipy import integrate, stats
 
-from laplace_metric.distributions import mean_resultant_length, sample_angle
-from laplace_metric.distributions._angles import Angle, angle_slope, differentiable_angle
+from baselines.distributions import sample_angle
+from baselines.distributions.angles import angle_slope, differentiable_angle
+from laplace_metric.distributions import Angle, mean_resultant_length
 from laplace_metric.distributions._vmf_normalizer import mean_resultant_slope
 
 N = 20_000

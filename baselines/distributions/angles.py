@@ -1,4 +1,4 @@
-"""The angle a between a von Mises-Fisher vector and its mean direction: draws, integrals, gradient.
+"""The angle a between a von Mises-Fisher vector and its mean direction: draws and their gradient.
 
     density of w = cos a:  f(w) prop to exp(k w) (1 - w^2)^((D-3)/2)            on [-1, 1]
     density of a:          prop to exp(k cos a) sin^(D-2) a                     on [0, pi]
@@ -13,15 +13,6 @@ Exact draws by Wood's rejection (1994), from a beta envelope B of Ulrich (1984):
 
 No term cancels at large k. D = 3 has an inverse: ``1 - w = -log(1 - u (1 - e^(-2k))) / k``.
 
-Integrals from a outwards, relative to the density at a:
-
-    e(x) = density(a + x) / density(a)
-    log e(x) = k (cos(a+x) - cos a) + (D-2) log(sin(a+x) / sin a)
-
-The density falls towards pi if a lies beyond its mode, else (up to one standard deviation) towards
-0. Gauss-Legendre runs over that side and stops where e is below 1e-16: nothing overflows, and a
-tail keeps its relative accuracy.
-
 Gradient to the concentration by implicit reparameterisation (Figurnov et al. 2018, eq 5). A draw
 at a fixed quantile moves with k as
 
@@ -35,25 +26,16 @@ b of Wood's proposal alone, leaves out what the rejection does and is 5 to 44 % 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric.distributions._vmf_normalizer import check_vmf_arguments, mean_resultant_length
-
-
-class Angle(NamedTuple):
-    """An angle in [0, pi] by its cosine and its sine, each with full relative accuracy near 0."""
-
-    cosine: Tensor
-    sine: Tensor
+from laplace_metric.distributions import Angle, mean_resultant_length, outwards
+from laplace_metric.distributions._vmf_normalizer import check_vmf_arguments
 
 
 def sample_angle(
@@ -138,89 +120,6 @@ def _symmetric_beta(
     r = (-torch.expm1(2 / (dimension - 2) * log_v)).sqrt()
     lean = r * (2 * turn).cos()
     return (1 + lean) / 2, (1 - lean) / 2
-
-
-NODES, WIDTHS = 48, 9.0  # of the quadrature; its range in standard deviations of the angle
-
-
-class QuadratureNode(NamedTuple):
-    """One node for every angle; each field has the shape of the angles."""
-
-    weight: Tensor  # signed as the side: negative towards 0
-    shift: Tensor  # cos(a + x) - cos a
-    density: Tensor  # e(x)
-
-
-@cache
-def _nodes() -> tuple[tuple[float, float], ...]:
-    """Gauss-Legendre nodes and weights on [0, 1]."""
-    x, weight = np.polynomial.legendre.leggauss(NODES)
-    return tuple(zip((0.5 + x / 2).tolist(), (weight / 2).tolist(), strict=True))
-
-
-def mode_and_deviation(
-    concentration: Float[Tensor, "*B"], dimension: int
-) -> tuple[Float[Tensor, "*B"], Float[Tensor, "*B"]]:
-    """Where ``k cos a + (D-2) log sin a`` is largest, and ``(-its second derivative)^(-1/2)``.
-
-    ``k sin^2 a = (D-2) cos a``: ``cos a = 2 k / (n + sqrt(n^2 + 4 k^2))``, ``n = D-2``.
-
-    Examples
-    --------
-    >>> mode_and_deviation(torch.zeros(1), 3)  # sin a on [0, pi]
-    (tensor([1.5708]), tensor([1.]))
-    """
-    k, n = concentration, float(dimension - 2)
-    root = (n + torch.hypot(2 * k, torch.full_like(k, n))).clamp_min(1e-30)
-    cosine, sine2 = 2 * k / root, 2 * n / root
-    curvature = k * cosine + (root / 2 if n else 0)  # n / sin^2 a = root / 2
-    return torch.atan2(sine2.sqrt(), cosine), curvature.clamp_min(0.1).rsqrt()
-
-
-def falls_towards_pi(
-    angle: Angle, concentration: Float[Tensor, "*B"], dimension: int
-) -> Bool[Tensor, "*B"]:
-    """[...] bool: whether the quadrature runs to pi rather than to 0.
-
-    Examples
-    --------
-    >>> falls_towards_pi(Angle(torch.zeros(1), torch.ones(1)), torch.tensor([100.0]), 3)
-    tensor([True])
-    """
-    mode, deviation = mode_and_deviation(concentration, dimension)
-    return torch.atan2(angle.sine, angle.cosine) - mode > deviation
-
-
-def outwards(
-    angle: Angle, concentration: Float[Tensor, "*B"], dimension: int
-) -> Iterator[QuadratureNode]:
-    """The nodes for angles and concentrations of the same shape, one after the other.
-
-    Examples
-    --------
-    >>> quarter = Angle(torch.zeros(1), torch.ones(1))
-    >>> sum(n.weight * n.density for n in outwards(quarter, torch.zeros(1), 3))  # -int_0^(pi/2) sin
-    tensor([-1.0000])
-    """
-    a = torch.atan2(angle.sine, angle.cosine)
-    _, deviation = mode_and_deviation(concentration, dimension)
-    falling = falls_towards_pi(angle, concentration, dimension)
-    limit = torch.where(falling, math.pi - a, a)
-    reach = torch.minimum(limit, WIDTHS * deviation) * torch.where(falling, 1.0, -1.0)
-    for x, weight in _nodes():
-        yield QuadratureNode(weight * reach, *_step(x * reach, angle, concentration, dimension))
-
-
-def _step(x: Tensor, angle: Angle, k: Tensor, dimension: int) -> tuple[Tensor, Tensor]:
-    """``cos(a+x) - cos a`` and e(x)."""
-    w, s = angle
-    sine, versine = x.sin(), 2 * (x / 2).sin().square()  # sin x and 1 - cos x
-    shift = -w * versine - s * sine
-    exponent = k * shift
-    if dimension > 2:
-        growth = w / s.clamp_min(torch.finfo(s.dtype).tiny) * sine - versine  # sin(a+x) / sin a - 1
-        exponent = exponent + (dimension - 2) * torch.log1p(growth.clamp_min(-1))
-    return shift, exponent.exp()
 
 
 def differentiable_angle(

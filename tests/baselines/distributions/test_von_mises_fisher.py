@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch.distributions import kl_divergence
 
-from laplace_metric.distributions import HypersphericalUniform, VonMisesFisher
-from laplace_metric.distributions import _tangent as tangent
-from laplace_metric.distributions._angles import Angle
-from laplace_metric.distributions._tangent import at_angle
+from baselines.distributions import HypersphericalUniform, VonMisesFisher, tangent
+from baselines.distributions.tangent import at_angle
+from laplace_metric.distributions import Angle
 from laplace_metric.errors import DtypeError, InputError
 
 

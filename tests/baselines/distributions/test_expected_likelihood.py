@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from laplace_metric.distributions import (
-    DenseCovariance,
-    Gaussian,
+from baselines.distributions import (
     VonMisesFisher,
     log_expected_likelihood,
     pairwise_log_expected_likelihood,
 )
+from laplace_metric.distributions import DenseCovariance, Gaussian
 from laplace_metric.errors import InputError
 
 

@@ -15,14 +15,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplace_metric._utils.randomness import Seed
-from laplace_metric._utils.validation import check_broadcast, check_count, check_floating
-from laplace_metric.distributions._angles import Angle, differentiable_angle, sample_angle
-from laplace_metric.distributions._location_concentration import (
+from baselines.distributions.angles import differentiable_angle, sample_angle
+from baselines.distributions.location_concentration import (
     LocationConcentration,
     squared_chord,
 )
-from laplace_metric.distributions._tangent import at_angle
+from baselines.distributions.tangent import at_angle
+from laplace_metric._utils.randomness import Seed
+from laplace_metric._utils.validation import check_broadcast, check_count, check_floating
+from laplace_metric.distributions import Angle
 from laplace_metric.distributions._vmf_normalizer import (
     log_vmf_peak,
     mean_resultant_length,
@@ -195,7 +196,7 @@ def unnormalized_vmf_score(
     Examples
     --------
     >>> import torch
-    >>> from laplace_metric.distributions import VonMisesFisher
+    >>> from baselines.distributions import VonMisesFisher
     >>> mu, k = torch.tensor([[1.0, 0.0, 0.0]] * 2), torch.tensor([1.0, 10.0])
     >>> x = torch.tensor([[1.0, 0.0, 0.0], [0.6, 0.8, 0.0]])
     >>> VonMisesFisher(mu, k).log_prob(x)  # the first is the more likely ...

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from laplace_metric.distributions import Directions, unnormalized_vmf_score
+from baselines.distributions import Directions, unnormalized_vmf_score
 from laplace_metric.embedding import Embedding
 
 

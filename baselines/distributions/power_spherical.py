@@ -24,30 +24,19 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributions import Distribution, constraints, register_kl
 
-from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric._utils.validation import as_shape, check_count
-from laplace_metric.distributions._angles import Angle
-from laplace_metric.distributions._location_concentration import (
+from baselines.distributions.location_concentration import (
     LocationConcentration,
     check_value,
     squared_chord,
     unit_vector,
 )
-from laplace_metric.distributions._tangent import at_angle
+from baselines.distributions.tangent import at_angle
+from baselines.distributions.von_mises_fisher import VonMisesFisher
+from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.validation import as_shape, check_count
+from laplace_metric.distributions import Angle
+from laplace_metric.distributions._credible_caps import log_sphere_area
 from laplace_metric.distributions._vmf_normalizer import log_vmf_peak
-from laplace_metric.distributions._von_mises_fisher import VonMisesFisher
-
-
-def log_sphere_area(dimension: int) -> float:
-    """``log(2 pi^(D/2) / Gamma(D/2))``, of the unit sphere in R^D.
-
-    Examples
-    --------
-    >>> round(log_sphere_area(3), 4)  # log 4 pi
-    2.531
-    """
-    half = dimension / 2
-    return math.log(2) + half * math.log(math.pi) - math.lgamma(half)
 
 
 class HypersphericalUniform(Distribution):

@@ -8,7 +8,7 @@ import torch
 from scipy import integrate, stats
 from torch.distributions import kl_divergence
 
-from laplace_metric.distributions import (
+from baselines.distributions import (
     HypersphericalUniform,
     NonIsotropicVonMisesFisher,
     PowerSpherical,
@@ -16,7 +16,7 @@ from laplace_metric.distributions import (
     SphericalLaplace,
     VonMisesFisher,
 )
-from laplace_metric.distributions._spherical_noise import log_radial_integral
+from baselines.distributions.spherical_noise import log_radial_integral
 
 
 def generator(seed: int = 0) -> torch.Generator:

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributions import constraints
 
-from laplace_metric.distributions._location_concentration import (
+from baselines.distributions.location_concentration import (
     LocationConcentration,
     finite_positive,
     squared_chord,
