@@ -4,18 +4,12 @@
     _zero_shot       classes as texts: ensembles of prompts, and the most certain of them
     _prompt_weights  which prompts describe a few images (Dirichlet prior, EM)
     _noisy_pairs     which pairs of a data set are wrong, by models that have not seen them
-    _probvlm         variances for the embeddings of a model that stays as it is
 
 All take ``Embedding``s, so that they work with any embedder and, without variances, fall back on
 the cosine where there is such a thing.
 """
 
 from laplace_metric.image_text.uses._noisy_pairs import PairScores, noisy_pairs
-from laplace_metric.image_text.uses._probvlm import (
-    ProbVLM,
-    generalised_gaussian_nll,
-    generalised_gaussian_variance,
-)
 from laplace_metric.image_text.uses._prompt_weights import PromptWeights, prompt_weights
 from laplace_metric.image_text.uses._traversal import (
     Traversal,
@@ -27,12 +21,9 @@ from laplace_metric.image_text.uses._zero_shot import class_embeddings, prompt_f
 
 __all__ = [
     "PairScores",
-    "ProbVLM",
     "PromptWeights",
     "Traversal",
     "class_embeddings",
-    "generalised_gaussian_nll",
-    "generalised_gaussian_variance",
     "inclusion_root",
     "noisy_pairs",
     "prompt_filter",

@@ -9,14 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laplace_metric.distributions import Gaussian
-from laplace_metric.embedding import Embedding
-from laplace_metric.errors import InputError, NotFittedError
-from laplace_metric.image_text.uses import (
+from baselines.probvlm import (
     ProbVLM,
     generalised_gaussian_nll,
     generalised_gaussian_variance,
 )
+from laplace_metric.distributions import Gaussian
+from laplace_metric.embedding import Embedding
+from laplace_metric.errors import InputError, NotFittedError
 from tests.image_text.uses.gaussians import certain, random_embedding
 
 F64 = torch.float64
