@@ -50,7 +50,7 @@ def demo(options: argparse.Namespace) -> None:
             wanted = ("-k", "1", "--precision", str(PRECISION), "--output", str(table))
             run("search", index, source, *wanted, *model)
             found[kind] = _rows(json.loads(table.read_text()))
-        run("report", index, queries, "--strangers", others, *model, "--output", page)
+        run("report", index, queries, "--open-set", others, *model, "--output", page)
         write_atomically(options.output, Path(page).read_text())
     console.print(_table(found))
     console.print(_sentence(found), highlight=False)
