@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,32 +14,55 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
+from laplace_metric._utils.files import INDEX, settled_together
 from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.randomness import Seed
-from laplace_metric._utils.validation import as_path, check_count
+from laplace_metric._utils.validation import as_path, check_count, check_name
+from laplace_metric.curvature.structures import SpectralCurvature
 from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
-from laplace_metric.errors import LabelError
+from laplace_metric.errors import InputError, LabelError, NotFittedError
 from laplace_metric.laplace import (
+    Diagnosis,
+    Distance,
     FitOptions,
     Fitted,
     Miner,
+    Posterior,
     Settings,
+    Uncertainties,
+    diagnose,
     fit_posterior,
     predicted_embedding,
 )
-from laplace_metric.laplace.after_fit import Exportable, Measures, TunedPrior
-from laplace_metric.laplace.pretrained import Pretrained
+from laplace_metric.laplace import _files as serialization
+from laplace_metric.laplace import _prior as prior
+from laplace_metric.laplace._fit import warn_if_negative
+from laplace_metric.laplace._fitted import seen_at_head
+from laplace_metric.laplace._measures import (
+    Metric,
+    distance_of,
+    uncertainties_of,
+    validation_score,
+)
 from laplace_metric.models import Inputs, Precomputed, check_labels, shares_memory, unwrapped
-from laplace_metric.models.heads import APPEND, FittedWeights, check_rows
+from laplace_metric.models.heads import (
+    APPEND,
+    FittedWeights,
+    HeadActivations,
+    LocatedHead,
+    check_rows,
+)
 
 if TYPE_CHECKING:
+    from laplace_metric.laplace.export import EmbedderModule, ExportedGraph
+    from laplace_metric.laplace.pretrained._card import Numbers
     from laplace_metric.search import Index
     from laplace_metric.search.engines import EngineKind
 
 _LOG = logging.getLogger(__name__)
 
 
-class LaplaceEmbedder(Shown, Pretrained, TunedPrior, Measures, Exportable, ProbabilisticEmbedder):
+class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
     """A Laplace posterior over the last layer of a trained embedder (Warburg et al. 2023, LAM).
 
     Parameters
@@ -120,6 +143,48 @@ class LaplaceEmbedder(Shown, Pretrained, TunedPrior, Measures, Exportable, Proba
         )
         self._fitted: Fitted | None = None
         self._weights: FittedWeights | None = None
+
+    @classmethod
+    def from_fitted(cls, model: nn.Module, settings: Settings, fitted: Fitted) -> LaplaceEmbedder:
+        """Around what was fitted elsewhere."""
+        embedder = cls(model, head=APPEND if fitted.head.parts is None else fitted.head.module)
+        embedder.settings, embedder._fitted = settings, fitted
+        return embedder
+
+    @property
+    def fitted_(self) -> Fitted:
+        """Head, posterior and number of points; ``NotFittedError`` before ``fit``."""
+        if self._fitted is None:
+            raise NotFittedError("this LaplaceEmbedder is not fitted: call fit(loader) first.")
+        return self._fitted
+
+    @property
+    def posterior_(self) -> Posterior:
+        """The Gaussian over the head's parameters."""
+        return self.fitted_.posterior
+
+    @property
+    def hessian_(self) -> SpectralCurvature:
+        """The curvature after the positivity step, before n_effective and prior."""
+        return self.posterior_.curvature
+
+    @property
+    def head_(self) -> LocatedHead:
+        """The head that was found."""
+        return self.fitted_.head
+
+    @property
+    def spherical(self) -> bool:
+        """Whether embeddings are directions: arccos, or a model that l2-normalises."""
+        return self.fitted_.spherical
+
+    def _fitted_to_these_weights(self, *, values: bool = False) -> Fitted:
+        """The fit, if the head still has the weights that it belongs to."""
+        fitted, weights = self.fitted_, self._weights
+        if weights is None or weights.mean is not fitted.posterior.mean:
+            weights = self._weights = FittedWeights(fitted.head, fitted.posterior.mean)
+        weights.check(values=values)
+        return fitted
 
     @classmethod
     def from_embeddings(
@@ -288,7 +353,7 @@ class LaplaceEmbedder(Shown, Pretrained, TunedPrior, Measures, Exportable, Proba
             If the head no longer has the weights of the fit.
         """
         fitted = self._fitted_to_these_weights()
-        seen = self._captured(fitted, inputs)
+        seen = seen_at_head(self.model, fitted, inputs)
         h, z = (t.clone() if shares_memory(t, inputs) else t for t in (seen.features, seen.raw))
         return predicted_embedding(h, z, fitted)
 
@@ -432,7 +497,7 @@ class LaplaceEmbedder(Shown, Pretrained, TunedPrior, Measures, Exportable, Proba
 
         def embed(inputs: Inputs) -> Tensor:
             self._fitted_to_these_weights()
-            seen = self._captured(fitted, inputs)
+            seen = seen_at_head(self.model, fitted, inputs)
             with full_precision():
                 check_rows(seen.raw, spherical=fitted.spherical)
                 z = fitted.jacobian.forward_with(seen.features, weights)
@@ -440,12 +505,347 @@ class LaplaceEmbedder(Shown, Pretrained, TunedPrior, Measures, Exportable, Proba
 
         return embed
 
+    def activations(self, inputs: Inputs) -> HeadActivations:
+        """One forward pass seen at the head: what enters it [B, D] and what leaves it [B, Z].
+
+        Raises
+        ------
+        WeightsChangedError
+            If the head no longer has the weights of the fit.
+        """
+        return seen_at_head(self.model, self._fitted_to_these_weights(), inputs)
+
+    def uncertainties(
+        self, loader: Iterable[Any], *, kind: str = "uncertainty", progress: bool = True
+    ) -> Tensor:
+        """One number [N] for everything a loader yields, without its distributions.
+
+        One forward pass an input; besides the result, only one batch is in memory at a time.
+
+        Parameters
+        ----------
+        loader : iterable of batches
+            Inputs, or ``(inputs, labels)``: pairs whose second entry is one whole number per item.
+        kind : "uncertainty" | "epistemic" | "ambiguity"
+            Which number of ``Embedding``.
+
+        Raises
+        ------
+        NotFittedError, EmptyLoaderError, InputError, NonFiniteError, WeightsChangedError
+
+        Examples
+        --------
+        >>> from laplace_metric import LaplaceEmbedder
+        >>> x, y = torch.randn(20, 8), torch.arange(20) % 4
+        >>> embedder = LaplaceEmbedder.from_embeddings(x, y)
+        >>> embedder.uncertainties([x[:10], (x[10:], y[10:])], progress=False).shape
+        torch.Size([20])
+        """
+        fitted = self._fitted_to_these_weights()
+        return uncertainties_of(self.model, fitted, loader, kind=kind, progress=progress)
+
+    def distance(self, x: Inputs, y: Inputs, *, shared_weights: bool = True) -> Distance:
+        """Mean and variance [B] of the squared distance between the rows of two batches.
+
+        Both embeddings come from the same uncertain weights, so their errors are correlated.
+        For a linear head, moments of raw embeddings are a closed form and those on the sphere a
+        quadrature, half a millisecond a pair. Its relative error is largest for zero-mean
+        embeddings: of the standard deviation 1.4 % at Z = 2, 0.4 % at Z = 3 and 0.2 % at Z = 4.
+        Other heads are linearised at their weights. In float32 the covariances of inputs .001 apart
+        lose most digits: use a float64 head there.
+
+        Parameters
+        ----------
+        shared_weights : bool
+            False treats the two embeddings as independent, as sampling each on its own does.
+
+        Raises
+        ------
+        InputError
+            If the batches have different lengths, or rows without a direction.
+        NonFiniteError
+            For rows with NaN or infinity.
+        WeightsChangedError
+            If the head no longer has the weights of the fit.
+        """
+        fitted = self._fitted_to_these_weights()
+        a, b = seen_at_head(self.model, fitted, x), seen_at_head(self.model, fitted, y)
+        return distance_of(a, b, fitted, shared_weights=shared_weights)
+
+    def diagnose(self, inputs: Inputs | None = None) -> Diagnosis:
+        """Why the uncertainty is what it is, in numbers and words; with ``inputs``, of theirs too.
+
+        Warns
+        -----
+        UndefinedMetricWarning
+            If all inputs have one uncertainty or one length: then these do not correlate (NaN).
+
+        Examples
+        --------
+        >>> from laplace_metric import LaplaceEmbedder
+        >>> embedder = LaplaceEmbedder.from_embeddings(torch.randn(20, 8), torch.arange(20) % 4)
+        >>> embedder.diagnose().n_parameters
+        64
+        """
+        fitted = self.fitted_
+        vanishes = fitted.loss.vanishes
+        if inputs is None:
+            return diagnose(fitted.posterior, vanishes=vanishes)
+        activations = self.activations(inputs)
+        embedding = predicted_embedding(activations.features, activations.raw, fitted)
+        seen_as = Uncertainties.of(embedding.uncertainty, activations.raw)
+        return diagnose(fitted.posterior, vanishes=vanishes, uncertainties=seen_as)
+
+    def optimize_prior_precision(
+        self,
+        method: str = "marglik",
+        *,
+        loader: Iterable[Any] | None = None,
+        metric: Metric | None = None,
+        bounds: Sequence[float] = prior.BOUNDS,
+        tune_n_effective: bool = False,
+        progress: bool = True,
+    ) -> float:
+        """Tune the prior precision, adopt it and return it.
+
+        Parameters
+        ----------
+        method : "marglik" | "validation"
+            Log marginal likelihood (needs no data), or the best ``metric`` on ``loader``.
+        metric : (Embedding, labels [N]) -> float, higher is better.
+        tune_n_effective : bool
+            With "validation": search n_effective too, from a thousandth to a thousand times the
+            fitted points. (The evidence of a contrastive loss says nothing about its scale.)
+
+        Raises
+        ------
+        UnknownNameError
+            For another method.
+        InputError
+            For data that the method lacks or does not take.
+
+        Warns
+        -----
+        PriorAtEdgeWarning
+            If the result lies at an end of ``bounds``.
+        NegativeCurvatureWarning
+            If the evidence is of a curvature much of which was negative.
+        """
+        check_name("method", method, ("marglik", "validation"))
+        n_effective = self.posterior_.n_effective
+        if method == "marglik":
+            if tune_n_effective:
+                raise InputError("tune_n_effective=True needs method='validation'.")
+            positivity = self.settings.positivity
+            warn_if_negative(
+                self.hessian_, positivity, "this evidence is of no model", stacklevel=3
+            )
+            tuned = prior.by_marginal_likelihood(self.posterior_, bounds)
+        else:
+            score = validation_score(self.model, self.fitted_, loader, metric, progress=progress)
+            sizes = prior.sizes(self.fitted_.n_points) if tune_n_effective else [n_effective]
+            tuned, n_effective = prior.by_validation(score, bounds, sizes)
+        self._fitted = self.fitted_.with_precision(tuned, n_effective)
+        kept = n_effective if tune_n_effective else self.settings.n_effective
+        self.settings = replace(self.settings, prior_precision=tuned, n_effective=kept)
+        return tuned
+
+    def as_module(self) -> EmbedderModule:
+        """A copy as an ``nn.Module``: inputs -> mean, epistemic, uncertainty; posterior in buffers.
+
+        For ``to(device)``, ``state_dict``, ``torch.compile``: an embedder is no module.
+
+        Raises
+        ------
+        HeadError
+            For a head that is neither linear nor a chain of linear layers.
+        WeightsChangedError
+            If the head no longer has the weights of the fit.
+        """
+        from laplace_metric.laplace.export import EmbedderModule
+
+        return EmbedderModule(self.model, self._fitted_to_these_weights(values=True))
+
+    def export(self, path: str | Path, format: str = "onnx", *, example: Inputs) -> ExportedGraph:
+        """Write one graph, inputs -> mean, epistemic, uncertainty, that runs without this package.
+
+        The batch is free, and the length of tokens. A model of texts (``models.Sentences``) takes
+        its tokenizer's tensors then: the tokenizer is not in the graph. Nothing is refused by a
+        graph: NaN in, NaN out.
+
+        Parameters
+        ----------
+        path : path
+            Of one file, which is replaced.
+        format : "onnx" | "torch"
+            ONNX of opset 18 (extra ``export``), or what ``torch.export.load`` reads.
+        example : one batch of inputs, as the model takes it
+            Its values do not count; a list of texts where those are the inputs.
+
+        Raises
+        ------
+        ExportError
+            If the model cannot be traced.
+        HeadError, WeightsChangedError
+            As ``as_module``.
+        MissingPackageError
+            For "onnx" without the packages onnx and onnxscript.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import torch
+        >>> from laplace_metric import LaplaceEmbedder
+        >>> x, y = torch.randn(20, 8), torch.arange(20) % 4
+        >>> embedder = LaplaceEmbedder.from_embeddings(x, y)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     graph = embedder.export(f"{folder}/embedder.pt2", "torch", example=x[:2])
+        ...     run = torch.export.load(graph.path).module()
+        >>> mean, epistemic, uncertainty = run(x)
+        >>> mean.shape, epistemic.shape
+        (torch.Size([20, 8]), torch.Size([20]))
+        """
+        from laplace_metric.laplace.export import write_graph
+
+        return write_graph(self.as_module(), self.model, example, as_path("path", path), format)
+
+    def save(self, path: str | Path) -> None:
+        """Write the posterior (not the model) to folder ``path``: safetensors + JSON, atomic.
+
+        Raises
+        ------
+        WeightsChangedError
+            If the head no longer has the weights of the fit.
+        """
+        fitted = self._fitted_to_these_weights(values=True)
+        serialization.save_fitted(as_path("path", path), self.settings, fitted)
+        _LOG.info("saved to %s: %s", path, self._sentence())
+
     @classmethod
-    def from_fitted(cls, model: nn.Module, settings: Settings, fitted: Fitted) -> LaplaceEmbedder:
-        """Around what was fitted elsewhere."""
-        embedder = cls(model, head=APPEND if fitted.head.parts is None else fitted.head.module)
-        embedder.settings, embedder._fitted = settings, fitted
+    def load(cls, path: str | Path, model: nn.Module | None = None) -> LaplaceEmbedder:
+        """Read a posterior and put it on ``model``, whose head must be the fitted one.
+
+        Without a model: a posterior of ``from_embeddings``.
+
+        Raises
+        ------
+        FileFormatError
+            If the folder is not ours, damaged, newer, or its head is not that of ``model``.
+
+        Warns
+        -----
+        NegativeCurvatureWarning
+            If much of its curvature was negative and counts by its size.
+        """
+        network = Precomputed() if model is None else unwrapped(model)
+        settings, fitted = serialization.load_fitted(as_path("path", path), network)
+        if isinstance(network, Precomputed):
+            network.size = fitted.head.n_outputs
+        warn_if_negative(fitted.posterior.curvature, settings.positivity, stacklevel=3)
+        embedder = cls.from_fitted(network, settings, fitted)
+        _LOG.info("loaded from %s: %s", path, embedder._sentence())
         return embedder
+
+    def save_pretrained(
+        self,
+        folder: str | Path,
+        *,
+        weights: bool = True,
+        base_model: str | None = None,
+        license: str | None = None,
+        numbers: Numbers | None = None,
+    ) -> None:
+        """Write a folder that a hub can hold: posterior, weights, ``config.json``, a model card.
+
+        All of it is safetensors, JSON and Markdown, written as ``save`` writes: whole or not at
+        all. What ``save`` writes is part of it, so that ``load`` and the command line
+        (``--posterior``) read it too. ``huggingface_hub.upload_folder`` pushes it.
+
+        Parameters
+        ----------
+        folder : path
+        weights : bool
+            Write the weights of the model as well; False for one that others have published.
+        base_model : str or None
+            Name of that one, or of the one that this model began as; for the card and messages.
+        license : str or None
+            Of the folder, such as "apache-2.0"; None: the card says "unknown".
+        numbers : IndexReport, mapping of name to number, or None
+            What was measured, for the card (``index.evaluate(queries, labels)``).
+
+        Raises
+        ------
+        WeightsChangedError
+            If the head no longer has the weights of the fit.
+        InputError
+            For a state of the model that is no tensor, and numbers of another kind.
+        WriteError
+            If the folder cannot be written; what was there before is kept.
+
+        Notes
+        -----
+        A ``README.md`` that somebody has changed is left as it is.
+
+        Examples
+        --------
+        >>> import tempfile, torch
+        >>> from laplace_metric import LaplaceEmbedder
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> embedder = LaplaceEmbedder(model).fit(x, y, progress=False)
+        >>> fresh = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     embedder.save_pretrained(folder, license="apache-2.0", numbers={"recall@1": 0.9})
+        ...     loaded = LaplaceEmbedder.from_pretrained(folder, fresh)
+        >>> bool((loaded(x).variance == embedder(x).variance).all())
+        True
+        """
+        from laplace_metric.laplace.pretrained._folder import save_folder
+
+        fitted = self._fitted_to_these_weights(values=True)
+        about = {"base_model": base_model, "license": license}
+        path = as_path("folder", folder)
+        save_folder(path, self.model, self.settings, fitted, about, numbers, weights=weights)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        source: str | Path,
+        model: nn.Module | Callable[[], nn.Module] | None = None,
+        *,
+        revision: str | None = None,
+    ) -> LaplaceEmbedder:
+        """Read what ``save_pretrained`` wrote, from a folder or a hub.
+
+        Parameters
+        ----------
+        source : path or "owner/name"
+            A folder; else a repository of the Hugging Face hub (package huggingface_hub), which
+            is downloaded once and then read from the cache of this machine.
+        model : nn.Module, a function without arguments that makes one, or None
+            The network, whose weights need not be those of the folder: then a copy of it gets
+            them, and it stays as it is. None: a posterior of ``from_embeddings``.
+        revision : str or None
+            Branch, tag or commit of the repository.
+
+        Raises
+        ------
+        FileFormatError
+            If the folder is not ours, damaged, newer, or of another network.
+        InputError
+            Without the model that the posterior needs, or a repository that cannot be read.
+        MissingPackageError
+            For a repository without the package huggingface_hub.
+        """
+        from laplace_metric.laplace.pretrained._folder import CONFIG, network_of
+        from laplace_metric.laplace.pretrained._hub import local_folder
+
+        folder = local_folder(source, revision)
+
+        def load() -> Any:
+            return cls.load(folder, network_of(folder, source, model))
+
+        return settled_together([folder / INDEX, folder / CONFIG.index], load)
 
 
 def _is_usual(loader: Any) -> bool:

@@ -12,7 +12,7 @@ from laplace_metric.laplace._fit import (
     warn_if_degenerate,
     warn_if_negative,
 )
-from laplace_metric.laplace._fitted import Fitted, FittedModel, predicted_embedding
+from laplace_metric.laplace._fitted import Fitted, predicted_embedding
 from laplace_metric.laplace._near_far import NOTHING_ENTERS, NearAndFar, NearFar
 from laplace_metric.laplace._pair_moments import Distance, EmbeddingPairs, SpectralPairs
 from laplace_metric.laplace._posterior import Posterior, covariance
@@ -28,7 +28,6 @@ __all__ = [
     "EmbeddingPairs",
     "FitOptions",
     "Fitted",
-    "FittedModel",
     "Miner",
     "NearAndFar",
     "NearFar",

@@ -11,22 +11,13 @@ from torch import Tensor, nn
 from laplace_metric._utils.display import Shown
 from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.curvature import ContrastiveLoss
-from laplace_metric.curvature.structures import SpectralCurvature
 from laplace_metric.distributions import Covariance, Gaussian, PendingCovariance, ProjectedNormal
 from laplace_metric.embedding import Embedding
-from laplace_metric.errors import NotFittedError
 from laplace_metric.laplace._near_far import NearFar
 from laplace_metric.laplace._posterior import Posterior, covariance
-from laplace_metric.laplace._settings import Settings
 from laplace_metric.models import Inputs, device_of, labels_of, to_device
 from laplace_metric.models.features import Fingerprints
-from laplace_metric.models.heads import (
-    FittedWeights,
-    HeadActivations,
-    LocatedHead,
-    capture,
-    check_rows,
-)
+from laplace_metric.models.heads import HeadActivations, LocatedHead, capture, check_rows
 from laplace_metric.models.jacobians import HeadJacobian
 
 
@@ -71,66 +62,13 @@ class Fitted(Shown):
         return replace(self, posterior=self.posterior.with_precision(prior_precision, n_effective))
 
 
-class FittedModel:
-    """A network and the fit of its head: what all parts of ``LaplaceEmbedder`` stand on."""
-
-    model: nn.Module
-    head: nn.Module | str | None
-    settings: Settings
-    _fitted: Fitted | None
-    _weights: FittedWeights | None
-
-    @property
-    def fitted_(self) -> Fitted:
-        """Head, posterior and number of points; ``NotFittedError`` before ``fit``."""
-        if self._fitted is None:
-            raise NotFittedError("this LaplaceEmbedder is not fitted: call fit(loader) first.")
-        return self._fitted
-
-    @property
-    def posterior_(self) -> Posterior:
-        """The Gaussian over the head's parameters."""
-        return self.fitted_.posterior
-
-    @property
-    def hessian_(self) -> SpectralCurvature:
-        """The curvature after the positivity step, before n_effective and prior."""
-        return self.posterior_.curvature
-
-    @property
-    def head_(self) -> LocatedHead:
-        """The head that was found."""
-        return self.fitted_.head
-
-    @property
-    def spherical(self) -> bool:
-        """Whether embeddings are directions: arccos, or a model that l2-normalises."""
-        return self.fitted_.spherical
-
-    def activations(self, inputs: Inputs) -> HeadActivations:
-        """One forward pass seen at the head: what enters it [B, D] and what leaves it [B, Z].
-
-        Raises
-        ------
-        WeightsChangedError
-            If the head no longer has the weights of the fit.
-        """
-        return self._captured(self._fitted_to_these_weights(), inputs)
-
-    def _captured(self, fitted: Fitted, inputs: Inputs) -> HeadActivations:
-        if isinstance(inputs, Mapping):
-            inputs = labels_of(inputs)[0]
-        seen = capture(self.model, fitted.head, to_device(inputs, device_of(self.model)))
-        h, z = at_least_float32(seen.features), at_least_float32(seen.raw)
-        return HeadActivations(h, z, seen.output)
-
-    def _fitted_to_these_weights(self, *, values: bool = False) -> Fitted:
-        """The fit, if the head still has the weights that it belongs to."""
-        fitted, weights = self.fitted_, self._weights
-        if weights is None or weights.mean is not fitted.posterior.mean:
-            weights = self._weights = FittedWeights(fitted.head, fitted.posterior.mean)
-        weights.check(values=values)
-        return fitted
+def seen_at_head(model: nn.Module, fitted: Fitted, inputs: Inputs) -> HeadActivations:
+    """Run the model once and return what enters its head [B, D] and what leaves it [B, Z]."""
+    if isinstance(inputs, Mapping):
+        inputs = labels_of(inputs)[0]
+    seen = capture(model, fitted.head, to_device(inputs, device_of(model)))
+    h, z = at_least_float32(seen.features), at_least_float32(seen.raw)
+    return HeadActivations(h, z, seen.output)
 
 
 def predicted_embedding(h: Tensor, raw: Tensor, fitted: Fitted) -> Embedding:
