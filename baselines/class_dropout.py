@@ -22,8 +22,8 @@ from baselines.cross_entropy import LinearCrossEntropyLoss
 from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
-from laplace_metric.models import Inputs, device_of, evaluation_mode, to_device
-from laplace_metric.models.heads import HeadActivations
+from laplace_metric.heads._capture import HeadActivations
+from laplace_metric.models._calling import Inputs, device_of, evaluation_mode, to_device
 
 
 @dataclass(eq=False, kw_only=True)

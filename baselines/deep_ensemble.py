@@ -16,19 +16,14 @@ from baselines.base.baseline import checked
 from baselines.base.parts import with_appended
 from baselines.base.procrustes import align
 from baselines.metric_learning import MetricLearning
-from laplace_metric._utils.precision import at_least_float32
-from laplace_metric._utils.randomness import Seed, as_generator, own_randomness
+from laplace_metric._utils.randomness import Seed, as_generator, at_least_float32, own_randomness
 from laplace_metric._utils.validation import check_count
-from laplace_metric.distributions import Empirical
+from laplace_metric.distributions._gaussian import Empirical
 from laplace_metric.embedding import Draw, Embedding
 from laplace_metric.errors import LaplaceMetricWarning
-from laplace_metric.models import (
-    Inputs,
-    device_of,
-    labelled_batches,
-    to_device,
-)
-from laplace_metric.models.heads import APPEND, embeddings_from
+from laplace_metric.heads._capture import embeddings_from
+from laplace_metric.heads._locate import APPEND
+from laplace_metric.models._calling import Inputs, device_of, labelled_batches, to_device
 
 
 @dataclass(eq=False, kw_only=True)

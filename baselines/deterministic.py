@@ -13,8 +13,8 @@ from baselines.base import OnePass
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count, check_name
 from laplace_metric.embedding import Draw, Embedding
-from laplace_metric.models import Inputs
-from laplace_metric.models.heads import HeadActivations
+from laplace_metric.heads._capture import HeadActivations
+from laplace_metric.models._calling import Inputs
 
 SCORES = ("norm", "constant")
 

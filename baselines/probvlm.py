@@ -18,13 +18,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from laplace_metric._utils.precision import full_precision
-from laplace_metric._utils.randomness import Seed, own_randomness
+from laplace_metric._utils.randomness import Seed, full_precision, own_randomness
 from laplace_metric._utils.validation import as_tensor, check_count, check_positive
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, NotFittedError
-from laplace_metric.image_text.uses._shared import check_embeddings
+from laplace_metric.image_text._zero_shot import check_embeddings
 
 LOG_2 = 0.6931471805599453
 LEAST, MOST = 0.3, 4.0

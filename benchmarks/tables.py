@@ -27,7 +27,7 @@ from benchmarks.retrieval import tables as retrieval_tables
 from benchmarks.scale import billion
 from benchmarks.scale import tables as scale_tables
 from benchmarks.variants import defaults, online_tables
-from laplace_metric.evaluation import mean_and_standard_error
+from laplace_metric.evaluation._intervals import mean_and_standard_error
 
 ROOT = Path(__file__).parent.parent
 PAGES = (

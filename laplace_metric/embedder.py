@@ -14,50 +14,37 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.files import INDEX, settled_together
-from laplace_metric._utils.precision import full_precision
-from laplace_metric._utils.randomness import Seed
+from laplace_metric._utils.randomness import Seed, full_precision
 from laplace_metric._utils.validation import as_path, check_count, check_name
-from laplace_metric.curvature.structures import SpectralCurvature
+from laplace_metric.curvature._spectral import SpectralCurvature
 from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
 from laplace_metric.errors import InputError, LabelError, NotFittedError
-from laplace_metric.laplace import (
-    Diagnosis,
-    Distance,
-    FitOptions,
-    Fitted,
-    Miner,
-    Posterior,
-    Settings,
-    Uncertainties,
-    diagnose,
-    fit_posterior,
-    predicted_embedding,
-)
+from laplace_metric.heads._capture import HeadActivations, LocatedHead
+from laplace_metric.heads._locate import APPEND, FittedWeights, check_rows
+from laplace_metric.io import INDEX, settled_together
+from laplace_metric.laplace import Diagnosis, Distance, Fitted, Posterior, Settings
 from laplace_metric.laplace import _files as serialization
-from laplace_metric.laplace import _prior as prior
-from laplace_metric.laplace._fit import warn_if_negative
-from laplace_metric.laplace._fitted import seen_at_head
-from laplace_metric.laplace._measures import (
+from laplace_metric.laplace import _posterior as prior
+from laplace_metric.laplace._diagnosis import Uncertainties, diagnose
+from laplace_metric.laplace._fit import fit_posterior, warn_if_negative
+from laplace_metric.laplace._fitted import (
     Metric,
     distance_of,
+    predicted_embedding,
+    seen_at_head,
     uncertainties_of,
     validation_score,
 )
-from laplace_metric.models import Inputs, Precomputed, check_labels, shares_memory, unwrapped
-from laplace_metric.models.heads import (
-    APPEND,
-    FittedWeights,
-    HeadActivations,
-    LocatedHead,
-    check_rows,
-)
+from laplace_metric.laplace._settings import FitOptions, Miner
+from laplace_metric.models import Precomputed
+from laplace_metric.models._calling import Inputs, check_labels, shares_memory, unwrapped
 
 if TYPE_CHECKING:
-    from laplace_metric.laplace.export import EmbedderModule, ExportedGraph
-    from laplace_metric.laplace.pretrained._card import Numbers
+    from laplace_metric.export._module import EmbedderModule
+    from laplace_metric.export._write import ExportedGraph
+    from laplace_metric.hub._pretrained import Numbers
     from laplace_metric.search import Index
-    from laplace_metric.search.engines import EngineKind
+    from laplace_metric.search._engines import EngineKind
 
 _LOG = logging.getLogger(__name__)
 
@@ -285,7 +272,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         torch.Size([1, 2])
         """
         if labels is not None or not _is_usual(loader):
-            from laplace_metric.search import labelled_loader
+            from laplace_metric.search._labelled import labelled_loader
 
             loader = labelled_loader(loader, labels)
         folder = None if checkpoint_dir is None else as_path("checkpoint_dir", checkpoint_dir)
@@ -293,7 +280,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         options = FitOptions(reference, generator, memory_bytes, *how)
         fit = fit_posterior
         if options.needs_runtime:
-            from laplace_metric.laplace.runtime import fit_with_runtime as fit
+            from laplace_metric.distributed._fit import fit_with_runtime as fit
         start = time.perf_counter()
         self._fitted = fit(self.model, self.head, loader, self.settings, options)
         if self.settings.structure != self._fitted.structure:  # it was "auto"
@@ -475,7 +462,8 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         >>> len(index), index.search(x[:2] + 0.1, k=3).match_probability.shape
         (120, torch.Size([2, 3]))
         """
-        from laplace_metric.search import cross_index, read_items, seen_at
+        from laplace_metric.search import cross_index
+        from laplace_metric.search._cross_fit import read_items, seen_at
 
         pairs, column = read_items(inputs, labels)
         batches: Sequence[Any] = [batch for batch, _ in pairs]
@@ -662,7 +650,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         WeightsChangedError
             If the head no longer has the weights of the fit.
         """
-        from laplace_metric.laplace.export import EmbedderModule
+        from laplace_metric.export._module import EmbedderModule
 
         return EmbedderModule(self.model, self._fitted_to_these_weights(values=True))
 
@@ -705,7 +693,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         >>> mean.shape, epistemic.shape
         (torch.Size([20, 8]), torch.Size([20]))
         """
-        from laplace_metric.laplace.export import write_graph
+        from laplace_metric.export._write import write_graph
 
         return write_graph(self.as_module(), self.model, example, as_path("path", path), format)
 
@@ -800,7 +788,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         >>> bool((loaded(x).variance == embedder(x).variance).all())
         True
         """
-        from laplace_metric.laplace.pretrained._folder import save_folder
+        from laplace_metric.hub._pretrained import save_folder
 
         fitted = self._fitted_to_these_weights(values=True)
         about = {"base_model": base_model, "license": license}
@@ -837,8 +825,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         MissingPackageError
             For a repository without the package huggingface_hub.
         """
-        from laplace_metric.laplace.pretrained._folder import CONFIG, network_of
-        from laplace_metric.laplace.pretrained._hub import local_folder
+        from laplace_metric.hub._pretrained import CONFIG, local_folder, network_of
 
         folder = local_folder(source, revision)
 

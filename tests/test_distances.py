@@ -8,10 +8,11 @@ from mpmath import gamma, hyp2f1, mp, mpf
 from torch import nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.distributions import DenseCovariance, DiagonalCovariance, RotatedCovariance
+from laplace_metric.distributions import DenseCovariance, DiagonalCovariance
+from laplace_metric.distributions._covariance import RotatedCovariance
 from laplace_metric.errors import InputError
-from laplace_metric.laplace import EmbeddingPairs, squared_distance
-from laplace_metric.laplace._distances import in_shared_basis
+from laplace_metric.laplace._distances import in_shared_basis, squared_distance
+from laplace_metric.laplace._moments import EmbeddingPairs
 
 B, Z = 6, 4
 

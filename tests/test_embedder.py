@@ -9,7 +9,8 @@ from torch.nn.utils import parameters_to_vector
 from torch.utils.data import DataLoader, TensorDataset
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.curvature import ContrastiveLoss, batch_curvature
+from laplace_metric.curvature import ContrastiveLoss
+from laplace_metric.curvature._ggn import batch_curvature
 from laplace_metric.errors import (
     DegenerateCurvatureWarning,
     EmptyLoaderError,
@@ -20,9 +21,9 @@ from laplace_metric.errors import (
     PriorAtEdgeWarning,
     UnknownNameError,
 )
+from laplace_metric.heads._jacobian import LinearJacobian
 from laplace_metric.laplace import Settings, _fitted
 from laplace_metric.models import Precomputed
-from laplace_metric.models.jacobians import LinearJacobian
 from laplace_metric.testing import all_pair_weights, dense_ggn
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric._utils import files
+from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError, InputError, NotFittedError
 
 

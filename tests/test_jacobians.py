@@ -10,13 +10,10 @@ from torch import nn
 from torch.func import functional_call, jacrev
 
 from laplace_metric.errors import HeadError, MissingPackageError, UnknownNameError
-from laplace_metric.models.jacobians import (
-    ChainJacobian,
-    HeadJacobian,
-    Layout,
-    LinearJacobian,
-    jacobian_of,
-)
+from laplace_metric.heads._chain import ChainJacobian
+from laplace_metric.heads._choose import jacobian_of
+from laplace_metric.heads._jacobian import HeadJacobian, LinearJacobian
+from laplace_metric.heads._layers import Layout
 
 B, D, Z = 4, 5, 3
 CHAINS = {

@@ -11,7 +11,8 @@ from torch.func import functional_call, jacrev
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import HeadError
-from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
+from laplace_metric.heads._choose import jacobian_of
+from laplace_metric.heads._jacobian import HeadJacobian
 
 nnj = pytest.importorskip("nnj", reason="nnj is not installed (it is not on the package index)")
 
@@ -99,7 +100,7 @@ def test_perturbed_runs_the_module_under_each_parameter_vector(name):
 
 
 def test_a_long_batch_is_taken_in_blocks(monkeypatch):
-    monkeypatch.setattr("laplace_metric.models.jacobians._nnj.JACOBIAN_BYTES", 8 * 100)
+    monkeypatch.setattr("laplace_metric.heads._nnj.JACOBIAN_BYTES", 8 * 100)
     h, b = inputs(11), symmetric(11)
     ours = jacobian_of(make("relu"), Z).diagonal(h, b)
     torch.testing.assert_close(ours, jacobian_of(make("relu", nn), Z).diagonal(h, b))

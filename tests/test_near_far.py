@@ -19,12 +19,13 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import nn
 
 from laplace_metric import Embedding, LaplaceEmbedder
-from laplace_metric.curvature.structures import FullCurvature
+from laplace_metric.curvature._sums import FullCurvature
 from laplace_metric.errors import InputError, NonFiniteError, NotFittedError, UnknownNameError
-from laplace_metric.laplace import NearFar, Posterior, covariance
-from laplace_metric.laplace._label_model import LabelModel
-from laplace_metric.models.features import FeatureStore, projection_weights
-from laplace_metric.models.jacobians import jacobian_of
+from laplace_metric.familiarity._near_far import LabelModel, NearFar
+from laplace_metric.heads._choose import jacobian_of
+from laplace_metric.laplace import Posterior
+from laplace_metric.laplace._posterior import covariance
+from laplace_metric.models._store import FeatureStore, projection_weights
 
 C, N, D = 5, 60, 6
 
@@ -107,7 +108,7 @@ def test_standardisation_is_cross_fitted():
 def test_many_points_are_scored_by_a_sample(monkeypatch):
     h, y = features(400)
     exact = near_far(h, y)
-    monkeypatch.setattr("laplace_metric.laplace._class_gaussians.SCORED", 200)
+    monkeypatch.setattr("laplace_metric.familiarity._class_gaussians.SCORED", 200)
     sampled = near_far(h, y)
     assert torch.equal(exact.within_root, sampled.within_root)
     assert ((exact.centre - sampled.centre).abs() < 0.3 * exact.scale).all()
@@ -244,7 +245,7 @@ def test_float32_keeps_classes_that_have_collapsed(sort, spread):
 def test_batches_and_blocks_of_any_size_give_one_number(monkeypatch):
     h, y = features(200)
     one = near_far(h, y)
-    monkeypatch.setattr("laplace_metric.models.features._store.block_rows", lambda *_: 37)
+    monkeypatch.setattr("laplace_metric.models._store.block_rows", lambda *_: 37)
     many = near_far(h, y, batch=7)
     close(one.epistemic(h), many.epistemic(h))
 
@@ -419,7 +420,7 @@ def test_rows_without_a_direction_or_of_another_width():
 
 
 def test_wider_than_the_limit_is_none(monkeypatch):
-    monkeypatch.setattr("laplace_metric.laplace._class_gaussians.WIDEST", D - 1)
+    monkeypatch.setattr("laplace_metric.familiarity._class_gaussians.WIDEST", D - 1)
     assert near_far(*features()) is None
 
 
@@ -554,7 +555,7 @@ def test_ambiguity_is_read_saved_and_refused(tmp_path: Path):
 
 def test_more_classes_than_are_kept_have_no_ambiguity(monkeypatch):
     h, _, y = planted(200)
-    monkeypatch.setattr("laplace_metric.laplace._class_gaussians.WIDEST", 3)
+    monkeypatch.setattr("laplace_metric.familiarity._class_gaussians.WIDEST", 3)
     assert near_far(h[:, :3], y).ambiguity(h[:, :3]) is None
 
 

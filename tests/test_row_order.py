@@ -7,9 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laplace_metric.laplace import NearFar
-from laplace_metric.laplace._row_sample import RowSample, fold_of
-from laplace_metric.models.features import FeatureStore, projection_weights
+from laplace_metric.familiarity._class_gaussians import RowSample, fold_of
+from laplace_metric.familiarity._near_far import NearFar
+from laplace_metric.models._store import FeatureStore, projection_weights
 
 ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-3}
 """Of the largest number."""
@@ -54,9 +54,9 @@ def test_no_order_and_no_batch_size_changes_an_answer(
     queries = 1 + torch.randn(9, width, generator=g, dtype=dtype)
     order = torch.randperm(len(h), generator=g)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("laplace_metric.laplace._class_gaussians.SCORED", scored)
+        patch.setattr("laplace_metric.familiarity._class_gaussians.SCORED", scored)
         one = answers(h, y, queries, batches[0], dtype)
-        place = "laplace_metric.models.features._store.block_rows"
+        place = "laplace_metric.models._store.block_rows"
         patch.setattr(place, lambda *_: rows_of_a_block)
         other = answers(h[order], y[order], queries, batches[1], dtype)
     assert (one is None) == (other is None)

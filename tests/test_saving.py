@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from laplace_metric._utils import files
-from laplace_metric._utils.files import locked
-from laplace_metric._utils.files._hidden import hidden_folder
+from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError, WriteError
+from laplace_metric.io import locked
+from laplace_metric.io._hidden import hidden_folder
 
 KIND = files.FileKind("thing", "a saved thing", 1)
 posix = pytest.mark.skipif(os.name != "posix", reason="forks, kills and limits file sizes")
@@ -103,7 +103,7 @@ print(load(folder), names(folder))
 DISK = """
 import resource
 from laplace_metric.errors import WriteError
-from laplace_metric._utils.files import write_atomically
+from laplace_metric.io import write_atomically
 save(folder, 1)
 write_atomically(folder / "page.html", "old")
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from laplace_metric.models import evaluation_mode
+from laplace_metric.models._calling import evaluation_mode
 from laplace_metric.search import Index
-from laplace_metric.search.engines import HNSW, IVF
+from laplace_metric.search._engines import HNSW, IVF
 from tests.thread_table import KINDS, hammered, problem
 
 

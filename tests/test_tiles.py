@@ -16,25 +16,21 @@ import torch
 from torch import nn
 
 import laplace_metric
-from laplace_metric.curvature import (
-    ContrastiveLoss,
-    all_pairs_curvature,
-    batch_curvature,
-    upper_gram,
-)
-from laplace_metric.evaluation.neighbours._candidates import block_candidates
-from laplace_metric.image_text._encoding import encode_all
-from laplace_metric.laplace import NearFar
-from laplace_metric.laplace._class_gaussians import nearest_distance, times_upper
-from laplace_metric.laplace._label_model import LabelModel
-from laplace_metric.models.features import FeatureStore, row_fingerprints
-from laplace_metric.models.jacobians import jacobian_of
-from laplace_metric.models.jacobians._factors import OrthogonalFactor, columnwise
-from laplace_metric.monitor._stream import RunningRanks
-from laplace_metric.search._fitted import in_fit
+from laplace_metric.curvature import ContrastiveLoss
+from laplace_metric.curvature._ggn import all_pairs_curvature, batch_curvature
+from laplace_metric.curvature._statistics import upper_gram
+from laplace_metric.evaluation._candidates import block_candidates
+from laplace_metric.familiarity._class_gaussians import nearest_distance, times_upper
+from laplace_metric.familiarity._near_far import LabelModel, NearFar
+from laplace_metric.heads._choose import jacobian_of
+from laplace_metric.heads._layers import OrthogonalFactor, columnwise
+from laplace_metric.image_text._pairs import encode_all
+from laplace_metric.models._store import FeatureStore, row_fingerprints
+from laplace_metric.monitor._windows import RunningRanks
 from laplace_metric.search._items import Encoded
+from laplace_metric.search._labelled import in_fit
 from laplace_metric.search._neighbours import _distances_of_means
-from laplace_metric.search.estimators._base import batches_of
+from laplace_metric.search.estimators import batches_of
 
 PACKAGE, TESTS = Path(laplace_metric.__file__).parent, Path(__file__).parent
 ROOMS = (
@@ -157,57 +153,57 @@ def margin() -> tuple[torch.Tensor, torch.Tensor]:
 Case = Callable[[], tuple[object, object]]
 CASES: dict[str, tuple[int, Case]] = {
     "curvature._statistics.STRIP": (7, gram),
-    "laplace._class_gaussians.STRIP": (7, triangle),
-    "laplace._class_gaussians.AT_ONCE": (1, nearest),
-    "laplace._near_far.AT_ONCE": (1, ambiguity),
-    "laplace._label_model.CELLS": (200, label_model),
-    "models.jacobians._factors.TILE_ROWS": (3, columns),
-    "models.features._store.LABELS_AT_ONCE": (9, classes),
-    "models.features._store.BLOCK_BYTES": (0, blocks),
-    "models.features._store.FINGERPRINT_BYTES": (1, fingerprints),
-    "curvature.pair_weights._margin.COLUMN_BYTES": (1, margin),
-    "search._fitted.AT_ONCE": (7, in_a_fit),
+    "familiarity._class_gaussians.STRIP": (7, triangle),
+    "familiarity._class_gaussians.AT_ONCE": (1, nearest),
+    "familiarity._near_far.AT_ONCE": (1, ambiguity),
+    "familiarity._near_far.CELLS": (200, label_model),
+    "heads._layers.TILE_ROWS": (3, columns),
+    "models._store.LABELS_AT_ONCE": (9, classes),
+    "models._store.BLOCK_BYTES": (0, blocks),
+    "models._store.FINGERPRINT_BYTES": (1, fingerprints),
+    "curvature._margin.COLUMN_BYTES": (1, margin),
+    "search._labelled.AT_ONCE": (7, in_a_fit),
     "search._neighbours.MEAN_BYTES": (1, means),
-    "search.estimators._base.ROWS": (7, rows),
-    "evaluation.neighbours._candidates.WORK_BYTES": (1, candidates),
-    "image_text._encoding.BLOCK": (7, encoded),
-    "monitor._stream.BLOCK": (7, ranks),
+    "search._estimators.ROWS": (7, rows),
+    "evaluation._candidates.WORK_BYTES": (1, candidates),
+    "image_text._pairs.BLOCK": (7, encoded),
+    "monitor._windows.BLOCK": (7, ranks),
 }
 """A small value, and what is compared; some go beyond the constant as it is."""
 
 ELSEWHERE = {
-    "curvature.pair_weights._margin_columns.CPU_BLOCK": "contrastive/test_margin_columns.py",
-    "curvature.passes._passes.CHUNK_BYTES": "contrastive/test_scale.py",
-    "curvature.terms._layered.TILE_BYTES": "contrastive/test_scale.py",
-    "curvature.terms._layered.PAIR_BYTES": "contrastive/test_scale.py",
-    "laplace._linear_traces.STRIP": "test_traces.py",
-    "laplace._linear_traces.CACHED_BYTES": "test_traces.py",
+    "curvature._margin.CPU_BLOCK": "contrastive/test_margin_columns.py",
+    "curvature._passes.CHUNK_BYTES": "contrastive/test_scale.py",
+    "curvature._terms.TILE_BYTES": "contrastive/test_scale.py",
+    "curvature._terms.PAIR_BYTES": "contrastive/test_scale.py",
+    "laplace._traces.STRIP": "test_traces.py",
+    "laplace._traces.CACHED_BYTES": "test_traces.py",
     "laplace._posterior.JACOBIAN_BYTES": "test_traces.py",
     "laplace._distances.BLOCK_BYTES": "test_distances.py",
-    "models.jacobians._head_jacobian.JACOBIAN_BYTES": "contrastive/test_structures.py",
-    "models.features._shards.SHARD_BYTES": "features/test_store.py",
-    "models.features._rows.CHECKS_AT_ONCE": "features/test_store.py",
+    "heads._jacobian.JACOBIAN_BYTES": "contrastive/test_structures.py",
+    "models._shards.SHARD_BYTES": "features/test_store.py",
+    "models._rows.CHECKS_AT_ONCE": "features/test_store.py",
     "search._items.LARGE_BYTES": "search/test_compact.py",
     "search._neighbours.PAIR_BYTES": "search/test_neighbours.py",
     "search._gallery.BLOCK": "search/test_suspicious_labels.py",
     "search._encoding.BATCH": "search/test_index.py",
-    "search._compact.PAIR_BYTES": "search/test_compact.py",
-    "search.engines._without.CELLS": "search/test_strangers.py",
-    "search.match._votes.BLOCK_CELLS": "search/match/test_votes.py",
-    "search.match._conformal.BLOCK_CELLS": "search/match/test_calibration.py",
-    "evaluation.neighbours._candidates.BLOCK_BYTES": "search/test_flat.py",
+    "search._neighbours.COMPACT_BYTES": "search/test_compact.py",
+    "search._faiss.CELLS": "search/test_strangers.py",
+    "calibration._hits.BLOCK_CELLS": "search/match/test_votes.py",
+    "calibration._conformal.BLOCK_CELLS": "search/match/test_calibration.py",
+    "evaluation._candidates.BLOCK_BYTES": "search/test_flat.py",
     "distributions._tangent.BLOCK": "distributions/test_von_mises_fisher.py",
-    "image_text.losses._regions.BLOCK_BYTES": "image_text/test_regions.py",
+    "image_text._objectives.BLOCK_BYTES": "image_text/test_regions.py",
     "image_text._search.PAIR_BYTES": "image_text/test_search.py",
-    "image_text.posterior._curvature.ROWS": "image_text/test_curvature.py",
+    "image_text._curvature.ROWS": "image_text/test_curvature.py",
     "image_text._includes.BLOCK": "image_text/test_posterior.py",
 }
 """Tests that set the constant and compare with a plain formula."""
 
 NO_TILE = {
-    "curvature.pair_weights._margin_columns.DEVICE_BLOCK": "CPU_BLOCK of an accelerator",
-    "curvature.structures._spectral.DENSE_LIMIT_BYTES": "a limit that raises",
-    "laplace._linear_traces.OTHER_BYTES": "CACHED_BYTES of an accelerator",
+    "curvature._margin.DEVICE_BLOCK": "CPU_BLOCK of an accelerator",
+    "curvature._spectral.DENSE_LIMIT_BYTES": "a limit that raises",
+    "laplace._traces.OTHER_BYTES": "CACHED_BYTES of an accelerator",
     "models._reading.BATCH_OF_ITEMS": "rows of a loader's batch, by default",
     "models._reading.BATCH_OF_IMAGES": "rows of a loader's batch, by default",
 }
@@ -243,7 +239,7 @@ def test_beyond_a_tile_is_the_plain_formula(place, small, monkeypatch):
 
 
 def test_every_constant_has_a_case_or_a_reason():
-    known = {*CASES, *ELSEWHERE, *NO_TILE} - {"laplace._near_far.AT_ONCE"}  # imported there
+    known = {*CASES, *ELSEWHERE, *NO_TILE} - {"familiarity._near_far.AT_ONCE"}  # imported there
     assert constants() == known
 
 

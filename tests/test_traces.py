@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import EmptyLoaderError, InputError, NotFittedError
-from laplace_metric.laplace import _linear_traces as linear_traces
 from laplace_metric.laplace import _posterior as predictive
+from laplace_metric.laplace import _traces as linear_traces
 from laplace_metric.laplace import _traces as traces
-from laplace_metric.laplace import variance_trace
+from laplace_metric.laplace._traces import variance_trace
 
 D, Z = 7, 5
 HEADS = {

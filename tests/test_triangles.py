@@ -7,9 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laplace_metric.curvature import _statistics, mirrored, upper_gram
-from laplace_metric.laplace import _class_gaussians
-from laplace_metric.laplace._class_gaussians import times_upper
+from laplace_metric.curvature import _statistics
+from laplace_metric.curvature._statistics import mirrored, upper_gram
+from laplace_metric.familiarity import _class_gaussians
+from laplace_metric.familiarity._class_gaussians import times_upper
 
 
 def numbers(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.laplace import _fitted
-from laplace_metric.models import unwrapped
+from laplace_metric.models._calling import unwrapped
 
 
 def compiled(model: nn.Module) -> nn.Module:

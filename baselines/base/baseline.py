@@ -28,14 +28,20 @@ from baselines.base.files import (
 )
 from baselines.base.parts import Appended, FittedParts, Sizes, identity_layer
 from baselines.base.settings import UNSAVED, check_kinds
-from laplace_metric._utils.precision import at_least_float32
-from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.randomness import Seed, as_generator, at_least_float32
 from laplace_metric._utils.validation import as_path, check_count
-from laplace_metric.distributions import Empirical
+from laplace_metric.distributions._gaussian import Empirical
 from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
 from laplace_metric.errors import FileFormatError, NonFiniteError, NotFittedError
-from laplace_metric.models import Inputs, device_of, evaluation_mode, labelled_batches, to_device
-from laplace_metric.models.heads import APPEND, HeadActivations, LocatedHead, capture, find_head
+from laplace_metric.heads._capture import HeadActivations, LocatedHead, capture
+from laplace_metric.heads._locate import APPEND, find_head
+from laplace_metric.models._calling import (
+    Inputs,
+    device_of,
+    evaluation_mode,
+    labelled_batches,
+    to_device,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from baselines.base.parts import Sizes, identity_layer
 from baselines.base.settings import Training
-from laplace_metric._utils import files
+from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError
-from laplace_metric.models.heads import APPEND, LocatedHead, named_head
+from laplace_metric.heads._capture import LocatedHead
+from laplace_metric.heads._locate import APPEND, named_head
 
 KIND = files.FileKind("method", "a saved method", 1)
 

@@ -34,7 +34,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric.distributions import Angle, mean_resultant_length, outwards
+from laplace_metric.distributions import mean_resultant_length
+from laplace_metric.distributions._credible_caps import Angle, outwards
 from laplace_metric.distributions._vmf_normalizer import check_vmf_arguments
 
 

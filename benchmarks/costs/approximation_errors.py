@@ -23,26 +23,21 @@ import torch
 from torch import Tensor
 
 from benchmarks.costs.embedders import Problem
-from laplace_metric.curvature import (
-    AllPairs,
-    ContrastiveLoss,
-    all_pairs_curvature,
-    nearest_kronecker,
-)
+from laplace_metric.curvature import ContrastiveLoss
+from laplace_metric.curvature._contractions import nearest_kronecker
+from laplace_metric.curvature._ggn import AllPairs, all_pairs_curvature
+from laplace_metric.curvature._pass import execute
+from laplace_metric.curvature._passes import ClassSumsPass
+from laplace_metric.curvature._spectral import SpectralCurvature
+from laplace_metric.curvature._statistics import Terms
+from laplace_metric.curvature._sums import Curvature, FullCurvature, KronCurvature, KroneckerFactors
+from laplace_metric.curvature._terms import LinearDense
 from laplace_metric.curvature.by_class import PointBlocks, Points
-from laplace_metric.curvature.passes import ClassSumsPass, execute
-from laplace_metric.curvature.structures import (
-    Curvature,
-    FullCurvature,
-    KronCurvature,
-    KroneckerFactors,
-    SpectralCurvature,
-)
-from laplace_metric.curvature.terms import LinearDense, Terms
 from laplace_metric.errors import PriorAtEdgeWarning
-from laplace_metric.laplace import Posterior, by_marginal_likelihood, covariance
-from laplace_metric.models.features import FeatureStore
-from laplace_metric.models.jacobians import LinearJacobian
+from laplace_metric.heads._jacobian import LinearJacobian
+from laplace_metric.laplace import Posterior
+from laplace_metric.laplace._posterior import by_marginal_likelihood, covariance
+from laplace_metric.models._store import FeatureStore
 
 KINDS = tuple(itertools.product(("arccos", "euclidean"), ("fixed", "positives", "full")))
 

@@ -22,7 +22,10 @@ from benchmarks.costs.embedders import NAMES, Problem, problem
 from benchmarks.records import folder_of, write_record
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import LaplaceMetricWarning
-from laplace_metric.laplace import Distance, EmbeddingPairs, covariance, squared_distance
+from laplace_metric.laplace import Distance
+from laplace_metric.laplace._distances import squared_distance
+from laplace_metric.laplace._moments import EmbeddingPairs
+from laplace_metric.laplace._posterior import covariance
 
 KINDS = (("arccos", "fixed"), ("euclidean", "positives"))
 STRUCTURES = ("diag", "kron")

@@ -32,9 +32,10 @@ from benchmarks.networks import lam_network
 from benchmarks.records import write_shown
 from benchmarks.timing import best, in_own_process, peak_bytes
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.curvature import ContrastiveLoss, all_pairs_curvature, batch_curvature
-from laplace_metric.models.features import FeatureStore
-from laplace_metric.models.jacobians import LinearJacobian
+from laplace_metric.curvature import ContrastiveLoss
+from laplace_metric.curvature._ggn import all_pairs_curvature, batch_curvature
+from laplace_metric.heads._jacobian import LinearJacobian
+from laplace_metric.models._store import FeatureStore
 
 D, Z, N_CLASSES = 512, 128, 10
 

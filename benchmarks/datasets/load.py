@@ -17,6 +17,7 @@ from benchmarks.datasets.svhn_cars_lfw import read_cars196, read_lfw, read_svhn
 from laplace_metric import datasets
 from laplace_metric._utils.validation import check_count, check_name
 from laplace_metric.datasets import ImageSet
+from laplace_metric.datasets._image_set import NAMES as PACKAGED
 from laplace_metric.errors import InputError
 
 READERS: dict[str, Callable[[Request], ImageSet]] = {
@@ -34,7 +35,7 @@ READERS: dict[str, Callable[[Request], ImageSet]] = {
     "lfw": read_lfw,
 }
 CAPTIONS = {"emoji": emoji_captions, "hierarcaps": hierarcaps_captions}
-NAMES = (*datasets.NAMES, *READERS)
+NAMES = (*PACKAGED, *READERS)
 SPLITS = ("train", "test")
 SIZED = ("photographs", "omniglot", "cub", "emoji", "hierarcaps", "cub200", "cars196", "lfw")
 
@@ -99,7 +100,7 @@ def load(
     check_name("name", name, NAMES)
     check_name("split", split, SPLITS)
     _check_options(name, limit, size, colour)
-    if name in datasets.NAMES:
+    if name in PACKAGED:
         return datasets.load(name, split, limit, size=size, colour=colour)
     request = Request(name, split, data, limit, size, colour)
     if download:

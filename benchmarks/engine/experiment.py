@@ -16,8 +16,10 @@ from benchmarks.methods.entry import Settings
 from benchmarks.tasks import Part, Task, Workspace
 from benchmarks.timing import usage
 from laplace_metric import LaplaceEmbedder, ProbabilisticEmbedder
-from laplace_metric.evaluation import DEPTH, Embedded, RetrievalScore, recall_at_k
-from laplace_metric.evaluation.neighbours import Neighbours, nearest_neighbours
+from laplace_metric.evaluation import recall_at_k
+from laplace_metric.evaluation._neighbours import Neighbours, nearest_neighbours
+from laplace_metric.evaluation._protocol import DEPTH, Embedded
+from laplace_metric.evaluation._retrieval import RetrievalScore
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,13 +14,13 @@ from torch import Tensor
 from laplace_metric.evaluation import (
     Reliability,
     abstention,
-    bootstrap_replicates,
     expected_calibration_error,
-    mann_whitney,
     r_auroc,
     roc_curve,
     sparsification,
 )
+from laplace_metric.evaluation._intervals import bootstrap_replicates
+from laplace_metric.evaluation._ranking import mann_whitney
 
 DIGITS = 5
 

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.curvature import Statistics
-from laplace_metric.curvature.passes import Pass
+from laplace_metric.curvature._pass import Pass
+from laplace_metric.curvature._statistics import Statistics
 from laplace_metric.scale import Plan, collect, merge
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from benchmarks.examples.engines.distances import expected_squared
 from benchmarks.examples.summary import TEXTS, command
 from benchmarks.examples.texts import known
 from laplace_metric import Embedding, LaplaceEmbedder
-from laplace_metric.search import moments
+from laplace_metric.search._neighbours import moments
 
 MEANS, EXTENDED = "means", "extended"
 

@@ -28,12 +28,14 @@ from benchmarks.image_text.emoji import EmojiProblem, load_problem
 from benchmarks.image_text.matching_tables import MATCHING_TABLES, RECORD
 from benchmarks.image_text.measure import BUDGETS, DIM, DROPOUT, LEARNING_RATE, SEEDS
 from benchmarks.records import Store, folder_of, write_record
+from laplace_metric.calibration._calibration import Calibration
+from laplace_metric.calibration._hits import LabelledHits, SearchHits
+from laplace_metric.calibration._learn import calibrated
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation import auroc, expected_calibration_error
 from laplace_metric.image_text import ImageTextEmbedder
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Index
-from laplace_metric.search.match import Calibration, LabelledHits, SearchHits, calibrated
 
 K, DEPTH, SPLITS = 10, 200, 50
 PRECISIONS = (0.5, 0.7, 0.9)

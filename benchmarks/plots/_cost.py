@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from benchmarks.plots._curves import around, logarithmic_x
 from benchmarks.plots._style import SMALL, WIDTH, legend_below, panels, titled
-from laplace_metric.plots import INK, Style
+from laplace_metric.plots._style import INK, Style
 
 LINE = 0.128
 """Inches from name to name."""

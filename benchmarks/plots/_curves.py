@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from benchmarks.plots._style import legend_below, panels
-from laplace_metric.plots import INK, STYLES, Style
+from laplace_metric.plots._style import INK, STYLES, Style
 
 SIZE = (4.2, 3.6)
 RARE = 0.1

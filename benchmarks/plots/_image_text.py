@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from benchmarks.plots._style import HEAD, SMALL, WIDTH, legend_below, legends_of, panels, titled
-from laplace_metric.plots import INK, STYLES
+from laplace_metric.plots._style import INK, STYLES
 
 EACH = 10
 """Texts at either end."""

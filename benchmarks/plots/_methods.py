@@ -23,7 +23,7 @@ from benchmarks.plots._style import (
     panels,
     quiet,
 )
-from laplace_metric.plots import INK, STYLES, Style
+from laplace_metric.plots._style import INK, STYLES, Style
 
 Interval = tuple[float, float, float]
 """Difference, low, high."""

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from benchmarks.plots._style import FAINT, SMALL, WIDTH, panels, titled
 from benchmarks.timing import slope
-from laplace_metric.plots import INK, STYLES
+from laplace_metric.plots._style import INK, STYLES
 
 Row = dict[str, Any]
 Record = dict[str, Any]

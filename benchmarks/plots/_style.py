@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from laplace_metric.plots import INK
+from laplace_metric.plots._style import INK
 
 SMALL, HEAD = 8, 11
 """Points of ticks and legends, and of a title."""

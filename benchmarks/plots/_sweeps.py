@@ -12,7 +12,7 @@ from matplotlib.ticker import LogLocator, NullLocator, ScalarFormatter
 from scipy.stats import t
 
 from benchmarks.plots._style import FAINT, SMALL, WIDTH, legend_below, legends_of, panels, titled
-from laplace_metric.plots import INK, STYLES
+from laplace_metric.plots._style import INK, STYLES
 
 
 class Setting(NamedTuple):

@@ -32,15 +32,10 @@ from benchmarks.strips import Strip, strip, strips
 from benchmarks.tasks.frozen import entropy
 from laplace_metric.datasets import ImageSet
 from laplace_metric.distributions import cap_cosine
-from laplace_metric.evaluation import (
-    DEPTH,
-    RetrievalCalibration,
-    auprc,
-    fpr_at_tpr,
-    map_at_k,
-    spearman,
-)
+from laplace_metric.evaluation import auprc, fpr_at_tpr, map_at_k, spearman
 from laplace_metric.evaluation import retrieval_calibration as calibrate
+from laplace_metric.evaluation._calibration import RetrievalCalibration
+from laplace_metric.evaluation._protocol import DEPTH
 
 LAM_PICTURED = ("laplace",)
 LAM_SHOWN, NEIGHBOURS = 4, 4

@@ -13,7 +13,7 @@ from benchmarks.corruptions import SEVERITIES, TYPES, corrupted
 from benchmarks.engine.experiment import Experiment
 from benchmarks.engine.scores import Measured, Score, detection, mean, resampled
 from laplace_metric.evaluation import r_auroc, spearman
-from laplace_metric.evaluation.neighbours import nearest_neighbours
+from laplace_metric.evaluation._neighbours import nearest_neighbours
 
 LEVELS = torch.arange(len(SEVERITIES) + 1).double()
 NEIGHBOURS = 5

@@ -20,8 +20,8 @@ from benchmarks.report.glossary import metric
 from benchmarks.report.page import render
 from benchmarks.report.reading import Record
 from benchmarks.report.statistics import Row, difference, leaders
-from laplace_metric._utils.files import require_writable, write_atomically
 from laplace_metric.errors import InputError
+from laplace_metric.io import require_writable, write_atomically
 
 REFERENCE = "laplace"
 RECOVERY = RESULTS / "recovery.json"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.report.glossary import Metric, metric
-from laplace_metric.evaluation import mean_and_standard_error
+from laplace_metric.evaluation._intervals import mean_and_standard_error
 
 Record = dict[str, Any]
 Row = dict[str, Any]

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from benchmarks.plots import Figure, svg_plot
 from benchmarks.report.reading import Part, described, known, summary
-from laplace_metric.plots import STYLES, Style
+from laplace_metric.plots._style import STYLES, Style
 
 Styles = Mapping[str, Style]
 PREFERRED = ("laplace", "laplace, tuned", "k-nn distance", "deep ensemble",

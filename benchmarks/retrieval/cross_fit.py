@@ -22,13 +22,13 @@ from torch import Tensor
 from benchmarks.retrieval.measure import K, summarised
 from benchmarks.retrieval.rows import record_rows
 from laplace_metric import LaplaceEmbedder
+from laplace_metric.calibration._columns import Column
 from laplace_metric.errors import InputError
-from laplace_metric.evaluation import share_interval
+from laplace_metric.evaluation._intervals import share_interval
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Index
 from laplace_metric.search._cross_fit import check_sizes, cross_labelled_hits, folds_of
-from laplace_metric.search._items import Column
-from laplace_metric.search.labels import LabelSets
+from laplace_metric.search._label_sets import LabelSets
 
 NEW, DEPTH, FOLDS = 500, 50, 5
 DIMENSION = 24

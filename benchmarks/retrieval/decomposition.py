@@ -25,9 +25,9 @@ from benchmarks.datasets import load
 from benchmarks.records import folder_of, write_record
 from benchmarks.retrieval.problems import PROBLEMS, Labelled, Problem, Source
 from laplace_metric import LaplaceEmbedder
+from laplace_metric.calibration._hits import VOTES
 from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.search import SearchResult
-from laplace_metric.search.match import VOTES
 
 NAMES, SEEDS, QUERIES = ("fashion-mnist", "cifar10"), 3, 2_500
 NUMBERS = ("ambiguity", "ambiguity, no index", "epistemic", "uncertainty")

@@ -22,8 +22,9 @@ from benchmarks.retrieval.measure import K, shuffled
 from benchmarks.retrieval.problems import PROBLEMS, Problem, mnist
 from benchmarks.retrieval.rows import record_rows
 from benchmarks.retrieval.strangers import digits
+from laplace_metric.calibration._hits import LabelledHits, SearchHits
+from laplace_metric.calibration._learn import calibrated
 from laplace_metric.evaluation import auroc, expected_calibration_error
-from laplace_metric.search.match import LabelledHits, SearchHits, calibrated
 
 SIZES = (40, 100, 200, 400, 1_000)
 ASKED, LEAST = 2_000, 100

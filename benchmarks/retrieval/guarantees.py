@@ -19,7 +19,7 @@ import numpy.typing as npt
 from scipy.stats import binomtest
 
 from benchmarks.records import folder_of, write_record
-from laplace_metric.search.match._sequences import STARTS, Tests
+from laplace_metric.calibration._sequences import STARTS, Tests
 
 RUNS, SIZES, CONFIDENCES = 2_000, (60, 200, 500), (0.8, 0.95)
 Array = npt.NDArray[np.float64]

@@ -14,8 +14,10 @@ import torch
 from benchmarks.retrieval.measure import K, shuffled, summarised
 from benchmarks.retrieval.problems import Problem
 from benchmarks.retrieval.rows import record_rows
+from laplace_metric.calibration._calibration import Calibration
+from laplace_metric.calibration._hits import LabelledHits
+from laplace_metric.calibration._learn import calibrated
 from laplace_metric.search import LabelSets
-from laplace_metric.search.match import Calibration, LabelledHits, calibrated
 
 SPLITS = 10
 ALPHA, OFTEN = 0.1, 50

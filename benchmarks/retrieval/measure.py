@@ -18,8 +18,9 @@ from torch import Tensor
 from benchmarks.retrieval.problems import Problem
 from benchmarks.retrieval.rows import record_rows
 from benchmarks.retrieval.split import Question, asked
-from laplace_metric.search import RANKINGS
-from laplace_metric.search.match import LabelledHits, credible_radius
+from laplace_metric.calibration._conformal import credible_radius
+from laplace_metric.calibration._hits import LabelledHits
+from laplace_metric.search._neighbours import RANKINGS
 
 SPLITS, QUERIES, K = 20, 6_000, 10
 CREDIBLE = 0.95

@@ -9,15 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from laplace_metric.calibration._calibration import Calibration
+from laplace_metric.calibration._hits import LabelledHits, SearchHits
+from laplace_metric.calibration._learn import calibrated
+from laplace_metric.calibration._promises import quality
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation import Reliability, auroc
-from laplace_metric.search.match import (
-    Calibration,
-    LabelledHits,
-    SearchHits,
-    calibrated,
-    quality,
-)
 
 PROMISES = (0.8, 0.9, 0.95, 0.99)
 ALPHAS = (0.05, 0.1, 0.2)

@@ -21,8 +21,10 @@ from benchmarks.retrieval.measure import K, shuffled, summarised
 from benchmarks.retrieval.problems import PROBLEMS, Problem, Source
 from benchmarks.retrieval.rows import record_rows
 from laplace_metric import LaplaceEmbedder
+from laplace_metric.calibration._calibration import Calibration
+from laplace_metric.calibration._hits import LabelledHits
+from laplace_metric.calibration._learn import calibrated
 from laplace_metric.errors import InputError
-from laplace_metric.search.match import Calibration, LabelledHits, calibrated
 
 PROMISES = (0.8, 0.9)
 ALPHA = 0.05

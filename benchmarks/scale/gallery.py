@@ -20,8 +20,10 @@ from benchmarks.sizes import SCALE, ScaleSize
 from benchmarks.timing import matmul_rates, seconds
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.distributions import Gaussian, ProjectedNormal
-from laplace_metric.laplace import Fitted, covariance, variance_trace
-from laplace_metric.models.jacobians import LinearJacobian
+from laplace_metric.heads._jacobian import LinearJacobian
+from laplace_metric.laplace import Fitted
+from laplace_metric.laplace._posterior import covariance
+from laplace_metric.laplace._traces import variance_trace
 
 TARGET = 2.0
 CASES = ((False, False), (True, False), (True, True))

@@ -18,10 +18,11 @@ from benchmarks.scale.common import Points, Row, apart, show, write_piece
 from benchmarks.sizes import SCALE, ScaleSize
 from benchmarks.timing import matmul_rates, seconds, slope
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.curvature import ContrastiveLoss, all_pairs_curvature
-from laplace_metric.curvature.structures import DiagCurvature
-from laplace_metric.models.features import FeatureStore
-from laplace_metric.models.jacobians import jacobian_of
+from laplace_metric.curvature import ContrastiveLoss
+from laplace_metric.curvature._ggn import all_pairs_curvature
+from laplace_metric.curvature._sums import DiagCurvature
+from laplace_metric.heads._choose import jacobian_of
+from laplace_metric.models._store import FeatureStore
 
 MARGIN, AIM = 1.0, 1_000_000
 

@@ -32,7 +32,7 @@ from benchmarks.scale.common import Points, Row, apart, show, write_piece
 from benchmarks.sizes import SCALE, ScaleSize
 from benchmarks.timing import matmul_rates, own_memory, peak_bytes, seconds, slope
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.models.features import FeatureStore
+from laplace_metric.models._store import FeatureStore
 
 
 def fit_cost(n: int, structure: str, size: ScaleSize) -> Row:

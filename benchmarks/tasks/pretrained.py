@@ -26,7 +26,7 @@ from benchmarks.tasks.frozen import (
 )
 from benchmarks.tasks.grey import of_classes
 from benchmarks.tasks.task import Part, Task, Workspace
-from laplace_metric.models.heads import identity_head
+from laplace_metric.heads._locate import identity_head
 
 OMNIGLOT = 5_000
 UNKNOWN = 3

@@ -24,7 +24,8 @@ from benchmarks.sizes import SMALL, TUNING_SEED
 from benchmarks.tasks import Workspace, build
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import LaplaceMetricWarning
-from laplace_metric.evaluation import auroc, mean_and_standard_error, r_auroc, recall_at_k
+from laplace_metric.evaluation import auroc, r_auroc, recall_at_k
+from laplace_metric.evaluation._intervals import mean_and_standard_error
 
 TASKS = ("fashion-mnist", "cifar10")
 PRIORS = (0.01, 0.1, 1.0, 10.0, 100.0)

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.records import markdown, read_record, thousandths
 from benchmarks.variants.online import approximation
-from laplace_metric.evaluation import mean_and_standard_error
+from laplace_metric.evaluation._intervals import mean_and_standard_error
 
 Row = dict[str, Any]
 METRICS: dict[str, Callable[[Row], float]] = {

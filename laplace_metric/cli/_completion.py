@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from laplace_metric.cli._options import parser
-from laplace_metric.cli.parsing import Parser
+from laplace_metric.cli._parser import Parser
 
 SCRIPT = """\
 # completion of laplace-metric for {shell}: put into your start file

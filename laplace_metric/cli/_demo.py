@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from laplace_metric import datasets
-from laplace_metric._utils.files import write_atomically
 from laplace_metric.cli._output import require_outputs
+from laplace_metric.io import write_atomically
 
 PRECISION = 0.95
 CALIBRATION = 500

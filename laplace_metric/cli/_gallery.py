@@ -16,19 +16,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from laplace_metric._utils import files
-from laplace_metric.cli._loading import LoadedPosterior, load_posterior
-from laplace_metric.cli._output import Reporter
-from laplace_metric.cli._recipe import (
+from laplace_metric import io as files
+from laplace_metric.cli._loading import (
     REMEDY,
+    LoadedPosterior,
     ModelRecipe,
     SavedRecord,
     is_seed,
     is_share,
     is_text,
+    load_posterior,
     reads_inputs,
     split_rows,
 )
+from laplace_metric.cli._output import Reporter
 from laplace_metric.cli.sources import (
     TEXTS,
     ReadOptions,
@@ -44,7 +45,8 @@ from laplace_metric.errors import (
     LabelError,
     LaplaceMetricError,
 )
-from laplace_metric.search import INDEX, Index
+from laplace_metric.search import Index
+from laplace_metric.search._storage import INDEX
 
 POSTERIOR = "posterior"
 LONGEST = 1_000

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from laplace_metric._utils.version import __version__
-from laplace_metric.cli.parsing import CONFIG, MOST_SIDE, Parser, integer, positive, share
+from laplace_metric.cli._parser import CONFIG, MOST_SIDE, Parser, integer, positive, share
 
 
 def parser() -> Parser:

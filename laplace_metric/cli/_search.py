@@ -13,8 +13,9 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from laplace_metric._utils.files import write_atomically
-from laplace_metric._utils.names import one_line
+from laplace_metric._utils.archives import one_line
+from laplace_metric.calibration._calibration import Calibration
+from laplace_metric.calibration._thresholds import Threshold
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery
 from laplace_metric.cli._output import (
     TABLE_WRITERS,
@@ -37,8 +38,9 @@ from laplace_metric.cli.sources import (
     root_of,
 )
 from laplace_metric.errors import InputError, NotFittedError
-from laplace_metric.search import Index, SearchResult, promised_threshold
-from laplace_metric.search.match import Calibration, Threshold
+from laplace_metric.io import write_atomically
+from laplace_metric.search import Index, SearchResult
+from laplace_metric.search._evaluate import promised_threshold
 
 SHOWN = 10
 """Queries in the terminal."""

@@ -6,44 +6,8 @@ Begin with ``by_class``: derivation, equations and code for a linear head, on on
 a schedule of passes for every kind of pairs and every structure.
 """
 
-from laplace_metric.curvature._ggn import (
-    AllPairs,
-    all_pairs_curvature,
-    batch_curvature,
-    curvature_passes,
-    margin_columns,
-)
-from laplace_metric.curvature._loss import (
-    APPROXIMATIONS,
-    DISTANCES,
-    ContrastiveLoss,
-    Geometry,
-    GGNApproximation,
-)
-from laplace_metric.curvature._nearest_kronecker import nearest_kronecker
-from laplace_metric.curvature._statistics import ClassSums, Statistics, mirrored, upper_gram
-from laplace_metric.curvature.pair_weights import column_groups
-from laplace_metric.curvature.passes import Pass, PassSchedule, execute, next_pass
+from laplace_metric.curvature._loss import ContrastiveLoss
 
 __all__ = [
-    "APPROXIMATIONS",
-    "DISTANCES",
-    "AllPairs",
-    "ClassSums",
     "ContrastiveLoss",
-    "GGNApproximation",
-    "Geometry",
-    "Pass",
-    "PassSchedule",
-    "Statistics",
-    "all_pairs_curvature",
-    "batch_curvature",
-    "column_groups",
-    "curvature_passes",
-    "execute",
-    "margin_columns",
-    "mirrored",
-    "nearest_kronecker",
-    "next_pass",
-    "upper_gram",
 ]

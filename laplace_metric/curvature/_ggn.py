@@ -11,37 +11,31 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.randomness import Seed
+from laplace_metric.curvature._contractions import nearest_kronecker
 from laplace_metric.curvature._loss import ContrastiveLoss, Geometry
-from laplace_metric.curvature._nearest_kronecker import nearest_kronecker
-from laplace_metric.curvature._statistics import ClassSums
-from laplace_metric.curvature.by_class import ClassPairWeights, Points
-from laplace_metric.curvature.pair_weights import (
+from laplace_metric.curvature._margin import (
     MarginPairWeights,
     PairWeights,
     column_groups,
     mined_pair_weights,
 )
-from laplace_metric.curvature.passes import (
-    ClassesPass,
-    ClassSumsPass,
-    PassSchedule,
-    PointsPass,
-    class_chunks,
-    execute,
-)
-from laplace_metric.curvature.structures import Curvature, DiagCurvature, check_memory
-from laplace_metric.curvature.terms import (
+from laplace_metric.curvature._pass import PassSchedule, execute
+from laplace_metric.curvature._passes import ClassesPass, ClassSumsPass, PointsPass, class_chunks
+from laplace_metric.curvature._statistics import ClassSums, add_terms
+from laplace_metric.curvature._sums import Curvature, DiagCurvature, check_memory
+from laplace_metric.curvature._terms import (
     CurvatureTerm,
     GeneralDense,
     GeneralDiagonal,
     LayeredDiagonal,
     LinearDense,
     Tile,
-    add_terms,
 )
+from laplace_metric.curvature.by_class import ClassPairWeights, Points
 from laplace_metric.errors import InputError, LabelError
-from laplace_metric.models.features import FeatureSource, FeatureStore
-from laplace_metric.models.jacobians import HeadJacobian, LinearJacobian
+from laplace_metric.heads._jacobian import HeadJacobian, LinearJacobian
+from laplace_metric.models._rows import FeatureSource
+from laplace_metric.models._store import FeatureStore
 
 
 def all_pairs_curvature(

@@ -11,7 +11,7 @@ from torch import Tensor
 from laplace_metric._utils.validation import check_positive
 from laplace_metric.curvature.by_class import PointBlocks, Points, view_points
 from laplace_metric.errors import UnknownNameError
-from laplace_metric.models.jacobians import HeadJacobian
+from laplace_metric.heads._jacobian import HeadJacobian
 
 SPHERE_DIAMETER = 2.0
 DISTANCES = ("euclidean", "arccos")

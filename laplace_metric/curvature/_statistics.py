@@ -22,9 +22,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplace_metric._utils import files
-from laplace_metric._utils.files import digest
+from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError, InputError, LabelError
+from laplace_metric.io import digest
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ from torch import Tensor
 
 from laplace_metric.curvature._statistics import ClassSums, upper_gram
 from laplace_metric.errors import InputError
-from laplace_metric.models.jacobians import Factor, Layer, pad
+from laplace_metric.heads._layers import Factor, Layer, pad
 
 MANY_OUTPUTS = 512
 """O from which padding the inputs costs less than the product then saves (``pad``)."""

@@ -1,4 +1,4 @@
-"""Labelled images in memory, and their split by class."""
+"""What a user names rows by: numbers, a slice, a mask."""
 
 from __future__ import annotations
 
@@ -7,15 +7,63 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int64, Shaped
+from sklearn.datasets import load_digits, load_sample_images
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
 
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric._utils.validation import as_tensor, check_dense
-from laplace_metric.datasets._rows import named_rows
-from laplace_metric.errors import InputError, LabelError
+from laplace_metric._utils.validation import as_tensor, check_count, check_dense, check_name
+from laplace_metric.errors import InputError, LabelError, RowError
+
+
+def named_rows(name: str, rows: Any, n: int) -> Int64[Tensor, " rows"]:
+    """Rows 0 .. n - 1 as whole numbers; negative ones count from the end.
+
+    Raises
+    ------
+    InputError
+        For a mask of another length than n, and what is neither mask, slice nor whole numbers.
+    RowError
+        For a row that does not exist.
+
+    Examples
+    --------
+    >>> named_rows("rows", [True, False, True], 3), named_rows("rows", slice(1, None), 3)
+    (tensor([0, 2]), tensor([1, 2]))
+    """
+    if isinstance(rows, slice):
+        return torch.tensor(range(n)[rows], dtype=torch.int64)
+    values = rows if hasattr(rows, "__len__") else list(rows)
+    index = as_tensor(name, values) if len(values) else torch.empty(0, dtype=torch.int64)
+    if _is_mask(values):
+        if index.shape != (n,):
+            raise InputError(f"{name} is a mask of shape {list(index.shape)}; it must be [{n}].")
+        return index.nonzero().flatten().cpu()
+    if index.ndim != 1 or index.is_floating_point():
+        raise InputError(
+            f"{name} has shape {list(index.shape)} and dtype {index.dtype}: pass whole numbers "
+            "[n], a slice, or a mask."
+        )
+    index = index.long().cpu()
+    beyond = index[(index < -n) | (index >= n)]
+    if len(beyond):
+        raise RowError(f"{name} holds {int(beyond[0])}: there are {n} rows, 0 to {n - 1}.")
+    return torch.where(index < 0, index + n, index)
+
+
+def _is_mask(values: Any) -> bool:
+    dtype = str(getattr(values, "dtype", ""))
+    if dtype:
+        return dtype.endswith("bool")
+    return len(values) > 0 and all(isinstance(value, bool) for value in values)
+
+
+# Labelled images in memory, and their split by class.
+
 
 Batch = tuple[Tensor, Tensor]
 
@@ -226,3 +274,105 @@ def _chosen(train_classes: Any, n_classes: int) -> list[int]:
             f"train_classes={train_classes!r:.60}: pass a number of classes, or labels."
         )
     return sorted(set(map(int, labels.tolist())))
+
+
+# Image sets that come with scikit-learn: no file to fetch, no network.
+
+
+N_DIGITS_TRAIN = 1_297  # of 1,797; the last 500 are the test split
+PHOTOGRAPHS = ("china", "flower")
+PATCH = 8
+SPLITS = ("train", "test")
+LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601
+
+
+NAMES = ("digits", "photographs")
+
+
+def load(
+    name: str,
+    split: str = "train",
+    limit: int | None = None,
+    *,
+    size: int | None = None,
+    colour: bool = False,
+) -> ImageSet:
+    """Load an image set of scikit-learn.
+
+    Parameters
+    ----------
+    name : "digits" | "photographs"
+        Hand-written digits, float32 [N, 1, 8, 8]: the first 1,297 train, the last 500 test.
+        Patches of two photographs that do not overlap, float32 [N, C, size, size], labelled by
+        their photograph; the splits alternate like the fields of a chessboard. They are real
+        images that are no digits: an out-of-distribution set.
+    split : "train" | "test"
+    limit : int or None
+        Keep at most this many images, evenly spaced over the split.
+    size : int or None
+        Side of the patches in pixels, default 8; of "photographs" only.
+    colour : bool
+        Three channels instead of grey; of "photographs" only.
+
+    Raises
+    ------
+    UnknownNameError
+        If `name` or `split` does not exist.
+    InputError
+        If an option is out of range or of the other set.
+
+    Examples
+    --------
+    >>> load("digits", "test")
+    ImageSet('digits/test', 500 images of 1x8x8, 10 classes)
+    """
+    check_name("name", name, NAMES)
+    check_name("split", split, SPLITS)
+    if limit is not None:
+        check_count("limit", limit)
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int)):
+        raise InputError(f"size={size!r}: pass a whole number of pixels.")
+    if name != "photographs" and (size is not None or colour):
+        raise InputError(f"size= and colour= apply to 'photographs' only, not to {name!r}.")
+    if name == "digits":
+        images, labels, classes = *_digits(split), tuple("0123456789")
+    else:
+        images, labels, classes = (
+            *_photographs(split, PATCH if size is None else size, colour),
+            PHOTOGRAPHS,
+        )
+    kept = len(labels) if limit is None else min(limit, len(labels))
+    rows = torch.arange(kept) * len(labels) // max(kept, 1)  # sorted sets stay mixed
+    return ImageSet(images[rows], labels[rows], f"{name}/{split}", classes)
+
+
+def _digits(split: str) -> tuple[Tensor, Tensor]:
+    bunch = load_digits()
+    part = slice(N_DIGITS_TRAIN) if split == "train" else slice(N_DIGITS_TRAIN, None)
+    images = torch.from_numpy(bunch.images[part]).float().unsqueeze(1) / 16
+    return images, torch.from_numpy(bunch.target[part]).long()
+
+
+def _photographs(split: str, size: int, colour: bool) -> tuple[Tensor, Tensor]:
+    photographs = load_sample_images().images
+    patches = [_patches(image, split, size, colour) for image in photographs]
+    labels = torch.arange(len(patches)).repeat_interleave(torch.tensor([len(p) for p in patches]))
+    return torch.cat(patches), labels
+
+
+def _patches(photograph: npt.NDArray[np.uint8], split: str, size: int, colour: bool) -> Tensor:
+    """Fields of one colour of the chessboard, [n, C, size, size] in [0, 1]."""
+    image = torch.tensor(photograph).permute(2, 0, 1).float() / 255
+    if not colour:
+        image = torch.tensordot(torch.tensor(LUMA), image, dims=1).unsqueeze(0)
+    if not 1 <= 2 * size <= min(image.shape[1:]):
+        raise InputError(
+            f"size={size} must lie in 1..{min(image.shape[1:]) // 2}, half of the photographs' "
+            "shorter side."
+        )
+    columns = F.unfold(image.unsqueeze(0), size, stride=size)[0].T
+    across = image.shape[2] // size
+    field = torch.arange(len(columns))
+    colour_of_field = (field // across + field % across) % 2
+    patches = columns[colour_of_field == (split == "test")]
+    return patches.reshape(-1, image.shape[0], size, size)  # [n, C, size, size]

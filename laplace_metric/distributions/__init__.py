@@ -6,39 +6,25 @@ or of a Gaussian are not refused: they pass through to the result, as in torch. 
 sphere that only other methods need are in ``baselines.distributions``.
 """
 
-from laplace_metric.distributions._covariance import (
-    Covariance,
-    DenseCovariance,
-    DiagonalCovariance,
-    PendingCovariance,
-    RotatedCovariance,
-)
-from laplace_metric.distributions._credible_caps import Angle, cap_angle, cap_cosine, outwards
-from laplace_metric.distributions._empirical import EmbeddingDistribution, Empirical
-from laplace_metric.distributions._gaussian import Gaussian, ProjectedNormal
+from laplace_metric.distributions._covariance import Covariance, DenseCovariance, DiagonalCovariance
+from laplace_metric.distributions._credible_caps import cap_angle, cap_cosine
+from laplace_metric.distributions._gaussian import EmbeddingDistribution, Gaussian, ProjectedNormal
 from laplace_metric.distributions._vmf_normalizer import (
-    concentration_of,
     log_vmf_normalizer,
     mean_resultant_length,
     vmf_concentration,
 )
 
 __all__ = [
-    "Angle",
     "Covariance",
     "DenseCovariance",
     "DiagonalCovariance",
     "EmbeddingDistribution",
-    "Empirical",
     "Gaussian",
-    "PendingCovariance",
     "ProjectedNormal",
-    "RotatedCovariance",
     "cap_angle",
     "cap_cosine",
-    "concentration_of",
     "log_vmf_normalizer",
     "mean_resultant_length",
-    "outwards",
     "vmf_concentration",
 ]

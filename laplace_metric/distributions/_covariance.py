@@ -250,7 +250,8 @@ class PendingCovariance:
 
     Examples
     --------
-    >>> from laplace_metric.distributions import DiagonalCovariance, Gaussian, PendingCovariance
+    >>> from laplace_metric.distributions import DiagonalCovariance, Gaussian
+    >>> from laplace_metric.distributions._covariance import PendingCovariance
     >>> shape, ones = torch.Size([2, 3]), torch.ones(2, 3)
     >>> pending = PendingCovariance(shape, lambda: print("now") or DiagonalCovariance(ones))
     >>> p = Gaussian(torch.zeros(2, 3), pending)

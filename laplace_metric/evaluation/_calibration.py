@@ -25,8 +25,8 @@ from laplace_metric._utils.validation import (
     check_count,
 )
 from laplace_metric.errors import InputError
-from laplace_metric.evaluation._sparsification import average_ties
-from laplace_metric.evaluation.neighbours import excluded_rows, nearest_index
+from laplace_metric.evaluation._neighbours import excluded_rows, nearest_index
+from laplace_metric.evaluation._ranking import average_ties
 
 
 @dataclass(frozen=True, repr=False)

@@ -23,18 +23,19 @@ from laplace_metric.embedding import Draw, ProbabilisticEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation._calibration import RetrievalCalibration, retrieval_calibration
 from laplace_metric.evaluation._intervals import BootstrapInterval, bootstrap_interval
+from laplace_metric.evaluation._neighbours import Neighbours, nearest_neighbours
 from laplace_metric.evaluation._ranking import (
     RocCurve,
+    Sparsification,
     auprc,
     fpr_at_tpr,
     mann_whitney,
     r_auroc,
     roc_curve,
+    sparsification,
 )
 from laplace_metric.evaluation._retrieval import RetrievalScore, map_at_k, recall_at_k
-from laplace_metric.evaluation._sparsification import Sparsification, sparsification
-from laplace_metric.evaluation.neighbours import Neighbours, nearest_neighbours
-from laplace_metric.models import device_of, labelled_batches
+from laplace_metric.models._calling import device_of, labelled_batches
 
 DEPTH = 5
 """Neighbours kept for each query, and the k of mAP@k."""

@@ -18,7 +18,7 @@ from torch import Tensor
 from laplace_metric._utils.display import Shown
 from laplace_metric._utils.validation import ArrayLike, as_labels, check_count
 from laplace_metric.errors import InputError, UndefinedMetricWarning
-from laplace_metric.evaluation.neighbours import Neighbours, nearest_neighbours, search_problem
+from laplace_metric.evaluation._neighbours import Neighbours, nearest_neighbours, search_problem
 
 
 @dataclass(frozen=True, repr=False)

@@ -20,71 +20,54 @@ Data flow, a file a step::
 tr S says how general or ambiguous an input is, tr Cov[mu] how little the pairs determine it.
 """
 
+from laplace_metric.image_text._csd import (
+    csd,
+    csd_gallery,
+    csd_query,
+    csd_similarity,
+    inclusion_difference,
+    inclusion_loss,
+    log_inclusion,
+    multi_positive_infonce,
+    pairwise_sigmoid_loss,
+    vib_divergence,
+)
 from laplace_metric.image_text._embedder import ImageTextEmbedder
-from laplace_metric.image_text._includes import Inclusion, InclusionCalibration, inclusion_score
-from laplace_metric.image_text._pairs import ImageTextPairs, PairBatch
-from laplace_metric.image_text._spread import Spread
-from laplace_metric.image_text.losses import (
+from laplace_metric.image_text._includes import Inclusion, inclusion_score
+from laplace_metric.image_text._objectives import (
     CLIP,
-    OBJECTIVES,
     Objective,
     PCMEPlusPlus,
     ProLIP,
     ProLIPRegions,
     SigLIP,
-    conditional_loss,
-    csd,
-    csd_gallery,
-    csd_query,
-    csd_similarity,
-    entailed,
-    inclusion_contrast,
-    inclusion_difference,
-    inclusion_loss,
-    log_inclusion,
-    log_membership,
-    multi_positive_infonce,
-    pairwise_sigmoid_loss,
-    size_loss,
-    soft_contrastive_loss,
-    vib_divergence,
 )
-from laplace_metric.image_text.published import load_prolip
-from laplace_metric.image_text.towers import ImageTransformer, TextTransformer, drop_words
+from laplace_metric.image_text._pairs import ImageTextPairs
+from laplace_metric.image_text._published import load_prolip
+from laplace_metric.image_text._towers import ImageTransformer, TextTransformer
 
 __all__ = [
     "CLIP",
-    "OBJECTIVES",
     "ImageTextEmbedder",
     "ImageTextPairs",
     "ImageTransformer",
     "Inclusion",
-    "InclusionCalibration",
     "Objective",
     "PCMEPlusPlus",
-    "PairBatch",
     "ProLIP",
     "ProLIPRegions",
     "SigLIP",
-    "Spread",
     "TextTransformer",
-    "conditional_loss",
     "csd",
     "csd_gallery",
     "csd_query",
     "csd_similarity",
-    "drop_words",
-    "entailed",
-    "inclusion_contrast",
     "inclusion_difference",
     "inclusion_loss",
     "inclusion_score",
     "load_prolip",
     "log_inclusion",
-    "log_membership",
     "multi_positive_infonce",
     "pairwise_sigmoid_loss",
-    "size_loss",
-    "soft_contrastive_loss",
     "vib_divergence",
 ]

@@ -13,7 +13,7 @@ from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_function, check_name
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, NotFittedError
-from laplace_metric.image_text._encoding import Encoder, encode_all
+from laplace_metric.image_text._csd import csd_similarity
 from laplace_metric.image_text._files import load_heads, save_heads
 from laplace_metric.image_text._fit import (
     FittedHeads,
@@ -22,22 +22,21 @@ from laplace_metric.image_text._fit import (
     fit_posteriors,
     image_fingerprints,
 )
-from laplace_metric.image_text._heads import GaussianHead
+from laplace_metric.image_text._heads import GaussianHead, HeadSettings, TrainingOptions
 from laplace_metric.image_text._includes import (
     Inclusion,
     InclusionCalibration,
     inclusion_score,
     random_partners,
 )
-from laplace_metric.image_text._masked import MaskedInputs
-from laplace_metric.image_text._pairs import ImageTextPairs
+from laplace_metric.image_text._objectives import OBJECTIVES, Objective
+from laplace_metric.image_text._pairs import Encoder, ImageTextPairs, encode_all
+from laplace_metric.image_text._posterior import embedding_of
 from laplace_metric.image_text._search import TowerEncoder, tower_encoders
-from laplace_metric.image_text._settings import HeadSettings, TrainingOptions
-from laplace_metric.image_text.losses import OBJECTIVES, Objective, csd_similarity
-from laplace_metric.image_text.posterior import embedding_of
-from laplace_metric.models import Inputs
+from laplace_metric.image_text._training import MaskedInputs
+from laplace_metric.models._calling import Inputs
 from laplace_metric.search import Index
-from laplace_metric.search.engines import EngineKind
+from laplace_metric.search._engines import EngineKind
 
 
 class ImageTextEmbedder:

@@ -10,22 +10,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laplace_metric._utils import files
+from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError, InputError, LaplaceMetricError
-from laplace_metric.image_text._encoding import Encoder
 from laplace_metric.image_text._fit import FittedHeads, Towers, new_heads
+from laplace_metric.image_text._heads import HeadSettings
 from laplace_metric.image_text._includes import InclusionCalibration
-from laplace_metric.image_text._settings import HeadSettings
-from laplace_metric.image_text._spread import Spread
-from laplace_metric.image_text._training import TwoHeads
-from laplace_metric.image_text.losses import OBJECTIVES, Objective
-from laplace_metric.image_text.posterior import (
+from laplace_metric.image_text._objectives import OBJECTIVES, Objective
+from laplace_metric.image_text._pairs import Encoder
+from laplace_metric.image_text._posterior import (
     TowerPosterior,
     around,
     curvature_as_tensors,
     curvature_from_tensors,
 )
-from laplace_metric.image_text.towers import described, rebuilt
+from laplace_metric.image_text._towers import described, rebuilt
+from laplace_metric.image_text._training import Spread, TwoHeads
 
 IMAGE_TEXT = files.FileKind("imagetext", "saved heads of images and texts", 1)
 SIDES = ("image", "text")

@@ -11,25 +11,32 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric._utils.randomness import Seed, own_randomness
-from laplace_metric.image_text._encoding import BLOCK, Encoder, check_towers, encode_all
-from laplace_metric.image_text._heads import GaussianHead, TokenHead
+from laplace_metric.image_text._heads import GaussianHead, HeadSettings, TokenHead, TrainingOptions
 from laplace_metric.image_text._includes import InclusionCalibration
-from laplace_metric.image_text._masked import MaskedInputs, masked_features
-from laplace_metric.image_text._pairs import ImageTextPairs, PairBatches
-from laplace_metric.image_text._settings import HeadSettings, TrainingOptions
-from laplace_metric.image_text._spread import Spread
+from laplace_metric.image_text._objectives import Objective
+from laplace_metric.image_text._pairs import (
+    BLOCK,
+    Encoder,
+    ImageTextPairs,
+    PairBatches,
+    check_towers,
+    encode_all,
+)
+from laplace_metric.image_text._posterior import TowerPosterior, fit_tower
 from laplace_metric.image_text._training import (
+    MaskedInputs,
     PairRun,
+    Spread,
     TwoHeads,
     computed,
+    masked_features,
     optimizer_of,
     table,
 )
-from laplace_metric.image_text.losses import Objective
-from laplace_metric.image_text.posterior import TowerPosterior, fit_tower
-from laplace_metric.models.features import Fingerprints, row_fingerprints, sorted_fingerprints
+from laplace_metric.models._store import Fingerprints, row_fingerprints, sorted_fingerprints
 from laplace_metric.online._checkpoint import Checkpointer
-from laplace_metric.training import train_epochs, train_mode
+from laplace_metric.training import train_epochs
+from laplace_metric.training._loop import train_mode
 
 
 @dataclass(frozen=True)

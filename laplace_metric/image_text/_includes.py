@@ -17,8 +17,8 @@ from torch import Tensor
 
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
+from laplace_metric.image_text._csd import log_inclusion
 from laplace_metric.image_text._pairs import ImageTextPairs
-from laplace_metric.image_text.losses import log_inclusion
 
 WEAK = 1e4
 """Inverse strength of the penalty: only there so that separable scores have a solution."""

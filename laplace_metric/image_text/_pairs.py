@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
-from torch import Tensor
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
 
-from laplace_metric._utils.validation import as_tensor, check_count, check_dense
-from laplace_metric.errors import InputError, LabelError
-from laplace_metric.models import Inputs
+from laplace_metric._utils.randomness import ItemBar, at_least_float32
+from laplace_metric._utils.validation import as_tensor, check_count, check_dense, check_floating
+from laplace_metric.errors import DtypeError, InputError, LabelError, NonFiniteError
+from laplace_metric.models._calling import Inputs, call_model, device_of, evaluation_mode, to_device
 
 
 def count_inputs(name: str, inputs: Inputs) -> int:
@@ -241,3 +243,87 @@ class PairBatches:
         order = torch.randperm(len(self.pairs), generator=self.generator)
         for numbers in order.tensor_split(len(self)):
             yield self.pairs.pairs[numbers], numbers
+
+
+# Features of images or texts: what an encoder returns, checked, in blocks.
+
+
+Encoder = Callable[[Any], Tensor]
+"""Inputs of B images or texts -> features [B, F], or [B, 2, F] of [CLS] and [UNC] tokens.
+
+An ``nn.Module`` or any function.
+"""
+BLOCK = 256
+"""Inputs that a frozen encoder gets at once."""
+
+
+def encode(encoder: Encoder, inputs: Inputs, name: str, *, grad: bool = False) -> Tensor:
+    """Features [B, F] or [B, 2, F] of one batch, float32 or float64 and finite.
+
+    Raises
+    ------
+    InputError
+        For anything else; ``name`` says of what.
+    NonFiniteError
+        For NaN and infinity.
+    """
+    if isinstance(encoder, nn.Module):
+        moved = to_device(inputs, device_of(encoder))
+        with nullcontext() if grad else evaluation_mode(encoder):
+            features = call_model(encoder, moved)
+    else:
+        with torch.no_grad():
+            features = encoder(inputs)
+    n = count_inputs(name, inputs)
+    two = isinstance(features, Tensor) and features.ndim == 3 and features.shape[1] == 2
+    check_floating(f"features of {name}", features, "[B, 2, F]" if two else "[B, F]")
+    if len(features) != n:
+        raise InputError(f"the encoder gave {len(features)} features for {n} {name}.")
+    values = at_least_float32(features)
+    if not bool(values.isfinite().all()):
+        row = int((~values.isfinite()).flatten(1).any(1).nonzero()[0])
+        raise NonFiniteError(f"features of {name} hold NaN or infinity, first in row {row}.")
+    return values if grad else values.detach()
+
+
+def encode_all(
+    encoder: Encoder, inputs: Inputs, name: str, *, progress: bool
+) -> Float[Tensor, "N ..."]:
+    """Features [N, F] or [N, 2, F] of everything, in blocks, with a progress bar."""
+    n, parts = count_inputs(name, inputs), []
+    with ItemBar(f"Encoding {name}", n, shown=progress and n > BLOCK) as bar:
+        for start in range(0, n, BLOCK):
+            block = take_inputs(inputs, slice(start, start + BLOCK))
+            parts.append(encode(encoder, block, name))
+            bar.advance(len(parts[-1]))
+    return torch.cat(parts)
+
+
+def check_towers(images: Tensor, texts: Tensor, tokens: str) -> None:
+    """Check that both towers compute in one type, on one device, with the tokens that are asked.
+
+    Raises
+    ------
+    DtypeError
+        For two types.
+    InputError
+        For two devices, and tokens that are missing or not asked for.
+    """
+    for name, features in (("images", images), ("texts", texts)):
+        if (features.ndim == 3) is not (tokens == "uncertainty"):
+            has = "[CLS] and [UNC]" if features.ndim == 3 else "one vector"
+            wanted = "head" if tokens == "uncertainty" else "uncertainty"
+            raise InputError(
+                f"tokens={tokens!r}, and the encoder of {name} gives {has} an input, features "
+                f"{list(features.shape)}: pass tokens={wanted!r}, or another encoder."
+            )
+    if images.dtype != texts.dtype:
+        raise DtypeError(
+            f"features of images are {images.dtype}, those of texts {texts.dtype}: convert one "
+            "encoder, with .float() or .double()."
+        )
+    if images.device != texts.device:
+        raise InputError(
+            f"features of images are on {images.device}, those of texts on {texts.device}: move "
+            "one encoder."
+        )

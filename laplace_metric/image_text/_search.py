@@ -19,19 +19,17 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from laplace_metric._utils.files import digest
-from laplace_metric._utils.precision import full_precision
-from laplace_metric._utils.progress import ItemBar
+from laplace_metric._utils.randomness import ItemBar, full_precision
 from laplace_metric.embedding import Embedding
-from laplace_metric.image_text._encoding import BLOCK, Encoder, encode
 from laplace_metric.image_text._fit import FittedHeads, Towers
 from laplace_metric.image_text._heads import GaussianHead
-from laplace_metric.image_text._pairs import count_inputs, take_inputs
-from laplace_metric.image_text.posterior import TowerPosterior, embedding_of
+from laplace_metric.image_text._pairs import BLOCK, Encoder, count_inputs, encode, take_inputs
+from laplace_metric.image_text._posterior import TowerPosterior, embedding_of
+from laplace_metric.io import digest
 from laplace_metric.laplace import Distance
-from laplace_metric.models import Inputs
-from laplace_metric.models.features import Fingerprints, row_fingerprints
-from laplace_metric.search import Encoded
+from laplace_metric.models._calling import Inputs
+from laplace_metric.models._store import Fingerprints, row_fingerprints
+from laplace_metric.search._items import Encoded
 
 PAIR_BYTES = 2**24
 """Of the variances of pairs that are held at once."""

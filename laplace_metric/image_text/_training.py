@@ -1,4 +1,10 @@
-"""The training of two heads: a step over all pairs of a batch, watched, and resumable."""
+"""Where the features of inputs come from of which a part is hidden (Chun et al. 2025, eq 6).
+
+What is watched while heads train: whether means differ, and variances neither vanish nor grow.
+
+Means that all point one way and variances that vanish or explode are the failures that users of
+probabilistic heads report. Both show in four numbers a side, over the inputs of an epoch.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +16,92 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from laplace_metric.image_text._encoding import Encoder, encode
+from laplace_metric.errors import CollapseError, InputError
 from laplace_metric.image_text._heads import GaussianHead, HeadOutput
-from laplace_metric.image_text._pairs import ImageTextPairs, PairBatch, PairBatches, take_inputs
-from laplace_metric.image_text._spread import SpreadMonitor
-from laplace_metric.image_text.losses import Objective
-from laplace_metric.models import Inputs
+from laplace_metric.image_text._objectives import Objective
+from laplace_metric.image_text._pairs import (
+    Encoder,
+    ImageTextPairs,
+    PairBatch,
+    PairBatches,
+    count_inputs,
+    encode,
+    encode_all,
+    take_inputs,
+)
+from laplace_metric.models import Call
+from laplace_metric.models._calling import Inputs
 from laplace_metric.online._state import StateTree, shapes
-from laplace_metric.training import Progress, descend
+from laplace_metric.training._loop import Progress, descend
+
+MaskedInputs = tuple[Inputs | None, Inputs | None]
+"""What is left of each image and of each text, in the order of the pairs; None: not used."""
+
+
+def masked_features(
+    encoders: tuple[Encoder, Encoder],
+    pairs: ImageTextPairs,
+    features: tuple[Tensor, Tensor],
+    masked: MaskedInputs | None,
+    objective: Objective,
+    *,
+    train: bool,
+) -> tuple[Features | None, Features | None]:
+    """Of images and texts, as the objective asks: inputs that are given, or masks drawn anew.
+
+    Masks are drawn for every step where the encoder trains and has ``masked(inputs, share)``.
+
+    Raises
+    ------
+    InputError
+        If there is no way to mask, or no use for what is given.
+    """
+    if not objective.masked:
+        if masked is not None:
+            raise InputError(
+                "masked= is given, and the objective gives it no weight: pass an objective that "
+                "does, such as ProLIP(masked=1e-3)."
+            )
+        return None, None
+    if not isinstance(masked, (tuple, type(None))) or (masked is not None and len(masked) != 2):
+        raise InputError("masked= is no tuple (images, texts): pass both, or None for one of them.")
+    sides: list[Features | None] = []
+    for side, name in enumerate(("images", "texts")):
+        full = (pairs.images, pairs.texts)[side]
+        given = None if masked is None else masked[side]
+        if given is not None:
+            sides.append(_given(encoders[side], given, f"masked {name}", features[side], train))
+        elif train and callable(getattr(encoders[side], "masked", None)):
+            call = Call(encoders[side], "masked", share=objective.masked_share)  # type: ignore[arg-type]
+            sides.append(computed(call, full, f"masked {name}"))
+        elif masked is not None:
+            sides.append(None)
+        else:
+            raise InputError(
+                f"the objective has a weight for masked inputs, and the encoder of {name} cannot "
+                "mask: pass masked=(images, texts), each what is left of the inputs in the order "
+                "of the pairs, or train an encoder with a method masked(inputs, share)."
+            )
+    return sides[0], sides[1]
+
+
+def _given(encoder: Encoder, inputs: Inputs, name: str, full: Tensor, train: bool) -> Features:
+    if count_inputs(name, inputs) != len(full):
+        n = count_inputs(name, inputs)
+        raise InputError(f"{name} has {n} inputs for {len(full)}: pass one for each, in order.")
+    if train:
+        return computed(encoder, inputs, name)
+    features = encode_all(encoder, inputs, name, progress=False)
+    if features.shape != full.shape:
+        raise InputError(
+            f"features of {name} have shape {list(features.shape)}, those of the whole inputs "
+            f"{list(full.shape)}: use the same encoder."
+        )
+    return table(features.to(full))
+
+
+# The training of two heads: a step over all pairs of a batch, watched, and resumable.
+
 
 WARM_UP = 0.05
 """Share of the steps in which the learning rate rises."""
@@ -185,3 +269,111 @@ class PairRun:
                 line += f", {side.title}: spread {side.history[-1].means:.2f}"
                 line += f", trace {side.history[-1].trace:.2g}"
         return line
+
+
+LEAST_SPREAD = 0.01
+"""Of unit means; uniform ones have 1."""
+LOG_V = (-25.0, 2.0)
+"""Least and largest mean log variance of a coordinate; unit means differ by 2 at most."""
+LEAST_VARIATION = 1e-6
+"""Of the log trace, a standard deviation."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Of one side in one epoch.
+
+    Parameters
+    ----------
+    means : float in [0, 1]
+        ``1 - |mean of the unit means|^2``: 0 where all are alike.
+    log_v : float
+        Mean log variance of a coordinate; minus infinity without variances.
+    trace : float
+        Geometric mean of ``tr S``.
+    variation : float
+        Standard deviation of ``log tr S`` over inputs.
+    """
+
+    means: float
+    log_v: float
+    trace: float
+    variation: float
+
+
+class SpreadMonitor:
+    """Sums of an epoch of one side; ``title`` is what errors call it.
+
+    Examples
+    --------
+    >>> monitor = SpreadMonitor("images")
+    >>> monitor.add(HeadOutput(torch.ones(2, 1), torch.eye(2), torch.eye(2) - 3))
+    >>> monitor.add(HeadOutput(torch.ones(2, 1), torch.eye(2), torch.zeros(2, 2)))
+    >>> monitor.finish_epoch().means
+    0.5
+    """
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.history: list[Spread] = []
+        self._sums: Tensor | None = None
+
+    @torch.no_grad()
+    def add(self, output: HeadOutput) -> None:
+        """The outputs of a batch."""
+        log_trace, log_v = output.trace.double().log(), output.log_v.double().mean(-1)
+        n = log_trace.new_tensor(len(log_trace))
+        parts = [n, log_v.sum(), log_trace.sum(), log_trace.square().sum()]
+        sums = torch.cat([torch.stack(parts), output.mu.double().sum(0)]).cpu()
+        self._sums = sums if self._sums is None else self._sums + sums
+
+    def finish_epoch(self) -> Spread:
+        """The numbers of the epoch, also in ``history``.
+
+        Raises
+        ------
+        CollapseError
+            If means or variances have collapsed, or variances have exploded.
+        """
+        assert self._sums is not None
+        n, log_v, log_trace, squares = self._sums[:4].tolist()
+        means = 1 - float((self._sums[4:] / n).square().sum())
+        variation = max(squares / n - (log_trace / n) ** 2, 0.0) ** 0.5
+        trace = float(torch.tensor(log_trace / n).exp())
+        self._sums = None
+        spread = Spread(means, log_v / n, trace, variation)
+        self.history.append(spread)
+        self._check(spread)
+        return spread
+
+    def _check(self, spread: Spread) -> None:
+        advice = "Lower learning_rate, raise the weight of vib, or check that inputs differ."
+        if not spread.means >= LEAST_SPREAD:
+            raise CollapseError(
+                f"the means of the {self.title} have collapsed: 1 - |their mean|^2 is "
+                f"{spread.means:.2g}, below {LEAST_SPREAD}. {advice} Encoders that train from "
+                "nothing need a first b near the log odds of a match: ProLIP(first_b=-2)."
+            )
+        if spread.log_v == -torch.inf:  # no variances
+            return
+        if not LOG_V[0] <= spread.log_v <= LOG_V[1]:
+            what = "exploded" if spread.log_v > LOG_V[1] else "collapsed"
+            raise CollapseError(
+                f"the variances of the {self.title} have {what}: their mean logarithm is "
+                f"{spread.log_v:.3g}, outside of {LOG_V}. {advice}"
+            )
+        if not spread.variation >= LEAST_VARIATION:
+            raise CollapseError(
+                f"the variances of the {self.title} are all alike: log tr S varies by "
+                f"{spread.variation:.2g}. {advice}"
+            )
+
+    def state(self) -> dict[str, Any]:
+        """Sums and history, as values that can be written down."""
+        rows = [[s.means, s.log_v, s.trace, s.variation] for s in self.history]
+        return {"sums": self._sums, "history": rows}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Put back what ``state`` gave."""
+        self._sums = state["sums"]
+        self.history[:] = [Spread(*row) for row in state["history"]]

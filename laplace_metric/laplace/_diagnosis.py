@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from laplace_metric.curvature.structures import NEGATIVE_SHARE
+from laplace_metric.curvature._spectral import NEGATIVE_SHARE
 from laplace_metric.errors import PriorAtEdgeWarning, UndefinedMetricWarning
-from laplace_metric.laplace import _prior as prior
+from laplace_metric.laplace import _posterior as prior
 from laplace_metric.laplace._posterior import Posterior
 
 NEARLY_CONSTANT = 0.05

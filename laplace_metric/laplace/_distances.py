@@ -44,13 +44,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from laplace_metric.distributions import Covariance, DiagonalCovariance, RotatedCovariance
-from laplace_metric.laplace._cosine_moments import exact_chord
-from laplace_metric.laplace._pair_moments import (
+from laplace_metric.distributions import Covariance, DiagonalCovariance
+from laplace_metric.distributions._covariance import RotatedCovariance
+from laplace_metric.laplace._moments import (
     Distance,
     EmbeddingPairs,
     SpectralPairs,
     dense_moments,
+    exact_chord,
 )
 
 SWAPPED = [1, 0, 3, 2]

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from laplace_metric._utils import files
-from laplace_metric.curvature.structures import (
+from laplace_metric import io as files
+from laplace_metric.curvature._spectral import (
     DenseEigenbasis,
     Eigenbasis,
     IdentityEigenbasis,
@@ -20,14 +20,15 @@ from laplace_metric.curvature.structures import (
     SpectralCurvature,
 )
 from laplace_metric.errors import FileFormatError
+from laplace_metric.familiarity._near_far import NearFar
+from laplace_metric.heads._choose import jacobian_of
+from laplace_metric.heads._jacobian import HeadJacobian
+from laplace_metric.heads._locate import APPEND, head_from_spec, head_spec
 from laplace_metric.laplace._fitted import Fitted
-from laplace_metric.laplace._near_far import NearFar
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import Settings
 from laplace_metric.models import Precomputed
-from laplace_metric.models.features import Fingerprints
-from laplace_metric.models.heads import APPEND, head_from_spec, head_spec
-from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
+from laplace_metric.models._store import Fingerprints
 
 NEAR_FAR = "near_far."
 """Begins the names of tensors that are of ``NearFar``."""

@@ -21,28 +21,32 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from laplace_metric._utils.precision import at_least_float32, full_precision
-from laplace_metric.curvature import ContrastiveLoss, all_pairs_curvature, batch_curvature
-from laplace_metric.curvature.structures import (
+from laplace_metric._utils.randomness import at_least_float32, full_precision
+from laplace_metric.curvature import ContrastiveLoss
+from laplace_metric.curvature._ggn import all_pairs_curvature, batch_curvature
+from laplace_metric.curvature._spectral import (
     NEGATIVE_SHARE,
-    Curvature,
     SpectralCurvature,
     check_finite_curvature,
 )
+from laplace_metric.curvature._sums import Curvature
 from laplace_metric.errors import (
     DegenerateCurvatureWarning,
     InputError,
     LabelError,
     NegativeCurvatureWarning,
 )
+from laplace_metric.familiarity._near_far import NearFar
+from laplace_metric.heads._capture import LocatedHead, capture
+from laplace_metric.heads._choose import jacobian_of
+from laplace_metric.heads._jacobian import HeadJacobian
+from laplace_metric.heads._locate import locate_head
 from laplace_metric.laplace._fitted import Fitted
-from laplace_metric.laplace._near_far import NearFar
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import FitOptions, Settings
-from laplace_metric.models import Inputs, device_of, labelled_batches
-from laplace_metric.models.features import FeatureStore, Fingerprints, check_finite, check_shapes
-from laplace_metric.models.heads import LocatedHead, capture, locate_head
-from laplace_metric.models.jacobians import HeadJacobian, jacobian_of
+from laplace_metric.models._calling import Inputs, device_of, labelled_batches
+from laplace_metric.models._rows import check_finite, check_shapes
+from laplace_metric.models._store import FeatureStore, Fingerprints
 
 _LOG = logging.getLogger(__name__)
 Batches = Iterator[tuple[Inputs, Tensor]]

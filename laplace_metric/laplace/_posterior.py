@@ -14,18 +14,21 @@ No weights are sampled, and J is written out only where neither head nor basis h
 
 from __future__ import annotations
 
+import math
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.precision import full_precision
-from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.randomness import Seed, as_generator, full_precision
 from laplace_metric._utils.validation import check_count, check_positive
-from laplace_metric.curvature.structures import (
+from laplace_metric.curvature._spectral import (
     DenseEigenbasis,
     Eigenbasis,
     IdentityEigenbasis,
@@ -33,20 +36,11 @@ from laplace_metric.curvature.structures import (
     KroneckerEigenblock,
     SpectralCurvature,
 )
-from laplace_metric.distributions import (
-    Covariance,
-    DenseCovariance,
-    DiagonalCovariance,
-    RotatedCovariance,
-)
-from laplace_metric.models.jacobians import (
-    Affine,
-    HeadJacobian,
-    Layer,
-    LinearJacobian,
-    OrthogonalFactor,
-    pad,
-)
+from laplace_metric.distributions import Covariance, DenseCovariance, DiagonalCovariance
+from laplace_metric.distributions._covariance import RotatedCovariance
+from laplace_metric.errors import InputError, NonFiniteError, PriorAtEdgeWarning
+from laplace_metric.heads._jacobian import HeadJacobian, LinearJacobian
+from laplace_metric.heads._layers import Affine, Layer, OrthogonalFactor, pad
 
 
 @dataclass(frozen=True)
@@ -89,7 +83,7 @@ class Posterior(Shown):
 
     Examples
     --------
-    >>> from laplace_metric.curvature.structures import DiagCurvature
+    >>> from laplace_metric.curvature._sums import DiagCurvature
     >>> curvature = DiagCurvature(torch.tensor([1.0, 0.0])).decompose()
     >>> Posterior(torch.zeros(2), curvature, n_effective=3, prior_precision=1).variance
     tensor([0.2500, 1.0000])
@@ -274,3 +268,85 @@ def covariance_factor(
     else:
         rotated = posterior.basis.to_eigenbasis(head.jacobian(h))
     return rotated * posterior.spectrum.sqrt()
+
+
+# Tuning the prior precision: by the log marginal likelihood, or by a validation metric.
+
+
+BOUNDS = (1e-6, 1e6)
+
+
+def check_bounds(bounds: Sequence[float]) -> tuple[float, float]:
+    """(low, high) with 0 < low < high, or ``InputError``."""
+    pair = tuple(bounds) if isinstance(bounds, Sequence) or np.ndim(bounds) == 1 else ()
+    if len(pair) != 2:
+        raise InputError(f"bounds={bounds!r}: pass (low, high).")
+    low, high = check_positive("bounds[0]", pair[0]), check_positive("bounds[1]", pair[1])
+    if low >= high:
+        raise InputError(f"bounds={bounds!r}: low must be below high.")
+    return low, high
+
+
+def by_marginal_likelihood(posterior: Posterior, bounds: Sequence[float] = BOUNDS) -> float:
+    """tau that maximises the Laplace evidence, by a bounded scalar search over log tau.
+
+    About 30 evaluations of O(P). At a maximum inside the range
+    ``tau = P_eff / |theta|^2`` with ``P_eff = sum n h / (n h + tau)`` (MacKay 1992, eq 2.22).
+    """
+    from scipy.optimize import minimize_scalar
+
+    low, high = check_bounds(bounds)
+
+    def loss(log_tau: float) -> float:
+        return -posterior.log_prior_and_determinant(math.exp(log_tau))
+
+    grid = np.linspace(math.log(low), math.log(high), 25)
+    best = int(np.argmin([loss(x) for x in grid]))  # the evidence may have several modes
+    around = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
+    log_tau = float(minimize_scalar(loss, bounds=around, method="bounded").x)
+    return warn_at_edge(math.exp(log_tau), low, high)
+
+
+def sizes(n_points: int) -> list[float]:
+    """n_effective from a thousandth to a thousand times the fitted points."""
+    return [n_points * 10.0**power for power in range(-3, 4)]
+
+
+def by_validation(
+    score: Callable[[float, float], float],
+    bounds: Sequence[float],
+    n_effective: Sequence[float],
+    n_grid: int = 13,
+) -> tuple[float, float]:
+    """(tau, n_eff) with the highest ``score(tau, n_eff)``; ties take the largest tau.
+
+    tau on a logarithmic grid within ``bounds``, n_eff one of those given.
+
+    Raises
+    ------
+    NonFiniteError
+        If the score is NaN everywhere (an undefined metric).
+    """
+    low, high = check_bounds(bounds)
+    grid = [(float(tau), n) for tau in np.geomspace(high, low, n_grid) for n in n_effective]
+    scores = np.array([score(tau, n) for tau, n in grid])
+    if np.isnan(scores).all():
+        raise NonFiniteError("the validation metric is NaN at every prior precision.")
+    tau, n = grid[int(np.nanargmax(scores))]
+    if len(n_effective) > 1:
+        warn_at_edge(n, min(n_effective), max(n_effective), "n_effective")
+    return warn_at_edge(tau, low, high), n
+
+
+def warn_at_edge(value: float, low: float, high: float, name: str = "prior precision") -> float:
+    """Return the value; warn when it lies within 2 % (of the log range) of an end."""
+    position = math.log(value / low) / math.log(high / low)
+    if position < 0.02 or position > 0.98:
+        warnings.warn(
+            f"the tuned {name} {value:.3g} is at the edge of the searched range "
+            f"[{low:.3g}, {high:.3g}]: the data do not determine it there. Widen bounds=, or set "
+            "prior_precision and n_effective yourself.",
+            PriorAtEdgeWarning,
+            stacklevel=4,
+        )
+    return value

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.validation import as_array, check_count, check_dense, check_floating
 from laplace_metric.errors import InputError, NonFiniteError, UnknownNameError
-from laplace_metric.models._calling import check_module, device_of, to_device, unwrapped
+from laplace_metric.models._calling import check_module, device_of, shown, to_device, unwrapped
 from laplace_metric.models._reading import row_list
-from laplace_metric.models.heads import shown
 
 
 class Precomputed(nn.Module):

@@ -16,7 +16,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from laplace_metric._utils.progress import ItemBar
+from laplace_metric._utils.randomness import ItemBar
 from laplace_metric._utils.validation import as_array, as_tensor
 from laplace_metric.errors import EmptyLoaderError, InputError, LabelError
 from laplace_metric.models._reading import (
@@ -394,3 +394,29 @@ def labelled_batches(
     _LOG.debug("%s: %d batches in %.1f s", description, index + 1, time.perf_counter() - start)
     if index < 0:
         raise EmptyLoaderError("loader yielded no batch: pass a loader with at least one batch.")
+
+
+def shown(value: Any) -> str:
+    """Kind and shapes.
+
+    Examples
+    --------
+    >>> import torch
+    >>> shown({"tokens": torch.ones(2, 3, 4), "loss": None})
+    'a dict (tokens [2, 3, 4], loss None)'
+    """
+    if isinstance(value, Tensor):
+        return "a nested tensor" if value.is_nested else f"a tensor {list(value.shape)}"
+    if isinstance(value, Mapping):
+        parts = [f"{name} {_short(part)}" for name, part in value.items()]
+    elif isinstance(value, (tuple, list)):
+        parts = [_short(part) for part in value]
+    else:
+        parts = []
+    return f"a {type(value).__name__}" + (f" ({', '.join(parts)})" if parts else "")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return str(list(value.shape))
+    return str(None) if value is None else f"a {type(value).__name__}"

@@ -2,6 +2,10 @@
 
 from laplace_metric.monitor._martingale import Alarm
 from laplace_metric.monitor._monitor import Monitor
-from laplace_metric.monitor._windows import Quantiles, ShiftTest, WindowReport, p_value
+from laplace_metric.monitor._windows import WindowReport
 
-__all__ = ["Alarm", "Monitor", "Quantiles", "ShiftTest", "WindowReport", "p_value"]
+__all__ = [
+    "Alarm",
+    "Monitor",
+    "WindowReport",
+]

@@ -11,14 +11,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laplace_metric._utils import files
+from laplace_metric import io as files
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import ArrayLike, as_path, check_count, check_share
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.monitor._martingale import Alarm
-from laplace_metric.monitor._stream import LEAST, StreamState, checked_reference, checked_values
-from laplace_metric.monitor._windows import WindowReport, compare, holm
+from laplace_metric.monitor._windows import (
+    LEAST,
+    StreamState,
+    WindowReport,
+    checked_reference,
+    checked_values,
+    compare,
+    holm,
+)
 
 if TYPE_CHECKING:
     from laplace_metric.embedder import LaplaceEmbedder

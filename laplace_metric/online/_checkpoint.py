@@ -18,14 +18,16 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from laplace_metric._utils import files
-from laplace_metric.curvature.structures import Curvature
+from laplace_metric import io as files
+from laplace_metric.curvature._sums import Curvature
 from laplace_metric.errors import FileFormatError
-from laplace_metric.laplace import by_marginal_likelihood
-from laplace_metric.models.heads import LocatedHead, named_head
-from laplace_metric.online._average import curvature_of, curvature_tensors
+from laplace_metric.heads._capture import LocatedHead
+from laplace_metric.heads._locate import named_head
+from laplace_metric.laplace._posterior import by_marginal_likelihood
 from laplace_metric.online._state import (
     StateTree,
+    curvature_of,
+    curvature_tensors,
     flatten,
     random_states,
     restore_states,
@@ -33,7 +35,7 @@ from laplace_metric.online._state import (
     unflatten,
 )
 from laplace_metric.online._step import OnlineStep, TrainedHead
-from laplace_metric.training import Callback, Progress
+from laplace_metric.training._loop import Callback, Progress
 
 CHECKPOINT = files.FileKind("checkpoint", "a training checkpoint", 1)
 

@@ -13,21 +13,22 @@ from torch import nn
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.randomness import Seed, own_randomness
 from laplace_metric._utils.validation import as_path, check_count, check_real
-from laplace_metric.curvature.structures import STRUCTURES
+from laplace_metric.curvature._sums import STRUCTURES
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError, UnknownNameError
-from laplace_metric.laplace import AUTO, Fitted, Miner, Posterior, Settings, warn_if_degenerate
-from laplace_metric.models import device_of
-from laplace_metric.online._average import RunningCurvature
+from laplace_metric.laplace import Fitted, Posterior, Settings
+from laplace_metric.laplace._fit import warn_if_degenerate
+from laplace_metric.laplace._settings import AUTO, Miner
+from laplace_metric.models._calling import device_of
 from laplace_metric.online._checkpoint import Checkpointer, TrainingRun
-from laplace_metric.online._scale import Scale
+from laplace_metric.online._state import RunningCurvature, Scale
 from laplace_metric.online._step import OnlineStep
-from laplace_metric.training import (
+from laplace_metric.training import train_epochs
+from laplace_metric.training._loop import (
     Loss,
     Progress,
     check_training,
     default_optimizer,
-    train_epochs,
     train_mode,
 )
 

@@ -13,10 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from torch import Tensor
 
-from laplace_metric._utils.names import one_line
+from laplace_metric._utils.archives import one_line
 from laplace_metric.errors import InputError
-from laplace_metric.plots._shown import ShownFigure
-from laplace_metric.plots._style import INK, STYLES
+from laplace_metric.plots._style import INK, STYLES, ShownFigure
 
 ImagesOrTexts = Tensor | Sequence[Any]
 """Images or texts, one an entry."""

@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from laplace_metric.errors import InputError
-from laplace_metric.plots._shown import ShownFigure
-from laplace_metric.plots._style import FONT, INK, STYLES, prepare
+from laplace_metric.plots._style import FONT, INK, STYLES, ShownFigure, prepare
 
 WINDOW, REFERENCE, MARK = STYLES[0], STYLES[2], STYLES[1]
 

@@ -13,13 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from laplace_metric._utils.validation import ArrayLike, as_scores
 from laplace_metric.errors import InputError
-from laplace_metric.plots._shown import ShownFigure
 
 INK = "#010203"
 SIZE, TALL = (4.2, 3.2), (4.2, 3.9)
@@ -118,3 +120,77 @@ def inline_svg(figure: Figure, prefix: str, description: str) -> Markup:
     head, rest = svg.split(">", 1)
     head = re.sub(size, "", head)
     return Markup(f'{head} role="img" aria-label="{escape(description)}">{rest}')
+
+
+# A figure that a notebook shows.
+
+
+class ShownFigure(Figure):
+    """A matplotlib figure that draws itself as the last value of a notebook's cell.
+
+    Without ``%matplotlib inline`` a notebook knows figures of pyplot alone, and says of others
+    ``<Figure size 420x320 with 1 Axes>``.
+
+    Examples
+    --------
+    >>> ShownFigure(figsize=(1, 1))._repr_png_()[1:4]
+    b'PNG'
+    """
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png", metadata={"Software": None})
+        return buffer.getvalue()
+
+
+# An interval for a share that was counted.
+
+
+Z = 1.959963984540054
+"""The 97.5 % point of the standard normal distribution."""
+
+
+def wilson_interval(
+    successes: ArrayLike, n: ArrayLike
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """95 % interval of each share: those p whose own test does not reject what was counted.
+
+        |s / n - p| <= z sqrt(p (1 - p) / n),   solved for p:
+        (s + z^2 / 2 +- z sqrt(s (n - s) / n + z^2 / 4)) / (n + z^2)
+
+    It never leaves [0, 1] and has a length where all or none succeeded.
+
+    Parameters
+    ----------
+    successes, n : arrays [B]
+        Counts, or means of counts: 0 <= successes <= n, n > 0.
+
+    Returns
+    -------
+    (low, high) : arrays [B] in [0, 1]
+
+    Raises
+    ------
+    InputError
+        For shapes that differ, and counts out of range.
+
+    Notes
+    -----
+    Wilson (1927), *Probable inference, the law of succession, and statistical inference*.
+
+    Examples
+    --------
+    >>> low, high = wilson_interval([0, 5, 10], [10, 10, 10])
+    >>> low.round(3).tolist(), high.round(3).tolist()
+    ([0.0, 0.237, 0.722], [0.278, 0.763, 1.0])
+    """
+    of = as_scores("n", n)
+    s = as_scores("successes", successes).cpu().numpy()
+    total = of.cpu().numpy()
+    if s.shape != total.shape:
+        raise InputError(f"successes has shape {s.shape} for n of shape {total.shape}.")
+    if ((s < 0) | (s > total) | (total <= 0)).any():
+        raise InputError("successes and n: pass 0 <= successes <= n and n > 0 for each bin.")
+    centre = (s + Z**2 / 2) / (total + Z**2)
+    half = Z * np.sqrt(s * (total - s) / total + Z**2 / 4) / (total + Z**2)
+    return (centre - half).clip(0, 1), (centre + half).clip(0, 1)

@@ -23,28 +23,22 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from laplace_metric._utils.precision import at_least_float32
-from laplace_metric._utils.progress import tqdm
-from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.randomness import Seed, as_generator, at_least_float32, tqdm
 from laplace_metric._utils.validation import check_count
+from laplace_metric.calibration._columns import Column
+from laplace_metric.calibration._hits import VOTES, LabelledHits, LabelVotes, SearchHits
 from laplace_metric.errors import InputError, LabelError, LaplaceMetricWarning
-from laplace_metric.laplace import FitOptions, Fitted, Settings, fit_posterior
-from laplace_metric.models import device_of, to_device
-from laplace_metric.models.features import row_fingerprints
-from laplace_metric.models.heads import (
-    HeadActivations,
-    LocatedHead,
-    SeenInputs,
-    capture,
-    locate_head,
-)
-from laplace_metric.search._encoding import BATCH, batches
-from laplace_metric.search._fitted import TOLERATED, in_fit
+from laplace_metric.heads._capture import HeadActivations, LocatedHead, SeenInputs, capture
+from laplace_metric.heads._locate import locate_head
+from laplace_metric.laplace import Fitted, Settings
+from laplace_metric.laplace._fit import fit_posterior
+from laplace_metric.laplace._settings import FitOptions
+from laplace_metric.models._calling import device_of, to_device
+from laplace_metric.models._store import row_fingerprints
+from laplace_metric.search._encoding import BATCH, FittedEmbedder, batches
 from laplace_metric.search._index import Index
-from laplace_metric.search._items import Column, joined_labels
-from laplace_metric.search._labelled import n_rows
-from laplace_metric.search._protocols import FittedEmbedder
-from laplace_metric.search.match import VOTES, LabelledHits, LabelVotes, SearchHits
+from laplace_metric.search._items import joined_labels
+from laplace_metric.search._labelled import TOLERATED, in_fit, n_rows
 
 HEAD = "head"
 ALL = 1 - 1e-9

@@ -1,38 +1,98 @@
-"""Inputs of any kind -> what a search needs to know of each: mean, trace, head inputs."""
+"""What an index needs: of a fitted model, and of what encodes its items and its queries."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from laplace_metric._utils.files import digest
-from laplace_metric._utils.precision import at_least_float32, full_precision
-from laplace_metric._utils.progress import ItemBar
+from laplace_metric._utils.randomness import ItemBar, at_least_float32, full_precision
 from laplace_metric._utils.validation import DTYPES, as_array, as_tensor, check_dense
 from laplace_metric.errors import EmptyLoaderError, InputError
-from laplace_metric.laplace import NOTHING_ENTERS, Fitted, traced, traces_of
-from laplace_metric.models import (
-    ItemBatches,
-    device_of,
-    is_rows,
-    items_of,
-    labels_of,
-    plain,
-    to_device,
-    yields_items,
-)
-from laplace_metric.models.features import Fingerprints, row_fingerprints
-from laplace_metric.models.heads import FittedWeights, capture, check_rows
-from laplace_metric.search._compact import RoundErrors
+from laplace_metric.familiarity._near_far import NOTHING_ENTERS
+from laplace_metric.heads._capture import capture
+from laplace_metric.heads._locate import FittedWeights, check_rows
+from laplace_metric.io import digest
+from laplace_metric.laplace import Fitted
+from laplace_metric.laplace._traces import traced, traces_of
+from laplace_metric.models._calling import device_of, labels_of, to_device
+from laplace_metric.models._reading import ItemBatches, is_rows, items_of, plain, yields_items
+from laplace_metric.models._store import Fingerprints, row_fingerprints
 from laplace_metric.search._items import Encoded, EncodedParts
-from laplace_metric.search._neighbours import RANKINGS, PairDistances, PairMoments
-from laplace_metric.search._protocols import Encoders, FittedEmbedder, SearchableEmbedder
+from laplace_metric.search._neighbours import RANKINGS, PairDistances, PairMoments, RoundErrors
+
+
+class FittedEmbedder(Protocol):
+    """A model and the posterior over its head: what a search needs of ``LaplaceEmbedder``."""
+
+    @property
+    def model(self) -> nn.Module:
+        """Inputs -> [B, Z]."""
+
+    @property
+    def fitted_(self) -> Fitted:
+        """Head and posterior."""
+
+    @property
+    def spherical(self) -> bool:
+        """Whether embeddings are directions."""
+
+
+class SearchEncoder(Protocol):
+    """Inputs of one kind as an index knows them.
+
+    An index has one for its items and one for its queries, which may be the same.
+    """
+
+    @property
+    def pairs(self) -> PairMoments:
+        """Distances between queries and items."""
+
+    @property
+    def identity(self) -> str:
+        """Of what decides uncertainties and distances: an index of another one is refused."""
+
+    @property
+    def spherical(self) -> bool:
+        """Whether covariances are of tangents of the sphere, not of the space around it."""
+
+    @property
+    def fitted_rows(self) -> Fingerprints | None:
+        """Sorted fingerprints of the inputs of the fit: such queries are warned of."""
+
+    @property
+    def rankings(self) -> tuple[str, ...]:
+        """Those of ``RANKINGS`` that there are."""
+
+    def all(
+        self,
+        name: str,
+        inputs: Any,
+        *,
+        progress: bool,
+        rows: list[Fingerprints] | None = None,
+    ) -> tuple[Encoded, list[Any]]:
+        """Everything that ``inputs`` holds, and the labels of batches that came with any."""
+
+
+Encoders = tuple[SearchEncoder, SearchEncoder]
+"""Of items, and of queries."""
+
+
+class SearchableEmbedder(Protocol):
+    """With encoders of its own, of items and of queries."""
+
+    def search_encoders(self) -> Sequence[Encoders]:
+        """Each pair that there is."""
+
+
+# Inputs of any kind -> what a search needs to know of each: mean, trace, head inputs.
+
 
 BATCH = 256
 """Rows of one array, or texts of one list, that enter the model at once."""

@@ -12,6 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from laplace_metric.calibration._calibration import Calibration, Judgement
+from laplace_metric.calibration._hits import LabelledHits, SearchHits
+from laplace_metric.calibration._thresholds import Threshold, accepts
 from laplace_metric.errors import InputError, NotFittedError, UndefinedMetricWarning
 from laplace_metric.evaluation import auroc, expected_calibration_error, r_auroc, sparsification
 from laplace_metric.search._report import (
@@ -25,14 +28,6 @@ from laplace_metric.search._report import (
     OODReport,
     PromisedPrecision,
     SetCoverage,
-)
-from laplace_metric.search.match import (
-    Calibration,
-    Judgement,
-    LabelledHits,
-    SearchHits,
-    Threshold,
-    accepts,
 )
 
 PRECISIONS = (0.9, 0.95, 0.99)

@@ -18,18 +18,17 @@ from torch import Tensor
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count, check_share
+from laplace_metric.calibration._hits import LabelledHits, LabelVotes, SearchHits
 from laplace_metric.errors import InputError, NonFiniteError
-from laplace_metric.models.features import Fingerprints
-from laplace_metric.search._encoding import Encoder
-from laplace_metric.search._fitted import warn_if_fitted
+from laplace_metric.models._store import Fingerprints
+from laplace_metric.search import _faiss as engines
+from laplace_metric.search._encoding import Encoder, FittedEmbedder, SearchEncoder
+from laplace_metric.search._engines import Engine, EngineKind, Flat
+from laplace_metric.search._faiss import WithoutSome, kind_of
 from laplace_metric.search._items import Encoded, Items
-from laplace_metric.search._judged import Matches, judge_of
+from laplace_metric.search._labelled import Matches, judge_of, warn_if_fitted
 from laplace_metric.search._neighbours import check_ranking, nearest, vectors_of
-from laplace_metric.search._protocols import FittedEmbedder, SearchEncoder
 from laplace_metric.search._storage import IndexState
-from laplace_metric.search.engines import Engine, EngineKind, Flat, WithoutSome, kind_of
-from laplace_metric.search.engines import _build as engines
-from laplace_metric.search.match import LabelledHits, LabelVotes, SearchHits
 
 if TYPE_CHECKING:
     from typing_extensions import Self

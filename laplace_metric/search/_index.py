@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Any
 from laplace_metric._utils.display import Rows
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count, check_share
+from laplace_metric.calibration._calibration import Calibration
+from laplace_metric.calibration._conformal import credible_radius
+from laplace_metric.calibration._hits import VOTES, LabelledHits, SearchHits
+from laplace_metric.calibration._learn import calibrated
 from laplace_metric.errors import (
     InputError,
     NotFittedError,
@@ -19,31 +23,18 @@ from laplace_metric.errors import (
     UnreachableAlphaWarning,
 )
 from laplace_metric.search import _storage as storage
-from laplace_metric.search._encoding import encoders_of
+from laplace_metric.search._classify import CalibratedAnswers
+from laplace_metric.search._encoding import FittedEmbedder, SearchableEmbedder, encoders_of
 from laplace_metric.search._evaluate import evaluated
 from laplace_metric.search._gallery import Gallery
-from laplace_metric.search._judged import Matches
-from laplace_metric.search._protocols import FittedEmbedder, SearchableEmbedder
+from laplace_metric.search._label_sets import LabelReview, LabelSets, reviewed, warn_if_everything
+from laplace_metric.search._labelled import Matches
 from laplace_metric.search._report import IndexReport
 from laplace_metric.search._result import RetrievalSets, SearchResult
-from laplace_metric.search.labels import (
-    CalibratedAnswers,
-    LabelReview,
-    LabelSets,
-    reviewed,
-    warn_if_everything,
-)
-from laplace_metric.search.match import (
-    VOTES,
-    Calibration,
-    LabelledHits,
-    SearchHits,
-    calibrated,
-    credible_radius,
-)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
 
 GROWTH = 0.1
 """A calibration is stale once the index has changed by more than this share of its items."""

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplace_metric._utils.validation import as_array, check_dense
+from laplace_metric.calibration._columns import LARGEST, Column, Values
 from laplace_metric.errors import InputError, LabelError
-from laplace_metric.models import check_names, plain
 
-Values = npt.NDArray[Any]
-"""[N] int64, or objects that are strings: NumPy's own drop NUL at the end, and pad all of them to
-the longest."""
-LARGEST = 2**63 - 1
-UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 LARGE_BYTES = 2**26
 """Of means, from which batches are joined."""
-SURROGATES = "surrogatepass"
-"""Names of files that are not UTF-8 hold lone surrogates."""
 
 
 @dataclass(frozen=True)
@@ -110,171 +101,8 @@ class EncodedParts:
         return whole
 
 
-@dataclass(frozen=True)
-class Column:
-    """One whole number or one string an item, kept in that type.
-
-    Examples
-    --------
-    >>> Column.of("labels", ["cat", "dog", "cat"]).codes_of(["dog", "bird"]).tolist()
-    [1, -1]
-    """
-
-    values: Values
-
-    @classmethod
-    def of(cls, name: str, values: Any, length: int | None = None) -> Column:
-        """Checked entries.
-
-        Raises
-        ------
-        InputError
-            Unless each is a whole number or each a string, and there are ``length`` of them.
-        """
-        array = _array(name, values)
-        if length is not None and len(array) != length:
-            raise InputError(
-                f"{name} has {len(array)} entries for {length} items: pass one for each."
-            )
-        return cls(array)
-
-    @classmethod
-    def of_labels(cls, values: Any, length: int | None = None) -> Column:
-        """Checked classes, none of them without a name.
-
-        Raises
-        ------
-        InputError
-            As ``of``.
-        LabelError
-            For an empty text.
-        """
-        column = cls.of("labels", values, length)
-        if column.is_text:
-            check_names("labels", column.values.tolist())
-        return column
-
-    @property
-    def is_text(self) -> bool:
-        """Whether the entries are strings."""
-        return self.values.dtype == object
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def take(self, index: Any) -> Column:
-        """The entries at ``index``, in its shape."""
-        return Column(self.values[index])
-
-    def joined(self, name: str, other: Column) -> Column:
-        """With those of ``other`` behind, of the same type."""
-        self.check_like(name, other)
-        return Column(np.concatenate([self.values, other.values]))
-
-    def check_like(self, name: str, other: Column) -> None:
-        """Refuse ``other`` if one has numbers and the other strings.
-
-        Raises
-        ------
-        InputError
-            Then.
-        """
-        if self.is_text != other.is_text:
-            kinds = ["strings" if c.is_text else "numbers" for c in (self, other)]
-            raise InputError(f"{name} are {kinds[0]} in the index and {kinds[1]} here.")
-
-    def duplicates(self) -> list[Any]:
-        """Entries that stand more than once."""
-        unique, counts = np.unique(self.values, return_counts=True)
-        return unique[counts > 1].tolist()
-
-    def codes_of(self, values: Any) -> npt.NDArray[np.int64]:
-        """First position of each value among the sorted unique entries; -1 where it is none."""
-        unique, column = np.unique(self.values), Column.of("values", values)
-        if column.is_text != self.is_text:
-            return np.full(len(column), -1)
-        codes = np.searchsorted(unique, column.values).clip(max=len(unique) - 1)
-        return np.where(unique[codes] == column.values, codes, -1)
-
-    def tensors(self, name: str) -> dict[str, Tensor]:
-        """As tensors: numbers, or the bytes of all strings and where each ends."""
-        if not self.is_text:
-            return {name: torch.from_numpy(self.values)}
-        encoded = [value.encode(errors=SURROGATES) for value in self.values]
-        ends = np.cumsum([len(e) for e in encoded], dtype=np.int64)
-        text = np.frombuffer(b"".join(encoded), dtype=np.uint8).copy()
-        return {f"{name}.text": torch.from_numpy(text), f"{name}.ends": torch.from_numpy(ends)}
-
-    @classmethod
-    def from_tensors(cls, name: str, tensors: dict[str, Tensor]) -> Column | None:
-        """What ``tensors`` wrote; None if there is nothing of that name."""
-        if name in tensors:
-            return cls(tensors[name].numpy())
-        if f"{name}.text" not in tensors:
-            return None
-        text = tensors[f"{name}.text"].numpy().tobytes()
-        ends = tensors[f"{name}.ends"].tolist()
-        starts = [0, *ends[:-1]]
-        spans = zip(starts, ends, strict=True)
-        return cls(_strings([text[a:b].decode(errors=SURROGATES) for a, b in spans]))
-
-
-def _array(name: str, values: Any) -> Values:
-    array = _plain(name, values)
-    if array.ndim != 1:
-        raise InputError(f"{name} has shape {array.shape}: pass one entry for each item.")
-    if array.dtype.kind in "iu":
-        if array.dtype.kind == "u":
-            _check_range(name, array[array > LARGEST].tolist())
-        return array.astype(np.int64)
-    if array.dtype.kind == "U" or all(isinstance(value, str) for value in array):
-        return _strings([str(value) for value in array])
-    raise InputError(f"{name} are {array.dtype}: pass whole numbers or strings, one for each item.")
-
-
-def _plain(name: str, values: Any) -> Values:
-    values = plain(values)
-    if not isinstance(values, Tensor):
-        return as_array(name, values) if isinstance(values, np.ndarray) else _listed(name, values)
-    if values.dtype not in UNSIGNED:
-        check_dense(name, values)
-    if values.is_floating_point():  # NumPy has no bfloat16
-        raise InputError(f"{name} are {values.dtype}: pass whole numbers, one for each item.")
-    return values.detach().cpu().resolve_neg().numpy()
-
-
-def _check_range(name: str, values: Iterable[Any]) -> None:
-    too_large = [value for value in values if not -LARGEST - 1 <= value <= LARGEST]
-    if too_large:
-        raise InputError(
-            f"{name} hold {len(too_large)} numbers that int64 cannot, {too_large[0]} the first: "
-            "pass them as strings."
-        )
-
-
 def _numbered(first: int, n: int) -> Values:
     return np.arange(first, first + n, dtype=np.int64 if first + n <= LARGEST else np.uint64)
-
-
-def _listed(name: str, values: Any) -> Values:
-    if isinstance(values, str) or not isinstance(values, Sequence):
-        raise InputError(f"{name} is a {type(values).__name__}: pass a list or an array.")
-    if _any_strings(values):
-        return _strings(list(values))
-    array = as_array(name, values)
-    if array.dtype.kind in "fO" and all(type(value) is int for value in values):
-        _check_range(name, values)  # NumPy makes floats or objects of them
-    return array
-
-
-def _any_strings(values: Sequence[Any]) -> bool:
-    return bool(len(values)) and any(isinstance(value, str) for value in values)
-
-
-def _strings(values: list[Any]) -> Values:
-    array = np.empty(len(values), dtype=object)
-    array[:] = values
-    return array
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,33 @@
-"""Inputs with labels beside them, or data sets of single items, as ``(inputs, labels)`` batches."""
+"""Inputs with labels beside them, or data sets of single items, as ``(inputs, labels)`` batches.
+
+Which items are a match of a query: those of its label, or those that are named.
+
+Labels say it where a match is a class; relevance judgements where it is none: an image has several
+texts, and a text several images.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
+from jaxtyping import Bool, Int
 from torch import Tensor
 
-from laplace_metric.errors import InputError, LabelError
-from laplace_metric.models import ItemBatches, check_labels, is_rows, plain, yields_items
+from laplace_metric.calibration._columns import Column
+from laplace_metric.calibration._hits import LabelledHits, SearchHits
+from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError
+from laplace_metric.models._calling import check_labels
+from laplace_metric.models._reading import ItemBatches, is_rows, plain, yields_items
+from laplace_metric.models._store import Fingerprints
 from laplace_metric.search._encoding import batches, count_of_batches
+from laplace_metric.search._engines import Engine
+from laplace_metric.search._faiss import WithoutSome
+from laplace_metric.search._items import Encoded, Items, joined_labels
 
 
 class LabelledInputs:
@@ -104,3 +121,226 @@ def n_rows(batch: Any) -> int:
             f"inputs hold a batch that is a {type(rows).__name__}, which has no rows: pass arrays, "
             "lists of texts, or mappings of them."
         ) from error
+
+
+Matches = Sequence[Any]
+"""Ids of all items that are a match, a list a query: whole numbers or strings, [] for none."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Which items are a match of each of Q queries.
+
+    Parameters
+    ----------
+    is_match : function
+        Rows [q, k] of the index and the queries [q] that ask -> which of them are a match.
+    n_matches : Tensor [Q]
+        Items that are one.
+    codes, classes
+        As of ``LabelledHits``.
+    """
+
+    is_match: Callable[[Int[Tensor, "q k"], Int[Tensor, " q"]], Bool[Tensor, "q k"]]
+    n_matches: Int[Tensor, " Q"]
+    codes: Int[Tensor, " Q"] | None = None
+    classes: Column | None = None
+
+    @property
+    def known(self) -> Bool[Tensor, " Q"]:
+        """Whether any item is a match of each query."""
+        return self.n_matches > 0
+
+    def __call__(self, hits: SearchHits) -> LabelledHits:
+        """Of what all Q queries found."""
+        return self.of_some(hits, torch.arange(len(hits.positions)))
+
+    def of_some(self, hits: SearchHits, queries: Int[Tensor, " q"]) -> LabelledHits:
+        """Of what these queries [q] found."""
+        rows, device = hits.positions.cpu(), hits.positions.device
+        match, known = self.is_match(rows, queries) & (rows >= 0), self.known[queries]
+        codes = None if self.codes is None else self.codes[queries].to(device)
+        return LabelledHits(hits, match.to(device), known.to(device), codes, self.classes)
+
+    def pretended(self, hits: SearchHits) -> LabelledHits:
+        """Of what some queries found among the items that are no match: nothing is one."""
+        device, n = hits.positions.device, len(hits.positions)
+        match = torch.zeros_like(hits.positions, dtype=torch.bool)
+        codes = None if self.codes is None else torch.full((n,), -1, device=device)
+        return LabelledHits(hits, match, match.new_zeros(n), codes, self.classes)
+
+    def others(self, engine: Engine, queries: Int[Tensor, " q"], n_items: int) -> WithoutSome:
+        """An engine that finds the items that are no match of ``queries`` [q]."""
+
+        def passed_over(rows: Tensor, part: slice) -> Tensor:
+            return self.is_match(rows.cpu(), queries[part]).to(rows.device)
+
+        most = int(self.n_matches[queries].max()) if len(queries) else 0
+        return WithoutSome(engine, passed_over, most, n_items)
+
+
+def judge_of(
+    items: Items, labels: Any, matches: Matches | None
+) -> Callable[[Encoded, list[Any]], Judge]:
+    """What tells matches among hits, once queries and the labels of their batches are read.
+
+    Raises
+    ------
+    LabelError
+        For labels and matches together, or an index without labels and no matches; and, when they
+        are read, for queries without labels.
+    InputError
+        For matches that name no item or are no lists; and for labels or lists of another number
+        than there are queries.
+    """
+    if matches is None:
+        if items.labels is None:
+            raise LabelError(
+                "the index has no labels: pass labels= to embedder.index, or matches= here, which "
+                "names the items that are a match of each query."
+            )
+        return lambda encoded, found: _by_label(items, _labels(items, encoded, found, labels))
+    if labels is not None:
+        raise LabelError("labels= and matches= are two answers to one question: pass one of them.")
+    rows = rows_of_matches(items, matches)
+    return lambda encoded, _: _by_name(items, rows, len(encoded))
+
+
+def _labels(items: Items, encoded: Encoded, batch_labels: list[Any], labels: Any) -> Column:
+    labels = joined_labels(batch_labels) if labels is None else labels
+    if labels is None:
+        raise LabelError("queries have no labels: pass labels=, or a loader that yields them.")
+    column = Column.of_labels(labels, len(encoded))
+    assert items.labels is not None
+    items.labels.check_like("labels", column)
+    return column
+
+
+def _by_label(items: Items, labels: Column) -> Judge:
+    assert items.classes is not None
+    assert items.label_codes is not None
+    of_items, classes = items.label_codes.cpu(), items.classes
+    codes = torch.from_numpy(classes.codes_of(labels.values))
+    count = torch.bincount(of_items, minlength=len(classes))[codes.clamp(min=0)]
+
+    def is_match(rows: Tensor, queries: Tensor) -> Tensor:
+        return of_items[rows.clamp(min=0)] == codes[queries, None]
+
+    return Judge(is_match, count.masked_fill(codes < 0, 0), codes, classes)
+
+
+def rows_of_matches(items: Items, matches: Matches) -> list[Tensor]:
+    """Rows [m] of the items that each list names.
+
+    Raises
+    ------
+    InputError
+        For what is no list of lists, and ids that are not in the index.
+    """
+    if isinstance(matches, (str, bytes)) or not isinstance(matches, Sequence):
+        raise InputError(
+            f"matches is a {type(matches).__name__}: pass a list with a list of ids for each query."
+        )
+    columns = [_ids(f"matches[{query}]", named) for query, named in enumerate(matches)]
+    kinds = {column.is_text for column in columns if len(column)}
+    if len(kinds) > 1:
+        raise InputError("matches hold numbers and strings: pass ids as those of the index.")
+    sizes = [len(column) for column in columns]
+    if not kinds:
+        return [torch.zeros(0, dtype=torch.long) for _ in sizes]
+    ids = np.concatenate([column.values for column in columns if len(column)])
+    return list(items.rows_of(ids, "matches").split(sizes))
+
+
+def _ids(name: str, named: Any) -> Column:
+    if isinstance(named, (str, bytes)) or not hasattr(named, "__len__"):
+        raise InputError(f"{name} is {named!r:.40}: pass a list of ids, an empty one for none.")
+    return Column.of(name, named if isinstance(named, (Tensor, np.ndarray)) else list(named))
+
+
+def _by_name(items: Items, rows: list[Tensor], n_queries: int) -> Judge:
+    if len(rows) != n_queries:
+        raise InputError(
+            f"matches has {len(rows)} lists for {n_queries} queries: pass one for each, an empty "
+            "one where no item is a match."
+        )
+    sizes = torch.tensor([len(own) for own in rows])
+    query = torch.arange(n_queries).repeat_interleave(sizes)
+    keys = (query * len(items) + torch.cat(rows)).sort().values
+
+    def is_match(rows: Tensor, queries: Tensor) -> Tensor:
+        asked = queries[:, None] * len(items) + rows
+        place = torch.searchsorted(keys, asked.contiguous()).clamp_max(max(0, len(keys) - 1))
+        return keys[place] == asked if len(keys) else torch.zeros_like(asked, dtype=torch.bool)
+
+    return Judge(is_match, sizes)
+
+
+# Queries that were in the fit: the posterior is surer of them than of anything new.
+
+
+TOLERATED = 0.01
+"""Share of queries that may have been in the fit: most collections hold a few copies."""
+AT_ONCE = 256
+"""Queries that are looked up together."""
+NEAR = np.array([(i << 56) + (j << 48) for i in (255, 0, 1) for j in (255, 0, 1)], np.uint64)
+"""Added to a fingerprint: its two highest bytes, each also one more and one less modulo 256."""
+LOW = np.uint64(2**48 - 1)
+
+
+def in_fit(known: Fingerprints, rows: Fingerprints) -> Bool[np.ndarray, " Q"]:
+    """Whether each of ``rows`` is one of the sorted ``known``, up to rounding.
+
+    That is, whether all eight bytes differ by at most 1, modulo 256 (``row_fingerprints``).
+
+    Examples
+    --------
+    >>> known = np.array([5, 0x0102030405060708], np.uint64)
+    >>> in_fit(known, np.array([0x0203040504050607, 0x0002030405060706, 0xFF00000000000004], "u8"))
+    array([ True, False,  True])
+    """
+    found = np.zeros(len(rows), bool)
+    for start in range(0, len(rows), AT_ONCE):
+        part = rows[start : start + AT_ONCE]
+        first = (_moved(part) & ~LOW).reshape(-1)  # [9 q]: the smallest of nine ranges a query
+        begin, end = np.searchsorted(known, first), np.searchsorted(known, first | LOW, "right")
+        sizes = end - begin
+        owner = np.repeat(np.arange(len(part)).repeat(len(NEAR)), sizes)
+        place = np.arange(sizes.sum()) + np.repeat(begin - sizes.cumsum() + sizes, sizes)
+        near = ((_bytes(known[place]) - _bytes(part[owner]) + np.uint8(1)) <= 2).all(1)
+        found[start + owner[near]] = True
+    return found
+
+
+def _moved(rows: Fingerprints) -> Fingerprints:
+    """[Q, 9]: the two highest bytes moved by ``NEAR``, without a carry from one to the other."""
+    high = rows[:, None] & np.uint64(0xFF << 56)
+    middle = rows[:, None] & np.uint64(0xFF << 48)
+    to_high, to_middle = NEAR & np.uint64(0xFF << 56), NEAR & np.uint64(0xFF << 48)
+    return (high + to_high) | ((middle + to_middle) & np.uint64(0xFF << 48))
+
+
+def _bytes(rows: Fingerprints) -> np.ndarray:
+    return rows.astype("<u8").view(np.uint8).reshape(-1, 8)
+
+
+def warn_if_fitted(known: Fingerprints | None, rows: Fingerprints) -> None:
+    """Warn of queries that were in the fit, if that is known and they are more than a few.
+
+    Warns
+    -----
+    FittedQueriesWarning
+        With their share, and what to do.
+    """
+    if known is None or not len(rows):
+        return
+    count = int(in_fit(known, rows).sum())
+    if count <= TOLERATED * len(rows):
+        return
+    warnings.warn(
+        f"{count / len(rows):.0%} of the queries ({count:,} of {len(rows):,}) were in the fit of "
+        "the posterior, which is surer of them than of anything new: probabilities, thresholds "
+        "and what is measured here will not hold on new queries. Keep them out of the fit.",
+        FittedQueriesWarning,
+        stacklevel=4,
+    )

@@ -1,4 +1,30 @@
-"""The nearest items of each query, and the distance to each with the weights that both share.
+"""Distances of an index that keeps the means of its items and one number of their covariance.
+
+Of an item with D head inputs and Z outputs an index keeps D + Z numbers, the D of them so that
+distances can know which weights both embeddings share. Without them, errors count as independent
+and the same in all directions: with m and s of ``_moments`` and ``v = (s_x^2 + s_y^2) / Z``
+
+    E|x - y|^2 = |m_x - m_y|^2 + Z v                     exact for independent errors
+    Var|x - y|^2 = 4 |m_x - m_y|^2 v + 2 Z v^2           of a Gaussian that is round
+
+Shared weights cancel where x and y are alike, so these deviations of near neighbours are too large;
+a calibration learns what they are worth.
+
+Expected distance between uncertain embeddings, as a plain distance of one more coordinate.
+
+For independent x and y with means m and ``s^2 = E|z|^2 - |m|^2``, the trace of the covariance,
+
+    E|x - y|^2 = |m_x - m_y|^2 + s_x^2 + s_y^2 = |[m_x, 0] - [m_y, s_y]|^2 + s_x^2      (exact)
+
+so an engine that knows nothing of uncertainty ranks a gallery stored as ``[m_y, s_y]`` by expected
+distance. On the sphere E z is shorter than the mean direction u: with t the trace of the tangent
+covariance, as ``ProjectedNormal`` has it,
+
+    m = u / sqrt(1 + t)     s^2 = 1 - |m|^2 = t / (1 + t)
+
+The closed form of Chun 2024 (PCME++, CSD) is the same with m = u and s^2 = t.
+
+The nearest items of each query, and the distance to each with the weights that both share.
 
 The engine proposes by one of three rankings; distances are then computed pair by pair.
 
@@ -17,25 +43,101 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplace_metric._utils.precision import full_precision
+from laplace_metric._utils.randomness import full_precision
 from laplace_metric._utils.validation import check_name
-from laplace_metric.curvature.structures import IdentityEigenbasis, KroneckerEigenbasis
+from laplace_metric.calibration._hits import SearchHits
+from laplace_metric.curvature._spectral import IdentityEigenbasis, KroneckerEigenbasis
 from laplace_metric.errors import FileFormatError
-from laplace_metric.laplace import (
-    Distance,
-    EmbeddingPairs,
-    Fitted,
-    Posterior,
-    SpectralPairs,
-    squared_distance,
-    squared_distance_in_basis,
-)
+from laplace_metric.heads._jacobian import LinearJacobian
+from laplace_metric.heads._layers import Layout
+from laplace_metric.laplace import Distance, Fitted, Posterior
 from laplace_metric.laplace import _posterior as predictive
-from laplace_metric.models.jacobians import Layout, LinearJacobian
+from laplace_metric.laplace._distances import squared_distance, squared_distance_in_basis
+from laplace_metric.laplace._moments import EmbeddingPairs, SpectralPairs
+from laplace_metric.search._engines import Engine
 from laplace_metric.search._items import Encoded
-from laplace_metric.search._moments import gallery_vectors, query_vectors
-from laplace_metric.search.engines import Engine
-from laplace_metric.search.match import SearchHits
+
+COMPACT_BYTES = 2**24
+"""Of the means of items that are gathered at once."""
+
+
+class RoundErrors:
+    """Moments of the squared distance of (query, item) pairs, from means and traces alone.
+
+    Parameters
+    ----------
+    spherical : bool
+        Whether embeddings are directions.
+    """
+
+    def __init__(self, *, spherical: bool) -> None:
+        self.spherical = spherical
+
+    @full_precision()
+    @torch.no_grad()
+    def __call__(self, queries: Encoded, items: Encoded, positions: Int[Tensor, "Q k"]) -> Distance:
+        """[Q, k] for the items at ``positions`` [Q, k]; those at -1 are infinitely far."""
+        mean, variance = torch.empty(2, *positions.shape).to(queries.mean)
+        n_outputs, spherical = queries.mean.shape[1], self.spherical
+        step = max(1, COMPACT_BYTES // (positions.shape[1] * queries.mean[:1].nbytes))
+        for start in range(0, len(positions), step):
+            block = slice(start, start + step)
+            rows = positions[block].clamp(min=0).to(items.mean.device)
+            of_items = (x[rows.flatten()].to(queries.mean) for x in (items.mean, items.trace))
+            m_y, s_y = moments(*of_items, spherical=spherical)
+            m_x, s_x = moments(queries.mean[block], queries.trace[block], spherical=spherical)
+            d_2 = (m_x[:, None] - m_y.view(*rows.shape, -1)).square().sum(-1)
+            v = (s_x.square()[:, None] + s_y.square().view_as(rows)) / n_outputs
+            mean[block] = d_2 + n_outputs * v
+            variance[block] = 4 * d_2 * v + 2 * n_outputs * v.square()
+        nobody = positions < 0
+        return Distance(*(m.masked_fill(nobody, torch.inf) for m in (mean, variance)))
+
+
+def moments(
+    mean: Float[Tensor, "N Z"], trace: Float[Tensor, " N"], *, spherical: bool
+) -> tuple[Tensor, Tensor]:
+    """``m`` [N, Z] and ``s`` [N] of embeddings ``mean`` [N, Z] with ``trace`` [N] >= 0.
+
+    Examples
+    --------
+    >>> m, s = moments(torch.tensor([[1.0, 0.0]]), torch.tensor([3.0]), spherical=True)
+    >>> m, s ** 2
+    (tensor([[0.5000, 0.0000]]), tensor([0.7500]))
+    """
+    if not spherical:
+        return mean, trace.sqrt()
+    length = (1 + trace).rsqrt()
+    return mean * length[:, None], (trace * length.square()).sqrt()
+
+
+def gallery_vectors(
+    mean: Float[Tensor, "N Z"], trace: Float[Tensor, " N"], *, spherical: bool
+) -> Float[Tensor, "N Z_plus_1"]:
+    """``[m, s]`` [N, Z + 1], to store in any engine that ranks by Euclidean distance.
+
+    Examples
+    --------
+    >>> gallery_vectors(torch.zeros(1, 2), torch.tensor([4.0]), spherical=False)
+    tensor([[0., 0., 2.]])
+    """
+    m, s = moments(mean, trace, spherical=spherical)
+    return torch.cat([m, s[:, None]], 1)
+
+
+def query_vectors(
+    mean: Float[Tensor, "Q Z"], trace: Float[Tensor, " Q"], *, spherical: bool
+) -> Float[Tensor, "Q Z_plus_1"]:
+    """``[m, 0]`` [Q, Z + 1]: the query for such an engine.
+
+    Examples
+    --------
+    >>> query_vectors(torch.ones(1, 2), torch.tensor([4.0]), spherical=False)
+    tensor([[1., 1., 0.]])
+    """
+    m, _ = moments(mean, trace, spherical=spherical)
+    return torch.cat([m, torch.zeros_like(m[:, :1])], 1)
+
 
 RANKINGS = ("mean", "expected", "shared")
 PAIR_BYTES, MEAN_BYTES = 2**22, 2**24

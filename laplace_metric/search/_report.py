@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from laplace_metric._utils.display import LINES, Rows, Shown
+from laplace_metric.calibration._sequences import Shortfall
 from laplace_metric.evaluation import Reliability, Sparsification
-from laplace_metric.search.match import Shortfall
 
 MATCH, UNCERTAINTY, DISTANCE = "match probability", "uncertainty", "distance alone"
 EPISTEMIC, AMBIGUITY = "epistemic", "ambiguity"

@@ -11,14 +11,17 @@ from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.tables import as_pandas
+from laplace_metric.calibration._calibration import Judgement
+from laplace_metric.calibration._columns import Column
+from laplace_metric.calibration._hits import SearchHits
+from laplace_metric.calibration._thresholds import Threshold, accepts
 from laplace_metric.errors import NotFittedError
-from laplace_metric.search._items import Column
-from laplace_metric.search.match import Judgement, SearchHits, Threshold, accepts
 
 if TYPE_CHECKING:
     import pandas
 
-    from laplace_metric.plots import Figure, ImagesOrTexts
+    from laplace_metric.plots import Figure
+    from laplace_metric.plots._neighbours import ImagesOrTexts
 
 
 @dataclass(frozen=True, repr=False)

@@ -10,16 +10,18 @@ from typing import Any
 
 from torch import Tensor
 
-from laplace_metric._utils import files
-from laplace_metric._utils.files import FileKind
+from laplace_metric import io as files
+from laplace_metric.calibration import _learn as calibrations
+from laplace_metric.calibration._calibration import Calibration
+from laplace_metric.calibration._columns import Column
 from laplace_metric.errors import FileFormatError
-from laplace_metric.search._items import Column, Encoded, Items
+from laplace_metric.io import FileKind
+from laplace_metric.search import _faiss as engines
+from laplace_metric.search._engines import IVF, Engine, EngineKind, Flat, FlatEngine
+from laplace_metric.search._faiss import FaissEngine
+from laplace_metric.search._faiss_arrays import Place
+from laplace_metric.search._items import Encoded, Items
 from laplace_metric.search._neighbours import check_ranking
-from laplace_metric.search.engines import IVF, Engine, EngineKind, FaissEngine, Flat, FlatEngine
-from laplace_metric.search.engines import _build as engines
-from laplace_metric.search.engines._faiss_arrays import Place
-from laplace_metric.search.match import Calibration
-from laplace_metric.search.match import _storage as calibrations
 
 INDEX = FileKind("index", "a saved index", 1)
 ENGINE = "engine."

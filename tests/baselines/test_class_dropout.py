@@ -10,7 +10,7 @@ from torch import nn
 from baselines import ClassDropout
 from baselines.base import Training
 from laplace_metric.errors import InputError, UnknownNameError
-from laplace_metric.models.heads import HeadActivations
+from laplace_metric.heads._capture import HeadActivations
 from tests.baselines.contract import MethodContract
 
 

@@ -23,7 +23,7 @@ from benchmarks.recovery.figure import recovered_certainty
 from benchmarks.retrieval.split import ALPHAS, PROMISES, SHARES
 from benchmarks.retrieval.tables import SCORES
 from laplace_metric.errors import InputError
-from laplace_metric.plots import INK, STYLES
+from laplace_metric.plots._style import INK, STYLES
 
 ROOT = Path(page_figures.__file__).parent.parent
 IMAGE = re.compile(r"!\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")

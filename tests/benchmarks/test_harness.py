@@ -23,7 +23,8 @@ from benchmarks.tasks import Workspace, build
 from benchmarks.timing import usage
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError, LaplaceMetricError, NonFiniteError
-from laplace_metric.evaluation import auroc, bootstrap_interval, bootstrap_replicates, spearman
+from laplace_metric.evaluation import auroc, bootstrap_interval, spearman
+from laplace_metric.evaluation._intervals import bootstrap_replicates
 
 SIZE = dataclasses.replace(SMOKE, seeds=1)
 

@@ -18,9 +18,9 @@ from benchmarks.image_text.matching import (
 )
 from benchmarks.image_text.matching_tables import MATCHING_TABLES, WAYS
 from benchmarks.records import write_record
+from laplace_metric.calibration._hits import LabelledHits
 from laplace_metric.image_text import ImageTextEmbedder
 from laplace_metric.models import Precomputed
-from laplace_metric.search.match import LabelledHits
 
 WORDS = [f"word {i}" for i in range(100)]
 

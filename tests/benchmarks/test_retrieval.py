@@ -16,7 +16,7 @@ from benchmarks.records import read_record, thousandths
 from benchmarks.retrieval import cost, cross_fit, measure, problems, split, strangers, tables
 from benchmarks.retrieval.problems import Problem
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.search.match._thresholds import STARTS
+from laplace_metric.calibration._thresholds import STARTS
 
 PAGE = Path(problems.__file__).with_name("README.md")
 

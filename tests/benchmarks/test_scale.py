@@ -12,10 +12,10 @@ from benchmarks.scale import common
 from benchmarks.scale.billion import Cluster
 from benchmarks.sizes import SMALL_PROBLEM
 from benchmarks.tables import ROOT
-from laplace_metric.curvature import ClassSums
-from laplace_metric.curvature.passes import class_chunks
-from laplace_metric.curvature.terms import LayeredDiagonal
-from laplace_metric.models.jacobians import jacobian_of
+from laplace_metric.curvature._passes import class_chunks
+from laplace_metric.curvature._statistics import ClassSums
+from laplace_metric.curvature._terms import LayeredDiagonal
+from laplace_metric.heads._choose import jacobian_of
 
 PAGE = ROOT / "benchmarks" / "README.md"
 

@@ -16,7 +16,7 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 from torch import nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.cli import _embed as embed_command
+from laplace_metric.cli import _fit as embed_command
 from laplace_metric.cli._search import answers_table
 from laplace_metric.cli.sources import ReadOptions, open_source
 from laplace_metric.search import Index
@@ -115,8 +115,8 @@ def test_embed_goes_on_behind_the_last_whole_part(fitted, monkeypatch):
 
 
 def test_an_interrupted_fit_leaves_no_output_and_goes_on(workplace, monkeypatch, capsys):
-    from laplace_metric.laplace.runtime import Checkpoint
-    from laplace_metric.laplace.runtime import _fit as fitting
+    from laplace_metric.distributed import _fit as fitting
+    from laplace_metric.distributed._checkpoint import Checkpoint
 
     monkeypatch.setattr(Checkpoint, "due", lambda self: True)
     capture, seen = fitting.capture, []

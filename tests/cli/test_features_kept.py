@@ -14,8 +14,8 @@ import pytest
 import torch
 from PIL import Image
 
-from laplace_metric.cli.models import CACHE
-from laplace_metric.cli.models import _kept as kept
+from laplace_metric.cli import _feature_cache as kept
+from laplace_metric.cli._feature_cache import CACHE
 from tests.cli.workshop import trusting as main
 
 NETWORK = """

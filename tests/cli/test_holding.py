@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from laplace_metric._utils.files import locked, sealed
 from laplace_metric.cli import main
 from laplace_metric.cli._output import write_table
+from laplace_metric.io import locked, sealed
 
 posix = pytest.mark.skipif(os.name != "posix", reason="limits file sizes, forks and kills")
 
@@ -57,9 +57,9 @@ import contextlib, io, json, os, resource, signal
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-from laplace_metric._utils import files
+from laplace_metric import io as files
 from laplace_metric.cli import main
-from laplace_metric.search import INDEX
+from laplace_metric.io import INDEX
 
 def said(*arguments):
     text = io.StringIO()
@@ -187,7 +187,7 @@ def test_parts_of_another_run_are_refused_unless_they_may_be_overwritten(
 
     command = ["embed", "--posterior", "posterior", "--output", "e.npz", "--quiet"]
     with monkeypatch.context() as patch:
-        patch.setattr("laplace_metric.cli._embed.write_atomically", full)
+        patch.setattr("laplace_metric.cli._fit.write_atomically", full)
         assert main([*command, "items.npz"]) == 2
     assert Path(".e.npz.parts").is_dir()
     assert main([*command, "others.npz"]) == 2

@@ -11,8 +11,8 @@ import pytest
 from laplace_metric.cli._gallery import Origin, load_gallery
 from laplace_metric.cli._options import parser
 from laplace_metric.cli._output import Reporter
-from laplace_metric.cli.serve import RequestRefused
-from laplace_metric.cli.serve._pictures import thumbnail
+from laplace_metric.cli.serve._guard import RequestRefused
+from laplace_metric.cli.serve._page import thumbnail
 from tests.cli.workshop import trusting as main
 
 

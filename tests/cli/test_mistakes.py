@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from laplace_metric.cli.models import load_model
+from laplace_metric.cli._models import load_model
 from laplace_metric.errors import MissingPackageError
 from tests.cli.workshop import trusting as main
 

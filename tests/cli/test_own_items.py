@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from laplace_metric._utils.files import sealed
+from laplace_metric.io import sealed
 from tests.cli.workshop import trusting as main
 
 
@@ -57,7 +57,7 @@ def test_labels_that_look_like_markup_are_shown_as_they_are(arrays, capsys):
 def test_parts_that_were_read_otherwise_are_refused(workplace, monkeypatch, capsys):
     """Images of another size are other embeddings, in the same folder of parts."""
     assert main(["fit", "photos", "--model", "my_model:embedder", "--quiet"]) == 0
-    monkeypatch.setattr("laplace_metric.cli._embed.PART_BATCHES", 1)
+    monkeypatch.setattr("laplace_metric.cli._fit.PART_BATCHES", 1)
     words = ["embed", "photos", "--posterior", "posterior", "--output", "e.npz", "--quiet"]
     parts = workplace / ".e.npz.parts"
 
@@ -65,7 +65,7 @@ def test_parts_that_were_read_otherwise_are_refused(workplace, monkeypatch, caps
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("laplace_metric.cli._embed.write_atomically", stop)
+        patched.setattr("laplace_metric.cli._fit.write_atomically", stop)
         assert main([*words, "--channels", "1"]) == 130
     assert any(parts.iterdir())
     part = next(iter(sorted(parts.iterdir()))) / "part.json"

@@ -14,7 +14,7 @@ from PIL import Image
 
 from laplace_metric._utils import hub
 from laplace_metric._utils.hub import unreachable, without_retries
-from laplace_metric.cli.models import load_model
+from laplace_metric.cli._models import load_model
 from laplace_metric.errors import InputError
 from tests.cli.workshop import trusting as main
 

@@ -20,7 +20,7 @@ from torch import nn
 
 from laplace_metric import LaplaceEmbedder, __version__
 from laplace_metric.cli._gallery import Origin
-from laplace_metric.cli.report._looks import LONGEST, SIDE, picture_of_file, picture_uri
+from laplace_metric.cli.report._examples import LONGEST, SIDE, picture_of_file, picture_uri
 from laplace_metric.cli.sources import open_source
 from laplace_metric.search import Index
 from tests.cli.workshop import LETTERS, write_images

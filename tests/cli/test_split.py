@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric._utils.files import sealed
-from laplace_metric.cli._recipe import ModelRecipe, split_rows
+from laplace_metric.cli._loading import ModelRecipe, split_rows
 from laplace_metric.cli.sources import open_source
+from laplace_metric.io import sealed
 from laplace_metric.search import Index
 from tests.cli.workshop import trusting as main
 

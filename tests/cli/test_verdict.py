@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from laplace_metric.cli.report._groups import SHOWN, grouped
-from laplace_metric.cli.report._verdict import headline, lacks
-from laplace_metric.cli.report._words import Share, percent, rounded_up
-from laplace_metric.search import MATCH, IndexReport, OODReport, PromisedPrecision, Shortfall
+from laplace_metric.calibration._sequences import Shortfall
+from laplace_metric.cli.report._examples import SHOWN, grouped
+from laplace_metric.cli.report._verdict import Share, headline, lacks, percent, rounded_up
+from laplace_metric.search import IndexReport
+from laplace_metric.search._report import MATCH, OODReport, PromisedPrecision
 
 NOT_YET = PromisedPrecision(0.95, None, "", shortfall=Shortfall(131, 60, 58, 104, 0.9))
 TOO_WRONG = PromisedPrecision(0.95, None, "", shortfall=Shortfall(None, 60, 50, 104, 0.01))

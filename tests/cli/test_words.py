@@ -11,11 +11,10 @@ import pytest
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.cli import main
+from laplace_metric.cli._models import load_model
 from laplace_metric.cli._options import COMMANDS, IMAGE_TEXT, parser
 from laplace_metric.cli._output import Reporter
-from laplace_metric.cli.models import load_model
-from laplace_metric.cli.parsing import in_options
-from laplace_metric.cli.parsing._words import OPTIONS
+from laplace_metric.cli._parser import OPTIONS, in_options
 
 NAMES = [name for name in COMMANDS if name != "image-text"]
 NAMES += [f"image-text {name}" for name in IMAGE_TEXT]

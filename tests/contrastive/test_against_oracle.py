@@ -10,9 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from laplace_metric.curvature import ContrastiveLoss, all_pairs_curvature, batch_curvature
-from laplace_metric.models.features import FeatureStore
-from laplace_metric.models.jacobians import LinearJacobian
+from laplace_metric.curvature import ContrastiveLoss
+from laplace_metric.curvature._ggn import all_pairs_curvature, batch_curvature
+from laplace_metric.heads._jacobian import LinearJacobian
+from laplace_metric.models._store import FeatureStore
 from laplace_metric.testing import all_pair_weights, dense_ggn
 
 LABELS = {

@@ -7,8 +7,8 @@ import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from laplace_metric.curvature.pair_weights import _margin_columns as module
-from laplace_metric.curvature.pair_weights._margin_columns import MarginColumns
+from laplace_metric.curvature import _margin as module
+from laplace_metric.curvature._margin import MarginColumns
 
 quick = settings(
     max_examples=150,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from laplace_metric.curvature import ClassSums, ContrastiveLoss, all_pairs_curvature
+from laplace_metric.curvature import ContrastiveLoss
+from laplace_metric.curvature._ggn import all_pairs_curvature
+from laplace_metric.curvature._statistics import ClassSums
 from laplace_metric.curvature.by_class import (
     ClassPairWeights,
     PointBlocks,
@@ -14,8 +16,8 @@ from laplace_metric.curvature.by_class import (
     right_sum,
     view_points,
 )
-from laplace_metric.models.features import FeatureStore
-from laplace_metric.models.jacobians import LinearJacobian
+from laplace_metric.heads._jacobian import LinearJacobian
+from laplace_metric.models._store import FeatureStore
 
 
 @pytest.mark.parametrize("distance", ["arccos", "euclidean"])

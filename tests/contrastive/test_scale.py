@@ -7,17 +7,14 @@ import itertools
 import pytest
 import torch
 
-from laplace_metric.curvature import (
-    ClassSums,
-    ContrastiveLoss,
-    all_pairs_curvature,
-    batch_curvature,
-)
-from laplace_metric.curvature.passes import _passes as passes_module
-from laplace_metric.curvature.terms import _layered as layered_module
+from laplace_metric.curvature import ContrastiveLoss
+from laplace_metric.curvature import _passes as passes_module
+from laplace_metric.curvature import _terms as layered_module
+from laplace_metric.curvature._ggn import all_pairs_curvature, batch_curvature
+from laplace_metric.curvature._statistics import ClassSums
 from laplace_metric.errors import InputError, LabelError, UnknownNameError
-from laplace_metric.models.features import FeatureStore
-from laplace_metric.models.jacobians import LinearJacobian
+from laplace_metric.heads._jacobian import LinearJacobian
+from laplace_metric.models._store import FeatureStore
 
 KINDS = list(itertools.product(["euclidean", "arccos"], [False, True]))
 HESSIANS = ["full", "positives", "fixed"]
@@ -61,12 +58,12 @@ def test_block_sizes_do_not_matter(distance, normalized, hessian, monkeypatch):
         curvature(h, labels, head(4, 6), distance, hessian, normalized, m).values
         for m in (None, 0.9)
     ]
-    monkeypatch.setattr("laplace_metric.models.features._store.block_rows", lambda *_: 37)
+    monkeypatch.setattr("laplace_metric.models._store.block_rows", lambda *_: 37)
     monkeypatch.setattr(passes_module, "block_rows", lambda *_: 3)
     monkeypatch.setattr(passes_module, "CHUNK_BYTES", 1)
     monkeypatch.setattr(layered_module, "TILE_BYTES", 1)
     monkeypatch.setattr(layered_module, "PAIR_BYTES", 9000)
-    monkeypatch.setattr("laplace_metric.curvature.pair_weights._margin.block_rows", lambda *_: 40)
+    monkeypatch.setattr("laplace_metric.curvature._margin.block_rows", lambda *_: 40)
     many = [
         curvature(h, labels, head(4, 6), distance, hessian, normalized, m).values
         for m in (None, 0.9)

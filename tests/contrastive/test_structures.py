@@ -9,29 +9,28 @@ import pytest
 import torch
 from torch import nn
 
-from laplace_metric.curvature import (
-    AllPairs,
-    ContrastiveLoss,
-    _nearest_kronecker,
-    all_pairs_curvature,
-    batch_curvature,
-    by_class,
-    curvature_passes,
-    nearest_kronecker,
-    next_pass,
-)
-from laplace_metric.curvature.passes import ClassSumsPass, execute
-from laplace_metric.curvature.terms import (
-    GeneralDense,
-    GeneralDiagonal,
+from laplace_metric.curvature import ContrastiveLoss, by_class
+from laplace_metric.curvature import _contractions as _nearest_kronecker
+from laplace_metric.curvature._contractions import (
     KroneckerRefinement,
-    LayeredDiagonal,
     LeftContraction,
     RightContraction,
+    nearest_kronecker,
 )
+from laplace_metric.curvature._ggn import (
+    AllPairs,
+    all_pairs_curvature,
+    batch_curvature,
+    curvature_passes,
+)
+from laplace_metric.curvature._pass import execute, next_pass
+from laplace_metric.curvature._passes import ClassSumsPass
+from laplace_metric.curvature._terms import GeneralDense, GeneralDiagonal, LayeredDiagonal
 from laplace_metric.errors import HeadError
-from laplace_metric.models.features import FeatureStore
-from laplace_metric.models.jacobians import Layout, LinearJacobian, jacobian_of
+from laplace_metric.heads._choose import jacobian_of
+from laplace_metric.heads._jacobian import LinearJacobian
+from laplace_metric.heads._layers import Layout
+from laplace_metric.models._store import FeatureStore
 from laplace_metric.testing import all_pair_weights, dense_ggn
 
 D, Z = 3, 2
@@ -244,7 +243,7 @@ def test_directions_are_computed_once_a_fit(memory, runs, monkeypatch):
     loss = ContrastiveLoss.of("arccos", "fixed", normalized=False)
     head = jacobian_of(nn.Linear(8, 4), 4)
     expected = all_pairs_curvature(FeatureStore.of(h, labels), head, loss, "diag").values
-    monkeypatch.setattr("laplace_metric.models.features._store.block_rows", lambda *_: 64)
+    monkeypatch.setattr("laplace_metric.models._store.block_rows", lambda *_: 64)
     counted = lambda self, x: calls.append(1) or forward(self, x)  # noqa: E731
     monkeypatch.setattr(LinearJacobian, "forward", counted)
     store = FeatureStore.of(h, labels)
@@ -346,9 +345,9 @@ def test_float32_and_any_block_size(name, structure, hessian, margin, monkeypatc
     single = jacobian_of(single_module, Z)
     ours = all_pairs_curvature(FeatureStore.of(h.float(), labels), single, loss, structure)
     assert float((as_matrix(ours) - exact).norm() / exact.norm()) <= 1e-3
-    monkeypatch.setattr("laplace_metric.models.features._store.block_rows", lambda *_: 37)
-    monkeypatch.setattr("laplace_metric.curvature.terms._layered.TILE_BYTES", 1)
-    monkeypatch.setattr("laplace_metric.curvature.terms._layered.PAIR_BYTES", 2_000)
-    monkeypatch.setattr("laplace_metric.models.jacobians._head_jacobian.JACOBIAN_BYTES", 5_000)
+    monkeypatch.setattr("laplace_metric.models._store.block_rows", lambda *_: 37)
+    monkeypatch.setattr("laplace_metric.curvature._terms.TILE_BYTES", 1)
+    monkeypatch.setattr("laplace_metric.curvature._terms.PAIR_BYTES", 2_000)
+    monkeypatch.setattr("laplace_metric.heads._jacobian.JACOBIAN_BYTES", 5_000)
     small = as_matrix(all_pairs_curvature(FeatureStore.of(h, labels), *arguments))
     assert float((small - exact).norm() / exact.norm()) <= 1e-9

@@ -15,15 +15,15 @@ import torch
 from PIL import Image
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric._utils import files
+from laplace_metric import io as files
 from laplace_metric.cli import main
+from laplace_metric.cli._feature_cache import FeatureFiles
 from laplace_metric.cli._output import discard
-from laplace_metric.cli.models import FeatureFiles
 from laplace_metric.datasets import load_folder
+from laplace_metric.distributed._checkpoint import Checkpoint
 from laplace_metric.errors import FileFormatError, InputError, WriteError
-from laplace_metric.laplace.runtime._checkpoint import Checkpoint
-from laplace_metric.models.features import DurableRows
-from laplace_metric.models.heads import HeadActivations
+from laplace_metric.heads._capture import HeadActivations
+from laplace_metric.models._shards import DurableRows
 from tests.damage.links import _seen as seen
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="links and pipes")

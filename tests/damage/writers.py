@@ -18,17 +18,17 @@ from torch import Tensor, nn
 
 from baselines import Mahalanobis
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
-from laplace_metric._utils import files
-from laplace_metric._utils.files import digest
+from laplace_metric import io as files
 from laplace_metric.cli import main
 from laplace_metric.cli._gallery import load_gallery
+from laplace_metric.cli._loading import ModelRecipe
 from laplace_metric.cli._options import parser
 from laplace_metric.cli._output import Reporter
-from laplace_metric.cli._recipe import ModelRecipe
-from laplace_metric.curvature import ClassSums, Statistics
+from laplace_metric.curvature._statistics import ClassSums, Statistics
+from laplace_metric.distributed import _checkpoint
 from laplace_metric.errors import LaplaceMetricError
-from laplace_metric.laplace.runtime import _checkpoint
-from laplace_metric.models.features import DurableRows
+from laplace_metric.io import digest
+from laplace_metric.models._shards import DurableRows
 from laplace_metric.monitor import Monitor
 from laplace_metric.search import HNSW, IVF, Index
 

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.datasets import load
-from laplace_metric.datasets import ImageSet, split_classes
+from laplace_metric.datasets import ImageSet
+from laplace_metric.datasets._image_set import split_classes
 from laplace_metric.errors import InputError
 
 LABELS = [3, 0, 2, 1, 2, 0]

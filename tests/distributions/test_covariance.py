@@ -9,10 +9,9 @@ from laplace_metric.distributions import (
     DenseCovariance,
     DiagonalCovariance,
     Gaussian,
-    PendingCovariance,
     ProjectedNormal,
-    RotatedCovariance,
 )
+from laplace_metric.distributions._covariance import PendingCovariance, RotatedCovariance
 
 B, Z = 4, 3
 

@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laplace_metric.distributions import Empirical, Gaussian, ProjectedNormal, vmf_concentration
+from laplace_metric.distributions import Gaussian, ProjectedNormal, vmf_concentration
+from laplace_metric.distributions._gaussian import Empirical
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import EmptyLoaderError
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
 from laplace_metric.distributions import (
-    concentration_of,
     log_vmf_normalizer,
     mean_resultant_length,
     vmf_concentration,
 )
 from laplace_metric.distributions._vmf_normalizer import (
+    concentration_of,
     log_vmf_normalizer_of_square,
     log_vmf_peak,
     mean_resultant_slope,

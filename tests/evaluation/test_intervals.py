@@ -11,7 +11,8 @@ import torch
 from scipy import stats
 
 from laplace_metric.errors import InputError, UndefinedMetricWarning
-from laplace_metric.evaluation import auroc, bootstrap_interval, mean_and_standard_error, r_auroc
+from laplace_metric.evaluation import auroc, bootstrap_interval, r_auroc
+from laplace_metric.evaluation._intervals import mean_and_standard_error
 
 
 def generator(seed=0):

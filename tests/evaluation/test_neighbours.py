@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laplace_metric.errors import InputError, NonFiniteError, UnknownNameError
-from laplace_metric.evaluation.neighbours import nearest_index, nearest_neighbours
+from laplace_metric.evaluation._neighbours import nearest_index, nearest_neighbours
 
 BACKENDS = ["torch", "faiss"]
 
@@ -155,7 +155,7 @@ def test_many_neighbours_that_end_in_a_tie(flipped):
 
 
 def test_blocks_agree(monkeypatch):
-    from laplace_metric.evaluation.neighbours import _rerank
+    from laplace_metric.evaluation import _candidates as _rerank
 
     points = torch.randn(50, 3, generator=torch.Generator().manual_seed(1))
     at_once = nearest_neighbours(points, k=4, backend="torch")
@@ -221,7 +221,7 @@ def test_faiss_refuses_what_it_cannot_hold():
 
 
 def test_without_faiss(monkeypatch):
-    from laplace_metric.evaluation.neighbours import _candidates
+    from laplace_metric.evaluation import _candidates
 
     monkeypatch.setattr(_candidates.importlib.util, "find_spec", lambda name: None)
     points = torch.randn(4, 2)

@@ -16,13 +16,13 @@ from laplace_metric.evaluation import (
     auroc,
     evaluate_method,
     fpr_at_tpr,
-    mann_whitney,
     map_at_k,
     r_auroc,
     recall_at_k,
     retrieval_calibration,
     sparsification,
 )
+from laplace_metric.evaluation._ranking import mann_whitney
 
 SCORES = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=20)
 

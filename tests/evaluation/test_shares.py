@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
 from laplace_metric.errors import InputError
-from laplace_metric.evaluation import share_interval
+from laplace_metric.evaluation._intervals import share_interval
 
 
 @settings(max_examples=60, deadline=None)

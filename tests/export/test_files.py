@@ -22,7 +22,9 @@ from laplace_metric.errors import (
     UnknownNameError,
     WriteError,
 )
-from laplace_metric.laplace.export import METADATA, OPSET, OUTPUTS, _files
+from laplace_metric.export import _write as _files
+from laplace_metric.export._module import OUTPUTS
+from laplace_metric.export._write import METADATA, OPSET
 from tests.export.problems import CASES, D, fitted, inputs
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -13,8 +13,8 @@ from torch import nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import HeadError, NotFittedError, WeightsChangedError
-from laplace_metric.laplace import NOTHING_ENTERS
-from laplace_metric.laplace.export import _slopes as slopes
+from laplace_metric.export import _variance as slopes
+from laplace_metric.familiarity._near_far import NOTHING_ENTERS
 from laplace_metric.models import Call
 from tests.export.problems import BENT, CASES, MODELS, SMOOTH, D, fitted, inputs
 
@@ -46,7 +46,7 @@ def test_slopes_are_those_of_autograd(module):
 
 
 def test_every_activation_of_a_chain_has_a_slope():
-    from laplace_metric.models.jacobians._chain import ELEMENTWISE
+    from laplace_metric.heads._chain import ELEMENTWISE
 
     assert set(slopes.SLOPES) == set(ELEMENTWISE)
     with pytest.raises(HeadError, match="slope of a Hardtanh"):

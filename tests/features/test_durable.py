@@ -10,9 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from laplace_metric._utils import files
+from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError, InputError, LabelError
-from laplace_metric.models.features import DurableRows, FeatureStore
+from laplace_metric.models._shards import DurableRows
+from laplace_metric.models._store import FeatureStore
 
 FIRST, SECOND, LAST = (f"features-00000{i}.safetensors" for i in range(3))
 INDEX = "features.json"
@@ -106,7 +107,7 @@ def test_a_commit_that_fails_can_be_repeated(tmp_path, monkeypatch, step):
 
 
 def test_an_append_that_fails_can_be_repeated(tmp_path, monkeypatch):
-    monkeypatch.setattr("laplace_metric.models.features._shards.SHARD_BYTES", 300 * 136)
+    monkeypatch.setattr("laplace_metric.models._shards.SHARD_BYTES", 300 * 136)
     store = DurableRows.resume(filled(tmp_path, 600))
     store.append(ROWS[600:700], LABELS[600:700])
     write, written = DurableRows._write, []

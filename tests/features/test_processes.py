@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and 
 
 FLAT = """
 import os, resource, sys, torch
-from laplace_metric.models.features import FeatureStore
+from laplace_metric.models._store import FeatureStore
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin"
@@ -46,7 +46,7 @@ sys.exit(3)
 
 KILLED = """
 import os, random, signal, sys, time, torch
-from laplace_metric.models.features import DurableRows
+from laplace_metric.models._shards import DurableRows
 
 folder = sys.argv[1]
 rows = torch.randn(60_000, 64, generator=torch.Generator().manual_seed(0))

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from laplace_metric.errors import FileFormatError, InputError, LabelError, NonFiniteError
-from laplace_metric.models.features import Block, FeatureSource, FeatureStore, block_rows
-from laplace_metric.models.features import _rows as checks
-from laplace_metric.models.features import _shards as shards
-from laplace_metric.models.features._shards import TemporaryRows
+from laplace_metric.models import _rows as checks
+from laplace_metric.models import _shards as shards
+from laplace_metric.models._rows import Block, FeatureSource
+from laplace_metric.models._shards import TemporaryRows
+from laplace_metric.models._store import FeatureStore, block_rows
 
 WIDTH = 512
 STEP = block_rows(WIDTH, 4)

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric._utils.progress import ItemBar
+from laplace_metric._utils.randomness import ItemBar
 from laplace_metric.cli import main
 
 
@@ -84,7 +84,7 @@ def test_a_note_stands_behind_the_bar_and_a_hidden_one_says_nothing(capsys):
 
 
 def test_a_bar_is_closed_where_the_batches_are_left(points, network, capsys):
-    from laplace_metric.models import labelled_batches
+    from laplace_metric.models._calling import labelled_batches
 
     cpu = torch.device("cpu")
     batches = labelled_batches([points, points], cpu, progress=True, description="Reading")

@@ -13,7 +13,8 @@ from torch.utils.data import Dataset, TensorDataset
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import HeadError, InputError, LabelError, NonFiniteError
-from laplace_metric.models import class_codes, labels_of
+from laplace_metric.models._calling import labels_of
+from laplace_metric.models._reading import class_codes
 from laplace_metric.training import train_embedder
 
 pytestmark = [

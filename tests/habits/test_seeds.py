@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from laplace_metric import LaplaceEmbedder, datasets
-from laplace_metric.curvature import column_groups
-from laplace_metric.laplace import FitOptions
+from laplace_metric.curvature._margin import column_groups
+from laplace_metric.laplace._settings import FitOptions
 
 
 def draws(embedder, index, x, names):

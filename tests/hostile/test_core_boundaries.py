@@ -14,8 +14,9 @@ from baselines import LossPrediction
 from benchmarks.datasets import load
 from laplace_metric import Embedding, LaplaceEmbedder, OnlineLaplace, scale
 from laplace_metric import distributions as dist
-from laplace_metric._utils import files
-from laplace_metric.datasets import ImageSet, split_classes
+from laplace_metric import io as files
+from laplace_metric.datasets import ImageSet
+from laplace_metric.datasets._image_set import split_classes
 from laplace_metric.errors import (
     DtypeError,
     HeadError,
@@ -27,14 +28,8 @@ from laplace_metric.errors import (
     UnknownNameError,
     WriteError,
 )
-from laplace_metric.models import (
-    Call,
-    Pooled,
-    check_labels,
-    device_of,
-    labelled_batches,
-    unwrapped,
-)
+from laplace_metric.models import Call, Pooled
+from laplace_metric.models._calling import check_labels, device_of, labelled_batches, unwrapped
 from laplace_metric.training import train_embedder
 
 D, Z = 4, 3

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import hessian, jacrev
 
+from laplace_metric.heads._layers import Layout
+from laplace_metric.image_text import _curvature as curvature
 from laplace_metric.image_text import csd_similarity, pairwise_sigmoid_loss
-from laplace_metric.image_text.posterior import TowerPairs, nearest_factors, tower_curvature
-from laplace_metric.image_text.posterior import _curvature as curvature
-from laplace_metric.models.jacobians import Layout
+from laplace_metric.image_text._curvature import TowerPairs, nearest_factors, tower_curvature
 
 F64 = torch.float64
 

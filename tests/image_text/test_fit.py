@@ -16,9 +16,9 @@ from laplace_metric.errors import (
     UnknownNameError,
 )
 from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs, Objective, ProLIP
+from laplace_metric.image_text import _objectives as objectives
 from laplace_metric.image_text._heads import GaussianHead, HeadOutput
-from laplace_metric.image_text._spread import SpreadMonitor
-from laplace_metric.image_text.losses import _objectives as objectives
+from laplace_metric.image_text._training import SpreadMonitor
 from laplace_metric.models import Precomputed
 from tests.image_text.conftest import CLASSES, features, make_embedder, make_pairs, state
 

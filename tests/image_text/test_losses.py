@@ -18,16 +18,14 @@ from laplace_metric.image_text import (
     csd_gallery,
     csd_query,
     csd_similarity,
-    entailed,
-    inclusion_contrast,
     inclusion_difference,
     inclusion_loss,
     log_inclusion,
     multi_positive_infonce,
     pairwise_sigmoid_loss,
-    soft_contrastive_loss,
     vib_divergence,
 )
+from laplace_metric.image_text._csd import entailed, inclusion_contrast, soft_contrastive_loss
 
 F64 = torch.float64
 

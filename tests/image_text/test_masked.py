@@ -13,7 +13,7 @@ from laplace_metric.image_text import (
     ProLIP,
 )
 from laplace_metric.image_text._heads import HeadOutput
-from laplace_metric.image_text._masked import masked_features
+from laplace_metric.image_text._training import masked_features
 from laplace_metric.models import Precomputed
 from tests.image_text.conftest import make_embedder, make_pairs, state
 

@@ -10,24 +10,21 @@ from hypothesis import strategies as st
 from laplace_metric.errors import InputError
 from laplace_metric.image_text import (
     CLIP,
-    PairBatch,
     PCMEPlusPlus,
     ProLIP,
     ProLIPRegions,
     SigLIP,
-    conditional_loss,
     csd,
     csd_similarity,
-    entailed,
     inclusion_loss,
-    log_membership,
     multi_positive_infonce,
     pairwise_sigmoid_loss,
-    size_loss,
-    soft_contrastive_loss,
     vib_divergence,
 )
+from laplace_metric.image_text._csd import entailed, soft_contrastive_loss
 from laplace_metric.image_text._heads import HeadOutput
+from laplace_metric.image_text._objectives import conditional_loss, log_membership, size_loss
+from laplace_metric.image_text._pairs import PairBatch
 
 F64 = torch.float64
 

@@ -11,7 +11,6 @@ from laplace_metric.errors import FileFormatError, InputError, NotFittedError
 from laplace_metric.image_text import (
     ImageTextEmbedder,
     ImageTextPairs,
-    InclusionCalibration,
     ProLIP,
     SigLIP,
     _includes,
@@ -19,6 +18,7 @@ from laplace_metric.image_text import (
     log_inclusion,
 )
 from laplace_metric.image_text._files import IMAGE_TEXT
+from laplace_metric.image_text._includes import InclusionCalibration
 from laplace_metric.models import Precomputed
 from tests.image_text.conftest import features, make_embedder, make_pairs, state
 

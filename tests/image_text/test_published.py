@@ -13,8 +13,7 @@ from torch.nn.functional import gelu, layer_norm, linear, normalize
 
 from laplace_metric.errors import FileFormatError, InputError, NotFittedError
 from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs, load_prolip
-from laplace_metric.image_text.published import published_shapes
-from laplace_metric.image_text.published._config import PublishedConfig
+from laplace_metric.image_text._published import PublishedConfig, published_shapes
 
 VIT_B_16 = {
     "embed_dim": 768,

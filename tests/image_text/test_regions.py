@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laplace_metric.image_text import conditional_loss, log_membership, size_loss
-from laplace_metric.image_text.losses import _regions
+from laplace_metric.image_text import _objectives as _regions
+from laplace_metric.image_text._objectives import conditional_loss, log_membership, size_loss
 
 F64 = torch.float64
 

@@ -21,7 +21,8 @@ from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs, csd
 from laplace_metric.image_text import _search as search_of_two
 from laplace_metric.image_text._search import IndependentPairs
 from laplace_metric.models import Precomputed
-from laplace_metric.search import Encoded, Index
+from laplace_metric.search import Index
+from laplace_metric.search._items import Encoded
 from tests.image_text.conftest import features, make_embedder, make_pairs
 from tests.thread_table import hammered
 

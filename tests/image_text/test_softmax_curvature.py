@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.func import hessian, jacrev
 
 from laplace_metric.image_text import multi_positive_infonce
-from laplace_metric.image_text.posterior import SoftmaxPairs, tower_curvature
+from laplace_metric.image_text._curvature import SoftmaxPairs, tower_curvature
 from tests.image_text.conftest import features, make_embedder, make_pairs
 from tests.image_text.test_curvature import PROBLEMS, Problem, check_contractions
 

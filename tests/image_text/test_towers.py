@@ -21,10 +21,10 @@ from laplace_metric.image_text import (
     ImageTransformer,
     ProLIP,
     TextTransformer,
-    drop_words,
 )
 from laplace_metric.image_text._heads import FIRST_TRACE, TokenHead
-from laplace_metric.image_text.towers import check_images, transformer
+from laplace_metric.image_text._towers import check_images
+from laplace_metric.image_text._transformers import drop_words, transformer
 from laplace_metric.models import Precomputed
 from tests.image_text.conftest import state
 
@@ -107,7 +107,7 @@ def test_padding_hides_what_stands_there():
 
 def test_dropped_patches_are_not_seen(monkeypatch):
     kept = torch.tensor([[0, 3, 5, 15], [1, 2, 3, 4]])
-    monkeypatch.setattr("laplace_metric.image_text.towers._images.kept_places", lambda *_: kept)
+    monkeypatch.setattr("laplace_metric.image_text._towers.kept_places", lambda *_: kept)
     encoder = image_encoder().double()
     images = rand(2).double()
     hidden, shown = images.clone(), images.clone()
@@ -124,14 +124,14 @@ def test_dropped_patches_are_not_seen(monkeypatch):
 def test_kept_patches_keep_their_positions(monkeypatch):
     """With all patches kept, in another order: nothing changes but rounding."""
     order = torch.randperm(16, generator=torch.Generator().manual_seed(0)).expand(2, -1)
-    monkeypatch.setattr("laplace_metric.image_text.towers._images.kept_places", lambda *_: order)
+    monkeypatch.setattr("laplace_metric.image_text._towers.kept_places", lambda *_: order)
     encoder = image_encoder().double()
     images = rand(2).double()
     torch.testing.assert_close(encoder.masked(images, 0.5), encoder(images))
 
 
 def test_masks_hide_their_share_and_differ_between_images():
-    from laplace_metric.image_text.towers._masking import kept_places
+    from laplace_metric.image_text._transformers import kept_places
 
     with torch.random.fork_rng():
         kept = kept_places(50, 16, 0.75, torch.device("cpu"))

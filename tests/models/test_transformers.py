@@ -10,7 +10,8 @@ from torch import Tensor
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import HeadError, InputError
-from laplace_metric.models import Call, Pooled, to_device
+from laplace_metric.models import Call, Pooled
+from laplace_metric.models._calling import to_device
 from tests.models.unchanged import fitted, unit
 
 transformers = pytest.importorskip("transformers", reason="the extra 'models' is not installed")

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric._utils.files import sealed
 from laplace_metric.errors import FileFormatError, InputError, NonFiniteError
+from laplace_metric.io import sealed
 from laplace_metric.monitor import Monitor
 
 NAMES = ("uncertainty", "match probability")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from laplace_metric.monitor._stream import BLOCK, RunningRanks
+from laplace_metric.monitor._windows import BLOCK, RunningRanks
 
 
 def by_definition(reference, values, draws):

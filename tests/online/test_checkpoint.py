@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
-from laplace_metric._utils.files import sealed
 from laplace_metric.errors import FileFormatError
+from laplace_metric.io import sealed
 from laplace_metric.online._checkpoint import CHECKPOINT
 
 EPOCHS, STEPS = 3, 4  # 50 points in batches of 16

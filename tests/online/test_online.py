@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from benchmarks.datasets import load
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
-from laplace_metric.curvature import batch_curvature
-from laplace_metric.curvature.structures import DiagCurvature
+from laplace_metric.curvature._ggn import batch_curvature
+from laplace_metric.curvature._sums import DiagCurvature
 from laplace_metric.errors import (
     EmptyLoaderError,
     HeadError,
@@ -21,12 +21,12 @@ from laplace_metric.errors import (
     NonFiniteError,
     UnknownNameError,
 )
-from laplace_metric.models.heads import find_head
-from laplace_metric.models.jacobians import FunctionalJacobian, LinearJacobian
+from laplace_metric.heads._functional import FunctionalJacobian
+from laplace_metric.heads._jacobian import LinearJacobian
+from laplace_metric.heads._locate import find_head
 from laplace_metric.online import _step as step_module
-from laplace_metric.online._average import RunningCurvature
-from laplace_metric.online._perturbed import sampled_pass
-from laplace_metric.online._scale import Scale
+from laplace_metric.online._state import RunningCurvature, Scale
+from laplace_metric.online._step import sampled_pass
 from laplace_metric.training import train_embedder
 
 

@@ -13,8 +13,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from laplace_metric.laplace.runtime import _checkpoint as checkpoint
-from laplace_metric.models.features import _store as handout
+from laplace_metric.distributed import _checkpoint as checkpoint
+from laplace_metric.models import _store as handout
 from tests.scale.data import batches, embedder
 
 

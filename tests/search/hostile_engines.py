@@ -25,12 +25,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric._utils import files
-from laplace_metric._utils.files._hashes import head_of
+from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError, NonFiniteError
+from laplace_metric.io._disk import head_of
 from laplace_metric.search import Index
+from laplace_metric.search._engines import HNSW, IVF
 from laplace_metric.search._storage import INDEX
-from laplace_metric.search.engines import HNSW, IVF
 
 N = 120
 SAVED = [

@@ -12,12 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laplace_metric import LaplaceEmbedder, datasets
+from laplace_metric.calibration._hits import LabelledHits
+from laplace_metric.calibration._learn import (
+    calibration_from_json,
+    calibration_to_json,
+    read_calibration,
+    write_calibration,
+)
 from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError
 from laplace_metric.models import Precomputed
-from laplace_metric.search import Index, read_items
+from laplace_metric.search import Index
 from laplace_metric.search import _cross_fit as cross_fit
-from laplace_metric.search.match import LabelledHits, read_calibration, write_calibration
-from laplace_metric.search.match._storage import calibration_from_json, calibration_to_json
+from laplace_metric.search._cross_fit import read_items
 
 N = 120
 

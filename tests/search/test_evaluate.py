@@ -10,17 +10,10 @@ import pytest
 import torch
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
+from laplace_metric.calibration._sequences import shortfall
 from laplace_metric.errors import LabelError, StaleCalibrationWarning
-from laplace_metric.search import (
-    AMBIGUITY,
-    DISTANCE,
-    EPISTEMIC,
-    MATCH,
-    PRECISIONS,
-    UNCERTAINTY,
-    promised_threshold,
-)
-from laplace_metric.search.match import shortfall
+from laplace_metric.search._evaluate import PRECISIONS, promised_threshold
+from laplace_metric.search._report import AMBIGUITY, DISTANCE, EPISTEMIC, MATCH, UNCERTAINTY
 
 KNOWN = 9
 """Classes of which the index has items."""

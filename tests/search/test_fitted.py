@@ -12,9 +12,9 @@ from torch import nn
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, FittedQueriesWarning
 from laplace_metric.laplace import _files
-from laplace_metric.models import Pooled
-from laplace_metric.models.features import _store, row_fingerprints
-from laplace_metric.search._fitted import in_fit
+from laplace_metric.models import Pooled, _store
+from laplace_metric.models._store import row_fingerprints
+from laplace_metric.search._labelled import in_fit
 
 CLASSES = torch.randn(6, 12, generator=torch.Generator().manual_seed(7))
 

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError, MissingPackageError
-from laplace_metric.evaluation.neighbours import _candidates, block_candidates
-from laplace_metric.evaluation.neighbours._candidates import rounding_error_bound
-from laplace_metric.search.engines import Flat, FlatEngine
+from laplace_metric.evaluation import _candidates
+from laplace_metric.evaluation._candidates import block_candidates, rounding_error_bound
+from laplace_metric.search._engines import Flat, FlatEngine
 
 KINDS = {"faiss": Flat(faiss=True), "torch": Flat(faiss=False), "auto": Flat()}
 
@@ -117,7 +117,7 @@ def test_what_only_differences_settle_is_settled_a_few_queries_at_a_time(monkeyp
     g = torch.Generator().manual_seed(0)
     vectors = torch.randn(3, 4, generator=g).repeat_interleave(60, 0)
     queries = torch.randn(7, 4, generator=g)
-    monkeypatch.setattr("laplace_metric.search.engines._flat.MOST", 2 * 8 * len(vectors))
+    monkeypatch.setattr("laplace_metric.search._engines.MOST", 2 * 8 * len(vectors))
     result = FlatEngine(vectors, Flat()).search(queries, 5)
     exact = torch.cdist(queries.double(), vectors.double())
     nearest = exact.argmin(1) // 60 * 60

@@ -11,11 +11,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from laplace_metric._utils import files
+from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError
 from laplace_metric.search import Index
+from laplace_metric.search._engines import HNSW, IVF
 from laplace_metric.search._storage import INDEX
-from laplace_metric.search.engines import HNSW, IVF
 
 KINDS = {"ivf": IVF(lists=4, probes=4), "hnsw": HNSW(links=3, ef=300)}
 

@@ -62,7 +62,7 @@ def test_places_without_an_item_are_no_match(points, embedder):
     """An approximate engine leaves -1: no item, also not the last one of the query before."""
     from dataclasses import replace
 
-    from laplace_metric.search import _judged
+    from laplace_metric.search import _labelled as _judged
 
     x = points[0]
     index = embedder.index(x[:20], progress=False)

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laplace_metric.distributions import DiagonalCovariance, ProjectedNormal
-from laplace_metric.laplace import EmbeddingPairs, squared_distance
-from laplace_metric.search import gallery_vectors, moments, query_vectors
+from laplace_metric.laplace._distances import squared_distance
+from laplace_metric.laplace._moments import EmbeddingPairs
+from laplace_metric.search._neighbours import gallery_vectors, moments, query_vectors
 
 N, Z = 40, 5
 

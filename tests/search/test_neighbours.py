@@ -10,10 +10,10 @@ from torch import nn
 
 from benchmarks.costs.distances import second_order
 from laplace_metric import LaplaceEmbedder
+from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.laplace import Distance
-from laplace_metric.search import Encoder
 from laplace_metric.search import _neighbours as neighbours
-from laplace_metric.search.match import SearchHits
+from laplace_metric.search._encoding import Encoder
 
 Q, N, K = 7, 9, 4
 

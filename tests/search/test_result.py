@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from laplace_metric.calibration._conformal import credible_radius
+from laplace_metric.calibration._hits import PairFeatures
 from laplace_metric.errors import (
     InputError,
     LabelError,
@@ -15,8 +17,7 @@ from laplace_metric.errors import (
     NotFittedError,
     StaleCalibrationWarning,
 )
-from laplace_metric.search.engines import IVF
-from laplace_metric.search.match import PairFeatures, credible_radius
+from laplace_metric.search._engines import IVF
 
 KNOWN = 8
 """Classes of which the index has items; the others are out-of-distribution."""

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric._utils.files import sealed
 from laplace_metric.errors import FileFormatError, InputError
+from laplace_metric.io import sealed
 from laplace_metric.search import Index
-from laplace_metric.search.engines import HNSW, IVF, Flat
+from laplace_metric.search._engines import HNSW, IVF, Flat
 
 KINDS = {"flat": Flat(), "ivf": IVF(lists=7, probes=3), "hnsw": HNSW(links=12, ef=40)}
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from laplace_metric.calibration._hits import LabelVotes
 from laplace_metric.errors import InputError
-from laplace_metric.search.engines import IVF, EngineHits, FlatEngine, WithoutSome
-from laplace_metric.search.match import LabelVotes
+from laplace_metric.search._engines import IVF, EngineHits, FlatEngine
+from laplace_metric.search._faiss import WithoutSome
 
 DEPTH, CLASSES = 25, 12
 
@@ -128,7 +129,7 @@ def test_an_engine_that_finds_fewer(points):
             hits.positions[:, 3:], hits.squared[:, 3:] = -1, torch.inf
             return EngineHits(hits.positions, hits.squared)
 
-    from laplace_metric.search.engines import Flat
+    from laplace_metric.search._engines import Flat
 
     vectors = torch.arange(8.0)[:, None]
     engine = WithoutSome(Few(vectors, Flat(faiss=False)), lambda rows, part: rows == 1, 1, 8)
@@ -138,7 +139,7 @@ def test_an_engine_that_finds_fewer(points):
 
 
 def test_blocks_of_queries(of_ten, monkeypatch):
-    from laplace_metric.search.engines import _without
+    from laplace_metric.search import _faiss as _without
 
     index, x, y = of_ten
     whole = index.labelled_hits(x, y, DEPTH, strangers=0.5)

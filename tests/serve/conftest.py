@@ -16,8 +16,9 @@ from sklearn.datasets import load_digits
 from benchmarks.datasets import load
 from laplace_metric.cli._options import parser
 from laplace_metric.cli._output import Reporter
-from laplace_metric.cli.serve import Limits, SearchService
 from laplace_metric.cli.serve._command import load_served
+from laplace_metric.cli.serve._guard import Limits
+from laplace_metric.cli.serve._service import SearchService
 from tests.cli.workshop import trusting, write_images, write_model
 
 

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from laplace_metric.cli.serve import SearchService
+from laplace_metric.cli.serve._service import SearchService
 
 PATHS = (*["/search"] * 8, *["/embed", "/"] * 3, "/reload", "/items/0", "/items/9999999999",
          "/search/", "/items/\ud800", "/items/..%2f..", "/healthz", "/metrics", "/docs", "/none",
@@ -153,8 +153,8 @@ def fuzz(service: SearchService, png: bytes, seed: int, count: int) -> Counter[t
 
 def main() -> None:
     from laplace_metric.cli._output import Reporter
-    from laplace_metric.cli.serve import Limits
     from laplace_metric.cli.serve._command import load_served
+    from laplace_metric.cli.serve._guard import Limits
     from tests.serve.attack import eight_by_eight
     from tests.serve.conftest import inside, options_of
 

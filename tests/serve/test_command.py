@@ -17,10 +17,12 @@ from laplace_metric.cli import main
 from laplace_metric.cli._gallery import LoadedIndex
 from laplace_metric.cli._options import parser
 from laplace_metric.cli._output import Reporter
-from laplace_metric.cli.serve import Limits, QueryReader, Question, RequestRefused, SearchService
 from laplace_metric.cli.serve import _command as command
-from laplace_metric.cli.serve._page import SearchPage
-from laplace_metric.cli.serve._pictures import thumbnail
+from laplace_metric.cli.serve._guard import Limits, RequestRefused
+from laplace_metric.cli.serve._page import SearchPage, thumbnail
+from laplace_metric.cli.serve._question import Question
+from laplace_metric.cli.serve._reader import QueryReader
+from laplace_metric.cli.serve._service import SearchService
 from laplace_metric.cli.sources import TEXTS, Pixels
 from laplace_metric.errors import InputError, LaplaceMetricWarning, MissingPackageError
 from tests.cli.workshop import trusting

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from laplace_metric.cli.serve import Question, RequestRefused
+from laplace_metric.cli.serve._guard import RequestRefused
+from laplace_metric.cli.serve._question import Question
 from tests.serve.fuzz import fuzz
 from tests.serve.server import require_extra
 

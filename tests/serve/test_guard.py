@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from laplace_metric.cli.serve import Limits, ServerMetrics
 from laplace_metric.cli.serve import _guard as guards
-from laplace_metric.cli.serve._guard import Guard
+from laplace_metric.cli.serve._guard import Guard, Limits
+from laplace_metric.cli.serve._metrics import ServerMetrics
 
 PATHS = frozenset({"/search", "/healthz"})
 

@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from laplace_metric.cli.serve import SearchAnswer
-from laplace_metric.cli.serve._answers import NeighbourAnswer
+from laplace_metric.cli.serve._answers import NeighbourAnswer, SearchAnswer
 from tests.serve.conftest import options_of, pixels_of
 from tests.serve.server import ServerProcess, require_extra, serving
 from tests.serve.test_service import assert_is_row
@@ -321,8 +320,8 @@ def test_a_stop_resets_no_connection_that_stays_open(shop, query_files):
 def test_headers_that_do_not_come_are_given_up(shop):
     import asyncio
 
-    from laplace_metric.cli.serve import Limits
     from laplace_metric.cli.serve._connection import connections_within
+    from laplace_metric.cli.serve._guard import Limits
 
     limits = Limits(head_seconds=0.2, seconds=0.4)
 

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.cli.serve import DriftWatch, ServerMetrics, calibration_reference
-from laplace_metric.cli.serve._drift import BLOCK
-from laplace_metric.cli.serve._metrics import MetricFamily
+from laplace_metric.cli.serve._drift import BLOCK, DriftWatch, calibration_reference
+from laplace_metric.cli.serve._metrics import MetricFamily, ServerMetrics
 from laplace_metric.errors import InputError
 from laplace_metric.monitor import Monitor
 

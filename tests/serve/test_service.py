@@ -15,9 +15,9 @@ import pytest
 import torch
 from PIL import Image
 
-from laplace_metric.cli.serve import Limits, Question, RequestRefused
 from laplace_metric.cli.serve import _worker as worker_module
-from laplace_metric.cli.serve._question import json_fields
+from laplace_metric.cli.serve._guard import Limits, RequestRefused
+from laplace_metric.cli.serve._question import Question, json_fields
 from laplace_metric.cli.serve._reader import MemoryGate
 from laplace_metric.cli.serve._worker import Job, Worker
 from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError

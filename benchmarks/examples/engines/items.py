@@ -13,7 +13,8 @@ from torch import Tensor
 from laplace_metric import Embedding
 from laplace_metric._utils.validation import check_name
 from laplace_metric.errors import InputError, NonFiniteError, NotFittedError
-from laplace_metric.search import Index, gallery_vectors, moments
+from laplace_metric.search import Index
+from laplace_metric.search._neighbours import gallery_vectors, moments
 
 Array = npt.NDArray[Any]
 RANKINGS = ("mean", "expected")

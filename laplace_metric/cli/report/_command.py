@@ -1,24 +1,177 @@
-"""``laplace-metric report``: measure, choose what to show, write the page."""
+"""Where the numbers of a page come from: data, model, settings, versions, date."""
 
 from __future__ import annotations
 
+import platform
+import warnings
 from argparse import Namespace
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from typing import Any
 
-from laplace_metric._utils.files import write_atomically
-from laplace_metric.cli._evaluate import measured, require_queries
-from laplace_metric.cli._gallery import load_gallery
-from laplace_metric.cli._output import reporter_of
+import numpy as np
+import torch
+
+from laplace_metric._utils.version import __version__
+from laplace_metric.cli._gallery import LoadedIndex, load_gallery
+from laplace_metric.cli._index import measured, require_queries
+from laplace_metric.cli._output import Reporter, reporter_of
+from laplace_metric.cli._parser import run_text
 from laplace_metric.cli.pages import templates
-from laplace_metric.cli.parsing import run_text
-from laplace_metric.cli.report._charts import charts
-from laplace_metric.cli.report._gather import shown_groups
-from laplace_metric.cli.report._groups import SHOWN, grouped
-from laplace_metric.cli.report._numbers import number_rows
-from laplace_metric.cli.report._provenance import provenance
-from laplace_metric.cli.report._verdict import counts, headline, lacks
-from laplace_metric.cli.report._words import percent
+from laplace_metric.cli.report._examples import (
+    SHOWN,
+    Asked,
+    LookOf,
+    QueryGroup,
+    asked,
+    evenly,
+    grouped,
+    looks_of_items,
+    looks_of_queries,
+)
+from laplace_metric.cli.report._verdict import (
+    Share,
+    charts,
+    counts,
+    headline,
+    lacks,
+    number_rows,
+    percent,
+    promised,
+)
+from laplace_metric.cli.sources import Source
+from laplace_metric.io import write_atomically
 from laplace_metric.search import IndexReport
+from laplace_metric.search._report import OODReport
+
+DIGITS = 16
+"""Of a hash; enough to tell data apart."""
+
+
+def provenance(gallery: LoadedIndex, queries: Source, options: Namespace) -> dict[str, str]:
+    """What to say of a page to repeat it, and to know what it is of."""
+    open_set = {} if options.open_set is None else {"Open-set queries": str(options.open_set)}
+    classes = len(set(queries.classes or ()))
+    return {
+        "Index": f"{options.index}: {len(gallery.index):,} items, ranked by "
+        f"{gallery.index.rank_by}, engine {gallery.index.kind!r}",
+        **_items(gallery),
+        "Queries": f"{options.data}: {len(queries):,} items of {classes:,} classes, "
+        f"hash {queries.fingerprint[:DIGITS]}",
+        **open_set,
+        **_calibration(gallery),
+        "Model": gallery.posterior.recipe.model or "none: embeddings",
+        **_posterior(gallery),
+        "Versions": f"laplace_metric {__version__}, torch {torch.__version__}, "
+        f"numpy {np.__version__}, Python {platform.python_version()}",
+        "Written": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+
+
+def _items(gallery: LoadedIndex) -> dict[str, str]:
+    origin = gallery.origin
+    if origin.data is None:
+        return {"Items": "not known: the index was saved in Python"}
+    kept = "none of it held out"
+    if origin.holdout is not None:
+        kept = f"{percent(origin.holdout)} of it held out, seed {origin.seed}"
+    return {"Items": f"{origin.data}: {kept}, hash {origin.fingerprint[:DIGITS]}"}
+
+
+def _calibration(gallery: LoadedIndex) -> dict[str, str]:
+    calibration, origin = gallery.index.calibration, gallery.origin
+    if calibration is None:
+        return {"Calibration": "none"}
+    n, of = len(calibration.known), ""
+    if origin.calibrated_with is not None:
+        of = f", hash {origin.calibrated_with[:DIGITS]}"
+    return {
+        "Calibration": f"promises tested on {n:,} queries, the match probability learnt from as "
+        f"many others, of {calibration.k} neighbours each{of}; it looks at "
+        f"{', '.join(calibration.looks_at)}"
+    }
+
+
+def _posterior(gallery: LoadedIndex) -> dict[str, str]:
+    embedder, recipe = gallery.posterior.embedder, gallery.posterior.recipe
+    settings = embedder.settings
+    rows = {
+        "Posterior": f"structure {settings.structure}, hessian {settings.hessian}, distance "
+        f"{settings.distance}, prior precision {settings.prior_precision:.3g}"
+    }
+    if recipe.data:
+        rows["Fitted to"] = f"{recipe.data}, hash {recipe.fingerprint[:DIGITS]}, seed {recipe.seed}"
+    return rows
+
+
+# Some queries of each group, and some strangers, with what they found.
+
+
+@dataclass(frozen=True)
+class ShownGroup:
+    """A group with some of its queries.
+
+    Parameters
+    ----------
+    key, title, note : str
+    n : int
+        All that belong to it.
+    queries : list of Asked
+    """
+
+    key: str
+    title: str
+    note: str
+    n: int
+    queries: list[Asked]
+
+
+def shown_groups(
+    gallery: LoadedIndex,
+    queries: Source,
+    groups: tuple[QueryGroup, ...],
+    measures: IndexReport,
+    options: Namespace,
+    reporter: Reporter,
+) -> list[ShownGroup]:
+    """Every group, and the strangers last, if there are any."""
+    items = looks_of_items(gallery, reporter)
+    some = queries.take([row for group in groups for row in group.rows])
+    looks = looks_of_queries(some), items
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the evaluation said it already
+        truth = gallery.classes_of(some)
+        found = iter(asked(gallery.index, some, truth, looks, options.batch_size))
+        parts = [
+            ShownGroup(g.key, g.title, g.note, g.n, [next(found) for _ in g.rows]) for g in groups
+        ]
+        if measures.ood is not None:
+            promise = promised(measures)
+            answered = None if promise is None else promise.ood
+            parts.append(_strangers(gallery, measures.ood, answered, items, options))
+    return parts
+
+
+def _strangers(
+    gallery: LoadedIndex,
+    numbers: OODReport,
+    answered: float | None,
+    items: LookOf,
+    options: Namespace,
+) -> ShownGroup:
+    source = gallery.posterior.source(options.open_set, options, Reporter(quiet=True))
+    some = replace(source.take(evenly(len(source), SHOWN)), classes=None)
+    looks = looks_of_queries(some), items
+    note = ""
+    if numbers.unknown is not None:
+        note = f"{Share.of(numbers.unknown, numbers.items).k:,} are called unknown"
+    if answered is not None:
+        note += f", {Share.of(answered, numbers.items).k:,} are answered"
+    found = asked(gallery.index, some, None, looks, options.batch_size)
+    return ShownGroup("strangers", "Strangers", note, numbers.items, found)
+
+
+# ``laplace-metric report``: measure, choose what to show, write the page.
 
 
 def report(options: Namespace) -> None:

@@ -1,15 +1,135 @@
-"""Queries with their neighbours, as a page shows them."""
+"""What queries and items look like: small pictures and excerpts, where the data are still there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import io
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from laplace_metric.cli.report._looks import Look, LookOf
-from laplace_metric.cli.report._words import percent
-from laplace_metric.cli.sources import Source
-from laplace_metric.search import Index, SearchResult
+import torch
+from PIL import Image
+from torch import Tensor
+
+from laplace_metric.cli._gallery import LoadedIndex
+from laplace_metric.cli._output import Reporter
+from laplace_metric.cli.report._verdict import percent
+from laplace_metric.cli.sources import (
+    IMAGES,
+    TEXTS,
+    Pixels,
+    ReadOptions,
+    Source,
+    open_source,
+    path_below,
+    root_of,
+)
+from laplace_metric.errors import InputError, LaplaceMetricError
+from laplace_metric.search import Index, IndexReport, SearchResult
+from laplace_metric.search._report import MATCH
+
+SIDE = 112
+"""Longest side of a picture in pixels; a smaller image stays as it is."""
+SMALL = 64
+"""Up to here a picture is PNG, exact; above, JPEG."""
+LONGEST = 220
+"""Characters of a text; the last says that there are more."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """A picture as a data URI, or a text; neither for arrays, and for what is gone."""
+
+    picture: str | None = None
+    text: str | None = None
+    small: bool = False
+
+
+LookOf = Callable[[str], Look]
+"""Of the item of an id."""
+
+
+def nothing(_: str) -> Look:
+    """Of arrays, which look like nothing."""
+    return Look()
+
+
+def looks_of_queries(source: Source) -> LookOf:
+    """Of a source that the command line names."""
+    if source.kind == IMAGES:
+        return lambda name: picture_of_file(root_of(source.path), name)
+    return _texts_of(source) if source.kind == TEXTS else nothing
+
+
+def looks_of_items(gallery: LoadedIndex, reporter: Reporter) -> LookOf:
+    """Of the items of an index; nothing where its data are not known, have gone, or changed.
+
+    A file of the index names these data: images are read below paths of the command line alone, and
+    of a table only what it names.
+    """
+    recipe, origin = gallery.posterior.recipe, gallery.origin
+    if origin.data is None or recipe.kind not in (IMAGES, TEXTS):
+        return nothing
+    path = gallery.item_data()
+    try:
+        if recipe.kind == IMAGES:
+            folder = gallery.image_folder()
+            if path.is_dir():
+                return lambda name: picture_of_file(folder, name, inside=True)
+        source = open_source(path, ReadOptions(**{**recipe.read_options, **origin.read_options}))
+    except (LaplaceMetricError, OSError) as error:
+        reporter.note(f"the items are named, not shown: {error}")
+        return nothing
+    if source.fingerprint != origin.fingerprint:
+        reporter.note(f"the items are named, not shown: {path} has changed")
+        return nothing
+    known, look = set(source.ids), looks_of_queries(source)
+    if recipe.kind == IMAGES and not gallery.is_listed():
+        return lambda name: picture_of_file(folder, name, inside=True)
+    return lambda name: look(name) if name in known else Look()
+
+
+def _texts_of(source: Source) -> LookOf:
+    rows = {name: row for row, name in enumerate(source.ids)}
+
+    def look(name: str) -> Look:
+        text = str(source.read([rows[name]])[0])
+        return Look(text=text if len(text) <= LONGEST else text[: LONGEST - 1] + "…")
+
+    return look
+
+
+def picture_of_file(folder: Path, name: str, *, inside: bool = False) -> Look:
+    """A file below a folder; nothing where it cannot be read, or lies elsewhere and may not."""
+    try:
+        if inside:
+            path_below(folder, name)
+        image = Pixels(folder, None, 3).decoded(name)
+    except InputError:
+        return Look()
+    small = max(image.size) <= SMALL
+    return Look(picture=picture_uri(image), small=small)
+
+
+def picture_uri(image: Image.Image) -> str:
+    """A data URI of at most ``SIDE`` pixels a side.
+
+    Examples
+    --------
+    >>> picture_uri(Image.new("RGB", (4, 4)))[:22], picture_uri(Image.new("RGB", (400, 300)))[:23]
+    ('data:image/png;base64,', 'data:image/jpeg;base64,')
+    """
+    image, form = image.copy(), "PNG" if max(image.size) <= SMALL else "JPEG"
+    image.thumbnail((SIDE, SIDE))
+    file = io.BytesIO()
+    image.save(file, form, optimize=True, quality=85)
+    return f"data:image/{form.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+# Queries with their neighbours, as a page shows them.
+
 
 NEIGHBOURS = 5
 
@@ -93,3 +213,88 @@ def _found(result: SearchResult, row: int, rank: int, truth: Any, look: LookOf) 
         match = percent(float(result.match_probability[row, rank]))
     right = None if label is None or truth is None else bool(label == truth)
     return Found(name, None if label is None else str(label), match, right, look(name))
+
+
+# What became of the queries: answered rightly or wrongly, abstained, unknown.
+
+
+SHOWN = 4
+"""Queries of a group that are shown."""
+
+
+@dataclass(frozen=True)
+class QueryGroup:
+    """Queries that had the same fate.
+
+    Parameters
+    ----------
+    key : "right" | "wrong" | "abstained" | "unknown"
+    title, note : str
+    n : int
+    rows : tuple of int
+        Those to show: spread evenly from the surest to the least sure.
+    """
+
+    key: str
+    title: str
+    note: str
+    n: int
+    rows: tuple[int, ...]
+
+
+def grouped(measures: IndexReport, threshold: float | None) -> tuple[QueryGroup, ...]:
+    """Every query in one of the groups; a group of none is left out.
+
+    What is called unknown is not answered; without a threshold all else is.
+    """
+    right, p, called = measures.right, measures.match_probability, measures.called_unknown
+    unknown = torch.zeros_like(right) if called is None else called
+    answered = ~unknown if threshold is None or p is None else (p >= threshold) & ~unknown
+    unsure = measures.scores.get(MATCH, measures.uncertainty)
+    parts = {
+        "right": ("Answered, right", answered & right),
+        "wrong": ("Answered, wrong", answered & ~right),
+        "abstained": ("Abstained", ~answered & ~unknown),
+        "unknown": ("Called unknown", unknown),
+    }
+    return tuple(
+        QueryGroup(
+            key,
+            title,
+            _note(key, members, measures),
+            int(members.sum()),
+            _spread(members, unsure),
+        )
+        for key, (title, members) in parts.items()
+        if bool(members.any())
+    )
+
+
+def _note(key: str, members: Tensor, measures: IndexReport) -> str:
+    if key == "abstained":
+        return f"{int(measures.right[members].sum()):,} would have been right"
+    if key == "unknown" and measures.has_match is not None:
+        strange = int((~measures.has_match[members]).sum())
+        if not strange:
+            return "falsely: all have a match"
+        return f"{strange:,} have no match in the index"
+    return ""
+
+
+def _spread(members: Tensor, unsure: Tensor) -> tuple[int, ...]:
+    rows = members.nonzero().flatten()
+    ordered = rows[unsure[rows].argsort(stable=True)].tolist()
+    return tuple(ordered[place] for place in evenly(len(ordered), SHOWN))
+
+
+def evenly(n: int, most: int) -> list[int]:
+    """At most so many of n places, both ends among them.
+
+    Examples
+    --------
+    >>> evenly(10, 4), evenly(3, 4), evenly(7, 1)
+    ([0, 3, 6, 9], [0, 1, 2], [0])
+    """
+    if n <= most:
+        return list(range(n))
+    return [round(place * (n - 1) / max(1, most - 1)) for place in range(most)]

@@ -1,4 +1,6 @@
-"""What a page opens with: how many queries are answered, how precisely, and what more would take.
+"""Shares as a reader wants them: in per cent, with their interval, and of how many.
+
+What a page opens with: how many queries are answered, how precisely, and what more would take.
 
 The share of answers was measured on queries that the promise has not seen; a promise that they
 contradict, with the whole 95 % interval of what was obtained below it, is called broken.
@@ -6,10 +8,99 @@ contradict, with the whole 95 % interval of what was obtained below it, is calle
 
 from __future__ import annotations
 
+import math
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from laplace_metric.cli.report._words import SPACE, Share, percent, rounded_up
-from laplace_metric.search import IndexReport, PromisedPrecision
+import torch
+from torch import Tensor
+
+from laplace_metric import plots
+from laplace_metric.cli.pages import Chart
+from laplace_metric.errors import UndefinedMetricWarning
+from laplace_metric.evaluation import (
+    auroc,
+    bootstrap_interval,
+    expected_calibration_error,
+    r_auroc,
+    sparsification,
+)
+from laplace_metric.evaluation._intervals import share_interval
+from laplace_metric.plots import Figure
+from laplace_metric.plots._style import inline_svg
+from laplace_metric.search import IndexReport
+from laplace_metric.search._report import DISTANCE, MATCH, UNCERTAINTY, PromisedPrecision
+
+SPACE = "\u00a0"
+"""That does not break, before a per cent sign."""
+
+
+@dataclass(frozen=True)
+class Share:
+    r"""k of n.
+
+    Examples
+    --------
+    >>> share = Share(9, 10)
+    >>> share.percent, share.interval
+    ('90\xa0%', '55 to 100\xa0%')
+    """
+
+    k: int
+    n: int
+
+    @classmethod
+    def of(cls, value: float | None, n: int) -> Share:
+        """A share that was divided already; nothing where it is not known."""
+        return cls(0, 0) if value is None else cls(round(value * n), n)
+
+    @property
+    def percent(self) -> str:
+        """Without decimals, but 0 and 100 only where they are exact."""
+        return "n/a" if self.n == 0 else percent(self.k / self.n)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Of the exact 95 % interval."""
+        low, high = share_interval(self.k, self.n)
+        return float(low), float(high)
+
+    @property
+    def interval(self) -> str:
+        """In per cent; outward, so that it holds as it is written."""
+        if self.n == 0:
+            return ""
+        low, high = self.ends
+        return f"{math.floor(100 * low)} to {math.ceil(100 * high)}{SPACE}%"
+
+
+def percent(share: float) -> str:
+    """A share in per cent; with a decimal where it would look like all or nothing and is neither.
+
+    Examples
+    --------
+    >>> [percent(share).replace(SPACE, " ") for share in (0.0, 0.624, 0.999, 0.9999, 1.0)]
+    ['0 %', '62 %', '99.9 %', '99.9 %', '100 %']
+    """
+    hundred = 100 * share
+    if 0 < hundred < 0.5 or 99.5 <= hundred < 100:
+        return f"{min(99.9, max(0.1, hundred)):.1f}{SPACE}%"
+    return f"{hundred:.0f}{SPACE}%"
+
+
+def rounded_up(n: int) -> int:
+    """To two digits.
+
+    Examples
+    --------
+    >>> [rounded_up(n) for n in (7, 99, 131, 140, 20_502)]
+    [7, 99, 140, 140, 21000]
+    """
+    step = 10 ** max(0, len(str(n)) - 2)
+    return -(-n // step) * step
+
 
 WORTH = 0.5
 """A promise of less than this is none."""
@@ -158,3 +249,192 @@ def lacks(promise: PromisedPrecision) -> str:
     if missing.ever > EVEN:
         return "not yet; how many more queries it takes cannot be told"
     return "not likely, with any number of queries"
+
+
+# Every number of an evaluation, with its 95 % interval and of how many it is.
+
+
+RESAMPLES = 200
+
+
+@dataclass(frozen=True)
+class NumberRow:
+    """A heading has a name alone."""
+
+    name: str
+    value: str = ""
+    interval: str = ""
+    n: str = ""
+
+
+def number_rows(measures: IndexReport) -> list[NumberRow]:
+    """Headings, and numbers below them."""
+    rows = [NumberRow("Answers"), *_answers(measures)]
+    if measures.match_probability is not None:
+        rows += [NumberRow("Honest probabilities"), *_honesty(measures)]
+        rows += [NumberRow("Sets and unknown queries"), *_sets(measures)]
+    rows += [NumberRow("Wrong answers look less sure (R-AUROC; 0.5: guessing)")]
+    rows += [
+        _resampled(name, r_auroc, score, measures.right) for name, score in measures.scores.items()
+    ]
+    rows += [NumberRow("Right answers while the least sure are left out (AUSC)")]
+    rows += [
+        _resampled(name, lambda u, y: sparsification(u, y).ausc, score, measures.right)
+        for name, score in measures.scores.items()
+    ]
+    rows.append(NumberRow("the best possible", f"{measures.ausc_oracle:.3f}", "", rows[-1].n))
+    return rows + _open_set_rows(measures)
+
+
+def _answers(measures: IndexReport) -> list[NumberRow]:
+    n, known = measures.queries, Share.of(measures.known_share, measures.queries)
+    rows = [
+        _share("nearest item is a match", Share.of(measures.answers_right, n)),
+        _share("queries with a match in the index", known),
+        _share("nearest item is a match, of those", Share.of(measures.recall_at_1, known.k)),
+    ]
+    if measures.label_accuracy is not None:
+        rows.append(_share("label answered is right", Share.of(measures.label_accuracy, n)))
+    return rows
+
+
+def _honesty(measures: IndexReport) -> list[NumberRow]:
+    p = measures.match_probability
+    assert p is not None
+    right, mean = measures.right, measures.mean_match_probability or 0.0
+
+    def error(p: Tensor, y: Tensor) -> float:
+        return expected_calibration_error(p, y).ece
+
+    def brier(p: Tensor, y: Tensor) -> float:
+        return float((p.double() - y.double()).square().mean())
+
+    return [
+        NumberRow("mean match probability of the nearest item", percent(mean), "", f"{len(p):,}"),
+        _resampled("calibration error (ECE; 0: honest)", error, p, right),
+        _resampled("Brier score (0: certain and right)", brier, p, right),
+    ]
+
+
+def _sets(measures: IndexReport) -> list[NumberRow]:
+    sets, unknown = measures.retrieval_sets, measures.unknown
+    assert sets is not None
+    assert unknown is not None
+    n_known = round(measures.known_share * measures.queries)
+    name = f"retrieval sets with a match, {percent(sets.promised)} promised"
+    rows = [NumberRow(name, sets.explanation or "")]
+    if sets.explanation is None:
+        size = NumberRow("items in such a set", f"{sets.mean_size or 0:.1f}")
+        rows = [_share(name, Share.of(sets.coverage, n_known)), size]
+    return [
+        *rows,
+        _share(
+            f"called unknown, though they have a match (5{SPACE}% by design)",
+            Share.of(unknown["of_known"], n_known),
+        ),
+        _share(
+            "called unknown, of those without a match",
+            Share.of(unknown["of_others"], measures.queries - n_known),
+        ),
+        NumberRow("smallest p-value of unknown", f"{measures.smallest_p_value:.3f}"),
+    ]
+
+
+def _open_set_rows(measures: IndexReport) -> list[NumberRow]:
+    ood = measures.ood
+    if ood is None:
+        return []
+    rows = [NumberRow("Strangers look less sure (AUROC; 0.5: guessing)")]
+    for name, theirs in measures.ood_scores.items():
+        rows.append(_resampled(name, auroc, measures.scores[name], theirs, paired=False))
+    if ood.unknown is not None:
+        rows.append(_share("strangers called unknown", Share.of(ood.unknown, ood.items)))
+    promise = promised(measures)
+    if promise is not None:
+        name = f"strangers answered at {percent(promise.promised)} precision"
+        rows.append(_share(name, Share.of(promise.ood, ood.items)))
+    return rows
+
+
+def _share(name: str, share: Share) -> NumberRow:
+    return NumberRow(name, share.percent, share.interval, f"{share.n:,}")
+
+
+def _resampled(
+    name: str, metric: Callable[[Tensor, Tensor], float], *arrays: Tensor, paired: bool = True
+) -> NumberRow:
+    data: list[Any] = [x.detach().cpu().to(torch.float64) for x in arrays]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndefinedMetricWarning)
+        found = bootstrap_interval(metric, *data, n=RESAMPLES, paired=paired)
+    n = f"{len(data[0]):,}" if paired else f"{len(data[0]):,} and {len(data[1]):,}"
+    if math.isnan(found.estimate):
+        return NumberRow(name, "n/a", "", n)
+    return NumberRow(name, f"{found.estimate:.3f}", f"{found.low:.3f} to {found.high:.3f}", n)
+
+
+# The figures of a page, each with what it shows and of how many queries.
+
+
+@dataclass(frozen=True)
+class ExplainedChart:
+    """A figure, how to read it, and what is good."""
+
+    chart: Chart
+    about: str
+    good: str
+
+
+def charts(measures: IndexReport) -> list[ExplainedChart]:
+    """Two, and a third where there are match probabilities."""
+    n = f"{measures.queries:,}"
+    found = [_answering(measures, n)]
+    if measures.reliability is not None:
+        figure = plots.reliability_plot({MATCH: measures.reliability})
+        about = (
+            f"The match probability of the nearest items of {n} queries, in ten bins, and the "
+            "share that are a match; larger marks hold more queries, small ones may be chance."
+        )
+        good = "points on the dotted line. Below it the probability is too sure."
+        found.append(_explained("Is the match probability honest?", figure, about, good))
+    figure, sizes = _histogram(measures)
+    strange = "" if measures.ood is None else ", and strangers,"
+    good = f"wrong nearest items{strange} lie to the right."
+    about = f"Uncertainty, the expected squared error of an embedding: {sizes}."
+    found.append(_explained("Where do the uncertain ones fall?", figure, about, good))
+    return found
+
+
+def _answering(measures: IndexReport, n: str) -> ExplainedChart:
+    first = MATCH if MATCH in measures.scores else UNCERTAINTY
+    made = [p for p in (measures.largest_promise, *measures.promises) if p is not None]
+    marks = {percent(p.promised): 1 - p.threshold for p in made if p.threshold is not None}
+    shown = {name: measures.scores[name] for name in (first, DISTANCE)}
+    if measures.called_unknown is not None:  # which no threshold answers
+        shown[first] = shown[first] + measures.called_unknown.to(shown[first])
+    figure = plots.answering_plot(shown, measures.right, marks=marks)
+    last = "" if measures.called_unknown is None else ", unknown ones last"
+    about = (
+        f"{n} queries, answered from the surest on{last}, and how often the "
+        f"answers are right; the band is a 95{SPACE}% interval"
+        f"{', circles are the promises' if marks else ''}."
+    )
+    good = f"a curve that begins near 100{SPACE}%, falls late, and lies above that of the distance."
+    return _explained("What does abstaining gain?", figure, about, good)
+
+
+def _histogram(measures: IndexReport) -> tuple[Figure, str]:
+    others, sizes = {}, [f"{measures.queries:,} queries"]
+    wrong = measures.uncertainty[~measures.right]
+    if len(wrong):
+        others["nearest item wrong"] = wrong
+        sizes.append(f"{len(wrong):,} with a wrong nearest item")
+    if measures.ood_uncertainty is not None:
+        others["strangers"] = measures.ood_uncertainty
+        sizes.append(f"{len(measures.ood_uncertainty):,} strangers")
+    return plots.uncertainty_plot(measures.uncertainty, others), ", ".join(sizes)
+
+
+def _explained(title: str, figure: Figure, about: str, good: str) -> ExplainedChart:
+    prefix = title.split()[-1].strip("?").lower()
+    return ExplainedChart(Chart(title, inline_svg(figure, prefix, title)), about, good)

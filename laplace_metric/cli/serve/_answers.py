@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from laplace_metric.calibration._thresholds import Threshold
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import NotFittedError
 from laplace_metric.search import SearchResult
-from laplace_metric.search.match import Threshold
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from torch import Tensor
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli.serve._drift import DriftWatch, calibration_reference
-from laplace_metric.cli.serve._limits import BODIES, Limits
+from laplace_metric.cli.serve._guard import BODIES, Limits
 from laplace_metric.cli.serve._reader import QueryReader
 from laplace_metric.cli.serve._service import SearchService, ServedIndex
 from laplace_metric.cli.sources import IMAGES, require_source

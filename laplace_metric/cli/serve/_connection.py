@@ -10,7 +10,7 @@ import asyncio
 from contextlib import suppress
 from typing import Any, cast
 
-from laplace_metric.cli.serve._limits import Limits
+from laplace_metric.cli.serve._guard import Limits
 
 with suppress(ImportError):  # without the extra, ``require_packages`` has said so by now
     import h11

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.errors import InputError
 from laplace_metric.monitor import Alarm, Monitor
-from laplace_metric.search.match import Calibration
 
 BLOCK = 64
 """Queries that are handed to the monitor at once; it does not matter to what it says."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -10,20 +11,31 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 
+from fastapi import responses
+
+from laplace_metric._utils.archives import utf8
 from laplace_metric._utils.version import __version__
 from laplace_metric.cli.serve._answers import EmbedAnswer, SearchAnswer
-from laplace_metric.cli.serve._documents import ERRORS, PARAMETERS, REQUEST_BODY
-from laplace_metric.cli.serve._guard import Guard, error_body, media_type, refusal_headers
-from laplace_metric.cli.serve._limits import (
+from laplace_metric.cli.serve._guard import (
     BAD_REQUEST,
     BUSY,
     FORBIDDEN,
     WRONG_TYPE,
+    Guard,
     RequestRefused,
+    error_body,
+    media_type,
+    refusal_headers,
 )
 from laplace_metric.cli.serve._metrics import CONTENT_TYPE
-from laplace_metric.cli.serve._page import SearchPage, documentation
-from laplace_metric.cli.serve._pictures import thumbnail
+from laplace_metric.cli.serve._page import (
+    ERRORS,
+    PARAMETERS,
+    REQUEST_BODY,
+    SearchPage,
+    documentation,
+    thumbnail,
+)
 from laplace_metric.cli.serve._question import json_fields
 from laplace_metric.cli.serve._service import SearchService
 from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
@@ -34,7 +46,7 @@ with suppress(ImportError):  # without the extra, ``require_packages`` has said 
     from starlette.exceptions import HTTPException
     from starlette.formparsers import MultiPartException, MultiPartParser
 
-    from laplace_metric.cli.serve._responses import HTMLResponse, JSONResponse
+    pass
 
 LOOPBACK = ("127.0.0.1", "::1")
 LOCAL = re.compile(r"(127\.0\.0\.1|\[::1\]|localhost)(:\d+)?")
@@ -337,3 +349,23 @@ def _http_error(request: Request, error: Any) -> Response:
 
 def _fault(request: Request, error: Exception) -> Response:
     return _problem("the server failed; its log says why.", SERVER_FAULT)
+
+
+# Responses whose text may hold names of files that are not UTF-8.
+
+
+class JSONResponse(responses.JSONResponse):
+    r"""JSON, in which a lone surrogate is its own escape, such as ``\udcff``."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the bytes of the body."""
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return utf8(text)
+
+
+class HTMLResponse(responses.HTMLResponse):
+    """A page, in which a lone surrogate stands as its escape."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the bytes of the body."""
+        return utf8(content)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from laplace_metric._utils.validation import check_count, check_real, check_share
-from laplace_metric.cli.serve._limits import Limits, RequestRefused
+from laplace_metric.cli.serve._guard import Limits, RequestRefused
 from laplace_metric.cli.sources import ARRAYS, IMAGES, TEXTS
 
 QUERIES = {"image": IMAGES, "text": TEXTS, "vector": ARRAYS}

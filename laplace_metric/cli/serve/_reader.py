@@ -17,12 +17,13 @@ from torch import Tensor
 
 from laplace_metric.cli._gallery import LoadedIndex
 from laplace_metric.cli._loading import read_options_of
-from laplace_metric.cli.serve._limits import TOO_LARGE, WRONG_TYPE, Limits, RequestRefused
+from laplace_metric.cli.serve._guard import TOO_LARGE, WRONG_TYPE, Limits, RequestRefused
 from laplace_metric.cli.serve._question import QUERIES, Question
 from laplace_metric.cli.sources import ARRAYS, IMAGES, Pixels, ReadOptions
-from laplace_metric.datasets.folders._picture import TRANSPARENT
+from laplace_metric.datasets._pixels import TRANSPARENT
 from laplace_metric.errors import InputError
-from laplace_metric.models import Inputs, Precomputed
+from laplace_metric.models import Precomputed
+from laplace_metric.models._calling import Inputs
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
 """Those of a folder of images; no other decoder sees what a client sends."""

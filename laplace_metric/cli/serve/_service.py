@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from laplace_metric.calibration._thresholds import Threshold
 from laplace_metric.cli._gallery import LoadedIndex
 from laplace_metric.cli.serve._answers import (
     EmbedAnswer,
@@ -19,15 +20,14 @@ from laplace_metric.cli.serve._answers import (
     search_answers,
 )
 from laplace_metric.cli.serve._drift import DriftSummary, DriftWatch
-from laplace_metric.cli.serve._limits import CONFLICT, Limits, RequestRefused
+from laplace_metric.cli.serve._guard import CONFLICT, Limits, RequestRefused
 from laplace_metric.cli.serve._metrics import ServerMetrics
 from laplace_metric.cli.serve._question import ALPHA, Question
 from laplace_metric.cli.serve._reader import QueryReader
 from laplace_metric.cli.serve._worker import Job, Worker
 from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
-from laplace_metric.models import Inputs
+from laplace_metric.models._calling import Inputs
 from laplace_metric.search import Index
-from laplace_metric.search.match import Threshold
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from laplace_metric.cli.serve._limits import STOPPING, RequestRefused
+from laplace_metric.cli.serve._guard import STOPPING, RequestRefused
 
 BUDGET = 0.05
 """Seconds that a call of several queries should take at most."""

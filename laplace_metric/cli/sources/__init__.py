@@ -6,14 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from laplace_metric._utils.tables import read_table
-from laplace_metric.cli.sources._arrays import npy_source, npz_source, safetensors_source
 from laplace_metric.cli.sources._images import (
     OPTIONS,
+    given_texts,
     image_source,
+    one_image,
+    path_below,
     readable_images,
     require_images,
 )
-from laplace_metric.cli.sources._paths import given_texts, one_image, path_below
 from laplace_metric.cli.sources._source import (
     ARRAYS,
     IMAGES,
@@ -26,10 +27,14 @@ from laplace_metric.cli.sources._source import (
 from laplace_metric.cli.sources._tables import (
     EMBEDDING,
     csv_source,
+    npy_source,
+    npz_source,
     parquet_source,
     pyarrow,
+    safetensors_source,
 )
-from laplace_metric.datasets.folders import ENDINGS, Pixels
+from laplace_metric.datasets._folders import ENDINGS
+from laplace_metric.datasets._pixels import Pixels
 from laplace_metric.errors import InputError
 
 __all__ = [

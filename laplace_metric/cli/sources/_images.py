@@ -1,4 +1,4 @@
-"""A folder of images: ``DIR/<class>/*.png``, or without classes ``DIR/*.png``."""
+"""Images named by a table, one file, and texts of the command line."""
 
 from __future__ import annotations
 
@@ -6,19 +6,100 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from laplace_metric._utils.files import digest
-from laplace_metric._utils.progress import tqdm
-from laplace_metric.cli.sources._source import IMAGES, Notify, ReadOptions, Source, require_items
-from laplace_metric.datasets.folders import (
+from laplace_metric._utils.randomness import tqdm
+from laplace_metric.cli.sources._source import (
+    IMAGES,
+    TEXTS,
+    Notify,
+    ReadOptions,
+    Source,
+    require_items,
+)
+from laplace_metric.datasets._folders import (
     ENDINGS,
-    Pixels,
-    Remedies,
+    check_listed,
     files_below,
     images_below,
-    is_grey,
     is_image,
     top_folders,
 )
+from laplace_metric.datasets._pixels import Pixels, Remedies, is_grey
+from laplace_metric.errors import InputError
+from laplace_metric.io import digest
+
+
+def listed_images(
+    path: Path,
+    names: Sequence[str],
+    classes: Sequence[str] | None,
+    options: ReadOptions,
+    notify: Notify,
+) -> Source:
+    """Images whose paths a table holds, as seen from its folder; a path is also the id.
+
+    Raises
+    ------
+    InputError
+        If one is empty, stands twice or is no file; the message names it.
+    """
+    check_listed(path, names)
+    pixels, ids = readable_images(path.parent, list(names), options, notify)
+    rows = {name: row for row, name in enumerate(names)}
+    return Source(
+        path,
+        IMAGES,
+        tuple(ids),
+        None if classes is None else tuple(classes[rows[name]] for name in ids),
+        lambda places: pixels.batch([ids[place] for place in places]),
+        digest_of_files(path.parent, ids),
+        {"size": options.size, "channels": pixels.channels},
+        lambda places: pixels.hashes([ids[place] for place in places]),
+    )
+
+
+def one_image(path: Path, options: ReadOptions, notify: Notify) -> Source:
+    """One file, without a class."""
+    return listed_images(path, [path.name], None, options, notify)
+
+
+def path_below(folder: Path, name: str) -> Path:
+    """Return where a named file lies once all links are followed.
+
+    Raises
+    ------
+    InputError
+        If that is outside of ``folder``.
+    """
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise InputError(
+            f"{folder / name} leads out of {folder}, so it is not read. Give --data with a folder "
+            "that holds all items, without links to other places."
+        )
+    return path
+
+
+def given_texts(texts: Sequence[str]) -> Source:
+    """Texts that are queries themselves; each is also its id.
+
+    Examples
+    --------
+    >>> given_texts(["a cat"]).read([0])
+    ['a cat']
+    """
+    return Source(
+        Path("--text"),
+        TEXTS,
+        tuple(texts),
+        None,
+        lambda rows: [texts[row] for row in rows],
+        digest(json.dumps(list(texts))),
+        {},
+    )
+
+
+# A folder of images: ``DIR/<class>/*.png``, or without classes ``DIR/*.png``.
+
 
 OPTIONS = Remedies("leave such files out with --skip-unreadable", "--size")
 

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from laplace_metric._utils.files import digest
 from laplace_metric.errors import InputError, LabelError
-from laplace_metric.models import Inputs
+from laplace_metric.io import digest
+from laplace_metric.models._calling import Inputs
 
 Notify = Callable[[str], None]
 """Gets a line for each guess that a reader makes."""

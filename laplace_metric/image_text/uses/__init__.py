@@ -9,15 +9,20 @@ All take ``Embedding``s, so that they work with any embedder and, without varian
 the cosine where there is such a thing.
 """
 
-from laplace_metric.image_text.uses._noisy_pairs import PairScores, noisy_pairs
-from laplace_metric.image_text.uses._prompt_weights import PromptWeights, prompt_weights
-from laplace_metric.image_text.uses._traversal import (
+from laplace_metric.image_text._noisy_pairs import PairScores, noisy_pairs
+from laplace_metric.image_text._traversal import (
     Traversal,
     inclusion_root,
     traversal,
     traversal_scores,
 )
-from laplace_metric.image_text.uses._zero_shot import class_embeddings, prompt_filter, zero_shot
+from laplace_metric.image_text._zero_shot import (
+    PromptWeights,
+    class_embeddings,
+    prompt_filter,
+    prompt_weights,
+    zero_shot,
+)
 
 __all__ = [
     "PairScores",

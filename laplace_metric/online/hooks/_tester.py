@@ -15,8 +15,8 @@ from laplace_metric._utils.randomness import own_randomness
 from laplace_metric._utils.validation import check_count
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError, NotFittedError
-from laplace_metric.models import device_of, unwrapped
-from laplace_metric.online.hooks._numbers import Seen, posterior_numbers, seen_by
+from laplace_metric.models._calling import device_of, unwrapped
+from laplace_metric.online.hooks._lightning import Seen, posterior_numbers, seen_by
 
 Splits = list[tuple[str, list[str]]]
 """(name of the queries, names of the references)."""

@@ -7,7 +7,8 @@ from scipy import integrate, stats
 
 from baselines.distributions import sample_angle
 from baselines.distributions.angles import angle_slope, differentiable_angle
-from laplace_metric.distributions import Angle, mean_resultant_length
+from laplace_metric.distributions import mean_resultant_length
+from laplace_metric.distributions._credible_caps import Angle
 from laplace_metric.distributions._vmf_normalizer import mean_resultant_slope
 
 N = 20_000

@@ -13,7 +13,7 @@ from benchmarks.costs import engine_kinds, engines
 from benchmarks.costs.engine_items import EngineProblem, engine_problems
 from benchmarks.examples.engines import judged
 from laplace_metric.errors import InputError, MissingPackageError
-from laplace_metric.search.engines import HNSW, Flat
+from laplace_metric.search._engines import HNSW, Flat
 from tests.benchmarks.engines.conftest import K, collection
 
 

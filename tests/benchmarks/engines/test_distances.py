@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.examples.engines import distances
-from laplace_metric.search import gallery_vectors, moments, query_vectors
+from laplace_metric.search._neighbours import gallery_vectors, moments, query_vectors
 
 
 def directions(seed: int, *shape: int) -> np.ndarray:

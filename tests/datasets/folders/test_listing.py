@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laplace_metric.datasets import load_folder
-from laplace_metric.datasets.folders import ENDINGS, files_below, is_image, top_folders
+from laplace_metric.datasets._folders import ENDINGS, files_below, is_image, top_folders
 from laplace_metric.errors import InputError, LabelError
 
 

@@ -12,8 +12,7 @@ from PIL import Image, ImageOps
 from benchmarks.datasets.formats import read_square
 from laplace_metric.cli.sources import ReadOptions, open_source
 from laplace_metric.datasets import CentreCrop, ImageFolder, load_folder
-from laplace_metric.datasets.folders import Pixels
-from laplace_metric.datasets.folders._picture import ORIENTATION, TURNS, as_grey_or_rgb
+from laplace_metric.datasets._pixels import ORIENTATION, TURNS, Pixels, as_grey_or_rgb
 from laplace_metric.errors import InputError
 
 

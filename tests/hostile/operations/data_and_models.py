@@ -7,7 +7,8 @@ from torch import nn
 
 from benchmarks.datasets import load
 from laplace_metric import LaplaceEmbedder, scale
-from laplace_metric.datasets import ImageSet, split_classes
+from laplace_metric.datasets import ImageSet
+from laplace_metric.datasets._image_set import split_classes
 from laplace_metric.models import Call, Pooled, Precomputed, Sentences
 from tests.hostile import places
 from tests.hostile.networks import D, network

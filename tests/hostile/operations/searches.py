@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from laplace_metric import Index
-from laplace_metric.search.match import conformal_quantile, p_values, threshold_for
+from laplace_metric.calibration._conformal import conformal_quantile, p_values
+from laplace_metric.calibration._thresholds import threshold_for
 from tests.hostile import places
 from tests.hostile.operations.table import GENERATOR, Operations, Y
 

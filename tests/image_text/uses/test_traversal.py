@@ -11,13 +11,8 @@ from hypothesis import strategies as st
 
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, UnknownNameError
-from laplace_metric.image_text.uses import (
-    Traversal,
-    _shared,
-    inclusion_root,
-    traversal,
-    traversal_scores,
-)
+from laplace_metric.image_text import _zero_shot as _shared
+from laplace_metric.image_text.uses import Traversal, inclusion_root, traversal, traversal_scores
 from tests.image_text.uses.gaussians import certain, random_embedding
 
 
@@ -57,7 +52,7 @@ def test_every_step_is_the_nearest_text(n, m, d, steps, end, one_root, seed):
 def test_blocks_of_images_give_the_same_path(monkeypatch):
     image, texts, root = (random_embedding(n, 4, n) for n in (9, 7, 9))
     whole, best = traversal(image, texts, root).rows, inclusion_root(image, texts).mean
-    monkeypatch.setattr("laplace_metric.image_text.uses._traversal.PAIRS", 200)
+    monkeypatch.setattr("laplace_metric.image_text._traversal.PAIRS", 200)
     monkeypatch.setattr(_shared, "PAIRS", 15)
     assert traversal(image, texts, root).rows.tolist() == whole.tolist()
     torch.testing.assert_close(inclusion_root(image, texts).mean, best)

@@ -9,7 +9,7 @@ import torch
 import torchvision
 from PIL import Image
 
-from laplace_metric.cli.models import load_model
+from laplace_metric.cli._models import load_model
 from laplace_metric.errors import InputError
 
 X = torch.rand(2, 3, 224, 224, generator=torch.Generator().manual_seed(0))

@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from laplace_metric.search.match import LabelVotes
-from laplace_metric.search.match._answer import PENALTY, START, Candidates, LabelPosterior
+from laplace_metric.calibration._apply import PENALTY, START, Candidates, LabelPosterior
+from laplace_metric.calibration._hits import LabelVotes
 
 
 def problem(n: int = 400, seed: int = 0):

@@ -12,6 +12,10 @@ from scipy.stats import ks_2samp
 from torch import Tensor
 
 from laplace_metric import LaplaceEmbedder
+from laplace_metric.calibration import _apply as apply_module
+from laplace_metric.calibration import _hits as hits_module
+from laplace_metric.calibration._calibration import Calibration
+from laplace_metric.calibration._learn import read_calibration, write_calibration
 from laplace_metric.errors import (
     DistanceScaleWarning,
     FileFormatError,
@@ -19,15 +23,7 @@ from laplace_metric.errors import (
     NonFiniteError,
     WriteError,
 )
-from laplace_metric.search import (
-    Calibration,
-    Index,
-    SearchResult,
-    read_calibration,
-    write_calibration,
-)
-from laplace_metric.search.match import _apply as apply_module
-from laplace_metric.search.match import _hits as hits_module
+from laplace_metric.search import Index, SearchResult
 
 CLOSE = {"rtol": 1e-6, "atol": 1e-6}
 K = 20
@@ -84,7 +80,7 @@ def test_the_same_hits_give_the_same(embedder, points, rank_by, names):
 @pytest.mark.parametrize("features", list(hits_module.FEATURE_SETS))
 def test_whatever_it_looks_at(embedder, points, monkeypatch, features):
     """Each set of features on its own: nothing is forgotten that has a weight."""
-    from laplace_metric.search.match import _probability as probability
+    from laplace_metric.calibration import _probability as probability
 
     monkeypatch.setattr(probability, "BY_DEFAULT", (features,))
     index = built(embedder, points)

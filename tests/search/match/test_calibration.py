@@ -10,18 +10,18 @@ import pytest
 import torch
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.errors import FewQueriesWarning, InputError, UnknownNameError
-from laplace_metric.evaluation import expected_calibration_error
-from laplace_metric.search.match import (
+from laplace_metric.calibration import _conformal as conformal
+from laplace_metric.calibration import _learn as storage
+from laplace_metric.calibration._hits import (
     LabelledHits,
     PairFeatures,
     SearchHits,
-    calibrated,
-    threshold_for,
+    query_statistics,
 )
-from laplace_metric.search.match import _conformal as conformal
-from laplace_metric.search.match import _storage as storage
-from laplace_metric.search.match._hits import query_statistics
+from laplace_metric.calibration._learn import calibrated
+from laplace_metric.calibration._thresholds import threshold_for
+from laplace_metric.errors import FewQueriesWarning, InputError, UnknownNameError
+from laplace_metric.evaluation import expected_calibration_error
 
 CLASSES, KNOWN, K, RUNS, TAUGHT = 20, 15, 3, 40, 240
 

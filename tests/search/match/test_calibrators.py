@@ -12,7 +12,7 @@ from scipy.special import expit
 from scipy.stats import norm
 from sklearn.isotonic import IsotonicRegression
 
-from laplace_metric.search.match._calibrators import CALIBRATORS, Calibrator
+from laplace_metric.calibration._calibrators import CALIBRATORS, Calibrator
 
 CURVES = {
     "steep": lambda x: 2.5 * x - 1,

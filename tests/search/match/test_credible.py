@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from baselines.distributions import VonMisesFisher
+from laplace_metric.calibration._conformal import credible_radius
 from laplace_metric.distributions import vmf_concentration
 from laplace_metric.errors import InputError
-from laplace_metric.search.match import credible_radius
 
 DRAWS = 10_000
 

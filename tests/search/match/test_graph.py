@@ -14,15 +14,22 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder
+from laplace_metric.calibration import _probability as probability
+from laplace_metric.calibration._calibration import Calibration
+from laplace_metric.calibration._calibrators import CALIBRATORS, Calibrator
+from laplace_metric.calibration._conformal import least_common_p_values
+from laplace_metric.calibration._export import (
+    INPUTS,
+    OUTPUTS,
+    KnotTable,
+    RankTable,
+    VerdictGraph,
+    VerdictModule,
+)
 from laplace_metric.errors import ExportError, InputError, MissingPackageError, UnknownNameError
-from laplace_metric.laplace.export import METADATA, OPSET, _files
-from laplace_metric.search import Calibration, Index
-from laplace_metric.search.match import _probability as probability
-from laplace_metric.search.match._calibrators import CALIBRATORS, Calibrator
-from laplace_metric.search.match._conformal import least_common_p_values
-from laplace_metric.search.match.graph import VerdictGraph, VerdictModule
-from laplace_metric.search.match.graph._module import INPUTS, OUTPUTS
-from laplace_metric.search.match.graph._tables import KnotTable, RankTable
+from laplace_metric.export import _write as _files
+from laplace_metric.export._write import METADATA, OPSET
+from laplace_metric.search import Index
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 PACKAGES = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from laplace_metric.laplace.export import write_program
-from laplace_metric.search.match._calibrators import Calibrator
+from laplace_metric.calibration._calibrators import Calibrator
+from laplace_metric.export._write import write_program
 
 pytest.importorskip("onnxscript")
 onnxruntime = pytest.importorskip("onnxruntime")

@@ -13,12 +13,16 @@ from hypothesis import strategies as st
 from scipy.stats import beta, binom
 
 from laplace_metric import LaplaceEmbedder
+from laplace_metric.calibration import _conformal as labels
+from laplace_metric.calibration._columns import Column
+from laplace_metric.calibration._conformal import (
+    HeldOutLabels,
+    conformal_quantile,
+    fewest_queries,
+    label_scores,
+)
 from laplace_metric.errors import InputError, NotFittedError, UnreachableAlphaWarning
 from laplace_metric.search import Index
-from laplace_metric.search._items import Column
-from laplace_metric.search.match import HeldOutLabels, conformal_quantile, fewest_queries
-from laplace_metric.search.match import _labels as labels
-from laplace_metric.search.match._labels import label_scores
 
 ALPHA = st.floats(0.01, 0.99)
 
@@ -357,7 +361,7 @@ def test_label_sets_survive_a_save(index, world, embedder, tmp_path):
 
 @pytest.mark.parametrize("name", ["label_codes", "label_clustering_codes", "label_scores"])
 def test_damaged_labels_are_refused(name, index):
-    from laplace_metric.search.match import _storage as storage
+    from laplace_metric.calibration import _learn as storage
 
     content, tensors = storage.calibration_to_json(index.calibration)
     content = json.loads(json.dumps(content))

@@ -12,17 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laplace_metric import LaplaceEmbedder
+from laplace_metric.calibration import _learn as storage
+from laplace_metric.calibration._conformal import least_common_p_values, own_p_values
+from laplace_metric.calibration._hits import LabelledHits, PairFeatures, query_statistics
+from laplace_metric.calibration._learn import calibrated
+from laplace_metric.calibration._sequences import shortfall
+from laplace_metric.calibration._thresholds import largest_promise, threshold_for
 from laplace_metric.errors import InputError, NotFittedError
-from laplace_metric.search.match import (
-    LabelledHits,
-    calibrated,
-    largest_promise,
-    shortfall,
-    threshold_for,
-)
-from laplace_metric.search.match import _storage as storage
-from laplace_metric.search.match._conformal import least_common_p_values, own_p_values
-from laplace_metric.search.match._hits import PairFeatures, query_statistics
 
 CLASSES, KNOWN, RUNS, TAUGHT, QUERIES = 20, 15, 100, 300, 3_000
 

@@ -8,14 +8,14 @@ import torch
 from sklearn.model_selection import GroupKFold
 
 from laplace_metric import LaplaceEmbedder
+from laplace_metric.calibration import _probability as probability
+from laplace_metric.calibration._calibrators import FLATTEST
+from laplace_metric.calibration._hits import FEATURES, PairFeatures
+from laplace_metric.calibration._learn import calibrated
+from laplace_metric.calibration._probability import FOLDS, fit_match_probability
 from laplace_metric.datasets import load
 from laplace_metric.errors import FewQueriesWarning, InputError
 from laplace_metric.evaluation import auroc, expected_calibration_error
-from laplace_metric.search.match import PairFeatures, calibrated
-from laplace_metric.search.match import _probability as probability
-from laplace_metric.search.match._calibrators import FLATTEST
-from laplace_metric.search.match._hits import FEATURES
-from laplace_metric.search.match._probability import FOLDS, fit_match_probability
 
 Q, K = 300, 4
 

@@ -9,9 +9,8 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 from scipy.stats import norm
 
-from laplace_metric.search.match import PairFeatures
-from laplace_metric.search.match._calibrators import FLOOR, SLOPE, fit_score
-from laplace_metric.search.match._hits import FEATURE_SETS, FEATURES
+from laplace_metric.calibration._calibrators import FLOOR, SLOPE, fit_score
+from laplace_metric.calibration._hits import FEATURE_SETS, FEATURES, PairFeatures
 
 POSTERIOR = FEATURE_SETS["posterior"]
 
@@ -150,8 +149,8 @@ def test_a_certain_posterior_gives_a_finite_score():
 
 
 def test_evidence_is_what_the_names_say():
+    from laplace_metric.calibration._hits import LabelVotes, SearchHits
     from laplace_metric.laplace import Distance
-    from laplace_metric.search.match import LabelVotes, SearchHits
 
     squared = Distance(torch.tensor([[4.0, torch.inf]]), torch.tensor([[0.64, torch.inf]]))
     positions, gaps = torch.tensor([[5, -1]]), torch.tensor([[1.9, torch.inf]])

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import betabinom, binomtest
 
+from laplace_metric.calibration._sequences import REACH, chance_of_test, shortfall
+from laplace_metric.calibration._thresholds import threshold_for
 from laplace_metric.errors import InputError
-from laplace_metric.search.match import shortfall, threshold_for
-from laplace_metric.search.match._shortfall import REACH, chance_of_test
 
 LEVEL = 0.05 / 10
 

@@ -10,10 +10,15 @@ import pytest
 import torch
 from scipy.stats import binom, binomtest
 
+from laplace_metric.calibration import _sequences as _shortfall
+from laplace_metric.calibration._thresholds import (
+    STARTS,
+    largest_promise,
+    lower_bound,
+    threshold_for,
+)
 from laplace_metric.errors import InputError
 from laplace_metric.plots import threshold_plot
-from laplace_metric.search.match import _shortfall, largest_promise, threshold_for
-from laplace_metric.search.match._thresholds import STARTS, lower_bound
 
 
 @pytest.mark.parametrize("n", [1, 7, 200])

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laplace_metric.search.match import VOTES, LabelVotes
-from laplace_metric.search.match import _votes as votes
+from laplace_metric.calibration import _hits as votes
+from laplace_metric.calibration._hits import VOTES, LabelVotes
 
 
 def by_hand(distances: list[float], labels: list[int]):

@@ -1,0 +1,310 @@
+"""Which probability counts as a match, so that a promise holds with a stated confidence.
+
+A guarantee is a hypothesis test on held-out queries (Angelopoulos et al. 2025, Learn then Test,
+Annals of Applied Statistics 19):
+
+    precision   of n accepted hits s are right; reject "precision <= target" if
+                P(Bin(n, target) >= s) <= delta / J. J = 10 sequences of thresholds, from those that
+                accept a tenth of all hits, two tenths, ..., all towards lower ones, until the first
+                that is not rejected.
+    largest     of the ten sequences' first tests, (s_j of n_j accepted hits): with probability
+                1 - delta every precision is at least its bound b_j, P(Bin(n_j, b_j) >= s_j) =
+                delta / J; promise the largest b_j, rounded down to a hundredth.
+    recall      of n right hits s are accepted; the highest threshold at which
+                P(Bin(n, target) >= s) <= delta. Acceptance only falls: one sequence.
+
+The probability that a threshold does not keep its guarantee is at most delta = 1 - confidence:
+
+    precision   The thresholds come from other queries, those that fitted the probability. Given
+                these, each threshold is fixed; given n, s is Bin(n, its precision), ties or not.
+                The first threshold of a sequence whose precision is too low is rejected with
+                probability delta / J at most, and none behind it is tested before.
+    recall      Of n right hits, the share of all that lies above the i-th smallest is
+                Beta(n - i + 1, i) (Wilks 1941), or more with ties: the test is exact though its
+                thresholds are tested hits.
+
+Where no other queries are given, precision is tested at the probabilities of the tested hits
+themselves. One of n then is the threshold, and s is Bin(n - 1, precision) and one Bernoulli: the
+test leaves it out as if it were right, P(Bin(n - 1, target) >= s - 1). That is exact where each
+sequence starts and where precision only falls from there; elsewhere it is held by simulation. Hits
+that are abstained from whatever their probability is, such as those of unknown queries, are
+accepted by no threshold: a precision is one of the others, a recall is one of all. A calibration
+judges each held-out query by all other known ones, as it does those to come; that they judge each
+other is beyond the theorem, which wants a rule made without them, and is held by simulation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from laplace_metric._utils.display import Rows, Shown, in_rows
+from laplace_metric._utils.validation import ArrayLike, check_real, check_share
+from laplace_metric.calibration._sequences import (
+    NEVER,
+    STARTS,
+    Array,
+    Flags,
+    Tests,
+    held_out_answers,
+    lower_bound,
+    rejected,
+    run_of,
+    shortfall,
+)
+from laplace_metric.errors import InputError
+
+
+@dataclass(frozen=True, repr=False)
+class Threshold(Shown):
+    """Accept a nearest neighbour whose match probability is at least ``value``.
+
+    Parameters
+    ----------
+    value : float in [0, 1]
+    quantity : "precision" | "recall"
+        Share of accepted hits that are right; share of right hits that are accepted.
+    target, confidence : float
+        The promise, and the probability with which it holds.
+    estimate, lower : float
+        What held-out queries gave, and the lower bound of the test of this threshold. It was
+        chosen for the target, so only the target holds with ``confidence``.
+    accepted : float
+        Share of held-out queries whose nearest neighbour is accepted.
+    n : int
+        Held-out queries.
+    alpha : float or None
+        Queries that are called unknown at this level are not accepted, whatever their probability
+        is; None: the probability alone decides.
+    cross_fitted : bool
+        As of ``Calibration``: the confidence is then measured by simulation, not proven.
+    """
+
+    value: float
+    quantity: str
+    target: float
+    confidence: float
+    estimate: float
+    lower: float
+    accepted: float
+    n: int
+    alpha: float | None = None
+    cross_fitted: bool = False
+
+    def __str__(self) -> str:
+        known = "" if self.alpha is None else f" and not unknown at alpha={self.alpha:g}"
+        return (
+            f"match if probability >= {self.value:.4f}{known}: {self.quantity} "
+            f"{self.estimate:.1%}, at least {100 * self.target:g}% with "
+            f"{100 * self.confidence:g}% confidence; accepts {self.accepted:.1%} of {self.n} "
+            f"{'cross-fitted items' if self.cross_fitted else 'held-out queries'}"
+        )
+
+    def _sentence(self) -> str:
+        return str(self)
+
+    def _shown_rows(self) -> Rows:
+        return in_rows(vars(self).items())
+
+
+def accepts(threshold: Threshold | float, probability: Any, p_value: Any, alpha: float) -> Any:
+    """``probability >= value`` and, by the threshold's own alpha, ``p_value > alpha`` [Q].
+
+    Parameters
+    ----------
+    alpha : float
+        Of a threshold that is a number.
+
+    Examples
+    --------
+    >>> import torch
+    >>> accepts(0.8, torch.tensor([0.9, 0.9, 0.1]), torch.tensor([0.5, 0.01, 0.5]), 0.05)
+    tensor([ True, False, False])
+    """
+    if not isinstance(threshold, Threshold):
+        return (probability >= check_real("threshold", threshold)) & (p_value > alpha)
+    sure = probability >= threshold.value
+    return sure if threshold.alpha is None else sure & (p_value > threshold.alpha)
+
+
+def threshold_for(
+    probability: ArrayLike,
+    correct: ArrayLike,
+    *,
+    precision: float | None = None,
+    recall: float | None = None,
+    confidence: float = 0.95,
+    abstained: ArrayLike | None = None,
+    thresholds: ArrayLike | None = None,
+) -> Threshold:
+    """The lowest threshold that keeps ``precision``, or the highest that keeps ``recall``.
+
+    Parameters
+    ----------
+    probability : [n]
+        In [0, 1], of the nearest neighbour of each held-out query.
+    correct : [n]
+        Whether it is a match: booleans, or 0 and 1.
+    precision, recall : float in (0, 1)
+        What to promise; one of the two.
+    confidence : float in (0, 1)
+    abstained : [n], optional
+        Which held-out queries are not answered, whatever the threshold. ``Threshold.alpha`` does
+        not know why; ``Calibration.threshold_for`` sets it.
+    thresholds : [m], optional
+        Probabilities of other queries, such as those that fitted the probability, among which a
+        threshold for a precision is chosen: the guarantee is then exact. None: those of the tested
+        queries, each test without one query.
+
+    Raises
+    ------
+    InputError
+        Unless one target in (0, 1) is given, and as many hits as probabilities in [0, 1]; if no
+        threshold keeps it, with the best that one does.
+
+    Examples
+    --------
+    >>> import torch
+    >>> p = torch.linspace(0, 1, 1000)
+    >>> print(threshold_for(p, p > 0.5, recall=0.9))
+    match if probability >= 0.5385: recall 92.4%, at least 90% with 95% confidence; accepts \
+46.2% of 1000 held-out queries
+    """
+    if (precision is None) == (recall is None):
+        raise InputError("pass either precision= or recall=.")
+    quantity, target = ("precision", precision) if recall is None else ("recall", recall)
+    assert target is not None
+    promised, confidence = check_share(quantity, target), check_share("confidence", confidence)
+    p, right = held_out_answers(probability, correct, abstained)
+    if recall is None:
+        value, bound = _for_precision(p, right, promised, 1 - confidence, thresholds)
+        estimate = float(right[p >= value].mean())
+    else:
+        value, bound = _for_recall(p, right, promised, 1 - confidence)
+        estimate = float((p[right] >= value).mean())
+    share = float((p >= value).mean())
+    return Threshold(value, quantity, promised, confidence, estimate, bound, share, len(p))
+
+
+def largest_promise(
+    probability: ArrayLike,
+    correct: ArrayLike,
+    *,
+    confidence: float = 0.95,
+    abstained: ArrayLike | None = None,
+    thresholds: ArrayLike | None = None,
+) -> Threshold:
+    """The largest precision, in whole per cent, that held-out queries can promise.
+
+    It is chosen by the data, and holds with ``confidence`` all the same: the bounds of which it is
+    the largest hold all at once. Of the thresholds with such a bound, the lowest.
+
+    Parameters
+    ----------
+    probability, correct, abstained : [n]
+        As for ``threshold_for``.
+    confidence : float in (0, 1)
+    thresholds : [m], optional
+        As for ``threshold_for``.
+
+    Raises
+    ------
+    InputError
+        As ``threshold_for``; and if not even 1 % can be promised.
+
+    Examples
+    --------
+    >>> import torch
+    >>> p = torch.linspace(0, 1, 100)
+    >>> print(largest_promise(p, p > 0.5))
+    match if probability >= 0.5051: precision 100.0%, at least 89% with 95% confidence; accepts \
+50.0% of 100 held-out queries
+    """
+    p, right = held_out_answers(probability, correct, abstained)
+    level = (1 - check_share("confidence", confidence)) / STARTS
+    tests = Tests.of(p, right, thresholds)
+    bounds = np.array([tests.bound(start, level) for start in tests.starts])
+    target = float(np.floor(100 * bounds.max(initial=0)) / 100)
+    if target <= 0:
+        raise InputError(
+            f"no precision can be promised: of {len(p)} queries "
+            f"{int(right[p > NEVER].sum())} are answered right. Calibrate on more queries."
+        )
+    chosen = int(np.flatnonzero(bounds >= target)[-1])
+    value = float(tests.values[tests.starts[chosen]])
+    accepted = p >= value
+    found = float(right[accepted].mean()), float(bounds[chosen]), float(accepted.mean()), len(p)
+    return Threshold(value, "precision", target, confidence, *found)
+
+
+Chosen = tuple[float, float]
+"""Threshold, and the lower bound of its test."""
+
+
+def _for_precision(
+    p: Array, right: Flags, target: float, delta: float, thresholds: ArrayLike | None
+) -> Chosen:
+    tests, level = Tests.of(p, right, thresholds), delta / STARTS
+    last = tests.lowest(target, level)
+    if last is None:
+        advice = _more_queries(p, right, target, 1 - delta, thresholds)
+        at = max(tests.starts, key=lambda start: tests.bound(start, level), default=None)
+        best = (0.0, 0, 0)
+        if at is not None:
+            best = tests.bound(at, level), int(tests.right[at]), int(tests.accepted[at])
+        raise InputError(_unreachable("precision", target, *best) + advice)
+    return float(tests.values[last]), tests.bound(last, level)
+
+
+def _for_recall(p: Array, right: Flags, target: float, delta: float) -> Chosen:
+    of_matches = np.sort(p[right])
+    values, first = np.unique(of_matches, return_index=True)
+    values, first = values[values > NEVER], first[values > NEVER]
+    good, total = len(of_matches) - first, np.full(len(first), len(of_matches))
+    steps = run_of(rejected(good, total, target, delta))
+    if steps == 0:
+        abstained = int((of_matches == NEVER).sum())
+        least = int(np.ceil(np.log(delta) / np.log(target)))
+        why = f" {abstained} of the right ones are abstained from." if abstained else ""
+        advice = f" Ask for less, or calibrate on more queries ({least} right ones are the least)."
+        if abstained >= (1 - target) * len(of_matches):
+            advice = " Ask for less, or abstain from fewer: with a smaller alpha, or alpha=None."
+        most, of = int(good[:1].sum()), int(total[:1].sum())  # 0 where there is no match at all
+        best = lower_bound(most, of, delta), most, of
+        raise InputError(_unreachable("recall", target, *best) + why + advice)
+    return float(values[steps - 1]), lower_bound(int(good[steps - 1]), len(of_matches), delta)
+
+
+def _unreachable(name: str, target: float, bound: float, right: int, of: int) -> str:
+    """With the best bound where a sequence starts: no larger target is reached."""
+    what = "are right" if name == "precision" else "right ones are accepted at all"
+    return (
+        f"{name}={target:g} cannot be promised: the best lower bound of these queries is "
+        f"{bound:.3f}, where {right} of {of} {what}."
+    )
+
+
+def _more_queries(
+    p: Array, right: Flags, target: float, confidence: float, thresholds: ArrayLike | None
+) -> str:
+    abstained = p == NEVER
+    missing = shortfall(
+        np.where(abstained, 0, p),
+        right,
+        precision=target,
+        confidence=confidence,
+        abstained=abstained,
+        thresholds=thresholds,
+    )
+    least = f"({missing.flawless:,} accepted ones are the least, all of them right)"
+    if missing.more:
+        more = f"about {2 * missing.more:,} more, half of which are tested as these {len(p):,} are"
+        return f" Ask for less, or calibrate on more queries: {more}, would likely do {least}."
+    if missing.right < target * missing.surest:
+        return (
+            " Even the surest are right less often than that: ask for less. More queries alone "
+            "are not likely to help."
+        )
+    return f" Ask for less: how many more queries would do cannot be told from these {least}."

@@ -1,0 +1,323 @@
+"""An open image file as a picture that is upright, and grey or RGB."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from laplace_metric._utils.validation import check_count
+from laplace_metric.errors import InputError
+from laplace_metric.io import sha256_of
+
+GREY = ("1", "L", "LA", "La")
+DEEP = ("I", "F")
+TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
+ORIENTATION = 0x0112  # the tag of Exif
+TURNS = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
+"""What makes an image upright that a camera wrote with this orientation (Exif 2.32, 4.6.4)."""
+
+
+def as_grey_or_rgb(image: Any, channels: int) -> Any:
+    """A PIL image turned upright, on white where it is transparent, in mode "L" or "RGB".
+
+    Raises
+    ------
+    ValueError
+        For more than 8 bits a channel.
+
+    Examples
+    --------
+    >>> from PIL import Image
+    >>> as_grey_or_rgb(Image.new("RGBA", (1, 1), (255, 0, 0, 0)), 3).getpixel((0, 0))
+    (255, 255, 255)
+    """
+    if image.mode.startswith(DEEP):
+        raise ValueError(f"{image.mode} pixels have more than 8 bits")
+    return _upright(_on_white(image).convert("L" if channels == 1 else "RGB"), image)
+
+
+def _upright(picture: Any, image: Any) -> Any:
+    from PIL.Image import Transpose  # only here: most users read no photographs
+
+    try:
+        turn = TURNS.get(image.getexif().get(ORIENTATION))
+    except Exception:  # a damaged note of the camera spoils no picture
+        return picture
+    return picture if turn is None else picture.transpose(Transpose[turn])
+
+
+def _on_white(image: Any) -> Any:
+    if image.mode not in TRANSPARENT and "transparency" not in image.info:
+        return image
+    from PIL import Image
+
+    coloured = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), coloured)
+
+
+def centre_square(image: Any, size: int) -> Any:
+    """Resize the shorter side of a PIL image to `size` (bilinear), and cut out the centre."""
+    from PIL.Image import Resampling
+
+    scale = size / min(image.size)
+    width, height = (max(size, round(side * scale)) for side in image.size)
+    left, top = (width - size) // 2, (height - size) // 2
+    resized = image.resize((width, height), Resampling.BILINEAR)
+    return resized.crop((left, top, left + size, top + size))
+
+
+# The preprocessing that most encoders of photographs were trained with.
+
+
+Planes = float | tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class CentreCrop:
+    """A PIL image -> its centre ``(x - mean) / std``, x in [0, 1], [C, size, size].
+
+    The shorter side is scaled to ``size`` (bilinear), then the longer one is cut. What timm,
+    torchvision or open_clip bring with a model is better, where one of them is at hand: some scale
+    to more than ``size`` before they cut, or bicubic.
+
+    Parameters
+    ----------
+    size : int
+        In pixels.
+    mean, std : float, or one for each channel
+        With 0.5 and 0.5, values run from -1 to 1.
+
+    Raises
+    ------
+    InputError
+        For a size below 1, a std that is not above 0, or, when called, another number of channels.
+
+    Examples
+    --------
+    >>> from PIL import Image
+    >>> crop = CentreCrop(4, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))  # of ImageNet
+    >>> crop(Image.new("RGB", (30, 20), "white")).shape
+    torch.Size([3, 4, 4])
+    """
+
+    size: int
+    mean: Planes = 0.0
+    std: Planes = 1.0
+
+    def __post_init__(self) -> None:
+        check_count("size", self.size)
+        if not all(value > 0 for value in np.atleast_1d(self.std)):
+            raise InputError(f"std={self.std!r}: pass numbers above 0.")
+
+    def __call__(self, image: Any) -> Float[Tensor, "C size size"]:
+        """The tensor of one image."""
+        array = np.array(centre_square(image, self.size), dtype=np.float32) / 255
+        planes = torch.from_numpy(np.atleast_3d(array).transpose(2, 0, 1).copy())
+        mean, std = (self._of_planes(name, len(planes)) for name in ("mean", "std"))
+        return (planes - mean) / std
+
+    def _of_planes(self, name: str, channels: int) -> Tensor:
+        values = torch.tensor(np.atleast_1d(getattr(self, name)), dtype=torch.float32)
+        if len(values) not in (1, channels):
+            raise InputError(
+                f"{name} has {len(values)} numbers, the image {channels} channels: pass one "
+                "number, or one for each channel."
+            )
+        return values[:, None, None]
+
+
+# Image files as tensors, several at once.
+
+
+THREADS = min(8, os.cpu_count() or 1)
+MOST_NAMED = 5
+
+
+class Remedies(NamedTuple):
+    """What an error tells to do, in the words of Python or of the command line."""
+
+    unreadable: str = (
+        "leave such files out with load_folder(..., skip_unreadable=True); unreadable() lists all"
+    )
+    sizes: str = "size=224, or a transform that makes them equal"
+
+
+IN_PYTHON = Remedies()
+
+
+class Unreadable(NamedTuple):
+    """A file that is no whole image, and why."""
+
+    path: Path
+    why: str
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Files below a folder as tensors [C, H, W], in [0, 1] unless a transform makes them.
+
+    Parameters
+    ----------
+    folder : Path
+    size : int or None
+        Side of a square in pixels; None: images as they are.
+    channels : 1 or 3
+        Grey or RGB.
+    transform : callable or None
+        PIL image -> tensor; replaces ``size``.
+    crop : bool
+        The shorter side is scaled to ``size`` and the centre cut out; otherwise the image is
+        scaled to the square, whatever its sides.
+    remedies : Remedies
+        For errors.
+    """
+
+    folder: Path
+    size: int | None
+    channels: int
+    transform: Any = None
+    crop: bool = False
+    remedies: Remedies = IN_PYTHON
+
+    def batch(self, names: Sequence[str]) -> Tensor:
+        """These images [B, C, H, W].
+
+        Raises
+        ------
+        InputError
+            If some cannot be read, or two are of different sizes; the message names them.
+        """
+        with ThreadPoolExecutor(THREADS) as pool:
+            images = list(pool.map(self._read, names))
+        self._check_readable([one for one in images if isinstance(one, Unreadable)])
+        for name, image in zip(names, images, strict=True):
+            if image.shape != images[0].shape:
+                raise InputError(
+                    f"{self.folder / name} is {_sides(image)} pixels, {self.folder / names[0]} "
+                    f"{_sides(images[0])}: give {self.remedies.sizes}."
+                )
+        return torch.stack(images)
+
+    def hashes(self, names: Sequence[str]) -> list[str]:
+        """sha256 of the bytes of each file."""
+        with ThreadPoolExecutor(THREADS) as pool:
+            return list(pool.map(lambda name: sha256_of(self.folder / name), names))
+
+    def one(self, name: str) -> Tensor:
+        """One image [C, H, W]; ``InputError`` as of `decoded`."""
+        return self.tensor(self.decoded(name))
+
+    def tensor(self, picture: Any) -> Tensor:
+        """What a model gets [C, H, W] of a picture that is grey or RGB already."""
+        if self.transform is not None:
+            return _transformed(self.transform, picture)
+        if self.size is not None:
+            picture = _squared(picture, self.size, crop=self.crop)
+        array = np.array(picture)  # a copy: from_numpy wants to own what it may write to
+        planes = array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
+        return torch.from_numpy(np.ascontiguousarray(planes)).float() / 255
+
+    def converted(self, image: Any) -> Any:
+        """An open PIL image, upright, as grey or RGB; ``ValueError`` for more than 8 bits."""
+        return as_grey_or_rgb(image, self.channels)
+
+    def decoded(self, name: str) -> Any:
+        """The PIL image at its own size, upright, grey or RGB.
+
+        Raises
+        ------
+        InputError
+            If the file cannot be read; the message names it.
+        """
+        picture = self._attempt(name)
+        if isinstance(picture, Unreadable):
+            self._check_readable([picture])
+        return picture
+
+    def unreadable(self, names: Iterable[str]) -> Iterator[Unreadable | None]:
+        """Of each file why it cannot be read, None where it can; all are decoded."""
+        with ThreadPoolExecutor(THREADS) as pool:
+            yield from pool.map(self._why_not, names)
+
+    def _why_not(self, name: str) -> Unreadable | None:
+        picture = self._attempt(name)
+        return picture if isinstance(picture, Unreadable) else None
+
+    def _read(self, name: str) -> Any:
+        picture = self._attempt(name)
+        return picture if isinstance(picture, Unreadable) else self.tensor(picture)
+
+    def _attempt(self, name: str) -> Any:
+        from PIL import Image  # only here and below: most users read no photographs
+
+        path = self.folder / name
+        if path.exists() and not path.is_file():  # reading a pipe or a device may never end
+            return Unreadable(path, "it is not a regular file")
+        try:
+            with Image.open(path) as file:
+                return self.converted(file)
+        except Exception as error:  # decoders raise whatever they meet
+            return Unreadable(path, str(error))
+
+    def _check_readable(self, found: Sequence[Unreadable]) -> None:
+        if not found:
+            return
+        named = ", ".join(f"{one.path} ({one.why})" for one in found[:MOST_NAMED])
+        what = f"{found[0].path} cannot be read as an image ({found[0].why}): mend or remove it"
+        if len(found) > 1:
+            more = f" and {len(found) - MOST_NAMED:,} more" if len(found) > MOST_NAMED else ""
+            what = (
+                f"{len(found):,} files cannot be read as images, {named}{more}: mend or remove them"
+            )
+        raise InputError(f"{what}, or {self.remedies.unreadable}.")
+
+
+def is_grey(path: Path) -> tuple[bool, str] | None:
+    """Whether an image file is grey, and its mode; None where it cannot be read."""
+    from PIL import Image
+
+    if not path.is_file():
+        return None
+    try:
+        with Image.open(path) as image:
+            return image.mode in GREY, image.mode
+    except Exception:
+        return None
+
+
+def _squared(picture: Any, size: int, *, crop: bool) -> Any:
+    from PIL.Image import Resampling
+
+    if crop:
+        return centre_square(picture, size)
+    return picture.resize((size, size), Resampling.BILINEAR)
+
+
+def _transformed(transform: Any, picture: Any) -> Tensor:
+    tensor = transform(picture)
+    if not isinstance(tensor, Tensor):
+        raise InputError(
+            f"the model's transform gives a {type(tensor).__name__}: it must give a tensor."
+        )
+    return tensor
+
+
+def _sides(image: Tensor) -> str:
+    return f"{image.shape[-1]} x {image.shape[-2]}"

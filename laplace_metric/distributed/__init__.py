@@ -1,0 +1,1 @@
+"""Fits that outlive their process, or have several: checkpoints, process groups, passes."""

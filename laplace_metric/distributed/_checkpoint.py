@@ -1,0 +1,206 @@
+"""A fit that survives its process: a folder with its features and its finished passes.
+
+    checkpoint.json      what is fitted: settings, head, model, ranks; another fit is refused
+    features/            head inputs and labels, committed every few seconds
+    pass-0003/           statistics of a finished pass
+    columns/             the reference points that were drawn
+
+Sums are float64 and read in the same order, so what is resumed ends in the same bits. Nothing is
+deleted: remove the folder when the posterior is saved.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from laplace_metric import io as files
+from laplace_metric.curvature._pass import Pass
+from laplace_metric.curvature._statistics import Statistics
+from laplace_metric.distributed._group import ProcessGroup
+from laplace_metric.errors import FileFormatError, InputError, WriteError
+from laplace_metric.io import locked
+from laplace_metric.laplace._settings import FitOptions
+from laplace_metric.models._shards import FEATURE_FOLDER
+from laplace_metric.models._store import FeatureStore
+
+KIND = files.FileKind("checkpoint", "a checkpoint of a fit", 1)
+COLUMNS = files.FileKind("columns", "reference points of a checkpoint", 1)
+SECONDS = 10.0
+"""Between two commits: what a killed process loses."""
+
+
+class Checkpoint:
+    """A folder that belongs to one fit.
+
+    Parameters
+    ----------
+    folder : Path
+        Empty or missing, or of the same fit.
+    identity : dict
+        JSON values that say what is fitted.
+
+    Raises
+    ------
+    FileFormatError
+        If the folder holds something else, another fit, or is damaged; it is left as it is.
+    """
+
+    def __init__(self, folder: Path, identity: dict[str, Any]) -> None:
+        self.folder = folder
+        if _holds_files(folder) and not (folder / KIND.index).exists():
+            raise FileFormatError(
+                f"checkpoint_dir={str(folder)!r} holds files but no {KIND.index}: choose an empty "
+                "folder."
+            )
+        with files.named_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _held(folder)
+        try:
+            self._open(identity)
+        except BaseException:
+            self.close()
+            raise
+        self._last = time.monotonic()
+
+    def _open(self, identity: dict[str, Any]) -> None:
+        folder = self.folder
+        if (folder / KIND.index).exists():
+            files.tidy(folder, KIND)
+            self._check(json.loads(json.dumps(identity)))
+        else:
+            files.write(folder, {"identity": identity}, {}, KIND)
+
+    def close(self) -> None:
+        """Let another process use the folder."""
+        self._lock.close()
+
+    def _check(self, identity: dict[str, Any]) -> None:
+        saved = files.read(self.folder, KIND)[0].get("identity")
+        if saved == identity:
+            return
+        known = saved if isinstance(saved, dict) else {}
+        name = next(k for k in {**known, **identity} if known.get(k) != identity.get(k))
+        raise FileFormatError(
+            f"checkpoint_dir={str(self.folder)!r} belongs to another fit: {name} is "
+            f"{known.get(name)!r} there and {identity.get(name)!r} here. Choose another folder, or "
+            "delete this one."
+        )
+
+    def store(self, device: torch.device, dtype: torch.dtype | None) -> FeatureStore:
+        """The features that are there, or an empty durable store."""
+        folder = files.refuse_link(self.folder / "features")
+        if (folder / FEATURE_FOLDER.index).exists() or not _only_empty_files(folder):
+            return FeatureStore.resume(folder, device, dtype=dtype)
+        if any(self.folder.glob("pass-*/statistics.json")):
+            raise FileFormatError(f"{folder} is missing: restore it, or delete {self.folder}.")
+        for left_over in folder.glob("*"):  # killed before the first commit
+            files.remove_hidden(left_over)
+        return FeatureStore(durable=folder, dtype=dtype, device=device)
+
+    def due(self) -> bool:
+        """Whether it is time to commit again."""
+        if time.monotonic() - self._last < SECONDS:
+            return False
+        self._last = time.monotonic()
+        return True
+
+    def finished(self, number: int, task: Pass) -> Statistics | None:
+        """What pass ``number`` ended with, if it did.
+
+        Raises
+        ------
+        FileFormatError
+            If the folder holds a pass of another fit.
+        """
+        folder = self._pass(number)
+        if not (folder / "statistics.json").exists():
+            return None
+        files.tidy(folder, Statistics.KIND)
+        statistics = Statistics.load(folder)
+        if statistics.task != task.task:
+            raise FileFormatError(
+                f"{folder} belongs to another fit (other weights, data or versions): delete "
+                f"{str(self.folder)!r} or choose another checkpoint_dir."
+            )
+        return statistics
+
+    def keep(self, number: int, statistics: Statistics) -> None:
+        """Note how pass ``number`` ended."""
+        statistics.save(self._pass(number))
+
+    def _pass(self, number: int) -> Path:
+        return files.refuse_link(self.folder / f"pass-{number:04d}")
+
+    def columns(self, draw: Callable[[], list[Tensor]]) -> list[Tensor]:
+        """Index groups, drawn once and then remembered."""
+        folder = files.refuse_link(self.folder / "columns")
+        if (folder / COLUMNS.index).exists():
+            files.tidy(folder, COLUMNS)
+            _, tensors = files.read(folder, COLUMNS)
+            return [tensors[f"group.{i}"] for i in range(len(tensors))]
+        groups = draw()
+        files.write(folder, {}, {f"group.{i}": g for i, g in enumerate(groups)}, COLUMNS)
+        return groups
+
+
+def open_checkpoint(
+    identity: Callable[[], dict[str, Any]], options: FitOptions, group: ProcessGroup
+) -> Checkpoint | None:
+    """The checkpoint that ``options`` ask for; of several ranks, each has a folder in it.
+
+    ``identity`` hashes the model, so it is called only where there is a checkpoint.
+
+    Raises
+    ------
+    FileFormatError
+        If the folder belongs to another number of ranks, or to another fit.
+    """
+    folder = options.checkpoint_dir
+    if folder is None:
+        return None
+    group.run_on_all_ranks(lambda: _check_ranks(folder, group.n))
+
+    def mine() -> Path:
+        return folder if group.n == 1 else files.refuse_link(folder / f"rank-{group.index}")
+
+    return group.run_on_all_ranks(lambda: Checkpoint(mine(), identity()))
+
+
+def _check_ranks(folder: Path, n: int) -> None:
+    n_before = len(list(folder.glob("rank-*"))) or int((folder / KIND.index).exists())
+    if n_before not in (0, n):
+        raise FileFormatError(
+            f"checkpoint_dir={str(folder)!r} belongs to a fit of {n_before} processes, this one "
+            f"has {n}: use as many, or choose another folder."
+        )
+
+
+def _held(folder: Path) -> ExitStack:
+    """A lock that this process alone holds, until it is closed or the process ends."""
+    lock = ExitStack()
+    try:
+        lock.enter_context(locked(folder / ".lock", seconds=0.0))
+    except WriteError as error:
+        raise InputError(
+            f"checkpoint_dir={str(folder)!r} is in use by another process: wait for it, or choose "
+            "another folder."
+        ) from error
+    return lock
+
+
+def _only_empty_files(folder: Path) -> bool:
+    return not folder.exists() or all(p.stat().st_size == 0 for p in folder.glob("[!.]*"))
+
+
+def _holds_files(folder: Path) -> bool:
+    """Whether there is more than what a process killed at its first write leaves behind."""
+    started = (f".{KIND.name}", f"{KIND.name}-", ".")
+    return folder.exists() and any(not p.name.startswith(started) for p in folder.iterdir())

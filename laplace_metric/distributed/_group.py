@@ -1,0 +1,146 @@
+"""The processes of a fit: one, or those of a ``torch.distributed`` group, each with its shard.
+
+Every rank runs the same passes; what they exchange are statistics, and, for a finite margin, the
+points that stand as its columns. Before each exchange they tell each other whether all are well, so
+that an error ends every rank and none waits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from laplace_metric.curvature._statistics import ClassSums, Statistics
+from laplace_metric.errors import InputError, ShardError
+
+T = TypeVar("T")
+
+
+class ProcessGroup:
+    """One process: nothing is exchanged.
+
+    Examples
+    --------
+    >>> ProcessGroup().gather(3), ProcessGroup().run_on_all_ranks(lambda: 4)
+    ([3], 4)
+    """
+
+    index = 0
+    n = 1
+
+    @staticmethod
+    def of(*, distributed: bool) -> ProcessGroup:
+        """One process alone, or the initialised process group.
+
+        Without a launcher (plain ``python``) there is one process, so the same script runs.
+
+        Raises
+        ------
+        InputError
+            If a launcher started several processes that have no group yet.
+        """
+        if not distributed:
+            return ProcessGroup()
+        if dist.is_available() and dist.is_initialized():
+            return TorchProcessGroup()
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise InputError(
+                "distributed=True but no process group: call "
+                "torch.distributed.init_process_group('gloo') (or 'nccl') before fit."
+            )
+        return ProcessGroup()
+
+    def run_on_all_ranks(self, work: Callable[[], T]) -> T:
+        """Do this rank's share; an error on one rank ends all.
+
+        Raises
+        ------
+        ShardError
+            On every rank, if one fails. An error that all ranks have alike is raised as it is.
+        """
+        return work()
+
+    def gather(self, value: T) -> list[T]:
+        """The value of every rank, in order of rank."""
+        return [value]
+
+    def agree(self, values: Mapping[str, object]) -> None:
+        """Raise ``ShardError`` on all, unless every rank names the same values."""
+        first, *others = self.gather(dict(values))
+        for rank, theirs in enumerate(others, start=1):
+            for name, value in theirs.items():
+                if value != first[name]:
+                    raise ShardError(
+                        f"rank {rank} of {self.n} has {name} {value!r}, rank 0 {first[name]!r}: "
+                        "use the same weights and settings on every rank."
+                    )
+
+    def share(self, tensors: Sequence[Tensor]) -> None:
+        """Make these tensors those of rank 0, bit for bit."""
+
+    def merged(self, statistics: Statistics, classes: Tensor | None = None) -> Statistics:
+        """The sum over ranks, the same bits on each; ``classes`` if all count the same ones."""
+        return statistics
+
+
+class TorchProcessGroup(ProcessGroup):
+    """The default process group: gloo on CPUs, nccl on GPUs."""
+
+    def __init__(self) -> None:
+        self.index, self.n = dist.get_rank(), dist.get_world_size()
+        on_gpu = dist.get_backend() == "nccl"
+        self.device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else None
+
+    def run_on_all_ranks(self, work: Callable[[], T]) -> T:
+        error: Exception | None = None
+        try:
+            value = work()
+        except Exception as caught:
+            error = caught
+        errors = self.gather(None if error is None else f"{type(error).__name__}: {error}")
+        failed = [(rank, message) for rank, message in enumerate(errors) if message is not None]
+        if error is not None and len(set(errors)) == 1:  # the same everywhere: nobody is to blame
+            raise error
+        if failed:
+            listed = "; ".join(f"rank {rank} of {self.n} failed: {m}" for rank, m in failed)
+            raise ShardError(listed) from error
+        return value
+
+    def gather(self, value: T) -> list[T]:
+        values: list[T | None] = [None] * self.n
+        dist.all_gather_object(values, value)
+        return values  # type: ignore[return-value]
+
+    def share(self, tensors: Sequence[Tensor]) -> None:
+        for tensor in tensors:
+            if tensor.numel():
+                copy = self._on_backend(tensor)
+                dist.broadcast(copy, 0)
+                tensor.copy_(copy)
+
+    def merged(self, statistics: Statistics, classes: Tensor | None = None) -> Statistics:
+        if any(task != statistics.task for task in self.gather(statistics.task)):
+            raise ShardError("the ranks are not at the same pass: this is a bug, please report it.")
+        mine, device = statistics.by_class, statistics.by_class.sums.device
+        if classes is None:
+            classes = torch.unique(torch.cat(self.gather(mine.classes.cpu())))
+        union = classes.to(device)
+        wide = ClassSums.zeros(union, mine.sums.shape[1]) + mine
+        counts, sums, *totals = map(self._summed, (wide.counts, wide.sums, *statistics.totals))
+        return Statistics(statistics.task, ClassSums(union, counts, sums), tuple(totals))
+
+    def _summed(self, tensor: Tensor) -> Tensor:
+        if not tensor.numel():
+            return tensor
+        copy = self._on_backend(tensor)
+        dist.all_reduce(copy)
+        return copy.to(tensor.device)
+
+    def _on_backend(self, tensor: Tensor) -> Tensor:
+        """A contiguous copy where the group's backend wants it."""
+        return tensor.detach().to(self.device or "cpu", copy=True).contiguous()

@@ -1,0 +1,319 @@
+"""Candidates among the gallery: fast shortlists, with a bound on their rounding error.
+
+    |q - g|^2 - |q|^2 = [q, 1] . [-2 g, |g|^2]      one matrix product, q and g about the centre
+    error <= 8 (sqrt(Z) + 4) eps (|q| + max |g|)^2
+
+The error of a dot product of length Z grows as sqrt(Z) eps (Higham & Mary 2019, SIAM J. Sci.
+Comput. 41(5)); the bound leaves room for its constant.
+
+Exact nearest neighbours by reranking candidates, each time more exactly and more slowly.
+
+A matrix product gives squared distances fast, but ``|q|^2 + |g|^2 - 2 q.g`` loses the small ones
+to cancellation. So a reranker says which of its rows are certain, and only the uncertain queries go
+to the next one; the last knows every distance from its differences.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from laplace_metric.errors import MissingPackageError
+
+BLOCK_BYTES = 2**23
+"""Of the gallery, read at once by ``block_candidates``."""
+WORK_BYTES = 2**26
+"""Of its distances to all queries."""
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """M candidates of B queries: no other item is nearer than ``squared.max() - error_bound``.
+
+    Attributes
+    ----------
+    indices : Tensor [B, M]
+        Rows of the gallery.
+    squared : Tensor [B, M]
+        Approximate squared distances, ascending, float64.
+    error_bound : Tensor [B]
+        Of their rounding errors.
+    complete : bool
+        Whether the candidates are all items there are.
+    """
+
+    indices: Tensor
+    squared: Tensor
+    error_bound: Tensor
+    complete: bool
+
+
+CandidateSearch = Callable[[Tensor, int, Tensor | None], Shortlist]
+"""(queries [B, Z], M, excluded index [B] or None) -> shortlist."""
+
+
+class MatrixDistances:
+    """Squared distances less ``|q|^2`` from one matrix product, about the gallery's centre."""
+
+    def __init__(self, gallery: Float[Tensor, "G Z"], dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self.centre = gallery.to(dtype).mean(0)
+        points = gallery.to(dtype) - self.centre
+        self.rows = torch.cat([-2 * points, points.square().sum(1, True)], 1)  # [G, Z + 1]
+        self.reach = points.square().sum(1).max().double().sqrt()
+
+    def centred(self, queries: Float[Tensor, "B Z"]) -> Float[Tensor, "B Z"]:
+        """Queries [B, Z] about the centre of the gallery, in the working precision."""
+        return queries.to(self.dtype) - self.centre
+
+    def __call__(
+        self, centred: Float[Tensor, "B Z"], exclude: Int[Tensor, " B"] | None
+    ) -> Float[Tensor, "B G"]:
+        """[B, G], infinite at the excluded index of each row."""
+        partial = torch.cat([centred, torch.ones_like(centred[:, :1])], 1) @ self.rows.T
+        if exclude is not None:
+            partial.scatter_(1, exclude[:, None], torch.inf)
+        return partial
+
+
+def rounding_error_bound(
+    centred: Float[Tensor, "B Z"], reach: Float[Tensor, ""]
+) -> Float[Tensor, " B"]:
+    """Bound [B] on the rounding of squared distances by a matrix product; ``reach`` is max |g|."""
+    norms = centred.double().square().sum(1).sqrt()
+    growth = 8 * (math.sqrt(centred.shape[1]) + 4) * torch.finfo(centred.dtype).eps
+    return growth * (norms + reach).square()
+
+
+def matrix_candidates(gallery: Float[Tensor, "G Z"], dtype: torch.dtype) -> CandidateSearch:
+    """Shortlists by matrix products in ``dtype``."""
+    distances = MatrixDistances(gallery, dtype)
+
+    def search(queries: Tensor, m: int, exclude: Tensor | None) -> Shortlist:
+        centred = distances.centred(queries)
+        partial, indices = distances(centred, exclude).topk(m, dim=1, largest=False)
+        squared = partial.double() + centred.double().square().sum(1, True)
+        available = gallery.shape[0] - (exclude is not None)
+        error_bound = rounding_error_bound(centred, distances.reach)
+        return Shortlist(indices, squared, error_bound, m == available)
+
+    return search
+
+
+def block_candidates(gallery: Float[Tensor, "G Z"], dtype: torch.dtype) -> CandidateSearch:
+    """The same without a copy of the gallery: its blocks are read, multiplied and let go.
+
+    Memory O(B m) and a block of ``BLOCK_BYTES``, so that the gallery may be a memory map.
+    """
+    centre = _mean(gallery)
+    step = max(1, BLOCK_BYTES // (gallery.shape[1] * gallery.element_size()))
+
+    def search(queries: Tensor, m: int, exclude: Tensor | None) -> Shortlist:
+        centred = queries.to(dtype) - centre.to(dtype)
+        best, reach = centred.new_empty(len(queries), 0), centred.new_zeros(())
+        indices = best.long()
+        wide = min(step, max(256, WORK_BYTES // (centred.element_size() * len(queries))))
+        for start in range(0, len(gallery), wide):
+            points = gallery[start : start + wide].to(dtype) - centre.to(dtype)
+            lengths = points.square().sum(1)
+            partial = torch.addmm(lengths, centred, points.T, alpha=-2)  # [B, block]
+            _leave_out(partial, exclude, start)
+            best, indices = _smallest(best, indices, partial, start, m)
+            reach = reach.maximum(lengths.max())
+        squared = best.double() + centred.double().square().sum(1, True)
+        available = len(gallery) - (exclude is not None)
+        error_bound = rounding_error_bound(centred, reach.double().sqrt())
+        return Shortlist(indices, squared, error_bound, m == available)
+
+    return search
+
+
+def _mean(gallery: Tensor) -> Tensor:
+    """Of some thousand rows: a centre near the middle is all that rounding asks for."""
+    stride = max(1, len(gallery) // 4096)
+    return gallery[::stride].double().mean(0)
+
+
+def _leave_out(partial: Tensor, exclude: Tensor | None, start: int) -> None:
+    if exclude is not None:
+        rows = ((exclude >= start) & (exclude < start + partial.shape[1])).nonzero().flatten()
+        partial[rows, exclude[rows] - start] = torch.inf
+
+
+def _smallest(
+    best: Tensor, indices: Tensor, partial: Tensor, start: int, m: int
+) -> tuple[Tensor, Tensor]:
+    """The m smallest of those so far and of a block that begins at ``start``, ascending."""
+    values, columns = partial.topk(min(m, partial.shape[1]), dim=1, largest=False)
+    pool, rows = torch.cat([best, values], 1), torch.cat([indices, columns + start], 1)
+    smallest, order = pool.topk(min(m, pool.shape[1]), dim=1, largest=False)
+    return smallest, rows.gather(1, order)
+
+
+def faiss_candidates(gallery: Float[Tensor, "G Z"]) -> CandidateSearch:
+    """Shortlists by ``faiss.IndexFlatL2`` about the gallery's centre.
+
+    One more is asked for where one is excluded: the ranking drops it when it shows up.
+    """
+    faiss = require_faiss()
+    centre = gallery.mean(0)
+    points = gallery - centre
+    reach = points.square().sum(1).max().double().sqrt()
+    index = faiss.IndexFlatL2(gallery.shape[1])
+    index.add(points.contiguous().numpy())
+
+    def search(queries: Tensor, m: int, exclude: Tensor | None) -> Shortlist:
+        centred = queries - centre
+        depth = m + (exclude is not None)
+        squared, indices = map(torch.from_numpy, index.search(centred.contiguous().numpy(), depth))
+        complete = depth == gallery.shape[0] and bool((indices >= 0).all())
+        error_bound = rounding_error_bound(centred, reach)
+        return Shortlist(indices.clamp(min=0), squared.double(), error_bound, complete)
+
+    return search
+
+
+def faiss_fits(points: Float[Tensor, "N Z"]) -> bool:
+    """FAISS is installed and the points are what it holds: float32 in main memory."""
+    in_reach = points.dtype == torch.float32 and points.device.type == "cpu"
+    return in_reach and importlib.util.find_spec("faiss") is not None
+
+
+def require_faiss() -> Any:
+    """The module, or ``MissingPackageError``."""
+    if importlib.util.find_spec("faiss") is None:
+        needed = "this engine (Flat(), the default, works without)"
+        raise MissingPackageError("faiss", needed, "pip install faiss-cpu")
+    import faiss
+
+    return faiss
+
+
+SPARE = 16
+"""Candidates beyond the k that are asked for."""
+LARGE_K = 64
+"""From this k on, ranking by the differences of a whole shortlist costs more than it settles."""
+
+
+@dataclass(frozen=True)
+class Reranked:
+    """Indices [B, k], distances [B, k] in float64, and which rows are certain [B]."""
+
+    indices: Tensor
+    distances: Tensor
+    certain: Tensor
+
+
+Reranker = Callable[[Tensor, Tensor | None], Reranked]
+"""(queries [B, Z], excluded index [B] or None) -> their k nearest."""
+
+
+def rerank(
+    queries: Float[Tensor, "Q Z"],
+    exclude: Int[Tensor, " Q"] | None,
+    k: int,
+    row_bytes: int,
+    rerankers: Iterable[Callable[[], Reranker]],
+) -> tuple[Int[Tensor, "Q k"], Float[Tensor, "Q k"]]:
+    """Indices [Q, k] and float64 distances [Q, k]; the last reranker is certain of every row."""
+    indices = torch.empty(queries.shape[0], k, dtype=torch.int64, device=queries.device)
+    distances = torch.empty(indices.shape, dtype=torch.float64, device=queries.device)
+    rows = torch.arange(queries.shape[0], device=queries.device)
+    for build in rerankers:
+        if rows.numel() == 0:
+            break
+        nearest, uncertain = build(), []
+        for block in row_blocks(rows, row_bytes):
+            result = nearest(queries[block], None if exclude is None else exclude[block])
+            indices[block], distances[block] = result.indices, result.distances
+            uncertain.append(block[~result.certain])
+        rows = torch.cat(uncertain)
+    return indices, distances
+
+
+def row_blocks(rows: Int[Tensor, " N"], row_bytes: int) -> Iterator[Tensor]:
+    """Split ``rows`` into blocks that fit the caches of the device, at most 256 MiB of work."""
+    cache, most = 2**28 if rows.is_cuda else 2**24, 2**28
+    size = max(cache // row_bytes, min(64, most // row_bytes), 1)
+    return iter(torch.split(rows, size))
+
+
+def shortlist_reranker(gallery: Float[Tensor, "G Z"], k: int, search: CandidateSearch) -> Reranker:
+    """Rank a shortlist by its differences; certain when nothing outside of it can be as near."""
+
+    def nearest(queries: Tensor, exclude: Tensor | None) -> Reranked:
+        m = min(k + SPARE, gallery.shape[0] - (exclude is not None))
+        short = search(queries, m, exclude)
+        candidates, order = short.indices.sort(dim=1)
+        exact = _from_differences(queries[:, None], gallery[candidates]).squeeze(1)  # [B, M]
+        error = (exact.square() - short.squared.gather(1, order)).abs().amax(1)
+        if exclude is not None:
+            exact = exact.masked_fill(candidates == exclude[:, None], torch.inf)
+        positions, distances = _rank(exact, k)
+        beyond = short.squared.amax(1) - torch.maximum(short.error_bound, 4 * error)
+        settled = (beyond > distances[:, -1].square()) | short.complete
+        certain = settled & short.squared.isfinite().all(1)
+        return Reranked(candidates.gather(1, positions), distances, certain)
+
+    return nearest
+
+
+def gap_reranker(gallery: Float[Tensor, "G Z"], k: int, search: CandidateSearch) -> Reranker:
+    """Rank as the candidates come; certain where the gaps exceed twice the rounding error.
+
+    The distances are as exact as the gallery's type: at most 1e-10 of their value for float64.
+    """
+    tolerance = max(torch.finfo(gallery.dtype).eps, 1e-10)
+
+    def nearest(queries: Tensor, exclude: Tensor | None) -> Reranked:
+        m = min(k + 1, gallery.shape[0] - (exclude is not None))
+        short = search(queries, m, exclude)
+        apart = (short.squared.diff(dim=1) > 2 * short.error_bound[:, None]).all(1)
+        certain = apart & (tolerance * short.squared[:, 0] > short.error_bound)
+        return Reranked(short.indices[:, :k], short.squared[:, :k].clamp(min=0).sqrt(), certain)
+
+    return nearest
+
+
+def exact_reranker(gallery: Float[Tensor, "G Z"], k: int) -> Reranker:
+    """Rank the whole gallery by its differences; certain always."""
+
+    def nearest(queries: Tensor, exclude: Tensor | None) -> Reranked:
+        exact = _from_differences(queries, gallery)
+        if exclude is not None:
+            exact.scatter_(1, exclude[:, None], torch.inf)
+        positions, distances = _rank(exact, k)
+        return Reranked(positions, distances, torch.ones_like(positions[:, 0], dtype=torch.bool))
+
+    return nearest
+
+
+def chunked(reranker: Reranker, rows: int) -> Reranker:
+    """The same for ``rows`` queries at a time, for one that needs more memory than others."""
+
+    def nearest(queries: Tensor, exclude: Tensor | None) -> Reranked:
+        chunks = [slice(i, i + rows) for i in range(0, len(queries), rows)]
+        results = [reranker(queries[c], None if exclude is None else exclude[c]) for c in chunks]
+        columns = ((r.indices, r.distances, r.certain) for r in results)
+        return Reranked(*map(torch.cat, zip(*columns, strict=True)))
+
+    return nearest
+
+
+def _from_differences(queries: Tensor, gallery: Tensor) -> Tensor:
+    """Euclidean distances in float64, free of cancellation."""
+    mode = "donot_use_mm_for_euclid_dist"
+    return torch.cdist(queries.double(), gallery.double(), compute_mode=mode)
+
+
+def _rank(distances: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k smallest of each row, ascending; equal distances keep the order of the columns."""
+    ordered, positions = distances.sort(dim=1, stable=True)
+    return positions[:, :k], ordered[:, :k]

@@ -1,0 +1,1 @@
+"""Graphs that run without this package: an embedder's numbers, and a calibration's verdict."""

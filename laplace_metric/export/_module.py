@@ -1,0 +1,277 @@
+"""A copy of a model that keeps what enters and leaves its head: no hooks, one plain module."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from laplace_metric._utils.randomness import at_least_float32, full_precision
+from laplace_metric.errors import HeadError
+from laplace_metric.export._variance import HeadVariance
+from laplace_metric.familiarity._near_far import NOTHING_ENTERS, NearFar
+from laplace_metric.heads._capture import LocatedHead, PointwiseHead, averaged
+from laplace_metric.heads._chain import ChainJacobian
+from laplace_metric.heads._choose import jacobian_of
+from laplace_metric.heads._jacobian import HeadJacobian, LinearJacobian
+from laplace_metric.laplace._fitted import Fitted
+from laplace_metric.models import Precomputed, Sentences
+from laplace_metric.models._calling import call_model
+
+Seen = dict[str, list[Tensor]]
+
+
+class Tapped(nn.Module):
+    """inputs -> (h [B, D], z [B, Z]), at least float32, by a copy of the model in evaluation mode.
+
+    The copy's modules at both ends of the head are of a class of their own, derived from theirs,
+    whose ``forward`` also notes its input or output for the call that is running.
+
+    Parameters
+    ----------
+    model : nn.Module
+    head : LocatedHead
+    """
+
+    def __init__(self, model: nn.Module, head: LocatedHead) -> None:
+        super().__init__()
+        memo: dict[int, Any] = {}
+        self.model = _traceable(deepcopy(model, memo)).eval().requires_grad_(False)
+        self.head = None
+        self._seen: Seen = {"h": [], "z": []}
+        if head.parts is None:
+            self.head = deepcopy(head.module).eval().requires_grad_(False)
+            return
+        first, last = (memo[id(part)] for part in head.parts)
+        self._pooled = isinstance(head.module, PointwiseHead)
+        _tap(first, self._seen, "h")
+        _tap(last, self._seen, "z")
+
+    def forward(self, inputs: Any) -> tuple[Tensor, Tensor]:
+        """Of one batch, as a model is called (``models.Inputs``)."""
+        entered, left = self._seen["h"], self._seen["z"]
+        entered.clear()  # of a call that failed
+        left.clear()
+        output = call_model(self.model, inputs)
+        if self.head is not None:
+            h = output.to(next(self.head.parameters()).dtype)
+            return at_least_float32(h), at_least_float32(self.head(h))
+        if len(left) != 1:
+            raise HeadError(f"the head ran {len(left)} times in one forward pass, not once.")
+        h, z = entered.pop(), left.pop()
+        if self._pooled:
+            h, z = averaged(h), averaged(z)
+        return at_least_float32(h), at_least_float32(z)
+
+
+class _TapsInput:
+    """Notes h; the first layer is linear and leaves it alone."""
+
+    def forward(self, h: Tensor, *args: Any, **kwargs: Any) -> Any:
+        self.seen_h["h"].append(h)  # type: ignore[attr-defined]
+        return super().forward(h, *args, **kwargs)  # type: ignore[misc]
+
+
+class _TapsOutput:
+    """Notes z, before a later step that may work in place."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        z = super().forward(*args, **kwargs)  # type: ignore[misc]
+        self.seen_z["z"].append(z.clone())  # type: ignore[attr-defined]
+        return z
+
+
+_TAPS: dict[str, type] = {"h": _TapsInput, "z": _TapsOutput}
+
+
+def _tap(module: nn.Module, seen: Seen, which: str) -> None:
+    kind = type(module)
+    module.__class__ = type(kind.__name__, (_TAPS[which], kind), {})
+    setattr(module, f"seen_{which}", seen)
+
+
+class Tokens(nn.Module):
+    """Tokens by name -> embeddings [B, Z]: what ``Sentences`` does behind its tokenizer."""
+
+    def __init__(self, sentences: Sentences) -> None:
+        super().__init__()
+        self.model = sentences.model
+        self.size = sentences.model.truncate_dim
+
+    def forward(self, **tokens: Tensor) -> Tensor:
+        """[B, Z]."""
+        output = self.model(tokens)
+        embeddings: Tensor = output["sentence_embedding"]
+        return embeddings[:, : self.size]
+
+
+class _Arrays(nn.Module):
+    """Embeddings as they are."""
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        return embeddings if embeddings.dtype == torch.float64 else embeddings.float()
+
+
+def _traceable(model: nn.Module) -> nn.Module:
+    """Without what no graph holds: a tokenizer, and checks of numbers."""
+    if isinstance(model, Sentences):
+        return Tokens(model)
+    return _Arrays() if isinstance(model, Precomputed) else model
+
+
+# near and far of the fit set as a plain graph (``laplace._near_far`` has the equations).
+
+
+class Familiarity(nn.Module):
+    """h [B, D] -> ``near + far`` [B], far alone without known classes.
+
+    What ``Embedding.epistemic`` refuses has a number here: ``NOTHING_ENTERS`` for rows of zeros,
+    as in an index; NaN for NaN and infinity.
+    """
+
+    mean: Tensor
+    total_root: Tensor
+    within_root: Tensor
+    centre: Tensor
+    scale: Tensor
+    classes: Tensor
+    sizes: Tensor
+
+    def __init__(self, near_far: NearFar) -> None:
+        super().__init__()
+        classes = near_far.class_means @ near_far.within_root  # [C, D]
+        self.knows_classes = len(classes) > 0
+        for name in ("mean", "total_root", "within_root", "centre", "scale"):
+            self.register_buffer(name, getattr(near_far, name).clone())
+        self.register_buffer("classes", classes)
+        self.register_buffer("sizes", classes.square().sum(1))
+
+    def forward(self, h: Float[Tensor, "B D"]) -> Float[Tensor, " B"]:
+        """epistemic [B]."""
+        wide = h.double()
+        longest = wide.abs().amax(1, keepdim=True)
+        wide = wide / torch.where(longest > 0, longest, 1.0)  # squares neither over- nor underflow
+        length = wide.square().sum(1, keepdim=True).sqrt()
+        u = wide / torch.where(length > 0, length, 1.0)
+        x = (u - self.mean).to(self.total_root.dtype)
+        t = (x @ self.total_root).square().sum(1)
+        number = (t - self.centre[1].to(t.dtype)) / self.scale[1].to(t.dtype)
+        if self.knows_classes:
+            r = self._nearest(x) - t
+            number = number + (r - self.centre[0].to(t.dtype)) / self.scale[0].to(t.dtype)
+        return torch.where(longest[:, 0] == 0, NOTHING_ENTERS, number)
+
+    def _nearest(self, x: Float[Tensor, "B D"]) -> Float[Tensor, " B"]:
+        """min_c d_c; the difference to the nearest class is not expanded."""
+        a = x @ self.within_root
+        nearest = (self.sizes - 2 * a @ self.classes.mT).argmin(1)
+        return (a - self.classes[nearest]).square().sum(1)
+
+
+# ``EmbedderModule``: a fitted embedder as one ``nn.Module`` whose posterior is buffers.
+
+
+OUTPUTS = ("mean", "epistemic", "uncertainty")
+
+
+class Numbers(NamedTuple):
+    """What a graph returns for B inputs.
+
+    Parameters
+    ----------
+    mean : Tensor [B, Z]
+        The embedding to search with (unit length on the sphere).
+    epistemic : Tensor [B]
+        ``near + far`` (``far`` without known classes), in standard deviations of the fit set; the
+        uncertainty where the fit keeps nothing to compare with, as in an index.
+    uncertainty : Tensor [B]
+        Trace of the covariance, the expected squared error of the embedding.
+    """
+
+    mean: Float[Tensor, "B Z"]
+    epistemic: Float[Tensor, " B"]
+    uncertainty: Float[Tensor, " B"]
+
+
+class EmbedderModule(nn.Module):
+    """A copy of a fitted embedder as a module: inputs -> ``Numbers``.
+
+    What can be done with a module can be done with it: ``to(device)``, ``state_dict``,
+    ``torch.compile``, autocast (of the model; its head's numbers stay float32), inference mode.
+    It is always in evaluation mode and has no trainable weights. It draws nothing, refuses
+    nothing (NaN in, NaN out) and is for one thread at a time; ``LaplaceEmbedder`` is for many.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Copied, as the tensors of ``fitted`` are.
+    fitted : Fitted
+
+    Raises
+    ------
+    HeadError
+        For a head that is neither linear nor a chain of linear layers with elementwise
+        activations.
+
+    Examples
+    --------
+    >>> from laplace_metric import LaplaceEmbedder
+    >>> x, y = torch.randn(20, 8), torch.arange(20) % 4
+    >>> embedder = LaplaceEmbedder.from_embeddings(x, y)
+    >>> numbers = embedder.as_module()(x[:3])
+    >>> numbers.mean.shape, numbers.epistemic.shape
+    (torch.Size([3, 8]), torch.Size([3]))
+    """
+
+    def __init__(self, model: nn.Module, fitted: Fitted) -> None:
+        super().__init__()
+        jacobian = _analytic(fitted.head, fitted.jacobian)
+        self.spherical = fitted.spherical
+        self.variance = HeadVariance(jacobian, fitted.posterior, spherical=self.spherical)
+        self.familiarity = None if fitted.near_far is None else Familiarity(fitted.near_far)
+        self.body = Tapped(model, fitted.head)
+        self.train(False)
+
+    def train(self, mode: bool = True) -> EmbedderModule:
+        """Nothing: it stays in evaluation mode."""
+        super().train(False)
+        return self
+
+    @property
+    def compares_with(self) -> str:
+        """What ``epistemic`` is: "near + far", "far" or "uncertainty"."""
+        if self.familiarity is None:
+            return "uncertainty"
+        return "near + far" if self.familiarity.knows_classes else "far"
+
+    def forward(self, *args: Any, **kwargs: Any) -> Numbers:
+        """As the model is called: tensors by place or by name, or one mapping, or one tuple."""
+        h, z = self.body(kwargs or (args[0] if len(args) == 1 else args))
+        if not torch.is_autocast_enabled(h.device.type):
+            return self._numbers(h, z)
+        with full_precision():
+            return self._numbers(h, z)
+
+    def _numbers(self, h: Tensor, z: Tensor) -> Numbers:
+        uncertainty = self.variance(h, z)
+        mean = nn.functional.normalize(z, dim=-1) if self.spherical else z
+        if self.familiarity is None:
+            return Numbers(mean, uncertainty.clone(), uncertainty)
+        return Numbers(mean, self.familiarity(h), uncertainty)
+
+
+def _analytic(head: LocatedHead, jacobian: HeadJacobian) -> HeadJacobian:
+    """The head as linear layers, whatever differentiated it in the fit."""
+    if isinstance(jacobian, (LinearJacobian, ChainJacobian)):
+        return jacobian
+    try:
+        return jacobian_of(head.module, head.n_outputs, "analytic")
+    except HeadError as error:
+        raise HeadError(
+            f"head {head.name!r} is a {type(head.module).__name__}, and a graph of its "
+            "uncertainty needs nn.Linear, or nn.Sequential of linear layers with elementwise "
+            "activations between them: fit with such a head, or with head='append'."
+        ) from error

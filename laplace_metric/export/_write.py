@@ -1,0 +1,270 @@
+"""A traced graph in a file, ONNX or ``torch.export``, that says what it is."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from laplace_metric._utils.validation import as_tensor, check_name
+from laplace_metric._utils.version import __version__
+from laplace_metric.errors import ExportError, InputError, MissingPackageError
+from laplace_metric.export._module import OUTPUTS, EmbedderModule
+from laplace_metric.io import writing
+from laplace_metric.models import Sentences
+from laplace_metric.models._calling import Inputs, device_of, to_device
+
+FORMATS = ("onnx", "torch")
+OPSET = 18
+"""Of ONNX."""
+METADATA = "laplace_metric.json"
+"""Beside the graph in a file of ``torch.export``; the properties of an ONNX file are the same."""
+INSTALL = "pip install 'laplace-metric[export]'"
+
+
+def check_format(format: str) -> None:
+    """One of ``FORMATS`` whose packages are there.
+
+    Raises
+    ------
+    UnknownNameError
+        For another format.
+    MissingPackageError
+        For "onnx" without the packages onnx and onnxscript, or with an older torch.
+    """
+    check_name("format", format, FORMATS)
+    if format != "onnx":
+        return
+    if "dynamo" not in inspect.signature(torch.onnx.export).parameters:
+        raise MissingPackageError("torch>=2.6", "format='onnx'", "pip install 'torch>=2.6'")
+    for package in ("onnx", "onnxscript"):
+        if find_spec(package) is None:
+            raise MissingPackageError(package, "format='onnx'", INSTALL)
+
+
+def stated(graph: Any) -> dict[str, str]:
+    """What a file says of itself: the fields of a dataclass as JSON, without where it lies."""
+    fields = {k: v for k, v in asdict(graph).items() if k not in ("path", "format", "opset")}
+    return {"laplace_metric": __version__, **{k: json.dumps(v) for k, v in fields.items()}}
+
+
+def write_program(
+    program: torch.export.ExportedProgram,
+    path: Path,
+    format: str,
+    metadata: dict[str, str],
+    sizes: Sequence[str],
+) -> None:
+    """Replace ``path`` by a graph.
+
+    Parameters
+    ----------
+    metadata : dict of text
+        ``stated``; "inputs" and "outputs" name those of the graph, in its order.
+    sizes : sequence of names
+        Of the first dimensions of an input, where they are free.
+
+    Raises
+    ------
+    ExportError
+        If ONNX has no form of it.
+    WriteError
+        If it cannot be written; an old file is kept.
+    """
+    with writing(path) as temporary:
+        if format == "onnx":
+            _write_onnx(program, temporary, metadata, sizes)
+            return
+        with temporary.open("wb") as file:
+            torch.export.save(program, file, extra_files={METADATA: json.dumps(metadata)})
+
+
+def _write_onnx(
+    program: torch.export.ExportedProgram,
+    path: Path,
+    metadata: dict[str, str],
+    sizes: Sequence[str],
+) -> None:
+    inputs, outputs = (json.loads(metadata[name]) for name in ("inputs", "outputs"))
+    how: dict[str, Any] = {"input_names": inputs, "output_names": outputs}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            onnx = torch.onnx.export(
+                program, (), dynamo=True, opset_version=OPSET, verbose=False, **how
+            )
+    except Exception as error:
+        raise ExportError(f"ONNX has no form of this graph: {str(error)[:300]}") from error
+    assert onnx is not None
+    _rename_inner(onnx.model.graph, {*inputs, *outputs})
+    _name_sizes(onnx.model.graph, sizes)
+    onnx.model.metadata_props.update(metadata)
+    onnx.save(path, external_data=False)
+
+
+def _rename_inner(graph: Any, names: set[str]) -> None:
+    """Values inside that have the name of an input or output: the mean of a pooling layer."""
+    outer = {id(value) for value in (*graph.inputs, *graph.outputs)}
+    for node in graph:
+        for value in node.outputs:
+            if value.name in names and id(value) not in outer:
+                value.name = f"inner.{value.name}"
+
+
+def _name_sizes(graph: Any, sizes: Sequence[str]) -> None:
+    """The free sizes of the inputs have their names wherever they stand."""
+    names: dict[str, str] = {}
+    for value in graph.inputs:
+        for size, name in zip(value.shape, sizes, strict=False):
+            if not isinstance(size, int):
+                names.setdefault(str(size.value), name)
+    pattern = re.compile("|".join(rf"\b{re.escape(symbol)}\b" for symbol in names))
+    values = [*graph.inputs, *graph.outputs, *(v for node in graph for v in node.outputs)]
+    for value in values:
+        for i, size in enumerate(value.shape or ()):
+            if not isinstance(size, int) and size.value is not None:
+                value.shape[i] = pattern.sub(lambda found: names[found[0]], str(size.value))
+
+
+# One graph in a file: inputs -> mean, epistemic, uncertainty; any batch, no Python needed.
+
+
+SIZES = ("batch", "length")
+"""Names of the free sizes of an input."""
+
+
+@dataclass(frozen=True)
+class ExportedGraph:
+    """What was written.
+
+    Parameters
+    ----------
+    path : Path
+    format : "onnx" | "torch"
+    inputs : tuple of names
+        In the order in which the graph takes them; [batch, ...], whole numbers [batch, length].
+    outputs : tuple of names
+        "mean" [batch, Z], "epistemic" [batch], "uncertainty" [batch].
+    epistemic : "near + far" | "far" | "uncertainty"
+        What the second output is.
+    spherical : bool
+        Whether the mean has unit length.
+    opset : int or None
+        Of ONNX.
+    """
+
+    path: Path
+    format: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    epistemic: str
+    spherical: bool
+    opset: int | None
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What the file says of itself."""
+        return stated(self)
+
+
+class _ByPlace(nn.Module):
+    """The module with tensors in the order of ``names``, as every graph takes them."""
+
+    def __init__(self, module: EmbedderModule, names: Sequence[str], *, by_name: bool) -> None:
+        super().__init__()
+        self.module, self.names, self.by_name = module, tuple(names), by_name
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        if self.by_name:
+            return tuple(self.module(**dict(zip(self.names, tensors, strict=True))))
+        return tuple(self.module(*tensors))
+
+
+def write_graph(
+    module: EmbedderModule, model: nn.Module, example: Inputs, path: Path, format: str
+) -> ExportedGraph:
+    """Trace on ``example`` and write ``path``; see ``LaplaceEmbedder.export``."""
+    check_format(format)
+    named = _named(model, example, device_of(module))
+    opset = OPSET if format == "onnx" else None
+    facts = module.compares_with, module.spherical, opset
+    graph = ExportedGraph(path, format, tuple(named), OUTPUTS, *facts)
+    program = exported_program(module, named, by_name=_by_name(model, example))
+    write_program(program, path, format, graph.metadata, SIZES)
+    return graph
+
+
+def exported_program(
+    module: EmbedderModule, example: Mapping[str, Tensor], *, by_name: bool = False
+) -> torch.export.ExportedProgram:
+    """The traced graph; the first dimension of every input is free, as is the length of tokens.
+
+    Raises
+    ------
+    ExportError
+        If the model cannot be traced: its Python looks at values, or fixes the batch.
+    """
+    flat = _ByPlace(module, list(example), by_name=by_name)
+    tensors = tuple(torch.cat([x, x]) if len(x) == 1 else x for x in example.values())
+    batch, length = torch.export.Dim("batch"), torch.export.Dim.AUTO
+    shapes = tuple(
+        {0: batch, 1: length} if x.ndim == 2 and not x.is_floating_point() else {0: batch}
+        for x in tensors
+    )
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.export.export(
+                flat.eval(), tensors, dynamic_shapes={"tensors": shapes}, strict=False
+            )
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ExportError(
+            f"the model cannot be traced as one graph with a free batch: {reason[:300]} Its "
+            "forward pass may neither look at values nor fix the number of rows (x.shape[0] "
+            "leaves it free, len(x) fixes it)."
+        ) from error
+
+
+def _by_name(model: nn.Module, example: Inputs) -> bool:
+    return isinstance(model, Sentences) or isinstance(example, Mapping)
+
+
+def _named(model: nn.Module, example: Inputs, device: torch.device) -> dict[str, Tensor]:
+    """Tensors [B, ...] of an example, by the names that the graph gives them."""
+    if isinstance(model, Sentences) and not isinstance(example, Mapping):
+        example = _tokens(model, example)
+    if isinstance(example, Mapping):
+        values = {str(name): value for name, value in example.items()}
+    elif isinstance(example, (tuple, list)) and all(isinstance(x, Tensor) for x in example):
+        values = {f"input_{i}": value for i, value in enumerate(example)}
+    else:
+        values = {"input": as_tensor("example", example)}
+    for name, value in values.items():
+        if not isinstance(value, Tensor) or value.ndim == 0 or not len(value):
+            raise InputError(
+                f"example has no rows of tensors ({name} is {_shown(value)}): pass one batch, as "
+                "the model takes it."
+            )
+    moved: dict[str, Tensor] = to_device(values, device)
+    return moved
+
+
+def _tokens(model: Sentences, texts: Any) -> dict[str, Tensor]:
+    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        raise InputError("example of a model of texts: pass a list of strings, or its tokens.")
+    tokens = model.model.preprocess(list(texts), prompt=model.prompt)
+    return {name: value for name, value in tokens.items() if isinstance(value, Tensor)}
+
+
+def _shown(value: Any) -> str:
+    return f"{list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"

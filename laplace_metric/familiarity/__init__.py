@@ -1,0 +1,1 @@
+"""Is an input like anything that was fitted? Class Gaussians, ``near``, ``far``, ``ambiguity``."""

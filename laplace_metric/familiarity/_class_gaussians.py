@@ -1,0 +1,456 @@
+"""A sample of rows and its folds, drawn by what the rows hold: their order changes neither.
+
+With w a fixed vector of random numbers of unit variance and c_i the class of row u_i,
+
+    p_i = w . u_i                                         equal for equal rows alone (almost surely)
+    k_i = frac(2^16 p_i + phi c_i)                        phi = (sqrt 5 - 1) / 2
+
+The sample holds the distinct (row, class) pairs with the smallest k, each with its number of
+copies. What belongs to the final sample belongs to it from its first copy on, so that one pass
+counts exactly (k minimum values: Bar-Yossef et al. 2002). Folds follow the order of p: rounding
+exchanges neighbours at most, and equal rows share a fold.
+
+One Gaussian of a fit set and one for its classes: sums, covariances, and their cross-fitting.
+
+With u = h / |h| the direction of what enters the head, mu the mean of the fit set's, m_c that of
+class c, T their covariance about mu, W their covariance about the m_c (divided by N - C), and the
+ridge e = tr W / D, the mean eigenvalue of W:
+
+    far      t(u)   = (u - mu)'  (T + e I)^-1 (u - mu)
+    distance d_c(u) = (u - m_c)' (W + e I)^-1 (u - m_c)
+
+Cross-fitted: five folds of the fit set, each scored by the statistics of all other points, which
+are the sums without that fold's. Folds and sample do not depend on the order of the points
+(``_row_sample``).
+
+The sums are about centres p_c near the class means, so that little cancels and the product is one
+of the features' own type:
+
+    N W = sum_i x_i x_i' - sum_c s_c s_c' / n_c        x_i = u_i - p_c, s_c = sum_{i in c} x_i
+    N T = N W + sum_c n_c (m_c - mu) (m_c - mu)'       m_c = p_c + s_c / n_c
+
+(Chan, Golub and LeVeque 1983); p_c is the mean of the first members that are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from laplace_metric.curvature._statistics import upper_gram
+from laplace_metric.models._rows import Block
+from laplace_metric.models._store import projection_weights
+
+SEED = 0
+SPREAD = 2.0**16
+"""Rows closer than its inverse may enter or miss the sample together."""
+GOLDEN = 0.6180339887498949
+SAME_KEY, SAME_ROW = 1e-9, 1e-12
+"""Differences of k and of p that are rounding, of numbers up to 2^20 and 2^4."""
+
+
+@dataclass(frozen=True)
+class RowSample:
+    """At most S distinct rows of a stream; the memory is taken once and filled in place.
+
+    Parameters
+    ----------
+    weights : Tensor [D] float64
+        w.
+    keys : Tensor [S + 1] float64
+        k; infinite where no row is held. The last place takes what is not held.
+    u, labels, counts : Tensor [S + 1, D], [S + 1], [S + 1]
+        The rows, their classes and how often each was read.
+    """
+
+    weights: Tensor
+    keys: Tensor
+    u: Tensor
+    labels: Tensor
+    counts: Tensor
+
+    @classmethod
+    def empty(cls, size: int, like: Float[Tensor, "n D"]) -> RowSample:
+        """Return a sample without rows, of the width, type and device of ``like``."""
+        places, width = size + 1, like.shape[1]
+        whole = torch.zeros(places, dtype=torch.int64, device=like.device)
+        keys = like.new_full((places,), torch.inf)
+        weights = projection_weights(width)[0].to(like)
+        return cls(weights, keys, like.new_zeros(places, width), whole, whole.clone())
+
+    def add_(
+        self, u: Float[Tensor, "n D"], labels: Int[Tensor, " n"], counted: Bool[Tensor, " n"]
+    ) -> None:
+        """Read the rows that are ``counted``; no size depends on a value, so no device waits."""
+        size = len(self.keys) - 1
+        x = SPREAD * (u @ self.weights) + GOLDEN * labels
+        keys = (x - x.floor()).masked_fill(~counted, torch.inf)
+        pool, order = torch.cat([self.keys[:-1], keys]).sort()
+        starts = torch.ones_like(pool, dtype=torch.bool)
+        starts[1:] = pool.diff() > SAME_KEY  # infinity - infinity is NaN, which is not larger
+        group = starts.cumsum(0) - 1
+        copies = torch.cat([self.counts[:-1], counted.to(self.counts)])
+        total = torch.zeros_like(copies).index_add_(0, group, copies[order])
+        copies.index_copy_(0, order, total[group])
+        stays = torch.zeros_like(starts)
+        stays.index_copy_(0, order, starts & (group < size) & pool.isfinite())
+        held, enters = stays[:size], stays[size:]
+        free = held.int().argsort()  # the places that are given up, first
+        place = torch.where(enters, free[(enters.cumsum(0) - 1).clamp_min(0)], size)
+        self.keys[:-1].masked_fill_(~held, torch.inf)
+        self.counts[:-1].copy_(torch.where(held, copies[:size], 0))
+        for column, new in (
+            (self.keys, keys), (self.u, u), (self.labels, labels), (self.counts, copies[size:])
+        ):  # fmt: skip
+            column.index_copy_(0, place, new)
+
+    def rows(self) -> tuple[Float[Tensor, "n D"], Int[Tensor, " n"]]:
+        """Return n <= S rows, repeated as often as they were read, and their classes.
+
+        Of more than S the copies are thinned out evenly (systematic sampling).
+        """
+        order = self.keys[:-1].argsort()
+        ends = self.counts[order].cumsum(0)
+        total = int(ends[-1])
+        n = min(len(order), total)
+        middles = (torch.arange(n, device=order.device).double() + 0.5) * (total / max(1, n))
+        index = order[torch.searchsorted(ends.double(), middles)]
+        return self.u[index], self.labels[index]
+
+
+def fold_of(u: Float[Tensor, "n D"], n_folds: int) -> Int[Tensor, " n"]:
+    """Return the fold of each row: a fixed random order of folds, dealt along the order of p.
+
+    Equal rows share the fold of the first of them. Folds of distinct rows are equally large.
+
+    Examples
+    --------
+    >>> u = torch.nn.functional.normalize(torch.arange(12.0).reshape(6, 2).double() - 4)
+    >>> bool((fold_of(u.flip(0), 3) == fold_of(u, 3).flip(0)).all())
+    True
+    """
+    values, order = (u @ projection_weights(u.shape[1])[0].to(u)).sort()
+    dealt = torch.randperm(len(u), generator=torch.Generator().manual_seed(SEED)) % n_folds
+    first = torch.searchsorted(values, values - SAME_ROW)
+    return torch.empty_like(order).index_copy_(0, order, dealt.to(order)[first])
+
+
+FOLDS = 5
+SCORED = 2_500
+"""Points of the fit set, a random sample, that are scored by cross-fitting."""
+AT_ONCE = 2**22
+"""Distances to class means that are held at once."""
+WIDEST = 2_048
+"""Head inputs; the time that they take grows with the cube of their number."""
+STRIP = 256
+"""Columns of a triangle that are multiplied at once."""
+LEAST_RIDGE = 1e-13
+"""Variance of a coordinate of directions; less is the rounding of float32 and of the sums."""
+
+
+class ClassGaussians(NamedTuple):
+    """What the fit set says of directions.
+
+    Parameters
+    ----------
+    mean : Tensor [D]
+        mu, float64: differences to it may be small.
+    class_means : Tensor [C, D]
+        m_c - mu; no rows where classes say nothing (one member each, or all members alike).
+    total_root, within_root : Tensor [D, D]
+        R with R R' = (T + e I)^-1, and with (W + e I)^-1; upper triangles. The second has no
+        columns where classes say nothing.
+    """
+
+    mean: Tensor
+    class_means: Tensor
+    total_root: Tensor
+    within_root: Tensor
+
+    def without_classes(self) -> ClassGaussians:
+        """far alone."""
+        return self._replace(class_means=self.mean[None][:0], within_root=self.mean[None].T[:, :0])
+
+
+class CrossFitted(NamedTuple):
+    """Points of the fit set, as statistics without their fold see them, float64.
+
+    Parameters
+    ----------
+    far : Tensor [n]
+    nearest : Tensor [n] or None
+        min_c d_c; None where classes say nothing.
+    known : Tensor [n]
+        Whether the other folds hold the point's class.
+    labels : Tensor [n]
+        Numbers of the classes.
+    distances : Tensor [n, C] or None
+        d_c, infinite for classes that the other folds lack; None for more than ``WIDEST`` classes.
+    """
+
+    far: Tensor
+    nearest: Tensor | None
+    known: Tensor
+    labels: Tensor
+    distances: Tensor | None
+
+
+class FitSet(NamedTuple):
+    """The scatter of a fit set and a sample of its points: directions [n, D] and labels [n]."""
+
+    scatter: Scatter
+    u: Tensor
+    labels: Tensor
+
+    @classmethod
+    def read(
+        cls, blocks: Iterable[Block], classes: Int[Tensor, " C"], n_points: int
+    ) -> FitSet | None:
+        """One pass; ``classes`` are the labels that occur, ascending. None if too wide.
+
+        Rows of zeros, which have no direction, do not count.
+        """
+        total, sample = None, None
+        for block in blocks:
+            if block.features.shape[1] > WIDEST:
+                return None
+            u, lengths = directions(block.features)
+            labels, has_direction = torch.searchsorted(classes, block.labels), lengths > 0
+            if total is None or sample is None:
+                total = CentredSums.zeros(len(classes), block.features)
+                sample = RowSample.empty(min(SCORED, n_points), u)
+            total.add_(u, labels, has_direction)  # nothing here waits for a device
+            sample.add_(u, labels, has_direction)
+        if total is None or sample is None:
+            return None
+        return cls(total.scatter(), *sample.rows())
+
+    def cross_fitted(self) -> CrossFitted | None:
+        """Each sampled point, seen without its fold; None where a fold leaves too few points."""
+        u, labels, n_classes = self.u, self.labels, len(self.scatter.counts)
+        folds = fold_of(u, FOLDS)
+        far, nearest = u.new_empty(len(u)), u.new_empty(len(u))
+        known = torch.zeros_like(labels, dtype=torch.bool)
+        classes_differ, few = True, n_classes <= WIDEST
+        distances = u.new_full((len(u) if few else 0, n_classes), torch.inf)
+        for fold in range(min(FOLDS, len(u))):
+            rows = (folds == fold).nonzero()[:, 0]
+            rest = self.scatter.without(u[rows], labels[rows])
+            if (factors := rest.factors()) is None:
+                return None
+            gaps, held = u[rows] - factors.mean, rest.counts > 0
+            far[rows] = factors.total_whitened(gaps).square().sum(1)
+            known[rows] = held[labels[rows]]
+            if factors.within is None:
+                classes_differ = False
+                continue
+            both = factors.within_whitened(torch.cat([gaps, factors.class_means]))
+            pair = both[: len(rows)], both[len(rows) :]
+            nearest[rows] = nearest_distance(*pair)
+            if few:
+                distances[rows[:, None], held.nonzero()[:, 0]] = squared_distances(*pair)
+        if not classes_differ:
+            return CrossFitted(far, None, known, labels, None)
+        return CrossFitted(far, nearest, known, labels, distances if few else None)
+
+
+@dataclass(frozen=True)
+class CentredSums:
+    """What one pass adds up, about a centre for each class.
+
+    Parameters
+    ----------
+    counts : Tensor [C] int64
+        n_c.
+    centres, first : Tensor [C, D] float64
+        p_c, and ``s_c = sum_{i in c} x_i`` with ``x_i = u_i - p_c``.
+    second : Tensor [D, D] float64
+        ``sum_i x_i x_i'``, its upper triangle.
+    dtype : torch.dtype
+        Of the products: that of the features.
+    """
+
+    counts: Tensor
+    centres: Tensor
+    first: Tensor
+    second: Tensor
+    dtype: torch.dtype
+
+    @classmethod
+    def zeros(cls, n_classes: int, features: Tensor) -> CentredSums:
+        """Of no points."""
+        counts = torch.zeros(n_classes, dtype=torch.int64, device=features.device)
+        first, second = (
+            torch.zeros(n, features.shape[1], dtype=torch.float64, device=features.device)
+            for n in (n_classes, features.shape[1])
+        )
+        return cls(counts, first.clone(), first, second, features.dtype)
+
+    def add_(self, u: Tensor, labels: Tensor, counted: Tensor) -> None:
+        """Add u [n, D] in float64; the rows that are not ``counted`` [n] are zeros."""
+        members = torch.zeros_like(self.counts).index_add_(0, labels, counted.to(self.counts))
+        new = counted & (self.counts[labels] == 0)
+        self.centres.index_add_(
+            0, labels, u * (new / members[labels].clamp_min(1).double())[:, None]
+        )
+        self.counts.add_(members)
+        x = (u - self.centres[labels]) * counted[:, None]
+        self.first.index_add_(0, labels, x)
+        x = x.to(self.dtype)
+        self.second.add_(upper_gram(x, x))
+
+    def scatter(self) -> Scatter:
+        """About the means of the classes, and about that of all."""
+        counts = self.counts.double()
+        offsets = self.first / counts.clamp_min(1)[:, None]
+        moved = (offsets * counts.sqrt()[:, None]).to(self.dtype)
+        second = self.second.triu() + self.second.triu(1).mT
+        within = second - moved.mT @ moved
+        means = self.centres + offsets
+        mean = counts @ means / counts.sum().clamp_min(1)
+        between = (means - mean) * counts.sqrt()[:, None]
+        return Scatter(self.counts, means, mean, within, within + between.mT @ between)
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Sums of squares of directions, without the divisors of W and T; float64.
+
+    Parameters
+    ----------
+    counts : Tensor [C] int64
+    means : Tensor [C, D]
+        m_c; zeros for classes without points.
+    mean : Tensor [D]
+        mu.
+    within, total : Tensor [D, D]
+        About the m_c, and about mu.
+    """
+
+    counts: Tensor
+    means: Tensor
+    mean: Tensor
+    within: Tensor
+    total: Tensor
+
+    def without(self, u: Float[Tensor, "n D"], labels: Int[Tensor, " n"]) -> Scatter:
+        """That of all points but these.
+
+        ``S - sum_i x_i x_i' - s s' / (n - k)`` with x about the mean of all n, and s the sum of
+        the k that are left out (of W: class by class).
+        """
+        gone = torch.zeros_like(self.counts).index_add_(0, labels, torch.ones_like(labels))
+        left, n_left = self.counts - gone, max(1, int(self.counts.sum()) - len(u))
+        x = u - self.means[labels]
+        sums = torch.zeros_like(self.means).index_add_(0, labels, x)
+        some = (gone > 0) & (left > 0)
+        moved = sums[some] / left[some, None].double().sqrt()
+        means = torch.where(left[:, None] > 0, self.means - sums / left.clamp_min(1)[:, None], 0)
+        y, away = u - self.mean, (u - self.mean).sum(0)
+        x, y = torch.cat([x, moved]), torch.cat([y, away[None] / n_left**0.5])
+        mean, within = self.mean - away / n_left, self.within - x.mT @ x
+        return Scatter(left, means, mean, within, self.total - y.mT @ y)
+
+    def factors(self) -> Factors | None:
+        """None if all points are alike; without classes if all members of each are."""
+        known = self.counts > 0
+        n, n_classes, width = int(self.counts.sum()), int(known.sum()), len(self.mean)
+        if n < 2:
+            return None
+        total, degrees = self.total / n, max(1, n - n_classes)
+        within = self.within / degrees
+        ridge, usable = float(within.trace()) / width, n > n_classes
+        if not usable or ridge < LEAST_RIDGE * n / degrees:  # what rounds is of n points
+            ridge, usable = float(total.trace()) / width, False
+        if ridge < LEAST_RIDGE:
+            return None
+        means = self.means[known] - self.mean
+        lower = _factor(within, ridge) if usable else None
+        return Factors(self.mean, means, _factor(total, ridge), lower)
+
+
+class Factors(NamedTuple):
+    """mu [D], m_c - mu [C, D], and the Cholesky factors L of T + e I and of W + e I [D, D].
+
+    The second is None where classes say nothing.
+    """
+
+    mean: Tensor
+    class_means: Tensor
+    total: Tensor
+    within: Tensor | None
+
+    def total_whitened(self, gaps: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
+        """``L^-1 x`` of each row, of T."""
+        return torch.linalg.solve_triangular(self.total, gaps.mT, upper=False).mT
+
+    def within_whitened(self, gaps: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
+        """The same of W."""
+        assert self.within is not None
+        return torch.linalg.solve_triangular(self.within, gaps.mT, upper=False).mT
+
+    def gaussians(self) -> ClassGaussians:
+        """With the inverses of the factors, for many points."""
+        total = _inverse_root(self.total)
+        if self.within is None:
+            return ClassGaussians(self.mean, self.class_means, total, total).without_classes()
+        return ClassGaussians(self.mean, self.class_means, total, _inverse_root(self.within))
+
+
+def times_upper(x: Float[Tensor, "n A"], upper: Float[Tensor, "A A"]) -> Float[Tensor, "n A"]:
+    """``X R`` for an upper triangle R: of each strip of columns, the rows above its end.
+
+    Examples
+    --------
+    >>> times_upper(torch.ones(1, 2), torch.tensor([[1.0, 2.0], [0.0, 3.0]]))
+    tensor([[1., 5.]])
+    """
+    width = upper.shape[1]
+    if width <= STRIP:
+        return x @ upper
+    out = x.new_empty(len(x), width)
+    for start in range(0, width, STRIP):
+        stop = min(start + STRIP, width)
+        out[:, start:stop] = x[:, :stop] @ upper[:stop, start:stop]  # gradients may pass
+    return out
+
+
+def directions(features: Tensor) -> tuple[Tensor, Tensor]:
+    """h / |h| [n, D] in float64, and lengths [n], up to a factor; zeros stay zeros."""
+    h = features.double()
+    if features.dtype == torch.float64:  # whose squares may overflow, as those of float32 do not
+        longest = h.abs().amax(1, keepdim=True)
+        h = h / longest.where(longest > 0, 1)
+    lengths = h.norm(dim=1)
+    return h / lengths.where(lengths > 0, 1)[:, None], lengths
+
+
+def nearest_distance(a: Float[Tensor, "B D"], classes: Float[Tensor, "C D"]) -> Tensor:
+    """min_c d_c [B] of whitened vectors; the differences to the nearest class are not expanded."""
+    sizes = classes.square().sum(1)
+    rows = max(64, AT_ONCE // len(classes))
+    nearest = torch.cat([(sizes - 2 * part @ classes.mT).argmin(1) for part in a.split(rows)])
+    return (a - classes[nearest]).square().sum(1)
+
+
+def squared_distances(a: Float[Tensor, "B D"], classes: Float[Tensor, "C D"]) -> Tensor:
+    """d_c [B, C] of whitened vectors, expanded."""
+    sizes = a.square().sum(1, keepdim=True) + classes.square().sum(1)
+    return (sizes - 2 * a @ classes.mT).clamp_min(0)
+
+
+def _factor(covariance: Tensor, ridge: float) -> Tensor:
+    """L with L L' = C + e I."""
+    eye = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
+    return torch.linalg.cholesky(covariance + ridge * eye)
+
+
+def _inverse_root(factor: Tensor) -> Tensor:
+    """R with R R' = (L L')^-1."""
+    eye = torch.eye(len(factor), dtype=factor.dtype, device=factor.device)
+    return torch.linalg.solve_triangular(factor, eye, upper=False).mT.contiguous()

@@ -1,0 +1,342 @@
+"""A folder of this machine, or a repository of a hub that is copied to it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from numbers import Real
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from laplace_metric import io as files
+from laplace_metric._utils.display import in_words
+from laplace_metric._utils.hub import without_retries
+from laplace_metric._utils.validation import as_path
+from laplace_metric._utils.version import __version__
+from laplace_metric.errors import FileFormatError, InputError, MissingPackageError
+from laplace_metric.laplace._files import save_fitted
+from laplace_metric.laplace._fitted import Fitted
+from laplace_metric.laplace._settings import Settings
+from laplace_metric.models import Precomputed
+from laplace_metric.models._calling import unwrapped
+
+NAME = re.compile(r"[\w.-]+/[\w.-]+")
+"""Of a repository: owner and name."""
+
+
+def local_folder(source: str | Path, revision: str | None = None) -> Path:
+    """The folder itself, or that of the machine's cache that holds the repository.
+
+    Raises
+    ------
+    InputError
+        If there is no such folder and no such repository, or it cannot be reached.
+    MissingPackageError
+        For a repository, without the package huggingface_hub.
+    """
+    path = as_path("source", source).expanduser()
+    if path.is_dir():
+        return path
+    name = str(source)
+    if isinstance(source, Path) or not NAME.fullmatch(name) or name.startswith("."):
+        raise InputError(
+            f"source={name!r} is no folder of this machine, nor the name of a repository: pass one "
+            'that save_pretrained wrote, or "owner/name".'
+        )
+    with without_retries(name):
+        return _downloaded(name, revision)
+
+
+def _downloaded(name: str, revision: str | None) -> Path:
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        what = f"source={name!r}, which is no folder of this machine,"
+        raise MissingPackageError("huggingface_hub", what, "pip install huggingface_hub") from error
+    try:
+        return Path(snapshot_download(name, revision=revision))
+    except Exception as error:  # the hub's own, those of its transport, those of the disk
+        first = (str(error).strip().splitlines() or [""])[0]
+        raise InputError(
+            f"source={name!r} cannot be downloaded: {type(error).__name__}: {first.rstrip('.')}."
+        ) from error
+
+
+# The model card: what is in the folder, how to load it, what was measured, what numbers mean.
+
+
+class NumberRows(Protocol):
+    """What names its numbers, such as ``search.IndexReport``."""
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What each number is, and the number, both in words."""
+
+
+Numbers = NumberRows | Mapping[str, Any]
+TAGS = ("metric-learning", "uncertainty", "laplace-approximation", "out-of-distribution-detection")
+MEANINGS = """\
+- `epistemic`: how far an input is from everything fitted, in standard deviations; about 0 for
+  known ones.
+- `ambiguity`: how divided the label of an input is, in nats.
+- `uncertainty`: expected squared error of the embedding.
+
+They say what the fit set and the last layer know. They do not know the noise of labels, nor the
+errors that the layers before the last one share on every input. Choose thresholds on your own
+data."""
+
+
+def named_numbers(numbers: Numbers | None) -> dict[str, str]:
+    """Names and values in words.
+
+    Raises
+    ------
+    InputError
+        For what is neither a report nor a mapping of numbers.
+
+    Examples
+    --------
+    >>> named_numbers({"recall@1": 0.91234, "queries": 200})
+    {'recall@1': '0.9123', 'queries': '200'}
+    """
+    if numbers is None:
+        return {}
+    if isinstance(numbers, Mapping):
+        return {str(name): _in_words(name, value) for name, value in numbers.items()}
+    if not callable(getattr(numbers, "rows", None)):
+        raise InputError(
+            f"numbers is a {type(numbers).__name__}: pass a mapping of name to number, or what "
+            "index.evaluate gives."
+        )
+    return dict(numbers.rows())
+
+
+def _in_words(name: Any, value: Any) -> str:
+    if not isinstance(value, (Real, str)):
+        raise InputError(f"numbers[{name!r}] is a {type(value).__name__}: pass a number.")
+    return in_words(float(value)) if isinstance(value, Real) and value % 1 else str(value)
+
+
+def model_card(name: str, content: Mapping[str, Any]) -> str:
+    """Markdown with a header that hubs read; a license that was not given is "unknown".
+
+    Parameters
+    ----------
+    name : str
+        Its title.
+    content : mapping
+        Of ``config.json``.
+    """
+    header = {"license": content["license"] or "unknown", "library_name": "laplace-metric"}
+    if content["base_model"]:
+        header["base_model"] = content["base_model"]
+    lines = [f"{key}: {json.dumps(value)}" for key, value in header.items()]
+    front = "\n".join(["---", *lines, "tags:", *(f"- {tag}" for tag in TAGS), "---"])
+    parts = [front, f"# {name}", _what(content), _how(name, content), "## Fit", _fit(content)]
+    measured = content["numbers"]
+    shown = _table(measured) if measured else "Nothing was measured when this was written."
+    parts += ["## Measured", shown, "## What the numbers mean", MEANINGS]
+    return "\n\n".join(parts) + "\n"
+
+
+def _what(content: Mapping[str, Any]) -> str:
+    of = "Embeddings" if content["model"] is None else f"A {content['model']}"
+    last = "a layer after them" if content["model"] is None else "its last layer"
+    return (
+        f"{of} with a Laplace posterior over {last}: each embedding comes with its uncertainty. By "
+        "[laplace-metric](https://pypi.org/project/laplace-metric/)."
+    )
+
+
+def _how(name: str, content: Mapping[str, Any]) -> str:
+    model, comment = "", ""
+    if content["model"] is not None:
+        weights = "its weights are in this folder" if content["weights"] else "with its weights"
+        model, comment = ", model", f"  # model: the {content['model']}, {weights}"
+    return (
+        "```python\nfrom laplace_metric import LaplaceEmbedder\n\n"
+        f"embedder = LaplaceEmbedder.from_pretrained({name!r}{model}){comment}\n"
+        "embedding = embedder(inputs)\n"
+        "embedding.mean, embedding.epistemic, embedding.uncertainty\n```"
+    )
+
+
+def _fit(content: Mapping[str, Any]) -> str:
+    kind = "directions" if content["directions"] else "vectors"
+    facts = {
+        "fitted to": f"{content['points']:,} points",
+        "head": f"`{content['head']}`",
+        "embeddings": f"{content['dimensions']} numbers, {kind}",
+        **{key: in_words(value) for key, value in content["settings"].items() if value is not None},
+        "written by": content["library"],
+    }
+    return _table(facts)
+
+
+def _table(rows: Mapping[str, str]) -> str:
+    lines = [f"| {_cell(name)} | {_cell(value)} |" for name, value in rows.items()]
+    return "\n".join(["| | |", "| --- | --- |", *lines])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+# A folder for hubs: what ``save`` writes, and beside it the weights of the model and a card.
+
+
+CONFIG = files.FileKind("config", "a folder of save_pretrained", 1)
+CARD = "README.md"
+Weights = dict[str, Tensor]
+
+
+def save_folder(
+    folder: Path,
+    model: nn.Module,
+    settings: Settings,
+    fitted: Fitted,
+    about: dict[str, str | None],
+    numbers: Numbers | None,
+    *,
+    weights: bool,
+) -> None:
+    """Posterior, weights and ``config.json``, all or none; then the card.
+
+    Raises
+    ------
+    InputError
+        For a state that is no tensor, and numbers of another kind.
+    """
+    tensors, tied = untied(model.state_dict()) if weights else ({}, {})
+    content: dict[str, Any] = {
+        "library": f"laplace-metric {__version__}",
+        "model": None if isinstance(model, Precomputed) else type(model).__name__,
+        **about,
+        "weights": bool(tensors),
+        "tied": tied,
+        "head": fitted.head.name,
+        "dimensions": fitted.head.n_outputs,
+        "directions": fitted.spherical,
+        "points": fitted.n_points,
+        "settings": settings.to_json(),
+        "numbers": named_numbers(numbers),
+    }
+    card = model_card(folder.resolve().name, content)
+    ours = _is_ours(folder)
+    content["card_sha256"] = _sha256(card)
+    with files.together(folder):
+        save_fitted(folder, settings, fitted)
+        files.write(folder, content, tensors, CONFIG)
+    if ours:
+        files.write_atomically(folder / CARD, card)
+
+
+def untied(state: dict[str, Any]) -> tuple[Weights, dict[str, str]]:
+    """Each tensor once, and the names of those that are another one: name -> name.
+
+    Raises
+    ------
+    InputError
+        For an entry that is no tensor.
+
+    Examples
+    --------
+    >>> a = nn.Linear(2, 2, bias=False)
+    >>> kept, tied = untied(nn.Sequential(a, a).state_dict())
+    >>> list(kept), tied
+    (['0.weight'], {'1.weight': '0.weight'})
+    """
+    kept: Weights = {}
+    tied: dict[str, str] = {}
+    first: dict[Any, str] = {}
+    storages: set[int] = set()
+    for name, tensor in state.items():
+        if not isinstance(tensor, Tensor):
+            raise InputError(
+                f"the model's state {name!r} is a {type(tensor).__name__}, which safetensors do "
+                "not hold: pass weights=False, and keep the weights elsewhere."
+            )
+        address = tensor.untyped_storage().data_ptr()
+        same = (address, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        if tensor.numel() and same in first:
+            tied[name] = first[same]
+            continue
+        first[same] = name
+        kept[name] = tensor.clone() if address in storages else tensor
+        storages.add(address)
+    return kept, tied
+
+
+def network_of(
+    folder: Path, source: str | Path, model: nn.Module | Callable[[], nn.Module] | None
+) -> nn.Module | None:
+    """The network with the weights of the folder; None where the posterior needs no network.
+
+    Raises
+    ------
+    FileFormatError
+        If the folder is damaged, or its weights are not those of such a network.
+    InputError
+        If the network is missing, or is none.
+    """
+    content, tensors = files.read(folder, CONFIG)
+    if model is None:
+        _check_needs_none(content, source)
+        return None
+    given = isinstance(model, nn.Module)
+    made = model if given or not callable(model) else model()
+    network = unwrapped(made)
+    if not content.get("weights"):
+        return network if given else network.eval()
+    try:
+        state = {**tensors, **{name: tensors[twin] for name, twin in content["tied"].items()}}
+        if given and _has(network, state):
+            return network
+        filled = deepcopy(network) if given else network
+        filled.load_state_dict(state, assign=any(p.is_meta for p in network.parameters()))
+    except files.MALFORMED as error:
+        words = " ".join(str(error).split())
+        raise FileFormatError(
+            f"{source} holds the weights of a {content.get('model')}, which do not go into this "
+            f"{type(network).__name__}: {words:.300}"
+        ) from error
+    return filled.eval()
+
+
+def _check_needs_none(content: dict[str, Any], source: str | Path) -> None:
+    if (kind := content.get("model")) is not None:
+        base = content.get("base_model")
+        named = f" (base model: {base})" if base else ""
+        raise InputError(
+            f"{source} holds a posterior of a {kind}{named}: pass model=, that network or a "
+            "function without arguments that makes it; its weights need not be loaded."
+        )
+
+
+def _has(network: nn.Module, state: Weights) -> bool:
+    """Whether a network has these weights already."""
+    now = network.state_dict()
+    if now.keys() != state.keys() or any(t.is_meta for t in now.values()):
+        return False
+    return all(torch.equal(state[name].to(tensor), tensor) for name, tensor in now.items())
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether there is no card yet, or the one that was written with the folder's config."""
+    try:
+        text = (folder / CARD).read_bytes()
+    except OSError:
+        return True
+    try:
+        return files.read_index(folder, CONFIG).get("card_sha256") == _sha256(text)
+    except FileFormatError:
+        return False
+
+
+def _sha256(text: str | bytes) -> str:
+    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()

@@ -1,0 +1,79 @@
+"""Files that are whole or not there, and the hashes that tell one content from another.
+
+A saved value is a folder with a JSON, such as ``posterior.json``, and the safetensors that it
+names. The tensors are written first, under a name that holds their hash; replacing the JSON is the
+one atomic step that makes them current. A reader sees the old value or the new one, never a mix.
+A value may have one more file of a foreign format (that of a search engine).
+
+Writers take turns, by a lock. Each works in a hidden folder that also lists the files it makes and
+replaces, so that the next writer can remove what a killed one left behind, and nothing else.
+Readers write nothing. Links are not followed where something is cleaned, finished or locked. The
+JSON holds its own hash: a flipped digit is noticed.
+"""
+
+from laplace_metric.io._disk import (
+    INDEX,
+    POSTERIOR,
+    SEAL,
+    FileKind,
+    digest,
+    locked,
+    named_errors,
+    only_regular,
+    refuse_link,
+    sealed,
+    sha256_of,
+    sync_folder,
+)
+from laplace_metric.io._hidden import (
+    JOURNAL,
+    exists,
+    json_text,
+    left_behind,
+    remove_hidden,
+    require_writable,
+    tidy,
+    write_atomically,
+    writing,
+)
+from laplace_metric.io._read import (
+    MALFORMED,
+    foreign_file,
+    read,
+    read_index,
+    settled,
+    settled_together,
+)
+from laplace_metric.io._write import together, write
+
+__all__ = [
+    "INDEX",
+    "JOURNAL",
+    "MALFORMED",
+    "POSTERIOR",
+    "SEAL",
+    "FileKind",
+    "digest",
+    "exists",
+    "foreign_file",
+    "json_text",
+    "left_behind",
+    "locked",
+    "named_errors",
+    "only_regular",
+    "read",
+    "read_index",
+    "refuse_link",
+    "remove_hidden",
+    "require_writable",
+    "sealed",
+    "settled",
+    "settled_together",
+    "sha256_of",
+    "sync_folder",
+    "tidy",
+    "together",
+    "write",
+    "write_atomically",
+    "writing",
+]

@@ -1,0 +1,174 @@
+"""Write a value: its tensors under names that hold their hashes, then the JSON that names them.
+
+Several values that change together or not at all, even if the process is killed.
+
+Each lies ready in a hidden folder; a note commits them all, see ``_current``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from laplace_metric.io._disk import (
+    POSTERIOR,
+    FileKind,
+    head_of,
+    locked,
+    named_errors,
+    readable,
+    refuse_link,
+    replace_file,
+    sealed,
+    sha256_of,
+    sync_file,
+    sync_folder,
+    write_synced,
+)
+from laplace_metric.io._hidden import JOURNAL, NOTE, finish_all, hidden_folder, named_files
+
+
+def write(
+    folder: Path,
+    content: dict[str, Any],
+    tensors: dict[str, Tensor],
+    kind: FileKind = POSTERIOR,
+    foreign: Callable[[Path], None] | None = None,
+) -> None:
+    """Make ``content`` (JSON) and ``tensors`` the current value of ``folder``.
+
+    ``foreign`` writes the file of a foreign format to the path that it is given.
+
+    Raises
+    ------
+    WriteError
+        If it cannot be written, such as on a full disk; the old value is kept.
+    """
+    with together() as batch:
+        with named_errors(folder):
+            hidden = batch.hidden(folder, kind)
+            plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+            written = [_hashed(hidden, kind, "safetensors", lambda path: save_file(plain, path))]
+            header = {"format": kind.format, "version": kind.version}
+            header |= {"tensors": written[0][0], "sha256": written[0][1]}
+            if foreign is not None:
+                written.append(_hashed(hidden, kind, "foreign", foreign))
+                header |= {"foreign": written[1][0], "foreign_sha256": written[1][1]}
+            header["heads"] = {name: head_of(hidden / name) for name, _ in written}
+            text = json.dumps(sealed({**header, **content}), indent=2)
+            write_synced(hidden / kind.index, text)
+        batch.pending.append(Pending(folder, kind, hidden, [name for name, _ in written]))
+
+
+def _hashed(
+    hidden: Path, kind: FileKind, ending: str, write_to: Callable[[Path], None]
+) -> tuple[str, str]:
+    """Write a file whose name holds its hash; the name and the hash."""
+    path = hidden / ending
+    with readable(path):
+        write_to(path)
+    sha256 = sha256_of(path)
+    name = f"{kind.name}-{sha256[:16]}.{ending}"
+    sync_file(path)
+    os.rename(path, hidden / name)
+    return name, sha256
+
+
+@dataclass
+class Pending:
+    """What lies ready in a hidden folder, to become the value of ``folder``."""
+
+    folder: Path
+    kind: FileKind
+    hidden: Path
+    names: list[str]
+
+    def prepare(self) -> None:
+        """Put the files beside those of the old value, which is still the current one."""
+        journal = {*self.names, *named_files(self.folder, self.kind)}
+        write_synced(self.hidden / JOURNAL, json.dumps(sorted(journal)))
+        for name in self.names:
+            replace_file(self.hidden / name, self.folder / name)
+
+
+@dataclass
+class Batch:
+    """What the end of a ``together`` makes current, and the hidden folders that it holds open."""
+
+    stack: ExitStack
+    root: Path | None
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+    pending: list[Pending] = field(default_factory=list)
+
+    def hidden(self, folder: Path, kind: FileKind) -> Path:
+        """Make a folder to write a value of ``folder`` to."""
+        if self.root not in (None, folder):
+            refuse_link(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        return self.stack.enter_context(hidden_folder(folder, kind.name, kind, self.token))
+
+    def commit(self) -> None:
+        """Make the pending values current, with a root in one step."""
+        for pending in self.pending:
+            pending.prepare()
+        if self.root is not None:
+            _note(self.root, self.token)
+        for pending in self.pending:
+            name = pending.kind.index
+            replace_file(pending.hidden / name, pending.folder / name)
+        for pending in self.pending:
+            sync_folder(pending.folder)
+        if self.root is not None:
+            (self.root / NOTE).unlink()
+
+
+def _note(root: Path, token: str) -> None:
+    try:
+        write_synced(root / NOTE, token)
+    except OSError:
+        (root / NOTE).unlink(missing_ok=True)
+        raise
+
+
+_BATCH: ContextVar[Batch | None] = ContextVar("batch", default=None)
+
+
+@contextmanager
+def together(root: Path | None = None) -> Iterator[Batch]:
+    """Commit what is written within at the end: all of it, or nothing after an error.
+
+    With ``root``, a folder that holds all of it, itself or right below, this is so even if the
+    process is killed.
+
+    Raises
+    ------
+    WriteError
+        If something cannot be written; the old values are kept.
+    """
+    if (outer := _BATCH.get()) is not None:
+        yield outer
+        return
+    with ExitStack() as stack:
+        if root is not None:
+            with named_errors(root):
+                root.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(root / f"{NOTE}.lock"))
+                finish_all(root)
+        batch = Batch(stack, root)
+        token = _BATCH.set(batch)
+        try:
+            yield batch
+        finally:
+            _BATCH.reset(token)
+        with named_errors(*(p.folder for p in batch.pending)):
+            batch.commit()

@@ -1,0 +1,375 @@
+"""The features of the fitting data, wherever they are kept, handed out in blocks or by index."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from laplace_metric._utils.randomness import at_least_float32
+from laplace_metric.errors import InputError
+from laplace_metric.models._rows import (
+    Block,
+    Derived,
+    FiniteChecks,
+    Kept,
+    RowSpec,
+    check_shapes,
+    check_spec,
+    no_labels,
+)
+from laplace_metric.models._shards import DurableRows, ShardRows, TemporaryRows
+
+BLOCK_BYTES = 4 * 2**20
+"""Bytes of one block: small enough for a CPU's cache, large enough for a full-speed product."""
+
+LABELS_AT_ONCE = 2**20
+"""Labels that ``classes`` reads at once: 8 MiB."""
+FINGERPRINTS = 5_000_000
+"""Rows beyond which a store keeps no fingerprints."""
+FINGERPRINT_BYTES = 2**24
+"""As much of the features is fingerprinted at once."""
+FINGERPRINT_STEP = 2.0**-13
+"""s of ``row_fingerprints``: far above rounding, far below the distance of neighbours."""
+Fingerprints = npt.NDArray[np.uint64]
+"""[N], sorted, each once."""
+
+
+def row_fingerprints(features: Float[Tensor, "n D"]) -> Fingerprints:
+    """A number of 64 bits for each row h, unsorted: one byte each of eight coordinates.
+
+    ``b_k = floor(p_k / s) mod 256`` with ``p_0 = ln |h|`` and ``p_k = w_k . h / |h|``, k = 1 to 7,
+    and w_k [D] fixed random numbers of unit variance (random projections: Achlioptas 2003). While
+    no p_k moves by more than s, no byte changes by more than 1, modulo 256; those of different
+    rows are as close by chance, with probability 3 / 256 each. So rounding, which differs between
+    batch sizes and devices, does not hide a row, as it would from a hash of its bytes; and rows
+    are of one kind whatever the inputs are: images, texts, padded tokens, embeddings.
+
+    Examples
+    --------
+    >>> h = torch.randn(2, 64, generator=torch.Generator().manual_seed(0))
+    >>> a, b = (row_fingerprints(rows).view(np.uint8).reshape(2, 8) for rows in (h, h + 1e-6))
+    >>> bool(((a - b + 1).astype(np.uint8) <= 2).all())
+    True
+    """
+    with torch.autocast(features.device.type, enabled=False):
+        length = torch.linalg.vector_norm(features, dim=1, keepdim=True)
+        length = length.clamp(min=torch.finfo(length.dtype).tiny)
+        weights = projection_weights(features.shape[1]).to(features)  # [7, D]
+        projections = nn.functional.linear(features, weights) / length
+    steps = torch.cat([length.log(), projections], 1).div_(FINGERPRINT_STEP)  # [n, 8]
+    codes = steps.floor_().to(torch.int32).bitwise_and_(255).to(torch.uint8)
+    return codes.cpu().numpy().view("<u8").astype(np.uint64).reshape(-1)
+
+
+def sorted_fingerprints(parts: Sequence[Fingerprints]) -> Fingerprints:
+    """All of them, sorted, each once."""
+    joined = np.concatenate(parts)
+    joined.sort()
+    return joined[np.append(True, joined[1:] != joined[:-1])]
+
+
+def projection_weights(width: int) -> Float[Tensor, "7 D"]:
+    """Random numbers of unit variance, the same on every machine and in every version of torch."""
+    drawn = hashlib.shake_128(b"laplace_metric").digest(2 * 7 * width)
+    uniform = np.frombuffer(drawn, "<u2").reshape(7, width).astype(np.float64) / 2**15 - 1
+    return torch.from_numpy(uniform * 3**0.5)
+
+
+def block_rows(n_columns: int, itemsize: int, budget: int = BLOCK_BYTES) -> int:
+    """Rows of a [rows, n_columns] block within ``budget`` bytes, at least 64."""
+    return max(64, budget // max(1, n_columns * itemsize))
+
+
+class MemoryRows:
+    """Batches, joined when they are first read.
+
+    Examples
+    --------
+    >>> rows = MemoryRows()
+    >>> rows.append(torch.ones(2, 3), torch.zeros(2, dtype=torch.int64))
+    >>> rows.append(torch.ones(1, 3), torch.zeros(1, dtype=torch.int64))
+    >>> rows.read(1, 3)[0].shape
+    torch.Size([2, 3])
+    """
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[Tensor, Tensor]] = []
+        self._rows = 0
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @property
+    def spec(self) -> RowSpec | None:
+        """Width and types: features [0, D], labels [0]."""
+        if not self.batches:
+            return None
+        features, labels = self.batches[0]
+        return features[:0], labels[:0]
+
+    def append(self, features: Float[Tensor, "n D"], labels: Int[Tensor, " n"]) -> None:
+        """Keep rows; nothing is copied."""
+        self.batches.append((features, labels))
+        self._rows += len(features)
+
+    def read(
+        self, start: int, stop: int, *, pinned: bool = False
+    ) -> tuple[Float[Tensor, "n D"], Int[Tensor, " n"]]:
+        """Views of rows ``start`` to ``stop``; ``pinned`` is for files."""
+        features, labels = self._joined()
+        return features[start:stop], labels[start:stop]
+
+    def rows(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
+        """The features at ``index``."""
+        features, _ = self._joined()
+        return features[index.to(features.device)]
+
+    def labels(self, start: int, stop: int) -> Int[Tensor, " n"]:
+        """Labels of the rows ``start`` to ``stop``."""
+        return self._joined()[1][start:stop] if self.batches else no_labels()
+
+    def close(self) -> None:
+        """Let go of the tensors."""
+        self.batches.clear()
+
+    def _joined(self) -> tuple[Tensor, Tensor]:
+        if not self.batches:
+            raise InputError("no features were appended.")
+        if len(self.batches) > 1:
+            features, labels = zip(*self.batches, strict=True)
+            self.batches = [(torch.cat(features), torch.cat(labels))]
+        return self.batches[0]
+
+
+class FeatureStore:
+    """Appendable features h [N, D] with labels [N], read back in blocks or by index.
+
+    Parameters
+    ----------
+    memory_bytes : int
+        Features beyond this many bytes go, with their labels, to temporary files (float32 or
+        float64), which ``close`` removes.
+    directory : str or None
+        Where those files live; None: the system's temporary folder.
+    durable : Path or None
+        Write everything to ``DurableRows`` in this folder instead, which ``close`` leaves.
+    dtype : torch.dtype or None
+        Features are handed out in this type, converted block by block; None: as stored.
+    device : torch.device or None
+        Where everything is handed out; None: the device of the first labels.
+
+    Examples
+    --------
+    >>> store = FeatureStore.of(torch.ones(5, 3), torch.tensor([0, 0, 1, 1, 1]))
+    >>> len(store), store.rows(torch.tensor([4])).shape
+    (5, torch.Size([1, 3]))
+    >>> [(block.start, block.stop, block.labels.tolist()) for block in store.blocks()]
+    [(0, 5, [0, 0, 1, 1, 1])]
+    """
+
+    def __init__(
+        self,
+        memory_bytes: int = 512 * 2**20,
+        directory: str | None = None,
+        *,
+        durable: Path | str | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        self._memory_bytes, self._directory = memory_bytes, directory
+        self._dtype, self._device = dtype, device
+        self._open_rows: MemoryRows | ShardRows | None
+        self._open_rows = MemoryRows() if durable is None else DurableRows(durable)
+        self._finite = FiniteChecks()
+        self._by_class: tuple[Tensor, dict[int, Tensor]] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        features: Float[Tensor, "N D"],
+        labels: Int[Tensor, " N"],
+        *,
+        dtype: torch.dtype | None = None,
+    ) -> FeatureStore:
+        """A store around tensors that are there already; nothing is copied."""
+        check_shapes(features, labels, where="features")
+        store = cls(dtype=dtype, device=labels.device)
+        store._rows.append(features, labels)
+        for rows in store._slices():
+            where = f"features[{rows.start}:{rows.stop}]"
+            store._finite.add(features[rows], where=where)
+        return store
+
+    @classmethod
+    def resume(
+        cls,
+        folder: Path | str,
+        device: torch.device | str = "cpu",
+        *,
+        dtype: torch.dtype | None = None,
+    ) -> FeatureStore:
+        """Reopen a durable store as of its last commit: the same blocks, bit for bit."""
+        store = cls(dtype=dtype, device=torch.device(device))
+        store._open_rows = DurableRows.resume(folder)
+        return store
+
+    def append(
+        self, features: Float[Tensor, "n D"], labels: Int[Tensor, " n"], *, where: str
+    ) -> None:
+        """Add rows; ``where`` names them in an error (NaN, wrong length, wrong width).
+
+        NaN on an accelerator is reported later: by ``commit``, or when rows are first read.
+        """
+        check_shapes(features, labels, where=where)
+        features = at_least_float32(features.detach())
+        check_spec(features, labels, self._rows.spec, where=where)
+        self._finite.add(features, where=where)
+        self._device = self._device or labels.device
+        total = (len(self) + len(features)) * features.shape[1] * features.element_size()
+        if isinstance(self._rows, MemoryRows) and total > self._memory_bytes:
+            self._spill(self._rows.batches)
+        self._rows.append(features, labels)
+
+    def commit(self) -> None:
+        """Make every row so far durable; without ``durable``, only the checks are finished."""
+        if isinstance(rows := self._checked, DurableRows):
+            rows.commit()
+
+    def complete(self) -> None:
+        """Commit, and note that the loader was exhausted."""
+        if isinstance(rows := self._checked, DurableRows):
+            rows.complete()
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether a durable store was completed, now or before it was resumed."""
+        return isinstance(self._rows, DurableRows) and self._rows.exhausted
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the features, in memory or on disk."""
+        spec = self._rows.spec
+        return 0 if spec is None else len(self) * spec[0].shape[1] * spec[0].element_size()
+
+    @property
+    def labels(self) -> Int[Tensor, " N"]:
+        """Labels of all rows; those on disk are read each time, blocks have theirs."""
+        return self._move(self._checked.labels(0, len(self)))
+
+    @property
+    def classes(self) -> Int[Tensor, " C"]:
+        """The labels that occur, ascending."""
+        rows, classes = self._checked, torch.empty(0, dtype=torch.int64)
+        for start in range(0, len(self), LABELS_AT_ONCE):
+            labels = rows.labels(start, min(start + LABELS_AT_ONCE, len(self))).unique()
+            classes = torch.cat([classes, labels.to(classes)]).unique()
+        return self._move(classes)
+
+    def members(self, label: int) -> Int[Tensor, " n"]:
+        """Indices of the points of a class, ascending."""
+        if self._by_class is None or len(self._by_class[0]) != len(self):
+            labels = self.labels
+            order = labels.argsort(stable=True)
+            classes, counts = torch.unique_consecutive(labels[order], return_counts=True)
+            members = order.split(counts.tolist())
+            self._by_class = order, dict(zip(classes.tolist(), members, strict=True))
+        order, members_of = self._by_class
+        return members_of.get(label, order[:0])
+
+    @property
+    def device(self) -> torch.device:
+        """Where everything is handed out: the device of the labels that were appended."""
+        return self._device or torch.device("cpu")
+
+    @property
+    def spilled(self) -> bool:
+        """Whether the features live in files."""
+        return isinstance(self._rows, ShardRows)
+
+    def rows(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
+        """The features at ``index``."""
+        features = self._move(self._checked.rows(index))
+        return features.to(self._dtype or features.dtype)
+
+    def blocks(self) -> Iterator[Block]:
+        """Every row once, in blocks whose boundaries depend on width and stored type alone."""
+        return self._blocks(self._checked)
+
+    def fingerprints(self) -> Fingerprints | None:
+        """Of all rows, by which a row that was fitted is known again; None for too many rows."""
+        rows, n = self._checked, len(self)
+        if not 0 < n <= FINGERPRINTS:
+            return None
+        step = max(1, FINGERPRINT_BYTES * n // self.nbytes)
+        whole = np.empty(n, np.uint64)  # small arrays between large ones would hold the heap open
+        for start in range(0, n, step):
+            stop = min(start + step, n)
+            whole[start:stop] = row_fingerprints(rows.read(start, stop)[0])
+        return sorted_fingerprints([whole])
+
+    @cached_property
+    def _derived(self) -> Derived:
+        """As much as memory has left beside the features."""
+        return Derived(max(0, self._memory_bytes - self.nbytes), Kept((), 0))
+
+    def close(self) -> None:
+        """Let go of the rows, and remove the temporary files, if there are any."""
+        self.__dict__.pop("_derived", None)
+        if self._open_rows is not None:
+            self._open_rows.close()
+        self._open_rows = None
+
+    def __enter__(self) -> FeatureStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _rows(self) -> MemoryRows | ShardRows:
+        if self._open_rows is None:
+            raise InputError("the store is closed.")
+        return self._open_rows
+
+    @property
+    def _checked(self) -> MemoryRows | ShardRows:
+        if self._finite.pending:
+            self._finite.settle()
+        return self._rows
+
+    def _slices(self) -> Iterator[slice]:
+        """The rows of every block."""
+        if (spec := self._rows.spec) is not None:
+            step = block_rows(spec[0].shape[1], spec[0].element_size())
+            for start in range(0, len(self), step):
+                yield slice(start, min(start + step, len(self)))
+
+    def _blocks(self, rows: MemoryRows | ShardRows) -> Iterator[Block]:
+        pinned = self.device.type == "cuda"
+        derived = self._derived if isinstance(rows, MemoryRows) else None
+        for part in self._slices():
+            features, labels = (
+                self._move(t) for t in rows.read(part.start, part.stop, pinned=pinned)
+            )
+            features = features.to(self._dtype or features.dtype)
+            yield Block(part.start, features, labels, derived)
+
+    def _move(self, rows: Tensor) -> Tensor:
+        """To the device; towards an accelerator, nothing waits for the copy."""
+        return rows.to(self.device, non_blocking=self.device.type == "cuda")
+
+    def _spill(self, batches: list[tuple[Tensor, Tensor]]) -> None:
+        rows = self._open_rows = TemporaryRows(self._directory)
+        while batches:
+            rows.append(*batches.pop(0))

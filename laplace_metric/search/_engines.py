@@ -1,0 +1,184 @@
+"""What an engine is: positions of the nearest vectors, and nothing about uncertainty."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from laplace_metric._utils.validation import check_count
+from laplace_metric.errors import InputError
+from laplace_metric.evaluation._candidates import (
+    SPARE,
+    CandidateSearch,
+    block_candidates,
+    chunked,
+    exact_reranker,
+    faiss_candidates,
+    faiss_fits,
+    require_faiss,
+    rerank,
+    shortlist_reranker,
+)
+
+
+@dataclass(frozen=True)
+class EngineHits:
+    """The k nearest of each query, nearest first.
+
+    Parameters
+    ----------
+    positions : Tensor [Q, k]
+        Rows of the vectors; -1 where an approximate engine found fewer than k.
+    squared : Tensor [Q, k]
+        Squared Euclidean distances; infinite at -1.
+    """
+
+    positions: Int[Tensor, "Q k"]
+    squared: Float[Tensor, "Q k"]
+
+
+class Engine(ABC):
+    """Finds the nearest of the vectors [N, d] that it was given."""
+
+    mapped: bool = False
+    """Whether it reads its vectors from disk."""
+
+    @abstractmethod
+    def search(self, queries: Float[Tensor, "Q d"], k: int) -> EngineHits:
+        """The nearest of queries [Q, d]; 1 <= k <= N."""
+
+    @abstractmethod
+    def updated(self, vectors: Float[Tensor, "N d"], remaining: Int[Tensor, " N"] | None) -> Engine:
+        """With other vectors [N, d]: ``remaining`` rows of the old ones, or new ones at the end."""
+
+
+@dataclass(frozen=True)
+class Flat:
+    """Exact search, through FAISS where it is installed; the same answer without it.
+
+    Time O(N) a query. Near ties are settled in float64; equal distances in order of position.
+
+    Parameters
+    ----------
+    faiss : bool or None
+        None: where FAISS is installed and the vectors are float32 in main memory.
+    """
+
+    faiss: bool | None = None
+
+
+@dataclass(frozen=True)
+class IVF:
+    """FAISS's inverted file: only the lists nearest to a query are looked through.
+
+    Parameters
+    ----------
+    lists : int or None
+        None: 4 sqrt(N), at most N / 39 (FAISS wants 39 training vectors a list).
+    probes : int or None
+        Lists looked through; None: an eighth of them, at least 8.
+    """
+
+    lists: int | None = None
+    probes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("lists", "probes"):
+            if getattr(self, name) is not None:
+                check_count(f"IVF: {name}", getattr(self, name))
+
+
+@dataclass(frozen=True)
+class HNSW:
+    """FAISS's navigable small-world graph. Removing items builds it again.
+
+    Parameters
+    ----------
+    links : int
+        Of each item, at least 2.
+    ef : int
+        Candidates kept while searching, at least k; more find more.
+    """
+
+    links: int = 32
+    ef: int = 128
+
+    def __post_init__(self) -> None:
+        for name in ("links", "ef"):
+            check_count(f"HNSW: {name}", getattr(self, name))
+        if self.links < 2:  # FAISS ends the process
+            raise InputError(f"HNSW: links={self.links}: pass at least 2.")
+
+
+EngineKind = Flat | IVF | HNSW
+
+
+# Exact search over vectors that are only read: fast shortlists, near ties settled in float64.
+
+
+MOST = 2**28
+"""Bytes of all distances of the queries that are settled one item after the other."""
+
+
+class FlatEngine(Engine):
+    """Over vectors [N, d], which may be a memory map.
+
+    Parameters
+    ----------
+    mapped : bool
+        Read the vectors block by block, so that no second copy is made.
+
+    Raises
+    ------
+    InputError
+        If FAISS is asked for and cannot hold the vectors.
+    """
+
+    def __init__(self, vectors: Float[Tensor, "N d"], kind: Flat, *, mapped: bool = False) -> None:
+        if kind.faiss and not faiss_fits(vectors):
+            require_faiss()
+            raise InputError(
+                f"Flat(faiss=True): FAISS holds float32 on the CPU, the embeddings are "
+                f"{vectors.dtype} on {vectors.device}. Pass Flat(), which needs no FAISS."
+            )
+        self.vectors, self.kind, self.mapped = vectors, kind, mapped
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is built from the vectors at the first search."""
+        built = ("_fast", "_careful")
+        return {name: value for name, value in vars(self).items() if name not in built}
+
+    def search(self, queries: Float[Tensor, "Q d"], k: int) -> EngineHits:
+        """The same neighbours whichever way they are found."""
+        rows = max(1, MOST // (8 * len(self.vectors)))
+        rerankers = (
+            lambda: shortlist_reranker(self.vectors, k, self._fast),
+            lambda: shortlist_reranker(self.vectors, k, self._careful),
+            lambda: chunked(exact_reranker(self.vectors, k), rows),
+        )
+        row_bytes = (k + SPARE) * self.vectors.shape[1] // 2
+        positions, distances = rerank(queries.to(self.vectors), None, k, row_bytes, rerankers)
+        return EngineHits(positions, distances.square().to(queries.dtype))
+
+    def updated(
+        self, vectors: Float[Tensor, "N d"], remaining: Int[Tensor, " N"] | None
+    ) -> FlatEngine:
+        """Over the new vectors."""
+        return FlatEngine(vectors, self.kind)
+
+    @cached_property
+    def _fast(self) -> CandidateSearch:
+        may_copy = self.kind.faiss is not False and not self.mapped
+        if may_copy and faiss_fits(self.vectors):
+            return faiss_candidates(self.vectors)
+        return block_candidates(self.vectors, self.vectors.dtype)
+
+    @cached_property
+    def _careful(self) -> CandidateSearch:
+        return block_candidates(self.vectors, torch.float64)

@@ -1,0 +1,246 @@
+"""The labels that may be a query's: a set for each query, as ``Index.label_sets`` gives them.
+
+Labels of an index's own items that look wrong: each item is asked of all others.
+
+With P(c) of the labels c among the voting neighbours of an item, itself left out
+(``match._answer``), and y the label that it has, items are ordered by
+
+    P(y), smallest first;    where equal, by max_c P(c), largest first
+
+P(y) = 0 where no voting neighbour carries y; of a label that no other item has it says nothing, and
+such items are left out. Neighbours that outvote a label are the idea of Wilson (1972, edited
+nearest neighbours), probabilities of the given label that of confident learning (Northcutt, Jiang &
+Chuang 2021); here they are calibrated.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from laplace_metric._utils.display import Rows, Shown, in_rows
+from laplace_metric._utils.tables import as_pandas
+from laplace_metric.calibration._calibration import Calibration
+from laplace_metric.calibration._columns import Column
+from laplace_metric.calibration._conformal import LabelLevels, fewest_queries
+from laplace_metric.calibration._hits import LabelledHits, SearchHits
+from laplace_metric.errors import UnreachableAlphaWarning
+from laplace_metric.search._items import Items
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True, repr=False)
+class LabelSets(Shown):
+    """A set of labels for each of Q queries.
+
+    Parameters
+    ----------
+    classes : Column [C]
+        Sorted labels of the index.
+    codes : Tensor [Q, depth]
+        Place in ``classes`` of the label of each of the nearest items, nearest first; -1 where
+        there is no item.
+    score : Tensor [Q, depth], float64
+        Of each label at its nearest item: its probability; less than 0 where only items beyond the
+        voting ones carry it; -inf at items whose label stands before.
+    members : Tensor [Q, depth]
+        Which of these labels are in the set.
+    everywhere : Tensor [C]
+        Labels that are in every set, whether an item is near or not: too few of their held-out
+        queries, or of those of similar labels, had an item of their label among ``depth``.
+    """
+
+    classes: Column
+    codes: Int[Tensor, "Q depth"]
+    score: Float[Tensor, "Q depth"]
+    members: Bool[Tensor, "Q depth"]
+    everywhere: Bool[Tensor, " C"]
+
+    @classmethod
+    def of(
+        cls, hits: SearchHits, classes: Column, calibration: Calibration, levels: LabelLevels
+    ) -> LabelSets:
+        """Labels of neighbours whose score reaches the level of their class."""
+        assert hits.votes is not None  # labelled queries calibrated the index
+        level, codes, score = levels.of(classes), hits.votes.labels, calibration.label_scores(hits)
+        members = (score >= level.to(score.device)[codes.clamp(min=0)]) & (score > -torch.inf)
+        return cls(classes, codes, score, members, level == -torch.inf)
+
+    def _sentence(self) -> str:
+        sizes = self.sizes.double()
+        mean = float(sizes.mean()) if len(sizes) else 0.0
+        return f"a set of labels for each of {len(self):,} queries, {mean:.1f} labels on average."
+
+    def _shown_rows(self) -> Rows:
+        shown = {"labels": self.classes.values, "sizes": self.sizes}
+        return in_rows({**shown, "in every set": f"{int(self.everywhere.sum())} labels"}.items())
+
+    @property
+    def labels_everywhere(self) -> np.ndarray[Any, Any]:
+        """The labels that are in every set."""
+        return self.classes.values[self.everywhere.numpy()]
+
+    @property
+    def sizes(self) -> Int[Tensor, " Q"]:
+        """Labels in each set [Q], those in every set among them; 0: no label looks right."""
+        everywhere = self.everywhere.to(self.codes.device)[self.codes.clamp(min=0)]
+        return (self.members & ~everywhere).sum(1) + int(self.everywhere.sum())
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __getitem__(self, query: int) -> np.ndarray[Any, Any]:
+        """Labels in the set of one query: likeliest first, then those that no item near it has."""
+        score = self.score[query].masked_fill(~self.members[query], -torch.inf)
+        order = score.argsort(descending=True, stable=True)[: int(self.members[query].sum())]
+        codes = self.codes[query][order].cpu().numpy()
+        far = np.setdiff1d(self.everywhere.nonzero().flatten().numpy(), codes)
+        return self.classes.values[np.concatenate([codes, far])]
+
+    def holds(self, labels: Any) -> Bool[Tensor, " Q"]:
+        """Whether each set [Q] holds the label of its query; never, if the index has no such label.
+
+        Raises
+        ------
+        InputError
+            Unless ``labels`` are [Q] whole numbers or strings.
+        """
+        column = Column.of("labels", labels, len(self))
+        codes = torch.from_numpy(self.classes.codes_of(column.values)).to(self.codes.device)
+        near = (self.members & (self.codes == codes[:, None])).any(1)
+        return near | (self.everywhere.to(codes.device)[codes.clamp(min=0)] & (codes >= 0))
+
+    def columns(self) -> dict[str, np.ndarray[Any, Any]]:
+        """One row for each label in each set: query, label, and its probability.
+
+        The probability is NaN for a label that none of the voting neighbours has.
+        """
+        sets = [self[query] for query in range(len(self))]
+        probability = []
+        for i, labels in enumerate(sets):
+            score = self.score[i][self.members[i]].sort(descending=True).values
+            shown = np.full(len(labels), np.nan)
+            shown[: len(score)] = torch.where(score >= 0, score, torch.nan).cpu().numpy()
+            probability.append(shown)
+        query = np.repeat(np.arange(len(self)), [len(labels) for labels in sets])
+        empty = self.classes.values[:0]
+        return {
+            "query": query,
+            "label": np.concatenate([empty, *sets]),
+            "probability": np.concatenate([np.empty(0), *probability]),
+        }
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """``columns`` as a table.
+
+        Raises
+        ------
+        MissingPackageError
+            Without pandas.
+        """
+        return as_pandas(self.columns())
+
+
+def warn_if_everything(levels: LabelLevels, alpha: float) -> None:
+    """Warn if no label has a level.
+
+    Warns
+    -----
+    UnreachableAlphaWarning
+        With how many held-out queries there are, and how many it takes.
+    """
+    if levels.other > -torch.inf or bool((levels.level > -torch.inf).any()):
+        return
+    warnings.warn(
+        f"alpha={alpha:g}: every set holds every label. {int(levels.queries.sum())} held-out "
+        f"queries of the second half have a match, a level needs {fewest_queries(alpha)} in each "
+        "cluster of classes, all but a share alpha with their label among the neighbours. "
+        "Calibrate with more queries or a larger depth, or raise alpha.",
+        UnreachableAlphaWarning,
+        stacklevel=3,
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class LabelReview(Shown):
+    """n items of an index, those whose label looks most wrong first.
+
+    Parameters
+    ----------
+    positions : Tensor [n]
+        Rows of the index.
+    ids, labels, suggested : arrays [n]
+        Of each item its id, the label that it has, and the likeliest by its neighbours.
+    probability : Tensor [n]
+        That the label that it has is right, by its neighbours.
+    suggested_probability : Tensor [n]
+        That the suggested one is.
+    """
+
+    positions: Int[Tensor, " n"]
+    ids: np.ndarray[Any, Any]
+    labels: np.ndarray[Any, Any]
+    suggested: np.ndarray[Any, Any]
+    probability: Float[Tensor, " n"]
+    suggested_probability: Float[Tensor, " n"]
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row an item: id, label, suggested, both probabilities.
+
+        Raises
+        ------
+        MissingPackageError
+            Without pandas.
+        """
+        names = ("ids", "labels", "suggested", "probability", "suggested_probability")
+        columns = {name.removesuffix("s"): np.asarray(getattr(self, name)) for name in names}
+        return as_pandas(columns)
+
+    def _sentence(self) -> str:
+        other = int((self.suggested != self.labels).sum())
+        return f"{len(self):,} items, of which {other:,} have another label than is likeliest."
+
+    def _shown_rows(self) -> Rows:
+        return in_rows(vars(self).items())
+
+
+def reviewed(
+    others: Iterable[LabelledHits], calibration: Calibration, items: Items, most: int
+) -> LabelReview:
+    """From what every item finds among the others, block by block."""
+    parts = [_judged(part, calibration) for part in others]
+    own, best, nearest = (torch.cat(part).numpy() for part in zip(*parts, strict=True))
+    assert items.labels is not None
+    assert items.label_codes is not None
+    codes = items.label_codes.cpu()
+    shared = (torch.bincount(codes)[codes] > 1).numpy()
+    order = np.lexsort((-best, own))
+    rows = order[shared[order]][:most]
+    of = items.labels.values
+    found = items.ids.values[rows], of[rows], of[nearest[rows].clip(min=0)]
+    return LabelReview(
+        torch.from_numpy(rows), *found, *map(torch.from_numpy, (own[rows], best[rows]))
+    )
+
+
+def _judged(others: LabelledHits, calibration: Calibration) -> tuple[Tensor, Tensor, Tensor]:
+    """P(y), max_c P(c), and the nearest item that carries that c."""
+    judged = calibration.judge(others.hits)
+    assert judged.answer is not None  # labels calibrated it
+    assert judged.label_probability is not None
+    scores = calibration.label_scores(others.hits).clamp(min=0).masked_fill(~others.match, 0)
+    nearest = others.hits.positions.gather(1, judged.answer[:, None])[:, 0]
+    own, best = scores.amax(1).double(), judged.label_probability.double()
+    return own.cpu(), best.cpu(), nearest.cpu()

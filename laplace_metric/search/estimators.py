@@ -1,0 +1,306 @@
+"""What both estimators do: check rows and labels as scikit-learn does, and fit the posterior.
+
+``MatchClassifier``: the labels of the nearest items, with probabilities that were calibrated.
+
+Of a query, the index has P(c) for the labels c of its voting neighbours, and P(none) for all else
+(``search.match``). scikit-learn asks for probabilities of the classes alone, so that
+
+    P(c | one of the C classes is right) = P(c) + P(none) / C
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+from torch import Tensor, nn
+
+from laplace_metric._utils.validation import check_count, check_name
+from laplace_metric.calibration._columns import Column
+from laplace_metric.calibration._hits import VOTES
+from laplace_metric.errors import InputError, LabelError, LaplaceMetricWarning
+from laplace_metric.laplace import Fitted, Settings
+from laplace_metric.laplace._fit import fit_posterior
+from laplace_metric.laplace._settings import FitOptions
+from laplace_metric.models import Precomputed
+from laplace_metric.search._cross_fit import cross_index
+from laplace_metric.search._encoding import Encoder
+from laplace_metric.search._index import Index
+
+try:
+    from sklearn.utils.validation import validate_data
+except ImportError:  # before 1.6 it is a method
+
+    def validate_data(estimator: Any, /, *args: Any, **options: Any) -> Any:
+        """As scikit-learn 1.6 has it."""
+        return estimator._validate_data(*args, **options)
+
+
+Array = npt.NDArray[Any]
+ROWS = 256
+"""That enter the model at once."""
+
+
+@dataclass
+class RowsEmbedder:
+    """A posterior over the last layer of a model of rows, and how to fit another one."""
+
+    model: nn.Module
+    fitted_: Fitted
+    settings: Settings
+
+    @property
+    def spherical(self) -> bool:
+        """Whether embeddings are directions."""
+        return self.fitted_.spherical
+
+
+class PosteriorEstimator(BaseEstimator):  # type: ignore[misc]
+    """Settings, checks and fit of the posterior."""
+
+    model: nn.Module | None
+    head: Any
+    distance: str
+    hessian: str
+    structure: str
+    prior_precision: float
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    def _checked(self, x: Any, y: Any) -> tuple[Array, Tensor]:
+        """Rows [N, D] and the place of each label in ``classes_``, which is set."""
+        x, y = validate_data(self, x, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(column_or_1d(y, warn=True), return_inverse=True)
+        if len(self.classes_) < 2:
+            raise LabelError(f"y has one class, {self.classes_[0]!r}: pass two classes or more.")
+        return x, torch.from_numpy(codes.astype(np.int64))
+
+    def _seen(self, x: Any) -> Array:
+        """Rows [N, D] of as many features as were fitted."""
+        check_is_fitted(self)
+        rows: Array = validate_data(self, x, reset=False, dtype=[np.float64, np.float32])
+        return rows
+
+    def _fit_posterior(self, x: Array, codes: Tensor) -> RowsEmbedder:
+        model = Precomputed(x.shape[1]) if self.model is None else self.model
+        head = "append" if self.model is None else self.head
+        settings = Settings(
+            distance=self.distance,
+            hessian=self.hessian,
+            structure=self.structure,
+            prior_precision=self.prior_precision,
+        )
+        pairs = list(zip(batches_of(x), codes.split(ROWS), strict=True))
+        fitted = fit_posterior(model, head, pairs, settings, FitOptions(progress=False))
+        return RowsEmbedder(model, fitted, settings)
+
+
+def batches_of(x: Array) -> list[Array]:
+    """Rows in batches; the memory may be read-only, so that each is a copy."""
+    return [np.array(x[start : start + ROWS]) for start in range(0, len(x), ROWS)]
+
+
+class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc]
+    """The label of the nearest items, whose probabilities are calibrated by cross-fitting.
+
+    Parameters
+    ----------
+    model, head, distance, hessian, structure, prior_precision
+        As of ``LaplaceMetricTransformer``.
+    folds : int
+        Parts of the rows; each asks the others, with a posterior that did not see it.
+    random_state : int
+        Deals the rows out to the folds.
+
+    Attributes
+    ----------
+    classes_ : array [C]
+    index_ : Index
+        Of all rows, with labels 0 to C - 1: ``index_.search`` has neighbours, distances, "unknown".
+    calibrated_ : bool
+        Whether there were rows enough to calibrate on; else probabilities are votes.
+
+    Raises
+    ------
+    InputError, LabelError
+        For settings that do not exist, and a single class; both are ``ValueError``.
+
+    Warns
+    -----
+    LaplaceMetricWarning
+        If there were too few rows to calibrate on.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> x, y = load_iris(return_X_y=True)
+    >>> classifier = MatchClassifier().fit(x[::2], y[::2])
+    >>> bool(classifier.score(x[1::2], y[1::2]) > 0.9), classifier.calibrated_
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | None = None,
+        head: Any = None,
+        folds: int = 5,
+        distance: str = "euclidean",
+        hessian: str = "positives",
+        structure: str = "auto",
+        prior_precision: float = 1.0,
+        random_state: int = 0,
+    ) -> None:
+        self.model, self.head, self.folds = model, head, folds
+        self.distance, self.hessian, self.structure = distance, hessian, structure
+        self.prior_precision, self.random_state = prior_precision, random_state
+
+    def fit(self, X: Any, y: Any) -> MatchClassifier:
+        """Fit the posterior to rows [N, D] and their classes [N], and index the rows."""
+        check_count("folds", self.folds, 2)
+        x, codes = self._checked(X, y)
+        self.index_ = self._indexed(self._fit_posterior(x, codes), x, codes)
+        self.calibrated_ = self.index_.calibration is not None
+        return self
+
+    def _indexed(self, embedder: RowsEmbedder, x: Array, codes: Tensor) -> Index:
+        rows, column = batches_of(x), Column.of("y", codes)
+        how: dict[str, Any] = {"folds": self.folds, "seed": self.random_state}
+        try:
+            return cross_index(embedder, rows, column, progress=False, **how)
+        except InputError as error:
+            warnings.warn(
+                f"probabilities are not calibrated but votes of the neighbours: {error}",
+                LaplaceMetricWarning,
+                stacklevel=3,
+            )
+            pairs = [(batch, None) for batch in rows]
+            return Index.build(embedder, pairs, codes, progress=False)
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities [N, C] of the classes, in the order of ``classes_``; each row sums to 1."""
+        x = self._seen(X)
+        return np.concatenate([self._probabilities(batch) for batch in batches_of(x)])
+
+    def _probabilities(self, batch: Array) -> Array:
+        calibration, index = self.index_.calibration, self.index_
+        depth = min(len(index), VOTES if calibration is None else max(VOTES, calibration.depth))
+        hits = index.search(batch, depth).hits
+        votes = hits.votes
+        assert votes is not None
+        probability = torch.zeros(len(batch), len(self.classes_), dtype=torch.float64)
+        codes = votes.labels[:, :VOTES].cpu()
+        if calibration is None:
+            probability.scatter_(1, codes, votes.weighted[:, :VOTES].cpu())
+        else:
+            scores = calibration.label_scores(hits)[:, :VOTES].double().cpu()
+            probability.scatter_add_(1, codes, scores.clamp(min=0))
+        none = (1 - probability.sum(1, keepdim=True)).clamp(min=0)
+        probability += none / len(self.classes_)
+        found: Array = (probability / probability.sum(1, keepdim=True)).numpy()
+        return found
+
+    def predict(self, X: Any) -> Array:
+        """The likeliest class [N]."""
+        probability = self.predict_proba(X)  # which says so before a fit
+        found: Array = self.classes_[probability.argmax(1)]
+        return found
+
+
+# ``LaplaceMetricTransformer``: rows in, embeddings and their uncertainty out.
+
+
+OUTPUTS = ("both", "embedding", "numbers")
+NUMBERS = ("uncertainty", "epistemic")
+
+
+class LaplaceMetricTransformer(TransformerMixin, PosteriorEstimator):  # type: ignore[misc]
+    """Embeddings [N, Z] of rows [N, D], with how unsure each is.
+
+    Parameters
+    ----------
+    model : nn.Module or None
+        Rows -> embeddings; None: the rows are embeddings already.
+    head : module, name, "append" or None
+        As of ``LaplaceEmbedder``; of a model.
+    output : "both" | "embedding" | "numbers"
+        The embedding; uncertainty and epistemic number; or these behind the embedding.
+    distance, hessian, structure, prior_precision
+        As of ``LaplaceEmbedder``. Rows of features are no directions: euclidean is the default, and
+        with it "positives", whose curvature is never negative.
+
+    Attributes
+    ----------
+    classes_ : array [C]
+    encoder_ : Encoder
+        Model and posterior.
+
+    Raises
+    ------
+    InputError, LabelError
+        For settings that do not exist, and a single class; both are ``ValueError``.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> x, y = load_iris(return_X_y=True)
+    >>> LaplaceMetricTransformer().fit(x, y).transform(x[:2]).shape
+    (2, 6)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | None = None,
+        head: Any = None,
+        output: str = "both",
+        distance: str = "euclidean",
+        hessian: str = "positives",
+        structure: str = "auto",
+        prior_precision: float = 1.0,
+    ) -> None:
+        self.model, self.head, self.output = model, head, output
+        self.distance, self.hessian, self.structure = distance, hessian, structure
+        self.prior_precision = prior_precision
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def fit(self, X: Any, y: Any) -> LaplaceMetricTransformer:
+        """Fit the posterior to rows [N, D] and their classes [N]."""
+        check_name("output", self.output, OUTPUTS)
+        x, codes = self._checked(X, y)
+        embedder = self._fit_posterior(x, codes)
+        self.encoder_ = Encoder.of(embedder)
+        self._n_outputs = embedder.fitted_.head.n_outputs
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """[N, Z + 2], [N, Z] or [N, 2], in the type of the rows."""
+        x = self._seen(X)
+        parts = [self.encoder_(batch) for batch in batches_of(x)]
+        columns = []
+        for part in parts:
+            numbers = np.stack([part.trace.cpu().numpy(), part.epistemic.cpu().numpy()], 1)
+            wanted = {"embedding": [part.mean.cpu().numpy()], "numbers": [numbers]}
+            wanted["both"] = wanted["embedding"] + wanted["numbers"]
+            columns.append(np.concatenate(wanted[self.output], 1))
+        found: Array = np.concatenate(columns).astype(x.dtype)
+        return found
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Names of the columns."""
+        embedding = [f"embedding{i}" for i in range(self._n_outputs)]
+        names = {"embedding": embedding, "numbers": [*NUMBERS], "both": [*embedding, *NUMBERS]}
+        return np.array(names[self.output], dtype=object)
