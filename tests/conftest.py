@@ -12,12 +12,23 @@ from torch import Tensor, nn
 VARIABLE = "LAPLACE_METRIC_DATA"
 GIVEN = os.environ.get(VARIABLE)
 BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
-LONGEST = ("test_examples.py", "test_smoke.py", "test_vision.py", "test_photographs_page.py")
+ROOT = Path(__file__).resolve().parents[1]
+SLOW = Path(__file__).with_name("slow.txt")
+"""Functions of the slow tier, the longest first: ``python -m tests.tiers`` writes it."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first: of several processes none is left alone with them at the end."""
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    """Mark the slow tier; run the longest first, so that no process is left alone with them."""
+    rank = {name: row for row, name in enumerate(SLOW.read_text().split())}
+    for item in items:
+        if function_of(item) in rank:
+            item.add_marker("slow")
+    items.sort(key=lambda item: rank.get(function_of(item), len(rank)))
+
+
+def function_of(item: pytest.Item) -> str:
+    """The path and name of a test without its parameters."""
+    return f"{item.path.relative_to(ROOT).as_posix()}::{getattr(item, 'originalname', item.name)}"
 
 
 @pytest.fixture

@@ -19,6 +19,9 @@ SEED = int(os.environ.get("LAPLACE_METRIC_SEED", "0"))
 
 
 def pytest_configure() -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:  # several processes of one thread each are faster
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
