@@ -1,8 +1,8 @@
 """Choose the slow tier from measured durations: ``python -m tests.tiers LOG [--seconds 240]``.
 
-LOG is the output of ``pytest --durations=0 --durations-min=0.05``. Functions go to the slow tier, the
-longest first, until the others take ``--seconds`` of all processes together. Nothing is deleted: the
-slow tier runs with ``pytest -m slow``.
+LOG is the output of ``pytest --durations=0 --durations-min=0.05``. Functions go to the slow tier,
+the longest first, until the others take ``--seconds``, all processes together. Nothing is deleted:
+the slow tier runs with ``pytest -m slow``.
 """
 
 from __future__ import annotations
