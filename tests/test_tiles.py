@@ -185,7 +185,7 @@ ELSEWHERE = {
     "models._rows.CHECKS_AT_ONCE": "features/test_store.py",
     "search._items.LARGE_BYTES": "search/test_compact.py",
     "search._neighbours.PAIR_BYTES": "search/test_neighbours.py",
-    "search._gallery.BLOCK": "search/test_suspicious_labels.py",
+    "search._index.BLOCK": "search/test_suspicious_labels.py",
     "search._encoding.BATCH": "search/test_index.py",
     "search._neighbours.COMPACT_BYTES": "search/test_compact.py",
     "search._faiss.CELLS": "search/test_strangers.py",

@@ -2,7 +2,7 @@
 
 _hits           what queries found: distances, labels of neighbours, votes
 _probability    score of a hit -> match probability; _calibrators
-_thresholds     smallest probability that is accepted, with a guarantee; _sequences, _promises
+_thresholds     smallest probability that is accepted, with a guarantee; _sequences, _quality
 _conformal      p-values and sets
 _calibration    all of it, fitted once; _apply judges the hits of any engine
 """

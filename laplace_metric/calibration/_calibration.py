@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.validation import as_path, check_share
+from laplace_metric._utils.validation import as_path, check_name, check_share
 from laplace_metric.calibration._apply import Candidates, GivenHits, LabelPosterior, Verdict
 from laplace_metric.calibration._conformal import (
     HeldOutLabels,
@@ -31,7 +31,9 @@ from laplace_metric.calibration._hits import (
     without_rounding,
 )
 from laplace_metric.calibration._probability import MatchProbability
-from laplace_metric.calibration._promises import Promises
+from laplace_metric.calibration._quality import Quality, quality
+from laplace_metric.calibration._sequences import Shortfall, shortfall
+from laplace_metric.calibration._thresholds import Threshold, largest_promise, threshold_for
 from laplace_metric.errors import InputError, NotFittedError
 
 VOTED = {"share", "weighted", "ratio", "ambiguity"}
@@ -64,8 +66,8 @@ class Judgement(Shown):
 
 
 @dataclass(frozen=True, repr=False)
-class Calibration(Promises, Shown):
-    """Probabilities of one half of the held-out queries; the other half keeps them honest.
+class Calibration(Shown):
+    """Match probabilities, fitted on one half of the calibration queries and tested on the other.
 
     Parameters
     ----------
@@ -87,22 +89,20 @@ class Calibration(Promises, Shown):
         ``depth``.
     statistics : Tensor [m, 3]
         ``query_statistics`` of the known queries of both halves, for "unknown".
-    p_value : Tensor [n] or None
+    p_value : Tensor [n]
         Of "the query has a match in the index", of each query of the second half by all other known
-        ones; None in files of 0.1.0.
+        ones.
+    grid : Tensor [m, 1 or 2]
+        Probabilities of the queries of the first half, among which thresholds are chosen: of the
+        nearest neighbour, and of the answer.
     label_probability : Tensor [n] or None
         Of the answer to each, and whether it was ``right`` [n]; None without labels.
-    grid : Tensor [m, 1 or 2] or None
-        Probabilities of the queries of the first half, among which thresholds are chosen: of the
-        nearest neighbour, and of the answer. None: those of the second half.
     labels : HeldOutLabels or None
-        Scores of the labels of the known queries, for label sets; None without labels and in files
-        of 0.1.0.
+        Scores of the labels of the known queries, for label sets; None without labels.
     cross_fitted : bool
         Whether the queries were the items of the index itself, each searched in a part of it
         without it (``LaplaceEmbedder.cross_index``): they are not exchangeable with new queries,
-        so that no guarantee is proven, and they are no reference for drift. False in files of
-        0.2.0 and before.
+        so that no guarantee is proven, and they are no reference for drift.
     """
 
     matcher: MatchProbability
@@ -115,12 +115,12 @@ class Calibration(Promises, Shown):
     known: Bool[Tensor, " n"]
     first_match: Float[Tensor, " n"]
     statistics: Float[Tensor, "m 3"]
-    p_value: Float[Tensor, " n"] | None = None
+    p_value: Float[Tensor, " n"]
+    grid: Float[Tensor, "m J"]
     label_probability: Float[Tensor, " n"] | None = None
     right: Bool[Tensor, " n"] | None = None
     labels: HeldOutLabels | None = None
     cross_fitted: bool = False
-    grid: Float[Tensor, "m J"] | None = None
 
     def _sentence(self) -> str:
         of = "matches" if self.labeller is None else "labels"
@@ -339,6 +339,151 @@ class Calibration(Promises, Shown):
                 "vote, so ask the engine for as many."
             )
 
+    def threshold_for(
+        self,
+        *,
+        precision: float | None = None,
+        recall: float | None = None,
+        confidence: float = 0.95,
+        of: str = "match",
+        alpha: float | None = 0.05,
+    ) -> Threshold:
+        """Which probability to accept; see ``match.threshold_for``.
+
+        Unknown queries are not answered: ``SearchResult.accepted`` leaves them out by the alpha of
+        the threshold, and so do the held-out queries by which it is tested. Queries without a match
+        in the index that are answered count as errors, in the share in which they were among the
+        held-out queries.
+
+        Parameters
+        ----------
+        of : "match" | "label"
+            The match probability of the nearest neighbour, or the probability of the label that
+            the index answers with.
+        alpha : float or None
+            Share of queries with a match that may be called unknown, and are not answered then;
+            None: the probability alone decides.
+
+        Raises
+        ------
+        InputError
+            If no threshold keeps what is asked for.
+        NotFittedError
+            Of labels, if none calibrated the index.
+        """
+        tested, abstained = self.held_out(of), self.held_out_unknown(alpha)
+        found = threshold_for(
+            *tested,
+            precision=precision,
+            recall=recall,
+            confidence=confidence,
+            thresholds=self._thresholds(of),
+            abstained=abstained,
+        )
+        return replace(found, alpha=alpha, cross_fitted=self.cross_fitted)
+
+    def largest_promise(self, *, of: str = "match", alpha: float | None = 0.05) -> Threshold:
+        """The largest precision that can be promised; see ``match.largest_promise``.
+
+        Parameters
+        ----------
+        of, alpha
+            As for ``threshold_for``.
+
+        Raises
+        ------
+        InputError
+            If not even 1 % can be.
+        NotFittedError
+            As ``threshold_for``.
+        """
+        found = largest_promise(
+            *self.held_out(of),
+            abstained=self.held_out_unknown(alpha),
+            thresholds=self._thresholds(of),
+        )
+        return replace(found, alpha=alpha, cross_fitted=self.cross_fitted)
+
+    def shortfall(
+        self, precision: float, *, of: str = "match", alpha: float | None = 0.05
+    ) -> Shortfall:
+        """What is missing to promise a precision; see ``match.shortfall``.
+
+        Its ``more`` are queries to add to those of ``calibrate``, half of which test promises.
+
+        Parameters
+        ----------
+        of, alpha
+            As for ``threshold_for``.
+
+        Raises
+        ------
+        InputError
+            For a precision outside (0, 1).
+        NotFittedError
+            As ``threshold_for``.
+        """
+        abstained = self.held_out_unknown(alpha)
+        missing = shortfall(
+            *self.held_out(of),
+            precision=precision,
+            abstained=abstained,
+            thresholds=self._thresholds(of),
+        )
+        return missing if missing.more is None else replace(missing, more=2 * missing.more)
+
+    def quality(self, n: int = 500, *, of: str = "match") -> Quality:
+        """Brier score, calibration error and reliability of a probability.
+
+        On the second half, from which the probability did not learn; n bootstrap resamples.
+        """
+        return quality(*self.held_out(of), n=n)
+
+    def held_out(self, of: str = "match") -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"]]:
+        """Probabilities [n] of the queries that it did not learn from, and which were right [n].
+
+        Parameters
+        ----------
+        of : "match" | "label"
+            Of the nearest neighbour, or of the label that the index answers with.
+
+        Raises
+        ------
+        NotFittedError
+            Of labels, if none calibrated the index.
+        """
+        if check_name("of", of, ("match", "label")) == "match":
+            return self.probability[:, 0], self.match[:, 0]
+        self._label_posterior()
+        assert self.label_probability is not None
+        assert self.right is not None
+        return self.label_probability, self.right
+
+    def held_out_unknown(self, alpha: float | None = 0.05) -> Bool[Tensor, " n"]:
+        """Which of these queries [n] are called unknown, each by all others; none without alpha.
+
+        Raises
+        ------
+        InputError
+            For an alpha outside (0, 1).
+        """
+        if alpha is None:
+            return torch.zeros_like(self.known)
+        check_share("alpha", alpha)
+        return self.p_value <= alpha
+
+    def _thresholds(self, of: str) -> Float[Tensor, " m"]:
+        """Probabilities of the first half, which no test has seen."""
+        return self.grid[:, int(of == "label")]
+
+    def _label_posterior(self) -> LabelPosterior:
+        if self.labeller is None:
+            raise NotFittedError(
+                "this index was calibrated with matches=, which say nothing of labels: calibrate "
+                "it with labels=, or read match probabilities and retrieval sets."
+            )
+        return self.labeller
+
     def label_scores(self, hits: SearchHits) -> Float[Tensor, "Q depth"]:
         """Of each label at its nearest neighbour, larger is likelier; -inf elsewhere.
 
@@ -357,14 +502,10 @@ class Calibration(Promises, Shown):
         Raises
         ------
         NotFittedError
-            If no labels calibrated the index, or it was saved before there were label sets.
+            If no labels calibrated the index.
         """
         self._label_posterior()
-        if self.labels is None:
-            raise NotFittedError(
-                "this calibration was saved by 0.1.0, without the labels of its held-out queries: "
-                "call index.calibrate(...) again."
-            )
+        assert self.labels is not None
         return self.labels
 
     def members(self, logit: Float[Tensor, "Q depth"], alpha: float) -> Bool[Tensor, "Q depth"]:

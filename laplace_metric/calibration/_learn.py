@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ def calibrated(
     generator: torch.Generator,
     *,
     portable: bool = False,
+    cross_fitted: bool = False,
 ) -> Calibration:
     """Split the queries in two and learn from each half; see ``fit_match_probability``.
 
@@ -59,17 +61,35 @@ def calibrated(
     features = PairFeatures.of(first.hits)
     matcher = fit_match_probability(features.take(k), first.match[:, :k], portable=portable)
     logits = [matcher.logit(features), matcher.logit(PairFeatures.of(second.hits))]
-    per_query = logits[1][:, :k], second.match[:, :k], second.known
-    honest = *per_query, first_match_score(logits[1], second.match), *_strangeness(first, second)
-    sizes = k, second.match.shape[1], n_items
-    grid = matcher(logits[0][:, :1])
+    statistics, p_value = _strangeness(first, second)
+    learnt = Calibration(
+        matcher=matcher,
+        labeller=None,
+        k=k,
+        depth=second.match.shape[1],
+        n_items=n_items,
+        logit=logits[1][:, :k],
+        match=second.match[:, :k],
+        known=second.known,
+        first_match=first_match_score(logits[1], second.match),
+        statistics=statistics,
+        p_value=p_value,
+        grid=matcher(logits[0][:, :1]),
+        cross_fitted=cross_fitted,
+    )
     if labelled.codes is None:
-        return Calibration(matcher, None, *sizes, *honest, grid=grid)
+        return learnt
     labeller = LabelPosterior.fit(Candidates.of(logits[0], first.hits.voted), first.match)
-    of_labels = _of_labels(labeller, (first, logits[0]), (second, logits[1]))
+    probability, right, labels = _of_labels(labeller, (first, logits[0]), (second, logits[1]))
     answered = labeller.answer(Candidates.of(logits[0], first.hits.voted))[1]
-    grid = torch.cat([grid, answered[:, None]], 1)
-    return Calibration(matcher, labeller, *sizes, *honest, *of_labels, grid=grid)
+    return replace(
+        learnt,
+        labeller=labeller,
+        grid=torch.cat([learnt.grid, answered[:, None]], 1),
+        label_probability=probability,
+        right=right,
+        labels=labels,
+    )
 
 
 def _strangeness(first: LabelledHits, second: LabelledHits) -> tuple[Tensor, Tensor]:
@@ -125,7 +145,7 @@ def _check(*halves: LabelledHits) -> None:
 # A calibration as one JSON file of numbers, for services that have no index.
 
 
-FORMAT, VERSION = "laplace_metric.calibration", 1
+FORMAT, VERSION = "laplace_metric.calibration", 2
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64}
 DTYPES |= {"bool": torch.bool, "uint8": torch.uint8, "int32": torch.int32}
 """Of the numbers that a calibration holds."""
@@ -205,8 +225,7 @@ def _from_json(value: dict[str, Any]) -> Tensor:
 
 
 COUNTS = ("k", "depth", "n_items")
-PER_QUERY = ("logit", "match", "known", "first_match", "statistics")
-P_VALUE, GRID = "p_value", "grid"
+PER_QUERY = ("logit", "match", "known", "first_match", "statistics", "p_value", "grid")
 PER_ANSWER = ("label_probability", "right")
 PER_FEATURE = ("weights", "low", "cap")
 PER_LABEL = ("clustering_codes", "clustering_scores", "codes", "scores")
@@ -222,8 +241,6 @@ def calibration_to_json(calibration: Calibration) -> tuple[dict[str, Any], dict[
     content |= {"offset": score.offset, "cross_fitted": calibration.cross_fitted}
     content |= {"losses": {name: list(loss) for name, loss in matcher.losses.items()}}
     tensors = {name: getattr(calibration, name) for name in PER_QUERY}
-    optional = {P_VALUE: calibration.p_value, GRID: calibration.grid}
-    tensors |= {name: tensor for name, tensor in optional.items() if tensor is not None}
     tensors |= {name: getattr(score, name) for name in PER_FEATURE}
     tensors |= {"calibrator": matcher.calibrator.numbers}
     if calibration.labeller is not None:
@@ -260,11 +277,10 @@ def calibration_from_json(content: dict[str, Any], tensors: dict[str, Tensor]) -
     calibrator = Calibrator(name, stored["calibrator"])
     matcher = MatchProbability(feature_set, score, calibrator, losses)
     fields: dict[str, Any] = {key: content[key] for key in COUNTS}
-    fields["cross_fitted"] = content.get("cross_fitted", False)  # not in files of 0.2.0
+    fields["cross_fitted"] = content["cross_fitted"]
     if type(fields["cross_fitted"]) is not bool:
         raise ValueError(f"a calibration with cross_fitted {fields['cross_fitted']!r:.60}")
     fields |= {key: stored[key] for key in PER_QUERY}
-    fields |= {key: stored.get(key) for key in (P_VALUE, GRID)}  # not in files of 0.1.0
     if "labeller" not in stored:  # calibrated with matches
         return Calibration(matcher, None, **fields)
     fields |= {key: stored[key] for key in PER_ANSWER}
@@ -272,10 +288,10 @@ def calibration_from_json(content: dict[str, Any], tensors: dict[str, Tensor]) -
     return Calibration(matcher, labeller, **fields, labels=labels)
 
 
-def _labels_from_tensors(stored: dict[str, Tensor]) -> HeldOutLabels | None:
+def _labels_from_tensors(stored: dict[str, Tensor]) -> HeldOutLabels:
     classes = Column.from_tensors(CLASSES, stored)
-    if classes is None:  # saved by 0.1.0
-        return None
+    if classes is None:
+        raise ValueError("a calibration without the classes of its labels")
     numbers = {name: stored[f"label_{name}"] for name in PER_LABEL}
     for kind in ("clustering_", ""):
         codes, scores = numbers[f"{kind}codes"], numbers[f"{kind}scores"]

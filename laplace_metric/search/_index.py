@@ -2,51 +2,81 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
+import threading
+import time
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from laplace_metric._utils.display import Rows
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count, check_share
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._conformal import credible_radius
-from laplace_metric.calibration._hits import VOTES, LabelledHits, SearchHits
+from laplace_metric.calibration._hits import VOTES, LabelledHits, LabelVotes, SearchHits
 from laplace_metric.calibration._learn import calibrated
+from laplace_metric.calibration._thresholds import Threshold
 from laplace_metric.errors import (
     InputError,
+    NonFiniteError,
     NotFittedError,
     StaleCalibrationWarning,
     UnreachableAlphaWarning,
 )
+from laplace_metric.evaluation import expected_calibration_error
+from laplace_metric.models._store import Fingerprints
+from laplace_metric.search import _faiss as engines
 from laplace_metric.search import _storage as storage
-from laplace_metric.search._classify import CalibratedAnswers
-from laplace_metric.search._encoding import FittedEmbedder, SearchableEmbedder, encoders_of
+from laplace_metric.search._classify import LIKELIER_THAN_NOT, Classification, classified
+from laplace_metric.search._encoding import (
+    Encoder,
+    FittedEmbedder,
+    SearchableEmbedder,
+    SearchEncoder,
+    encoders_of,
+)
+from laplace_metric.search._engines import Engine, EngineKind, Flat
 from laplace_metric.search._evaluate import evaluated
-from laplace_metric.search._gallery import Gallery
+from laplace_metric.search._faiss import WithoutSome, kind_of
+from laplace_metric.search._items import Encoded, Items
 from laplace_metric.search._label_sets import LabelReview, LabelSets, reviewed, warn_if_everything
-from laplace_metric.search._labelled import Matches
+from laplace_metric.search._labelled import Matches, judge_of, warn_if_fitted
+from laplace_metric.search._neighbours import check_ranking, nearest, vectors_of
 from laplace_metric.search._report import IndexReport
 from laplace_metric.search._result import RetrievalSets, SearchResult
+from laplace_metric.search._storage import IndexState
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from laplace_metric.plots import Figure
+    from laplace_metric.plots._neighbours import ImagesOrTexts
 
 
 GROWTH = 0.1
 """A calibration is stale once the index has changed by more than this share of its items."""
 DEPTH = 50
 """Neighbours of each query that an evaluation looks at where there is no calibration to say."""
+BLOCK = 4096
+"""Items that are asked of the others at once."""
 
 
 _LOG = logging.getLogger(__name__)
 
 
-class Index(CalibratedAnswers, Gallery):
+class Index(Shown):
     """Items to search among; made by ``LaplaceEmbedder.index``.
+
+    Any number of threads may search, add and remove at once. All that changes is one value that is
+    never changed itself, only replaced: a search sees the items as they were when it was called.
 
     Parameters
     ----------
@@ -75,12 +105,140 @@ class Index(CalibratedAnswers, Gallery):
     0.44
     """
 
+    def __init__(
+        self,
+        encoder: SearchEncoder,
+        state: IndexState,
+        query_encoder: SearchEncoder | None = None,
+    ) -> None:
+        self.encoder, self._state = encoder, state
+        self.query_encoder = encoder if query_encoder is None else query_encoder
+        self._changing = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_changing"}
+
+    def __setstate__(self, attributes: dict[str, Any]) -> None:
+        vars(self).update(attributes, _changing=threading.Lock())
+
+    @classmethod
+    def build(
+        cls,
+        embedder: FittedEmbedder,
+        gallery: Any,
+        labels: Any = None,
+        ids: Any = None,
+        *,
+        engine: str | EngineKind = "flat",
+        rank_by: str = "mean",
+        compact: bool = False,
+        progress: bool = True,
+    ) -> Index:
+        """See ``LaplaceEmbedder.index``."""
+        return cls.between(
+            Encoder.of(embedder, compact=compact),
+            None,
+            gallery,
+            labels,
+            ids,
+            engine=engine,
+            rank_by=rank_by,
+            progress=progress,
+        )
+
+    @classmethod
+    def between(
+        cls,
+        encoder: SearchEncoder,
+        query_encoder: SearchEncoder | None,
+        gallery: Any,
+        labels: Any = None,
+        ids: Any = None,
+        *,
+        engine: str | EngineKind = "flat",
+        rank_by: str = "mean",
+        progress: bool = True,
+    ) -> Index:
+        """Of items that one encoder reads, searched by queries that another one reads.
+
+        Raises
+        ------
+        UnknownNameError
+            For a ranking that the encoder does not have.
+        """
+        start = time.perf_counter()
+        kind, rank_by = kind_of(engine), check_ranking(rank_by, encoder.rankings)
+        encoded, batch_labels = encoder.all("gallery", gallery, progress=progress)
+        items = Items.of(encoded, batch_labels, labels, ids)
+        vectors = vectors_of(items.encoded, rank_by, spherical=encoder.spherical)
+        next_id = 0 if items.ids.is_text else int(items.ids.values.max()) + 1
+        state = IndexState(items, kind, rank_by, engines.build(vectors, kind), 0, next_id, None)
+        index = cls(encoder, state, query_encoder)
+        _LOG.info("indexed in %.1f s: %s", time.perf_counter() - start, index._sentence())
+        return index
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def _sentence(self) -> str:
+        classes = self.items.classes
+        of = "without labels" if classes is None else f"of {len(classes):,} classes"
+        return f"{len(self):,} items {of}."
+
     def _shown_rows(self) -> Rows:
         calibration = "none: call calibrate(queries, labels)"
         if self.calibration is not None:
             calibration = self.calibration._sentence()
-        changed = [("changed since", f"{self.changes:,} items")] if self.changes else []
-        return [*super()._shown_rows(), ("calibration", calibration), *changed]
+        shown = {
+            "embeddings": self.items.encoded.mean,
+            "ids": self.ids,
+            "labels": self.labels,
+            "engine": f"{self.kind!r}, rank_by={self.rank_by!r}",
+            "calibration": calibration,
+        }
+        if self.changes:
+            shown["changed since"] = f"{self.changes:,} items"
+        return in_rows(shown.items())
+
+    @property
+    def items(self) -> Items:
+        """What is known of each item."""
+        return self._state.items
+
+    @property
+    def engine(self) -> Engine:
+        """What finds the nearest of them."""
+        return self._state.engine
+
+    @property
+    def kind(self) -> EngineKind:
+        """What names that engine."""
+        return self._state.kind
+
+    @property
+    def rank_by(self) -> str:
+        """What "nearest" means: "mean", "expected" or "shared"."""
+        return self._state.rank_by
+
+    @property
+    def changes(self) -> int:
+        """Items added and removed since the calibration, or so far."""
+        return self._state.changes
+
+    @property
+    def next_id(self) -> int:
+        """Number of the next item without an id; never given twice."""
+        return self._state.next_id
+
+    @property
+    def ids(self) -> np.ndarray[Any, Any]:
+        """Of all items [N], in the order in which they were added."""
+        return self.items.ids.values
+
+    @property
+    def labels(self) -> np.ndarray[Any, Any] | None:
+        """Of all items [N], if they have any."""
+        return None if self.items.labels is None else self.items.labels.values
 
     @property
     def calibration(self) -> Calibration | None:
@@ -121,6 +279,104 @@ class Index(CalibratedAnswers, Gallery):
             judgement = self._fresh(self.calibration).judge(hits)
             _warn_if_unreachable(self.calibration, alpha)
         return SearchResult.of(hits, self.items.ids, self.items.labels, judgement, k, alpha)
+
+    def classify(
+        self,
+        queries: Any,
+        threshold: Threshold | float | None = None,
+        *,
+        precision: float | None = None,
+        alpha: float | None = 0.05,
+        progress: bool = False,
+    ) -> Classification:
+        """The label of each query, or None where it is unknown or the index not sure enough.
+
+        By all voting neighbours, not by the nearest one alone. "Another label, or none of these"
+        is one of the answers that share the probability.
+
+        Parameters
+        ----------
+        queries : as for ``search``
+        threshold : Threshold, float or None
+            Smallest probability that is answered; None: 0.5, likelier than not.
+        precision : float or None
+            In place of a threshold: the share of answers that are to be right, promised with 95 %
+            confidence (``Calibration.threshold_for(precision=..., of="label")``).
+        alpha : float or None
+            Share of queries with a match that may be called unknown; None: answer unknown queries,
+            too. A Threshold has its own.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``calibrate``, or if it was given matches rather than labels.
+        InputError
+            For a threshold and a precision, or a precision that cannot be promised.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from laplace_metric import LaplaceEmbedder
+        >>> g = torch.Generator().manual_seed(0)
+        >>> y = torch.arange(400) % 4
+        >>> x = torch.nn.functional.one_hot(y, 4) + 0.4 * torch.randn(400, 4, generator=g)
+        >>> index = LaplaceEmbedder.from_embeddings(x[:100], y[:100]).index(x[100:200], y[100:200])
+        >>> _ = index.calibrate(x[200:300], y[200:300])
+        >>> index.classify(x[300:], 0.9).labels[:6].tolist()
+        [None, None, 2, 3, 0, 1]
+        """
+        calibration = self._calibrated()
+        if threshold is not None and precision is not None:
+            raise InputError("threshold= and precision= are two ways to one number: pass one.")
+        if precision is not None:
+            threshold = calibration.threshold_for(precision=precision, of="label", alpha=alpha)
+        elif calibration.labeller is None:
+            raise NotFittedError(
+                "this index was calibrated with matches=, which say nothing of labels: calibrate "
+                "it with labels=, or call search."
+            )
+        if isinstance(threshold, Threshold):
+            alpha = threshold.alpha
+            threshold = threshold.value
+        value = LIKELIER_THAN_NOT if threshold is None else threshold
+        if value not in (0, 1):
+            value = check_share("threshold", value)
+        level = 0.05 if alpha is None else alpha
+        result = self.search(queries, 1, alpha=level, progress=progress)
+        return classified(result, float(value), alpha)
+
+    def add(
+        self, gallery: Any, labels: Any = None, ids: Any = None, *, progress: bool = False
+    ) -> None:
+        """Add items behind the others; O(N) a call, so add many at once.
+
+        Raises
+        ------
+        InputError, LabelError
+            For ids that are there already, labels of another kind; nothing is added then.
+        """
+        encoded, batch_labels = self.encoder.all("gallery", gallery, progress=progress)
+        with self._changing:
+            new, next_id = Items.of(encoded, batch_labels, labels, ids, self.next_id), self.next_id
+            if not new.ids.is_text:
+                next_id = max(next_id, int(new.ids.values.max()) + 1)
+            self._replace(self.items.joined(new), None, len(new), next_id)
+
+    def remove(self, ids: Any) -> None:
+        """Remove items by their ids; O(N) a call.
+
+        Raises
+        ------
+        InputError
+            For ids that are not there, or if nothing would be left; nothing is removed then.
+        """
+        with self._changing:
+            stays = torch.ones(len(self), dtype=torch.bool)
+            stays[self.items.rows_of(ids)] = False
+            if not bool(stays.any()):
+                raise InputError("ids name every item: an index cannot be empty.")
+            rows = stays.nonzero().flatten()
+            self._replace(self.items.take(rows), rows, len(stays) - len(rows), self.next_id)
 
     def calibrate(
         self,
@@ -179,11 +435,17 @@ class Index(CalibratedAnswers, Gallery):
         k, depth = check_count("k", k), check_count("depth", depth)
         now = self._now()
         deepest = max(k, depth, VOTES)
-        how: dict[str, Any] = {"matches": matches, "progress": progress}
         if strangers:  # else the generator is left to the split
             generator = as_generator(0 if generator is None else generator)
-            how |= {"strangers": strangers, "generator": generator}
-        labelled = now.labelled_hits(queries, labels, deepest, **how)
+        labelled = now.labelled_hits(
+            queries,
+            labels,
+            deepest,
+            matches=matches,
+            strangers=strangers,
+            generator=generator if strangers else None,
+            progress=progress,
+        )
         return self._learn(labelled, k, generator, now, portable=portable)
 
     def learn(
@@ -221,16 +483,21 @@ class Index(CalibratedAnswers, Gallery):
         labelled: LabelledHits,
         k: int,
         generator: Seed,
-        now: Self,
+        now: Index,
         *,
         portable: bool = False,
         cross_fitted: bool = False,
     ) -> Calibration:
         source = as_generator(0 if generator is None else generator)
         assert source is not None
-        sizes = min(k, len(now)), len(now)
-        calibration = calibrated(labelled, *sizes, source, portable=portable)
-        calibration = replace(calibration, cross_fitted=cross_fitted)
+        calibration = calibrated(
+            labelled,
+            min(k, len(now)),
+            len(now),
+            source,
+            portable=portable,
+            cross_fitted=cross_fitted,
+        )
         _LOG.info("calibrated %s", calibration._sentence())
         with self._changing:  # what changed meanwhile is news to the calibration
             changes = self.changes - now.changes
@@ -278,13 +545,67 @@ class Index(CalibratedAnswers, Gallery):
         if depth is None:
             depth = DEPTH if calibration is None else calibration.depth
         depth = max(check_count("depth", depth), VOTES)
-        how: dict[str, Any] = {"matches": matches, "progress": progress}
-        labelled = self.labelled_hits(queries, labels, depth, **how)
+        labelled = self.labelled_hits(queries, labels, depth, matches=matches, progress=progress)
         ood_hits = None
         if ood is not None:
             encoded, _ = self.query_encoder.all("ood", ood, progress=progress)
             ood_hits = self._nearest(encoded, min(depth, len(self)))
         return evaluated(labelled, calibration, ood_hits)
+
+    def labelled_hits(
+        self,
+        queries: Any,
+        labels: Any = None,
+        k: int = 10,
+        *,
+        matches: Matches | None = None,
+        strangers: float = 0.0,
+        generator: Seed = None,
+        progress: bool = False,
+    ) -> LabelledHits:
+        """The k nearest items of queries, and which of them are a match.
+
+        Parameters
+        ----------
+        labels : [Q] whole numbers or strings, as those of the index; or from the loader
+        matches : Q lists of ids, in place of labels
+            All items that are a match of each query; an empty list where none is.
+        strangers : float
+            Share of queries without a match: as many as are missing are drawn by ``generator`` from
+            the others, and find all items but those that are their match.
+
+        Raises
+        ------
+        LabelError
+            For an index or queries without labels, without matches too; or with both.
+        InputError
+            For labels of another type than those of the index, another number of lists than of
+            queries, or ids that are not in the index.
+
+        Warns
+        -----
+        FittedQueriesWarning
+            If more than a hundredth of the queries were in the fit of the posterior.
+        """
+        self, k = self._now(), check_count("k", k)
+        read = judge_of(self.items, labels, matches)
+        known_rows, rows = self.query_encoder.fitted_rows, list[Fingerprints]()
+        encoder = self.query_encoder
+        encoded, batch_labels = encoder.all("queries", queries, progress=progress, rows=rows)
+        if rows:
+            warn_if_fitted(known_rows, np.concatenate(rows))
+        judge, depth = read(encoded, batch_labels), min(k, len(self))
+        found = judge(self._nearest(encoded, depth))
+        rows_without = _turned_strange(judge.known, strangers, generator)
+        if not len(rows_without):
+            return found
+        others = judge.others(self._exact(), rows_without, len(self))
+        asked = encoded.take(rows_without.to(encoded.mean.device))
+        pretended = judge.pretended(self._nearest(asked, depth, others))
+        order = torch.arange(len(found))
+        order[rows_without] = len(found) + torch.arange(len(rows_without))
+        joined = LabelledHits.concatenate([found, pretended])
+        return joined.take(order.to(found.match.device))
 
     def retrieval_sets(
         self, queries: Any, alpha: float = 0.1, *, progress: bool = False
@@ -350,7 +671,7 @@ class Index(CalibratedAnswers, Gallery):
         Raises
         ------
         NotFittedError
-            Before ``calibrate``, or if it was given matches, or saved by 0.1.0.
+            Before ``calibrate``, or if it was given matches.
         InputError
             For an alpha or a confidence outside (0, 1).
 
@@ -381,6 +702,28 @@ class Index(CalibratedAnswers, Gallery):
         levels = held_out.levels(alpha, by_class=by_class, confidence=confidence)
         warn_if_everything(levels, alpha)
         return LabelSets.of(hits, self.items.classes, calibration, levels)
+
+    def credible_sets(
+        self, queries: Any, probability: float = 0.95, *, depth: int = 50, progress: bool = False
+    ) -> RetrievalSets:
+        """The items that lie in the credible cap of each query's own posterior.
+
+        Kirchhof et al. 2023, section 5.3. It promises nothing about labels.
+
+        Raises
+        ------
+        InputError
+            If embeddings are no directions, or for a probability outside [0, 1].
+        """
+        self = self._now()
+        if not self.encoder.spherical:
+            raise InputError("credible_sets needs embeddings on the sphere: distance='arccos'.")
+        depth = check_count("depth", depth)
+        encoded, _ = self.query_encoder.all("queries", queries, progress=progress)
+        hits = self._nearest(encoded, min(depth, len(self)))
+        radius = credible_radius(encoded.trace, encoded.mean.shape[1], probability)
+        members = hits.distance <= radius[:, None]
+        return RetrievalSets(hits.positions, members, self.items.ids)
 
     def suspicious_labels(self, most: int = 100) -> LabelReview:
         """The items whose label looks most wrong to their neighbours; no model runs.
@@ -418,27 +761,92 @@ class Index(CalibratedAnswers, Gallery):
         others = self._others(min(max(calibration.depth, VOTES), len(self)))
         return reviewed(others, calibration, self.items, most)
 
-    def credible_sets(
-        self, queries: Any, probability: float = 0.95, *, depth: int = 50, progress: bool = False
-    ) -> RetrievalSets:
-        """The items that lie in the credible cap of each query's own posterior.
+    def plot_threshold(
+        self, precision: float | None = 0.9, *, of: str = "match", alpha: float | None = 0.05
+    ) -> Figure:
+        """Precision and share of answers at each threshold, on held-out queries.
 
-        Kirchhof et al. 2023, section 5.3. It promises nothing about labels.
+        Parameters
+        ----------
+        precision : float or None
+            Marked with the threshold that promises it, where there is one.
+        of : "match" | "label"
+        alpha : float or None
+            Share of queries with a match that may be called unknown, and are not answered then;
+            None: the probability alone decides.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``calibrate``.
+        MissingPackageError
+            Without matplotlib.
+        """
+        from laplace_metric.plots import threshold_plot
+
+        calibration, marked = self._calibrated(), None
+        p, right = calibration.held_out(of)
+        abstained = calibration.held_out_unknown(alpha)
+        if precision is not None:
+            try:
+                found = calibration.threshold_for(precision=precision, of=of, alpha=alpha)
+                marked = found.value
+            except InputError:
+                marked = None
+        return threshold_plot(p, right, target=precision, threshold=marked, abstained=abstained)
+
+    def plot_reliability(self, *, of: str = "match") -> Figure:
+        """Probability against the share that is right, on held-out queries.
+
+        Parameters
+        ----------
+        of : "match" | "label"
+
+        Raises
+        ------
+        NotFittedError
+            Before ``calibrate``.
+        MissingPackageError
+            Without matplotlib.
+        """
+        from laplace_metric.plots import reliability_plot
+
+        measured = expected_calibration_error(*self._calibrated().held_out(of))
+        return reliability_plot({f"{of} probability": measured})
+
+    def plot_queries(
+        self,
+        queries: Any,
+        items: ImagesOrTexts,
+        *,
+        shown: ImagesOrTexts | None = None,
+        truth: Any = None,
+        k: int = 5,
+        rows: int = 8,
+    ) -> Figure:
+        """Queries with their k nearest items, and how sure the index is of each.
+
+        Parameters
+        ----------
+        queries : one batch of inputs, as for ``search``
+        items : images or texts of all N items of the index (``SearchResult.figure``)
+        shown : the same of the Q queries, or None
+            Where a model takes something else than is looked at, such as normalised images.
+        truth : labels of the queries [Q] or None
+            Frames then say which neighbours have the query's label, not which are likely to.
+        k, rows : int
+            Neighbours of each query, and most queries that are drawn.
 
         Raises
         ------
         InputError
-            If embeddings are no directions, or for a probability outside [0, 1].
+            For another number of images than of queries, or images of another shape.
+        MissingPackageError
+            Without matplotlib.
         """
-        self = self._now()
-        if not self.encoder.spherical:
-            raise InputError("credible_sets needs embeddings on the sphere: distance='arccos'.")
-        depth = check_count("depth", depth)
-        encoded, _ = self.query_encoder.all("queries", queries, progress=progress)
-        hits = self._nearest(encoded, min(depth, len(self)))
-        radius = credible_radius(encoded.trace, encoded.mean.shape[1], probability)
-        members = hits.distance <= radius[:, None]
-        return RetrievalSets(hits.positions, members, self.items.ids)
+        images = queries if shown is None else shown
+        found = self.search(queries, k)
+        return found.figure(images, items, truth=truth, rows=rows, columns=k)
 
     def save(self, path: str | Path) -> None:
         """Write everything but the embedder to folder ``path``: safetensors, JSON, atomic."""
@@ -511,6 +919,60 @@ class Index(CalibratedAnswers, Gallery):
             )
         return calibration
 
+    def _exact(self) -> Engine:
+        """An approximate engine looks where a query's own class is, and finds few others."""
+        if isinstance(self.kind, Flat):
+            return self.engine
+        spherical = self.encoder.spherical
+        return engines.build(
+            vectors_of(self.items.encoded, self.rank_by, spherical=spherical), Flat()
+        )
+
+    def _others(self, k: int) -> Iterator[LabelledHits]:
+        """What each item finds among the others, block by block."""
+        judge = judge_of(self.items, self.labels, None)(self.items.encoded, [])
+        for own in torch.arange(len(self)).split(BLOCK):
+
+            def itself(rows: Tensor, part: slice, own: Tensor = own) -> Tensor:
+                return rows == own[part, None].to(rows.device)
+
+            engine = WithoutSome(self.engine, itself, 1, len(self))
+            asked = self.items.encoded.take(own.to(self.items.encoded.mean.device))
+            yield judge.of_some(self._nearest(asked, k, engine), own)
+
+    def _check_k(self, name: str, k: int) -> int:
+        k = check_count(name, k)
+        if k > len(self):
+            raise InputError(f"{name}={k}: the index has {len(self)} items.")
+        return k
+
+    def _nearest(self, queries: Encoded, k: int, engine: Engine | None = None) -> SearchHits:
+        pairs, engine = self.encoder.pairs, self.engine if engine is None else engine
+        hits = nearest(engine, queries, self.items.encoded, pairs, k, self.rank_by)
+        _check_distances(hits)
+        codes = self.items.label_codes
+        if codes is None:
+            return hits
+        rows = hits.positions.cpu()
+        labels = codes[rows.clamp(min=0)].masked_fill(rows < 0, -1).to(hits.positions.device)
+        return replace(hits, votes=LabelVotes.of(hits.distance, labels))
+
+    def _now(self) -> Index:
+        """A copy, as it is now: what changes ``self`` later leaves it alone."""
+        return copy.copy(self)
+
+    def _replace(
+        self, items: Items, remaining: Tensor | None, n_changes: int, next_id: int
+    ) -> None:
+        """Items and engine together; ``remaining`` rows of the old items, None where some came."""
+        if self.engine.mapped:
+            raise InputError("this index was loaded with mmap=True: load it without to change it.")
+        vectors = vectors_of(items.encoded, self.rank_by, spherical=self.encoder.spherical)
+        engine, changes = self.engine.updated(vectors, remaining), self.changes + n_changes
+        self._state = replace(
+            self._state, items=items, engine=engine, changes=changes, next_id=next_id
+        )
+
 
 def _warn_if_unreachable(calibration: Calibration, alpha: float) -> None:
     smallest = calibration.smallest_p_value
@@ -521,4 +983,29 @@ def _warn_if_unreachable(calibration: Calibration, alpha: float) -> None:
             f"with {math.ceil(min(1 / alpha - 1, 1e18))} of them, or raise alpha.",
             UnreachableAlphaWarning,
             stacklevel=3,
+        )
+
+
+def _turned_strange(known: Bool[Tensor, " Q"], share: float, generator: Seed) -> Int[Tensor, " n"]:
+    """Known queries [n] that make up what is missing of a ``share`` of all that are not."""
+    if share == 0:
+        return torch.zeros(0, dtype=torch.long)
+    check_share("strangers", share)
+    missing = round(share * len(known)) - int((~known).sum())
+    source = as_generator(0 if generator is None else generator)
+    assert source is not None
+    rows = known.nonzero().flatten()
+    order = torch.randperm(len(rows), generator=source, device=source.device).cpu()
+    return rows[order[: max(0, missing)]]
+
+
+def _check_distances(hits: SearchHits) -> None:
+    fine = (
+        hits.distance.isfinite() & hits.squared.mean.isfinite() & hits.squared.variance.isfinite()
+    )
+    bad = ~(fine | (hits.positions < 0)).all(1)
+    if bool(bad.any()):
+        raise NonFiniteError(
+            f"distances of {int(bad.sum())} of {len(bad)} queries overflow {hits.distance.dtype}: "
+            "scale the inputs of the index and the queries down, or use float64."
         )

@@ -23,7 +23,7 @@ from laplace_metric.search._faiss_arrays import Place
 from laplace_metric.search._items import Encoded, Items
 from laplace_metric.search._neighbours import check_ranking
 
-INDEX = FileKind("index", "a saved index", 1)
+INDEX = FileKind("index", "a saved index", 2)
 ENGINE = "engine."
 """Before the names of the arrays of an engine."""
 

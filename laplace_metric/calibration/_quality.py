@@ -1,0 +1,71 @@
+"""How honest a probability is: Brier score, calibration error, reliability."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from laplace_metric._utils.display import Rows, Shown, in_rows
+from laplace_metric.evaluation import Reliability, bootstrap_interval, expected_calibration_error
+from laplace_metric.evaluation._intervals import BootstrapInterval
+
+
+@dataclass(frozen=True, repr=False)
+class Quality(Shown):
+    """Of the nearest neighbours of n held-out queries.
+
+    Parameters
+    ----------
+    brier : BootstrapInterval
+        Mean squared gap between probability and match, in [0, 1]; 95 % interval over queries.
+    ece : BootstrapInterval
+        Expected calibration error over ten bins. Resampling adds noise to its bins, so that the
+        interval lies too high where the error is small.
+    reliability : Reliability
+        For ``plots.reliability_plot``.
+    """
+
+    brier: BootstrapInterval
+    ece: BootstrapInterval
+    reliability: Reliability
+
+    def _sentence(self) -> str:
+        return str(self)
+
+    def _shown_rows(self) -> Rows:
+        return in_rows({"queries": int(self.reliability.bin_count.sum())}.items())
+
+    def __str__(self) -> str:
+        ends = [f"{x.estimate:.3f} [{x.low:.3f}, {x.high:.3f}]" for x in (self.brier, self.ece)]
+        return f"Brier score {ends[0]}, ECE {ends[1]}"
+
+
+def quality(
+    probability: Float[Tensor, " Q"], match: Bool[Tensor, " Q"], *, n: int = 500
+) -> Quality:
+    """From probabilities [Q] and whether they were matches [Q]; ``n`` bootstrap resamples.
+
+    Examples
+    --------
+    >>> import torch
+    >>> p = torch.linspace(0, 1, 200)
+    >>> measured = quality(p, p > 0.5, n=100)
+    >>> round(measured.brier.estimate, 4), round(measured.ece.estimate, 3)
+    (0.0829, 0.249)
+    """
+    p, y = probability.double().contiguous(), match.double().contiguous()
+
+    def ece(p: Tensor, y: Tensor) -> float:
+        return expected_calibration_error(p, y).ece
+
+    return Quality(
+        bootstrap_interval(_brier, p, y, n=n),
+        bootstrap_interval(ece, p, y, n=n),
+        expected_calibration_error(p, y),
+    )
+
+
+def _brier(p: Tensor, y: Tensor) -> float:
+    return float((p - y).square().mean())
