@@ -276,8 +276,9 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
 
             loader = labelled_loader(loader, labels)
         folder = None if checkpoint_dir is None else as_path("checkpoint_dir", checkpoint_dir)
-        how = (progress, precision, distributed, folder)
-        options = FitOptions(reference, generator, memory_bytes, *how)
+        options = FitOptions(
+            reference, generator, memory_bytes, progress, precision, distributed, folder
+        )
         fit = fit_posterior
         if options.needs_runtime:
             from laplace_metric.distributed._fit import fit_with_runtime as fit
@@ -386,8 +387,16 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         """
         from laplace_metric.search import Index
 
-        how: dict[str, Any] = {"engine": engine, "rank_by": rank_by, "progress": progress}
-        return Index.build(self, gallery, labels, ids, compact=compact, **how)
+        return Index.build(
+            self,
+            gallery,
+            labels,
+            ids,
+            engine=engine,
+            rank_by=rank_by,
+            compact=compact,
+            progress=progress,
+        )
 
     def cross_index(
         self,
@@ -467,15 +476,26 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
 
         pairs, column = read_items(inputs, labels)
         batches: Sequence[Any] = [batch for batch, _ in pairs]
-        how: dict[str, Any] = {"engine": engine, "rank_by": rank_by, "progress": progress}
-        if self._fitted is None:
+        fitted_already = self._fitted is not None
+        if not fitted_already:
             batches = seen_at(self.model, self.head, batches, progress=progress)
             codes = [codes for _, codes in pairs]
             self.fit(list(zip(batches, codes, strict=True)), progress=progress)
-            how["progress"] = False
-        calibrate: dict[str, Any] = {"folds": folds, "seed": seed, "k": k, "depth": depth}
-        calibrate |= {"portable": portable, "strangers": strangers}
-        return cross_index(self, batches, column, ids, **calibrate, **how)
+        return cross_index(
+            self,
+            batches,
+            column,
+            ids,
+            folds=folds,
+            seed=seed,
+            k=k,
+            depth=depth,
+            portable=portable,
+            strangers=strangers,
+            engine=engine,
+            rank_by=rank_by,
+            progress=progress and fitted_already,
+        )
 
     def draw(self, n: int, generator: Seed = None) -> Draw:
         """n embedders from the posterior: a function from inputs to [n, B, Z]."""

@@ -415,8 +415,9 @@ class ProbabilisticEmbedder(ABC):
         """
         device, names = device_of(self.model), dict[int, str]()
         parts, labels = [], []
-        how: dict[str, Any] = {"progress": progress, "description": "Embedding", "names": names}
-        batches = labelled_batches(loader, device, **how)
+        batches = labelled_batches(
+            loader, device, progress=progress, description="Embedding", names=names
+        )
         for inputs, batch_labels in batches:
             parts.append(self(inputs))
             labels.append(batch_labels)

@@ -60,18 +60,32 @@ def index(options: Namespace) -> None:
     if len(held):
         source.require_classes("calibration")
         held.require_classes("calibration")
-    how: dict[str, Any] = {"engine": options.engine, "rank_by": options.rank_by, "progress": False}
-    loader = items.inputs(options.batch_size)
-    how |= {"labels": items.classes, "ids": list(items.ids)}
+    loader, ids = items.inputs(options.batch_size), list(items.ids)
     with reporter.warnings():
         if options.cross_fit is None:
             watched = reporter.watch("Indexing", loader)
-            built = posterior.embedder.index(watched, compact=options.compact, **how)
+            built = posterior.embedder.index(
+                watched,
+                items.classes,
+                ids,
+                engine=options.engine,
+                rank_by=options.rank_by,
+                compact=options.compact,
+                progress=False,
+            )
         else:
             items.require_classes("cross-fitting", least=2)
-            folds: dict[str, Any] = {"folds": options.cross_fit, "seed": options.seed}
-            how |= {"progress": reporter.progress, "strangers": options.open_set_fraction or 0.0}
-            built = posterior.embedder.cross_index(loader, **folds, **how)
+            built = posterior.embedder.cross_index(
+                loader,
+                items.classes,
+                ids,
+                folds=options.cross_fit,
+                seed=options.seed,
+                strangers=options.open_set_fraction or 0.0,
+                engine=options.engine,
+                rank_by=options.rank_by,
+                progress=reporter.progress,
+            )
     origin = replace(origin, embedder=built.encoder.identity)
     posterior = replace(posterior, recipe=posterior.recipe.read_as(source))
     gallery = LoadedIndex(built, posterior, origin)

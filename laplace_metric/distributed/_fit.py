@@ -200,8 +200,7 @@ def fit_with_runtime(
         schedule = curvature_passes(exact, loss, settings.structure, columns)
         curvature, n_points = executor.execute(schedule), executor.n_points
         fingerprints = _gathered(group, store)
-        sizes = curvature, n_points, loss, settings, fingerprints
-        fitted = posterior_of(located, jacobian, *sizes)
+        fitted = posterior_of(located, jacobian, curvature, n_points, loss, settings, fingerprints)
         return with_near_far(fitted, store) if group.n == 1 else fitted
 
 

@@ -95,12 +95,17 @@ def _write_onnx(
     sizes: Sequence[str],
 ) -> None:
     inputs, outputs = (json.loads(metadata[name]) for name in ("inputs", "outputs"))
-    how: dict[str, Any] = {"input_names": inputs, "output_names": outputs}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             onnx = torch.onnx.export(
-                program, (), dynamo=True, opset_version=OPSET, verbose=False, **how
+                program,
+                (),
+                dynamo=True,
+                opset_version=OPSET,
+                verbose=False,
+                input_names=inputs,
+                output_names=outputs,
             )
     except Exception as error:
         raise ExportError(f"ONNX has no form of this graph: {str(error)[:300]}") from error

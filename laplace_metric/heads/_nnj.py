@@ -109,8 +109,10 @@ class NnjJacobian(FunctionalJacobian):
         total = torch.zeros(self.n_parameters, dtype=torch.float64, device=features.device)
         for h, b in zip(features.split(step), blocks.split(step), strict=True):
             chain, output = self._chain(h)
-            flags = {"from_diag": False, "to_diag": True, "diag_backprop": False}
-            total += chain.jTmjp(h, output, b, wrt="weight", **flags).sum(0).double()
+            diagonals = chain.jTmjp(
+                h, output, b, wrt="weight", from_diag=False, to_diag=True, diag_backprop=False
+            )
+            total += diagonals.sum(0).double()
         return total
 
 

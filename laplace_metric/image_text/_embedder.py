@@ -123,9 +123,19 @@ class ImageTextEmbedder:
         prior_precision: float = HeadSettings.prior_precision,
         n_effective: float | None = HeadSettings.n_effective,
     ) -> None:
-        parts = (dim, hidden, dropout, train_encoders, structure, prior_precision, n_effective)
-        more = (tokens, layer_norm, first_trace, encoder_rate)
-        self.settings = HeadSettings(*parts, *more)
+        self.settings = HeadSettings(
+            dim=dim,
+            hidden=hidden,
+            dropout=dropout,
+            train_encoders=train_encoders,
+            structure=structure,
+            prior_precision=prior_precision,
+            n_effective=n_effective,
+            tokens=tokens,
+            layer_norm=layer_norm,
+            first_trace=first_trace,
+            encoder_rate=encoder_rate,
+        )
         self.towers = Towers(image_encoder, text_encoder)
         for name, encoder in (("image_encoder", image_encoder), ("text_encoder", text_encoder)):
             check_function(name, encoder, "inputs")
@@ -187,10 +197,12 @@ class ImageTextEmbedder:
         if not isinstance(pairs, ImageTextPairs):
             raise InputError(f"pairs is a {type(pairs).__name__}: pass ImageTextPairs.")
         folder = None if checkpoint is None else as_path("checkpoint", checkpoint)
-        rates = (learning_rate, weight_decay)
-        options = TrainingOptions(epochs, batch_size, *rates, progress, folder, checkpoint_every)
-        how = (self.objective, self.settings, options, generator, masked)
-        self._fitted = fit_heads(self.towers, pairs, *how)
+        options = TrainingOptions(
+            epochs, batch_size, learning_rate, weight_decay, progress, folder, checkpoint_every
+        )
+        self._fitted = fit_heads(
+            self.towers, pairs, self.objective, self.settings, options, generator, masked
+        )
         return self
 
     def fit_posterior(self, pairs: ImageTextPairs, *, progress: bool = False) -> ImageTextEmbedder:
@@ -377,8 +389,7 @@ class ImageTextEmbedder:
         >>> index.labelled_hits(pairs.texts, k=6, matches=pairs.images_of_texts()).match.sum(1)
         tensor([2, 2, 2])
         """
-        how: dict[str, Any] = {"engine": engine, "rank_by": rank_by, "progress": progress}
-        return self._index(0, images, ids, **how)
+        return self._index(0, images, ids, rank_by, engine, progress=progress)
 
     def index_texts(
         self,
@@ -394,13 +405,23 @@ class ImageTextEmbedder:
         Images that were in the fit are warned of (``FittedQueriesWarning``) where they calibrate or
         evaluate; a saved embedder knows them still.
         """
-        how: dict[str, Any] = {"engine": engine, "rank_by": rank_by, "progress": progress}
-        return self._index(1, texts, ids, **how)
+        return self._index(1, texts, ids, rank_by, engine, progress=progress)
 
-    def _index(self, side: int, inputs: Inputs, ids: Any, rank_by: str | None, **how: Any) -> Index:
+    def _index(
+        self,
+        side: int,
+        inputs: Inputs,
+        ids: Any,
+        rank_by: str | None,
+        engine: str | EngineKind,
+        *,
+        progress: bool,
+    ) -> Index:
         items, queries = self.search_encoders()[side]
         rank_by = items.rankings[-1] if rank_by is None else rank_by
-        return Index.between(items, queries, inputs, None, ids, rank_by=rank_by, **how)
+        return Index.between(
+            items, queries, inputs, None, ids, engine=engine, rank_by=rank_by, progress=progress
+        )
 
     def search_encoders(self) -> Sequence[tuple[TowerEncoder, TowerEncoder]]:
         """Of items and queries, as they are now: images with texts, texts with images."""
@@ -419,8 +440,8 @@ class ImageTextEmbedder:
         WriteError
             If the folder cannot be written.
         """
-        what = (self.settings, self.objective, self.fitted_, self.towers)
-        save_heads(as_path("path", path), *what)
+        folder = as_path("path", path)
+        save_heads(folder, self.settings, self.objective, self.fitted_, self.towers)
 
     @classmethod
     def load(
@@ -442,7 +463,6 @@ class ImageTextEmbedder:
         """
         given = {"image": image_encoder, "text": text_encoder}
         settings, kept, fitted, towers = load_heads(as_path("path", path), objective, given)
-        how = {**settings.to_json(), "objective": kept}
-        embedder = cls(towers.image, towers.text, **how)
+        embedder = cls(towers.image, towers.text, objective=kept, **settings.to_json())
         embedder._fitted = fitted
         return embedder

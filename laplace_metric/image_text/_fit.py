@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -133,11 +132,20 @@ def fit_heads(
 
 def new_heads(sizes: tuple[int, int], objective: Objective, settings: HeadSettings) -> TwoHeads:
     """Untrained, for features of two sizes, with a copy of the objective."""
-    how = (settings.dim, settings.hidden, settings.dropout)
-    more: dict[str, Any] = {"layer_norm": settings.layer_norm, "first_trace": settings.first_trace}
     head = GaussianHead if settings.tokens == "head" else TokenHead
-    sides = [head(size, *how, probabilistic=objective.probabilistic, **more) for size in sizes]
-    return TwoHeads(sides[0], sides[1], deepcopy(objective))
+    image, text = (
+        head(
+            size,
+            settings.dim,
+            settings.hidden,
+            settings.dropout,
+            probabilistic=objective.probabilistic,
+            layer_norm=settings.layer_norm,
+            first_trace=settings.first_trace,
+        )
+        for size in sizes
+    )
+    return TwoHeads(image, text, deepcopy(objective))
 
 
 def _run(
@@ -155,8 +163,9 @@ def _run(
         encoders = towers.modules
         images = computed(towers.image, pairs.images, "images")
         texts = computed(towers.text, pairs.texts, "texts")
-    rates = options.learning_rate, options.weight_decay, settings.encoder_rate
-    optimizer = optimizer_of(heads, encoders, *rates)
+    optimizer = optimizer_of(
+        heads, encoders, options.learning_rate, options.weight_decay, settings.encoder_rate
+    )
     identity = {**settings.to_json(), **options.to_json()}
     loader, device = PairBatches(pairs, options.batch_size, source), features[0].device
     return PairRun(heads, encoders, optimizer, pairs, images, texts, loader, device, identity)
@@ -181,5 +190,8 @@ def fit_posteriors(
     image, text = heads.image(images), heads.text(texts)
     n_terms = len(images) * len(texts) if pair is not None else len(images) + len(texts)
     n = settings.n_effective or n_terms
-    how = (scale, settings.structure, n, settings.prior_precision)
-    return fit_tower(heads.image, image, text, *how), fit_tower(heads.text, text, image, *how)
+    structure, prior = settings.structure, settings.prior_precision
+    return (
+        fit_tower(heads.image, image, text, scale, structure, n, prior),
+        fit_tower(heads.text, text, image, scale, structure, n, prior),
+    )

@@ -85,8 +85,10 @@ def fit_posterior(
                 generator=options.generator,
                 progress=progress,
             )
-        sizes = curvature, len(store), loss, settings, store.fingerprints()
-        return with_near_far(posterior_of(located, jacobian, *sizes), store)
+        fitted = posterior_of(
+            located, jacobian, curvature, len(store), loss, settings, store.fingerprints()
+        )
+        return with_near_far(fitted, store)
 
 
 def head_inputs(model: nn.Module, head: LocatedHead, batches: Batches) -> HeadBatches:

@@ -36,6 +36,7 @@ from laplace_metric.laplace._settings import FitOptions
 from laplace_metric.models._calling import device_of, to_device
 from laplace_metric.models._store import row_fingerprints
 from laplace_metric.search._encoding import BATCH, FittedEmbedder, batches
+from laplace_metric.search._engines import EngineKind
 from laplace_metric.search._index import Index
 from laplace_metric.search._items import joined_labels
 from laplace_metric.search._labelled import TOLERATED, in_fit, n_rows
@@ -124,7 +125,8 @@ def cross_labelled_hits(
     *,
     strangers: float = 0.0,
     generator: Seed = None,
-    **how: Any,
+    engine: str | EngineKind = "flat",
+    rank_by: str = "mean",
 ) -> LabelledHits:
     """What the items of each fold find in an index of the others [N, depth], in their order.
 
@@ -136,8 +138,8 @@ def cross_labelled_hits(
         At most; fewer if the smallest index has fewer items.
     strangers, generator
         As for ``Index.labelled_hits``, of each fold.
-    **how
-        Engine and ranking.
+    engine, rank_by
+        As for ``LaplaceEmbedder.index``.
     """
     n_folds, codes, classes = int(fold.max()) + 1, _codes(labels), Column(np.unique(labels.values))
     largest = int(torch.bincount(fold).max())
@@ -147,13 +149,19 @@ def cross_labelled_hits(
         ours, others = (fold == f).nonzero().flatten(), (fold != f).nonzero().flatten()
         one = _fitted_to(embedder, features[others], codes[others])
         there = labels.take(others.numpy()).values
-        index = Index.build(one, features[others], there, progress=False, **how)
+        index = Index.build(
+            one, features[others], there, engine=engine, rank_by=rank_by, progress=False
+        )
         asked_for += len(ours)  # folds are small: what one rounds away the next makes up for
         share = (round(strangers * asked_for) - drawn) / len(ours)
         drawn = round(strangers * asked_for)
-        own: dict[str, Any] = {"strangers": min(share, ALL), "generator": generator}
-        asked = features[ours], labels.take(ours.numpy()).values
-        hits = index.labelled_hits(*asked, depth, **own)
+        hits = index.labelled_hits(
+            features[ours],
+            labels.take(ours.numpy()).values,
+            depth,
+            strangers=min(share, ALL),
+            generator=generator,
+        )
         parts.append(_recoded(hits, classes, others))
         rows.append(ours)
     return LabelledHits.concatenate(parts).take(torch.cat(rows).argsort())
@@ -187,8 +195,9 @@ def _recoded(labelled: LabelledHits, classes: Column, rows: Tensor) -> LabelledH
         _looked_up(place, votes.labels), votes.share, votes.weighted, votes.ratio, votes.ambiguity
     )
     positions = _looked_up(rows.to(hits.positions.device), hits.positions)
-    per_query = hits.trace, hits.epistemic, new_votes
-    found = SearchHits(positions, hits.distance, hits.squared, *per_query)
+    found = SearchHits(
+        positions, hits.distance, hits.squared, hits.trace, hits.epistemic, new_votes
+    )
     codes = _looked_up(place, labelled.codes)
     return LabelledHits(found, labelled.match, labelled.known, codes, classes)
 
@@ -210,8 +219,9 @@ def cross_index(
     depth: int = 50,
     portable: bool = False,
     strangers: float = 0.0,
+    engine: str | EngineKind = "flat",
+    rank_by: str = "mean",
     progress: bool = True,
-    **how: Any,
 ) -> Index:
     """See ``LaplaceEmbedder.cross_index``; ``inputs`` are batches that ``embedder`` was fitted to.
 
@@ -230,10 +240,21 @@ def cross_index(
     generator = as_generator(seed)
     assert generator is not None
     fold = folds_of(_codes(labels), n_folds, generator)
-    asked = embedder, features, labels, fold, max(k, depth, VOTES)
-    labelled = cross_labelled_hits(*asked, strangers=strangers, generator=generator, **how)
+    labelled = cross_labelled_hits(
+        embedder,
+        features,
+        labels,
+        fold,
+        max(k, depth, VOTES),
+        strangers=strangers,
+        generator=generator,
+        engine=engine,
+        rank_by=rank_by,
+    )
     pairs = [(batch, None) for batch in seen]
-    index = Index.build(embedder, pairs, labels.values, ids, progress=False, **how)
+    index = Index.build(
+        embedder, pairs, labels.values, ids, engine=engine, rank_by=rank_by, progress=False
+    )
     index.learn(labelled, k, generator, portable=portable, cross_fitted=True)
     return index
 

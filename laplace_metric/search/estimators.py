@@ -175,9 +175,10 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
 
     def _indexed(self, embedder: RowsEmbedder, x: Array, codes: Tensor) -> Index:
         rows, column = batches_of(x), Column.of("y", codes)
-        how: dict[str, Any] = {"folds": self.folds, "seed": self.random_state}
         try:
-            return cross_index(embedder, rows, column, progress=False, **how)
+            return cross_index(
+                embedder, rows, column, folds=self.folds, seed=self.random_state, progress=False
+            )
         except InputError as error:
             warnings.warn(
                 f"probabilities are not calibrated but votes of the neighbours: {error}",

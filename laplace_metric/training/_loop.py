@@ -237,8 +237,9 @@ def train_epochs(
         def status(callback: Callback = callback, progress: Progress = progress) -> str:
             return callback.status(progress)
 
-        how: dict[str, Any] = {"progress": show, "description": title, "status": status}
-        batches = labelled_batches(loader, device, names=names, **how)
+        batches = labelled_batches(
+            loader, device, names=names, progress=show, description=title, status=status
+        )
         _train_epoch(step, batches, progress, callback)
         if scheduler is not None:
             scheduler.step()
