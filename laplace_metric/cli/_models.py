@@ -329,10 +329,10 @@ def guarded(what: str, call: Callable[[], Any]) -> Any:
     try:
         return call()
     except Exception as error:
-        raise InputError(f"{what} fails: {one_line(error)}.") from error
+        raise InputError(f"{what} fails: {error_line(error)}.") from error
 
 
-def one_line(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """An error in one line, with the place that raised it."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     lines = str(error).strip().splitlines() or [""]
@@ -397,8 +397,8 @@ def check_inputs(name: str, model: nn.Module, inputs: Inputs) -> None:
             call_model(model, to_device(inputs, device))
     except Exception as error:
         raise InputError(
-            f"--model {name} fails on {_shape(inputs)}: {one_line(error)}. For images, --size and "
-            "--channels say how they are made."
+            f"--model {name} fails on {_shape(inputs)}: {error_line(error)}. For images, --size "
+            "and --channels say how they are made."
         ) from error
 
 

@@ -19,7 +19,7 @@ from laplace_metric.plots._style import (
     INK,
     SIZE,
     TALL,
-    finish,
+    finish_figure,
     prepare,
     styles_of,
     wilson_interval,
@@ -62,7 +62,7 @@ def roc_plot(
         x, y = curve.fpr.cpu().numpy(), curve.tpr.cpu().numpy()
         axes.plot(x, y, color=style.colour, ls=style.line, lw=2, label=name)
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
-    return finish(axes, percent="xy", legend_below=legend_below)
+    return finish_figure(axes, percent="xy", legend_below=legend_below)
 
 
 def sparsification_plot(
@@ -103,7 +103,7 @@ def sparsification_plot(
     for style, (name, result) in zip(styles, results.items(), strict=True):
         axes.plot(x, _array(result.curve), color=style.colour, ls=style.line, lw=2, label=name)
     axes.set_xlim(-0.01, 1)
-    return finish(axes, percent="xy")
+    return finish_figure(axes, percent="xy")
 
 
 def reliability_plot(results: Mapping[str, Reliability], axes: Axes | None = None) -> Figure:
@@ -146,7 +146,7 @@ def reliability_plot(results: Mapping[str, Reliability], axes: Axes | None = Non
         low, high = wilson_interval(y * count[filled], count[filled])
         axes.vlines(x, low, high, color=style.colour, lw=1)
     axes.set(xlim=(-0.03, 1.05), ylim=(-0.03, 1.05))
-    return finish(axes, percent="xy")
+    return finish_figure(axes, percent="xy")
 
 
 def uncertainty_plot(
@@ -195,7 +195,7 @@ def uncertainty_plot(
     if logarithmic:
         _scale_log(axes, pooled)
     axes.set_ylim(0, 1.3 * axes.get_ylim()[1])  # room for the legend
-    return finish(axes, percent="y")
+    return finish_figure(axes, percent="y")
 
 
 def _edges(values: Array, bins: int, logarithmic: bool) -> Array:
@@ -280,7 +280,7 @@ def answering_plot(
                 _mark(axes, text, int((values <= limit).sum()) - 1, share, precision)
         first, lowest = False, min(lowest, float(precision[share >= FEW].min()))
     axes.set(xlim=(-0.01, 1.01), ylim=(max(-0.01, np.floor(10 * lowest - 1) / 10), 1.02))
-    return finish(axes, percent="xy")
+    return finish_figure(axes, percent="xy")
 
 
 def _mark(axes: Axes, text: str, at: int, share: Array, precision: Array) -> None:
@@ -371,4 +371,4 @@ def threshold_plot(
         label = f"accept from {threshold:.3f}"
         axes.axvline(threshold, color=INK, lw=1.2, alpha=0.8, label=label)
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.05))
-    return finish(axes, percent="xy")
+    return finish_figure(axes, percent="xy")

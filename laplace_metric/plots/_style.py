@@ -76,7 +76,7 @@ def prepare(axes: Axes | None, x: str, y: str, size: tuple[float, float] = SIZE)
     return axes
 
 
-def finish(axes: Axes, percent: str, *, legend_below: bool = False) -> Figure:
+def finish_figure(axes: Axes, percent: str, *, legend_below: bool = False) -> Figure:
     """Percent signs on the axes named in ``percent``, a legend; the figure of ``axes``."""
     for letter, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
         if letter in percent:

@@ -32,7 +32,7 @@ from laplace_metric.search._faiss_arrays import (
     floats,
     graph,
     inverted_file,
-    vectors_of,
+    stored_vectors,
 )
 
 _GPUS = threading.Lock()
@@ -137,7 +137,7 @@ class FaissEngine(Engine):
     @property
     def vectors(self) -> Float[Tensor, "N d"]:
         """A copy of the vectors [N, d]."""
-        return vectors_of(self.index, self.keys)
+        return stored_vectors(self.index, self.keys)
 
     def arrays(self) -> dict[str, Tensor]:
         """Return what ``restored`` needs, except the vectors."""

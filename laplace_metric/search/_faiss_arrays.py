@@ -79,7 +79,7 @@ def arrays_of(index: Any, keys: Keys) -> Arrays:
     }
 
 
-def vectors_of(index: Any, keys: Keys) -> Float[Tensor, "N d"]:
+def stored_vectors(index: Any, keys: Keys) -> Float[Tensor, "N d"]:
     """Return the vectors of an index, in the order of ``keys`` [N]."""
     if hasattr(index, "hnsw"):
         return torch.from_numpy(index.reconstruct_n(0, index.ntotal))

@@ -640,9 +640,9 @@ class Index(Shown):
         """Sets of labels that hold the query's, class by class, with probability 1 - alpha or more.
 
         Split conformal prediction with the probabilities of the neighbours' labels
-        (``search.match._labels`` has the equations). It is valid if these queries are exchangeable
-        with the held-out ones, and says nothing of a query whose label the index does not have.
-        Who is promised what, on average over held-out sets:
+        (``calibration._conformal`` has the equations). It is valid if these queries are
+        exchangeable with the held-out ones, and says nothing of a query whose label the index does
+        not have. Who is promised what, on average over held-out sets:
 
         - A class with at least 5 / alpha - 1 held-out queries in the second half of the calibration
           (49 for 0.1; so about 100 in all): 1 - alpha of its own queries (Mondrian).

@@ -3,7 +3,7 @@
 ``MatchClassifier``: the labels of the nearest items, with probabilities that were calibrated.
 
 Of a query, the index has P(c) for the labels c of its voting neighbours, and P(none) for all else
-(``search.match``). scikit-learn asks for probabilities of the classes alone, so that
+(``calibration``). scikit-learn asks for probabilities of the classes alone, so that
 
     P(c | one of the C classes is right) = P(c) + P(none) / C
 """
