@@ -106,7 +106,8 @@ def fit_match_probability(
     losses: dict[str, tuple[float, float]] = {}
     for feature_set in sets:
         losses |= _cross_validated(x, y, groups, feature_set, names, width)
-    feature_set, name = min(losses, key=lambda key: losses[key][0]).split(", ")
+    # rounded: losses that differ by an optimiser's rounding are equal, the first is simplest
+    feature_set, name = min(losses, key=lambda key: round(losses[key][0], 9)).split(", ")
     return MatchProbability(feature_set, *_fitted(x, y, groups, feature_set, name, width), losses)
 
 

@@ -202,7 +202,7 @@ def shortfall(
     >>> p = torch.linspace(0, 1, 100)
     >>> missing = shortfall(p, p > 0.4, precision=0.95)
     >>> missing.more, missing.right, missing.surest, missing.flawless
-    (202, 60, 60, 104)
+    (204, 60, 60, 105)
     """
     from scipy.stats import beta
 

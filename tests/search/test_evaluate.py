@@ -236,7 +236,8 @@ def test_a_promise_that_cannot_be_made_says_what_it_lacks(calibrated, parts):
     promise = next(p for p in calibrated.evaluate(*parts[2]).promises if p.threshold is None)
     unknown = calibrated.calibration.held_out_unknown()
     tested = calibrated.calibration.held_out()
-    alone = shortfall(*tested, precision=promise.promised, abstained=unknown)
+    of_fit = calibrated.calibration._thresholds("match")
+    alone = shortfall(*tested, precision=promise.promised, abstained=unknown, thresholds=of_fit)
     assert promise.shortfall.right == alone.right
     assert promise.shortfall.more == (None if alone.more is None else 2 * alone.more)
 
@@ -266,7 +267,7 @@ def test_half_of_the_queries_to_add_test_the_promise(calibrated):
     logit, match = p.logit(eps=1e-6)[:, None], right[:, None]
     known = {"known": right, "p_value": torch.linspace(0, 1, 60).double() + 0.06}
     sure = replace(calibrated.calibration, logit=logit, match=match, **known)
-    alone = shortfall(*sure.held_out(), precision=0.95)
+    alone = shortfall(*sure.held_out(), precision=0.95, thresholds=sure._thresholds("match"))
     assert sure.shortfall(0.95) == replace(alone, more=2 * alone.more)
     assert alone.more > 0
     assert sure.shortfall(0.9).more == 0
