@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,17 @@ def test_a_mapped_index_is_read_only_and_stays_on_disk(index, points, embedder, 
     (path,) = tmp_path.glob("index-*.safetensors")
     for tensor in (loaded.items.encoded.mean, loaded.items.encoded.basis_inputs):
         assert pages_of(path, tensor.data_ptr())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are UTF-8 or UTF-16")
+@pytest.mark.parametrize("mmap", [False, True])
+def test_a_folder_whose_name_is_not_utf_8(index, mmap, points, embedder, tmp_path):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    index.save(folder)
+    loaded = Index.load(folder, embedder, mmap=mmap)
+    same(index, loaded, points[0][300:400])
+    if mmap and isinstance(index.kind, IVF):
+        assert loaded._state.engine.place.path.parent == folder
 
 
 def pages_of(path: Path, address: int) -> bool:
