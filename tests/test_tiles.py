@@ -34,8 +34,8 @@ from laplace_metric.search.estimators import batches_of
 
 PACKAGE, TESTS = Path(laplace_metric.__file__).parent, Path(__file__).parent
 ROOMS = (
-    *("curvature", "laplace", "models", "search", "evaluation"),
-    *("distributions", "image_text", "monitor", "online"),
+    *("curvature", "laplace", "heads", "familiarity", "models", "search", "calibration"),
+    *("evaluation", "distributions", "distributed", "image_text", "monitor", "online"),
 )
 WORDS = {"TILE", "STRIP", "CHUNK", "BLOCK", "BATCH", "BYTES", "ROWS", "CELLS", "ONCE"}
 
@@ -164,7 +164,7 @@ CASES: dict[str, tuple[int, Case]] = {
     "curvature._margin.COLUMN_BYTES": (1, margin),
     "search._labelled.AT_ONCE": (7, in_a_fit),
     "search._neighbours.MEAN_BYTES": (1, means),
-    "search._estimators.ROWS": (7, rows),
+    "search.estimators.ROWS": (7, rows),
     "evaluation._candidates.WORK_BYTES": (1, candidates),
     "image_text._pairs.BLOCK": (7, encoded),
     "monitor._windows.BLOCK": (7, ranks),
@@ -189,10 +189,9 @@ ELSEWHERE = {
     "search._encoding.BATCH": "search/test_index.py",
     "search._neighbours.COMPACT_BYTES": "search/test_compact.py",
     "search._faiss.CELLS": "search/test_strangers.py",
-    "calibration._hits.BLOCK_CELLS": "search/match/test_votes.py",
-    "calibration._conformal.BLOCK_CELLS": "search/match/test_calibration.py",
+    "calibration._hits.BLOCK_CELLS": "calibration/test_votes.py",
+    "calibration._conformal.BLOCK_CELLS": "calibration/test_calibration.py",
     "evaluation._candidates.BLOCK_BYTES": "search/test_flat.py",
-    "distributions._tangent.BLOCK": "distributions/test_von_mises_fisher.py",
     "image_text._objectives.BLOCK_BYTES": "image_text/test_regions.py",
     "image_text._search.PAIR_BYTES": "image_text/test_search.py",
     "image_text._curvature.ROWS": "image_text/test_curvature.py",
