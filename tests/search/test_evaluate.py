@@ -252,16 +252,6 @@ def test_the_most_that_can_be_promised_is_said_where_that_is_little(report, cali
     assert most.obtained == pytest.approx(right[accepted].mean())
 
 
-def test_an_old_calibration_promises_nothing_and_says_why(calibrated, parts, monkeypatch):
-    old = replace(calibrated.calibration, p_value=None)
-    monkeypatch.setattr(calibrated, "_state", replace(calibrated._state, calibration=old))
-    report = calibrated.evaluate(*parts[2])
-    assert report.largest_promise is None
-    for promise in report.promises:
-        assert (promise.threshold, promise.shortfall) == (None, None)
-        assert "saved by 0.1.0" in promise.explanation
-
-
 def test_half_of_the_queries_to_add_test_the_promise(calibrated):
     p, right = torch.linspace(0, 1, 60), torch.ones(60, dtype=torch.bool)
     logit, match = p.logit(eps=1e-6)[:, None], right[:, None]
