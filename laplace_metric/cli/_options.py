@@ -25,9 +25,8 @@ def _add_commands(top: Parser, known: Commands, room: str) -> None:
         example = f"example:\n  {EXAMPLES[f'{room} {name}'.strip()]}"
         about: dict[str, Any] = {"help": description.split(".")[0], "description": sentences}
         command = commands.add_parser(name, epilog=example, **about)
-        where = f"laplace_metric.cli.{room.replace('-', '_')}".rstrip(".")
-        if ":" in function:
-            command.set_defaults(function=f"{where}.{function}")
+        if function:
+            command.set_defaults(function=f"laplace_metric.cli.{function}")
         add_options(command)
 
 
@@ -321,15 +320,15 @@ def _reported(command: Parser) -> None:
 
 
 Commands = dict[str, tuple[str, str, Callable[[Parser], None]]]
-"""Of each: the function, what it does, and what adds its options."""
+"""Of each: its function (none if commands lie below it), what it does, what adds its options."""
 IMAGE_TEXT: Commands = {
     "fit": (
-        "_fit:fit_pairs",
+        "_image_text_commands:fit_pairs",
         "train heads on pairs of images and texts, and index both, calibrated",
         _fit_pairs,
     ),
     "search": (
-        "_search:search_pairs",
+        "_image_text_commands:search_pairs",
         "find images by texts, and texts by images, and how sure each is",
         _search_pairs,
     ),
@@ -342,7 +341,7 @@ COMMANDS: Commands = {
         _fit,
     ),
     "embed": (
-        "_embed:embed",
+        "_fit:embed",
         "write embeddings with their uncertainty to a file. Interrupted, the same command goes on "
         "from where it was",
         _embed,
@@ -360,7 +359,7 @@ COMMANDS: Commands = {
         _search,
     ),
     "evaluate": (
-        "_evaluate:evaluate",
+        "_index:evaluate",
         "measure how much the answers of an index can be trusted. Needs labelled queries",
         _evaluate,
     ),
@@ -376,7 +375,7 @@ COMMANDS: Commands = {
         _serve,
     ),
     "image-text": (
-        "image_text",
+        "",
         "search images by texts and texts by images. Of pairs that you have: fit, then search",
         _image_text,
     ),

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,15 @@ def said(arguments, capsys) -> tuple[int, str, str]:
         code = stop.code
     shown = capsys.readouterr()
     return code, shown.out, shown.err
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "image-text"])
+def test_each_command_has_its_function(name):
+    command = parser()
+    for word in name.split():
+        command = command.commands()[word]
+    module, function = command.get_default("function").split(":")
+    assert callable(getattr(import_module(module), function))
 
 
 def test_the_bare_command_is_its_help(capsys):

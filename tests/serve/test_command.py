@@ -137,8 +137,8 @@ def test_an_item_outside_the_folder_of_the_index_is_not_shown(shop, start):
             return len(self.ids)
 
     assert (Path(gallery.origin.data) / Elsewhere.ids[0]).is_file()
-    other = LoadedIndex(Elsewhere(), gallery.posterior, gallery.origin)
-    with pytest.raises(RequestRefused, match="not there") as refusal:
+    other = LoadedIndex(Elsewhere(), gallery.posterior, gallery.origin, gallery.named, gallery.told)
+    with pytest.raises(RequestRefused, match="item 0 lies outside of the folder") as refusal:
         thumbnail(other, "0")
     assert refusal.value.status == 404
 
