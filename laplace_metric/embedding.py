@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class HeadInputScore(Protocol):
-    """How little a fit set determines inputs, by what enters the head (``laplace.NearFar``)."""
+    """How little a fit set determines inputs, by what enters the head (``familiarity.NearFar``)."""
 
     def standardised(self, features: Tensor) -> tuple[Tensor | None, Tensor]:
         """near [B], None without known classes, and far [B]."""
@@ -222,7 +222,7 @@ class Embedding(Shown):
         """How ambiguous is the label, among the classes of the fit set? [B], nats, from 0 to log C.
 
         The entropy of the label that a Gaussian for each class predicts, with the label noise of
-        the fit set (``laplace._label_model`` has equations and sources). It hardly shrinks with
+        the fit set (``familiarity._near_far`` has equations and sources). It hardly shrinks with
         data, and says nothing of inputs that the fit set does not know: read ``epistemic`` first.
         An index says more of its own items (``SearchResult.ambiguity``).
 

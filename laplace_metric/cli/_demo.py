@@ -28,7 +28,7 @@ def demo(options: argparse.Namespace) -> None:
     require_outputs([options.output])
     console = Console()
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        folder = Path(name).resolve()
         _write_images(folder)
 
         def run(*words: str) -> None:
@@ -50,8 +50,10 @@ def demo(options: argparse.Namespace) -> None:
             wanted = ("-k", "1", "--precision", str(PRECISION), "--output", str(table))
             run("search", index, source, *wanted, *model)
             found[kind] = _rows(json.loads(table.read_text()))
-        run("report", index, queries, "--open-set", others, *model, "--output", page)
-        write_atomically(options.output, Path(page).read_text())
+        shown = ("--open-set", others, "--data", digits)
+        run("report", index, queries, *shown, *model, "--output", page)
+        # The folder is gone when the page is read: its name would lead nowhere.
+        write_atomically(options.output, Path(page).read_text().replace(f"{folder}/", ""))
     console.print(_table(found))
     console.print(_sentence(found), highlight=False)
     console.print(f"wrote {options.output}: every number, with pictures", soft_wrap=True)
@@ -106,7 +108,7 @@ def _table(found: dict[str, list[dict[str, Any]]]) -> Table:
     )
     table = Table("query", "nearest item", "match", "decision", box=None)
     for title, rows in kinds:
-        for row in rows[:SHOWN]:
+        for row in rows[:: max(1, len(rows) // SHOWN)][:SHOWN]:  # sorted by class: spread
             match = f"{row['match_probability']:.3f}"
             table.add_row(f"{title} ({row['truth']})", row["label"], match, row["decision"])
     return table

@@ -4,7 +4,7 @@ A pass reads every point once and ends in ``Statistics``; a schedule is a fit as
 
 A schedule is a generator: it yields a pass, is sent the finished statistics of all points, and
 returns the curvature. Who reads the points, in how many places, and how the parts are merged is
-not its business: ``execute`` reads one source in this process; ``laplace.runtime`` and ``scale``
+not its business: ``execute`` reads one source in this process; ``distributed`` and ``scale``
 read shards, whose merged statistics are audited.
 """
 

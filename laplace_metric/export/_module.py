@@ -51,7 +51,7 @@ class Tapped(nn.Module):
         _tap(last, self._seen, "z")
 
     def forward(self, inputs: Any) -> tuple[Tensor, Tensor]:
-        """Of one batch, as a model is called (``models.Inputs``)."""
+        """Of one batch, as a model is called (``models._calling.Inputs``)."""
         entered, left = self._seen["h"], self._seen["z"]
         entered.clear()  # of a call that failed
         left.clear()
@@ -122,7 +122,7 @@ def _traceable(model: nn.Module) -> nn.Module:
     return _Arrays() if isinstance(model, Precomputed) else model
 
 
-# near and far of the fit set as a plain graph (``laplace._near_far`` has the equations).
+# near and far of the fit set as a plain graph (``familiarity._near_far`` has the equations).
 
 
 class Familiarity(nn.Module):

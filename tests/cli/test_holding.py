@@ -59,7 +59,7 @@ import torch
 torch.set_num_threads(1)
 from laplace_metric import io as files
 from laplace_metric.cli import main
-from laplace_metric.io import INDEX
+from laplace_metric.search._storage import INDEX
 
 def said(*arguments):
     text = io.StringIO()

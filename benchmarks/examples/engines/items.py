@@ -33,8 +33,8 @@ class StoredItems:
     labels : [N] whole numbers or strings
     epistemic : [N]
     spread : [N]
-        The coordinate ``s`` of ``laplace_metric.search.moments``; the squared deviation of an item
-        from its mean is ``s^2``.
+        The coordinate ``s`` of ``laplace_metric.search._neighbours``; the squared deviation of an
+        item from its mean is ``s^2``.
 
     Raises
     ------
