@@ -1,25 +1,13 @@
-r"""What an archive or an array claims to hold, checked before memory is taken for it.
-
-Names that are not text: any bytes in, one escape out.
-
-A file name on POSIX is bytes. Python reads a byte that is not UTF-8, such as FF, as the lone
-surrogate U+DCFF, which opens the same file again but has no encoding. Names keep that form inside
-the package. Where they leave it, the surrogate is written as ``\udcff``: in a JSON that is the
-escape of the same character, so that a reader gets the exact name back.
-"""
+"""What an archive or an array claims to hold, checked before memory is taken for it."""
 
 from __future__ import annotations
 
 import lzma
 import math
-import re
 import struct
-import tempfile
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -111,41 +99,3 @@ def _check_array(file: IO[bytes], size: int) -> None:
     n_bytes, left = math.prod(shape) * dtype.itemsize, size - file.tell()
     if not dtype.hasobject and n_bytes > left:
         raise ValueError(f"an array of shape {shape} has {n_bytes:,} bytes, the file {left:,}")
-
-
-SURROGATE = re.compile("[\ud800-\udfff]")
-_HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-
-
-def utf8(text: str) -> bytes:
-    r"""Encode a text; lone surrogates become ``\udcff``.
-
-    Examples
-    --------
-    >>> utf8("caf\udcff.png")
-    b'caf\\udcff.png'
-    """
-    return text.encode("utf-8", "backslashreplace")
-
-
-def one_line(text: str) -> str:
-    r"""Escape what a terminal or a figure cannot show: lone surrogates and control characters.
-
-    Examples
-    --------
-    >>> print(one_line("a\nb\x1b[31m\udcff"))
-    a\nb\x1b[31m\udcff
-    """
-    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
-@contextmanager
-def utf8_path(path: Path) -> Iterator[Path]:
-    """A path that native code can open: ``path``, or a link to it where its name is not UTF-8."""
-    if not SURROGATE.search(str(path)):
-        yield path
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        link = Path(folder, "link")
-        link.symlink_to(path.absolute())
-        yield link

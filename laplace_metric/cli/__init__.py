@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from importlib import import_module
 
-from laplace_metric._utils.archives import one_line
+from laplace_metric._utils.names import one_line
 from laplace_metric.cli._options import parser
-from laplace_metric.cli._output import any_character, others_to_stderr
 from laplace_metric.cli._parser import MISUSE, Parser, in_options
+from laplace_metric.cli._streams import any_character, others_to_stderr
 
 INTERRUPTED = 130
 NOT_WRITTEN = 1

@@ -36,7 +36,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from laplace_metric._utils.archives import DAMAGE, utf8_path
+from laplace_metric._utils.archives import DAMAGE
+from laplace_metric._utils.names import utf8_path
 from laplace_metric._utils.version import __version__
 from laplace_metric.cli._models import network_answer, network_identity
 from laplace_metric.cli.sources import Source

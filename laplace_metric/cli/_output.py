@@ -1,4 +1,4 @@
-"""Our standard output is only ours: what a model prints goes to standard error."""
+"""What a command prints, and the files that it writes."""
 
 from __future__ import annotations
 
@@ -9,89 +9,22 @@ import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
-from contextvars import ContextVar
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from laplace_metric._utils.archives import one_line, utf8
+from laplace_metric._utils.names import one_line, utf8
 from laplace_metric._utils.randomness import ItemBar
 from laplace_metric.cli._parser import in_options
+from laplace_metric.cli._streams import ours
 from laplace_metric.cli.sources import Batches, pyarrow
 from laplace_metric.errors import InputError
 from laplace_metric.io import exists, json_text, require_writable, write_atomically
 from laplace_metric.models._calling import rows_of_batch
-
-_OURS: ContextVar[TextIO | None] = ContextVar("ours", default=None)
-
-
-def ours() -> TextIO:
-    """Where results go."""
-    return _OURS.get() or sys.stdout
-
-
-@contextmanager
-def others_to_stderr() -> Iterator[None]:
-    """Prints of other code go to standard error within, those of its C code and children too.
-
-    Examples
-    --------
-    >>> with others_to_stderr():
-    ...     print("chatter of a model")
-    ...     print("a result", file=ours())
-    a result
-    """
-    with _own_output() as output:
-        token = _OURS.set(output)
-        try:
-            with redirect_stdout(sys.stderr):
-                yield
-        finally:
-            _OURS.reset(token)
-            output.flush()
-
-
-@contextmanager
-def any_character() -> Iterator[None]:
-    """Write characters that the encoding of standard output lacks as backslash escapes within."""
-    stream = sys.stdout
-    if not isinstance(stream, TextIOWrapper):
-        yield
-        return
-    errors = stream.errors
-    stream.reconfigure(errors="backslashreplace")
-    try:
-        yield
-    finally:
-        stream.reconfigure(errors=errors)
-
-
-@contextmanager
-def _own_output() -> Iterator[TextIO]:
-    """Standard output under a file number of our own; its old number is standard error within."""
-    sys.stdout.flush()
-    try:
-        real = sys.stdout.fileno() == 1 and sys.stderr.fileno() == 2
-    except (OSError, ValueError):  # captured, or closed: there is nothing that C could print to
-        real = False
-    if not real:
-        yield sys.stdout
-        return
-    with os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors) as own:
-        os.dup2(2, 1)
-        try:
-            yield own
-        finally:
-            os.dup2(own.fileno(), 1)
-
-
-# What a command prints, and the files that it writes.
-
 
 STDOUT = "-"
 MOST_MISSING = 100

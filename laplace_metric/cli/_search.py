@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from laplace_metric._utils.archives import one_line
+from laplace_metric._utils.names import one_line
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._thresholds import Threshold
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery

@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from laplace_metric._utils.archives import utf8
+from laplace_metric._utils.names import utf8
 from laplace_metric.errors import InputError
 from laplace_metric.io._disk import (
     FileKind,

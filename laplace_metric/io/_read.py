@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from laplace_metric._utils.archives import utf8_path
+from laplace_metric._utils.names import utf8_path
 from laplace_metric.errors import FileFormatError
 from laplace_metric.io._disk import (
     POSTERIOR,

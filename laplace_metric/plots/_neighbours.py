@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from torch import Tensor
 
-from laplace_metric._utils.archives import one_line
+from laplace_metric._utils.names import one_line
 from laplace_metric.errors import InputError
 from laplace_metric.plots._style import INK, STYLES, ShownFigure
 

@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplace_metric._utils.archives import utf8_path
+from laplace_metric._utils.names import utf8_path
 from laplace_metric.errors import FileFormatError
 from laplace_metric.evaluation._candidates import require_faiss
 

@@ -24,7 +24,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "folders.md"
 def commands() -> list[list[str]]:
     block = re.search(r"<!-- walk-through -->\n```console\n(.*?)```", PAGE.read_text(), re.S)
     assert block is not None
-    return [shlex.split(line) for line in block[1].splitlines()]
+    return [shlex.split(line) for line in block[1].replace("\\\n", "").splitlines()]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 
 from fastapi import responses
 
-from laplace_metric._utils.archives import utf8
+from laplace_metric._utils.names import utf8
 from laplace_metric._utils.version import __version__
 from laplace_metric.cli.serve._answers import EmbedAnswer, SearchAnswer
 from laplace_metric.cli.serve._guard import (

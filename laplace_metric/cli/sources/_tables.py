@@ -16,7 +16,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from laplace_metric._utils.archives import DAMAGE, check_npy, check_size, check_zip, utf8_path
+from laplace_metric._utils.archives import DAMAGE, check_npy, check_size, check_zip
+from laplace_metric._utils.names import utf8_path
 from laplace_metric._utils.tables import read_table
 from laplace_metric.cli.sources._images import listed_images
 from laplace_metric.cli.sources._source import (
