@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import socket
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +15,6 @@ import torch
 from PIL import Image
 
 from laplace_metric.cli import main
-from laplace_metric.cli._gallery import LoadedIndex
 from laplace_metric.cli._options import parser
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli.serve import _command as command
@@ -126,8 +126,10 @@ def test_texts_are_read_as_they_are():
 
 
 def test_an_item_outside_the_folder_of_the_index_is_not_shown(shop, start):
-    gallery = start(shop).served.gallery
+    gallery = start(shop, "--data", str(shop / "photos")).served.gallery
     assert thumbnail(gallery, "0").startswith(b"\x89PNG")
+    with pytest.raises(RequestRefused, match="item 0 lies outside of the folder"):
+        thumbnail(replace(gallery, told=None), "0")  # only the index says where its items lie
 
     class Elsewhere:
         ids = np.array(["../queries/" + p.relative_to(shop / "queries").as_posix()
@@ -137,7 +139,7 @@ def test_an_item_outside_the_folder_of_the_index_is_not_shown(shop, start):
             return len(self.ids)
 
     assert (Path(gallery.origin.data) / Elsewhere.ids[0]).is_file()
-    other = LoadedIndex(Elsewhere(), gallery.posterior, gallery.origin, gallery.named, gallery.told)
+    other = replace(gallery, index=Elsewhere())
     with pytest.raises(RequestRefused, match="item 0 lies outside of the folder") as refusal:
         thumbnail(other, "0")
     assert refusal.value.status == 404
