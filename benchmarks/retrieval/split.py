@@ -12,7 +12,7 @@ from torch import Tensor
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
 from laplace_metric.calibration._learn import calibrated
-from laplace_metric.calibration._promises import quality
+from laplace_metric.calibration._quality import quality
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation import Reliability, auroc
 

@@ -10,8 +10,6 @@ import torch
 
 import baselines
 from laplace_metric import Monitor, OnlineLaplace, scale
-from laplace_metric import distributions as dist
-from laplace_metric import evaluation as ev
 from laplace_metric._utils.randomness import as_generator, own_randomness
 from laplace_metric._utils.validation import (
     as_path,
@@ -23,6 +21,10 @@ from laplace_metric._utils.validation import (
 from laplace_metric.errors import InputError
 from laplace_metric.models import Call, Precomputed
 from laplace_metric.training import train_embedder
+from tests.rooms import room
+
+dist = room("laplace_metric.distributions", "baselines.distributions")
+ev = room("laplace_metric.evaluation")
 
 X = torch.ones(4, 3)
 UNIT, K = torch.eye(3), torch.ones(3)

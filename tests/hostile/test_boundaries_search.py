@@ -10,10 +10,12 @@ import torch
 
 import baselines
 from laplace_metric import LaplaceEmbedder, scale
-from laplace_metric import evaluation as ev
 from laplace_metric.calibration._conformal import conformal_quantile, p_values
 from laplace_metric.calibration._thresholds import threshold_for
 from laplace_metric.errors import DtypeError, InputError, NonFiniteError, UnknownNameError
+from tests.rooms import room
+
+ev = room("laplace_metric.evaluation")
 
 G = torch.Generator().manual_seed(0)
 Y = torch.arange(120) % 3

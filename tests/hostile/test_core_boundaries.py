@@ -13,7 +13,6 @@ from torch import nn
 from baselines import LossPrediction
 from benchmarks.datasets import load
 from laplace_metric import Embedding, LaplaceEmbedder, OnlineLaplace, scale
-from laplace_metric import distributions as dist
 from laplace_metric import io as files
 from laplace_metric.datasets import ImageSet
 from laplace_metric.datasets._image_set import split_classes
@@ -31,6 +30,9 @@ from laplace_metric.errors import (
 from laplace_metric.models import Call, Pooled
 from laplace_metric.models._calling import check_labels, device_of, labelled_batches, unwrapped
 from laplace_metric.training import train_embedder
+from tests.rooms import room
+
+dist = room("laplace_metric.distributions", "baselines.distributions")
 
 D, Z = 4, 3
 X = torch.randn(12, D, generator=torch.Generator().manual_seed(0))

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from scipy.stats import binomtest
 
-from laplace_metric import plots
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation import (
     expected_calibration_error,
@@ -19,6 +18,9 @@ from laplace_metric.evaluation import (
     roc_curve,
     sparsification,
 )
+from tests.rooms import room
+
+plots = room("laplace_metric.plots")
 
 NAMES = ("a", "b", "c")
 ROC = {name: roc_curve([0.1, 0.2, 0.3], [0.15, 0.4, 0.5]) for name in NAMES}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from laplace_metric.errors import InputError, NotFittedError
-from laplace_metric.search import _gallery
+from laplace_metric.search import _index
 
 FIRST = 120
 
@@ -63,7 +63,7 @@ def test_the_least_likely_come_first(index):
 
 def test_blocks_of_items(index, monkeypatch):
     whole = index.suspicious_labels(FIRST)
-    monkeypatch.setattr(_gallery, "BLOCK", 17)
+    monkeypatch.setattr(_index, "BLOCK", 17)
     parts = index.suspicious_labels(FIRST)
     assert torch.equal(parts.positions, whole.positions)
     torch.testing.assert_close(parts.probability, whole.probability)
@@ -96,7 +96,7 @@ def test_of_labels_that_no_neighbour_has_the_surest_other_comes_first(points, em
 
 
 def test_each_block_knows_its_own_queries(index, monkeypatch):
-    monkeypatch.setattr(_gallery, "BLOCK", 17)
+    monkeypatch.setattr(_index, "BLOCK", 17)
     parts = list(index._others(20))
     codes = index.items.label_codes
     assert torch.equal(torch.cat([part.codes for part in parts]), codes)

@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 
-from laplace_metric import distributions as dist
 from tests.hostile import places
 from tests.hostile.networks import D
 from tests.hostile.operations.table import GENERATOR, Operations
+from tests.rooms import room
+
+dist = room("laplace_metric.distributions", "baselines.distributions")
 
 OPERATIONS = Operations()
 operation = OPERATIONS.add

@@ -6,9 +6,11 @@ from typing import Any
 
 import torch
 
-from laplace_metric import evaluation as ev
 from tests.hostile import places
 from tests.hostile.operations.table import GENERATOR, LOADER, Operations, X, Y
+from tests.rooms import room
+
+ev = room("laplace_metric.evaluation")
 
 OPERATIONS = Operations()
 operation = OPERATIONS.add

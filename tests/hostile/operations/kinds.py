@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from laplace_metric import distributions as dist
 from tests.hostile import places
 from tests.hostile.arrays import (
     ARRAYS,
@@ -32,6 +31,9 @@ from tests.hostile.networks import (
     batches,
 )
 from tests.hostile.places import DAMAGES
+from tests.rooms import room
+
+dist = room("laplace_metric.distributions", "baselines.distributions")
 
 PATHS = [
     *map(constant, [None, 5, "", b"x", "no/such", "a\0b", [], {}, True, object(), "/proc/no"]),
