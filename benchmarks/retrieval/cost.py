@@ -13,7 +13,7 @@ import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from benchmarks.timing import peak_bytes, seconds
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.search import Index
 from laplace_metric.search._engines import HNSW, IVF, Flat
-from laplace_metric.search._faiss import build
+from laplace_metric.search._faiss import FaissEngine, build
 from laplace_metric.search._items import Encoded
 from laplace_metric.search._neighbours import gallery_vectors, nearest
 
@@ -112,14 +112,13 @@ def _recalls(vectors: Tensor, queries: Tensor, kinds: Sequence[IVF | HNSW]) -> l
     truth = exact.search(queries, K).positions
     rows = []
     start = time.perf_counter()
-    engine: Any = build(vectors, kinds[0])
+    first: Any = build(vectors, kinds[0])
     built = time.perf_counter() - start
     for kind in kinds:
-        engine.kind = kind
-        engine._set_effort()
+        engine = FaissEngine(first.index, first.keys, kind)
         positions = engine.search(queries, K).positions
         share = (positions[:, :, None] == truth[:, None, :]).any(2).double().mean()
-        took = timed({"search": lambda: engine.search(queries, K)}, 2)["search"]
+        took = timed({"search": partial(engine.search, queries, K)}, 2)["search"]
         flat_took = timed({"flat": lambda: exact.search(queries, K)}, 1)["flat"]
         row = {"kind": str(kind), "items": len(vectors), "built": built, "recall@10": float(share)}
         rows.append({**row, "seconds": took, "flat": flat_took})

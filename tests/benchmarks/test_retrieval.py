@@ -170,9 +170,9 @@ def test_pairs_that_calibrate_themselves_are_wrong_and_larger_classes_are_not(mo
     monkeypatch.setattr(cross_fit, "NEW", 300)
     pairs = cross_fit.one_collection(cross_fit.World("pairs", {2: 80}, 0.6), 0)
     assert pairs["nearest is right"] > 0.9
-    assert pairs["match probability"] < 0.7
-    assert pairs["label sets 0.1: coverage"] < 0.7
-    assert pairs["retrieval sets 0.1: coverage"] < 0.7
+    assert pairs["match probability"] < pairs["nearest is right"] - 0.1
+    assert pairs["label sets 0.2: coverage"] < 0.7
+    assert pairs["retrieval sets 0.2: coverage"] < 0.7
     larger = cross_fit.one_collection(cross_fit.World("threes", {3: 80}, 0.6), 0)
     assert abs(larger["match probability"] - larger["nearest is right"]) < 0.08
     assert larger["label sets 0.1: coverage"] > 0.85

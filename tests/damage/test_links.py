@@ -23,6 +23,7 @@ from laplace_metric.datasets import load_folder
 from laplace_metric.distributed._checkpoint import Checkpoint
 from laplace_metric.errors import FileFormatError, InputError, WriteError
 from laplace_metric.heads._capture import HeadActivations
+from laplace_metric.io import _hidden, _write
 from laplace_metric.models._shards import DurableRows
 from tests.damage.links import _seen as seen
 
@@ -71,7 +72,7 @@ def load(folder, kind=THING):
 
 def commit(folder, n, kinds=(THING, OTHER), *, place=None, moved=0):
     """As a process killed after it committed a batch and moved so many of its JSONs."""
-    moves, move = [], files._together.replace_file
+    moves, move = [], _write.replace_file
 
     def killed(source, target):
         if target.suffix == ".json":
@@ -81,8 +82,8 @@ def commit(folder, n, kinds=(THING, OTHER), *, place=None, moved=0):
         move(source, target)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files._together, "replace_file", killed)
-        patch.setattr(files._hidden, "_clean", lambda *_: None)
+        patch.setattr(_write, "replace_file", killed)
+        patch.setattr(_hidden, "_clean", lambda *_: None)
         with suppress(KeyboardInterrupt), files.together(folder):
             for kind in kinds:
                 save(place or folder, n, kind)
@@ -107,8 +108,8 @@ def test_a_reader_sees_what_was_committed_and_writes_nothing(value, moved):
 
 def test_a_batch_that_was_not_committed_is_not_seen(value):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files._hidden, "_clean", lambda *_: None)
-        patch.setattr(files._together, "_note", lambda *_: 1 / 0)
+        patch.setattr(_hidden, "_clean", lambda *_: None)
+        patch.setattr(_write, "_note", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError), files.together(value):
             save(value, 2)
     assert load(value) == 1
@@ -132,7 +133,7 @@ def test_a_value_below_the_folder_of_its_batch(tmp_path):
 
 def test_a_writer_without_locks_finishes_too(value, monkeypatch):
     commit(value, 2)
-    monkeypatch.setattr(files._hidden, "locked", lambda _: nullcontext(False))
+    monkeypatch.setattr(_hidden, "locked", lambda _: nullcontext(False))
     save(value, 3)
     assert [load(value, kind) for kind in (THING, OTHER)] == [3, 2]
 
