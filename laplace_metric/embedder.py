@@ -162,7 +162,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
 
     @property
     def spherical(self) -> bool:
-        """Whether embeddings are directions: arccos, or a model that l2-normalises."""
+        """True if embeddings are directions: arccos, or a model that l2-normalises."""
         return self.fitted_.spherical
 
     def _fitted_to_these_weights(self, *, values: bool = False) -> Fitted:
@@ -314,7 +314,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         return in_rows({"head": sizes, **settings}.items())
 
     def __getattr__(self, name: str) -> Any:
-        """What is missing; of what modules have, where to find it."""
+        """Raise for a missing attribute; for one that modules have, say where to find it."""
         if name.startswith("_") or not hasattr(nn.Module, name):
             return object.__getattribute__(self, name)  # of a property, its own error
         raise AttributeError(
@@ -856,7 +856,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
 
 
 def _is_usual(loader: Any) -> bool:
-    """Whether it yields ``(inputs, labels)``, at a glance: a ``DataLoader``, or a list of them."""
+    """Return whether it yields ``(inputs, labels)``, at a glance."""
     if isinstance(loader, DataLoader) or not isinstance(loader, list) or not loader:
         return isinstance(loader, DataLoader)
     first = loader[0]

@@ -162,7 +162,7 @@ class Embedding(Shown):
 
     @property
     def epistemic(self) -> Float[Tensor, " B"]:
-        """How little the fit set determines each input [B]: ``near + far``, larger = less.
+        """Epistemic number [B]: how little the fit set determines each input, ``near + far``.
 
         Without classes that are known (one member each), ``far`` alone.
 
@@ -219,7 +219,7 @@ class Embedding(Shown):
 
     @property
     def ambiguity(self) -> Float[Tensor, " B"]:
-        """How ambiguous is the label, among the classes of the fit set? [B], nats, from 0 to log C.
+        """Entropy of the label among the classes of the fit set [B], in nats, from 0 to log C.
 
         The entropy of the label that a Gaussian for each class predicts, with the label noise of
         the fit set (``familiarity._near_far`` has equations and sources). It hardly shrinks with
@@ -353,7 +353,7 @@ class Embedding(Shown):
 
 
 def _as_rows(index: Any, n: int) -> slice | Tensor:
-    """What stands for rows of a batch of n: a slice, a mask [n] or whole numbers [m]."""
+    """Return the rows of a batch of n as a slice, a mask [n] or whole numbers [m]."""
     if isinstance(index, slice):
         try:
             return slice(*index.indices(n))

@@ -1,1 +1,1 @@
-"""What every room may use: files, numbers, draws. Imports nothing of the package but ``errors``."""
+"""Helpers that every package may use: numbers, draws, archives. Imports only ``errors``."""

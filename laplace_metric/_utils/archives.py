@@ -1,4 +1,4 @@
-"""What an archive or an array claims to hold, checked before memory is taken for it."""
+"""Checks of the size that an archive or an array claims, before memory is taken for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a value shows itself at a prompt and in a notebook: one sentence, then shapes and settings.
+"""Display of values at a prompt and in a notebook: one sentence, then shapes and settings.
 
 At most ten lines, and no tensor's numbers: a result of a million rows is shown as fast as one of
 three.
@@ -43,7 +43,7 @@ class Shown:
     """
 
     def _sentence(self) -> str:
-        """What this is, in one sentence."""
+        """Describe the value in one sentence."""
         summary = (type(self).__doc__ or "").strip().split("\n")[0]
         return summary[:1].lower() + summary[1:]
 

@@ -131,7 +131,7 @@ Array = Any
 
 @dataclass(frozen=True, repr=False)
 class Verdict(Shown):
-    """What a calibration says of Q queries and their k neighbours.
+    """Calibrated answers for Q queries and their k neighbours.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ class Verdict(Shown):
     alpha: float = 0.05
 
     def accepted(self, threshold: Threshold | float) -> Array:
-        """Whether to answer each query [Q] with its nearest neighbour: ``SearchResult.accepted``.
+        """Return whether to answer each query [Q]; see ``SearchResult.accepted``.
 
         Raises
         ------
@@ -206,7 +206,7 @@ class GivenHits:
 
     @property
     def exists(self) -> Bool[Tensor, "Q k"]:
-        """Whether there is a neighbour: a finite distance."""
+        """True where there is a neighbour: a finite distance."""
         return self.distance.isfinite()
 
     def warn_if_scaled(self, nearest: Float[Tensor, " m"]) -> None:
@@ -233,7 +233,7 @@ class GivenHits:
         warnings.warn(told, DistanceScaleWarning, stacklevel=3)
 
     def hits(self) -> SearchHits:
-        """As a calibration reads them; what was not given has no weight in it."""
+        """Return the hits as a calibration reads them; columns not given have no weight."""
         positions = torch.where(self.exists, 0, -1)
         one = torch.ones_like(self.distance)
         spread = torch.zeros_like(one) if self.spread is None else self.spread

@@ -1,4 +1,4 @@
-"""What held-out queries teach an index: probabilities, thresholds, who is unknown."""
+"""Calibration of an index by held-out queries: probabilities, thresholds, p-values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ VOTED = {"share", "weighted", "ratio", "ambiguity"}
 
 @dataclass(frozen=True, repr=False)
 class Judgement(Shown):
-    """What a calibration says of Q queries.
+    """Calibrated answers for Q queries.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ class Calibration(Shown):
 
     @property
     def probability(self) -> Float[Tensor, "n k"]:
-        """Of the pairs [n, k] of the second half."""
+        """Match probability of the pairs [n, k] of the second half."""
         return self.matcher(self.logit)
 
     @property
@@ -168,7 +168,7 @@ class Calibration(Shown):
         distance_sd: Any = None,
         alpha: float = 0.05,
     ) -> Verdict:
-        """What ``Index.search`` says, of the hits of any engine: a pure function of arrays.
+        """Assess the hits of any engine as ``Index.search`` does: a pure function of arrays.
 
         It holds for the items, the posterior and the ranking that it was calibrated with. Pass as
         many neighbours as the index looks at, 20 or more (or all items), in the engine's order;
@@ -407,7 +407,7 @@ class Calibration(Shown):
     def shortfall(
         self, precision: float, *, of: str = "match", alpha: float | None = 0.05
     ) -> Shortfall:
-        """What is missing to promise a precision; see ``match.shortfall``.
+        """Estimate what is missing to guarantee a precision; see ``calibration.Shortfall``.
 
         Its ``more`` are queries to add to those of ``calibrate``, half of which test promises.
 
@@ -485,7 +485,7 @@ class Calibration(Shown):
         return self.labeller
 
     def label_scores(self, hits: SearchHits) -> Float[Tensor, "Q depth"]:
-        """Of each label at its nearest neighbour, larger is likelier; -inf elsewhere.
+        """Return the score of each label at its nearest neighbour; -inf elsewhere.
 
         Raises
         ------
@@ -497,7 +497,7 @@ class Calibration(Shown):
         return label_scores(posterior, hits.voted.labels)
 
     def held_out_labels(self) -> HeldOutLabels:
-        """What label sets need.
+        """Return the scores that label sets need.
 
         Raises
         ------

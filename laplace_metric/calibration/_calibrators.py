@@ -74,7 +74,7 @@ class Calibrator:
 
 
 def logistic(logit: Array, match: Array, weight: Array) -> Calibrator:
-    """Nothing is left to fit."""
+    """Return the identity: the logit is calibrated already."""
     return Calibrator("logistic", torch.zeros(2, 0, dtype=torch.float64))
 
 

@@ -70,7 +70,7 @@ class Column:
 
     @property
     def is_text(self) -> bool:
-        """Whether the entries are strings."""
+        """True if the entries are strings."""
         return self.values.dtype == object
 
     def __len__(self) -> int:
@@ -111,7 +111,7 @@ class Column:
         return np.where(unique[codes] == column.values, codes, -1)
 
     def tensors(self, name: str) -> dict[str, Tensor]:
-        """As tensors: numbers, or the bytes of all strings and where each ends."""
+        """Return the entries as tensors: numbers, or the bytes of all strings and their ends."""
         if not self.is_text:
             return {name: torch.from_numpy(self.values)}
         encoded = [value.encode(errors=SURROGATES) for value in self.values]
@@ -121,7 +121,7 @@ class Column:
 
     @classmethod
     def from_tensors(cls, name: str, tensors: dict[str, Tensor]) -> Column | None:
-        """What ``tensors`` wrote; None if there is nothing of that name."""
+        """Read the result of ``tensors``; None if there is nothing of that name."""
         if name in tensors:
             return cls(tensors[name].numpy())
         if f"{name}.text" not in tensors:

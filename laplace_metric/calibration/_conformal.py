@@ -287,7 +287,7 @@ class LabelLevels:
     other: float
 
     def of(self, classes: Column) -> Float[Tensor, " M"]:
-        """Of the labels ``classes`` [M]."""
+        """Return the levels of the labels ``classes`` [M]."""
         at = torch.from_numpy(self.classes.codes_of(classes.values))
         return torch.where(at < 0, self.other, self.level[at.clamp(min=0)])
 

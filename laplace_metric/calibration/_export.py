@@ -1,4 +1,4 @@
-"""What held-out queries left behind, as tables that a graph reads: comparisons, no search.
+"""Tables of held-out statistics that a graph can read: comparisons, no search.
 
 With knots (x_1, y_1), ..., (x_n, y_n), x ascending, a score l lies behind knot
 
@@ -206,7 +206,7 @@ SIZES = ("batch", "neighbours")
 
 @dataclass(frozen=True)
 class VerdictGraph:
-    """What was written.
+    """A file with the verdict of a calibration.
 
     Parameters
     ----------
@@ -248,7 +248,7 @@ class VerdictGraph:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What the file says of itself."""
+        """Metadata stored in the file."""
         return stated(self)
 
 

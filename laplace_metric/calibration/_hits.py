@@ -80,7 +80,7 @@ class SearchHits:
         return self._at((slice(None), slice(k)), slice(None))
 
     def take(self, rows: Int[Tensor, " n"] | Bool[Tensor, " Q"]) -> SearchHits:
-        """Those of some queries."""
+        """Return the hits of some queries."""
         return self._at(rows, rows)
 
     def _at(self, pairs: Any, rows: Any) -> SearchHits:
@@ -174,7 +174,7 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class PairFeatures:
-    """Of (query, neighbour) pairs.
+    """Features of (query, neighbour) pairs.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ class PairFeatures:
 
     @classmethod
     def of(cls, hits: SearchHits) -> PairFeatures:
-        """Of every hit."""
+        """Compute the features of every hit."""
         trace = hits.trace[:, None].expand_as(hits.distance)
         most = hits.distance.shape[1]
         rank = torch.arange(1, most + 1, device=trace.device).double().expand_as(trace)
@@ -203,7 +203,7 @@ class PairFeatures:
         return cls(torch.where(exists[..., None], values, 0.0), exists)
 
     def take(self, k: int) -> PairFeatures:
-        """Of the k nearest neighbours."""
+        """Return the features of the k nearest neighbours."""
         return PairFeatures(self.values[:, :k], self.exists[:, :k])
 
 
@@ -215,7 +215,7 @@ def _of_labels(votes: LabelVotes | None, nothing: Tensor) -> list[Tensor]:
 
 
 def query_statistics(hits: SearchHits) -> Float[Tensor, "Q 3"]:
-    """What is larger for a query like none before, whatever was learnt of matches [Q, 3].
+    """Compute statistics [Q, 3] that are larger for queries unlike any before.
 
     The distance of the nearest item, the query's epistemic number, and the ambiguity of its
     neighbours' labels (0 without labels).
@@ -282,7 +282,7 @@ dtype=torch.float64))
         return cls(labels, *_evidence(distance.double(), labels))
 
     def at(self, pairs: Any, rows: Any) -> LabelVotes:
-        """Those of some ``pairs`` (an index of [Q, K]) and ``rows`` (of [Q]); no new vote."""
+        """Return the votes of some ``pairs`` (index of [Q, K]) and ``rows`` (of [Q])."""
         labels, share, weighted = self.labels[pairs], self.share[pairs], self.weighted[pairs]
         return LabelVotes(labels, share, weighted, self.ratio[pairs], self.ambiguity[rows])
 

@@ -113,7 +113,7 @@ Half = tuple[LabelledHits, Tensor]
 def _of_labels(
     labeller: LabelPosterior, first: Half, second: Half
 ) -> tuple[Tensor, Tensor, HeldOutLabels]:
-    """Of the second half, the probability of each answer, whether it is right; label scores."""
+    """Return probabilities of answers of the second half, whether right, and label scores."""
     held_out, logit = second
     answer, probability = labeller.answer(Candidates.of(logit, held_out.hits.voted))
     right = held_out.match.gather(1, answer[:, None])[:, 0]
@@ -186,7 +186,7 @@ def write_calibration(calibration: Calibration, path: str | Path) -> None:
 
 
 def read_calibration(path: str | Path) -> Calibration:
-    """What ``write_calibration`` wrote.
+    """Read the file of ``write_calibration``.
 
     Raises
     ------
@@ -234,7 +234,7 @@ PREFIX = "calibration."
 
 
 def calibration_to_json(calibration: Calibration) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What goes into JSON, and the tensors."""
+    """Split a calibration into JSON content and tensors."""
     matcher, score = calibration.matcher, calibration.matcher.score
     content: dict[str, Any] = {name: getattr(calibration, name) for name in COUNTS}
     content |= {"features": matcher.feature_set, "calibrator": matcher.calibrator.kind}
@@ -253,7 +253,7 @@ def calibration_to_json(calibration: Calibration) -> tuple[dict[str, Any], dict[
 
 
 def calibration_from_json(content: dict[str, Any], tensors: dict[str, Tensor]) -> Calibration:
-    """What ``calibration_to_json`` gave.
+    """Build a calibration from the result of ``calibration_to_json``.
 
     Raises
     ------

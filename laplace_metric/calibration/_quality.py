@@ -1,4 +1,4 @@
-"""How honest a probability is: Brier score, calibration error, reliability."""
+"""Quality of a probability: Brier score, calibration error, reliability."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from laplace_metric.evaluation._intervals import BootstrapInterval
 
 @dataclass(frozen=True, repr=False)
 class Quality(Shown):
-    """Of the nearest neighbours of n held-out queries.
+    """Quality of the match probability of the nearest neighbours of n held-out queries.
 
     Parameters
     ----------

@@ -105,7 +105,7 @@ class Tests:
         return cls(values, accepted, good[accepted], starts, int(thresholds is None))
 
     def rejected(self, target: float, level: float) -> Flags:
-        """Whether the test of each threshold rejects "precision <= target" [T]."""
+        """Return whether the test of each threshold rejects "precision <= target" [T]."""
         return rejected(self.right - self.spent, self.accepted - self.spent, target, level)
 
     def lowest(self, target: float, level: float) -> int | None:
@@ -121,7 +121,7 @@ class Tests:
 
 
 def rejected(successes: Counts, n: Counts, target: float, level: float) -> Flags:
-    """Whether ``P(Bin(n, target) >= successes) <= level``, each."""
+    """Return whether ``P(Bin(n, target) >= successes) <= level``, elementwise."""
     from scipy.stats import binom
 
     return np.asarray(binom.sf(successes - 1, n, target) <= level)
@@ -141,7 +141,7 @@ REACH = 20
 
 @dataclass(frozen=True)
 class Shortfall:
-    """What a precision that cannot be promised lacks.
+    """What is missing to guarantee a precision.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def shortfall(
     abstained: ArrayLike | None = None,
     thresholds: ArrayLike | None = None,
 ) -> Shortfall:
-    """How many more held-out queries ``threshold_for`` likely needs to promise a precision.
+    """Estimate how many more held-out queries ``threshold_for`` needs to guarantee a precision.
 
     Parameters
     ----------

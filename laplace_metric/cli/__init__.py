@@ -70,7 +70,7 @@ def _code(error: Exception) -> int:
 
 
 def _is_mistake(error: Exception) -> bool:
-    """Whether the user can mend it; any other error is a bug, and keeps its traceback."""
+    """Return whether the user can fix the error; any other one is a bug with a traceback."""
     from laplace_metric.errors import LaplaceMetricError
 
     return isinstance(error, (LaplaceMetricError, OSError, MemoryError))

@@ -72,7 +72,7 @@ def _commands(top: Parser, before: str) -> dict[str, Parser]:
 
 
 def _words(command: Parser) -> str:
-    """What may follow: commands, or options, or the values of an argument that has choices."""
+    """Return the words that may follow: commands, options, or values of a choice."""
     values = [
         str(choice)
         for action in command._get_positional_actions()

@@ -87,7 +87,7 @@ class FeatureFiles:
         self._mine = set[Path]()  # what this command has read or written
 
     def get(self, key: str) -> HeadActivations | None:
-        """What was put there; None if nothing was, or it is damaged, which is told."""
+        """Return the entry of a key; None if there is none, or a damaged one (reported)."""
         path = self._path(key)
         if not self._is_ours() or not _is_entry(path):
             return None
@@ -124,7 +124,7 @@ class FeatureFiles:
         return self.folder / key[:2] / f"{key[2:]}.safetensors"
 
     def _is_ours(self) -> bool:
-        """Whether nobody else can put features there; if not, it is told, once."""
+        """Return whether the folder is private to this user; if not, report it once."""
         if self._trusted is None and os.path.lexists(self.folder):
             why = _distrust(self.folder)
             self._trusted = why is None
@@ -177,7 +177,7 @@ def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _is_entry(path: Path) -> bool:
-    """Whether a file of the cache is there, and no link leads to it."""
+    """Return whether a file of the cache is there, and no link leads to it."""
     return path.is_file() and not path.is_symlink() and not path.parent.is_symlink()
 
 
@@ -208,7 +208,7 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 def _read(path: Path, key: str) -> HeadActivations:
-    """What ``put`` wrote; ``ValueError`` if a bit of it is another."""
+    """Read the file of ``put``; ``ValueError`` if a bit of it has changed."""
     with utf8_path(path) as opened, safe_open(opened, framework="pt") as file:
         kept = {name: file.get_tensor(name).clone() for name in NAMES if name in file.keys()}  # noqa: SIM118
         expected = (file.metadata() or {}).get("sha256")
@@ -220,7 +220,7 @@ def _read(path: Path, key: str) -> HeadActivations:
 
 @dataclass
 class KeptFeatures:
-    """What a network gives at its head for the items of sources, from files where it is known.
+    """Activations of a network at its head for the items of sources, read from files where known.
 
     Parameters
     ----------
@@ -247,7 +247,7 @@ class KeptFeatures:
         return replace(source, encode=partial(self._seen, self._named(source)))
 
     def summary(self) -> str | None:
-        """Where the features came from; None if nothing was asked for, or nothing is kept."""
+        """Summarise where the features came from; None if there is nothing to say."""
         total = self.found + self.computed
         if self.files is None or not total:
             return None

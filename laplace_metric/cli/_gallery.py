@@ -55,7 +55,7 @@ LONGEST = 1_000
 
 @dataclass(frozen=True)
 class Origin(SavedRecord):
-    """What an index was built from.
+    """The data that an index was built from.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class Origin(SavedRecord):
 
     @classmethod
     def of_python(cls) -> Origin:
-        """Of an index that ``Index.save`` wrote, which keeps nothing of its data."""
+        """Return the origin of an index saved from Python (it stores no data of its own)."""
         return cls(None, "", None, 0)
 
     def split(self, n: int) -> tuple[list[int], list[int], list[int]]:
@@ -257,7 +257,7 @@ def without_fitted(path: Path, options: Namespace, reporter: Reporter) -> Iterat
 
 
 def load_gallery(folder: Path, options: Namespace, reporter: Reporter) -> LoadedIndex:
-    """What ``laplace-metric index`` wrote, or ``Index.save`` with the posterior of the options.
+    """Load a folder of ``laplace-metric index``, or of ``Index.save`` with --posterior.
 
     Raises
     ------
@@ -289,7 +289,7 @@ def _load(folder: Path, options: Namespace, reporter: Reporter) -> LoadedIndex:
 
 
 def _posterior_of(folder: Path, options: Namespace) -> Path:
-    """Where the posterior of an index is: as told, else below it, else beside it."""
+    """Find the posterior of an index: as given, else below it, else next to it."""
     told: Path | None = getattr(options, "posterior", None)
     if told is not None:
         return told

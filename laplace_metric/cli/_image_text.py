@@ -77,7 +77,7 @@ def say_if_one_to_one(pairs: ImageTextPairs, path: Path, notify: Notify) -> None
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What the fit leaves out: pairs of any of these images or texts.
+    """The pairs that the fit leaves out: those of any of these images or texts.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class HeldOut:
         return held
 
     def kept(self, pairs: ImageTextPairs) -> Tensor:
-        """Whether each pair [P] is of the fit."""
+        """Return whether each pair [P] belongs to the fit."""
         i, j = pairs.pairs.unbind(1)
         return ~(torch.isin(i, self.images) | torch.isin(j, self.texts))
 
@@ -131,7 +131,7 @@ IMAGES, TEXTS = "images", "texts"
 
 @dataclass(frozen=True)
 class PairsRecipe(SavedRecord):
-    """What a later search needs: models, how images are read, where the table was.
+    """Everything a later search needs: models, how images are read, where the table was.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ class ImageReader(nn.Module):
         self.model, self.pixels = model, pixels
 
     def forward(self, names: Sequence[str]) -> Tensor:
-        """Of files below the folder of the table, or with a whole path."""
+        """Read files below the folder of the table, or given by a whole path."""
         return self.model(self.pixels.batch(names).to(device_of(self.model)))
 
 

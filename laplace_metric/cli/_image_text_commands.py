@@ -122,7 +122,7 @@ def _encoded(options: Namespace, reporter: Reporter) -> tuple[EncodedPairs, dict
 def _indices(
     embedder: ImageTextEmbedder, encoded: EncodedPairs, held: HeldOut, reporter: Reporter
 ) -> dict[str, Index]:
-    """Of everything, each calibrated by what of the other side the fit left out."""
+    """Index everything, each side calibrated by the queries of the other that the fit left out."""
     named = encoded.named
     images = embedder.index_images(encoded.images, named.images, progress=False)
     texts = embedder.index_texts(encoded.texts, named.texts, progress=False)
@@ -173,7 +173,7 @@ def _tell(
 
 @dataclass(frozen=True)
 class LoadedPairs:
-    """What ``image-text fit`` wrote: heads, an index of one side, and how it came about."""
+    """A folder of ``image-text fit``: heads, an index of one side, and its provenance."""
 
     index: Index
     recipe: PairsRecipe

@@ -127,7 +127,7 @@ def _split(
 
 
 def _columns(options: Namespace) -> dict[str, Any]:
-    """How the data are read, without the file of labels, which only an array needs."""
+    """Return how the data are read, without the file of labels, which only an array needs."""
     return {name: value for name, value in read_options_of(options).items() if name != "labels"}
 
 

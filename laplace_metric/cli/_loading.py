@@ -1,4 +1,4 @@
-"""What lies beside a posterior: the model that it is of, how inputs are read, what was fitted."""
+"""Files next to a posterior: its model, how inputs are read, which data were fitted."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SavedRecord:
 
     @classmethod
     def read(cls: type[Record], folder: Path) -> Record:
-        """What ``write`` wrote.
+        """Read the file of ``write``.
 
         Raises
         ------
@@ -61,22 +61,22 @@ class SavedRecord:
 
 
 def is_text(value: Any) -> bool:
-    """Whether a JSON value is a text or null."""
+    """Return whether a JSON value is a text or null."""
     return value is None or isinstance(value, str)
 
 
 def is_share(value: Any) -> bool:
-    """Whether a JSON value is a share between 0 and 1 or null."""
+    """Return whether a JSON value is a share between 0 and 1 or null."""
     return value is None or (isinstance(value, float) and 0 < value < 1)
 
 
 def is_seed(value: Any) -> bool:
-    """Whether a JSON value is a whole number that torch takes for a seed."""
+    """Return whether a JSON value is a whole number that torch takes for a seed."""
     return type(value) is int and 0 <= value < 2**63
 
 
 def reads_inputs(value: Any) -> bool:
-    """Whether a JSON value holds fields of ``ReadOptions``."""
+    """Return whether a JSON value holds fields of ``ReadOptions``."""
     return isinstance(value, dict) and all(
         name in _READ_OPTIONS and _READ_OPTIONS[name](item) for name, item in value.items()
     )
@@ -136,7 +136,7 @@ class ModelRecipe(SavedRecord):
 
     @classmethod
     def of_python(cls, model: str | None, kind: str | None) -> ModelRecipe:
-        """Of a posterior that ``LaplaceEmbedder.save`` wrote, which keeps nothing of its data."""
+        """Return the recipe of a posterior saved from Python (it stores nothing of its data)."""
         return cls(model, None, kind, {}, "", "", None, 0)
 
     def read_as(self, source: Source) -> ModelRecipe:
@@ -146,7 +146,7 @@ class ModelRecipe(SavedRecord):
         return replace(self, kind=source.kind, read_options=source.options)
 
     def left_out(self, source: Source, options: Namespace) -> tuple[Source, Source] | None:
-        """What of ``source`` the fit left out, to calibrate with and to evaluate with.
+        """Return the part of ``source`` that the fit left out, to calibrate and to evaluate with.
 
         None for other data, and for those of the fit where --allow-fitted is given.
 
@@ -261,7 +261,7 @@ def load_posterior(folder: Path, options: Namespace, reporter: Reporter) -> Load
 def kept_features(
     loaded: LoadedModel, head: LocatedHead, beside: Path, options: Namespace, reporter: Reporter
 ) -> KeptFeatures:
-    """What a model gives for items, kept in --cache, or beside a folder; nowhere with --no-cache.
+    """Return the activations of a model for items, cached in --cache, or next to a folder.
 
     Where it came from is told with the result.
     """
@@ -275,7 +275,7 @@ def kept_features(
 
 
 def _recipe(folder: Path, options: Namespace) -> ModelRecipe:
-    """What ``fit`` wrote beside the posterior; of one saved in Python, what the options say."""
+    """Read the recipe of ``fit`` next to the posterior, else use the options."""
     recipe, posterior = (folder / kind.index for kind in (ModelRecipe.KIND, files.POSTERIOR))
     if files.exists(recipe) or not files.exists(posterior):
         return ModelRecipe.read(folder)

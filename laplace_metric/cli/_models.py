@@ -1,4 +1,4 @@
-"""What tells one network from another, as far as what enters its head goes.
+"""Identity of networks, as far as the inputs of their heads depend on it.
 
 Its weights and buffers, how it is written down, the files of code that define its layers, where
 and with what it runs; and its answer, to the last bit, to inputs that are the same each time. The
@@ -97,7 +97,7 @@ def without_addresses(text: str) -> str:
 
 
 def transform_identity(transform: Any, library: Any, *settings: Any) -> str | None:
-    """What a library's transform of images does: versions, its settings, and one image by it.
+    """Identify a library's transform of images: versions, its settings, and one image by it.
 
     None if it makes no tensor of that image.
     """
@@ -300,7 +300,7 @@ PUBLISHED: dict[str, tuple[str, Callable[[str, str], LoadedModel]]] = {
 def _created(
     name: str, model: str, create: Callable[[], Any], known: Callable[[], Iterable[str]]
 ) -> Any:
-    """What ``create`` makes; if there is no such model, the error names those that are near."""
+    """Call ``create``; if there is no such model, the error names similar ones."""
     try:
         return guarded(f"--model {name}", create)
     except InputError as error:
@@ -319,7 +319,7 @@ def _package(module: str, package: str, name: str) -> Any:
 
 
 def guarded(what: str, call: Callable[[], Any]) -> Any:
-    """What ``call`` returns; the code of others may raise anything, which becomes one line.
+    """Call ``call``; any exception of other people's code becomes one line.
 
     Raises
     ------
@@ -370,7 +370,7 @@ def load_model(name: str, device: str | None = None) -> LoadedModel:
 
 
 def code_of(name: str) -> str:
-    """What loading a model runs, in words.
+    """Describe the code that loading a model runs.
 
     Examples
     --------

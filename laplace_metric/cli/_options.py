@@ -1,4 +1,4 @@
-"""What each command takes, and the function that carries it out, as ``module:name``."""
+"""Options of each command, and the function that carries it out, as ``module:name``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from laplace_metric.cli._parser import CONFIG, MOST_SIDE, Parser, integer, posit
 
 
 def parser() -> Parser:
-    """Of the command line, with a parser for each command."""
+    """Build the parser of the command line, with a parser for each command."""
     top = Parser(prog="laplace-metric", description="Honest uncertainty for any embedder.")
     top.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     _add_commands(top, COMMANDS, "")

@@ -68,7 +68,7 @@ class Reporter:
 
     @property
     def progress(self) -> bool:
-        """Whether to show bars."""
+        """True if bars are shown."""
         return not self.quiet
 
     def watch(self, description: str, loader: Batches) -> Iterable[Any]:

@@ -108,7 +108,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """As argparse does, after the values of a --config; those of the command line win."""
+        """Parse like argparse after the values of a --config; those of the command line win."""
         given = None if args is None else list(args)
         if given is not None and not {"-h", "--help"} & set(given):
             given = self._with_config(given)
@@ -130,7 +130,7 @@ class Parser(argparse.ArgumentParser):
         return [name for action in self._actions for name in action.option_strings]
 
     def choices_of(self) -> dict[str, list[str]]:
-        """What may follow an option, where that is a list."""
+        """Return the values that may follow an option, where that is a list."""
         return {
             name: [str(choice) for choice in action.choices]
             for action in self._actions
@@ -250,7 +250,7 @@ MODELS = ("model", "text_model")
 def read_config(
     path: Path, command: Sequence[str], actions: Mapping[str, Action], typed: Namespace
 ) -> dict[str, Any]:
-    """What a file sets, by the names in ``actions``; ``typed`` holds what the command line sets.
+    """Read the options that a file sets, by the names in ``actions``; ``typed`` holds those typed.
 
     Raises
     ------

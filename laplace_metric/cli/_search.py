@@ -195,7 +195,7 @@ def columns_of(
 
 
 def decisions(result: SearchResult, threshold: Threshold) -> list[str]:
-    """Of each query: answer, abstain, or unknown, which is not answered either."""
+    """Return for each query: answer, abstain, or unknown (not answered either)."""
     assert result.p_value is not None
     assert threshold.alpha is not None
     unknown = (result.p_value <= threshold.alpha).tolist()

@@ -17,7 +17,7 @@ _OURS: ContextVar[TextIO | None] = ContextVar("ours", default=None)
 
 
 def ours() -> TextIO:
-    """Where results go."""
+    """Return the stream for results."""
     return _OURS.get() or sys.stdout
 
 

@@ -85,11 +85,11 @@ class _Contraction(LayeredTerm):
 
     @abstractmethod
     def layer_term(self, layer: Layer, pulled: PointBlocks, other: Tensor | None) -> Tensor:
-        """Of one layer, whose M has pulled u and v."""
+        """Compute the term of one layer, whose M has pulled u and v."""
 
     @abstractmethod
     def _class_term(self, g: Tensor, other: Tensor | None) -> Tensor:
-        """Of rows g [c s, O, A]."""
+        """Compute the term of rows g [c s, O, A]."""
 
     @abstractmethod
     def _pair_term(self, row: Sided, column: Sided, y: Tensor, other: Tensor | None) -> Tensor: ...

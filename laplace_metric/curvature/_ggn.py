@@ -85,7 +85,7 @@ def margin_columns(
     reference: int | None = None,
     generator: Seed = None,
 ) -> list[FeatureSource]:
-    """What in-margin negatives are looked for among: nothing, all points, or some of them."""
+    """Return the points among which in-margin negatives are searched: none, all, or some."""
     if not loss.negatives_by_pair:
         return []
     if reference is None:

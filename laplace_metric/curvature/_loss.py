@@ -143,7 +143,7 @@ class ContrastiveLoss:
 
     @property
     def cancels(self) -> bool:
-        """Whether terms of H cancel, so that they are summed in float64.
+        """True if terms of H cancel, so that they are summed in float64.
 
         With cross blocks, or without the second derivative of a distance on the sphere, H sees
         differences: of features, whose common part cancels (all of it for the bias of a raw

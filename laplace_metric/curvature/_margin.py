@@ -88,7 +88,7 @@ class PairWeights(Protocol):
         """(columns, Y [n, m]) of pairs that must be looked at one by one."""
 
     def tensors(self) -> list[Tensor]:
-        """What the weights depend on, beside the class sums."""
+        """Return the tensors that the weights depend on, apart from the class sums."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ DEVICE_BLOCK = (4096, 8192)
 
 @dataclass(frozen=True)
 class _Frame:
-    """Where coordinates are measured from (centre [Z]) and in which unit (a power of two)."""
+    """Origin of the coordinates (centre [Z]) and their unit (a power of two)."""
 
     centre: Tensor
     unit: float
@@ -204,7 +204,7 @@ class _Span:
         return _Span(self.columns, first, stop, self.single)
 
     def all_positive(self, n_rows: int) -> bool:
-        """Whether every pair of these rows and columns is of one class."""
+        """Return whether every pair of these rows and columns is of one class."""
         return self.single and self.first == 0 and self.stop == n_rows
 
 

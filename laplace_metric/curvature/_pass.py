@@ -105,7 +105,7 @@ class Pass(ABC):
         """Results of earlier passes that this one depends on."""
 
     def shared(self) -> list[Tensor]:
-        """Those of them that were not sums but computed, and so could differ by machine."""
+        """Return the tensors that were computed, not summed, and so could differ by machine."""
         return []
 
     @property
@@ -137,7 +137,7 @@ class Pass(ABC):
         so_far.by_class.add_(block.labels)
 
     def blocks(self, source: FeatureSource) -> Iterator[Block]:
-        """What is read."""
+        """Return the blocks that are read."""
         return source.blocks()
 
     def read(

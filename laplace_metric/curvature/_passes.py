@@ -92,12 +92,12 @@ class PointsPass(Pass):
         return [*self.class_sums.tensors, *self.term.inputs, *of_weights]
 
     def shared(self) -> list[Tensor]:
-        """What the term depends on: an eigenbasis, say."""
+        """Return the tensors that the term depends on, such as an eigenbasis."""
         return self.term.inputs
 
     @property
     def classes(self) -> Tensor:
-        """Of the first pass [C]."""
+        """Classes of the first pass [C]."""
         return self.class_sums.classes
 
     def settings(self) -> dict[str, Any]:
@@ -165,12 +165,12 @@ class ClassesPass(Pass):
         return [*self.class_sums.tensors, *self.term.inputs]
 
     def shared(self) -> list[Tensor]:
-        """What the term depends on."""
+        """Return the tensors that the term depends on."""
         return self.term.inputs
 
     @property
     def classes(self) -> Tensor:
-        """Those of this pass [c]."""
+        """Classes of this pass [c]."""
         return self.class_sums.classes
 
     def settings(self) -> dict[str, Any]:

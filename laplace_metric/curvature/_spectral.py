@@ -275,7 +275,7 @@ def check_finite_curvature(values: Tensor) -> None:
 
 
 def negative_share(eigenvalues: Tensor) -> float:
-    """Of the absolute sum of finite eigenvalues."""
+    """Compute the share of negative eigenvalues in the absolute sum of the finite ones."""
     check_finite_curvature(eigenvalues)
     mass = float(eigenvalues.abs().sum())
     return float(eigenvalues.clamp_max(0).abs().sum()) / mass if mass > 0 else 0.0

@@ -173,7 +173,7 @@ class Statistics:
 
     @property
     def n_points(self) -> int:
-        """How many points were read."""
+        """Number of points that were read."""
         return self.by_class.n_points
 
     @property

@@ -1,4 +1,4 @@
-"""What is summed over points and pairs: a term says the terms, a pass adds them up.
+"""Sums over points and pairs: a term defines the summands, a pass adds them up.
 
 Every term is linear in the pair targets y and gives terms, which are added up in float64, of
 
@@ -51,7 +51,7 @@ class Tile:
 
     @property
     def n_bytes(self) -> int:
-        """Of one class, float64."""
+        """Bytes of one class in float64."""
         size = 8
         for n in self.shape:
             size *= n
@@ -88,7 +88,7 @@ class CurvatureTerm(ABC):
 
     @abstractmethod
     def classes(self, tile: Tile, sums: Tensor) -> Terms:
-        """What ``sum_c G_c^T G_c`` contributes, for tiles of G_c [c, *tile.shape]."""
+        """Compute the contribution of ``sum_c G_c^T G_c``, for tiles of G_c [c, *tile.shape]."""
 
 
 def weighted_blocks(points: Points, blocks: PointBlocks, n_outputs: int) -> Float[Tensor, "n Z Z"]:

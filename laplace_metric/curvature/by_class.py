@@ -221,7 +221,7 @@ class ClassPairWeights:
         return iter(())
 
     def tensors(self) -> list[Tensor]:
-        """What the weights depend on beside the class sums: nothing."""
+        """Return no tensors: the weights depend on the class sums only."""
         return []
 
     def __str__(self) -> str:

@@ -48,7 +48,7 @@ def images_below(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def is_image(name: str) -> bool:
-    """Whether a file is an image by its name.
+    """Return whether a file is an image by its name.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def top_folders(folder: Path, ids: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def labels_by(label_of: Callable[[str], Any], ids: Sequence[str]) -> tuple[str, ...]:
-    """What a user's function makes of each path.
+    """Apply a user's function to each path.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a user names rows by: numbers, a slice, a mask."""
+"""Row selections of a user: numbers, a slice, a mask."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ MOST_NAMED = 5
 
 
 class Remedies(NamedTuple):
-    """What an error tells to do, in the words of Python or of the command line."""
+    """Advice in errors, in the words of Python or of the command line."""
 
     unreadable: str = (
         "leave such files out with load_folder(..., skip_unreadable=True); unreadable() lists all"
@@ -225,7 +225,7 @@ class Pixels:
         return self.tensor(self.decoded(name))
 
     def tensor(self, picture: Any) -> Tensor:
-        """What a model gets [C, H, W] of a picture that is grey or RGB already."""
+        """Return the model's input [C, H, W] for a picture that is grey or RGB already."""
         if self.transform is not None:
             return _transformed(self.transform, picture)
         if self.size is not None:
@@ -252,7 +252,7 @@ class Pixels:
         return picture
 
     def unreadable(self, names: Iterable[str]) -> Iterator[Unreadable | None]:
-        """Of each file why it cannot be read, None where it can; all are decoded."""
+        """Return for each file why it cannot be read, None where it can; all are decoded."""
         with ThreadPoolExecutor(THREADS) as pool:
             yield from pool.map(self._why_not, names)
 
@@ -290,7 +290,7 @@ class Pixels:
 
 
 def is_grey(path: Path) -> tuple[bool, str] | None:
-    """Whether an image file is grey, and its mode; None where it cannot be read."""
+    """Return whether an image file is grey, and its mode; None where it cannot be read."""
     from PIL import Image
 
     if not path.is_file():

@@ -106,14 +106,14 @@ class Checkpoint:
         return FeatureStore(durable=folder, dtype=dtype, device=device)
 
     def due(self) -> bool:
-        """Whether it is time to commit again."""
+        """True if it is time to commit again."""
         if time.monotonic() - self._last < SECONDS:
             return False
         self._last = time.monotonic()
         return True
 
     def finished(self, number: int, task: Pass) -> Statistics | None:
-        """What pass ``number`` ended with, if it did.
+        """Return the result of pass ``number``, if it is complete.
 
         Raises
         ------
@@ -201,6 +201,6 @@ def _only_empty_files(folder: Path) -> bool:
 
 
 def _holds_files(folder: Path) -> bool:
-    """Whether there is more than what a process killed at its first write leaves behind."""
+    """Return whether there is more than what a process killed at its first write leaves behind."""
     started = (f".{KIND.name}", f"{KIND.name}-", ".")
     return folder.exists() and any(not p.name.startswith(started) for p in folder.iterdir())

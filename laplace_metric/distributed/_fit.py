@@ -116,7 +116,7 @@ class PassExecutor:
 
     @property
     def n_points(self) -> int:
-        """Of all ranks."""
+        """Number of points of all ranks."""
         return sum(self.group.gather(len(self.source)))
 
     def columns(
@@ -205,7 +205,7 @@ def fit_with_runtime(
 
 
 def _gathered(group: ProcessGroup, store: FeatureStore) -> Fingerprints | None:
-    """Those of the rows of all ranks; None for too many."""
+    """Gather the fingerprints of all ranks; None for too many."""
     n_points = sum(group.gather(len(store)))
     if n_points > FINGERPRINTS:
         return None
@@ -294,7 +294,7 @@ def _collect(
 
 
 def _check_first(batches: Batches, features: Tensor | None, store: FeatureStore) -> None:
-    """Of a loader that was read to its end, the first batch is compared; the rest is not read."""
+    """Compare the first batch of a loader that was read to its end; the rest is not read."""
     labels = next(batches, (None, torch.empty(0)))[1]
     part = slice(0, len(labels))
     same = part.stop <= len(store) and (features is None) == (len(store) == 0)
@@ -348,7 +348,7 @@ def _other_batches(n_read: int) -> str:
 
 
 def fingerprint(model: nn.Module, settings: Settings, options: FitOptions) -> dict[str, Any]:
-    """What every rank must have alike."""
+    """Hash everything that every rank must have alike."""
     state = {k: v for k, v in model.state_dict().items() if isinstance(v, Tensor)}
     weights = digest(f"{model} {list(state)}", list(state.values()))
     sums = {"precision": str(options.dtype), "reference": options.reference}
@@ -358,7 +358,7 @@ def fingerprint(model: nn.Module, settings: Settings, options: FitOptions) -> di
 def _identity(
     model: nn.Module, head: LocatedHead, settings: Settings, options: FitOptions
 ) -> dict[str, Any]:
-    """What a checkpoint belongs to; its sums know nothing of the prior."""
+    """Return the identity of a checkpoint; its sums do not depend on the prior."""
     source = None if options.reference is None else as_generator(options.generator)
     state = [] if source is None else [source.get_state()]
     content = fingerprint(model, settings, options)

@@ -59,7 +59,7 @@ class Covariance(ABC):
 
     @abstractmethod
     def select(self, index: Any) -> Covariance:
-        """Those at ``index`` of the batch."""
+        """Return the entries at ``index`` of the batch."""
 
     @classmethod
     @abstractmethod

@@ -163,7 +163,7 @@ def _nodes() -> tuple[tuple[float, float], ...]:
 def mode_and_deviation(
     concentration: Float[Tensor, "*B"], dimension: int
 ) -> tuple[Float[Tensor, "*B"], Float[Tensor, "*B"]]:
-    """Where ``k cos a + (D-2) log sin a`` is largest, and ``(-its second derivative)^(-1/2)``.
+    """Return the mode of ``k cos a + (D-2) log sin a``, and ``(-its second derivative)^(-1/2)``.
 
     ``k sin^2 a = (D-2) cos a``: ``cos a = 2 k / (n + sqrt(n^2 + 4 k^2))``, ``n = D-2``.
 

@@ -1,4 +1,4 @@
-"""What a distribution over a batch of embeddings provides, and the simplest one: its draws.
+"""Interface of distributions over a batch of embeddings; the simplest one is its draws.
 
 ``Empirical`` is what sampling methods (dropout, ensembles) and a single point give.
 
@@ -171,7 +171,7 @@ def _concatenated(parts: Sequence[Covariance]) -> Covariance:
 
 
 class _OfACovariance:
-    """What both laws are made of."""
+    """Common part of both laws."""
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ class Gaussian(_OfACovariance):
 
     @property
     def concentration(self) -> Float[Tensor, " B"]:
-        """Of the direction z / |z| [B]."""
+        """Concentration of the direction z / |z| [B]."""
         return ProjectedNormal(self.loc, self.covariance).concentration
 
     def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B Z"]:

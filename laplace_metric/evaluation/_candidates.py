@@ -136,7 +136,7 @@ def block_candidates(gallery: Float[Tensor, "G Z"], dtype: torch.dtype) -> Candi
 
 
 def _mean(gallery: Tensor) -> Tensor:
-    """Of some thousand rows: a centre near the middle is all that rounding asks for."""
+    """Average some thousand rows: a centre near the middle is enough for rounding."""
     stride = max(1, len(gallery) // 4096)
     return gallery[::stride].double().mean(0)
 

@@ -1,4 +1,4 @@
-"""How sure a share is: k of n queries.
+"""Interval of a share: k of n queries.
 
     low  = sup{p : P(Bin(n, p) >= k) <= (1 - level) / 2}
     high = inf{p : P(Bin(n, p) <= k) <= (1 - level) / 2}

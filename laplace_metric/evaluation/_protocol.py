@@ -52,7 +52,7 @@ class Embedded(Shown):
 
 @dataclass(frozen=True, repr=False)
 class Detection(Shown):
-    """How well the uncertainty sets one out-of-distribution set apart from the queries.
+    """Separation of one out-of-distribution set from the queries by the uncertainty.
 
     Attributes
     ----------

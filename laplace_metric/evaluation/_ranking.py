@@ -1,4 +1,4 @@
-"""How well the uncertainty ranks: out-of-distribution inputs, errors, difficulty.
+"""Ranking by the uncertainty: out-of-distribution inputs, errors, difficulty.
 
     AUROC      P(u_out > u_in) + P(u_out = u_in) / 2
     R-AUROC    AUROC of the queries whose nearest neighbour is wrong against the others

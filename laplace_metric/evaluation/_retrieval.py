@@ -48,7 +48,7 @@ class RetrievalScore(Shown):
 
 @dataclass(frozen=True)
 class Ranking:
-    """What the metrics see: relevance of the neighbours [Q, k] and relevant items [Q]."""
+    """Input of the metrics: relevance of the neighbours [Q, k] and relevant items [Q]."""
 
     hits: Tensor
     n_relevant: Tensor

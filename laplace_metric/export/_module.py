@@ -178,7 +178,7 @@ OUTPUTS = ("mean", "epistemic", "uncertainty")
 
 
 class Numbers(NamedTuple):
-    """What a graph returns for B inputs.
+    """Outputs of a graph for B inputs.
 
     Parameters
     ----------
@@ -242,13 +242,13 @@ class EmbedderModule(nn.Module):
 
     @property
     def compares_with(self) -> str:
-        """What ``epistemic`` is: "near + far", "far" or "uncertainty"."""
+        """Meaning of ``epistemic``: "near + far", "far" or "uncertainty"."""
         if self.familiarity is None:
             return "uncertainty"
         return "near + far" if self.familiarity.knows_classes else "far"
 
     def forward(self, *args: Any, **kwargs: Any) -> Numbers:
-        """As the model is called: tensors by place or by name, or one mapping, or one tuple."""
+        """Run with the model's own inputs: tensors by place or name, a mapping, or a tuple."""
         h, z = self.body(kwargs or (args[0] if len(args) == 1 else args))
         if not torch.is_autocast_enabled(h.device.type):
             return self._numbers(h, z)

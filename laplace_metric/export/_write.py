@@ -52,7 +52,7 @@ def check_format(format: str) -> None:
 
 
 def stated(graph: Any) -> dict[str, str]:
-    """What a file says of itself: the fields of a dataclass as JSON, without where it lies."""
+    """Return the metadata of a file: the fields of a dataclass as JSON, without its location."""
     fields = {k: v for k, v in asdict(graph).items() if k not in ("path", "format", "opset")}
     return {"laplace_metric": __version__, **{k: json.dumps(v) for k, v in fields.items()}}
 
@@ -149,7 +149,7 @@ SIZES = ("batch", "length")
 
 @dataclass(frozen=True)
 class ExportedGraph:
-    """What was written.
+    """A graph in a file.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ class ExportedGraph:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What the file says of itself."""
+        """Metadata stored in the file."""
         return stated(self)
 
 

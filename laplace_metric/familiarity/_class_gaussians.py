@@ -154,7 +154,7 @@ LEAST_RIDGE = 1e-13
 
 
 class ClassGaussians(NamedTuple):
-    """What the fit set says of directions.
+    """Gaussian model of the fit set, of directions.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ class FitSet(NamedTuple):
 
 @dataclass(frozen=True)
 class CentredSums:
-    """What one pass adds up, about a centre for each class.
+    """Sums of one pass, about a centre for each class.
 
     Parameters
     ----------
@@ -283,7 +283,7 @@ class CentredSums:
 
     @classmethod
     def zeros(cls, n_classes: int, features: Tensor) -> CentredSums:
-        """Of no points."""
+        """Return the sums of no points."""
         counts = torch.zeros(n_classes, dtype=torch.int64, device=features.device)
         first, second = (
             torch.zeros(n, features.shape[1], dtype=torch.float64, device=features.device)
@@ -357,7 +357,7 @@ class Scatter:
         return Scatter(left, means, mean, within, self.total - y.mT @ y)
 
     def factors(self) -> Factors | None:
-        """None if all points are alike; without classes if all members of each are."""
+        """Return the factors; None if all points are alike, or all members of each class."""
         known = self.counts > 0
         n, n_classes, width = int(self.counts.sum()), int(known.sum()), len(self.mean)
         if n < 2:

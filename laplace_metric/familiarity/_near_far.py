@@ -1,4 +1,4 @@
-"""What the labels of the fit set would say of an input: their distribution, and its entropy.
+"""Distribution of the label of an input under the fit set's classes, and its entropy.
 
 With d_c(u) the distance to class c under the within-class covariance (``_class_gaussians``), pi_c
 the share of class c in the fit set, a strength t and a label channel Q:
@@ -72,7 +72,7 @@ CELLS = 2**20
 
 
 class LabelModel(NamedTuple):
-    """What turns distances to classes into ambiguity.
+    """Model that turns distances to classes into ambiguity.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ class NearAndFar(NamedTuple):
 
 @dataclass(frozen=True)
 class NearFar:
-    """What near, far and ambiguity need of the fit set.
+    """Statistics of the fit set that near, far and ambiguity need.
 
     Parameters
     ----------
@@ -321,7 +321,7 @@ def _check(lengths: Tensor) -> None:
 
 
 def _label_model(scored: CrossFitted, counts: Tensor) -> LabelModel | None:
-    """Of the classes that occur; None where they are too many, or no point's class is known."""
+    """Fit the label model of the classes that occur; None if too many, or if no class is known."""
     if scored.distances is None or not bool(scored.known.any()):
         return None
     occurs = counts > 0

@@ -70,7 +70,7 @@ class BackpackJacobian(FunctionalJacobian):
         return self.extended(features)
 
     def _read(self, name: str) -> Tensor:
-        """What the extension left on the parameters [..., P]; cleared afterwards."""
+        """Read what the extension left on the parameters [..., P], and clear it."""
         parts = []
         for parameter in self.extended.parameters():
             value = getattr(parameter, name)

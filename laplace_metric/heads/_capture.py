@@ -121,7 +121,7 @@ class SeenInputs:
         return self.n
 
     def at(self, head: str) -> HeadActivations:
-        """What they gave at the head of this name, on the device of the head.
+        """Return the activations at the head of this name, on the device of the head.
 
         Raises
         ------
@@ -205,7 +205,7 @@ def _hooks(
 
 
 def _pooled_at(parts: tuple[nn.Module, nn.Module], value: Tensor) -> Tensor:
-    """What enters or leaves a head; of the maps [B, D, ...] of a 1x1 convolution their mean."""
+    """Return the input or output of a head; of maps [B, D, ...] their mean."""
     if value.ndim <= 2:
         return value
     conv = parts[0]
@@ -214,7 +214,7 @@ def _pooled_at(parts: tuple[nn.Module, nn.Module], value: Tensor) -> Tensor:
 
 
 def _tensor(name: str, value: Any) -> Tensor:
-    """What enters or leaves a head."""
+    """Return the tensor that enters or leaves a head."""
     if not isinstance(value, Tensor):
         raise HeadError(f"head {name!r} is to map [B, D] to [B, Z]: it has {shown(value)}.")
     return value
@@ -239,7 +239,7 @@ def capture(model: nn.Module, head: LocatedHead, inputs: Inputs) -> HeadActivati
 
 
 def embeddings_from(model: nn.Module, inputs: Inputs) -> Tensor:
-    """What the model returns [B, Z], without a look at its head; as ``capture``."""
+    """Return the model's output [B, Z] without capturing its head; otherwise as ``capture``."""
     with evaluation_mode(model):
         return run_recorded(model, inputs, {})[0]
 
@@ -258,7 +258,7 @@ def run_captured(model: nn.Module, head: LocatedHead, inputs: Inputs) -> HeadAct
 
 
 def appended_activations(module: nn.Module, output: Tensor) -> HeadActivations:
-    """What an appended head makes of the model's output.
+    """Apply an appended head to the model's output.
 
     Raises
     ------
@@ -339,7 +339,7 @@ class PointwiseHead(nn.Module):
 
 
 def is_pointwise(module: nn.Module) -> TypeGuard[Convolution]:
-    """Whether a module is a convolution that sees one place at a time, and every place.
+    """Return whether a module is a convolution that sees one place at a time, and every place.
 
     Examples
     --------

@@ -59,7 +59,7 @@ class ChainJacobian(HeadJacobian):
 
     @classmethod
     def fits(cls, module: nn.Module) -> bool:
-        """Whether ``module`` is such a chain, each layer used once and all of it trainable here."""
+        """Return whether ``module`` is such a chain, each layer used once, all trainable."""
         if not isinstance(module, nn.Sequential) or not len(module):
             return False
         parts = list(module)

@@ -88,7 +88,7 @@ class FunctionalJacobian(HeadJacobian):
 
     @classmethod
     def of(cls, module: nn.Module, n_outputs: int) -> FunctionalJacobian:
-        """Of a head with Z outputs; tensors are shared."""
+        """Build from a head with Z outputs; tensors are shared."""
         return cls(module, n_outputs)
 
     @torch.no_grad()

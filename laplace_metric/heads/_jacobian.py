@@ -1,4 +1,4 @@
-"""What every Jacobian backend provides, and the analytic Jacobian of a linear head."""
+"""Interface of the Jacobian backends, and the analytic Jacobian of a linear head."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HeadJacobian(ABC):
     @property
     @abstractmethod
     def layouts(self) -> tuple[Layout, ...]:
-        """Of each linear layer in parameter order; one ``Layout(1, P)`` for other heads."""
+        """Layout of each linear layer in parameter order; one ``Layout(1, P)`` for other heads."""
 
     n_outputs: int
     """Z."""
@@ -40,7 +40,7 @@ class HeadJacobian(ABC):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of theta."""
+        """dtype of theta."""
         return self.parameters.dtype
 
     @abstractmethod
@@ -63,7 +63,7 @@ class HeadJacobian(ABC):
 
     @property
     def signature(self) -> str:
-        """What the head computes, apart from its tensors; part of fingerprints."""
+        """Function of the head, apart from its tensors; part of fingerprints."""
         return type(self).__name__
 
     @property
@@ -77,7 +77,7 @@ class HeadJacobian(ABC):
 
     @property
     def layered(self) -> bool:
-        """Whether ``layers`` gives an answer."""
+        """True if ``layers`` gives an answer."""
         return False
 
     @property
@@ -144,7 +144,7 @@ class LinearJacobian(HeadJacobian):
 
     @cached_property
     def layout(self) -> Layout:
-        """Of [W, b]."""
+        """Layout of [W, b]."""
         n_outputs, n_features = self.weight.shape
         return Layout(n_outputs, n_features, bias=self.bias is not None)
 

@@ -1,4 +1,4 @@
-"""What identifies a head: enough to find it again in a model and to tell whether it is the same.
+"""Identity of a head: enough to find it again in a model and to recognise it.
 
 Locate the head of an embedder: one sub-module, several in a row, or a new identity at the end.
 
@@ -191,7 +191,7 @@ def _stamp(tensor: Tensor) -> tuple[Any, ...]:
 
 
 def check_rows(raw: Float[Tensor, "B Z"], *results: Tensor, spherical: bool) -> None:
-    """Whether the raw embeddings z [B, Z] and what was made of them, [B] each, are numbers.
+    """Check that the raw embeddings z [B, Z] and what was computed from them, [B] each, are finite.
 
     Raises
     ------
@@ -235,7 +235,7 @@ def _refuse(raw: Tensor, spherical: bool) -> None:
 
 
 def is_normalized(raw: Tensor, output: Tensor, name: str) -> bool:
-    """Whether the output f [B, Z] is ``z / |z|`` (True) or the raw embedding z itself (False).
+    """Return whether the output f [B, Z] is ``z / |z|``, not the raw embedding z.
 
     Parameters
     ----------
@@ -411,7 +411,7 @@ def sub_module(module: nn.Module) -> Ends:
 
 
 def _is_of(head: nn.Module | str | None, module: nn.Module) -> bool:
-    """Whether a head is that of an earlier fit, around this convolution."""
+    """Return whether a head is that of an earlier fit, around this convolution."""
     return isinstance(head, PointwiseHead) and head.conv is module
 
 

@@ -62,7 +62,7 @@ class NnjJacobian(FunctionalJacobian):
 
     @classmethod
     def fits(cls, module: nn.Module) -> bool:
-        """Whether ``of`` takes this head; without importing nnj."""
+        """Return whether ``of`` takes this head; without importing nnj."""
         nnj = sys.modules.get("nnj")
         return nnj is not None and not _unknown(module, nnj)
 

@@ -72,10 +72,10 @@ def _downloaded(name: str, revision: str | None) -> Path:
 
 
 class NumberRows(Protocol):
-    """What names its numbers, such as ``search.IndexReport``."""
+    """Object that names its numbers, such as ``search.IndexReport``."""
 
     def rows(self) -> list[tuple[str, str]]:
-        """What each number is, and the number, both in words."""
+        """Return pairs of a description and a number, both in words."""
 
 
 Numbers = NumberRows | Mapping[str, Any]
@@ -319,7 +319,7 @@ def _check_needs_none(content: dict[str, Any], source: str | Path) -> None:
 
 
 def _has(network: nn.Module, state: Weights) -> bool:
-    """Whether a network has these weights already."""
+    """Return whether a network has these weights already."""
     now = network.state_dict()
     if now.keys() != state.keys() or any(t.is_meta for t in now.values()):
         return False
@@ -327,7 +327,7 @@ def _has(network: nn.Module, state: Weights) -> bool:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether there is no card yet, or the one that was written with the folder's config."""
+    """Return whether there is no card yet, or the one that was written with the folder's config."""
     try:
         text = (folder / CARD).read_bytes()
     except OSError:

@@ -234,7 +234,7 @@ class SoftmaxPairs(TowerPairs):
         return total - self._columns(self._g, h, self.other, self.mu, left)
 
     def diagonal(self) -> Float[Tensor, "D A"]:
-        """As the matrix W is."""
+        """Return the diagonal in the shape of the matrix W."""
         total = super().diagonal()
         x, s = self._row_means
         total -= (x.square() * s[:, None]).mT @ self.inputs.square()
@@ -261,7 +261,7 @@ class SoftmaxPairs(TowerPairs):
 
     @cached_property
     def _log_z(self) -> Tensor:
-        """Of each text, the log sum over images [M]."""
+        """Compute for each text the log sum over images [M]."""
         return (self.a * self.mu @ self.other.mT).logsumexp(0)
 
     def _softmaxes(self, c: Tensor) -> tuple[Tensor, Tensor]:

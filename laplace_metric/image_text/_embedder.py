@@ -325,7 +325,7 @@ class ImageTextEmbedder:
         return self.fitted_.inclusion
 
     def includes(self, general: Embedding, specific: Embedding) -> Inclusion:
-        """Whether each of ``general`` [B] includes the same row of ``specific`` [B].
+        """Assess whether each of ``general`` [B] includes the same row of ``specific`` [B].
 
         Returns
         -------
@@ -424,7 +424,7 @@ class ImageTextEmbedder:
         )
 
     def search_encoders(self) -> Sequence[tuple[TowerEncoder, TowerEncoder]]:
-        """Of items and queries, as they are now: images with texts, texts with images."""
+        """Return the encoders of items and queries: images with texts, texts with images."""
         return tower_encoders(self.towers, self.fitted_)
 
     def save(self, path: str | Path) -> None:

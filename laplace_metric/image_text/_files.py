@@ -74,7 +74,7 @@ def save_heads(
 def load_heads(
     folder: Path, objective: Objective | None, encoders: dict[str, Encoder | None]
 ) -> tuple[HeadSettings, Objective, FittedHeads, Towers]:
-    """What ``save_heads`` wrote.
+    """Read the folder of ``save_heads``.
 
     Raises
     ------
@@ -143,5 +143,5 @@ def _posteriors(
 
 
 def _named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Those of a prefix, without it."""
+    """Return the entries of a prefix, without it."""
     return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}

@@ -48,7 +48,7 @@ class Towers:
     def features(
         self, pairs: ImageTextPairs, tokens: str, *, progress: bool
     ) -> tuple[Tensor, Tensor]:
-        """Of all images [N, F] and of all texts [M, F'], or of two tokens each."""
+        """Compute the features of all images [N, F] and texts [M, F'], or of two tokens each."""
         images = encode_all(self.image, pairs.images, "images", progress=progress)
         texts = encode_all(self.text, pairs.texts, "texts", progress=progress)
         check_towers(images, texts, tokens)
@@ -56,13 +56,13 @@ class Towers:
 
     @property
     def modules(self) -> nn.ModuleList:
-        """Those that are modules."""
+        """Encoders that are modules."""
         return nn.ModuleList(e for e in (self.image, self.text) if isinstance(e, nn.Module))
 
 
 @dataclass
 class FittedHeads:
-    """What ``fit`` leaves behind.
+    """Result of ``fit``.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def _run(
 
 @torch.no_grad()
 def image_fingerprints(heads: TwoHeads, images: Float[Tensor, "N ..."]) -> Fingerprints:
-    """Of what enters the projections of each image, so that such queries are known later."""
+    """Compute fingerprints of the inputs of the projections, to recognise such queries."""
     blocks = images.split(BLOCK)
     return sorted_fingerprints([row_fingerprints(heads.image(x).inputs) for x in blocks])
 
@@ -182,7 +182,7 @@ def image_fingerprints(heads: TwoHeads, images: Float[Tensor, "N ..."]) -> Finge
 def fit_posteriors(
     heads: TwoHeads, images: Tensor, texts: Tensor, settings: HeadSettings
 ) -> tuple[TowerPosterior, TowerPosterior] | None:
-    """Of both towers, from all N M pairs; None for an objective of neither sigmoid nor softmax."""
+    """Fit both towers from all N M pairs; None for an objective of neither sigmoid nor softmax."""
     pair, softmax = heads.objective.logit_scale(), heads.objective.softmax_scale()
     scale: tuple[float, float] | float | None = softmax if pair is None else pair
     if scale is None:

@@ -1,4 +1,4 @@
-"""What an ``ImageTextEmbedder`` is made with, and what its training is told.
+"""Settings of an ``ImageTextEmbedder`` and of its training.
 
 A head on frozen or trained features: the mean of a Gaussian on the unit sphere, and its width.
 
@@ -28,7 +28,7 @@ TOKENS = ("head", "uncertainty")
 
 
 class HeadOutput(NamedTuple):
-    """Of B inputs: what enters the projections, the raw means, the log variances.
+    """Outputs for B inputs: inputs of the projections, raw means, log variances.
 
     Parameters
     ----------
@@ -106,11 +106,11 @@ class GaussianHead(nn.Module):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the features of one input."""
+        """Shape of the features of one input."""
         return (self.size,)
 
     def entering(self, features: Tensor) -> Float[Tensor, "B H"]:
-        """What enters the projections, h; where there are two tokens, h beside u [B, 2 H]."""
+        """Return the input of the projections, h; with two tokens, h next to u [B, 2 H]."""
         entering: Tensor = self.trunk(features).flatten(1)
         return entering
 
@@ -141,7 +141,7 @@ class TokenHead(GaussianHead):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the features of one input."""
+        """Shape of the features of one input."""
         return (2, self.size)
 
     def forward(self, features: Float[Tensor, "B 2 F"]) -> HeadOutput:
@@ -220,6 +220,6 @@ class TrainingOptions:
                 raise InputError("checkpoint_every= is given without checkpoint=: pass a folder.")
 
     def to_json(self) -> dict[str, Any]:
-        """What must be the same in a run that goes on."""
+        """Return the settings that a resumed run must share."""
         names = ("epochs", "batch_size", "learning_rate", "weight_decay")
         return {name: getattr(self, name) for name in names}

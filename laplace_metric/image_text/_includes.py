@@ -29,7 +29,7 @@ BLOCK = 1024
 
 @dataclass(frozen=True)
 class Inclusion:
-    """Of B pairs.
+    """Inclusion of B pairs.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ SHARPNESS = 10.0
 
 @dataclass(frozen=True)
 class PairScores:
-    """Of P pairs, in the order of ``pairs.pairs``; larger = more likely wrong.
+    """Scores of P pairs, in the order of ``pairs.pairs``; larger = more likely wrong.
 
     Parameters
     ----------

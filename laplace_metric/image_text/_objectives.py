@@ -385,7 +385,7 @@ class CLIP(Objective):
         """A softmax over a batch is no probability of a pair."""
 
     def softmax_scale(self) -> float:
-        """As the loss has it, at most 100."""
+        """Return the scale of the loss, at most 100."""
         return min(float(self.a.detach()), 100.0)
 
 

@@ -174,7 +174,7 @@ class ImageTextPairs:
 
     @cached_property
     def images_per_text(self) -> Int[Tensor, " M"]:
-        """How many images each text names [M]."""
+        """Number of images that each text names [M]."""
         return self.pairs[:, 1].bincount(minlength=self.n_texts)
 
     def texts_of_images(self) -> list[list[int]]:

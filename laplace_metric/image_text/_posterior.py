@@ -73,7 +73,7 @@ class TowerPosterior:
         return self.log_variance.forward(u).exp().sum(-1)
 
     def distribution(self, features: Float[Tensor, "B H"]) -> ProjectedNormal:
-        """Of the unit mean, under the posterior of the weights.
+        """Return the distribution of the unit mean, under the posterior of the weights.
 
         The features are as ``GaussianHead.entering`` has them: those of the mean come first.
         """
@@ -156,7 +156,7 @@ def curvature_as_tensors(curvature: SpectralCurvature) -> dict[str, Tensor]:
 def curvature_from_tensors(
     tensors: dict[str, Tensor], head: GaussianHead, structure: str
 ) -> SpectralCurvature:
-    """What ``curvature_as_tensors`` took apart.
+    """Rebuild the curvature from ``curvature_as_tensors``.
 
     Raises
     ------

@@ -194,7 +194,7 @@ class PublishedConfig:
 
     @property
     def n_patches(self) -> int:
-        """Of one image."""
+        """Number of patches of one image."""
         return (self.size // self.patch) ** 2
 
     @classmethod
@@ -427,7 +427,7 @@ def load_prolip(
 
 
 def _places(path: Path) -> tuple[Path, Path]:
-    """Of the weights and of the config."""
+    """Return the places of the weights and of the config."""
     weights = path / WEIGHTS if path.is_dir() else path
     if weights.suffix != ".safetensors":
         raise FileFormatError(

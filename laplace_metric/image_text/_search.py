@@ -130,7 +130,7 @@ class TowerEncoder:
 def tower_encoders(
     towers: Towers, fitted: FittedHeads
 ) -> tuple[tuple[TowerEncoder, TowerEncoder], tuple[TowerEncoder, TowerEncoder]]:
-    """Of items and queries: images that texts find, texts that images find."""
+    """Return the encoders of items and queries: images that texts find, texts that images find."""
     heads, posteriors = fitted.heads, fitted.posteriors or (None, None)
     tensors = list(heads.state_dict().values())
     tensors += [t.posterior.spectrum for t in posteriors if t is not None]

@@ -135,7 +135,7 @@ class ImageTransformer(nn.Module):
 
     @property
     def n_patches(self) -> int:
-        """Of one image."""
+        """Number of patches of one image."""
         return (self.size // self.patch) ** 2
 
     def forward(self, images: Shaped[Tensor, "B 3 H H"]) -> Float[Tensor, "B 2 F"]:
@@ -302,7 +302,7 @@ def described(encoder: Any) -> dict[str, Any] | None:
 
 
 def rebuilt(description: dict[str, Any], weights: dict[str, Tensor]) -> nn.Module:
-    """What ``described`` has seen, with its weights, in evaluation mode."""
+    """Rebuild the encoder of ``described``, with its weights, in evaluation mode."""
     settings = dict(description)
     encoder = OWN[settings.pop("kind")](**settings)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Where the features of inputs come from of which a part is hidden (Chun et al. 2025, eq 6).
+"""Features of inputs of which a part is hidden (Chun et al. 2025, eq 6).
 
 What is watched while heads train: whether means differ, and variances neither vanish nor grow.
 
@@ -47,7 +47,7 @@ def masked_features(
     *,
     train: bool,
 ) -> tuple[Features | None, Features | None]:
-    """Of images and texts, as the objective asks: inputs that are given, or masks drawn anew.
+    """Compute features of masked images and texts: given inputs, or masks drawn anew.
 
     Masks are drawn for every step where the encoder trains and has ``masked(inputs, share)``.
 
@@ -154,7 +154,7 @@ def optimizer_of(
 
 
 def rate_at(share: float) -> float:
-    """Of the learning rate after a share of the steps: a linear rise, then half a cosine.
+    """Return the learning rate's factor: a linear rise, then half a cosine.
 
     Examples
     --------
@@ -224,7 +224,7 @@ class PairRun:
         return self.heads.objective.masked_loss(full, head(masked(rows)))
 
     def identity(self) -> StateTree:
-        """What must be the same in a run that goes on."""
+        """Return the settings that a resumed run must share."""
         return {
             **self.settings,
             "objective": type(self.heads.objective).__name__,
@@ -236,7 +236,7 @@ class PairRun:
         }
 
     def state(self) -> StateTree:
-        """What changes, without the random states."""
+        """Return the state that changes, without the random states."""
         return {
             "heads": self.heads.state_dict(),
             "encoders": self.encoders.state_dict(),
@@ -281,7 +281,7 @@ LEAST_VARIATION = 1e-6
 
 @dataclass(frozen=True)
 class Spread:
-    """Of one side in one epoch.
+    """Spread of one side in one epoch.
 
     Parameters
     ----------

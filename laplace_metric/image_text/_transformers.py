@@ -1,4 +1,4 @@
-"""What both encoders are made of: pre-norm transformer layers of torch, and two learnt tokens.
+"""Parts of both encoders: pre-norm transformer layers of torch, and two learnt tokens.
 
 Word pieces: a vocabulary trained on the user's own texts, and texts as its numbers.
 
@@ -103,7 +103,7 @@ class TwoTokens(nn.Module):
 
 
 def n_kept(n: int, share: float) -> int:
-    """Of n, at least one.
+    """Return how many of n are kept, at least one.
 
     Examples
     --------

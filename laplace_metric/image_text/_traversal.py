@@ -145,7 +145,7 @@ def inclusion_root(image: Embedding, texts: Embedding, base: Embedding | None = 
 
 
 def traversal_scores(path: Traversal, own: Int[Tensor, "B L"]) -> dict[str, Float[Tensor, " B"]]:
-    """How much of each image's own texts lies on its way.
+    """Compute how much of each image's own texts lies on its way.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the uses have in common: checks of embeddings, and scores of all pairs.
+"""Common parts of the uses: checks of embeddings, and scores of all pairs.
 
 Bayesian prompt re-weighting: which prompts describe a few images of a class.
 
@@ -95,7 +95,7 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class PromptWeights:
-    """Of C classes with N prompts each.
+    """Weights of N prompts for each of C classes.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a folder holds, and what its files are called."""
+"""Kinds of folders, and the names of their files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from laplace_metric.errors import FileFormatError, WriteError
 
 @dataclass(frozen=True)
 class FileKind:
-    """What a folder holds: its name in file names and in messages, and the version of its format.
+    """Kind of a folder: its name in file names and in messages, and the version of its format.
 
     Examples
     --------
@@ -38,7 +38,7 @@ class FileKind:
 
     @property
     def format(self) -> str:
-        """What the JSON calls it."""
+        """Name of the format in the JSON."""
         return f"laplace_metric.{self.name}"
 
     @property
@@ -47,7 +47,7 @@ class FileKind:
         return f"{self.name}.json"
 
     def owns(self, name: str) -> bool:
-        """Whether ``write`` may have given a file this name."""
+        """Return whether ``write`` may have given a file this name."""
         pattern = rf"{re.escape(self.name)}-[0-9a-f]{{16}}\.(safetensors|foreign)"
         return re.fullmatch(pattern, name) is not None
 
@@ -134,7 +134,7 @@ def only_regular(path: str, flags: int) -> int:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether ``path`` is a folder and not a link to one."""
+    """Return whether ``path`` is a folder and not a link to one."""
     return path.is_dir() and not path.is_symlink()
 
 
@@ -188,7 +188,7 @@ def readable(path: Path, mode: int = 0o666) -> Iterator[None]:
 
 @contextmanager
 def named_errors(*paths: Path) -> Iterator[None]:
-    """What the system refuses within becomes ``WriteError``.
+    """Turn what the system refuses within into ``WriteError``.
 
     Raises
     ------

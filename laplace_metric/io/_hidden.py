@@ -143,7 +143,7 @@ def current(path: Path) -> Path:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is a JSON that counts."""
+    """Return whether there is a JSON that counts."""
     return current(path).exists() or path.exists()  # it may have moved in between
 
 

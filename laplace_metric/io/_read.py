@@ -32,7 +32,7 @@ READS = 1000
 
 
 def settled(folder: Path, kind: FileKind, load: Callable[[], Loaded]) -> Loaded:
-    """What ``load`` reads of a value; it is called again if the value was replaced meanwhile."""
+    """Call ``load`` for a value, again if the value was replaced meanwhile."""
     for _ in range(READS):
         with _stamped(folder / kind.index) as unchanged:
             try:
@@ -44,7 +44,7 @@ def settled(folder: Path, kind: FileKind, load: Callable[[], Loaded]) -> Loaded:
 
 
 def settled_together(paths: Sequence[Path], load: Callable[[], Loaded]) -> Loaded:
-    """What ``load`` reads of several values, none of whose JSON was replaced meanwhile."""
+    """Call ``load`` for several values, until none of their JSON was replaced meanwhile."""
     for _ in range(READS):
         with ExitStack() as stack:
             checks = [stack.enter_context(_stamped(path)) for path in paths]
@@ -132,7 +132,7 @@ def _read(
 def foreign_file(
     folder: Path, content: dict[str, Any], kind: FileKind, *, hashed: bool = True
 ) -> Path:
-    """Where the file of a foreign format lies, checked as ``read`` checks the tensors."""
+    """Return the place of the file of a foreign format, checked as ``read`` checks the tensors."""
     return _checked(folder, kind, content, "foreign", "foreign_sha256", whole=hashed)
 
 

@@ -86,7 +86,7 @@ def _hashed(
 
 @dataclass
 class Pending:
-    """What lies ready in a hidden folder, to become the value of ``folder``."""
+    """Files in a hidden folder that will become the value of ``folder``."""
 
     folder: Path
     kind: FileKind
@@ -103,7 +103,7 @@ class Pending:
 
 @dataclass
 class Batch:
-    """What the end of a ``together`` makes current, and the hidden folders that it holds open."""
+    """Values that become current at the end of a ``together``, and its hidden folders."""
 
     stack: ExitStack
     root: Path | None

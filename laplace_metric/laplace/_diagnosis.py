@@ -19,7 +19,7 @@ PRIOR_DOMINATED = 0.01
 
 @dataclass(frozen=True)
 class Uncertainties:
-    """How the uncertainty of some inputs varies.
+    """Variation of the uncertainty of some inputs.
 
     Parameters
     ----------

@@ -98,7 +98,7 @@ def head_inputs(model: nn.Module, head: LocatedHead, batches: Batches) -> HeadBa
 
 
 def where(number: int) -> str:
-    """What an error calls the features of a batch."""
+    """Return the name of a batch's features in errors."""
     return f"the head's input in loader batch {number}"
 
 

@@ -39,7 +39,7 @@ from laplace_metric.models._store import Fingerprints
 
 @dataclass(frozen=True, repr=False)
 class Fitted(Shown):
-    """What a fit learns, once.
+    """Result of a fit.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Fitted(Shown):
 
     @property
     def spherical(self) -> bool:
-        """Whether embeddings are directions: arccos, or a model that l2-normalises."""
+        """True if embeddings are directions: arccos, or a model that l2-normalises."""
         return self.loss.geometry.spherical
 
     def with_precision(self, prior_precision: float, n_effective: float | None = None) -> Fitted:
@@ -88,7 +88,7 @@ def seen_at_head(model: nn.Module, fitted: Fitted, inputs: Inputs) -> HeadActiva
 
 
 def predicted_embedding(h: Tensor, raw: Tensor, fitted: Fitted) -> Embedding:
-    """Of h and z, which nobody else writes to: all but the mean is computed when it is read."""
+    """Build the embedding of h and z; it computes its covariance when it is first read."""
     kind, near_far = ProjectedNormal if fitted.spherical else Gaussian, fitted.near_far
     check_rows(raw, spherical=fitted.spherical)
     spread = PendingCovariance(raw.shape, partial(_covariance, h, raw, fitted))
@@ -98,7 +98,7 @@ def predicted_embedding(h: Tensor, raw: Tensor, fitted: Fitted) -> Embedding:
 
 @full_precision()
 def _covariance(h: Tensor, raw: Tensor, fitted: Fitted) -> Covariance:
-    """Of raw embeddings.
+    """Compute the covariance of raw embeddings.
 
     Raises
     ------

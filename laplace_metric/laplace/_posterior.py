@@ -62,7 +62,7 @@ class RotatedVariance:
     variances: Tensor
 
     def __call__(self, h: Float[Tensor, "B D"]) -> RotatedCovariance:
-        """Of each row."""
+        """Compute the variance of each row."""
         return RotatedCovariance(self.left, self.to_basis(h).square_() @ self.variances)
 
 
@@ -134,7 +134,7 @@ class Posterior(Shown):
     @cached_property
     @full_precision()
     def rotated(self) -> RotatedVariance | None:
-        """Of the Kronecker structure of one linear layer, its variances; None of any other."""
+        """Return the variances of one linear layer's Kronecker structure; None of any other."""
         if not isinstance(self.basis, KroneckerEigenbasis) or len(self.basis.blocks) > 1:
             return None
         (block,) = self.basis.blocks
@@ -213,7 +213,7 @@ def covariance(
 
 
 def is_structured(head: HeadJacobian, posterior: Posterior) -> bool:
-    """Whether J and S have a structure to use, so that J is not written out."""
+    """Return whether J and S have a structure to use, so that J is not written out."""
     return head.layered and isinstance(posterior.basis, (IdentityEigenbasis, KroneckerEigenbasis))
 
 

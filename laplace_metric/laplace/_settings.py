@@ -1,4 +1,4 @@
-"""What a fit is told: the settings of the posterior, and how to fit. Both are checked values.
+"""Settings of the posterior, and options of the fit. Both are checked values.
 
 ``structure="auto"`` is decided head by head: in the benchmarks the Kronecker structure ranks
 out-of-distribution inputs better than the diagonal, and errors better on all tasks but one
@@ -74,12 +74,12 @@ class FitOptions:
 
     @property
     def needs_runtime(self) -> bool:
-        """Whether several processes or a checkpoint are asked for."""
+        """True if several processes or a checkpoint are asked for."""
         return self.distributed or self.checkpoint_dir is not None
 
     @property
     def dtype(self) -> torch.dtype | None:
-        """Of the sums over points: what ranks add must not depend on how points are split."""
+        """dtype of the sums over points: they must not depend on how ranks split the points."""
         return torch.float64 if self.distributed and self.precision is None else self.precision
 
 
@@ -96,7 +96,7 @@ PAIRS = ("all", "batch")
 
 @dataclass(frozen=True)
 class Settings(Shown):
-    """What ``LaplaceEmbedder`` is told, apart from the model (see there for the meanings).
+    """Settings of ``LaplaceEmbedder``, apart from the model (see there for the meanings).
 
     Raises
     ------

@@ -49,7 +49,7 @@ Forms = tuple[Tensor, Tensor, Tensor]
 
 
 class Traces(Protocol):
-    """Of blocks of at most ``rows`` features h [n, D]."""
+    """Traces of blocks of at most ``rows`` features h [n, D]."""
 
     rows: int
 

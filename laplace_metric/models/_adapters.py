@@ -84,7 +84,7 @@ class Precomputed(nn.Module):
 
 
 def _numbers(embeddings: Any) -> Tensor:
-    """As a dense tensor; gradients still flow to a tensor."""
+    """Return the embeddings as a dense tensor; gradients still flow to a tensor."""
     if isinstance(embeddings, Tensor):
         return check_dense("embeddings", embeddings)
     array = as_array("embeddings", embeddings)
@@ -149,7 +149,7 @@ class Call(nn.Module):
             raise
 
     def extra_repr(self) -> str:
-        """What is called."""
+        """Describe the function that is called."""
         return ", ".join([self.method, *(f"{k}={v!r}" for k, v in self.options.items())])
 
 
@@ -233,7 +233,7 @@ class Pooled(nn.Module):
         return mask
 
     def extra_repr(self) -> str:
-        """What is read."""
+        """Describe the output that is read."""
         return f"pooling={self.pooling!r}, field={self.field!r}"
 
 
@@ -285,7 +285,7 @@ def _read(output: Any, field: str | int) -> Tensor:
 
 
 class Sentences(nn.Module):
-    """What ``model.encode`` returns for a list of B strings, as one batch [B, Z].
+    """Embedding by ``model.encode`` of a list of B strings, as one batch [B, Z].
 
     Unlike ``encode``, it neither switches the model to evaluation mode nor stops gradients: the
     caller decides.

@@ -169,7 +169,7 @@ def to_device(inputs: Inputs, device: torch.device) -> Inputs:
 
 
 def shares_memory(tensor: Tensor, inputs: Inputs) -> bool:
-    """Whether a tensor lies in the memory of a (nested) input, which its owner may write to.
+    """Return whether a tensor lies in the memory of a (nested) input, which its owner may write to.
 
     Examples
     --------
@@ -190,7 +190,7 @@ def shares_memory(tensor: Tensor, inputs: Inputs) -> bool:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where the model's parameters live; the CPU for a model without any.
+    """Return the device of the model's parameters; the CPU for a model without any.
 
     Raises
     ------
@@ -240,7 +240,7 @@ def check_labels(labels: Any, *, name: str = "labels") -> Int[Tensor, " B"]:
 
 
 def _is_plain(labels: Any) -> TypeGuard[Tensor]:
-    """Whether they are whole numbers in plain memory, as nearly always, at a glance."""
+    """Return whether the labels are whole numbers in plain memory, at a glance."""
     usual = type(labels) is Tensor and labels.dtype == torch.int64
     return usual and labels.layout == torch.strided and not (labels.is_meta or labels.is_nested)
 

@@ -1,4 +1,4 @@
-"""What users hold in their hands, as what the package computes with.
+"""Conversion of users' inputs into what the package computes with.
 
 Class names become whole numbers, data frames arrays, rows of numbers one array, data sets of single
 items loaders of batches. A class is known by its name alone, wherever it is read:
@@ -62,7 +62,7 @@ def names_of(labels: Any) -> list[str] | None:
 
 
 def missing_rows(labels: Any) -> list[int]:
-    """Where a label is None or not a number.
+    """Return the rows whose label is None or not a number.
 
     Examples
     --------
@@ -147,7 +147,7 @@ def note_names(known: dict[int, str], labels: Any, codes: Tensor, *, first: bool
 
 
 def is_rows(values: Any) -> bool:
-    """Whether a list is one row of numbers or several, rather than several inputs of a model.
+    """Return whether a list holds rows of numbers rather than inputs of a model.
 
     Examples
     --------
@@ -162,7 +162,7 @@ def is_rows(values: Any) -> bool:
 
 
 def is_one_item(inputs: Any) -> bool:
-    """Whether inputs are one row of numbers [D].
+    """Return whether inputs are one row of numbers [D].
 
     Examples
     --------
@@ -207,7 +207,7 @@ def split_mapping(batch: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
 
 
 def yields_items(data: Any) -> bool:
-    """Whether a data set gives one item with its label at a time, not batches of them.
+    """Return whether a data set gives one item with its label at a time, not batches of them.
 
     Seen at its first item: a label that is one number or one name. Our own data sets, such as
     ``datasets.ImageFolder``, are known by their ``loader``.
@@ -247,7 +247,7 @@ def _has_loader(data: Any) -> bool:
 
 
 def items_of(loader: Any) -> int | None:
-    """How many items the batches of a loader hold together; None where it does not say.
+    """Return how many items the batches of a loader hold; None where it does not say.
 
     Examples
     --------
@@ -296,7 +296,7 @@ class ItemBatches:
 
     @property
     def n_items(self) -> int:
-        """Of all batches."""
+        """Number of items in all batches."""
         return len(self._data)
 
     def __iter__(self) -> Iterator[Any]:

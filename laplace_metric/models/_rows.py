@@ -1,4 +1,4 @@
-"""Where points are read from, what may be appended, and the rows that are kept in memory."""
+"""Sources of points, what may be appended, and the rows that are stored in memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Derived:
 
 @dataclass
 class Kept:
-    """Of one owner, some objects: tensors by start and rows of their block, and the bytes left."""
+    """Objects of one owner: tensors by start and rows of their block, and the bytes left."""
 
     owner: tuple[object, ...]
     bytes_left: int
@@ -79,7 +79,7 @@ class FeatureSource(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where everything is handed out."""
+        """Device on which everything is handed out."""
 
     @property
     def labels(self) -> Int[Tensor, " N"]:

@@ -429,7 +429,7 @@ def _index_of(shards: list[Shard], spec: RowSpec | None, *, exhausted: bool) -> 
 
 
 def _read_index(folder: Path) -> dict[str, Any]:
-    """What ``_index_of`` gave; ``FileFormatError`` if it is missing, damaged, foreign or newer."""
+    """Read the file of ``_index_of``."""
     try:
         content = files.read_index(folder, FEATURE_FOLDER)
     except FileFormatError as error:

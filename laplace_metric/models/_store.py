@@ -250,7 +250,7 @@ class FeatureStore:
 
     @property
     def exhausted(self) -> bool:
-        """Whether a durable store was completed, now or before it was resumed."""
+        """True if a durable store was completed, now or before it was resumed."""
         return isinstance(self._rows, DurableRows) and self._rows.exhausted
 
     def __len__(self) -> int:
@@ -289,12 +289,12 @@ class FeatureStore:
 
     @property
     def device(self) -> torch.device:
-        """Where everything is handed out: the device of the labels that were appended."""
+        """Device on which everything is handed out: that of the labels that were appended."""
         return self._device or torch.device("cpu")
 
     @property
     def spilled(self) -> bool:
-        """Whether the features live in files."""
+        """True if the features live in files."""
         return isinstance(self._rows, ShardRows)
 
     def rows(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
@@ -307,7 +307,7 @@ class FeatureStore:
         return self._blocks(self._checked)
 
     def fingerprints(self) -> Fingerprints | None:
-        """Of all rows, by which a row that was fitted is known again; None for too many rows."""
+        """Return the fingerprints of all rows, to recognise fitted rows; None for too many rows."""
         rows, n = self._checked, len(self)
         if not 0 < n <= FINGERPRINTS:
             return None
@@ -320,7 +320,7 @@ class FeatureStore:
 
     @cached_property
     def _derived(self) -> Derived:
-        """As much as memory has left beside the features."""
+        """Derived values, as many as memory has left next to the features."""
         return Derived(max(0, self._memory_bytes - self.nbytes), Kept((), 0))
 
     def close(self) -> None:

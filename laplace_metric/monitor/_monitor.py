@@ -256,7 +256,7 @@ class Monitor(Shown):
 
     @classmethod
     def load(cls, path: str | Path) -> Monitor:
-        """What ``save`` wrote.
+        """Read the folder of ``save``.
 
         Raises
         ------

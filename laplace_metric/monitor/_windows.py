@@ -43,13 +43,13 @@ class Quantiles:
 
     @classmethod
     def of(cls, values: Array) -> Quantiles:
-        """Of a sample [n]."""
+        """Compute the quantiles of a sample [n]."""
         return cls(*(float(x) for x in np.quantile(values, (TAIL, 0.5, 1 - TAIL))))
 
 
 @dataclass(frozen=True)
 class ShiftTest:
-    """How one quantity of a window lies against the reference.
+    """Test of one quantity of a window against the reference.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def compare(reference: Array, window: Array) -> ShiftTest:
 
 
 def p_value(reference: Array, window: Array) -> float:
-    """Of "both are draws from one distribution"."""
+    """Return the p-value of "both are draws from one distribution"."""
     bulk = stats.ks_2samp(reference, window, method="asymp").pvalue
     tails = (tail_p_value(sign * reference, sign * window) for sign in (1, -1))
     return float(min(1.0, 3 * min(bulk, *tails)))
@@ -181,12 +181,12 @@ quantile, p = 6e-91
 
     @property
     def new_alarms(self) -> tuple[Alarm, ...]:
-        """Those that one of this window's queries raised."""
+        """Alarms that one of this window's queries raised."""
         return tuple(alarm for alarm in self.alarms if alarm.at >= self.first)
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> WindowReport:
-        """Of what ``dataclasses.asdict`` gave."""
+        """Build from the result of ``dataclasses.asdict``."""
         alarms = tuple(Alarm(**alarm) for alarm in content["alarms"])
         tests = {name: _shift_test(test) for name, test in content["shift_tests"].items()}
         return cls(**{**content, "shift_tests": tests, "alarms": alarms})

@@ -41,16 +41,16 @@ CHECKPOINT = files.FileKind("checkpoint", "a training checkpoint", 1)
 
 
 class ResumableRun(Protocol):
-    """What a ``Checkpointer`` writes down."""
+    """State that a ``Checkpointer`` writes."""
 
     loader: Any
     device: torch.device
 
     def identity(self) -> StateTree:
-        """What must be the same in a run that goes on: plain JSON values."""
+        """Return the settings that a resumed run must share: plain JSON values."""
 
     def state(self) -> StateTree:
-        """What changes, without the random states; with ``progress``, that of the loop."""
+        """Return the state that changes, without the random states."""
 
     def restore(self, state: StateTree) -> None:
         """Put back what ``state`` gave, in place."""
@@ -84,7 +84,7 @@ class TrainingRun:
 
     @property
     def stateful(self) -> dict[str, Any]:
-        """What has ``state_dict`` and ``load_state_dict``; a loss may be a plain function."""
+        """Objects with ``state_dict`` and ``load_state_dict``; a loss may be a plain function."""
         step = self.step
         loss = step.loss if isinstance(step.loss, nn.Module) else None
         parts = ("model", "loss", "optimizer", "scheduler")
@@ -92,7 +92,7 @@ class TrainingRun:
         return {k: v for k, v in zip(parts, values, strict=True) if v is not None}
 
     def identity(self) -> StateTree:
-        """What must be the same in a run that goes on: plain JSON values."""
+        """Return the settings that a resumed run must share: plain JSON values."""
         step, curvature = self.step, self.step.curvature
         return {
             **step.settings.to_json(),
@@ -109,7 +109,7 @@ class TrainingRun:
         }
 
     def state(self) -> StateTree:
-        """What changes, without the random states."""
+        """Return the state that changes, without the random states."""
         step, running = self.step, self.step.curvature
         stale = None if running.decomposed is running.value else running.decomposed
         return {

@@ -98,7 +98,7 @@ def _flatten(tree: Any, prefix: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def unflatten(content: Any, tensors: dict[str, Tensor]) -> Any:
-    """What ``flatten`` took apart.
+    """Rebuild the tree that ``flatten`` took apart.
 
     Raises
     ------
@@ -175,7 +175,7 @@ def restore_sampler(sampler: Any, state: dict[str, Any]) -> None:
 
 
 def _is_integer(value: Any) -> bool:
-    """Whether it is an int, also of numpy, and no bool."""
+    """Return whether it is an int, also of numpy, and no bool."""
     return hasattr(value, "__index__") and not isinstance(value, (bool, torch.Tensor))
 
 
@@ -276,7 +276,7 @@ class Scale:
         return cls(recursion, decay, "points" if count is None else count, tau, by_evidence)
 
     def of_curvature(self, n_points: int, t: int) -> float:
-        """What the running average is multiplied by; ``n_points`` is N."""
+        """Return the factor of the running average; ``n_points`` is N."""
         n = float(n_points)
         n = {"points": n, "pairs": n * n}[self.count] if isinstance(self.count, str) else self.count
         return n * self._terms(max(t, 1)) if self.recursion == "paper" else n
@@ -304,7 +304,7 @@ class Scale:
         return left
 
     def identity(self) -> dict[str, float | str | bool]:
-        """What must be the same in a run that goes on."""
+        """Return the settings that a resumed run must share."""
         return {"recursion": self.recursion, "count": self.count, "by evidence": self.by_evidence}
 
 

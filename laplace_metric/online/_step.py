@@ -245,7 +245,7 @@ class OnlineStep:
 
     @property
     def warms_up(self) -> bool:
-        """Whether nothing is drawn yet."""
+        """True if nothing is drawn yet."""
         return self.progress.epoch < self.warmup
 
     @full_precision()

@@ -57,23 +57,23 @@ class RankedNeighbours(Protocol):
 
     @property
     def label(self) -> npt.NDArray[Any] | None:
-        """What the index answers to each query [Q], after a calibration."""
+        """Answer of the index to each query [Q], after a calibration."""
 
     @property
     def label_probability(self) -> Tensor | None:
-        """Of that answer [Q]."""
+        """Probability of that answer [Q]."""
 
     @property
     def epistemic(self) -> Tensor:
-        """Of the queries [Q]."""
+        """Epistemic number of the queries [Q]."""
 
     @property
     def ambiguity(self) -> Tensor | None:
-        """Of the labels of each query's neighbours [Q], if items have any."""
+        """Ambiguity of the labels of each query's neighbours [Q], if items have any."""
 
     @property
     def unknown(self) -> Tensor | None:
-        """Whether each query [Q] has no match, after a calibration."""
+        """True where a query [Q] has no match, after a calibration."""
 
 
 def neighbours_plot(
@@ -199,7 +199,7 @@ def _neighbour(
 
 
 def _short(name: Any) -> str:
-    """As much of a name as stands above one image."""
+    """Shorten a name to fit above one image."""
     text = one_line(str(name))
     return text if len(text) <= NAME else f"{text[: NAME - 1]}…"
 

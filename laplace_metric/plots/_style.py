@@ -1,4 +1,4 @@
-"""How every figure looks, and figures as SVG inside a page.
+"""Style of every figure, and figures as SVG inside a page.
 
 Nothing global is touched: no pyplot, no rcParams. Series differ in colour (Okabe & Ito 2008, safe
 for colour-blind readers), line style and marker. Ink has one colour, `INK`, that a web page may
@@ -30,7 +30,7 @@ FONT = 10
 
 @dataclass(frozen=True)
 class Style:
-    """How one series looks, in three ways at once."""
+    """Style of one series, distinct in three ways at once."""
 
     colour: str
     line: str

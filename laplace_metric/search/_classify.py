@@ -44,7 +44,7 @@ class Classification(Shown):
 
     @property
     def answered(self) -> Bool[Tensor, " Q"]:
-        """Where there is a label [Q]."""
+        """True where there is a label [Q]."""
         return (self.probability >= self.threshold) & ~self.unknown
 
     def __len__(self) -> int:
@@ -77,7 +77,7 @@ class Classification(Shown):
 
 
 def classified(result: SearchResult, threshold: float, alpha: float | None) -> Classification:
-    """Of a search of an index that labels calibrated."""
+    """Return the classification of a search of an index that labels calibrated."""
     p, p_value = result.label_probability, result.p_value
     assert result.label is not None
     assert p is not None

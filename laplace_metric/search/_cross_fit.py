@@ -65,7 +65,7 @@ class FoldEmbedder:
 
     @property
     def spherical(self) -> bool:
-        """Whether embeddings are directions."""
+        """True if embeddings are directions."""
         return self.fitted_.spherical
 
 
@@ -128,7 +128,7 @@ def cross_labelled_hits(
     engine: str | EngineKind = "flat",
     rank_by: str = "mean",
 ) -> LabelledHits:
-    """What the items of each fold find in an index of the others [N, depth], in their order.
+    """Search the items of each fold in an index of the others [N, depth], in their order.
 
     Parameters
     ----------
@@ -266,7 +266,7 @@ def seen_at(
     *,
     progress: bool,
 ) -> list[SeenInputs]:
-    """What batches of inputs give at a head: the model runs over them once, here.
+    """Run the model once over batches of inputs and return what it gives at a head.
 
     Parameters
     ----------

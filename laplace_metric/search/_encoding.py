@@ -1,4 +1,4 @@
-"""What an index needs: of a fitted model, and of what encodes its items and its queries."""
+"""Requirements of an index: a fitted model, and encoders of its items and its queries."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FittedEmbedder(Protocol):
 
     @property
     def spherical(self) -> bool:
-        """Whether embeddings are directions."""
+        """True if embeddings are directions."""
 
 
 class SearchEncoder(Protocol):
@@ -55,11 +55,11 @@ class SearchEncoder(Protocol):
 
     @property
     def identity(self) -> str:
-        """Of what decides uncertainties and distances: an index of another one is refused."""
+        """Identity of what decides distances and uncertainties; another one is refused."""
 
     @property
     def spherical(self) -> bool:
-        """Whether covariances are of tangents of the sphere, not of the space around it."""
+        """True if covariances are of tangents of the sphere, not of the space around it."""
 
     @property
     def fitted_rows(self) -> Fingerprints | None:
@@ -67,7 +67,7 @@ class SearchEncoder(Protocol):
 
     @property
     def rankings(self) -> tuple[str, ...]:
-        """Those of ``RANKINGS`` that there are."""
+        """Rankings that are available, of ``RANKINGS``."""
 
     def all(
         self,
@@ -149,7 +149,7 @@ class Encoder:
 
     @classmethod
     def of(cls, embedder: FittedEmbedder, *, compact: bool = False) -> Encoder:
-        """Of a ``LaplaceEmbedder``, or anything that has what a search needs.
+        """Build from a ``LaplaceEmbedder``, or anything that has what a search needs.
 
         Raises
         ------
@@ -305,7 +305,7 @@ def _identity(fitted: Fitted, spherical: bool) -> str:
 
 
 def count_of_batches(inputs: Any) -> int | None:
-    """How many batches there will be, where that is known."""
+    """Return how many batches there will be, where that is known."""
     inputs = _readable("inputs", inputs)
     if isinstance(inputs, (Tensor, np.ndarray)) or _are_texts(inputs):
         return -(-len(inputs) // BATCH)

@@ -1,4 +1,4 @@
-"""What an engine is: positions of the nearest vectors, and nothing about uncertainty."""
+"""Interface of engines: positions of the nearest vectors, and nothing about uncertainty."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def _calibrated(
 
 
 def _labels(labelled: LabelledHits, judgement: Judgement) -> dict[str, float | None]:
-    """Nothing where matches are said rather than labelled."""
+    """Measure the labels; empty where matches were given instead of labels."""
     if judgement.answer is None or judgement.label_probability is None or labelled.codes is None:
         return {}
     answered = labelled.match.gather(1, judgement.answer[:, None])[:, 0]

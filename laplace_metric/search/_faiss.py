@@ -242,7 +242,7 @@ class WithoutSome(Engine):
         return positions, hits.squared.gather(1, order).masked_fill(gone, torch.inf)
 
     def updated(self, vectors: Float[Tensor, "N d"], remaining: Int[Tensor, " N"] | None) -> Engine:
-        """Of the engine itself."""
+        """Return the updated engine itself."""
         return self.engine.updated(vectors, remaining)
 
 
@@ -286,7 +286,7 @@ def kind_to_json(kind: EngineKind) -> dict[str, Any]:
 
 
 def kind_from_json(content: dict[str, Any]) -> EngineKind:
-    """What ``kind_to_json`` wrote.
+    """Read the result of ``kind_to_json``.
 
     Raises
     ------

@@ -38,7 +38,7 @@ Keys = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Place:
-    """Where ``lists`` lies: a file, and the byte at which it begins there."""
+    """Place of ``lists``: a file, and the byte at which it begins there."""
 
     path: Path
     start: int
@@ -73,7 +73,7 @@ def arrays_of(index: Any, keys: Keys) -> Arrays:
     centroids = index.quantizer.reconstruct_n(0, index.nlist)
     return {
         "keys": torch.from_numpy(keys),
-        "centroids": torch.from_numpy(centroids),
+        "centroids": torch.as_tensor(centroids),  # a tensor already after faiss.contrib.torch_utils
         "sizes": torch.from_numpy(sizes),
         "lists": torch.from_numpy(words),
     }
@@ -82,7 +82,7 @@ def arrays_of(index: Any, keys: Keys) -> Arrays:
 def stored_vectors(index: Any, keys: Keys) -> Float[Tensor, "N d"]:
     """Return the vectors of an index, in the order of ``keys`` [N]."""
     if hasattr(index, "hnsw"):
-        return torch.from_numpy(index.reconstruct_n(0, index.ntotal))
+        return torch.as_tensor(index.reconstruct_n(0, index.ntotal))  # as above
     arrays = arrays_of(index, keys)
     vectors = np.empty((len(keys), index.d), np.float32)
     for _, codes, ids in _entries(arrays["lists"].numpy(), arrays["sizes"].numpy()):

@@ -159,7 +159,7 @@ class Index(Shown):
         rank_by: str = "mean",
         progress: bool = True,
     ) -> Index:
-        """Of items that one encoder reads, searched by queries that another one reads.
+        """Index items that one encoder reads, searched by queries that another one reads.
 
         Raises
         ------
@@ -202,22 +202,22 @@ class Index(Shown):
 
     @property
     def items(self) -> Items:
-        """What is known of each item."""
+        """Items with their embeddings, ids and labels."""
         return self._state.items
 
     @property
     def engine(self) -> Engine:
-        """What finds the nearest of them."""
+        """Engine that finds the nearest items."""
         return self._state.engine
 
     @property
     def kind(self) -> EngineKind:
-        """What names that engine."""
+        """Name and settings of the engine."""
         return self._state.kind
 
     @property
     def rank_by(self) -> str:
-        """What "nearest" means: "mean", "expected" or "shared"."""
+        """Meaning of "nearest": "mean", "expected" or "shared"."""
         return self._state.rank_by
 
     @property
@@ -232,17 +232,17 @@ class Index(Shown):
 
     @property
     def ids(self) -> np.ndarray[Any, Any]:
-        """Of all items [N], in the order in which they were added."""
+        """Ids of all items [N], in the order in which they were added."""
         return self.items.ids.values
 
     @property
     def labels(self) -> np.ndarray[Any, Any] | None:
-        """Of all items [N], if they have any."""
+        """Labels of all items [N], if they have any."""
         return None if self.items.labels is None else self.items.labels.values
 
     @property
     def calibration(self) -> Calibration | None:
-        """What a match looks like; None before ``calibrate``."""
+        """Fitted calibration; None before ``calibrate``."""
         return self._state.calibration
 
     def search(
@@ -457,7 +457,7 @@ class Index(Shown):
         portable: bool = False,
         cross_fitted: bool = False,
     ) -> Calibration:
-        """As ``calibrate``, from what queries found in this index or in one like it.
+        """Calibrate from the hits of queries in this index or in one like it; see ``calibrate``.
 
         Parameters
         ----------
@@ -893,7 +893,7 @@ class Index(Shown):
         return self.calibration
 
     def _deep_hits(self, queries: Any, calibration: Calibration, *, progress: bool) -> SearchHits:
-        """As deep as the calibration looked."""
+        """Search as deep as the calibration did."""
         encoded, _ = self.query_encoder.all("queries", queries, progress=progress)
         return self._nearest(encoded, min(calibration.depth, len(self)))
 
@@ -929,7 +929,7 @@ class Index(Shown):
         )
 
     def _others(self, k: int) -> Iterator[LabelledHits]:
-        """What each item finds among the others, block by block."""
+        """Search each item among the others, block by block."""
         judge = judge_of(self.items, self.labels, None)(self.items.encoded, [])
         for own in torch.arange(len(self)).split(BLOCK):
 

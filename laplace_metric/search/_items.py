@@ -1,4 +1,4 @@
-"""What an index knows of its items, row by row: embeddings, ids and labels."""
+"""Items of an index, row by row: embeddings, ids and labels."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Encoded:
         return len(self.mean)
 
     def take(self, rows: Any) -> Encoded:
-        """Those at ``rows``, anything that indexes a tensor."""
+        """Return the rows at ``rows``, anything that indexes a tensor."""
         return Encoded(*(getattr(self, f.name)[rows] for f in fields(self)))
 
     @classmethod
@@ -156,7 +156,7 @@ class Items:
         return torch.from_numpy(np.unique(self.labels.values, return_inverse=True)[1])
 
     def take(self, rows: Int[Tensor, " n"]) -> Items:
-        """Those at ``rows`` [n]."""
+        """Return the items at ``rows`` [n]."""
         encoded, rows_np = self.encoded.take(rows.to(self.encoded.mean.device)), rows.cpu().numpy()
         labels = None if self.labels is None else self.labels.take(rows_np)
         return Items(encoded, self.ids.take(rows_np), labels)

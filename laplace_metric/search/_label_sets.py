@@ -107,7 +107,7 @@ class LabelSets(Shown):
         return self.classes.values[np.concatenate([codes, far])]
 
     def holds(self, labels: Any) -> Bool[Tensor, " Q"]:
-        """Whether each set [Q] holds the label of its query; never, if the index has no such label.
+        """Return whether each set [Q] holds the label of its query.
 
         Raises
         ------

@@ -59,7 +59,7 @@ class LabelledInputs:
 
     @property
     def n_items(self) -> int:
-        """Of all batches."""
+        """Number of items in all batches."""
         return len(self.labels)
 
     def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
@@ -148,22 +148,22 @@ class Judge:
 
     @property
     def known(self) -> Bool[Tensor, " Q"]:
-        """Whether any item is a match of each query."""
+        """True where any item is a match of a query [Q]."""
         return self.n_matches > 0
 
     def __call__(self, hits: SearchHits) -> LabelledHits:
-        """Of what all Q queries found."""
+        """Judge the hits of all Q queries."""
         return self.of_some(hits, torch.arange(len(hits.positions)))
 
     def of_some(self, hits: SearchHits, queries: Int[Tensor, " q"]) -> LabelledHits:
-        """Of what these queries [q] found."""
+        """Judge the hits of these queries [q]."""
         rows, device = hits.positions.cpu(), hits.positions.device
         match, known = self.is_match(rows, queries) & (rows >= 0), self.known[queries]
         codes = None if self.codes is None else self.codes[queries].to(device)
         return LabelledHits(hits, match.to(device), known.to(device), codes, self.classes)
 
     def pretended(self, hits: SearchHits) -> LabelledHits:
-        """Of what some queries found among the items that are no match: nothing is one."""
+        """Judge the hits of some queries among the items that are no match: none is one."""
         device, n = hits.positions.device, len(hits.positions)
         match = torch.zeros_like(hits.positions, dtype=torch.bool)
         codes = None if self.codes is None else torch.full((n,), -1, device=device)
@@ -182,7 +182,7 @@ class Judge:
 def judge_of(
     items: Items, labels: Any, matches: Matches | None
 ) -> Callable[[Encoded, list[Any]], Judge]:
-    """What tells matches among hits, once queries and the labels of their batches are read.
+    """Return the function that finds matches among hits, given queries and their labels.
 
     Raises
     ------
@@ -289,7 +289,7 @@ LOW = np.uint64(2**48 - 1)
 
 
 def in_fit(known: Fingerprints, rows: Fingerprints) -> Bool[np.ndarray, " Q"]:
-    """Whether each of ``rows`` is one of the sorted ``known``, up to rounding.
+    """Return whether each of ``rows`` is one of the sorted ``known``, up to rounding.
 
     That is, whether all eight bytes differ by at most 1, modulo 256 (``row_fingerprints``).
 

@@ -157,7 +157,7 @@ class PairMoments(Protocol):
 
     @property
     def spherical(self) -> bool:
-        """Whether covariances are of tangents of the sphere."""
+        """True if covariances are of tangents of the sphere."""
 
     def __call__(self, queries: Encoded, items: Encoded, positions: Int[Tensor, "Q k"]) -> Distance:
         """[Q, k] for the items at ``positions`` [Q, k]; those at -1 are infinitely far."""
@@ -216,7 +216,7 @@ class PairDistances:
 
 @dataclass(frozen=True)
 class _DenseDistances:
-    """Of any head, from the covariances of each pair [Z, Z]."""
+    """Distances of any head, from the covariances of each pair [Z, Z]."""
 
     fitted: Fitted
     spherical: bool
@@ -287,7 +287,7 @@ def check_ranking(rank_by: str, rankings: Sequence[str] = RANKINGS) -> str:
 
 
 def vectors_of(items: Encoded, rank_by: str, *, spherical: bool) -> Float[Tensor, "N d"]:
-    """What the engine stores [N, d]: d is Z, or Z + 1 for "expected"."""
+    """Return the vectors that the engine stores [N, d]: d is Z, or Z + 1 for "expected"."""
     if rank_by == "expected":
         return gallery_vectors(items.mean, items.trace, spherical=spherical)
     return items.mean

@@ -1,4 +1,4 @@
-"""What ``Index.evaluate`` says of an index: numbers, a table, and series for figures."""
+"""Result of ``Index.evaluate``: numbers, a table, and series for figures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SERIES = (
 
 @dataclass(frozen=True)
 class PromisedPrecision:
-    """What accepting nearest neighbours by a threshold gives on these queries.
+    """Result of accepting nearest neighbours by a threshold on these queries.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class PromisedPrecision:
 
     @property
     def outcome(self) -> str:
-        """What was obtained, or why nothing is promised, in words."""
+        """Precision that was obtained, or why nothing is guaranteed, in words."""
         if self.threshold is None:
             return self.explanation
         parts = [f"obtained {_percent(self.obtained)}, answers {_percent(self.answered)}"]
@@ -67,7 +67,7 @@ class PromisedPrecision:
 
 @dataclass(frozen=True)
 class SetCoverage:
-    """What retrieval sets give on these queries.
+    """Coverage of retrieval sets on these queries.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class SetCoverage:
 
 @dataclass(frozen=True)
 class OODReport:
-    """How well scores separate out-of-distribution inputs from the queries.
+    """Separation of out-of-distribution inputs from the queries by each score.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class OODReport:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class IndexReport(Shown):
-    """Of ``Index.evaluate``.
+    """Result of ``Index.evaluate``.
 
     Scores are ``MATCH``, ``UNCERTAINTY``, ``DISTANCE``, ``EPISTEMIC`` and ``AMBIGUITY``.
 
@@ -210,7 +210,7 @@ class IndexReport(Shown):
         return present | {"recall_at_1": required}
 
     def rows(self) -> list[tuple[str, str]]:
-        """What each number is, and the number, both in words."""
+        """Return pairs of a description and a number, both in words."""
         rows = [
             ("queries", f"{self.queries:,}"),
             ("with a match in the index", _percent(self.known_share)),

@@ -1,4 +1,4 @@
-"""What a search returns: the neighbours of each query, or a set of items for each."""
+"""Results of a search: the neighbours of each query, or a set of items for each."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class RetrievalSets(Shown):
 
     @property
     def complete(self) -> Bool[Tensor, " Q"]:
-        """Whether a set [Q] ends before the items that were looked at do."""
+        """True where a set [Q] ends before the items that were searched do."""
         return ~self.members[:, -1]
 
     def __len__(self) -> int:
@@ -166,12 +166,12 @@ class SearchResult(Shown):
 
     @property
     def uncertainty(self) -> Float[Tensor, " Q"]:
-        """Of each query [Q]: the trace of its covariance."""
+        """Uncertainty of each query [Q]: the trace of its covariance."""
         return self.hits.trace
 
     @property
     def epistemic(self) -> Float[Tensor, " Q"]:
-        """How little the fit set determines each query [Q]: ``Embedding.epistemic``.
+        """Epistemic number of each query [Q]: ``Embedding.epistemic``.
 
         The uncertainty where the fit keeps nothing to compare with; 1e6 where nothing but zeros
         enters the head.
@@ -180,11 +180,11 @@ class SearchResult(Shown):
 
     @property
     def unknown(self) -> Bool[Tensor, " Q"] | None:
-        """Whether each query [Q] has no match in the index, ``p_value <= alpha``; else None."""
+        """True where a query [Q] has no match, ``p_value <= alpha``; None if not calibrated."""
         return None if self.p_value is None else self.p_value <= self.alpha
 
     def accepted(self, threshold: Threshold | float) -> Bool[Tensor, " Q"]:
-        """Whether to answer each query [Q] with its nearest neighbour, or to abstain.
+        """Return whether to answer each query [Q] with its nearest neighbour, or to abstain.
 
         Where its match probability reaches the threshold and the query is not unknown: at the alpha
         that the threshold was tested with, or at ``alpha`` of this search if it is a number.
@@ -209,7 +209,7 @@ class SearchResult(Shown):
 
     @property
     def signals(self) -> dict[str, Tensor]:
-        """What ``monitor.Monitor`` watches of each query [Q]: uncertainty, match probability.
+        """Signals of each query [Q] for ``monitor.Monitor``: uncertainty, match probability.
 
         That of the nearest neighbour, so that it does not depend on k.
         """

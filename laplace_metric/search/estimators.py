@@ -1,4 +1,4 @@
-"""What both estimators do: check rows and labels as scikit-learn does, and fit the posterior.
+"""Common part of both estimators: checks of rows and labels, and the fit of the posterior.
 
 ``MatchClassifier``: the labels of the nearest items, with probabilities that were calibrated.
 
@@ -39,7 +39,7 @@ try:
 except ImportError:  # before 1.6 it is a method
 
     def validate_data(estimator: Any, /, *args: Any, **options: Any) -> Any:
-        """As scikit-learn 1.6 has it."""
+        """Validate data as scikit-learn 1.6 does."""
         return estimator._validate_data(*args, **options)
 
 
@@ -58,7 +58,7 @@ class RowsEmbedder:
 
     @property
     def spherical(self) -> bool:
-        """Whether embeddings are directions."""
+        """True if embeddings are directions."""
         return self.fitted_.spherical
 
 

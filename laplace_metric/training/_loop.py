@@ -123,7 +123,7 @@ def _make_step(
 
 @dataclass
 class Progress:
-    """Where a training stands; plain numbers, so that it can be written down.
+    """Progress of a training; plain numbers, so that it can be stored.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class Progress:
 
     @property
     def mean_loss(self) -> float:
-        """Of the running epoch so far; NaN before its first step."""
+        """Mean loss of the running epoch so far; NaN before its first step."""
         return self.total / self.epoch_points if self.epoch_points else float("nan")
 
     def add(self, loss: float, n_points: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -316,3 +317,24 @@ def test_files_may_be_read_by_whom_the_umask_lets(points, embedder, tmp_path):
         os.umask(before)
     modes = {file.stat().st_mode & 0o777 for file in (tmp_path / "index").iterdir()}
     assert modes == {0o644}
+
+
+def test_an_index_is_saved_where_faiss_gives_tensors(tmp_path):
+    """pytorch-metric-learning imports ``faiss.contrib.torch_utils``, which changes FAISS itself."""
+    code = f"""
+import torch
+import faiss.contrib.torch_utils
+from laplace_metric import Index, LaplaceEmbedder
+x, y = torch.randn(200, 8, generator=torch.Generator().manual_seed(0)), torch.arange(200) % 4
+embedder = LaplaceEmbedder.from_embeddings(x, y)
+for engine in ("ivf", "hnsw"):
+    folder = {str(tmp_path)!r} + "/" + engine
+    index = embedder.index(x, y, engine=engine, progress=False)
+    index.save(folder)
+    index.add(x[:5] + 1, y[:5])
+    assert (Index.load(folder, embedder).search(x[:9], 3).ids[:, 0] == list(range(9))).all()
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Where the numbers of a page come from: data, model, settings, versions, date."""
+"""Provenance of the numbers of a page: data, model, settings, versions, date."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ DIGITS = 16
 
 
 def provenance(gallery: LoadedIndex, queries: Source, options: Namespace) -> dict[str, str]:
-    """What to say of a page to repeat it, and to know what it is of."""
+    """Collect the facts by which a page can be repeated and identified."""
     open_set = {} if options.open_set is None else {"Open-set queries": str(options.open_set)}
     classes = len(set(queries.classes or ()))
     return {

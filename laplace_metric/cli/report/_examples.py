@@ -1,4 +1,4 @@
-"""What queries and items look like: small pictures and excerpts, where the data are still there."""
+"""Thumbnails and excerpts of queries and items, where the data are still there."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ LookOf = Callable[[str], Look]
 
 
 def nothing(_: str) -> Look:
-    """Of arrays, which look like nothing."""
+    """Return an empty look, for arrays."""
     return Look()
 
 
 def looks_of_queries(source: Source) -> LookOf:
-    """Of a source that the command line names."""
+    """Return the looks of a source that the command line names."""
     if source.kind == IMAGES:
         return lambda name: picture_of_file(root_of(source.path), name)
     return _texts_of(source) if source.kind == TEXTS else nothing
 
 
 def looks_of_items(gallery: LoadedIndex, reporter: Reporter) -> LookOf:
-    """Of the items of an index; nothing where its data are not known, have gone, or changed.
+    """Return the looks of the items of an index; empty where its data are unknown, gone or changed.
 
     A file of the index names these data: images are read below paths of the command line alone, and
     of a table only what it names.

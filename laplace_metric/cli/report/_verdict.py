@@ -63,7 +63,7 @@ class Share:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Of the exact 95 % interval."""
+        """Ends of the exact 95 % interval."""
         low, high = share_interval(self.k, self.n)
         return float(low), float(high)
 
@@ -137,7 +137,7 @@ class Headline:
 
 
 def headline(measures: IndexReport) -> Headline:
-    """Of the smallest usual precision that is promised; of the most that can be where none is."""
+    """Choose the smallest usual precision that is guaranteed; else the largest that can be."""
     right = Share.of(measures.answers_right, measures.queries)
     nearest = (
         f"Of {right.n:,} queries the nearest item is a match for {right.k:,} (95{SPACE}% "
@@ -195,7 +195,7 @@ def _of_promise(
 
 
 def _strangers(promise: PromisedPrecision, measures: IndexReport) -> tuple[str, ...]:
-    """How many of those that cannot be answered rightly are answered all the same."""
+    """Count the queries without a match, and open-set queries, that are answered all the same."""
     unmatched = round((1 - measures.known_share) * measures.queries)
     parts = {
         "queries without a match in the index": Share.of(promise.without_match, unmatched),
@@ -216,7 +216,7 @@ def _higher(promise: PromisedPrecision, measures: IndexReport) -> tuple[str, ...
 
 
 def _advice(measures: IndexReport) -> tuple[str, ...]:
-    """What the smallest precision that cannot be promised lacks."""
+    """Describe what is missing for the smallest precision that cannot be guaranteed."""
     lacking = [p for p in measures.promises if p.shortfall is not None]
     if not lacking:
         return ()

@@ -1,4 +1,4 @@
-"""What a client gets: the numbers of ``Index.search`` for one query, and a decision in words."""
+"""Responses: the numbers of ``Index.search`` for one query, and a decision in words."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class NeighbourAnswer:
 
 @dataclass(frozen=True)
 class SearchAnswer:
-    """Of one query: its neighbours, the three numbers, and whether to answer.
+    """Response for one query: its neighbours, the three numbers, and whether to answer.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ _COLUMNS = (
 def neighbours_of(
     result: SearchResult, row: int, texts: Mapping[Any, str]
 ) -> list[NeighbourAnswer]:
-    """Of one query; fewer than k where an approximate engine found fewer."""
+    """Return the neighbours of one query; fewer than k where an approximate engine found fewer."""
     places = result.positions[row].tolist()
     ids, labels = result.ids[row].tolist(), _row(result.labels, row)
     distance, deviation = result.distance[row].tolist(), result.distance_sd[row].tolist()
@@ -163,7 +163,7 @@ def decision(
     threshold: float | None,
     precision: float | None,
 ) -> str:
-    """What to do with an answer, in plain words.
+    """Describe in plain words what to do with an answer.
 
     Examples
     --------

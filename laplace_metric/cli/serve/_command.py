@@ -176,7 +176,7 @@ def read_key(options: Namespace) -> bytes | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address.
+    """Return whether only this machine reaches an address.
 
     Examples
     --------

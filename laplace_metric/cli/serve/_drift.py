@@ -26,7 +26,7 @@ are."""
 
 @dataclass(frozen=True)
 class DriftSummary:
-    """What the monitor has seen so far.
+    """Summary of the queries that the monitor has seen so far.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class DriftWatch:
                 self._flush()
 
     def summary(self) -> DriftSummary:
-        """Of every query that was added."""
+        """Summarise every query that was added."""
         with self._lock:
             self._flush()
             monitor, reports = self._monitor, self._monitor.reports
@@ -141,7 +141,7 @@ class DriftWatch:
         self._monitor = self._new()
 
     def _all_alarms(self) -> list[Alarm]:
-        """Of every monitor so far, with queries counted from the first."""
+        """Return the alarms of every monitor so far, with queries counted from the first."""
         now = [
             replace(alarm, at=self._before + alarm.at, since=self._before + alarm.since)
             for alarm in self._monitor.alarms

@@ -1,4 +1,4 @@
-"""What stands before the application: the key, limits on bodies and requests at once, times.
+"""Protection of the application: the key, limits on bodies and requests at once, times.
 
 Plain ASGI. A body is read here, up to the limit, and handed on whole. A request counts as running
 once its body has arrived: neither slow bodies nor refusals keep others out.
@@ -293,7 +293,7 @@ class RequestRefused(InputError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request, and all of them together, may cost.
+    """Limits on the cost of one request, and of all of them together.
 
     Parameters
     ----------

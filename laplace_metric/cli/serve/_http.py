@@ -110,7 +110,7 @@ def application(
 
 
 class HttpRoutes:
-    """What each path does.
+    """Handlers of the paths.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ class HttpRoutes:
         return await self._page(200)
 
     async def answered(self, request: Request) -> Response:
-        """What the form of the page sends."""
+        """Answer the form of the page."""
         fields: Mapping[str, Any] = {}
         try:
             read = await reading(request)
@@ -248,7 +248,7 @@ class HttpRoutes:
 
 
 async def reading(request: Request) -> Callable[[], dict[str, Any]]:
-    """What gives the fields of a request; it parses, so it is for another thread."""
+    """Return a function that parses the fields of a request, to be called in another thread."""
     kind = media_type(request.headers.get("content-type", ""))
     if kind == "multipart/form-data":
         form = await _form(request)
@@ -330,7 +330,7 @@ def require_local(request: Request) -> None:
 
 
 def _said(request: Request, error: Exception) -> Response:
-    """What the package says; the fault of the client unless it says otherwise."""
+    """Turn an error of the package into a response; 4xx unless it says otherwise."""
     theirs = isinstance(error, (InputError, NotFittedError))
     status = getattr(error, "status", BAD_REQUEST if theirs else SERVER_FAULT)
     return _problem(str(error), status)

@@ -142,7 +142,7 @@ def thumbnail(gallery: LoadedIndex, row: str) -> bytes:
 
 
 def query_picture(content: bytes, reader: QueryReader) -> str:
-    """What a client sent, as a data URI; it was read once already."""
+    """Return an uploaded image as a data URI; it was read once already."""
     with reader.picture(content) as image:
         return "data:image/png;base64," + base64.b64encode(png(image)).decode()
 

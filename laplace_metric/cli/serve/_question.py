@@ -1,4 +1,4 @@
-"""What a client asks: one query, how many neighbours, and when to answer."""
+"""Request of a client: one query, how many neighbours, and when to answer."""
 
 from __future__ import annotations
 

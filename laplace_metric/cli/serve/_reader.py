@@ -102,7 +102,7 @@ class QueryReader:
 
     @classmethod
     def of(cls, gallery: LoadedIndex, options: Namespace, limits: Limits) -> QueryReader:
-        """As the items of this index were read, unless options say otherwise.
+        """Build a reader that reads like the items of this index, unless options say otherwise.
 
         Raises
         ------

@@ -119,7 +119,7 @@ class SearchService:
 
     @property
     def served(self) -> ServedIndex:
-        """What is searched now."""
+        """The index that is searched now."""
         return self._served
 
     def ask(self, fields: Mapping[str, Any]) -> Future[SearchAnswer]:
@@ -188,7 +188,7 @@ class SearchService:
             self._reloading.release()
 
     def drift(self) -> DriftSummary | None:
-        """What the monitor says; None without a reference."""
+        """Return the summary of the monitor; None without a reference."""
         drift = self._served.drift
         return None if drift is None else drift.summary()
 
@@ -234,7 +234,7 @@ class SearchService:
 
 
 def _called(call: Callable[[Inputs], Any], inputs: Inputs) -> Any:
-    """What a call of the model gives; what it raises at these inputs is their fault."""
+    """Call the model; its exceptions at these inputs become 4xx responses."""
     try:
         return call(inputs)
     except Exception as error:
@@ -253,7 +253,7 @@ def _whose(error: Exception, inputs: Inputs) -> Exception:
 
 
 def _like(inputs: Inputs) -> tuple[Any, ...]:
-    """What inputs have in common that go in together."""
+    """Return the key that inputs of one batch have in common."""
     if isinstance(inputs, torch.Tensor):
         return tuple(inputs.shape[1:]), inputs.dtype
     return ("texts",)

@@ -102,7 +102,7 @@ class Worker:
                 self._together = max(1, min(self.batch, int(BUDGET / max(seconds, 1e-9))))
 
     def _waiting(self) -> tuple[list[Job], bool]:
-        """What has come, at least one job; and whether more may come."""
+        """Return the jobs that have arrived, at least one; and whether more may come."""
         taken: list[Job] = []
         while len(taken) < self._together:
             try:

@@ -130,7 +130,7 @@ def image_source(folder: Path, options: ReadOptions, notify: Notify) -> Source:
 
 
 def digest_of_files(folder: Path, names: Sequence[str]) -> str:
-    """Of names and sizes; a link to nothing, of which an error tells when it is read, has none."""
+    """Hash names and sizes; a dangling link, reported when it is read, has none."""
     paths = ((name, folder / name) for name in names)
     return digest(json.dumps([(name, p.stat().st_size if p.exists() else -1) for name, p in paths]))
 
@@ -150,7 +150,7 @@ def require_images(folder: Path) -> None:
 def readable_images(
     folder: Path, names: list[str], options: ReadOptions, notify: Notify
 ) -> tuple[Pixels, list[str]]:
-    """How files below a folder are read, and their names; without those that cannot be, if asked.
+    """Return how files below a folder are read, and their names; if asked, without unreadable ones.
 
     Raises
     ------

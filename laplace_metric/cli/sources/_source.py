@@ -21,7 +21,7 @@ Notify = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How data are read; what is None is guessed from the data, and the user is notified.
+    """Options of reading data; None is guessed from the data, and the user is notified.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class Source:
         )
 
     def encoded(self, rows: Sequence[int]) -> Inputs:
-        """What an embedder gets of the items at these rows."""
+        """Return the inputs of an embedder for the items at these rows."""
         return self.read(rows) if self.encode is None else self.encode(self, rows)
 
     @property
@@ -179,7 +179,7 @@ class Batches:
 
     @property
     def n_items(self) -> int:
-        """Of all batches."""
+        """Number of items in all batches."""
         return len(self.source)
 
     def __iter__(self) -> Iterator[tuple[Inputs, Tensor | None]]:

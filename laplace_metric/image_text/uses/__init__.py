@@ -1,4 +1,4 @@
-"""What one does with embeddings of images and texts, a file a use.
+"""Uses of embeddings of images and texts, a file a use.
 
     _traversal       from [ROOT] to an image, through the texts on the way
     _zero_shot       classes as texts: ensembles of prompts, and the most certain of them

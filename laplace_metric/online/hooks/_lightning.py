@@ -1,4 +1,4 @@
-"""What is measured of a posterior while a model trains: plain numbers, by name.
+"""Measures of a posterior while a model trains: plain numbers, by name.
 
 ``r_auroc_s``: the chance that a query whose nearest neighbour is wrong has the larger score s than
 one whose is right. ``ausc_s``: area under the share of right answers as the queries with the
@@ -106,7 +106,7 @@ def posterior_numbers(
     *,
     among_them: bool = False,
 ) -> dict[str, float]:
-    """How well the scores rank the answers to queries; what is undefined is left out.
+    """Compute how well the scores rank the answers to queries; undefined ones are left out.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def posterior_numbers(
 
 
 def _of_answers(queries: Seen, references: Seen | None, among_them: bool) -> dict[str, float]:
-    """Of queries with another item of their class."""
+    """Measure queries with another item of their class."""
     against: dict[str, Any] = {}
     if references is not None:
         against = {"gallery": references.mean, "gallery_labels": references.labels}
@@ -225,7 +225,7 @@ def _restored(state: dict[str, Any]) -> Any:
 
 
 def _callback_class() -> type:
-    """Of the package that is in use, or of one that is installed."""
+    """Return the callback class of the package that is in use, or of one that is installed."""
     for name in sorted(PACKAGES, key=lambda name: name not in sys.modules):
         try:
             return import_module(name).Callback
@@ -236,7 +236,7 @@ def _callback_class() -> type:
 
 
 class PosteriorCallback:
-    """What ``lightning_callback`` gives its callback; by itself it needs no Lightning."""
+    """State of ``lightning_callback``; it needs no Lightning by itself."""
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class PosteriorCallback:
 
     @property
     def embedder_(self) -> LaplaceEmbedder:
-        """Of the last fit, around the model as it was then.
+        """Embedder of the last fit, around the model as it was then.
 
         Raises
         ------

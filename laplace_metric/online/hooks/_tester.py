@@ -97,7 +97,7 @@ class LaplaceTester(GlobalEmbeddingSpaceTester):  # type: ignore[misc]
         splits_to_eval: Splits | None = None,
         collate_fn: Any = None,
     ) -> dict[str, dict[str, Any]]:
-        """As its base; the accuracies by split, with the posterior's numbers among them.
+        """Return the accuracies of the base class by split, and the posterior's numbers.
 
         Raises
         ------
@@ -129,7 +129,7 @@ class LaplaceTester(GlobalEmbeddingSpaceTester):  # type: ignore[misc]
         query_split_name: str,
         reference_split_names: list[str],
     ) -> None:
-        """Those of the base, and the posterior's."""
+        """Compute the accuracies of the base class, and the posterior's."""
         names = query_split_name, reference_split_names
         super().do_knn_and_accuracies(accuracies, embeddings_and_labels, *names)
         assert self._test is not None
@@ -171,7 +171,7 @@ class LaplaceTester(GlobalEmbeddingSpaceTester):  # type: ignore[misc]
 
 
 class _Test:
-    """What one call of ``test`` works with; each level of labels is fitted once."""
+    """State of one call of ``test``; each level of labels is fitted once."""
 
     def __init__(
         self, tester: LaplaceTester, splits: dict[str, Any], model: nn.Module, collate_fn: Any
