@@ -1,4 +1,4 @@
-"""Coverage after cross-fitting: ``python -m benchmarks retrieval --pieces cross-fit --splits 300``.
+"""Coverage after cross-fitting: ``python -m benchmarks retrieval --pieces cross-fit --splits 40``.
 
 Small collections of a world in which new queries can be drawn: class centres and items are
 Gaussian, and new queries come from the classes in the proportions of the items. Each collection is
