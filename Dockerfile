@@ -28,8 +28,8 @@ USER 10001
 WORKDIR /srv
 ENV PYTHONUNBUFFERED=1
 
-EXPOSE 8000
+EXPOSE 8000 8001
 STOPSIGNAL SIGTERM
 HEALTHCHECK --start-period=60s CMD ["python", "-c", \
-  "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/healthz', timeout=3)"]
+  "import urllib.request as r; r.urlopen('http://127.0.0.1:8001/healthz', timeout=3)"]
 ENTRYPOINT ["laplace-metric", "serve", "index", "--host", "0.0.0.0"]

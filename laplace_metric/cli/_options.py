@@ -145,6 +145,8 @@ def _serve(serve: Parser) -> None:
     only_here = "default: 127.0.0.1, this machine alone"
     add("--host", default="127.0.0.1", metavar="ADDRESS", help=f"to listen at; {only_here}")
     add("--port", type=integer(0), default=8000, metavar="N", help="0: any; default: 8000")
+    alive = "answers /healthz, by a thread of its own; default: the port behind --port"
+    add("--health-port", type=integer(0), metavar="N", help=alive)
     told = "of the answers, where a request says neither precision nor threshold"
     add("--precision", type=share, metavar="P", help=f"promise this precision {told}")
     together = "most waiting queries in one call of a quick model; default: 16; 1: each alone"

@@ -39,9 +39,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 SAME = (
     "allow_fitted", "api_key_file", "batch", "batch_size", "cache", "calibrate", "channels",
     "checkpoint", "compact", "config", "cross_fit", "device", "dim", "distance", "engine", "epochs",
-    "false_alarms", "head", "hessian", "holdout", "host", "id_column", "image", "image_column",
-    "insecure", "json", "label_column", "labels", "learning_rate", "margin", "max_body",
-    "max_connections", "max_pixels", "max_waiting", "model", "no_cache", "objective", "open_set",
+    "false_alarms", "head", "health_port", "hessian", "holdout", "host", "id_column", "image",
+    "image_column", "insecure", "json", "label_column", "labels", "learning_rate", "margin",
+    "max_body", "max_connections", "max_pixels", "max_waiting", "model", "no_cache", "objective", "open_set",
     "open_set_fraction", "optimize_prior", "output", "overwrite", "picture", "port", "positivity",
     "posterior", "precision", "prior_precision", "quiet", "rank_by", "reference", "seed", "size",
     "skip_unreadable", "structure", "text", "text_column", "text_model", "trust_recipe", "window",

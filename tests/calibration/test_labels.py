@@ -336,17 +336,8 @@ def test_too_few_queries_for_any_level(world, embedder):
     assert index.label_sets(x[1400:1410], alpha=0.5).sizes.max() <= 8
 
 
-def test_a_calibration_without_labels_says_so(index, world, embedder, tmp_path):
-    from dataclasses import replace
-
+def test_an_index_without_a_calibration_says_so(world, embedder):
     x, _ = world
-    index._state = replace(index._state, calibration=replace(index.calibration, labels=None))
-    index.save(tmp_path)
-    loaded = Index.load(tmp_path, embedder)
-    assert loaded.calibration.labels is None
-    assert loaded.search(x[:2], k=2).match_probability is not None
-    with pytest.raises(NotFittedError, match="saved by 0.1.0.*calibrate"):
-        loaded.label_sets(x[:2])
     with pytest.raises(NotFittedError, match="not calibrated"):
         embedder.index(x[:9], ["a"] * 9, progress=False).label_sets(x[:2])
 

@@ -18,7 +18,7 @@ from laplace_metric.calibration._hits import LabelledHits, PairFeatures, query_s
 from laplace_metric.calibration._learn import calibrated
 from laplace_metric.calibration._sequences import shortfall
 from laplace_metric.calibration._thresholds import largest_promise, threshold_for
-from laplace_metric.errors import InputError, NotFittedError
+from laplace_metric.errors import InputError
 
 CLASSES, KNOWN, RUNS, TAUGHT, QUERIES = 20, 15, 100, 300, 3_000
 
@@ -183,14 +183,13 @@ def test_a_calibration_passes_it_on(labelled, quick):
         fitted.threshold_for(precision=0.7, alpha=2)
 
 
-def test_of_a_file_without_p_values_only_the_probability_decides(labelled, quick):
+def test_a_file_without_p_values_is_damaged(labelled, quick):
     fitted = calibrated(labelled.take(torch.arange(400)), 3, 150, torch.Generator())
     content, tensors = storage.calibration_to_json(fitted)
     again = storage.calibration_from_json(content, tensors)
     assert torch.equal(again.p_value, fitted.p_value)
     assert again.threshold_for(precision=0.7) == fitted.threshold_for(precision=0.7)
-    old = {name: x for name, x in tensors.items() if not name.endswith(".p_value")}
-    old = storage.calibration_from_json(content, old)
-    with pytest.raises(NotFittedError, match="alpha=None"):
-        old.threshold_for(precision=0.7)
-    assert old.threshold_for(precision=0.7, alpha=None).alpha is None
+    for name in ("p_value", "grid"):
+        less = {key: x for key, x in tensors.items() if not key.endswith(f".{name}")}
+        with pytest.raises(KeyError, match=name):
+            storage.calibration_from_json(content, less)

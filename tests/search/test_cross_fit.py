@@ -250,8 +250,8 @@ def test_everything_that_a_cross_fitted_calibration_gives_says_so(items, model, 
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_calibration_that_does_not_say_how_was_held_out(items, model, tmp_path):
-    """Files of 0.2.0 have no such word; another value than true or false is damage."""
+def test_a_calibration_that_does_not_say_how_is_damaged(items, model, tmp_path):
+    """As is one with another value than true or false."""
     x, y = items
     index = LaplaceEmbedder(model).cross_index(x, y, progress=False)
     content, tensors = calibration_to_json(index.calibration)
@@ -259,7 +259,8 @@ def test_a_calibration_that_does_not_say_how_was_held_out(items, model, tmp_path
     with pytest.raises(ValueError, match="cross_fitted 1"):
         calibration_from_json({**content, "cross_fitted": 1}, tensors)
     del content["cross_fitted"]
-    assert not calibration_from_json(content, tensors).cross_fitted
+    with pytest.raises(KeyError, match="cross_fitted"):
+        calibration_from_json(content, tensors)
 
 
 CLASSES, SIZE, FEW = 10, 32, 240

@@ -13,7 +13,6 @@ import json
 import multiprocessing
 import os
 import socket
-import statistics
 import struct
 import tempfile
 import threading
@@ -186,10 +185,11 @@ class Probe:
     def stop(self) -> dict[str, float]:
         self.going = False
         self.thread.join()
-        worst = max(self.seconds, default=float("nan"))
-        median = statistics.median(self.seconds) if self.seconds else float("nan")
-        return {"answered": len(self.seconds), "failed": self.failed,
-                "p50_ms": round(1e3 * median, 1), "worst_ms": round(1e3 * worst, 1)}  # fmt: skip
+        if not self.seconds:
+            return {"answered": 0, "failed": self.failed}
+        p50, p95, worst = (1e3 * float(x) for x in np.quantile(self.seconds, [0.5, 0.95, 1]))
+        found = {"p50_ms": round(p50, 1), "p95_ms": round(p95, 1), "worst_ms": round(worst, 1)}
+        return {"answered": len(self.seconds), "failed": self.failed, **found}
 
 
 IMAGE = eight_by_eight()
@@ -212,7 +212,8 @@ def siege(
     process = context.Process(target=besiege, args=arguments)
     process.start()
     time.sleep(0.5)
-    health, asked = Probe(address, HEALTH, pid), Probe(address, search, pid)
+    alive = (host, int(server.alive.split(":")[2].split("/")[0])) if server.alive else address
+    health, asked = Probe(alive, HEALTH, pid), Probe(address, search, pid)
     statuses = queue.get(timeout=seconds + 60)
     process.join()
     found = {"idle_mb": round(idle), "peak_mb": round(max(health.memory, asked.memory))}

@@ -46,6 +46,8 @@ class ServerProcess:
             self._reading.join(10)
             raise AssertionError(line + "".join(self.notes))
         self.url = found[1]
+        alive = re.search(r"liveness: (http://[^)]+)", line)
+        self.alive = alive[1] if alive else ""
 
     def _read(self) -> None:
         assert self.process.stderr is not None

@@ -197,3 +197,22 @@ def test_the_type_of_a_body_bounds_it():
     headers = [(b"content-type", b"Application/JSON; charset=utf-8")]
     assert ask(guard, [b"abc"], headers=headers)[0] == 413
     assert ask(guard, [b"abc"])[0] == 200
+
+
+def test_places_that_others_took_while_a_body_came_are_taken():
+    guard = guard_of(waiting=1)
+
+    waiting, sent = [b"first ", b"last"], []
+
+    async def receive():
+        part = waiting.pop(0)
+        guard.running = 1  # the body of another request has arrived meanwhile
+        return {"type": "http.request", "body": part, "more_body": bool(waiting)}
+
+    async def send(message) -> None:
+        sent.append(message)
+
+    asyncio.run(guard({"type": "http", "path": "/search", "headers": []}, receive, send))
+    assert sent[0]["status"] == 503
+    assert b"retry-after" in dict(sent[0]["headers"])
+    assert guard.held == 0

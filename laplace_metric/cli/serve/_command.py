@@ -20,6 +20,7 @@ from laplace_metric.cli._gallery import LoadedIndex, load_gallery
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli.serve._drift import DriftWatch, calibration_reference
 from laplace_metric.cli.serve._guard import BODIES, Limits
+from laplace_metric.cli.serve._liveness import Liveness
 from laplace_metric.cli.serve._reader import QueryReader
 from laplace_metric.cli.serve._service import SearchService, ServedIndex
 from laplace_metric.cli.sources import IMAGES, require_source
@@ -71,7 +72,25 @@ def _serve(options: Namespace, reporter: Reporter) -> None:
     with reporter.warnings():
         service = SearchService(lambda: load_served(options, limits, reporter), limits, **how)
     listener = listening(options.host, options.port)
-    _run(service, listener, reporter, lambda: _say_where(listener, service), key)
+    liveness = _liveness(options, listener, reporter)
+    try:
+        _run(service, listener, reporter, lambda: _say_where(listener, service, liveness), key)
+    finally:
+        if liveness is not None:
+            liveness.close()
+
+
+def _liveness(options: Namespace, listener: socket.socket, reporter: Reporter) -> Liveness | None:
+    """Return the thread that answers at --health-port, by default the port behind --port."""
+    port = options.health_port
+    if port is not None:
+        return Liveness(listening(options.host, port, "--health-port"))
+    try:
+        behind = listener.getsockname()[1] + 1 if options.port else 0
+        return Liveness(listening(options.host, behind, "--health-port"))
+    except InputError as error:
+        reporter.note(f"{error} Liveness is answered by the server alone, at /healthz")
+        return None
 
 
 def require_packages() -> None:
@@ -125,8 +144,8 @@ def _reference(gallery: LoadedIndex, options: Namespace, reporter: Reporter) -> 
     return {}
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens.
+def listening(host: str, port: int, option: str = "--port") -> socket.socket:
+    """Return a socket that listens.
 
     Its protocol is named, so that those it accepts send at once: asyncio sets TCP_NODELAY only
     where it is, and an answer would wait 40 ms for the client's delayed acknowledgement.
@@ -143,7 +162,7 @@ def listening(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
         listener.listen(BACKLOG)
     except (OSError, OverflowError, UnicodeError) as error:
-        raise InputError(f"--host {host} --port {port}: {error}.") from error
+        raise InputError(f"--host {host} {option} {port}: {error}.") from error
     return listener
 
 
@@ -189,12 +208,12 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _say_where(listener: socket.socket, service: SearchService) -> None:
+def _say_where(listener: socket.socket, service: SearchService, liveness: Liveness | None) -> None:
     address, port = listener.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address
-    print(
-        f"serving {len(service.served.gallery.index):,} items at http://{shown}:{port}", flush=True
-    )
+    alive = "" if liveness is None else f" (liveness: http://{shown}:{liveness.port}/healthz)"
+    n = len(service.served.gallery.index)
+    print(f"serving {n:,} items at http://{shown}:{port}{alive}", flush=True)
 
 
 def _run(
