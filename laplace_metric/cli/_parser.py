@@ -44,7 +44,8 @@ SAME = (
     "max_body", "max_connections", "max_pixels", "max_waiting", "model", "no_cache", "objective",
     "open_set", "open_set_fraction", "optimize_prior", "output", "overwrite", "picture", "port",
     "positivity", "posterior", "precision", "prior_precision", "quiet", "rank_by", "reference",
-    "seed", "size", "skip_unreadable", "structure", "text", "text_column", "text_model", "trust_recipe", "window",
+    "seed", "size", "skip_unreadable", "structure", "text", "text_column", "text_model",
+    "trust_recipe", "window",
 )  # fmt: skip
 """Arguments that are options under their own name."""
 OPTIONS = {
