@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from laplace_metric import LaplaceEmbedder
 
 ASKED = (1, 5, 20, 50)
+ROUNDING = {"rtol": 1e-5, "atol": 1e-6}
+"""Of distances in float32; answers that depended on k differed by .1 and more."""
 
 
 @settings(
@@ -51,7 +53,9 @@ def test_answers_do_not_depend_on_how_many_hits_are_asked_for(
         assert torch.equal(result.unknown, few.unknown)
         assert torch.equal(result.accepted(0.5), few.accepted(0.5))
         assert (result.ids[:, 0] == few.ids[:, 0]).all()
-        torch.testing.assert_close(result.match_probability[:, :1], few.match_probability)
+        first = result.match_probability[:, :1]
+        torch.testing.assert_close(first, few.match_probability, **ROUNDING)
         if labelled:
             assert (result.label == few.label).all()
-            torch.testing.assert_close(result.label_probability, few.label_probability)
+            said = result.label_probability
+            torch.testing.assert_close(said, few.label_probability, **ROUNDING)

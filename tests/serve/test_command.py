@@ -161,6 +161,7 @@ def test_warnings_of_the_first_load_are_notes_and_later_ones_are_not_shown(monke
     monkeypatch.setattr(command, "_run", run)
     monkeypatch.setattr(command, "require_packages", lambda: None)
     monkeypatch.setattr(command, "listening", lambda host, port: None)
+    monkeypatch.setattr(command, "_liveness", lambda *_: None)
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         command.serve(parser().parse_args(["serve", "index", "--port", "0"]))

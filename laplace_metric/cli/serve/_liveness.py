@@ -14,6 +14,8 @@ from contextlib import suppress
 
 SECONDS, MOST, BYTES = 2.0, 64, 4096
 """For a head; connections at once; of a head."""
+BACKLOG = 2048
+"""Connections that wait to be accepted: a fuller queue would cost a probe a second."""
 PATHS = (b"/healthz", b"/health")
 ALIVE = b'{"status":"alive"}'
 HEAD = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
@@ -43,10 +45,14 @@ class Liveness:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        start = asyncio.start_server(self._answer, sock=self.listener, limit=BYTES)
+        start = asyncio.start_server(self._answer, sock=self.listener, limit=BYTES, backlog=BACKLOG)
         server = self._loop.run_until_complete(start)
         self._loop.run_forever()
         server.close()
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         self._loop.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
