@@ -521,8 +521,9 @@ class Calibration(Shown):
         quantile = conformal_quantile(held_out, alpha)
         if quantile == -torch.inf:
             missed = float((held_out == -torch.inf).double().mean())
+            least = math.ceil(min(1 / alpha - 1, 1e18))
             raise InputError(
-                f"alpha={alpha:g} needs at least {math.ceil(1 / alpha - 1)} held-out queries and "
+                f"alpha={alpha:g} needs at least {least} held-out queries and "
                 f"a match among the {self.depth} nearest items for all but a share of {alpha:g} "
                 f"of them: of {len(held_out)}, {missed:.1%} have none. Ask for a larger alpha, or "
                 "calibrate with a larger depth or more queries."
