@@ -23,7 +23,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if function_of(item) in rank:
             item.add_marker("slow")
-    items.sort(key=lambda item: rank.get(function_of(item), len(rank)))
+    first: dict[Path, int] = {}  # the tests of a file stay together: they share its fixtures
+    for item in items:
+        own = rank.get(function_of(item), len(rank))
+        first[item.path] = min(own, first.get(item.path, own))
+    items.sort(key=lambda item: first[item.path])
 
 
 def function_of(item: pytest.Item) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import logging
 import secrets
@@ -37,7 +38,9 @@ def cluster() -> Iterator[None]:
     """Everything that Ray writes is in a folder of its own, with a short name for its sockets."""
     before = visible(Path.cwd())
     folder = tempfile.mkdtemp(prefix="ray")
-    with pytest.MonkeyPatch.context() as patch:
+    only = Path(tempfile.gettempdir(), "laplace-metric-one-ray-cluster")
+    with only.open("w") as lock, pytest.MonkeyPatch.context() as patch:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two test processes would share its ports
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))  # else Ray writes one to ~/.ray
         try:
