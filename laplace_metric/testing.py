@@ -1,4 +1,4 @@
-"""Dense float64 oracles: slow, independent of the closed forms, for tests and for doubters.
+"""Dense float64 oracles, independent of the closed forms: references for the tests.
 
 They enumerate all ordered pairs, differentiate the pair loss and the head with autograd, and share
 no formula with the package.

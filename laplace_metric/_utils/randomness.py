@@ -1,4 +1,4 @@
-"""Random states of a training: seeded from one generator, the caller's put back afterwards.
+"""Random states seeded from one generator; full precision; progress bars.
 
 Dropout and samplers draw from torch's global generator, the samplers and some miners of
 pytorch-metric-learning from numpy's, some data sets from Python's.

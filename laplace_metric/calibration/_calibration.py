@@ -348,7 +348,7 @@ class Calibration(Shown):
         of: str = "match",
         alpha: float | None = 0.05,
     ) -> Threshold:
-        """Which probability to accept; see ``match.threshold_for``.
+        """Choose which probability to accept; see ``calibration.threshold_for``.
 
         Unknown queries are not answered: ``SearchResult.accepted`` leaves them out by the alpha of
         the threshold, and so do the held-out queries by which it is tested. Queries without a match
@@ -383,7 +383,7 @@ class Calibration(Shown):
         return replace(found, alpha=alpha, cross_fitted=self.cross_fitted)
 
     def largest_promise(self, *, of: str = "match", alpha: float | None = 0.05) -> Threshold:
-        """The largest precision that can be promised; see ``match.largest_promise``.
+        """Return the threshold of the largest precision that can be guaranteed.
 
         Parameters
         ----------

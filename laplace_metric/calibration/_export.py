@@ -1,4 +1,4 @@
-"""Tables of held-out statistics that a graph can read: comparisons, no search.
+"""The verdict of a calibration as a graph: held-out tables are compared, not searched.
 
 With knots (x_1, y_1), ..., (x_n, y_n), x ascending, a score l lies behind knot
 

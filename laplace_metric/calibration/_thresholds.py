@@ -1,4 +1,4 @@
-"""Which probability counts as a match, so that a promise holds with a stated confidence.
+"""The smallest accepted probability, so that a guarantee holds with a stated confidence.
 
 A guarantee is a hypothesis test on held-out queries (Angelopoulos et al. 2025, Learn then Test,
 Annals of Applied Statistics 19):

@@ -1,4 +1,4 @@
-"""``laplace-metric fit``: a posterior on the last layer of a model, from a folder or a file."""
+"""``laplace-metric fit`` and ``embed``: a posterior on the last layer, and its embeddings."""
 
 from __future__ import annotations
 

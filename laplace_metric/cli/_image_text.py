@@ -1,4 +1,4 @@
-"""A table of images and texts -> which belong together, and what of them the fit gets."""
+"""Image-text commands: the table of pairs, the models of both sides, the saved recipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``laplace-metric index``: a gallery to search in, and what a match in it looks like."""
+"""``laplace-metric index`` and ``evaluate``: build a calibrated gallery, and measure it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Identity of networks, as far as the inputs of their heads depend on it.
+"""Models that a command names: loaded from code or a library, and identified.
 
 Its weights and buffers, how it is written down, the files of code that define its layers, where
 and with what it runs; and its answer, to the last bit, to inputs that are the same each time. The

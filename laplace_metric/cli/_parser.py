@@ -1,4 +1,4 @@
-"""Names that a mistyped one may have meant.
+"""The parser of the command line: options, words of mistakes, values of a --config.
 
 Messages of the library in the words of the command line: arguments of Python are options there.
 

@@ -1,4 +1,4 @@
-"""Audit of merged statistics: every pass must have read the same points.
+"""One pass over the points, how passes are run, and an audit of merged statistics.
 
 A pass reads every point once and ends in ``Statistics``; a schedule is a fit as a row of passes.
 

@@ -1,4 +1,4 @@
-"""Which files of a folder are images, and which class each is of."""
+"""Folders and tables of images as data sets: listed at once, read when they are needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row selections of a user: numbers, a slice, a mask."""
+"""Image sets in memory, selections of their rows, and the two sets of scikit-learn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An open image file as a picture that is upright, and grey or RGB."""
+"""Image files as tensors: upright, grey or RGB, cropped; unreadable ones are named."""
 
 from __future__ import annotations
 

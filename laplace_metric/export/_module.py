@@ -1,4 +1,4 @@
-"""A copy of a model that keeps what enters and leaves its head: no hooks, one plain module."""
+"""An embedder as one plain module without hooks, with its posterior in buffers."""
 
 from __future__ import annotations
 

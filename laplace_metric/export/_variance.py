@@ -1,4 +1,4 @@
-"""Elementwise activations and their slopes in closed form, so that a graph needs no autograd.
+"""The variance of a head as a graph: slopes of activations in closed form, no autograd.
 
 The trace of an embedding's covariance as a plain graph, from buffers.
 

@@ -1,4 +1,4 @@
-"""A sample of rows and its folds, drawn by what the rows hold: their order changes neither.
+"""Gaussians of the fit set, one a class, from a sample that the order of rows cannot change.
 
 With w a fixed vector of random numbers of unit variance and c_i the class of row u_i,
 

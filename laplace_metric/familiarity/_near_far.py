@@ -1,4 +1,4 @@
-"""Distribution of the label of an input under the fit set's classes, and its entropy.
+"""near, far and ambiguity: what the Gaussians of the fit set make of an input.
 
 With d_c(u) the distance to class c under the within-class covariance (``_class_gaussians``), pi_c
 the share of class c in the fit set, a strength t and a label channel Q:

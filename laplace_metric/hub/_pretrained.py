@@ -1,4 +1,4 @@
-"""A folder of this machine, or a repository of a hub that is copied to it."""
+"""Folders of ``save_pretrained``: found or fetched, with weights and a model card."""
 
 from __future__ import annotations
 

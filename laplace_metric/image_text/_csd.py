@@ -1,4 +1,4 @@
-"""CSD, the expected squared distance of two diagonal Gaussians, and the ranking that it gives.
+"""CSD, inclusion and contrastive losses of diagonal Gaussians on the sphere.
 
     CSD(1, 2) = E |Z_1 - Z_2|^2 = |mu_1 - mu_2|^2 + tr(S_1 + S_2)
     s(1, 2)   = mu_1 . mu_2 - (tr S_1 + tr S_2) / 2 = 1 - CSD / 2          (unit means)

@@ -1,4 +1,4 @@
-"""Settings of an ``ImageTextEmbedder`` and of its training.
+"""Gaussian heads of both towers, their settings and those of the training.
 
 A head on frozen or trained features: the mean of a Gaussian on the unit sphere, and its width.
 

@@ -1,4 +1,4 @@
-"""Texts as regions of the sphere: how large they are, and what lies inside.
+"""Objectives of the training: CLIP, SigLIP, PCME++, ProLIP, and texts as regions.
 
 Ours. A density (``log_inclusion``) spreads thinner as it widens, and CSD takes it farther from
 everything, so that neither loss lets a text that names much be wide. A region does not:

@@ -1,4 +1,4 @@
-"""Names and shapes of the tensors of published checkpoints, and what they are called here.
+"""Published checkpoints of ProLIP: names and shapes, config, towers, ``load_prolip``.
 
 What the towers of published checkpoints compute, up to the last projections.
 

@@ -1,4 +1,4 @@
-"""Images as patches: a small vision transformer."""
+"""Encoders of our own: a vision transformer, a text transformer, and their saved form."""
 
 from __future__ import annotations
 

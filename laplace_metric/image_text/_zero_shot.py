@@ -1,4 +1,4 @@
-"""Common parts of the uses: checks of embeddings, and scores of all pairs.
+"""Zero-shot classification by prompts, and which prompts describe a few images.
 
 Bayesian prompt re-weighting: which prompts describe a few images of a class.
 

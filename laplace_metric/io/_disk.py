@@ -1,4 +1,4 @@
-"""Kinds of folders, and the names of their files."""
+"""Disk: kinds of folders, hashes, files that are synced and replaced, locks."""
 
 from __future__ import annotations
 

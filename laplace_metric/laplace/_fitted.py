@@ -1,4 +1,4 @@
-"""A fit, the network that it belongs to, and the distributions that both give."""
+"""A fit and what a network gives under it: embeddings, uncertainties, distances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The labels that may be a query's: a set for each query, as ``Index.label_sets`` gives them.
+"""Label sets of queries, and labels of items that their neighbours contradict.
 
 Labels of an index's own items that look wrong: each item is asked of all others.
 

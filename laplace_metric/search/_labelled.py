@@ -1,4 +1,4 @@
-"""Inputs with labels beside them, or data sets of single items, as ``(inputs, labels)`` batches.
+"""Labelled queries: their batches, which hits are a match, which were in the fit.
 
 Which items are a match of a query: those of its label, or those that are named.
 

@@ -1,4 +1,4 @@
-"""Distances of an index that keeps the means of its items and one number of their covariance.
+"""Nearest items and the moments of their distances, exact, compact or shared.
 
 Of an item with D head inputs and Z outputs an index keeps D + Z numbers, the D of them so that
 distances can know which weights both embeddings share. Without them, errors count as independent

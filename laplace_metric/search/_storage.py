@@ -1,4 +1,4 @@
-"""An index on disk: what it knows of its items, its calibration, and the engine's own file."""
+"""An index on disk: its items, its calibration, and the arrays of its engine."""
 
 from __future__ import annotations
 

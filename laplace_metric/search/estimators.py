@@ -1,4 +1,4 @@
-"""Common part of both estimators: checks of rows and labels, and the fit of the posterior.
+"""``MatchClassifier`` and ``LaplaceMetricTransformer``: estimators of scikit-learn.
 
 ``MatchClassifier``: the labels of the nearest items, with probabilities that were calibrated.
 

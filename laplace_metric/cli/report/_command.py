@@ -1,4 +1,4 @@
-"""Provenance of the numbers of a page: data, model, settings, versions, date."""
+"""``laplace-metric report``: measure, choose what to show, say where from, write the page."""
 
 from __future__ import annotations
 

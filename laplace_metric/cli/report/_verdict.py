@@ -1,4 +1,4 @@
-"""Shares as a reader wants them: in per cent, with their interval, and of how many.
+"""Verdict of a page in words, numbers and charts: shares in per cent, with intervals.
 
 What a page opens with: how many queries are answered, how precisely, and what more would take.
 

@@ -1,4 +1,4 @@
-"""Precomputed embeddings [N, D]: .npy, .npz, .safetensors."""
+"""Files of embeddings [N, D] and tables of texts or images: arrays, .csv, .parquet."""
 
 from __future__ import annotations
 
