@@ -135,9 +135,9 @@ def asked_once(asked: Asked, seed: int) -> Row:
         asked.judged.take(theirs),
         calibrated(asked.judged.take(ours), K, asked.n_items, g),
     )
-    judgement = calibration.judge(test.hits)
-    p, match, known = judgement.match_probability, test.match, test.known
-    raw, unknown = asked.raw[theirs], judgement.p_value <= ALPHA_UNKNOWN
+    assessment = calibration.assess(test.hits)
+    p, match, known = assessment.match_probability, test.match, test.known
+    raw, unknown = asked.raw[theirs], assessment.p_value <= ALPHA_UNKNOWN
     right = match[:, 0]
     row: Row = {
         "queries": float(len(right)),
@@ -151,13 +151,13 @@ def asked_once(asked: Asked, seed: int) -> Row:
     if not bool(known.all()):
         row["called unknown, without a match"] = float(unknown[~known].double().mean())
     if asked.ood is not None:
-        strangers = calibration.judge(asked.ood)
+        strangers = calibration.assess(asked.ood)
         called = strangers.p_value <= ALPHA_UNKNOWN
         row["called unknown, photographs"] = float(called.double().mean())
-        row["photographs p auroc"] = auroc(-judgement.p_value, -strangers.p_value)
+        row["photographs p auroc"] = auroc(-assessment.p_value, -strangers.p_value)
     for target in PRECISIONS:
         row |= _promise(calibration, target, p[:, 0], right)
-    return row | _sets(calibration, judgement.logit, match, known)
+    return row | _sets(calibration, assessment.logit, match, known)
 
 
 def _calibration(name: str, p: Tensor, match: Tensor, g: torch.Generator) -> Row:

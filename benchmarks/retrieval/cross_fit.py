@@ -100,7 +100,7 @@ def one_collection(world: World, seed: int) -> dict[str, float | None]:
     calibration = index.calibration
     assert calibration is not None
     new = index.labelled_hits(new_x, new_y, DEPTH)
-    judged, right = calibration.judge(new.hits), new.match[:, 0]
+    judged, right = calibration.assess(new.hits), new.match[:, 0]
     assert judged.answer is not None
     assert judged.label_probability is not None
     right_label = new.match.gather(1, judged.answer[:, None])

@@ -60,7 +60,7 @@ def one_draw(
     calibration = calibrated(judged.take(order[:n]), K, n_items, generator)
 
     def answers(hits: SearchHits) -> tuple[Tensor, Tensor]:
-        return calibration.judge(hits).match_probability[:, 0], hits.distance[:, 0].double()
+        return calibration.assess(hits).match_probability[:, 0], hits.distance[:, 0].double()
 
     right = test.match[:, 0]
     p, distance = answers(test.hits)

@@ -42,11 +42,11 @@ def asked(question: Question, seed: int) -> dict[str, Any]:
     ours, theirs = order.tensor_split(2)
     known, test = question.judged.take(ours), question.judged.take(theirs)
     calibration = calibrated(known, question.k, question.n_items, generator)
-    judgement = calibration.judge(test.hits)
-    logit, p, right = judgement.logit, judgement.match_probability[:, 0], test.match[:, 0]
-    assert judgement.answer is not None  # labels calibrated it
-    assert judgement.label_probability is not None
-    answered = test.match.gather(1, judgement.answer[:, None])[:, 0]
+    assessment = calibration.assess(test.hits)
+    logit, p, right = assessment.logit, assessment.match_probability[:, 0], test.match[:, 0]
+    assert assessment.answer is not None  # labels calibrated it
+    assert assessment.label_probability is not None
+    answered = test.match.gather(1, assessment.answer[:, None])[:, 0]
     outcome = quality(p, right, n=1)
     scores = {
         "match probability": p,
@@ -61,9 +61,9 @@ def asked(question: Question, seed: int) -> dict[str, Any]:
         "top": float(right.double().mean()),
         "answered": float(answered.double().mean()),
         "answer auroc": auroc(
-            -judgement.label_probability[answered], -judgement.label_probability[~answered]
+            -assessment.label_probability[answered], -assessment.label_probability[~answered]
         ),
-        "answer ece": quality(judgement.label_probability, answered, n=1).ece.estimate,
+        "answer ece": quality(assessment.label_probability, answered, n=1).ece.estimate,
         "brier": outcome.brier.estimate,
         "brier of the base rate": float(right.double().var(correction=0)),
         "ece": outcome.ece.estimate,
@@ -157,14 +157,14 @@ def alarms(
     calibration: Calibration, test: LabelledHits, ood: dict[str, SearchHits]
 ) -> dict[str, float]:
     """Share of queries called unknown: with a match, of a label that is not there, OOD inputs."""
-    p = calibration.judge(test.hits).p_value
+    p = calibration.assess(test.hits).p_value
     flagged = (p <= FALSE_ALARMS).double()
     outcome = {"unknown of known": float(flagged[test.known].mean())}
     if bool((~test.known).any()):
         outcome["unknown of missing"] = float(flagged[~test.known].mean())
         outcome["auroc missing"] = auroc(-p[test.known], -p[~test.known])
     for name, hits in ood.items():
-        theirs = calibration.judge(hits).p_value
+        theirs = calibration.assess(hits).p_value
         outcome[f"unknown of {name}"] = float((theirs <= FALSE_ALARMS).double().mean())
         outcome[f"auroc {name}"] = auroc(-p[test.known], -theirs)
     return outcome

@@ -110,7 +110,7 @@ def kept(
         threshold = calibration.threshold_for(precision=target, alpha=alpha)
     except InputError:
         return {"made": 0.0}
-    judged = calibration.judge(test.hits)
+    judged = calibration.assess(test.hits)
     answered = judged.match_probability[:, 0] >= threshold.value
     if alpha is not None:
         answered &= judged.p_value > alpha

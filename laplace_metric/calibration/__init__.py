@@ -10,12 +10,12 @@ _calibration    all of it, fitted once; _apply judges the hits of any engine
 from laplace_metric.calibration._apply import Verdict
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._learn import read_calibration, write_calibration
-from laplace_metric.calibration._sequences import Shortfall
+from laplace_metric.calibration._sequences import QueriesNeeded
 from laplace_metric.calibration._thresholds import Threshold, threshold_for
 
 __all__ = [
     "Calibration",
-    "Shortfall",
+    "QueriesNeeded",
     "Threshold",
     "Verdict",
     "read_calibration",

@@ -32,8 +32,8 @@ from laplace_metric.calibration._hits import (
 )
 from laplace_metric.calibration._probability import MatchProbability
 from laplace_metric.calibration._quality import Quality, quality
-from laplace_metric.calibration._sequences import Shortfall, shortfall
-from laplace_metric.calibration._thresholds import Threshold, largest_promise, threshold_for
+from laplace_metric.calibration._sequences import QueriesNeeded, queries_needed
+from laplace_metric.calibration._thresholds import Threshold, largest_guarantee, threshold_for
 from laplace_metric.errors import InputError, NotFittedError
 
 VOTED = {"share", "weighted", "ratio", "ambiguity"}
@@ -41,7 +41,7 @@ VOTED = {"share", "weighted", "ratio", "ambiguity"}
 
 
 @dataclass(frozen=True, repr=False)
-class Judgement(Shown):
+class Assessment(Shown):
     """Calibrated answers for Q queries.
 
     Parameters
@@ -147,7 +147,7 @@ class Calibration(Shown):
         """``1 / (m + 1)`` of m known queries: "unknown" is never said at a smaller alpha."""
         return 1 / (len(self.statistics) + 1)
 
-    def judge(self, hits: SearchHits) -> Judgement:
+    def assess(self, hits: SearchHits) -> Assessment:
         """Everything that was learnt, said of the hits of Q queries."""
         features = PairFeatures.of(hits)
         logit = self.matcher.logit(features)
@@ -155,8 +155,8 @@ class Calibration(Shown):
         p_value = least_common_p_values(held_out, query_statistics(hits.nearest(self.depth)))
         known = logit, self.matcher(logit), p_value
         if self.labeller is None:
-            return Judgement(*known)
-        return Judgement(*known, *self.labeller.answer(Candidates.of(logit, hits.voted)))
+            return Assessment(*known)
+        return Assessment(*known, *self.labeller.answer(Candidates.of(logit, hits.voted)))
 
     def apply(
         self,
@@ -231,7 +231,7 @@ class Calibration(Shown):
         self._check_given(given)
         given.warn_if_scaled(self.statistics[:, 0].cpu())
         hits = given.hits()
-        judged = self.judge(hits)
+        judged = self.assess(hits)
         numbers = {
             "match_probability": judged.match_probability,
             "p_value": judged.p_value,
@@ -382,7 +382,7 @@ class Calibration(Shown):
         )
         return replace(found, alpha=alpha, cross_fitted=self.cross_fitted)
 
-    def largest_promise(self, *, of: str = "match", alpha: float | None = 0.05) -> Threshold:
+    def largest_guarantee(self, *, of: str = "match", alpha: float | None = 0.05) -> Threshold:
         """Return the threshold of the largest precision that can be guaranteed.
 
         Parameters
@@ -397,19 +397,19 @@ class Calibration(Shown):
         NotFittedError
             As ``threshold_for``.
         """
-        found = largest_promise(
+        found = largest_guarantee(
             *self.held_out(of),
             abstained=self.held_out_unknown(alpha),
             thresholds=self._thresholds(of),
         )
         return replace(found, alpha=alpha, cross_fitted=self.cross_fitted)
 
-    def shortfall(
+    def queries_needed(
         self, precision: float, *, of: str = "match", alpha: float | None = 0.05
-    ) -> Shortfall:
-        """Estimate what is missing to guarantee a precision; see ``calibration.Shortfall``.
+    ) -> QueriesNeeded:
+        """Estimate what is missing to guarantee a precision; see ``calibration.QueriesNeeded``.
 
-        Its ``more`` are queries to add to those of ``calibrate``, half of which test promises.
+        Its ``more`` are queries to add to those of ``calibrate``, half of which test guarantees.
 
         Parameters
         ----------
@@ -424,7 +424,7 @@ class Calibration(Shown):
             As ``threshold_for``.
         """
         abstained = self.held_out_unknown(alpha)
-        missing = shortfall(
+        missing = queries_needed(
             *self.held_out(of),
             precision=precision,
             abstained=abstained,

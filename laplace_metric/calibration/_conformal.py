@@ -29,7 +29,7 @@ under a von Mises-Fisher of the query's concentration:
     {j : mu_q . mu_j >= t},    P(mu_q . z >= t) = p
 
 (printed with <=, which is the complement). A property of the query's posterior alone: it says where
-the query may lie, and promises nothing about labels; ``Index.retrieval_sets`` does.
+the query may lie, and guarantees nothing about labels; ``Index.retrieval_sets`` does.
 
 Sets of labels that hold the query's, class by class.
 

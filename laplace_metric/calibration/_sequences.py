@@ -1,9 +1,9 @@
 """Thresholds from high to low, what each accepts of held-out hits, and exact tests of shares.
 
-How many more held-out queries would be enough to promise a precision.
+How many more held-out queries would be enough to guarantee a precision.
 
-A promise tests n held-out queries (``threshold_for``): of the n_s surest, a share s of all, k_s are
-right, and the test passes if
+A guarantee tests n held-out queries (``threshold_for``): of the n_s surest, a share s of all, k_s
+are right, and the test passes if
 
     P(Bin(n_s, target) >= k_s) <= delta / J
 
@@ -15,8 +15,8 @@ prior, and of the new ones among them is
     k'_s - k_s | ... ~ BetaBinomial(n'_s - n_s, k_s + 1/2, n_s - k_s + 1/2)
 
 and the chance that share s passes is P(k'_s >= c_s), with c_s the least number that does. The
-promise has at least the largest of these chances: the predictive power of Spiegelhalter, Freedman &
-Blackburn (1986, Controlled Clinical Trials 7).
+guarantee has at least the largest of these chances: the predictive power of Spiegelhalter,
+Freedman & Blackburn (1986, Controlled Clinical Trials 7).
 """
 
 from __future__ import annotations
@@ -140,13 +140,13 @@ REACH = 20
 
 
 @dataclass(frozen=True)
-class Shortfall:
+class QueriesNeeded:
     """What is missing to guarantee a precision.
 
     Parameters
     ----------
     more : int or None
-        Queries to add, with which it can likely be promised; 0 if it can be already. None if even
+        Queries to add, with which it can likely be guaranteed; 0 if it can be already. None if even
         20 times as many as there are would not likely do: the surest answers are wrong too often,
         or too few to tell.
     surest, right : int
@@ -164,7 +164,7 @@ class Shortfall:
     ever: float
 
 
-def shortfall(
+def queries_needed(
     probability: ArrayLike,
     correct: ArrayLike,
     *,
@@ -173,7 +173,7 @@ def shortfall(
     chance: float = CHANCE,
     abstained: ArrayLike | None = None,
     thresholds: ArrayLike | None = None,
-) -> Shortfall:
+) -> QueriesNeeded:
     """Estimate how many more held-out queries ``threshold_for`` needs to guarantee a precision.
 
     Parameters
@@ -185,7 +185,7 @@ def shortfall(
     precision, confidence : float in (0, 1)
         As for ``threshold_for``.
     chance : float in (0, 1)
-        That the promise can be made then, if new queries are answered as these are.
+        That the guarantee can be made then, if new queries are answered as these are.
     abstained : [n], optional
         Which held-out queries are not answered, whatever the threshold.
     thresholds : [m], optional
@@ -200,7 +200,7 @@ def shortfall(
     --------
     >>> import torch
     >>> p = torch.linspace(0, 1, 100)
-    >>> missing = shortfall(p, p > 0.4, precision=0.95)
+    >>> missing = queries_needed(p, p > 0.4, precision=0.95)
     >>> missing.more, missing.right, missing.surest, missing.flawless
     (204, 60, 60, 105)
     """
@@ -215,12 +215,12 @@ def shortfall(
     tests = tuple((int(found.accepted[start]), int(found.right[start])) for start in starts)
     flawless = math.ceil(math.log(level) / math.log(target)) + found.spent
     if not tests:  # nothing is answered
-        return Shortfall(None, 0, 0, flawless, float(beta.sf(target, PRIOR, PRIOR)))
+        return QueriesNeeded(None, 0, 0, flawless, float(beta.sf(target, PRIOR, PRIOR)))
     at = max(starts, key=lambda start: found.bound(start, level))
     surest, good = int(found.accepted[at]), int(found.right[at])
     ever = max(float(beta.sf(target, k + PRIOR, n - k + PRIOR)) for n, k in tests)
     more = _more(tests, len(p), target, level, chance, found.spent)
-    return Shortfall(more, surest, good, flawless, ever)
+    return QueriesNeeded(more, surest, good, flawless, ever)
 
 
 @lru_cache(64)  # a guarantee that cannot be given is asked for again and again

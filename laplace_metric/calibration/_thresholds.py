@@ -9,7 +9,7 @@ Annals of Applied Statistics 19):
                 that is not rejected.
     largest     of the ten sequences' first tests, (s_j of n_j accepted hits): with probability
                 1 - delta every precision is at least its bound b_j, P(Bin(n_j, b_j) >= s_j) =
-                delta / J; promise the largest b_j, rounded down to a hundredth.
+                delta / J; guarantee the largest b_j, rounded down to a hundredth.
     recall      of n right hits s are accepted; the highest threshold at which
                 P(Bin(n, target) >= s) <= delta. Acceptance only falls: one sequence.
 
@@ -50,9 +50,9 @@ from laplace_metric.calibration._sequences import (
     Tests,
     held_out_answers,
     lower_bound,
+    queries_needed,
     rejected,
     run_of,
-    shortfall,
 )
 from laplace_metric.errors import InputError
 
@@ -67,7 +67,7 @@ class Threshold(Shown):
     quantity : "precision" | "recall"
         Share of accepted hits that are right; share of right hits that are accepted.
     target, confidence : float
-        The promise, and the probability with which it holds.
+        The guarantee, and the probability with which it holds.
     estimate, lower : float
         What held-out queries gave, and the lower bound of the test of this threshold. It was
         chosen for the target, so only the target holds with ``confidence``.
@@ -148,7 +148,7 @@ def threshold_for(
     correct : [n]
         Whether it is a match: booleans, or 0 and 1.
     precision, recall : float in (0, 1)
-        What to promise; one of the two.
+        What to guarantee; one of the two.
     confidence : float in (0, 1)
     abstained : [n], optional
         Which held-out queries are not answered, whatever the threshold. ``Threshold.alpha`` does
@@ -176,19 +176,19 @@ def threshold_for(
         raise InputError("pass either precision= or recall=.")
     quantity, target = ("precision", precision) if recall is None else ("recall", recall)
     assert target is not None
-    promised, confidence = check_share(quantity, target), check_share("confidence", confidence)
+    guaranteed, confidence = check_share(quantity, target), check_share("confidence", confidence)
     p, right = held_out_answers(probability, correct, abstained)
     if recall is None:
-        value, bound = _for_precision(p, right, promised, 1 - confidence, thresholds)
+        value, bound = _for_precision(p, right, guaranteed, 1 - confidence, thresholds)
         estimate = float(right[p >= value].mean())
     else:
-        value, bound = _for_recall(p, right, promised, 1 - confidence)
+        value, bound = _for_recall(p, right, guaranteed, 1 - confidence)
         estimate = float((p[right] >= value).mean())
     share = float((p >= value).mean())
-    return Threshold(value, quantity, promised, confidence, estimate, bound, share, len(p))
+    return Threshold(value, quantity, guaranteed, confidence, estimate, bound, share, len(p))
 
 
-def largest_promise(
+def largest_guarantee(
     probability: ArrayLike,
     correct: ArrayLike,
     *,
@@ -196,7 +196,7 @@ def largest_promise(
     abstained: ArrayLike | None = None,
     thresholds: ArrayLike | None = None,
 ) -> Threshold:
-    """The largest precision, in whole per cent, that held-out queries can promise.
+    """The largest precision, in whole per cent, that held-out queries can guarantee.
 
     It is chosen by the data, and holds with ``confidence`` all the same: the bounds of which it is
     the largest hold all at once. Of the thresholds with such a bound, the lowest.
@@ -212,13 +212,13 @@ def largest_promise(
     Raises
     ------
     InputError
-        As ``threshold_for``; and if not even 1 % can be promised.
+        As ``threshold_for``; and if not even 1 % can be guaranteed.
 
     Examples
     --------
     >>> import torch
     >>> p = torch.linspace(0, 1, 100)
-    >>> print(largest_promise(p, p > 0.5))
+    >>> print(largest_guarantee(p, p > 0.5))
     match if probability >= 0.5051: precision 100.0%, at least 89% with 95% confidence; accepts \
 50.0% of 100 held-out queries
     """
@@ -229,7 +229,7 @@ def largest_promise(
     target = float(np.floor(100 * bounds.max(initial=0)) / 100)
     if target <= 0:
         raise InputError(
-            f"no precision can be promised: of {len(p)} queries "
+            f"no precision can be guaranteed: of {len(p)} queries "
             f"{int(right[p > NEVER].sum())} are answered right. Calibrate on more queries."
         )
     chosen = int(np.flatnonzero(bounds >= target)[-1])
@@ -281,7 +281,7 @@ def _unreachable(name: str, target: float, bound: float, right: int, of: int) ->
     """With the best bound where a sequence starts: no larger target is reached."""
     what = "are right" if name == "precision" else "right ones are accepted at all"
     return (
-        f"{name}={target:g} cannot be promised: the best lower bound of these queries is "
+        f"{name}={target:g} cannot be guaranteed: the best lower bound of these queries is "
         f"{bound:.3f}, where {right} of {of} {what}."
     )
 
@@ -290,7 +290,7 @@ def _more_queries(
     p: Array, right: Flags, target: float, confidence: float, thresholds: ArrayLike | None
 ) -> str:
     abstained = p == NEVER
-    missing = shortfall(
+    missing = queries_needed(
         np.where(abstained, 0, p),
         right,
         precision=target,

@@ -179,7 +179,7 @@ def promised_of(index: Index, options: Namespace, reporter: Reporter) -> Thresho
 
 def _most(calibration: Calibration) -> str:
     try:
-        return f"The most is --precision {calibration.largest_promise().target:g}."
+        return f"The most is --precision {calibration.largest_guarantee().target:g}."
     except (InputError, NotFittedError) as error:
         return str(error)
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from laplace_metric.calibration._calibration import Calibration, Judgement
+from laplace_metric.calibration._calibration import Assessment, Calibration
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
 from laplace_metric.calibration._thresholds import Threshold, accepts
 from laplace_metric.errors import InputError, NotFittedError, UndefinedMetricWarning
@@ -81,7 +81,7 @@ class _Answers:
     """Scores [Q] of queries, higher is less certain, and what a calibration makes of them."""
 
     scores: dict[str, Tensor]
-    judgement: Judgement | None = None
+    assessment: Assessment | None = None
     probability: Tensor | None = None
     unknown: Tensor | None = None
 
@@ -93,15 +93,15 @@ class _Answers:
             scores[AMBIGUITY] = hits.votes.ambiguity
         if calibration is None:
             return cls(scores)
-        judgement = calibration.judge(hits)
-        nearest = judgement.match_probability[:, 0]
-        unknown = judgement.p_value <= ALPHA_UNKNOWN
-        return cls({MATCH: 1 - nearest} | scores, judgement, nearest, unknown)
+        assessment = calibration.assess(hits)
+        nearest = assessment.match_probability[:, 0]
+        unknown = assessment.p_value <= ALPHA_UNKNOWN
+        return cls({MATCH: 1 - nearest} | scores, assessment, nearest, unknown)
 
     def accepted(self, threshold: Threshold) -> Tensor:
         """Which queries [Q] are answered."""
-        assert self.judgement is not None
-        p_value = self.judgement.p_value
+        assert self.assessment is not None
+        p_value = self.assessment.p_value
         found: Tensor = accepts(threshold, self.probability, p_value, ALPHA_UNKNOWN)
         return found
 
@@ -109,18 +109,18 @@ class _Answers:
 def _calibrated(
     labelled: LabelledHits, calibration: Calibration, answers: _Answers, ood: _Answers | None
 ) -> dict[str, Any]:
-    p, judgement, unknown = answers.probability, answers.judgement, answers.unknown
+    p, assessment, unknown = answers.probability, answers.assessment, answers.unknown
     assert p is not None
-    assert judgement is not None
+    assert assessment is not None
     assert unknown is not None
     known, right = labelled.known, labelled.match[:, 0]
     reliability = expected_calibration_error(p, right)
-    return _labels(labelled, judgement) | {
+    return _labels(labelled, assessment) | {
         "ece": reliability.ece,
         "brier": float((p - right.double()).square().mean()),
         "mean_match_probability": _mean(p),
         **_promises(calibration, answers, labelled, ood),
-        "retrieval_sets": _sets(labelled, calibration, judgement.logit),
+        "retrieval_sets": _sets(labelled, calibration, assessment.logit),
         "unknown": {"of_known": _mean(unknown[known]), "of_others": _mean(unknown[~known])},
         "smallest_p_value": calibration.smallest_p_value,
         "cross_fitted": calibration.cross_fitted,
@@ -128,12 +128,12 @@ def _calibrated(
     }
 
 
-def _labels(labelled: LabelledHits, judgement: Judgement) -> dict[str, float | None]:
+def _labels(labelled: LabelledHits, assessment: Assessment) -> dict[str, float | None]:
     """Measure the labels; empty where matches were given instead of labels."""
-    if judgement.answer is None or judgement.label_probability is None or labelled.codes is None:
+    if assessment.answer is None or assessment.label_probability is None or labelled.codes is None:
         return {}
-    answered = labelled.match.gather(1, judgement.answer[:, None])[:, 0]
-    ece = expected_calibration_error(judgement.label_probability, answered).ece
+    answered = labelled.match.gather(1, assessment.answer[:, None])[:, 0]
+    ece = expected_calibration_error(assessment.label_probability, answered).ece
     return {"label_accuracy": _mean(answered), "label_ece": ece}
 
 
@@ -147,8 +147,8 @@ def _promises(
     least = None
     if found[0].threshold is None:
         with suppress(InputError, NotFittedError):
-            least = outcome(calibration.largest_promise())
-    return {"promises": found, "largest_promise": least}
+            least = outcome(calibration.largest_guarantee())
+    return {"promises": found, "largest_guarantee": least}
 
 
 def _promise(
@@ -157,8 +157,8 @@ def _promise(
     threshold, explanation = promised_threshold(calibration, promised)
     if threshold is None:
         with suppress(NotFittedError):
-            missing = calibration.shortfall(promised)
-            return PromisedPrecision(promised, None, explanation, shortfall=missing)
+            missing = calibration.queries_needed(promised)
+            return PromisedPrecision(promised, None, explanation, queries_needed=missing)
         return PromisedPrecision(promised, None, explanation)
     return outcome(threshold)
 

@@ -274,11 +274,11 @@ class Index(Shown):
         k = self._check_k("k", k)
         encoded, _ = self.query_encoder.all("queries", queries, progress=progress)
         hits = self._nearest(encoded, self._depth(k))
-        judgement = None
+        assessment = None
         if self.calibration is not None:
-            judgement = self._fresh(self.calibration).judge(hits)
+            assessment = self._fresh(self.calibration).assess(hits)
             _warn_if_unreachable(self.calibration, alpha)
-        return SearchResult.of(hits, self.items.ids, self.items.labels, judgement, k, alpha)
+        return SearchResult.of(hits, self.items.ids, self.items.labels, assessment, k, alpha)
 
     def classify(
         self,
@@ -311,7 +311,7 @@ class Index(Shown):
         NotFittedError
             Before ``calibrate``, or if it was given matches rather than labels.
         InputError
-            For a threshold and a precision, or a precision that cannot be promised.
+            For a threshold and a precision, or a precision that cannot be guaranteed.
 
         Examples
         --------
@@ -625,7 +625,7 @@ class Index(Shown):
         self = self._now()
         calibration = self._fresh(self._calibrated())
         hits = self._deep_hits(queries, calibration, progress=progress)
-        members = calibration.members(calibration.judge(hits).logit, alpha)
+        members = calibration.members(calibration.assess(hits).logit, alpha)
         return RetrievalSets(hits.positions, members, self.items.ids)
 
     def label_sets(

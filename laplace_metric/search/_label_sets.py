@@ -237,7 +237,7 @@ def reviewed(
 
 def _judged(others: LabelledHits, calibration: Calibration) -> tuple[Tensor, Tensor, Tensor]:
     """P(y), max_c P(c), and the nearest item that carries that c."""
-    judged = calibration.judge(others.hits)
+    judged = calibration.assess(others.hits)
     assert judged.answer is not None  # labels calibrated it
     assert judged.label_probability is not None
     scores = calibration.label_scores(others.hits).clamp(min=0).masked_fill(~others.match, 0)

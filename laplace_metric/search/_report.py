@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from laplace_metric._utils.display import LINES, Rows, Shown
-from laplace_metric.calibration._sequences import Shortfall
+from laplace_metric.calibration._sequences import QueriesNeeded
 from laplace_metric.evaluation import Reliability, Sparsification
 
 MATCH, UNCERTAINTY, DISTANCE = "match probability", "uncertainty", "distance alone"
@@ -38,8 +38,8 @@ class PromisedPrecision:
         The promise, or why there is none.
     obtained, answered : float or None
         Share of accepted neighbours that are a match; share of queries that are accepted.
-    shortfall : Shortfall or None
-        Of a precision that cannot be promised: what the calibration lacks.
+    queries_needed : QueriesNeeded or None
+        Of a precision that cannot be guaranteed: what the calibration lacks.
     without_match, ood : float or None
         Share of the queries without a match in the index that are accepted; and of the
         out-of-distribution inputs.
@@ -50,7 +50,7 @@ class PromisedPrecision:
     explanation: str
     obtained: float | None = None
     answered: float | None = None
-    shortfall: Shortfall | None = None
+    queries_needed: QueriesNeeded | None = None
     without_match: float | None = None
     ood: float | None = None
 
@@ -130,8 +130,8 @@ class IndexReport(Shown):
         of its probability; None where matches are said rather than labelled.
     promises : tuple of PromisedPrecision
         Of thresholds for ``PRECISIONS``.
-    largest_promise : PromisedPrecision or None
-        The most that can be promised, where it is less than all of these.
+    largest_guarantee : PromisedPrecision or None
+        The most that can be guaranteed, where it is less than all of these.
     retrieval_sets : SetCoverage or None
     mean_match_probability : float or None
         Of the nearest items: the share of right answers that the index promises on these queries.
@@ -175,7 +175,7 @@ class IndexReport(Shown):
     label_ece: float | None = None
     mean_match_probability: float | None = None
     promises: tuple[PromisedPrecision, ...] = ()
-    largest_promise: PromisedPrecision | None = None
+    largest_guarantee: PromisedPrecision | None = None
     retrieval_sets: SetCoverage | None = None
     unknown: dict[str, float | None] | None = None
     smallest_p_value: float | None = None
@@ -238,7 +238,7 @@ class IndexReport(Shown):
         if self.label_accuracy is not None:
             rows.append(("right label answered, of all queries", _percent(self.label_accuracy)))
             rows.append(("label probability: calibration error (ECE)", _short(self.label_ece)))
-        least = () if self.largest_promise is None else (self.largest_promise,)
+        least = () if self.largest_guarantee is None else (self.largest_guarantee,)
         for promise in (*least, *self.promises):
             rows.append((f"precision promised {promise.promised:.0%}", promise.outcome))
         covered = f"{_percent(sets.coverage)} with {sets.mean_size or 0:.1f} items"

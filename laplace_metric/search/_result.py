@@ -11,7 +11,7 @@ from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.tables import as_pandas
-from laplace_metric.calibration._calibration import Judgement
+from laplace_metric.calibration._calibration import Assessment
 from laplace_metric.calibration._columns import Column
 from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.calibration._thresholds import Threshold, accepts
@@ -112,7 +112,7 @@ class SearchResult(Shown):
         hits: SearchHits,
         ids: Column,
         labels: Column | None,
-        judgement: Judgement | None,
+        assessment: Assessment | None,
         k: int,
         alpha: float,
     ) -> SearchResult:
@@ -122,14 +122,14 @@ class SearchResult(Shown):
         shown = None if neighbour_labels is None else neighbour_labels[:, :k]
         ambiguity = None if hits.votes is None else hits.votes.ambiguity.to(hits.trace)
         nearest = hits.nearest(k), _entries(ids, positions[:, :k]), shown
-        if judgement is None:
+        if assessment is None:
             return cls(*nearest, None, None, None, None, ambiguity, alpha)
         label = None
-        if judgement.answer is not None and neighbour_labels is not None:
-            answer = judgement.answer[:, None].cpu().numpy()
+        if assessment.answer is not None and neighbour_labels is not None:
+            answer = assessment.answer[:, None].cpu().numpy()
             label = np.take_along_axis(neighbour_labels, answer, 1)[:, 0]
-        probabilities = judgement.match_probability[:, :k], label, judgement.label_probability
-        return cls(*nearest, *probabilities, judgement.p_value, ambiguity, alpha)
+        probabilities = assessment.match_probability[:, :k], label, assessment.label_probability
+        return cls(*nearest, *probabilities, assessment.p_value, ambiguity, alpha)
 
     def _sentence(self) -> str:
         q, k = self.ids.shape

@@ -60,7 +60,7 @@ def within(rates: list[float], low: float, high: float) -> None:
 def test_known_queries_are_called_unknown_at_most_as_often_as_promised(labelled, quick):
     alpha, alarms, detected, sizes = 0.1, [], [], []
     for fitted, left in splits(labelled):
-        unknown = fitted.judge(left.hits).p_value <= alpha
+        unknown = fitted.assess(left.hits).p_value <= alpha
         alarms.append(float(unknown[left.known].double().mean()))
         detected.append(float(unknown[~left.known].double().mean()))
         sizes.append(len(fitted.statistics))
@@ -107,10 +107,10 @@ def test_a_calibration_keeps_what_the_second_half_says(labelled):
     halves = [query_statistics(half.hits)[half.known] for half in (first, second)]
     assert torch.equal(fitted.statistics, torch.cat(halves))
     assert fitted.smallest_p_value == 1 / (len(fitted.statistics) + 1)
-    judgement = fitted.judge(second.hits)
-    assert torch.equal(judgement.logit, logit)
-    assert torch.equal(fitted.label_probability, judgement.label_probability)
-    answers = second.match.gather(1, judgement.answer[:, None])[:, 0]
+    assessment = fitted.assess(second.hits)
+    assert torch.equal(assessment.logit, logit)
+    assert torch.equal(fitted.label_probability, assessment.label_probability)
+    answers = second.match.gather(1, assessment.answer[:, None])[:, 0]
     assert torch.equal(fitted.right, answers)
     label_quality = fitted.quality(10, of="label")
     gap = (fitted.label_probability - answers.double()).square()
@@ -209,7 +209,7 @@ def test_noise_is_unknown_from_twenty_held_out_queries_on(labelled):
         noise = replace(
             hits, distance=hits.distance + 9, epistemic=hits.epistemic + 99, votes=votes
         )
-        p = fitted.judge(noise).p_value
+        p = fitted.assess(noise).p_value
         assert float(p.max()) == 1 / (n + 1) <= 0.05
 
 
@@ -226,12 +226,12 @@ def test_an_embedder_that_is_nearly_always_right_or_wrong(n_matching, labelled):
     assert fitted.matcher.chosen == "distance, logistic"
     assert len(p.unique()) == len(p), "never a constant"
     assert float(p.mean()) == pytest.approx(float(n_matching > 50), abs=0.05)
-    assert len(fitted.judge(queries.hits).p_value) == 100
+    assert len(fitted.assess(queries.hits).p_value) == 100
     if n_matching >= 99:
         assert fitted.threshold_for(precision=0.8, alpha=None).accepted > 0.9
         assert float(fitted.members(fitted.logit, 0.1).any(1).double().mean()) >= 0.9
     else:
-        with pytest.raises(InputError, match="cannot be promised"):
+        with pytest.raises(InputError, match="cannot be guaranteed"):
             fitted.threshold_for(precision=0.8)
 
 
@@ -247,8 +247,8 @@ def test_a_calibration_survives_json_and_tensors(labelled):
     assert again.matcher.chosen == fitted.matcher.chosen
     assert again.matcher.score.offset == fitted.matcher.score.offset
     assert (again.k, again.depth, again.n_items) == (fitted.k, fitted.depth, fitted.n_items)
-    for name, ours in vars(fitted.judge(labelled.hits)).items():
-        assert torch.equal(getattr(again.judge(labelled.hits), name), ours), name
+    for name, ours in vars(fitted.assess(labelled.hits)).items():
+        assert torch.equal(getattr(again.assess(labelled.hits), name), ours), name
     logit = fitted.matcher.logit(PairFeatures.of(labelled.hits))
     assert torch.equal(again.members(logit, 0.2), fitted.members(logit, 0.2))
     assert again.threshold_for(recall=0.5) == fitted.threshold_for(recall=0.5)

@@ -16,8 +16,8 @@ from laplace_metric.calibration import _learn as storage
 from laplace_metric.calibration._conformal import least_common_p_values, own_p_values
 from laplace_metric.calibration._hits import LabelledHits, PairFeatures, query_statistics
 from laplace_metric.calibration._learn import calibrated
-from laplace_metric.calibration._sequences import shortfall
-from laplace_metric.calibration._thresholds import largest_promise, threshold_for
+from laplace_metric.calibration._sequences import queries_needed
+from laplace_metric.calibration._thresholds import largest_guarantee, threshold_for
 from laplace_metric.errors import InputError
 
 CLASSES, KNOWN, RUNS, TAUGHT, QUERIES = 20, 15, 100, 300, 3_000
@@ -79,7 +79,7 @@ def test_precision_is_promised_of_what_is_answered(alpha, labelled, quick):
         except InputError:
             continue
         left = labelled.take(order[TAUGHT:])
-        judged = fitted.judge(left.hits)
+        judged = fitted.assess(left.hits)
         answered = (judged.match_probability[:, 0] >= threshold.value) & (judged.p_value > alpha)
         made += 1
         broken += float(left.match[answered, 0].double().mean()) < 0.75
@@ -102,8 +102,8 @@ def test_who_is_abstained_from_is_accepted_by_no_threshold(seed):
     )
     assert found == replace(alone, n=400, accepted=((p >= found.value) & ~out).mean())
     most, alone = (
-        largest_promise(p, right, abstained=out),
-        largest_promise(p[~out], right[~out]),
+        largest_guarantee(p, right, abstained=out),
+        largest_guarantee(p[~out], right[~out]),
     )
     assert (most.value, most.target, most.lower) == (alone.value, alone.target, alone.lower)
     assert threshold_for(p, right, precision=0.8, abstained=out * 0) == threshold_for(
@@ -136,8 +136,8 @@ def test_nobody_is_answered():
         with pytest.raises(InputError, match=r"lower bound of these queries is 0\.000"):
             threshold_for(p, right, abstained=everybody, **promise)
     with pytest.raises(InputError, match="of 50 queries 0 are answered right"):
-        largest_promise(p, right, abstained=everybody)
-    missing = shortfall(p, right, precision=0.9, abstained=everybody)
+        largest_guarantee(p, right, abstained=everybody)
+    missing = queries_needed(p, right, precision=0.9, abstained=everybody)
     assert (missing.more, missing.surest, missing.right) == (None, 0, 0)
     with pytest.raises(InputError, match="abstained"):
         threshold_for(p, right, precision=0.5, abstained=everybody[:9])
@@ -149,8 +149,8 @@ def test_more_queries_count_those_that_are_abstained_from():
     """Of twice as many, half abstained from, the answers are the same."""
     p, right, _ = drawn(60, 1)
     out = np.r_[np.zeros(60), np.ones(60)] == 1
-    alone = shortfall(p, right, precision=0.8)
-    both = shortfall(np.r_[p, p], np.r_[right, right], precision=0.8, abstained=out)
+    alone = queries_needed(p, right, precision=0.8)
+    both = queries_needed(np.r_[p, p], np.r_[right, right], precision=0.8, abstained=out)
     assert alone.more is not None
     assert both.more == pytest.approx(2 * alone.more, abs=2 * 12)  # shares are rounded up
     assert (both.surest, both.right) == (alone.surest, alone.right)
@@ -165,19 +165,19 @@ def test_a_calibration_passes_it_on(labelled, quick):
     first = labelled.take(order[:1000])  # the half that fits sets the thresholds
     nearest = fitted.matcher(fitted.matcher.logit(PairFeatures.of(first.hits)))[:, 0]
     torch.testing.assert_close(fitted.grid[:, 0], nearest)
-    by_label = fitted.judge(first.hits).label_probability
+    by_label = fitted.assess(first.hits).label_probability
     torch.testing.assert_close(fitted.grid[:, 1], by_label)
     given = {"abstained": out, "thresholds": fitted.grid[:, 0]}
     assert ours == replace(threshold_for(p, right, precision=0.7, **given), alpha=0.2)
     label = fitted.threshold_for(precision=0.6, of="label", alpha=None)
     assert label.value in fitted.grid[:, 1].tolist()
     assert re.search(r"probability >= 0\.\d+ and not unknown at alpha=0.2: precision", str(ours))
-    most = fitted.largest_promise(alpha=0.2)
-    assert most == replace(largest_promise(p, right, **given), alpha=0.2)
-    missing = fitted.shortfall(0.95, alpha=0.2)
-    alone = shortfall(p, right, precision=0.95, **given)
+    most = fitted.largest_guarantee(alpha=0.2)
+    assert most == replace(largest_guarantee(p, right, **given), alpha=0.2)
+    missing = fitted.queries_needed(0.95, alpha=0.2)
+    alone = queries_needed(p, right, precision=0.95, **given)
     assert missing == replace(alone, more=None if alone.more is None else 2 * alone.more)
-    for call in (fitted.threshold_for, fitted.largest_promise):
+    for call in (fitted.threshold_for, fitted.largest_guarantee):
         assert call(**({"recall": 0.5} if call == fitted.threshold_for else {})).alpha == 0.05
     with pytest.raises(InputError, match="alpha"):
         fitted.threshold_for(precision=0.7, alpha=2)

@@ -195,7 +195,7 @@ def test_few_queries_of_real_digits_rank_as_well_as_the_distance(n):
         order = torch.randperm(len(asked), generator=g)
         test = asked.take(order[n:])
         calibration = calibrated(asked.take(order[:n]), 10, len(index), g)
-        p, right = calibration.judge(test.hits).match_probability[:, 0], test.match[:, 0]
+        p, right = calibration.assess(test.hits).match_probability[:, 0], test.match[:, 0]
         far = test.hits.distance[:, 0].double()
         gain.append(auroc(-p[right], -p[~right]) - auroc(far[right], far[~right]))
     assert float(np.mean(gain)) >= -1e-12

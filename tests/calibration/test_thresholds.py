@@ -10,10 +10,10 @@ import pytest
 import torch
 from scipy.stats import binom, binomtest
 
-from laplace_metric.calibration import _sequences as _shortfall
+from laplace_metric.calibration import _sequences
 from laplace_metric.calibration._thresholds import (
     STARTS,
-    largest_promise,
+    largest_guarantee,
     lower_bound,
     threshold_for,
 )
@@ -79,7 +79,7 @@ def test_it_is_the_rule_by_brute_force(quantity, seed):
     promise |= {"thresholds": others} if by_others else {}
     args = torch.from_numpy(p), torch.from_numpy(right)
     if expected is None:
-        with pytest.raises(InputError, match="cannot be promised"):
+        with pytest.raises(InputError, match="cannot be guaranteed"):
             threshold_for(*args, **promise)
         return
     threshold = threshold_for(*args, **promise)
@@ -207,9 +207,9 @@ def test_a_test_leaves_out_the_hit_at_its_own_threshold():
 
 def test_advice_is_computed_once(monkeypatch):
     calls = []
-    counted = _shortfall._smallest
-    monkeypatch.setattr(_shortfall, "_smallest", lambda *a: calls.append(1) or counted(*a))
-    _shortfall._more.cache_clear()
+    counted = _sequences._smallest
+    monkeypatch.setattr(_sequences, "_smallest", lambda *a: calls.append(1) or counted(*a))
+    _sequences._more.cache_clear()
     p = np.linspace(0, 1, 60)
     for _ in range(3):
         with pytest.raises(InputError, match="calibrate on more queries: about"):
@@ -231,7 +231,7 @@ def test_all_that_is_tied_is_accepted_or_none_of_it():
 
 def test_what_cannot_be_promised_says_what_can():
     p = torch.linspace(0, 1, 200)
-    with pytest.raises(InputError, match="precision=0.99 cannot be promised") as error:
+    with pytest.raises(InputError, match="precision=0.99 cannot be guaranteed") as error:
         threshold_for(p, torch.ones(200) > 0, precision=0.99)
     best = float(re.search(r"lower bound of these queries is (0\.\d+)", str(error.value))[1])
     assert best == pytest.approx(lower_bound(200, 200, 0.05 / STARTS), abs=1e-3)
@@ -253,7 +253,7 @@ def test_what_cannot_be_promised_says_what_can():
         threshold_for(hopeful, torch.arange(100) % 10 < 9, precision=0.85)
     best = float(re.search(r"lower bound of these queries is (0\.\d+)", str(error.value))[1])
     assert threshold_for(hopeful, right, precision=best - 0.001).lower >= best - 0.001
-    with pytest.raises(InputError, match="cannot be promised"):
+    with pytest.raises(InputError, match="cannot be guaranteed"):
         threshold_for(hopeful, right, precision=best + 0.001)
     for promise in ({"recall": 0.9}, {"precision": 0.5}):
         with pytest.raises(InputError, match="the best lower bound of these queries is 0.000"):
@@ -311,11 +311,11 @@ def largest(p, right):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_largest_promise_is_the_best_of_ten_bounds(seed):
+def test_the_largest_guarantee_is_the_best_of_ten_bounds(seed):
     g = np.random.default_rng(seed)
     p = np.round(g.uniform(size=int(g.integers(20, 300))), 1 + seed % 3)
     right = g.uniform(size=len(p)) < p ** (0.1 + seed / 20)
-    found = largest_promise(p, right)
+    found = largest_guarantee(p, right)
     assert (found.target, found.value) == largest(p, right)
     assert found.accepted == pytest.approx((p >= found.value).mean())
     assert found.estimate == pytest.approx(right[p >= found.value].mean())
@@ -323,20 +323,20 @@ def test_the_largest_promise_is_the_best_of_ten_bounds(seed):
     assert threshold_for(p, right, precision=found.target).value <= found.value
 
 
-def test_the_largest_promise_is_kept_though_data_chose_it():
+def test_the_largest_guarantee_is_kept_though_data_chose_it():
     """Of 2,000 calibrations at most one in twenty promises more than its threshold keeps."""
     g, broken = np.random.default_rng(0), 0
     for _ in range(2_000):
         p = g.uniform(size=60)
-        found = largest_promise(p, g.uniform(size=60) < 0.5 + 0.3 * p)
+        found = largest_guarantee(p, g.uniform(size=60) < 0.5 + 0.3 * p)
         kept = 0.5 + 0.3 * (1 + found.value) / 2
         broken += kept < found.target
     assert broken <= 0.05 * 2_000
 
 
-def test_where_all_is_wrong_there_is_no_largest_promise():
+def test_where_all_is_wrong_there_is_no_largest_guarantee():
     with pytest.raises(InputError, match="of 30 queries 0 are answered right"):
-        largest_promise(np.linspace(0, 1, 30), np.zeros(30))
+        largest_guarantee(np.linspace(0, 1, 30), np.zeros(30))
 
 
 def test_a_single_probability_is_drawn():

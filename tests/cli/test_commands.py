@@ -253,7 +253,7 @@ def test_a_precision_that_cannot_be_promised_says_which_can(indexed, capsys):
     assert main(["search", "index", "photos", "--precision", "0.999"]) == 2
     told = capsys.readouterr().err
     most = re.search(r"The most is --precision (0\.\d+)\.", told)[1]
-    assert "--precision 0.999 cannot be promised" in told
+    assert "--precision 0.999 cannot be guaranteed" in told
     assert main(["search", "index", "photos", "--precision", most, "--quiet"]) == 0
     assert main([*FIT, "--overwrite", "--quiet"]) == 0
     assert main(["index", "photos", *POSTERIOR, "--output", "plain", "--quiet"]) == 0

@@ -98,7 +98,7 @@ def examples(page: str) -> list[dict]:
 
 def test_the_verdict_is_that_of_the_numbers(place, page, searched):
     numbers = json.loads((place / "numbers.json").read_text())
-    made = [numbers.get("largest_promise"), *numbers["promises"]]
+    made = [numbers.get("largest_guarantee"), *numbers["promises"]]
     first = next(p for p in made if p and p["threshold"] is not None)
     _, found, right, _ = searched
     accepted = found.match_probability[:, 0].numpy() >= first["threshold"]
@@ -124,7 +124,7 @@ def test_the_verdict_is_that_of_the_numbers(place, page, searched):
 def test_queries_stand_in_their_group_with_their_own_neighbours(place, page, searched):
     queries, found, right, _ = searched
     numbers = json.loads((place / "numbers.json").read_text())
-    made = [numbers.get("largest_promise"), *numbers["promises"]]
+    made = [numbers.get("largest_guarantee"), *numbers["promises"]]
     value = next(p["threshold"] for p in made if p and p["threshold"] is not None)
     shown = [one for one in examples(page) if one["key"] != "strangers"]
     assert len(shown) >= 8

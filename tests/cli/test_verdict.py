@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from laplace_metric.calibration._sequences import Shortfall
+from laplace_metric.calibration._sequences import QueriesNeeded
 from laplace_metric.cli.report._examples import SHOWN, grouped
 from laplace_metric.cli.report._verdict import Share, headline, lacks, percent, rounded_up
 from laplace_metric.search import IndexReport
 from laplace_metric.search._report import MATCH, OODReport, PromisedPrecision
 
-NOT_YET = PromisedPrecision(0.95, None, "", shortfall=Shortfall(131, 60, 58, 104, 0.9))
-TOO_WRONG = PromisedPrecision(0.95, None, "", shortfall=Shortfall(None, 60, 50, 104, 0.01))
-TOO_FEW = PromisedPrecision(0.99, None, "", shortfall=Shortfall(None, 60, 60, 528, 0.7))
+NOT_YET = PromisedPrecision(0.95, None, "", queries_needed=QueriesNeeded(131, 60, 58, 104, 0.9))
+TOO_WRONG = PromisedPrecision(0.95, None, "", queries_needed=QueriesNeeded(None, 60, 50, 104, 0.01))
+TOO_FEW = PromisedPrecision(0.99, None, "", queries_needed=QueriesNeeded(None, 60, 60, 528, 0.7))
 
 
 def draw(n: int, seed: int, accuracy: float = 0.9):
@@ -95,7 +95,7 @@ def test_a_promise_that_the_queries_contradict_is_called_broken():
         assert headline(measures).tone == tone
 
 
-def test_the_queries_to_add_are_those_of_the_shortfall():
+def test_the_queries_to_add_are_those_of_queries_needed():
     p, right, *rest = draw(200, 1, 0.98)
     first = promise_at(0.9, 0.5, p, right)
     lines = headline(evaluation(p, right, *rest, first, NOT_YET)).lines
@@ -119,15 +119,15 @@ def test_the_queries_to_add_are_those_of_the_shortfall():
 
 def test_without_a_usual_promise_the_largest_is_told():
     p, right, *rest = draw(300, 2, 0.95)
-    none = PromisedPrecision(0.9, None, "", shortfall=Shortfall(40, 30, 30, 51, 0.9))
+    none = PromisedPrecision(0.9, None, "", queries_needed=QueriesNeeded(40, 30, 30, 51, 0.9))
     measures = evaluation(p, right, *rest, none)
-    measures = replace(measures, largest_promise=promise_at(0.83, 0.5, p, right))
+    measures = replace(measures, largest_guarantee=promise_at(0.83, 0.5, p, right))
     found = headline(measures)
     assert numbers(found.title) == [round(100 * float((p >= 0.5).double().mean())), 83]
-    assert found.promise is measures.largest_promise
-    little = replace(measures, largest_promise=promise_at(0.4, 0.5, p, right))
+    assert found.promise is measures.largest_guarantee
+    little = replace(measures, largest_guarantee=promise_at(0.4, 0.5, p, right))
     assert headline(little).tone == "none"
-    assert "nothing can be promised" in headline(little).title
+    assert "nothing can be guaranteed" in headline(little).title
     assert numbers(headline(little).title) == [round(100 * float(right.double().mean()))]
 
 

@@ -101,7 +101,7 @@ def values(embedder, index, x, y, names):
         *(index.retrieval_sets(x[:5]), index.label_sets(x[:5], 0.2), report, report.reliability),
         *(report.ood, report.retrieval_sets, *report.promises[:1]),
         *report.sparsification.values(),
-        *(calibration.judge(index.search(x[:5], k=20).hits), monitor, online),
+        *(calibration.assess(index.search(x[:5], k=20).hits), monitor, online),
     ]
 
 

@@ -233,7 +233,7 @@ def test_everything_that_a_cross_fitted_calibration_gives_says_so(items, model, 
     write_calibration(calibration, tmp_path / "calibration.json")
     assert read_calibration(tmp_path / "calibration.json").cross_fitted
     assert "60 cross-fitted items" in repr(calibration)
-    for threshold in (calibration.threshold_for(recall=0.5), calibration.largest_promise()):
+    for threshold in (calibration.threshold_for(recall=0.5), calibration.largest_guarantee()):
         assert threshold.cross_fitted
         assert "of 60 cross-fitted items" in str(threshold)
     with warnings.catch_warnings():
@@ -278,14 +278,14 @@ def world(seed: int):
 def on_new_queries(index: Index, new: LabelledHits) -> dict[str, float]:
     """What was promised on average, and what came."""
     calibration, right = index.calibration, new.match[:, 0]
-    judgement = calibration.judge(new.hits)
-    p = judgement.match_probability[:, 0]
+    assessment = calibration.assess(new.hits)
+    p = assessment.match_probability[:, 0]
     accepted = p >= calibration.threshold_for(precision=0.8).value
-    accepted &= judgement.p_value > 0.05
-    members = calibration.members(judgement.logit, 0.1)
+    accepted &= assessment.p_value > 0.05
+    members = calibration.members(assessment.logit, 0.1)
     return {
         "gap": float((p - right.double()).mean()),
-        "unknown": float((judgement.p_value <= 0.1).double().mean()),
+        "unknown": float((assessment.p_value <= 0.1).double().mean()),
         "precision": float(right[accepted].double().mean()),
         "covered": float((members & new.match).any(1).double().mean()),
     }
@@ -305,7 +305,7 @@ def test_promises_hold_on_new_queries_and_not_by_fitted_items():
         with pytest.warns(FittedQueriesWarning):
             seen = part.labelled_hits(x[:100], y[:100], 50)
         index.learn(seen, 10, seed)
-        invalid.append(float((index.calibration.judge(new.hits).p_value <= 0.1).double().mean()))
+        invalid.append(float((index.calibration.assess(new.hits).p_value <= 0.1).double().mean()))
     mean = {name: np.mean([row[name] for row in crossed]) for name in crossed[0]}
     error = {
         name: 3 * np.std([row[name] for row in crossed], ddof=1) / runs**0.5 for name in crossed[0]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
-from laplace_metric.calibration._sequences import shortfall
+from laplace_metric.calibration._sequences import queries_needed
 from laplace_metric.errors import LabelError, StaleCalibrationWarning
 from laplace_metric.search._evaluate import PRECISIONS, promised_threshold
 from laplace_metric.search._report import AMBIGUITY, DISTANCE, EPISTEMIC, MATCH, UNCERTAINTY
@@ -108,7 +108,7 @@ def test_promises_are_what_their_thresholds_give(calibrated, parts):
         threshold, text = promised_threshold(calibration, promise.promised)
         assert promise.explanation == text
         if threshold is None:
-            assert "cannot be promised" in text
+            assert "cannot be guaranteed" in text
             assert (promise.threshold, promise.obtained, promise.answered) == (None,) * 3
             continue
         accepted = result.accepted(threshold).numpy()
@@ -119,8 +119,8 @@ def test_promises_are_what_their_thresholds_give(calibrated, parts):
 
 def test_strangers_that_are_answered_are_counted(report, calibrated, parts):
     x, y = parts[2]
-    most, foreign = report.largest_promise, calibrated.search(parts[3], k=1)
-    threshold = calibrated.calibration.largest_promise()
+    most, foreign = report.largest_guarantee, calibrated.search(parts[3], k=1)
+    threshold = calibrated.calibration.largest_guarantee()
     accepted = calibrated.search(x, k=1).accepted(threshold)
     assert most.without_match == pytest.approx(float(accepted[y >= KNOWN].double().mean()))
     assert most.ood == pytest.approx(float(foreign.accepted(threshold).double().mean()))
@@ -178,7 +178,7 @@ def test_without_a_calibration_or_ood_inputs_less_is_said(plain, calibrated, rep
     assert less.r_auroc[DISTANCE] == report.r_auroc[DISTANCE]
     content, full = less.to_json(), report.to_json()
     extra = {"ece", "brier", "mean_match_probability", "promises", "retrieval_sets", "unknown"}
-    extra |= {"ood", "largest_promise", "label_accuracy", "label_ece", "smallest_p_value"}
+    extra |= {"ood", "largest_guarantee", "label_accuracy", "label_ece", "smallest_p_value"}
     extra |= {"cross_fitted"}
     assert set(full) - set(content) == extra
     assert json.loads(json.dumps(full)) == full
@@ -237,16 +237,18 @@ def test_a_promise_that_cannot_be_made_says_what_it_lacks(calibrated, parts):
     unknown = calibrated.calibration.held_out_unknown()
     tested = calibrated.calibration.held_out()
     of_fit = calibrated.calibration._thresholds("match")
-    alone = shortfall(*tested, precision=promise.promised, abstained=unknown, thresholds=of_fit)
-    assert promise.shortfall.right == alone.right
-    assert promise.shortfall.more == (None if alone.more is None else 2 * alone.more)
+    alone = queries_needed(
+        *tested, precision=promise.promised, abstained=unknown, thresholds=of_fit
+    )
+    assert promise.queries_needed.right == alone.right
+    assert promise.queries_needed.more == (None if alone.more is None else 2 * alone.more)
 
 
 def test_the_most_that_can_be_promised_is_said_where_that_is_little(report, calibrated, parts):
     result, right = counted(calibrated, *parts[2])
     assert report.promises[0].threshold is None
-    most = report.largest_promise
-    assert most.promised == calibrated.calibration.largest_promise().target < 0.9
+    most = report.largest_guarantee
+    assert most.promised == calibrated.calibration.largest_guarantee().target < 0.9
     accepted = result.accepted(most.threshold).numpy()
     assert most.answered == pytest.approx(accepted.mean())
     assert most.obtained == pytest.approx(right[accepted].mean())
@@ -257,7 +259,7 @@ def test_half_of_the_queries_to_add_test_the_promise(calibrated):
     logit, match = p.logit(eps=1e-6)[:, None], right[:, None]
     known = {"known": right, "p_value": torch.linspace(0, 1, 60).double() + 0.06}
     sure = replace(calibrated.calibration, logit=logit, match=match, **known)
-    alone = shortfall(*sure.held_out(), precision=0.95, thresholds=sure._thresholds("match"))
-    assert sure.shortfall(0.95) == replace(alone, more=2 * alone.more)
+    alone = queries_needed(*sure.held_out(), precision=0.95, thresholds=sure._thresholds("match"))
+    assert sure.queries_needed(0.95) == replace(alone, more=2 * alone.more)
     assert alone.more > 0
-    assert sure.shortfall(0.9).more == 0
+    assert sure.queries_needed(0.9).more == 0

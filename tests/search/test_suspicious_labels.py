@@ -33,7 +33,7 @@ def test_each_item_is_judged_by_all_others(index, points, embedder):
         others = np.delete(np.arange(FIRST), row)
         alone = embedder.index(x[others], index.labels[others], progress=False)
         hits = alone.search(x[row : row + 1], k=50).hits
-        judged = index.calibration.judge(hits)
+        judged = index.calibration.assess(hits)
         scores = index.calibration.label_scores(hits)[0]
         of = alone.labels[hits.positions[0]]
         mine = float(scores[torch.from_numpy(of == index.labels[row])].clamp(min=0).max())

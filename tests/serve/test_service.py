@@ -283,7 +283,7 @@ def test_numbers_may_be_texts_and_empty_ones_are_left_out():
 
 
 def test_a_promise_that_cannot_be_kept_is_said_at_the_start(shop, start):
-    with pytest.raises(InputError, match="cannot be promised"):
+    with pytest.raises(InputError, match="cannot be guaranteed"):
         start(shop, precision=0.9999)
 
 

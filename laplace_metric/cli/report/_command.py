@@ -206,9 +206,9 @@ def report(options: Namespace) -> None:
 
 
 def _promises(measures: IndexReport) -> list[dict[str, Any]]:
-    """The rows of the table of thresholds; what cannot be promised for one reason is one row."""
+    """The rows of the table of thresholds; what cannot be guaranteed for one reason is one row."""
     rows: list[dict[str, Any]] = []
-    for promise in (measures.largest_promise, *measures.promises):
+    for promise in (measures.largest_guarantee, *measures.promises):
         if promise is None:
             continue
         answered, right = counts(promise, measures.queries)

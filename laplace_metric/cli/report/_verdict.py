@@ -150,14 +150,14 @@ def headline(measures: IndexReport) -> Headline:
     promise = promised(measures)
     advice = _advice(measures)
     if promise is None:
-        title = f"Right for {right.percent} of queries, and nothing can be promised."
+        title = f"Right for {right.percent} of queries, and nothing can be guaranteed."
         return Headline(title, (nearest, *advice), "none", None)
     return _of_promise(promise, measures, advice)
 
 
 def promised(measures: IndexReport) -> PromisedPrecision | None:
     """The promise that a title speaks of: the first that can be made, if it is worth one."""
-    offered = (measures.promises[:1], (measures.largest_promise,))
+    offered = (measures.promises[:1], (measures.largest_guarantee,))
     found = [p for part in offered for p in part if p is not None and p.threshold is not None]
     return next((p for p in found if p.promised >= WORTH), None)
 
@@ -217,10 +217,10 @@ def _higher(promise: PromisedPrecision, measures: IndexReport) -> tuple[str, ...
 
 def _advice(measures: IndexReport) -> tuple[str, ...]:
     """Describe what is missing for the smallest precision that cannot be guaranteed."""
-    lacking = [p for p in measures.promises if p.shortfall is not None]
+    lacking = [p for p in measures.promises if p.queries_needed is not None]
     if not lacking:
         return ()
-    goal, missing = percent(lacking[0].promised), lacking[0].shortfall
+    goal, missing = percent(lacking[0].promised), lacking[0].queries_needed
     assert missing is not None
     if missing.more:
         return (
@@ -240,8 +240,8 @@ def _advice(measures: IndexReport) -> tuple[str, ...]:
 
 
 def lacks(promise: PromisedPrecision) -> str:
-    """In a few words, what a precision that cannot be promised would take."""
-    missing = promise.shortfall
+    """In a few words, what a precision that cannot be guaranteed would take."""
+    missing = promise.queries_needed
     if missing is None:
         return ""
     if missing.more:
@@ -407,7 +407,7 @@ def charts(measures: IndexReport) -> list[ExplainedChart]:
 
 def _answering(measures: IndexReport, n: str) -> ExplainedChart:
     first = MATCH if MATCH in measures.scores else UNCERTAINTY
-    made = [p for p in (measures.largest_promise, *measures.promises) if p is not None]
+    made = [p for p in (measures.largest_guarantee, *measures.promises) if p is not None]
     marks = {percent(p.promised): 1 - p.threshold for p in made if p.threshold is not None}
     shown = {name: measures.scores[name] for name in (first, DISTANCE)}
     if measures.called_unknown is not None:  # which no threshold answers

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import betabinom, binomtest
 
-from laplace_metric.calibration._sequences import REACH, chance_of_test, shortfall
+from laplace_metric.calibration._sequences import REACH, chance_of_test, queries_needed
 from laplace_metric.calibration._thresholds import threshold_for
 from laplace_metric.errors import InputError
 
@@ -61,7 +61,7 @@ def largest_chance(p, right, more: int, target: float) -> float:
 @pytest.mark.parametrize(("seed", "target"), [(1, 0.85), (3, 0.9), (6, 0.9)])
 def test_one_query_fewer_is_not_enough(seed, target):
     p, right = held_out(40, 0.15, seed)
-    missing = shortfall(p, right, precision=target, thresholds=p)
+    missing = queries_needed(p, right, precision=target, thresholds=p)
     assert missing.more is not None
     assert 0 < missing.more < 400
     assert largest_chance(p, right, missing.more, target) >= 0.8
@@ -72,7 +72,7 @@ def test_one_query_fewer_is_not_enough(seed, target):
 @given(seed=st.integers(0, 999), target=st.floats(0.2, 0.95), n=st.integers(1, 120))
 def test_nothing_is_missing_just_where_the_promise_can_be_made(seed, target, n):
     p, right = held_out(n, 0.2, seed)
-    missing = shortfall(p, right, precision=target, thresholds=p)
+    missing = queries_needed(p, right, precision=target, thresholds=p)
     try:
         threshold_for(p, right, precision=target, thresholds=p)
     except InputError:
@@ -87,7 +87,7 @@ def test_with_that_many_more_the_promise_is_made_about_as_often_as_said():
     while asked < 50:
         seed += 1
         p, right = held_out(80, 0.1, seed)
-        more = shortfall(p, right, precision=0.9).more
+        more = queries_needed(p, right, precision=0.9).more
         if not more:
             continue
         new, new_right = held_out(more, 0.1, 10_000 + seed)
@@ -103,23 +103,25 @@ def test_with_that_many_more_the_promise_is_made_about_as_often_as_said():
 def test_no_number_of_queries_helps_answers_that_are_wrong():
     p = torch.linspace(0, 1, 400)
     right = torch.arange(400) % 5 > 0
-    missing = shortfall(p, right, precision=0.95, thresholds=p)
+    missing = queries_needed(p, right, precision=0.95, thresholds=p)
     assert missing.more is None
     assert (missing.surest, missing.right) in {(n, k) for n, k in shares(p.numpy(), right.numpy())}
     assert missing.right / missing.surest == pytest.approx(0.8, abs=0.02)
-    assert shortfall(p, right, precision=0.75).more is not None
+    assert queries_needed(p, right, precision=0.75).more is not None
 
 
 @pytest.mark.parametrize(("seed", "target"), [(0, 0.9), (5, 0.95), (7, 0.9)])
 def test_ever_is_what_the_chance_tends_to(seed, target):
     p, right = held_out(40, 0.15, seed)
     far = max(chance_of_test(n, k, n + 300_000, target, LEVEL) for n, k in shares(p, right))
-    assert shortfall(p, right, precision=target, thresholds=p).ever == pytest.approx(far, abs=0.02)
+    assert queries_needed(p, right, precision=target, thresholds=p).ever == pytest.approx(
+        far, abs=0.02
+    )
 
 
 def test_flawless_is_the_least_that_passes():
     for target in (0.5, 0.9, 0.95, 0.99):
-        least = shortfall([0.5], [1], precision=target, thresholds=[0.5]).flawless
+        least = queries_needed([0.5], [1], precision=target, thresholds=[0.5]).flawless
         assert binomtest(least, least, target, "greater").pvalue <= LEVEL
         assert binomtest(least - 1, least - 1, target, "greater").pvalue > LEVEL
 
@@ -127,13 +129,13 @@ def test_flawless_is_the_least_that_passes():
 def test_a_smaller_chance_asks_for_less():
     p, right = held_out(40, 0.15, 3)
     sizes = [
-        shortfall(p, right, precision=0.95, chance=chance, thresholds=p).more
+        queries_needed(p, right, precision=0.95, chance=chance, thresholds=p).more
         for chance in (0.3, 0.5, 0.8)
     ]
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[2] <= REACH * 40
     assert (
-        shortfall(*held_out(40, 0.15, 6), precision=0.95, thresholds=p).more is None
+        queries_needed(*held_out(40, 0.15, 6), precision=0.95, thresholds=p).more is None
     )  # 5,575 would do
 
 
@@ -150,4 +152,4 @@ def test_a_smaller_chance_asks_for_less():
 def test_bad_input_is_named(given, message):
     p, right, options = given
     with pytest.raises(InputError, match=message):
-        shortfall(p, right, **options)
+        queries_needed(p, right, **options)
