@@ -409,7 +409,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         k: int = 10,
         depth: int = 50,
         portable: bool = False,
-        strangers: float = 0.0,
+        open_set_fraction: float = 0.0,
         engine: str | EngineKind = "flat",
         rank_by: str = "mean",
         progress: bool = True,
@@ -448,7 +448,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
             Deals each class out to the folds, and splits the queries as ``Index.calibrate`` does.
         k, depth : int
         portable : bool
-        strangers : float
+        open_set_fraction : float
             As for ``Index.calibrate``.
         engine, rank_by
             As for ``index``.
@@ -491,7 +491,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
             k=k,
             depth=depth,
             portable=portable,
-            strangers=strangers,
+            open_set_fraction=open_set_fraction,
             engine=engine,
             rank_by=rank_by,
             progress=progress and fitted_already,

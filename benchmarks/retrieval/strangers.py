@@ -68,7 +68,7 @@ def with_strangers(problem: Problem, queries: int) -> Asked:
         nobody = torch.full((n,), int(problem.gallery[1].max()) + 1, dtype=y.dtype)
         x, y = torch.cat([x, others[:n]]), torch.cat([y, nobody])
     judged = index.labelled_hits(x, y, problem.depth)
-    pretended = index.labelled_hits(x, y, problem.depth, strangers=ALL)
+    pretended = index.labelled_hits(x, y, problem.depth, open_set_fraction=ALL)
     return Asked(judged, pretended, len(index), kind)
 
 

@@ -17,7 +17,7 @@ from laplace_metric.cli.sources import Source, require_source
 from laplace_metric.errors import InputError
 from laplace_metric.io import write_atomically
 from laplace_metric.search import IndexReport
-from laplace_metric.search._evaluate import PRECISIONS, promised_threshold
+from laplace_metric.search._evaluate import PRECISIONS, guaranteed_threshold
 from laplace_metric.search._storage import INDEX
 
 
@@ -81,7 +81,7 @@ def index(options: Namespace) -> None:
                 ids,
                 folds=options.cross_fit,
                 seed=options.seed,
-                strangers=options.open_set_fraction or 0.0,
+                open_set_fraction=options.open_set_fraction or 0.0,
                 engine=options.engine,
                 rank_by=options.rank_by,
                 progress=reporter.progress,
@@ -92,7 +92,9 @@ def index(options: Namespace) -> None:
     if len(held):
         queries = reporter.watch("Calibrating", held.inputs(options.batch_size))
         with without_fitted(options.calibrate or options.data, options, reporter):
-            built.calibrate(queries, held.classes, strangers=options.open_set_fraction or 0.0)
+            built.calibrate(
+                queries, held.classes, open_set_fraction=options.open_set_fraction or 0.0
+            )
     _save(gallery, folder)
     write_atomically(folder / RUN, run_text(options))
     _tell(gallery, len(items) if options.cross_fit else len(held), options, reporter)
@@ -162,7 +164,7 @@ def _tell(gallery: LoadedIndex, n_queries: int, options: Namespace, reporter: Re
         kind = "cross-fitted" if calibration.cross_fitted else "held-out"
         reporter.say(f"calibrated with {n_queries:,} {kind} items: {calibration.quality()}")
         for target in PRECISIONS:
-            threshold, words = promised_threshold(calibration, target)
+            threshold, words = guaranteed_threshold(calibration, target)
             reporter.say(f"  {target:.0%} precise: {words}")
             numbers["thresholds"][f"{target:g}"] = None if threshold is None else threshold.value
     reporter.say(f"wrote {options.output}")

@@ -54,7 +54,6 @@ OPTIONS = {
     "folds": "--cross-fit",
     "checkpoint_dir": "--checkpoint",
     "item_data": "--data",
-    "strangers": "--open-set-fraction",
 }
 """What an argument is called on the command line."""
 _VALUE = r"""'[^']*'|"[^"]*"|\.\.\.|[-+]?\d[\d_]*(?:\.\d+)?(?:e[-+]?\d+)?|\w+|"""

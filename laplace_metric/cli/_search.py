@@ -40,7 +40,7 @@ from laplace_metric.cli.sources import (
 from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.io import write_atomically
 from laplace_metric.search import Index, SearchResult
-from laplace_metric.search._evaluate import promised_threshold
+from laplace_metric.search._evaluate import guaranteed_threshold
 
 SHOWN = 10
 """Queries in the terminal."""
@@ -162,7 +162,7 @@ def promised_of(index: Index, options: Namespace, reporter: Reporter) -> Thresho
             "--precision: the index is not calibrated. Fit with --holdout 0.4, or index with "
             "--calibrate or --cross-fit."
         )
-    threshold, words = promised_threshold(index.calibration, options.precision)
+    threshold, words = guaranteed_threshold(index.calibration, options.precision)
     if threshold is None:
         raise InputError(
             f"--precision {options.precision:g} {words} {_most(index.calibration)} Where few items "

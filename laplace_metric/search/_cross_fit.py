@@ -123,7 +123,7 @@ def cross_labelled_hits(
     fold: Int[Tensor, " N"],
     depth: int,
     *,
-    strangers: float = 0.0,
+    open_set_fraction: float = 0.0,
     generator: Seed = None,
     engine: str | EngineKind = "flat",
     rank_by: str = "mean",
@@ -136,7 +136,7 @@ def cross_labelled_hits(
         What entered the head.
     depth : int
         At most; fewer if the smallest index has fewer items.
-    strangers, generator
+    open_set_fraction, generator
         As for ``Index.labelled_hits``, of each fold.
     engine, rank_by
         As for ``LaplaceEmbedder.index``.
@@ -153,13 +153,13 @@ def cross_labelled_hits(
             one, features[others], there, engine=engine, rank_by=rank_by, progress=False
         )
         asked_for += len(ours)  # folds are small: what one rounds away the next makes up for
-        share = (round(strangers * asked_for) - drawn) / len(ours)
-        drawn = round(strangers * asked_for)
+        share = (round(open_set_fraction * asked_for) - drawn) / len(ours)
+        drawn = round(open_set_fraction * asked_for)
         hits = index.labelled_hits(
             features[ours],
             labels.take(ours.numpy()).values,
             depth,
-            strangers=min(share, ALL),
+            open_set_fraction=min(share, ALL),
             generator=generator,
         )
         parts.append(_recoded(hits, classes, others))
@@ -218,7 +218,7 @@ def cross_index(
     k: int = 10,
     depth: int = 50,
     portable: bool = False,
-    strangers: float = 0.0,
+    open_set_fraction: float = 0.0,
     engine: str | EngineKind = "flat",
     rank_by: str = "mean",
     progress: bool = True,
@@ -246,7 +246,7 @@ def cross_index(
         labels,
         fold,
         max(k, depth, VOTES),
-        strangers=strangers,
+        open_set_fraction=open_set_fraction,
         generator=generator,
         engine=engine,
         rank_by=rank_by,

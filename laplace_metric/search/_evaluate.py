@@ -24,14 +24,14 @@ from laplace_metric.search._report import (
     EPISTEMIC,
     MATCH,
     UNCERTAINTY,
+    GuaranteedPrecision,
     IndexReport,
     OODReport,
-    PromisedPrecision,
     SetCoverage,
 )
 
 PRECISIONS = (0.9, 0.95, 0.99)
-"""That thresholds are asked to promise."""
+"""Precisions that thresholds are asked to guarantee."""
 ALPHA_SETS = 0.1
 
 
@@ -67,8 +67,10 @@ def evaluated(
     )
 
 
-def promised_threshold(calibration: Calibration, precision: float) -> tuple[Threshold | None, str]:
-    """The threshold that promises a precision, or None; and either in words."""
+def guaranteed_threshold(
+    calibration: Calibration, precision: float
+) -> tuple[Threshold | None, str]:
+    """Return the threshold that guarantees a precision, or None; and either in words."""
     try:
         threshold = calibration.threshold_for(precision=precision)
     except (InputError, NotFittedError) as error:
@@ -119,7 +121,7 @@ def _calibrated(
         "ece": reliability.ece,
         "brier": float((p - right.double()).square().mean()),
         "mean_match_probability": _mean(p),
-        **_promises(calibration, answers, labelled, ood),
+        **_guarantees(calibration, answers, labelled, ood),
         "retrieval_sets": _sets(labelled, calibration, assessment.logit),
         "unknown": {"of_known": _mean(unknown[known]), "of_others": _mean(unknown[~known])},
         "smallest_p_value": calibration.smallest_p_value,
@@ -137,51 +139,51 @@ def _labels(labelled: LabelledHits, assessment: Assessment) -> dict[str, float |
     return {"label_accuracy": _mean(answered), "label_ece": ece}
 
 
-def _promises(
+def _guarantees(
     calibration: Calibration, answers: _Answers, labelled: LabelledHits, ood: _Answers | None
 ) -> dict[str, Any]:
-    def outcome(threshold: Threshold) -> PromisedPrecision:
+    def outcome(threshold: Threshold) -> GuaranteedPrecision:
         return _outcome(threshold, answers, labelled, ood)
 
-    found = tuple(_promise(calibration, target, outcome) for target in PRECISIONS)
+    found = tuple(_guaranteed_precision(calibration, target, outcome) for target in PRECISIONS)
     least = None
     if found[0].threshold is None:
         with suppress(InputError, NotFittedError):
             least = outcome(calibration.largest_guarantee())
-    return {"promises": found, "largest_guarantee": least}
+    return {"guarantees": found, "largest_guarantee": least}
 
 
-def _promise(
-    calibration: Calibration, promised: float, outcome: Callable[[Threshold], PromisedPrecision]
-) -> PromisedPrecision:
-    threshold, explanation = promised_threshold(calibration, promised)
+def _guaranteed_precision(
+    calibration: Calibration, guaranteed: float, outcome: Callable[[Threshold], GuaranteedPrecision]
+) -> GuaranteedPrecision:
+    threshold, explanation = guaranteed_threshold(calibration, guaranteed)
     if threshold is None:
         with suppress(NotFittedError):
-            missing = calibration.queries_needed(promised)
-            return PromisedPrecision(promised, None, explanation, queries_needed=missing)
-        return PromisedPrecision(promised, None, explanation)
+            missing = calibration.queries_needed(guaranteed)
+            return GuaranteedPrecision(guaranteed, None, explanation, queries_needed=missing)
+        return GuaranteedPrecision(guaranteed, None, explanation)
     return outcome(threshold)
 
 
 def _outcome(
     threshold: Threshold, answers: _Answers, labelled: LabelledHits, ood: _Answers | None
-) -> PromisedPrecision:
+) -> GuaranteedPrecision:
     accepted = answers.accepted(threshold)
     shares = _mean(labelled.match[accepted, 0]), _mean(accepted)
-    strangers = _mean(accepted[~labelled.known])
+    open_set = _mean(accepted[~labelled.known])
     foreign = None if ood is None else _mean(ood.accepted(threshold))
     of = threshold.target, threshold.value, str(threshold)
-    return PromisedPrecision(*of, *shares, without_match=strangers, ood=foreign)
+    return GuaranteedPrecision(*of, *shares, without_match=open_set, ood=foreign)
 
 
 def _sets(labelled: LabelledHits, calibration: Calibration, logit: Tensor) -> SetCoverage:
-    promised = 1 - ALPHA_SETS
+    guaranteed = 1 - ALPHA_SETS
     try:
         members = calibration.members(logit, ALPHA_SETS)
     except InputError as error:
-        return SetCoverage(promised, explanation=str(error))
+        return SetCoverage(guaranteed, explanation=str(error))
     covered = (members & labelled.match).any(1)
-    return SetCoverage(promised, _mean(covered[labelled.known]), _mean(members.sum(1)))
+    return SetCoverage(guaranteed, _mean(covered[labelled.known]), _mean(members.sum(1)))
 
 
 def _ood(answers: _Answers, hits: SearchHits, ood: _Answers) -> dict[str, Any]:

@@ -300,7 +300,7 @@ class Index(Shown):
         threshold : Threshold, float or None
             Smallest probability that is answered; None: 0.5, likelier than not.
         precision : float or None
-            In place of a threshold: the share of answers that are to be right, promised with 95 %
+            In place of a threshold: the share of answers that are to be right, guaranteed with 95 %
             confidence (``Calibration.threshold_for(precision=..., of="label")``).
         alpha : float or None
             Share of queries with a match that may be called unknown; None: answer unknown queries,
@@ -387,7 +387,7 @@ class Index(Shown):
         matches: Matches | None = None,
         depth: int = 50,
         portable: bool = False,
-        strangers: float = 0.0,
+        open_set_fraction: float = 0.0,
         generator: Seed = None,
         progress: bool = False,
     ) -> Calibration:
@@ -395,8 +395,9 @@ class Index(Shown):
 
         They should be as the queries to come: in neither training nor the fit, not items of
         the index, of classes that were not in training if those to come are, and with as many
-        queries without a match as are to come, or ``strangers``. One half teaches the probability,
-        the other half the thresholds and conformal tests, which need to be independent of it.
+        queries without a match as are to come, or ``open_set_fraction``. One half teaches the
+        probability. The other half sets the thresholds and conformal tests, which need to be
+        independent of it.
 
         Parameters
         ----------
@@ -412,11 +413,11 @@ class Index(Shown):
         portable : bool
             Leave out what only this index knows, the deviation of each distance, so that
             ``Calibration.apply`` says the same of the hits of another engine.
-        strangers : float
+        open_set_fraction : float
             Share of the queries to come that have no match. Of the queries that have one, as many
-            as are missing of this share are drawn, and find all items but their matches: strangers
-            as like the index as its own classes are like each other. Promises hold for such. With
-            few classes, a new one may be more like one of them than they are.
+            as are missing of this share are drawn, and find all items but their matches. They are
+            as like the index as its own classes are like each other, and guarantees hold for such
+            queries. With few classes, a new one may be more like one of them than they are.
         generator : torch.Generator, seed or None
             Draws them, and splits the queries; None: one with a fixed seed.
 
@@ -435,15 +436,15 @@ class Index(Shown):
         k, depth = check_count("k", k), check_count("depth", depth)
         now = self._now()
         deepest = max(k, depth, VOTES)
-        if strangers:  # else the generator is left to the split
+        if open_set_fraction:  # else the generator is left to the split
             generator = as_generator(0 if generator is None else generator)
         labelled = now.labelled_hits(
             queries,
             labels,
             deepest,
             matches=matches,
-            strangers=strangers,
-            generator=generator if strangers else None,
+            open_set_fraction=open_set_fraction,
+            generator=generator if open_set_fraction else None,
             progress=progress,
         )
         return self._learn(labelled, k, generator, now, portable=portable)
@@ -559,7 +560,7 @@ class Index(Shown):
         k: int = 10,
         *,
         matches: Matches | None = None,
-        strangers: float = 0.0,
+        open_set_fraction: float = 0.0,
         generator: Seed = None,
         progress: bool = False,
     ) -> LabelledHits:
@@ -570,7 +571,7 @@ class Index(Shown):
         labels : [Q] whole numbers or strings, as those of the index; or from the loader
         matches : Q lists of ids, in place of labels
             All items that are a match of each query; an empty list where none is.
-        strangers : float
+        open_set_fraction : float
             Share of queries without a match: as many as are missing are drawn by ``generator`` from
             the others, and find all items but those that are their match.
 
@@ -596,7 +597,7 @@ class Index(Shown):
             warn_if_fitted(known_rows, np.concatenate(rows))
         judge, depth = read(encoded, batch_labels), min(k, len(self))
         found = judge(self._nearest(encoded, depth))
-        rows_without = _turned_strange(judge.known, strangers, generator)
+        rows_without = _drawn_open_set(judge.known, open_set_fraction, generator)
         if not len(rows_without):
             return found
         others = judge.others(self._exact(), rows_without, len(self))
@@ -642,7 +643,7 @@ class Index(Shown):
         Split conformal prediction with the probabilities of the neighbours' labels
         (``calibration._conformal`` has the equations). It is valid if these queries are
         exchangeable with the held-out ones, and says nothing of a query whose label the index does
-        not have. Who is promised what, on average over held-out sets:
+        not have. Who is guaranteed what, on average over held-out sets:
 
         - A class with at least 5 / alpha - 1 held-out queries in the second half of the calibration
           (49 for 0.1; so about 100 in all): 1 - alpha of its own queries (Mondrian).
@@ -708,7 +709,7 @@ class Index(Shown):
     ) -> RetrievalSets:
         """The items that lie in the credible cap of each query's own posterior.
 
-        Kirchhof et al. 2023, section 5.3. It promises nothing about labels.
+        Kirchhof et al. 2023, section 5.3. It guarantees nothing about labels.
 
         Raises
         ------
@@ -769,7 +770,7 @@ class Index(Shown):
         Parameters
         ----------
         precision : float or None
-            Marked with the threshold that promises it, where there is one.
+            Marked with the threshold that guarantees it, where there is one.
         of : "match" | "label"
         alpha : float or None
             Share of queries with a match that may be called unknown, and are not answered then;
@@ -986,11 +987,11 @@ def _warn_if_unreachable(calibration: Calibration, alpha: float) -> None:
         )
 
 
-def _turned_strange(known: Bool[Tensor, " Q"], share: float, generator: Seed) -> Int[Tensor, " n"]:
+def _drawn_open_set(known: Bool[Tensor, " Q"], share: float, generator: Seed) -> Int[Tensor, " n"]:
     """Known queries [n] that make up what is missing of a ``share`` of all that are not."""
     if share == 0:
         return torch.zeros(0, dtype=torch.long)
-    check_share("strangers", share)
+    check_share("open_set_fraction", share)
     missing = round(share * len(known)) - int((~known).sum())
     source = as_generator(0 if generator is None else generator)
     assert source is not None

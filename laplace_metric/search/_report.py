@@ -26,16 +26,16 @@ SERIES = (
 
 
 @dataclass(frozen=True)
-class PromisedPrecision:
+class GuaranteedPrecision:
     """Result of accepting nearest neighbours by a threshold on these queries.
 
     Parameters
     ----------
-    promised : float
+    guaranteed : float
     threshold : float or None
-        On the match probability; None if no threshold can promise that.
+        On the match probability; None if no threshold can guarantee that.
     explanation : str
-        The promise, or why there is none.
+        The guarantee, or why there is none.
     obtained, answered : float or None
         Share of accepted neighbours that are a match; share of queries that are accepted.
     queries_needed : QueriesNeeded or None
@@ -45,7 +45,7 @@ class PromisedPrecision:
         out-of-distribution inputs.
     """
 
-    promised: float
+    guaranteed: float
     threshold: float | None
     explanation: str
     obtained: float | None = None
@@ -60,9 +60,9 @@ class PromisedPrecision:
         if self.threshold is None:
             return self.explanation
         parts = [f"obtained {_percent(self.obtained)}, answers {_percent(self.answered)}"]
-        strangers = {"without a match": self.without_match, "OOD": self.ood}
-        told = [f"{_percent(v)} of those {n}" for n, v in strangers.items() if v is not None]
-        return f"{parts[0]} ({', '.join(told)})" if told else parts[0]
+        rates = {"without a match": self.without_match, "OOD": self.ood}
+        open_set = [f"{_percent(v)} of those {n}" for n, v in rates.items() if v is not None]
+        return f"{parts[0]} ({', '.join(open_set)})" if open_set else parts[0]
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,15 @@ class SetCoverage:
 
     Parameters
     ----------
-    promised : float
+    guaranteed : float
         Share of the queries with a match whose set holds one.
     coverage, mean_size : float or None
-        That share, and the items in a set; None if no sets can promise that.
+        That share, and the items in a set; None if no sets can guarantee that.
     explanation : str or None
         Why not.
     """
 
-    promised: float
+    guaranteed: float
     coverage: float | None = None
     mean_size: float | None = None
     explanation: str | None = None
@@ -128,13 +128,13 @@ class IndexReport(Shown):
     label_accuracy, label_ece : float or None
         Of all queries: how often the index answers with the right label, and the calibration error
         of its probability; None where matches are said rather than labelled.
-    promises : tuple of PromisedPrecision
+    guarantees : tuple of GuaranteedPrecision
         Of thresholds for ``PRECISIONS``.
-    largest_guarantee : PromisedPrecision or None
+    largest_guarantee : GuaranteedPrecision or None
         The most that can be guaranteed, where it is less than all of these.
     retrieval_sets : SetCoverage or None
     mean_match_probability : float or None
-        Of the nearest items: the share of right answers that the index promises on these queries.
+        Of the nearest items: the share of right answers that the index predicts on these queries.
     unknown : dict or None
         Share called unknown "of_known" queries (0.05 by design) and "of_others".
     smallest_p_value : float or None
@@ -174,8 +174,8 @@ class IndexReport(Shown):
     label_accuracy: float | None = None
     label_ece: float | None = None
     mean_match_probability: float | None = None
-    promises: tuple[PromisedPrecision, ...] = ()
-    largest_guarantee: PromisedPrecision | None = None
+    guarantees: tuple[GuaranteedPrecision, ...] = ()
+    largest_guarantee: GuaranteedPrecision | None = None
     retrieval_sets: SetCoverage | None = None
     unknown: dict[str, float | None] | None = None
     smallest_p_value: float | None = None
@@ -194,7 +194,7 @@ class IndexReport(Shown):
         right = f"the nearest item is a match for {queries}"
         if self.mean_match_probability is None:
             return f"{right}; the index was not calibrated."
-        return f"{right}; the index promises {self.mean_match_probability:.1%}."
+        return f"{right}; the index predicts {self.mean_match_probability:.1%}."
 
     def _shown_rows(self) -> Rows:
         rows = [row for row in self.rows()[1:] if not row[0].startswith("AUSC")]
@@ -239,11 +239,11 @@ class IndexReport(Shown):
             rows.append(("right label answered, of all queries", _percent(self.label_accuracy)))
             rows.append(("label probability: calibration error (ECE)", _short(self.label_ece)))
         least = () if self.largest_guarantee is None else (self.largest_guarantee,)
-        for promise in (*least, *self.promises):
-            rows.append((f"precision promised {promise.promised:.0%}", promise.outcome))
+        for one in (*least, *self.guarantees):
+            rows.append((f"precision guaranteed {one.guaranteed:.0%}", one.outcome))
         covered = f"{_percent(sets.coverage)} with {sets.mean_size or 0:.1f} items"
         text = covered if sets.explanation is None else sets.explanation
-        rows.append((f"sets with a match, promised {sets.promised:.0%}", text))
+        rows.append((f"sets with a match, guaranteed {sets.guaranteed:.0%}", text))
         of_known = f"called unknown, of known queries ({ALPHA_UNKNOWN:.0%} by design)"
         rows.append((of_known, _percent(unknown["of_known"])))
         if unknown["of_others"] is not None:
@@ -258,7 +258,7 @@ class IndexReport(Shown):
         return "\n".join(f"{name:<52}{value}" for name, value in self.rows())
 
 
-PARTS = (PromisedPrecision, SetCoverage, OODReport)
+PARTS = (GuaranteedPrecision, SetCoverage, OODReport)
 
 
 def _plain(value: Any) -> Any:

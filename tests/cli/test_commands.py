@@ -217,7 +217,7 @@ def test_promises_are_kept_where_there_are_enough_queries(workplace, digits, cap
     value = json.loads(capsys.readouterr().out)["thresholds"]["0.9"]
     assert main(["evaluate", "index", "last", "--open-set", "more", "--json", "-"]) == 0
     numbers = json.loads(capsys.readouterr().out)
-    promise = numbers["promises"][0]
+    promise = numbers["guarantees"][0]
     assert promise["threshold"] == value
     index = Index.load("index", LaplaceEmbedder.load("index/posterior", own_model()))
     last = open_source(workplace / "last")

@@ -98,7 +98,7 @@ def examples(page: str) -> list[dict]:
 
 def test_the_verdict_is_that_of_the_numbers(place, page, searched):
     numbers = json.loads((place / "numbers.json").read_text())
-    made = [numbers.get("largest_guarantee"), *numbers["promises"]]
+    made = [numbers.get("largest_guarantee"), *numbers["guarantees"]]
     first = next(p for p in made if p and p["threshold"] is not None)
     _, found, right, _ = searched
     accepted = found.match_probability[:, 0].numpy() >= first["threshold"]
@@ -107,7 +107,7 @@ def test_the_verdict_is_that_of_the_numbers(place, page, searched):
     n, k, good = len(right), int(accepted.sum()), int(right[accepted].sum())
     said = re.fullmatch(r"Answers ([\d.]+)\s% of queries at (\d+)\s% precision\.", title)
     assert float(said[1]) == pytest.approx(100 * k / n, abs=0.5)
-    assert float(said[2]) == pytest.approx(100 * first["promised"])
+    assert float(said[2]) == pytest.approx(100 * first["guaranteed"])
     assert f"Of {n} queries {k} were answered, {good} of them rightly" in page
     fates = dict(re.findall(r'<li class="fate-(\w+)">[^<]*<b>(\d+)</b>', page))
     assert int(fates["right"]) == good
@@ -124,7 +124,7 @@ def test_the_verdict_is_that_of_the_numbers(place, page, searched):
 def test_queries_stand_in_their_group_with_their_own_neighbours(place, page, searched):
     queries, found, right, _ = searched
     numbers = json.loads((place / "numbers.json").read_text())
-    made = [numbers.get("largest_guarantee"), *numbers["promises"]]
+    made = [numbers.get("largest_guarantee"), *numbers["guarantees"]]
     value = next(p["threshold"] for p in made if p and p["threshold"] is not None)
     shown = [one for one in examples(page) if one["key"] != "strangers"]
     assert len(shown) >= 8

@@ -16,11 +16,13 @@ from laplace_metric.calibration._sequences import QueriesNeeded
 from laplace_metric.cli.report._examples import SHOWN, grouped
 from laplace_metric.cli.report._verdict import Share, headline, lacks, percent, rounded_up
 from laplace_metric.search import IndexReport
-from laplace_metric.search._report import MATCH, OODReport, PromisedPrecision
+from laplace_metric.search._report import MATCH, GuaranteedPrecision, OODReport
 
-NOT_YET = PromisedPrecision(0.95, None, "", queries_needed=QueriesNeeded(131, 60, 58, 104, 0.9))
-TOO_WRONG = PromisedPrecision(0.95, None, "", queries_needed=QueriesNeeded(None, 60, 50, 104, 0.01))
-TOO_FEW = PromisedPrecision(0.99, None, "", queries_needed=QueriesNeeded(None, 60, 60, 528, 0.7))
+NOT_YET = GuaranteedPrecision(0.95, None, "", queries_needed=QueriesNeeded(131, 60, 58, 104, 0.9))
+TOO_WRONG = GuaranteedPrecision(
+    0.95, None, "", queries_needed=QueriesNeeded(None, 60, 50, 104, 0.01)
+)
+TOO_FEW = GuaranteedPrecision(0.99, None, "", queries_needed=QueriesNeeded(None, 60, 60, 528, 0.7))
 
 
 def draw(n: int, seed: int, accuracy: float = 0.9):
@@ -31,13 +33,13 @@ def draw(n: int, seed: int, accuracy: float = 0.9):
     return p, right, torch.rand(n, generator=g) < 0.2, right | (torch.rand(n, generator=g) < 0.5)
 
 
-def promise_at(target: float, value: float, p, right) -> PromisedPrecision:
+def promise_at(target: float, value: float, p, right) -> GuaranteedPrecision:
     accepted = p >= value
     obtained = float(right[accepted].double().mean()) if bool(accepted.any()) else None
-    return PromisedPrecision(target, value, "", obtained, float(accepted.double().mean()))
+    return GuaranteedPrecision(target, value, "", obtained, float(accepted.double().mean()))
 
 
-def evaluation(p, right, unknown, has_match, *promises: PromisedPrecision) -> IndexReport:
+def evaluation(p, right, unknown, has_match, *promises: GuaranteedPrecision) -> IndexReport:
     n, share = len(p), float(right.double().mean())
     return IndexReport(
         queries=n,
@@ -50,7 +52,7 @@ def evaluation(p, right, unknown, has_match, *promises: PromisedPrecision) -> In
         sparsification={},
         right=right,
         uncertainty=1 - p,
-        promises=promises,
+        guarantees=promises,
         match_probability=p,
         scores={MATCH: 1 - p},
         called_unknown=unknown,
@@ -119,7 +121,7 @@ def test_the_queries_to_add_are_those_of_queries_needed():
 
 def test_without_a_usual_promise_the_largest_is_told():
     p, right, *rest = draw(300, 2, 0.95)
-    none = PromisedPrecision(0.9, None, "", queries_needed=QueriesNeeded(40, 30, 30, 51, 0.9))
+    none = GuaranteedPrecision(0.9, None, "", queries_needed=QueriesNeeded(40, 30, 30, 51, 0.9))
     measures = evaluation(p, right, *rest, none)
     measures = replace(measures, largest_guarantee=promise_at(0.83, 0.5, p, right))
     found = headline(measures)

@@ -19,7 +19,7 @@ from laplace_metric.cli._parser import OPTIONS, in_options
 NAMES = [name for name in COMMANDS if name != "image-text"]
 NAMES += [f"image-text {name}" for name in IMAGE_TEXT]
 FIT = ["fit", "photos", "--model", "my_model:embedder", "--quiet"]
-ALIASES = {"folds", "checkpoint_dir", "strangers"}
+ALIASES = {"folds", "checkpoint_dir"}
 """Arguments of the library whose options are called otherwise."""
 
 
@@ -47,7 +47,7 @@ def test_no_words_of_options_that_there_are_not():
     dests = {action.dest for name in NAMES for action in options_of(name)}
     assert set(OPTIONS) == dests | ALIASES
     assert in_options("folds=300: too many") == "--cross-fit 300: too many"
-    assert in_options("strangers=0.2: no") == "--open-set-fraction 0.2: no"
+    assert in_options("open_set_fraction=0.2: no") == "--open-set-fraction 0.2: no"
     assert in_options("checkpoint_dir='a/b' is in use") == "--checkpoint a/b is in use"
 
 

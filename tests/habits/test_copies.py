@@ -99,7 +99,7 @@ def values(embedder, index, x, y, names):
         *(calibration, calibration.matcher, calibration.labeller, calibration.quality()),
         *(calibration.threshold_for(recall=0.5), calibration.held_out_labels()),
         *(index.retrieval_sets(x[:5]), index.label_sets(x[:5], 0.2), report, report.reliability),
-        *(report.ood, report.retrieval_sets, *report.promises[:1]),
+        *(report.ood, report.retrieval_sets, *report.guarantees[:1]),
         *report.sparsification.values(),
         *(calibration.assess(index.search(x[:5], k=20).hits), monitor, online),
     ]

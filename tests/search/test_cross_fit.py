@@ -347,7 +347,7 @@ def test_promises_hold_on_real_images_that_nothing_has_seen():
 def test_strangers_are_drawn_in_every_fold():
     (x, y), _ = world(0)
     embedder = LaplaceEmbedder(Precomputed(SIZE), head="append")
-    index = embedder.cross_index(x, y, strangers=0.25, progress=False)
+    index = embedder.cross_index(x, y, open_set_fraction=0.25, progress=False)
     plain = embedder.cross_index(x, y, progress=False)
     assert float(plain.calibration.known.double().mean()) == 1
     assert float(index.calibration.known.double().mean()) == pytest.approx(0.75, abs=0.1)
@@ -360,5 +360,5 @@ def test_small_folds_draw_as_many_in_all(folds, share):
     (x, y), _ = world(1)
     x, y = x[:60], y[:60] % 4
     embedder = LaplaceEmbedder(Precomputed(SIZE), head="append")
-    index = embedder.cross_index(x, y, strangers=share, folds=folds, progress=False)
+    index = embedder.cross_index(x, y, open_set_fraction=share, folds=folds, progress=False)
     assert len(index.calibration.statistics) == 60 - round(share * 60)

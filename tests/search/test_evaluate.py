@@ -12,7 +12,7 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from laplace_metric.calibration._sequences import queries_needed
 from laplace_metric.errors import LabelError, StaleCalibrationWarning
-from laplace_metric.search._evaluate import PRECISIONS, promised_threshold
+from laplace_metric.search._evaluate import PRECISIONS, guaranteed_threshold
 from laplace_metric.search._report import AMBIGUITY, DISTANCE, EPISTEMIC, MATCH, UNCERTAINTY
 
 KNOWN = 9
@@ -103,9 +103,9 @@ def test_promises_are_what_their_thresholds_give(calibrated, parts):
     calibration = calibrated.calibration
     report = calibrated.evaluate(x, y)
     result = calibrated.search(x, k=1)
-    assert [promise.promised for promise in report.promises] == list(PRECISIONS)
-    for promise in report.promises:
-        threshold, text = promised_threshold(calibration, promise.promised)
+    assert [promise.guaranteed for promise in report.guarantees] == list(PRECISIONS)
+    for promise in report.guarantees:
+        threshold, text = guaranteed_threshold(calibration, promise.guaranteed)
         assert promise.explanation == text
         if threshold is None:
             assert "cannot be guaranteed" in text
@@ -138,7 +138,7 @@ def test_a_promise_that_can_be_made(points):
     index = embedder.index(near[:100], y[:100], progress=False)
     index.calibrate(near[100:500], torch.where(torch.arange(400) % 40 == 0, 3, y[100:500]))
     report = index.evaluate(near[500:], y[500:])
-    promise = report.promises[0]
+    promise = report.guarantees[0]
     accepted = index.search(near[500:], k=1).accepted(promise.threshold)
     assert promise.answered == pytest.approx(float(accepted.double().mean()))
     assert f"obtained {promise.obtained:.1%}" in str(report)
@@ -177,7 +177,7 @@ def test_without_a_calibration_or_ood_inputs_less_is_said(plain, calibrated, rep
     assert list(less.r_auroc) == [UNCERTAINTY, DISTANCE, EPISTEMIC, AMBIGUITY]
     assert less.r_auroc[DISTANCE] == report.r_auroc[DISTANCE]
     content, full = less.to_json(), report.to_json()
-    extra = {"ece", "brier", "mean_match_probability", "promises", "retrieval_sets", "unknown"}
+    extra = {"ece", "brier", "mean_match_probability", "guarantees", "retrieval_sets", "unknown"}
     extra |= {"ood", "largest_guarantee", "label_accuracy", "label_ece", "smallest_p_value"}
     extra |= {"cross_fitted"}
     assert set(full) - set(content) == extra
@@ -233,12 +233,12 @@ def test_each_query_can_be_looked_up(report, calibrated, parts):
 
 
 def test_a_promise_that_cannot_be_made_says_what_it_lacks(calibrated, parts):
-    promise = next(p for p in calibrated.evaluate(*parts[2]).promises if p.threshold is None)
+    promise = next(p for p in calibrated.evaluate(*parts[2]).guarantees if p.threshold is None)
     unknown = calibrated.calibration.held_out_unknown()
     tested = calibrated.calibration.held_out()
     of_fit = calibrated.calibration._thresholds("match")
     alone = queries_needed(
-        *tested, precision=promise.promised, abstained=unknown, thresholds=of_fit
+        *tested, precision=promise.guaranteed, abstained=unknown, thresholds=of_fit
     )
     assert promise.queries_needed.right == alone.right
     assert promise.queries_needed.more == (None if alone.more is None else 2 * alone.more)
@@ -246,9 +246,9 @@ def test_a_promise_that_cannot_be_made_says_what_it_lacks(calibrated, parts):
 
 def test_the_most_that_can_be_promised_is_said_where_that_is_little(report, calibrated, parts):
     result, right = counted(calibrated, *parts[2])
-    assert report.promises[0].threshold is None
+    assert report.guarantees[0].threshold is None
     most = report.largest_guarantee
-    assert most.promised == calibrated.calibration.largest_guarantee().target < 0.9
+    assert most.guaranteed == calibrated.calibration.largest_guarantee().target < 0.9
     accepted = result.accepted(most.threshold).numpy()
     assert most.answered == pytest.approx(accepted.mean())
     assert most.obtained == pytest.approx(right[accepted].mean())

@@ -28,18 +28,18 @@ def test_they_are_as_many_as_are_missing(of_ten):
     plain = index.labelled_hits(x, y, DEPTH)
     strangers = int((~plain.known).sum())
     assert 0 < strangers < 0.3 * len(y)
-    found = index.labelled_hits(x, y, DEPTH, strangers=0.4, generator=1)
+    found = index.labelled_hits(x, y, DEPTH, open_set_fraction=0.4, generator=1)
     assert int((~found.known).sum()) == round(0.4 * len(y))
     turned = plain.known & ~found.known
     assert torch.equal(found.match[~turned], plain.match[~turned])
     assert torch.equal(found.hits.positions[~turned], plain.hits.positions[~turned])
     assert not bool(found.match[turned].any())
     assert bool((found.codes[turned] == -1).all())
-    less = index.labelled_hits(x, y, DEPTH, strangers=strangers / len(y) / 2)
+    less = index.labelled_hits(x, y, DEPTH, open_set_fraction=strangers / len(y) / 2)
     assert torch.equal(less.known, plain.known)
-    again = index.labelled_hits(x, y, DEPTH, strangers=0.4, generator=1)
+    again = index.labelled_hits(x, y, DEPTH, open_set_fraction=0.4, generator=1)
     assert torch.equal(again.known, found.known)
-    other = index.labelled_hits(x, y, DEPTH, strangers=0.4, generator=2)
+    other = index.labelled_hits(x, y, DEPTH, open_set_fraction=0.4, generator=2)
     assert not torch.equal(other.known, found.known)
 
 
@@ -50,7 +50,7 @@ def test_they_find_what_an_index_without_their_class_finds(rank_by, points, embe
     items, of_items = x[200:400], y[200:400]
     index = embedder.index(items, of_items, progress=False, rank_by=rank_by)
     queries, labels = x[400:520], y[400:520]
-    found = index.labelled_hits(queries, labels, DEPTH, strangers=0.5)
+    found = index.labelled_hits(queries, labels, DEPTH, open_set_fraction=0.5)
     turned = (~found.known).nonzero().flatten().tolist()
     assert len(turned) == 60
     for c in range(CLASSES):
@@ -70,7 +70,7 @@ def test_named_matches_are_hidden_as_labels_are(points, embedder):
     x, y = points
     index = embedder.index(x[200:400], ids=list(range(200)), progress=False)
     matches = [(y[200:400] == c).nonzero().flatten().tolist() for c in y[400:500].tolist()]
-    found = index.labelled_hits(x[400:500], k=DEPTH, matches=matches, strangers=0.3)
+    found = index.labelled_hits(x[400:500], k=DEPTH, matches=matches, open_set_fraction=0.3)
     turned = (~found.known).nonzero().flatten().tolist()
     assert len(turned) == 30
     assert found.codes is None
@@ -84,7 +84,7 @@ def test_where_fewer_items_are_left_places_stay_open(points, embedder):
     rows = torch.cat([(y == 0).nonzero()[:20, 0], (y == 1).nonzero()[:4, 0]])
     index = embedder.index(x[rows], y[rows], progress=False)
     queries = (y == 0).nonzero()[20:30, 0]
-    found = index.labelled_hits(x[queries], y[queries], 10, strangers=0.5)
+    found = index.labelled_hits(x[queries], y[queries], 10, open_set_fraction=0.5)
     turned = ~found.known
     assert found.hits.positions[turned, 4:].eq(-1).all()
     assert found.hits.distance[turned, 4:].isinf().all()
@@ -97,7 +97,9 @@ def test_a_calibration_with_them_answers_fewer_strangers(of_ten, points):
     let_in = []
     for share in (0.0, 0.3):
         some = y[:120] < 10  # no strangers are at hand
-        calibration = index.calibrate(x[:120][some], y[:120][some], strangers=share, generator=0)
+        calibration = index.calibrate(
+            x[:120][some], y[:120][some], open_set_fraction=share, generator=0
+        )
         found = index.search(asked, k=1)
         strangers = truth >= 10
         let_in.append(float(found.match_probability[strangers, 0].mean()))
@@ -108,7 +110,7 @@ def test_a_calibration_with_them_answers_fewer_strangers(of_ten, points):
 def test_without_them_nothing_changes(of_ten):
     index, x, y = of_ten
     one = index.calibrate(x[:200], y[:200], generator=3)
-    two = index.calibrate(x[:200], y[:200], generator=3, strangers=0)
+    two = index.calibrate(x[:200], y[:200], generator=3, open_set_fraction=0)
     assert torch.equal(one.logit, two.logit)
     assert torch.equal(one.p_value, two.p_value)
 
@@ -116,8 +118,8 @@ def test_without_them_nothing_changes(of_ten):
 @pytest.mark.parametrize("share", [-0.1, 1.0, float("nan"), "many"])
 def test_a_share_is_a_share(share, of_ten):
     index, x, y = of_ten
-    with pytest.raises(InputError, match="strangers"):
-        index.calibrate(x, y, strangers=share)
+    with pytest.raises(InputError, match="open_set_fraction"):
+        index.calibrate(x, y, open_set_fraction=share)
 
 
 def test_an_engine_that_finds_fewer(points):
@@ -142,9 +144,9 @@ def test_blocks_of_queries(of_ten, monkeypatch):
     from laplace_metric.search import _faiss as _without
 
     index, x, y = of_ten
-    whole = index.labelled_hits(x, y, DEPTH, strangers=0.5)
+    whole = index.labelled_hits(x, y, DEPTH, open_set_fraction=0.5)
     monkeypatch.setattr(_without, "CELLS", 200)
-    parts = index.labelled_hits(x, y, DEPTH, strangers=0.5)
+    parts = index.labelled_hits(x, y, DEPTH, open_set_fraction=0.5)
     assert torch.equal(parts.hits.positions, whole.hits.positions)
     assert isinstance(whole.hits.votes, LabelVotes)
 
@@ -154,7 +156,9 @@ def test_lists_of_an_inverted_file(points, embedder):
     x, y = points
     index = embedder.index(x[:300], y[:300], progress=False, engine=IVF(lists=4, probes=1))
     flat = embedder.index(x[:300], y[:300], progress=False)
-    found, wanted = (i.labelled_hits(x[300:], y[300:], 10, strangers=0.3) for i in (index, flat))
+    found, wanted = (
+        i.labelled_hits(x[300:], y[300:], 10, open_set_fraction=0.3) for i in (index, flat)
+    )
     turned = ~wanted.known
     assert torch.equal(found.known, wanted.known)
     assert torch.equal(found.hits.positions[turned], wanted.hits.positions[turned])

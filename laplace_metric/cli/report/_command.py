@@ -195,7 +195,7 @@ def report(options: Namespace) -> None:
             numbers=number_rows(measures),
             facts=provenance(gallery, queries, options),
             run=run_text(options),
-            calibrated=bool(measures.promises),
+            calibrated=bool(measures.guarantees),
             most=SHOWN,
         )
     )
@@ -208,11 +208,11 @@ def report(options: Namespace) -> None:
 def _promises(measures: IndexReport) -> list[dict[str, Any]]:
     """The rows of the table of thresholds; what cannot be guaranteed for one reason is one row."""
     rows: list[dict[str, Any]] = []
-    for promise in (measures.largest_guarantee, *measures.promises):
+    for promise in (measures.largest_guarantee, *measures.guarantees):
         if promise is None:
             continue
         answered, right = counts(promise, measures.queries)
-        goal, why = percent(promise.promised), lacks(promise)
+        goal, why = percent(promise.guaranteed), lacks(promise)
         if why and rows and rows[-1]["lacks"] == why:
             rows[-1]["goal"] += f", {goal}"
             continue

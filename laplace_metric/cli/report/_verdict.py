@@ -31,7 +31,7 @@ from laplace_metric.evaluation._intervals import share_interval
 from laplace_metric.plots import Figure
 from laplace_metric.plots._style import inline_svg
 from laplace_metric.search import IndexReport
-from laplace_metric.search._report import DISTANCE, MATCH, UNCERTAINTY, PromisedPrecision
+from laplace_metric.search._report import DISTANCE, MATCH, UNCERTAINTY, GuaranteedPrecision
 
 SPACE = "\u00a0"
 """That does not break, before a per cent sign."""
@@ -126,14 +126,14 @@ class Headline:
     lines : tuple of str
     tone : "kept" | "broken" | "none"
         Whether there is a promise, and these queries agree with it.
-    promise : PromisedPrecision or None
+    promise : GuaranteedPrecision or None
         That the title speaks of.
     """
 
     title: str
     lines: tuple[str, ...]
     tone: str
-    promise: PromisedPrecision | None
+    promise: GuaranteedPrecision | None
 
 
 def headline(measures: IndexReport) -> Headline:
@@ -144,7 +144,7 @@ def headline(measures: IndexReport) -> Headline:
         f"interval "
         f"{right.interval})."
     )
-    if not measures.promises:
+    if not measures.guarantees:
         title = f"Right for {right.percent} of queries, without a promise."
         return Headline(title, (nearest, CALIBRATE), "none", None)
     promise = promised(measures)
@@ -155,24 +155,24 @@ def headline(measures: IndexReport) -> Headline:
     return _of_promise(promise, measures, advice)
 
 
-def promised(measures: IndexReport) -> PromisedPrecision | None:
+def promised(measures: IndexReport) -> GuaranteedPrecision | None:
     """The promise that a title speaks of: the first that can be made, if it is worth one."""
-    offered = (measures.promises[:1], (measures.largest_guarantee,))
+    offered = (measures.guarantees[:1], (measures.largest_guarantee,))
     found = [p for part in offered for p in part if p is not None and p.threshold is not None]
-    return next((p for p in found if p.promised >= WORTH), None)
+    return next((p for p in found if p.guaranteed >= WORTH), None)
 
 
-def counts(promise: PromisedPrecision, n_queries: int) -> tuple[Share, Share]:
+def counts(promise: GuaranteedPrecision, n_queries: int) -> tuple[Share, Share]:
     """Answered, of all queries; and right, of those."""
     answered = Share.of(promise.answered, n_queries)
     return answered, Share.of(promise.obtained, answered.k)
 
 
 def _of_promise(
-    promise: PromisedPrecision, measures: IndexReport, advice: tuple[str, ...]
+    promise: GuaranteedPrecision, measures: IndexReport, advice: tuple[str, ...]
 ) -> Headline:
     answered, right = counts(promise, measures.queries)
-    goal = percent(promise.promised)
+    goal = percent(promise.guaranteed)
     if answered.k == 0:
         title = f"Answers none of {answered.n:,} queries at {goal} precision."
         return Headline(title, advice, "none", promise)
@@ -180,7 +180,7 @@ def _of_promise(
         f"Of {answered.n:,} queries {answered.k:,} were answered, {right.k:,} of them rightly: "
         f"{right.percent} (95{SPACE}% interval {right.interval})."
     )
-    if right.ends[1] < promise.promised:
+    if right.ends[1] < promise.guaranteed:
         title = f"Do not rely on it: {goal} precision was promised, {right.percent} is obtained."
         why = (
             "These queries are unlike those that calibrated the index, or its items have changed: "
@@ -194,7 +194,7 @@ def _of_promise(
     return Headline(title, lines, "kept", promise)
 
 
-def _strangers(promise: PromisedPrecision, measures: IndexReport) -> tuple[str, ...]:
+def _strangers(promise: GuaranteedPrecision, measures: IndexReport) -> tuple[str, ...]:
     """Count the queries without a match, and open-set queries, that are answered all the same."""
     unmatched = round((1 - measures.known_share) * measures.queries)
     parts = {
@@ -205,22 +205,23 @@ def _strangers(promise: PromisedPrecision, measures: IndexReport) -> tuple[str, 
     return (f"It lets in {' and '.join(told)}.",) if told else ()
 
 
-def _higher(promise: PromisedPrecision, measures: IndexReport) -> tuple[str, ...]:
-    more = [p for p in measures.promises if p.threshold is not None and p is not promise]
+def _higher(promise: GuaranteedPrecision, measures: IndexReport) -> tuple[str, ...]:
+    more = [p for p in measures.guarantees if p.threshold is not None and p is not promise]
     if not more:
         return ()
     parts = [
-        f"{counts(p, measures.queries)[0].percent} at {percent(p.promised)} precision" for p in more
+        f"{counts(p, measures.queries)[0].percent} at {percent(p.guaranteed)} precision"
+        for p in more
     ]
     return (f"It answers {' and '.join(parts)}.",)
 
 
 def _advice(measures: IndexReport) -> tuple[str, ...]:
     """Describe what is missing for the smallest precision that cannot be guaranteed."""
-    lacking = [p for p in measures.promises if p.queries_needed is not None]
+    lacking = [p for p in measures.guarantees if p.queries_needed is not None]
     if not lacking:
         return ()
-    goal, missing = percent(lacking[0].promised), lacking[0].queries_needed
+    goal, missing = percent(lacking[0].guaranteed), lacking[0].queries_needed
     assert missing is not None
     if missing.more:
         return (
@@ -239,7 +240,7 @@ def _advice(measures: IndexReport) -> tuple[str, ...]:
     )
 
 
-def lacks(promise: PromisedPrecision) -> str:
+def lacks(promise: GuaranteedPrecision) -> str:
     """In a few words, what a precision that cannot be guaranteed would take."""
     missing = promise.queries_needed
     if missing is None:
@@ -321,7 +322,7 @@ def _sets(measures: IndexReport) -> list[NumberRow]:
     assert sets is not None
     assert unknown is not None
     n_known = round(measures.known_share * measures.queries)
-    name = f"retrieval sets with a match, {percent(sets.promised)} promised"
+    name = f"retrieval sets with a match, {percent(sets.guaranteed)} promised"
     rows = [NumberRow(name, sets.explanation or "")]
     if sets.explanation is None:
         size = NumberRow("items in such a set", f"{sets.mean_size or 0:.1f}")
@@ -351,7 +352,7 @@ def _open_set_rows(measures: IndexReport) -> list[NumberRow]:
         rows.append(_share("strangers called unknown", Share.of(ood.unknown, ood.items)))
     promise = promised(measures)
     if promise is not None:
-        name = f"strangers answered at {percent(promise.promised)} precision"
+        name = f"strangers answered at {percent(promise.guaranteed)} precision"
         rows.append(_share(name, Share.of(promise.ood, ood.items)))
     return rows
 
@@ -407,8 +408,8 @@ def charts(measures: IndexReport) -> list[ExplainedChart]:
 
 def _answering(measures: IndexReport, n: str) -> ExplainedChart:
     first = MATCH if MATCH in measures.scores else UNCERTAINTY
-    made = [p for p in (measures.largest_guarantee, *measures.promises) if p is not None]
-    marks = {percent(p.promised): 1 - p.threshold for p in made if p.threshold is not None}
+    made = [p for p in (measures.largest_guarantee, *measures.guarantees) if p is not None]
+    marks = {percent(p.guaranteed): 1 - p.threshold for p in made if p.threshold is not None}
     shown = {name: measures.scores[name] for name in (first, DISTANCE)}
     if measures.called_unknown is not None:  # which no threshold answers
         shown[first] = shown[first] + measures.called_unknown.to(shown[first])
