@@ -15,6 +15,7 @@ import pytest
 
 import laplace_metric
 from tests.call_trace import traces
+from tests.mutants import ROOMS, ROOT, read
 
 PACKAGE = Path(laplace_metric.__file__).parent
 HEAVY = ("scipy", "sklearn", "matplotlib", "rich", "jinja2", "pandas", "PIL", "faiss")
@@ -58,6 +59,18 @@ def test_no_class_or_public_function_name_stands_for_two_things():
             if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_"):
                 places[node.name].add(str(path.relative_to(PACKAGE)))
     assert not {name: sorted(where) for name, where in places.items() if len(where) > 1}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_mutant_still_applies(room):
+    """Text of a mutant that you changed? Change it in tests/mutants, too."""
+    tests, mutants = read(room)
+    assert all((ROOT / path).exists() for path in tests), tests
+    assert len({mutant.what for mutant in mutants}) == len(mutants)
+    for mutant in mutants:
+        source = (ROOT / mutant.file).read_text(encoding="utf-8")
+        assert source.count(mutant.old) == 1, (mutant.file, mutant.old)
+        compile(source.replace(mutant.old, mutant.new), mutant.file, "exec")
 
 
 def modules_after(statement: str) -> set[str]:
