@@ -218,6 +218,15 @@ def test_inner_head_whose_output_is_not_the_models(model):
         find_head(model, X, "0")
 
 
+def test_head_that_returns_more_rows_than_enter_it():
+    class Doubled(nn.Linear):
+        def forward(self, x):
+            return super().forward(torch.cat([x, x]))
+
+    with pytest.raises(HeadError, match="must map"):
+        find_head(Doubled(5, 2), X, "")
+
+
 def test_token_wise_head_names_the_shapes():
     with pytest.raises(HeadError, match=r"a tensor \[2, 3, 2\].*Pooled"):
         find_head(nn.Linear(5, 2), X.reshape(2, 3, 5))

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laplace_metric.familiarity._class_gaussians import RowSample, fold_of
+from laplace_metric.familiarity._class_gaussians import RowSample, fold_of, row_weights
 from laplace_metric.familiarity._near_far import NearFar
-from laplace_metric.models._store import FeatureStore, projection_weights
+from laplace_metric.models._store import FeatureStore
 
 ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-3}
 """Of the largest number."""
@@ -81,7 +81,7 @@ def sampled(u, labels, size, batch):
 @pytest.mark.parametrize("batch", [1, 7, 400])
 def test_the_sample_is_of_the_smallest_keys(batch):
     u, labels = distinct(400), torch.arange(400) % 7
-    keys = 2**16 * (u @ projection_weights(5)[0]) + (5**0.5 - 1) / 2 * labels
+    keys = 2**16 * (u @ row_weights(5)) + (5**0.5 - 1) / 2 * labels
     smallest = keys.remainder(1).argsort()[:50]
     zeros, none = torch.zeros(60, 5).double(), torch.zeros(60).long()  # key 0, but not counted
     held, of = sampled(torch.cat([zeros, u]), torch.cat([none, labels]), 50, batch)
@@ -110,3 +110,32 @@ def test_folds_of_distinct_rows_are_equally_large_and_equal_rows_share_one():
     assert twice.bincount(minlength=5).min() > 0
     near = fold_of(u * (1 + 1e-7), 5)  # rounding of a batch moves few rows at most
     assert (near != fold_of(u, 5)).sum() <= 2
+
+
+@pytest.mark.parametrize("ones", [1, 3, 12])
+def test_rows_of_zeros_and_ones_stay_distinct(ones):
+    """Weights of 16 bits, summed over rows of 3 * 4^k ones, differ by whole numbers of keys."""
+    g = torch.Generator().manual_seed(0)
+    rows = torch.rand(200, 40, generator=g).topk(ones).indices
+    u = torch.zeros(200, 40).double().scatter_(1, rows, 1).unique(dim=0)
+    u = torch.nn.functional.normalize(u)
+    held, _ = sampled(u, torch.zeros(len(u)).long(), 200, 50)
+    assert torch.equal(held.unique(dim=0), u.unique(dim=0))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.integers(6, 40),
+    width=st.integers(2, 8),
+    n_classes=st.integers(2, 5),
+    rare=st.sampled_from([0.0, 0.05, 0.3]),
+    seed=st.integers(0, 2**20),
+)
+def test_classes_of_one_or_two_distinct_rows_have_a_factor_or_none(n, width, n_classes, rare, seed):
+    """Of such a fold's rest the scatter is the rounding of float32 alone."""
+    g = torch.Generator().manual_seed(seed)
+    y = torch.randint(n_classes, (n,), generator=g)
+    pairs = torch.randn(n_classes, 2, width, generator=g)
+    h = pairs[y, (torch.rand(n, generator=g) < rare).long()]
+    found = answers(h, y, torch.randn(3, width, generator=g), 16, torch.float32)
+    assert all(column.isfinite().all() for column in found or [])

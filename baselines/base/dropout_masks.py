@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from laplace_metric._utils.validation import check_dense
 from laplace_metric.errors import HeadError
 from laplace_metric.models._calling import check_module
 
@@ -72,6 +73,7 @@ def masked(layers: dict[str, nn.Module], make: MaskMaker) -> Iterator[None]:
 
     def hook(name: str) -> Any:
         def apply(layer: nn.Module, _args: tuple[Any, ...], output: Tensor) -> Tensor:
+            check_dense(f"what enters {type(layer).__name__} {name!r}", output)
             rate = float(layer.p)  # type: ignore[arg-type]
             return output * make(name, mask_shape(layer, output), rate, output)
 

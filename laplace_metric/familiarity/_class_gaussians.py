@@ -80,7 +80,7 @@ class RowSample:
         places, width = size + 1, like.shape[1]
         whole = torch.zeros(places, dtype=torch.int64, device=like.device)
         keys = like.new_full((places,), torch.inf)
-        weights = projection_weights(width)[0].to(like)
+        weights = row_weights(width).to(like)
         return cls(weights, keys, like.new_zeros(places, width), whole, whole.clone())
 
     def add_(
@@ -123,6 +123,18 @@ class RowSample:
         return self.u[index], self.labels[index]
 
 
+def row_weights(width: int) -> Float[Tensor, " D"]:
+    """Return w: numbers of 16 bits would give the same p to many rows of zeros and ones.
+
+    Examples
+    --------
+    >>> len({float(w) for w in row_weights(10_000)})
+    10000
+    """
+    coarse, middle, fine = projection_weights(width)[:3]
+    return coarse + middle / 2**16 + fine / 2**32
+
+
 def fold_of(u: Float[Tensor, "n D"], n_folds: int) -> Int[Tensor, " n"]:
     """Return the fold of each row: a fixed random order of folds, dealt along the order of p.
 
@@ -134,7 +146,7 @@ def fold_of(u: Float[Tensor, "n D"], n_folds: int) -> Int[Tensor, " n"]:
     >>> bool((fold_of(u.flip(0), 3) == fold_of(u, 3).flip(0)).all())
     True
     """
-    values, order = (u @ projection_weights(u.shape[1])[0].to(u)).sort()
+    values, order = (u @ row_weights(u.shape[1]).to(u)).sort()
     dealt = torch.randperm(len(u), generator=torch.Generator().manual_seed(SEED)) % n_folds
     first = torch.searchsorted(values, values - SAME_ROW)
     return torch.empty_like(order).index_copy_(0, order, dealt.to(order)[first])
@@ -147,6 +159,8 @@ AT_ONCE = 2**22
 """Distances to class means that are held at once."""
 WIDEST = 2_048
 """Head inputs; the time that they take grows with the cube of their number."""
+ROUNDINGS = 8
+"""Times machine epsilon and trace: a bound of what the products round."""
 STRIP = 256
 """Columns of a triangle that are multiplied at once."""
 LEAST_RIDGE = 1e-13
@@ -314,7 +328,8 @@ class CentredSums:
         means = self.centres + offsets
         mean = counts @ means / counts.sum().clamp_min(1)
         between = (means - mean) * counts.sqrt()[:, None]
-        return Scatter(self.counts, means, mean, within, within + between.mT @ between)
+        rounding = ROUNDINGS * torch.finfo(self.dtype).eps * float(second.trace())
+        return Scatter(self.counts, means, mean, within, within + between.mT @ between, rounding)
 
 
 @dataclass(frozen=True)
@@ -330,6 +345,8 @@ class Scatter:
         mu.
     within, total : Tensor [D, D]
         About the m_c, and about mu.
+    rounding : float
+        Bound of the eigenvalues of their rounding error, which leaving points out does not lower.
     """
 
     counts: Tensor
@@ -337,6 +354,7 @@ class Scatter:
     mean: Tensor
     within: Tensor
     total: Tensor
+    rounding: float
 
     def without(self, u: Float[Tensor, "n D"], labels: Int[Tensor, " n"]) -> Scatter:
         """That of all points but these.
@@ -354,7 +372,7 @@ class Scatter:
         y, away = u - self.mean, (u - self.mean).sum(0)
         x, y = torch.cat([x, moved]), torch.cat([y, away[None] / n_left**0.5])
         mean, within = self.mean - away / n_left, self.within - x.mT @ x
-        return Scatter(left, means, mean, within, self.total - y.mT @ y)
+        return Scatter(left, means, mean, within, self.total - y.mT @ y, self.rounding)
 
     def factors(self) -> Factors | None:
         """Return the factors; None if all points are alike, or all members of each class."""
@@ -365,9 +383,10 @@ class Scatter:
         total, degrees = self.total / n, max(1, n - n_classes)
         within = self.within / degrees
         ridge, usable = float(within.trace()) / width, n > n_classes
-        if not usable or ridge < LEAST_RIDGE * n / degrees:  # what rounds is of n points
+        least = max(LEAST_RIDGE * n, self.rounding)  # what rounds is of n points
+        if not usable or ridge * degrees < least:
             ridge, usable = float(total.trace()) / width, False
-        if ridge < LEAST_RIDGE:
+        if ridge * n < least:
             return None
         means = self.means[known] - self.mean
         lower = _factor(within, ridge) if usable else None

@@ -288,7 +288,7 @@ def captured(calls: Sequence[HeadCall], output: Tensor, name: str) -> HeadActiva
     if len(calls) != 1:
         raise HeadError(f"head {name!r} ran {len(calls)} times in one forward pass, not once.")
     features, raw = calls[0].features, calls[0].raw
-    if features.ndim != 2 or raw.shape != output.shape:
+    if features.ndim != 2 or len(features) != len(raw) or raw.shape != output.shape:
         raise HeadError(
             f"head {name!r} maps {tuple(features.shape)} to {tuple(raw.shape)} and the model "
             f"returns {tuple(output.shape)}: the head must map [B, D] to the returned [B, Z]. "

@@ -85,7 +85,8 @@ class _Replaced(nn.Module):
 
     def __init__(self, model: nn.Module, head: nn.Module, parameters: Parameters) -> None:
         super().__init__()
-        self.model = model
+        # replicas on other devices would have the old parameters: one device
+        self.model = model = model.module if isinstance(model, nn.DataParallel) else model
         names = {id(module): name for name, module in model.named_modules()}
         self._replaced = {
             _dotted(names[id(part)], leaf): parameters[_dotted(name, leaf)]

@@ -102,6 +102,8 @@ def test_mc_dropout_needs_dropout(model):
         MCDropout(nn.Sequential(nn.Dropout(0.0), nn.Linear(2, 2)))
     with pytest.raises(InputError, match="n_samples=0"):
         MCDropout(nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 2)), n_samples=0)
+    with pytest.raises(InputError, match=r"Dropout '1' is a _mkldnn tensor"):
+        MCDropout(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)))(torch.ones(3, 2).to_mkldnn())
 
 
 def test_mc_dropout_is_saved_and_read_back(dropout_model, data, loader, tmp_path):

@@ -355,6 +355,17 @@ def test_same_generator_same_result_whatever_the_global_state(make_model, batche
     assert not same_weights(models[0], models[2])
 
 
+@silent
+def test_a_data_parallel_model_is_trained_as_the_model_inside(make_model, batches):
+    fits = []
+    for wrap in (nn.Sequential, nn.DataParallel):
+        model = make_model()
+        online = OnlineLaplace(wrap(model), head=None)
+        online.fit(batches, ContrastiveLoss(), epochs=1, progress=False, generator=generator())
+        fits.append(model)
+    assert same_weights(*fits)
+
+
 def test_bar_shows_loss_and_variance(make_model, batches, capsys):
     OnlineLaplace(make_model()).fit(batches, ContrastiveLoss(), epochs=2)
     bar = capsys.readouterr().err
