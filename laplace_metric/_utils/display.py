@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
+
+from laplace_metric._utils.validation import is_tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Rows = list[tuple[str, str]]
 LINES = 10
@@ -34,7 +38,7 @@ class Shown:
     ... class Curve(Shown):
     ...     '''A curve and its area.'''
     ...
-    ...     values: Tensor
+    ...     values: torch.Tensor
     ...     area: float
     >>> Curve(torch.zeros(100), 0.51234)
     Curve: a curve and its area.
@@ -85,7 +89,7 @@ def in_words(value: Any) -> str:
     >>> in_words(np.zeros((3, 2))), in_words(0.123456), in_words({"a": 0.5, "b": np.zeros(3)})
     ('[3, 2] float64', '0.1235', 'a 0.5, b [3] float64')
     """
-    if isinstance(value, (Tensor, np.ndarray)):
+    if is_tensor(value) or isinstance(value, np.ndarray):
         return shape_of(value)
     if isinstance(value, float):
         return f"{value:.4g}"
@@ -110,7 +114,7 @@ def shape_of(array: Tensor | np.ndarray[Any, Any]) -> str:
     if isinstance(array, np.ndarray) and array.dtype.kind in "OU":
         words = array.dtype.kind == "U" or all(isinstance(x, str) for x in array.flat)
         kind = "strings" if words else "objects"
-    on = f" on {array.device}" if isinstance(array, Tensor) and array.device.type != "cpu" else ""
+    on = f" on {array.device}" if is_tensor(array) and array.device.type != "cpu" else ""
     return f"{list(array.shape)} {kind}{on}"
 
 

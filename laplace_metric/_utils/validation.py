@@ -1,43 +1,62 @@
 """Checks of arguments: each names the argument, says what it is and what to pass instead.
 
-``as_*`` turn arrays into checked tensors, ``check_*`` check single numbers and return them.
+``as_*`` turn arrays into checked tensors, ``check_*`` check single numbers and return them. What
+needs torch imports it when it is called: ``laplace_metric.calibration`` does without.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from inspect import signature
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from laplace_metric.errors import InputError, LabelError, NonFiniteError, UnknownNameError
 
-ArrayLike = Tensor | npt.NDArray[Any] | Sequence[Any]
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    ArrayLike: TypeAlias = Tensor | npt.NDArray[Any] | Sequence[Any]
+else:
+    ArrayLike = Any
 """What every metric takes: a tensor, a numpy array or a (nested) sequence of numbers."""
-
-
-DTYPES = (
-    *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool),
-    *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
-)
+Floats = npt.NDArray[np.float64]
+DTYPES = {
+    *("float16", "bfloat16", "float32", "float64", "bool"),
+    *("uint8", "int8", "int16", "int32", "int64"),
+}
 """Types of numbers that every operation of torch knows."""
+
+
+def is_tensor(value: Any) -> TypeGuard[Tensor]:
+    """Return whether ``value`` is a tensor, without importing torch: before that, none is."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def as_floats(name: str, values: ArrayLike | float) -> Floats:
+    """Real numbers in float64, of a tensor of any device, too; no copy where they are that."""
+    if is_tensor(values):
+        numbers: Floats = check_dense(name, values).detach().cpu().double().resolve_neg().numpy()
+        return numbers
+    return _real_array(name, values).astype(np.float64, copy=False)
 
 
 def as_tensor(name: str, values: ArrayLike | float) -> Tensor:
     """A detached real tensor sharing the values' device; Python floats become float64."""
-    if isinstance(values, Tensor):
+    import torch
+
+    if isinstance(values, torch.Tensor):
         return check_dense(name, values).detach()
-    array = as_array(name, values)
-    if array.dtype.kind not in "biuf":
-        raise InputError(f"{name} has dtype {array.dtype}: pass a tensor or array of real numbers.")
+    array = _real_array(name, values)
     if array.dtype.kind == "f":
         dtype = array.dtype.newbyteorder("=") if array.dtype.itemsize <= 8 else np.dtype("f8")
     else:
@@ -45,6 +64,13 @@ def as_tensor(name: str, values: ArrayLike | float) -> Tensor:
     if array.dtype.kind == "u" and array.size and int(array.max()) > LARGEST:
         raise InputError(f"{name} holds {int(array.max())}: pass whole numbers up to 2^63 - 1.")
     return torch.from_numpy(np.array(array, dtype=dtype))
+
+
+def _real_array(name: str, values: Any) -> npt.NDArray[Any]:
+    array = as_array(name, values)
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{name} has dtype {array.dtype}: pass a tensor or array of real numbers.")
+    return array
 
 
 def as_array(name: str, values: Any) -> npt.NDArray[Any]:
@@ -66,18 +92,18 @@ def check_dense(name: str, tensor: Tensor) -> Tensor:
         "nested": tensor.is_nested,
         "quantized": tensor.is_quantized,
         "meta": tensor.is_meta,
-        str(tensor.layout).removeprefix("torch."): tensor.layout != torch.strided,
+        (layout := str(tensor.layout).removeprefix("torch.")): layout != "strided",
     }
     if kind := next((kind for kind, is_so in kinds.items() if is_so), None):
         raise InputError(f"{name} is a {kind} tensor: pass a dense one, of plain numbers.")
-    if tensor.dtype not in DTYPES:
+    if str(tensor.dtype).removeprefix("torch.") not in DTYPES:
         raise InputError(f"{name} has dtype {tensor.dtype}: pass float32, float64 or int64.")
     return tensor
 
 
 def check_floating(name: str, value: Any, shape: str = "") -> Tensor:
     """The tensor itself, or ``InputError`` unless it is a dense floating one of that shape."""
-    if not isinstance(value, Tensor):
+    if not is_tensor(value):
         raise InputError(f"{name} must be a floating tensor {shape}, not {type(value).__name__}.")
     check_dense(name, value)
     if not value.is_floating_point():
@@ -89,6 +115,8 @@ def check_floating(name: str, value: Any, shape: str = "") -> Tensor:
 
 def check_broadcast(**shapes: Sequence[int]) -> torch.Size:
     """The common shape, or ``InputError`` if there is none."""
+    import torch
+
     try:
         return torch.broadcast_shapes(*shapes.values())
     except RuntimeError as error:
@@ -98,6 +126,8 @@ def check_broadcast(**shapes: Sequence[int]) -> torch.Size:
 
 def as_shape(name: str, shape: Any) -> torch.Size:
     """A sequence of counts from 0 on, or ``InputError``."""
+    import torch
+
     if not isinstance(shape, Sequence) or isinstance(shape, (str, bytes)):
         raise InputError(f"{name}={shape!r}: pass a tuple of whole numbers, such as (5,).")
     return torch.Size([check_count(name, number, 0) for number in shape])
@@ -147,7 +177,7 @@ def as_labels(name: str, values: ArrayLike | None, points: Tensor, other: str) -
     """Integer labels [Q], int64 on the device of ``points``, one for each of its rows."""
     if values is None:
         raise LabelError(f"{name} is missing: pass one integer label for each row of {other}.")
-    array = None if isinstance(values, Tensor) else as_array(name, values)
+    array = None if is_tensor(values) else as_array(name, values)
     if array is not None and array.dtype.kind not in "biu":
         raise LabelError(
             f"{name} has dtype {array.dtype}: pass integer labels; "
@@ -161,7 +191,7 @@ def as_labels(name: str, values: ArrayLike | None, points: Tensor, other: str) -
             f"{name} has shape {tuple(labels.shape)} but {other} has {points.shape[-2]} rows: "
             "pass one label for each row."
         )
-    return labels.to(device=points.device, dtype=torch.int64)
+    return labels.to(device=points.device).long()
 
 
 def as_vector(name: str, values: ArrayLike) -> Tensor:
@@ -190,7 +220,7 @@ def as_rates(name: str, values: ArrayLike, like: Tensor, other: str) -> Tensor:
     if bool((rates < 0).any()) or bool((rates > 1).any()):
         low, high = float(rates.min()), float(rates.max())
         raise InputError(f"{name} lies in [{low:g}, {high:g}]: pass values in [0, 1].")
-    return rates.to(device=like.device, dtype=torch.float64)
+    return rates.to(device=like.device).double()
 
 
 LARGEST = 2**63 - 1
@@ -238,7 +268,7 @@ def _check_finite(name: str, values: Tensor) -> None:
     """Raise ``NonFiniteError`` with the count and the first row of NaN or infinity."""
     if not values.is_floating_point():
         return
-    bad = ~torch.isfinite(values)
+    bad = ~values.isfinite()
     if bool(bad.any()):
         first = tuple(int(i) for i in bad.nonzero()[0])
         raise NonFiniteError(

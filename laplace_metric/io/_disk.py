@@ -13,13 +13,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import SafetensorError
-from torch import Tensor
 
 from laplace_metric.errors import FileFormatError, WriteError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,12 @@ def digest(text: str, tensors: Iterable[Tensor] = ()) -> str:
 
     Examples
     --------
+    >>> import torch
     >>> digest("a", [torch.zeros(2)]) == digest("a", [torch.zeros(2, 1)])
     False
     """
+    import torch
+
     sha256 = hashlib.sha256(text.encode())
     for tensor in tensors:
         sha256.update(f"|{tuple(tensor.shape)} {tensor.dtype}|".encode())

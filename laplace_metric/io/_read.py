@@ -7,11 +7,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor
 
 from laplace_metric._utils.names import utf8_path
 from laplace_metric.errors import FileFormatError
@@ -25,6 +23,9 @@ from laplace_metric.io._disk import (
     sha256_of,
 )
 from laplace_metric.io._hidden import current, current_bytes
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Loaded = TypeVar("Loaded")
 READS = 1000
@@ -116,6 +117,8 @@ def read(
 def _read(
     folder: Path, kind: FileKind, mapped: bool, whole: bool
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    from safetensors.torch import load_file
+
     content = read_index(folder, kind)
     path = _checked(folder, kind, content, "tensors", "sha256", whole=whole)
     try:

@@ -15,10 +15,7 @@ from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from safetensors.torch import save_file
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from laplace_metric.io._disk import (
     POSTERIOR,
@@ -37,6 +34,9 @@ from laplace_metric.io._disk import (
 )
 from laplace_metric.io._hidden import JOURNAL, NOTE, finish_all, hidden_folder, named_files
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 def write(
     folder: Path,
@@ -54,6 +54,8 @@ def write(
     WriteError
         If it cannot be written, such as on a full disk; the old value is kept.
     """
+    from safetensors.torch import save_file
+
     with together() as batch:
         with named_errors(folder):
             hidden = batch.hidden(folder, kind)
