@@ -18,7 +18,9 @@ import numpy as np
 import torch
 
 from tests.hostile import outcomes
-from tests.hostile.operations import COMMANDS, KINDS, OPERATIONS, Operation, command
+from tests.hostile.commands import COMMANDS, command
+from tests.hostile.kinds import KINDS
+from tests.hostile.operations import OPERATIONS
 from tests.hostile.outcomes import CLASSES, Outcome
 
 SECONDS = 10.0
@@ -72,10 +74,9 @@ def _one_call(rng: random.Random) -> tuple[str, Outcome]:
     bad = rng.sample(names, min(len(names), rng.choice([0, 1, 1, 1, 1, 2])))
     values, words, same = {}, [], True
     for name in names:
-        kind, plain = chosen.arguments[name]
-        value = plain()
+        value = chosen.good(name)
         if name in bad:
-            variant = rng.choice(KINDS[kind])
+            variant = rng.choice(KINDS[chosen.arguments[name][0]])
             words.append(f"{name}={variant.name}")
             same &= variant.same
             try:
@@ -99,12 +100,8 @@ def _one_call(rng: random.Random) -> tuple[str, Outcome]:
 
 @cache
 def _plain_result(name: str) -> Any:
-    chosen = _operation(name)
-    return chosen.call(chosen.target(), {k: make() for k, (_, make) in chosen.arguments.items()})
-
-
-def _operation(name: str) -> Operation:
-    return next(o for o in OPERATIONS if o.name == name)
+    chosen = next(operation for operation in OPERATIONS if operation.name == name)
+    return chosen.call(chosen.target(), {key: chosen.good(key) for key in chosen.arguments})
 
 
 def _one_command(rng: random.Random) -> tuple[str, Outcome]:

@@ -92,6 +92,10 @@ def image_text() -> ImageTextEmbedder:
     return embedder.fit(pairs, epochs=2, generator=0, progress=False)
 
 
+def text_index() -> Index:
+    return image_text().index_texts(texts(), progress=False)
+
+
 def ids() -> Tensor:
     return torch.arange(N) + 100
 
