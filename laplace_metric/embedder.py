@@ -21,7 +21,7 @@ from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
 from laplace_metric.errors import InputError, LabelError, NotFittedError
 from laplace_metric.heads._capture import HeadActivations, LocatedHead
 from laplace_metric.heads._locate import APPEND, FittedWeights, check_rows
-from laplace_metric.io import INDEX, settled_together
+from laplace_metric.io import INDEX, settled
 from laplace_metric.laplace import Diagnosis, Distance, Fitted, Posterior, Settings
 from laplace_metric.laplace import _files as serialization
 from laplace_metric.laplace import _posterior as prior
@@ -852,7 +852,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         def load() -> Any:
             return cls.load(folder, network_of(folder, source, model))
 
-        return settled_together([folder / INDEX, folder / CONFIG.index], load)
+        return settled([folder / INDEX, folder / CONFIG.index], load)
 
 
 def _is_usual(loader: Any) -> bool:

@@ -181,7 +181,6 @@ ELSEWHERE = {
     "laplace._posterior.JACOBIAN_BYTES": "test_traces.py",
     "laplace._distances.BLOCK_BYTES": "test_distances.py",
     "heads._jacobian.JACOBIAN_BYTES": "contrastive/test_structures.py",
-    "models._shards.SHARD_BYTES": "features/test_store.py",
     "models._rows.CHECKS_AT_ONCE": "features/test_store.py",
     "search._items.LARGE_BYTES": "search/test_compact.py",
     "search._neighbours.PAIR_BYTES": "search/test_neighbours.py",

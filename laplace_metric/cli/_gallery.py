@@ -273,7 +273,7 @@ def load_gallery(folder: Path, options: Namespace, reporter: Reporter) -> Loaded
     posterior = (files.POSTERIOR, ModelRecipe.KIND)
     kinds = {POSTERIOR: posterior, ".": (*posterior, Origin.KIND, INDEX)}
     paths = [folder / place / kind.index for place, several in kinds.items() for kind in several]
-    return files.settled_together(paths, lambda: _load(folder, options, reporter))
+    return files.settled(paths, lambda: _load(folder, options, reporter))
 
 
 def _load(folder: Path, options: Namespace, reporter: Reporter) -> LoadedIndex:

@@ -199,7 +199,7 @@ class LoadedPairs:
             embedder = ImageTextEmbedder.load(folder, Precomputed(), Precomputed())
             return cls(Index.load(folder / side, embedder), recipe, folder)
 
-        return files.settled_together(paths, load)
+        return files.settled(paths, load)
 
     @property
     def photographs(self) -> Path:

@@ -28,7 +28,7 @@ from laplace_metric.distributed._group import ProcessGroup
 from laplace_metric.errors import FileFormatError, InputError, WriteError
 from laplace_metric.io import locked
 from laplace_metric.laplace._settings import FitOptions
-from laplace_metric.models._shards import FEATURE_FOLDER
+from laplace_metric.models._disk import FEATURE_FOLDER, NAMES
 from laplace_metric.models._store import FeatureStore
 
 KIND = files.FileKind("checkpoint", "a checkpoint of a fit", 1)
@@ -97,12 +97,10 @@ class Checkpoint:
     def store(self, device: torch.device, dtype: torch.dtype | None) -> FeatureStore:
         """The features that are there, or an empty durable store."""
         folder = files.refuse_link(self.folder / "features")
-        if (folder / FEATURE_FOLDER.index).exists() or not _only_empty_files(folder):
+        if any((folder / name).exists() for name in (FEATURE_FOLDER.index, *NAMES)):
             return FeatureStore.resume(folder, device, dtype=dtype)
         if any(self.folder.glob("pass-*/statistics.json")):
             raise FileFormatError(f"{folder} is missing: restore it, or delete {self.folder}.")
-        for left_over in folder.glob("*"):  # killed before the first commit
-            files.remove_hidden(left_over)
         return FeatureStore(durable=folder, dtype=dtype, device=device)
 
     def due(self) -> bool:
@@ -194,10 +192,6 @@ def _held(folder: Path) -> ExitStack:
             "another folder."
         ) from error
     return lock
-
-
-def _only_empty_files(folder: Path) -> bool:
-    return not folder.exists() or all(p.stat().st_size == 0 for p in folder.glob("[!.]*"))
 
 
 def _holds_files(folder: Path) -> bool:

@@ -3,7 +3,6 @@
 A saved value is a folder with a JSON, such as ``posterior.json``, and the safetensors that it
 names. The tensors are written first, under a name that holds their hash; replacing the JSON is the
 one atomic step that makes them current. A reader sees the old value or the new one, never a mix.
-A value may have one more file of a foreign format (that of a search engine).
 
 Writers take turns, by a lock. Each works in a hidden folder that also lists the files it makes and
 replaces, so that the next writer can remove what a killed one left behind, and nothing else.
@@ -23,13 +22,12 @@ from laplace_metric.io._disk import (
     refuse_link,
     sealed,
     sha256_of,
+    sync_file,
     sync_folder,
 )
 from laplace_metric.io._hidden import (
-    JOURNAL,
     exists,
     json_text,
-    left_behind,
     remove_hidden,
     require_writable,
     tidy,
@@ -38,26 +36,21 @@ from laplace_metric.io._hidden import (
 )
 from laplace_metric.io._read import (
     MALFORMED,
-    foreign_file,
     read,
     read_index,
     settled,
-    settled_together,
 )
 from laplace_metric.io._write import together, write
 
 __all__ = [
     "INDEX",
-    "JOURNAL",
     "MALFORMED",
     "POSTERIOR",
     "SEAL",
     "FileKind",
     "digest",
     "exists",
-    "foreign_file",
     "json_text",
-    "left_behind",
     "locked",
     "named_errors",
     "only_regular",
@@ -68,8 +61,8 @@ __all__ = [
     "require_writable",
     "sealed",
     "settled",
-    "settled_together",
     "sha256_of",
+    "sync_file",
     "sync_folder",
     "tidy",
     "together",

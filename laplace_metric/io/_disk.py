@@ -49,7 +49,7 @@ class FileKind:
 
     def owns(self, name: str) -> bool:
         """Return whether ``write`` may have given a file this name."""
-        pattern = rf"{re.escape(self.name)}-[0-9a-f]{{16}}\.(safetensors|foreign)"
+        pattern = rf"{re.escape(self.name)}-[0-9a-f]{{16}}\.safetensors"
         return re.fullmatch(pattern, name) is not None
 
 
@@ -61,8 +61,6 @@ INDEX = POSTERIOR.index
 
 
 SEAL = "json_sha256"
-HEAD_BYTES = 2**16
-"""As many of a foreign file are hashed where the whole is not."""
 
 
 def sealed(content: dict[str, Any]) -> dict[str, Any]:
@@ -79,11 +77,10 @@ def sealed(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def head_of(path: Path) -> list[Any]:
-    """Size of a file, and sha256 of its header: all of it but the tensors, or its first bytes."""
+    """Size of a safetensors file, and sha256 of its header: all of it but the tensors."""
     with open(path, "rb", opener=only_regular) as file:
         size, first = os.fstat(file.fileno()).st_size, file.read(8)
-        length = int.from_bytes(first, "little") if path.suffix == ".safetensors" else HEAD_BYTES
-        head = first + file.read(min(length, size))
+        head = first + file.read(min(int.from_bytes(first, "little"), size))
     return [size, hashlib.sha256(head).hexdigest()]
 
 

@@ -84,13 +84,12 @@ def _clean(folder: Path, hidden: Path, kind: FileKind | None) -> None:
 
 
 def named_files(folder: Path, kind: FileKind) -> set[str]:
-    """The files that the JSON of a folder names, if it has one that can be read."""
+    """The file that the JSON of a folder names, if it has one that can be read."""
     try:
-        content = json.loads(_bytes(folder / kind.index))
-        names = {content.get("tensors"), content.get("foreign")}
-    except (OSError, ValueError, RecursionError, AttributeError, TypeError):
+        name = json.loads(_bytes(folder / kind.index)).get("tensors")
+    except (OSError, ValueError, RecursionError, AttributeError):
         return set()
-    return {name for name in names if isinstance(name, str) and kind.owns(name)}
+    return {name} if isinstance(name, str) and kind.owns(name) else set()
 
 
 def _bytes(path: Path) -> bytes:

@@ -32,20 +32,18 @@ READS = 1000
 """Tries to read beside a writer that never rests."""
 
 
-def settled(folder: Path, kind: FileKind, load: Callable[[], Loaded]) -> Loaded:
-    """Call ``load`` for a value, again if the value was replaced meanwhile."""
-    for _ in range(READS):
-        with _stamped(folder / kind.index) as unchanged:
-            try:
-                return load()
-            except (FileFormatError, OSError):
-                if unchanged():
-                    raise
-    return load()
+def settled(paths: Sequence[Path], load: Callable[[], Loaded]) -> Loaded:
+    """Call ``load`` for the values of these JSON until none of them was replaced meanwhile.
 
+    One value that could be loaded is whole, whatever has replaced it since.
 
-def settled_together(paths: Sequence[Path], load: Callable[[], Loaded]) -> Loaded:
-    """Call ``load`` for several values, until none of their JSON was replaced meanwhile."""
+    Raises
+    ------
+    FileFormatError
+        As ``load`` raises it, if no JSON was replaced meanwhile.
+    OSError
+        The same.
+    """
     for _ in range(READS):
         with ExitStack() as stack:
             checks = [stack.enter_context(_stamped(path)) for path in paths]
@@ -55,7 +53,7 @@ def settled_together(paths: Sequence[Path], load: Callable[[], Loaded]) -> Loade
                 if all(unchanged() for unchanged in checks):
                     raise
                 continue
-            if all(unchanged() for unchanged in checks):
+            if len(paths) == 1 or all(unchanged() for unchanged in checks):
                 return value
     return load()
 
@@ -111,7 +109,7 @@ def read(
         If the folder has no such value, or one that is damaged, foreign or newer.
     """
     whole = not mapped if verify is None else verify
-    return settled(folder, kind, lambda: _read(folder, kind, mapped, whole))
+    return settled([folder / kind.index], lambda: _read(folder, kind, mapped, whole))
 
 
 def _read(
@@ -120,7 +118,7 @@ def _read(
     from safetensors.torch import load_file
 
     content = read_index(folder, kind)
-    path = _checked(folder, kind, content, "tensors", "sha256", whole=whole)
+    path = _checked(folder, kind, content, whole=whole)
     try:
         with utf8_path(path) as opened:
             tensors = load_file(opened)
@@ -132,25 +130,17 @@ def _read(
     return content, {name: t.clone() for name, t in tensors.items()}
 
 
-def foreign_file(
-    folder: Path, content: dict[str, Any], kind: FileKind, *, hashed: bool = True
-) -> Path:
-    """Return the place of the file of a foreign format, checked as ``read`` checks the tensors."""
-    return _checked(folder, kind, content, "foreign", "foreign_sha256", whole=hashed)
-
-
-def _checked(
-    folder: Path, kind: FileKind, content: dict[str, Any], key: str, sha_key: str, *, whole: bool
-) -> Path:
-    name = content.get(key)
+def _checked(folder: Path, kind: FileKind, content: dict[str, Any], *, whole: bool) -> Path:
+    """Return the place of the tensors, whose header (``whole``: all of it) is as it was written."""
+    name = content.get("tensors")
     if not isinstance(name, str) or not kind.owns(name):
         raise FileFormatError(
-            f"{folder / kind.index} is damaged: {key}={name!r:.60} is not a file name of ours."
+            f"{folder / kind.index} is damaged: tensors={name!r:.60} is not a file name of ours."
         )
     path = folder / name
     try:
         damaged = head_of(path) != content.get("heads", {}).get(name)
-        damaged = damaged or (whole and sha256_of(path) != content.get(sha_key))
+        damaged = damaged or (whole and sha256_of(path) != content.get("sha256"))
     except OSError as error:
         raise FileFormatError(f"{path} cannot be read: {error.strerror}.") from error
     except (AttributeError, TypeError) as error:

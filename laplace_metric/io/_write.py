@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -43,11 +43,8 @@ def write(
     content: dict[str, Any],
     tensors: dict[str, Tensor],
     kind: FileKind = POSTERIOR,
-    foreign: Callable[[Path], None] | None = None,
 ) -> None:
     """Make ``content`` (JSON) and ``tensors`` the current value of ``folder``.
-
-    ``foreign`` writes the file of a foreign format to the path that it is given.
 
     Raises
     ------
@@ -60,47 +57,33 @@ def write(
         with named_errors(folder):
             hidden = batch.hidden(folder, kind)
             plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-            written = [_hashed(hidden, kind, "safetensors", lambda path: save_file(plain, path))]
+            path = hidden / "tensors"
+            with readable(path):
+                save_file(plain, path)
+            sha256 = sha256_of(path)
+            name = f"{kind.name}-{sha256[:16]}.safetensors"
+            sync_file(path)
+            os.rename(path, hidden / name)
             header = {"format": kind.format, "version": kind.version}
-            header |= {"tensors": written[0][0], "sha256": written[0][1]}
-            if foreign is not None:
-                written.append(_hashed(hidden, kind, "foreign", foreign))
-                header |= {"foreign": written[1][0], "foreign_sha256": written[1][1]}
-            header["heads"] = {name: head_of(hidden / name) for name, _ in written}
-            text = json.dumps(sealed({**header, **content}), indent=2)
-            write_synced(hidden / kind.index, text)
-        batch.pending.append(Pending(folder, kind, hidden, [name for name, _ in written]))
-
-
-def _hashed(
-    hidden: Path, kind: FileKind, ending: str, write_to: Callable[[Path], None]
-) -> tuple[str, str]:
-    """Write a file whose name holds its hash; the name and the hash."""
-    path = hidden / ending
-    with readable(path):
-        write_to(path)
-    sha256 = sha256_of(path)
-    name = f"{kind.name}-{sha256[:16]}.{ending}"
-    sync_file(path)
-    os.rename(path, hidden / name)
-    return name, sha256
+            header |= {"tensors": name, "sha256": sha256, "heads": {name: head_of(hidden / name)}}
+            write_synced(hidden / kind.index, json.dumps(sealed({**header, **content}), indent=2))
+        batch.pending.append(Pending(folder, kind, hidden, name))
 
 
 @dataclass
 class Pending:
-    """Files in a hidden folder that will become the value of ``folder``."""
+    """A JSON and its tensors in a hidden folder that will become the value of ``folder``."""
 
     folder: Path
     kind: FileKind
     hidden: Path
-    names: list[str]
+    tensors: str
 
     def prepare(self) -> None:
-        """Put the files beside those of the old value, which is still the current one."""
-        journal = {*self.names, *named_files(self.folder, self.kind)}
+        """Put the tensors next to those of the old value, which is still the current one."""
+        journal = {self.tensors, *named_files(self.folder, self.kind)}
         write_synced(self.hidden / JOURNAL, json.dumps(sorted(journal)))
-        for name in self.names:
-            replace_file(self.hidden / name, self.folder / name)
+        replace_file(self.hidden / self.tensors, self.folder / self.tensors)
 
 
 @dataclass

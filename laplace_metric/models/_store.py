@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.randomness import at_least_float32
 from laplace_metric.errors import InputError
+from laplace_metric.models._disk import DiskRows
 from laplace_metric.models._rows import (
     Block,
     Derived,
@@ -25,7 +26,6 @@ from laplace_metric.models._rows import (
     check_spec,
     no_labels,
 )
-from laplace_metric.models._shards import DurableRows, ShardRows, TemporaryRows
 
 BLOCK_BYTES = 4 * 2**20
 """Bytes of one block: small enough for a CPU's cache, large enough for a full-speed product."""
@@ -160,7 +160,7 @@ class FeatureStore:
     directory : str or None
         Where those files live; None: the system's temporary folder.
     durable : Path or None
-        Write everything to ``DurableRows`` in this folder instead, which ``close`` leaves.
+        Write everything to ``DiskRows`` in this folder instead, which ``close`` leaves.
     dtype : torch.dtype or None
         Features are handed out in this type, converted block by block; None: as stored.
     device : torch.device or None
@@ -186,8 +186,8 @@ class FeatureStore:
     ) -> None:
         self._memory_bytes, self._directory = memory_bytes, directory
         self._dtype, self._device = dtype, device
-        self._open_rows: MemoryRows | ShardRows | None
-        self._open_rows = MemoryRows() if durable is None else DurableRows(durable)
+        self._open_rows: MemoryRows | DiskRows | None
+        self._open_rows = MemoryRows() if durable is None else DiskRows.create(durable)
         self._finite = FiniteChecks()
         self._by_class: tuple[Tensor, dict[int, Tensor]] | None = None
 
@@ -218,7 +218,7 @@ class FeatureStore:
     ) -> FeatureStore:
         """Reopen a durable store as of its last commit: the same blocks, bit for bit."""
         store = cls(dtype=dtype, device=torch.device(device))
-        store._open_rows = DurableRows.resume(folder)
+        store._open_rows = DiskRows.resume(folder)
         return store
 
     def append(
@@ -240,18 +240,18 @@ class FeatureStore:
 
     def commit(self) -> None:
         """Make every row so far durable; without ``durable``, only the checks are finished."""
-        if isinstance(rows := self._checked, DurableRows):
+        if isinstance(rows := self._checked, DiskRows) and rows.durable:
             rows.commit()
 
     def complete(self) -> None:
         """Commit, and note that the loader was exhausted."""
-        if isinstance(rows := self._checked, DurableRows):
+        if isinstance(rows := self._checked, DiskRows) and rows.durable:
             rows.complete()
 
     @property
     def exhausted(self) -> bool:
         """True if a durable store was completed, now or before it was resumed."""
-        return isinstance(self._rows, DurableRows) and self._rows.exhausted
+        return isinstance(self._rows, DiskRows) and self._rows.exhausted
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -295,7 +295,7 @@ class FeatureStore:
     @property
     def spilled(self) -> bool:
         """True if the features live in files."""
-        return isinstance(self._rows, ShardRows)
+        return isinstance(self._rows, DiskRows)
 
     def rows(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
         """The features at ``index``."""
@@ -337,13 +337,13 @@ class FeatureStore:
         self.close()
 
     @property
-    def _rows(self) -> MemoryRows | ShardRows:
+    def _rows(self) -> MemoryRows | DiskRows:
         if self._open_rows is None:
             raise InputError("the store is closed.")
         return self._open_rows
 
     @property
-    def _checked(self) -> MemoryRows | ShardRows:
+    def _checked(self) -> MemoryRows | DiskRows:
         if self._finite.pending:
             self._finite.settle()
         return self._rows
@@ -355,7 +355,7 @@ class FeatureStore:
             for start in range(0, len(self), step):
                 yield slice(start, min(start + step, len(self)))
 
-    def _blocks(self, rows: MemoryRows | ShardRows) -> Iterator[Block]:
+    def _blocks(self, rows: MemoryRows | DiskRows) -> Iterator[Block]:
         pinned = self.device.type == "cuda"
         derived = self._derived if isinstance(rows, MemoryRows) else None
         for part in self._slices():
@@ -370,6 +370,6 @@ class FeatureStore:
         return rows.to(self.device, non_blocking=self.device.type == "cuda")
 
     def _spill(self, batches: list[tuple[Tensor, Tensor]]) -> None:
-        rows = self._open_rows = TemporaryRows(self._directory)
+        rows = self._open_rows = DiskRows.temporary(self._directory)
         while batches:
             rows.append(*batches.pop(0))

@@ -73,7 +73,7 @@ def load_index(
         If the folder holds no index, a damaged one, or one of another encoder.
     """
     whole = not mmap if verify is None else verify
-    return files.settled(folder, INDEX, lambda: _load(folder, identities, mmap, whole))
+    return files.settled([folder / INDEX.index], lambda: _load(folder, identities, mmap, whole))
 
 
 def _load(

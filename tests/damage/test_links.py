@@ -24,7 +24,7 @@ from laplace_metric.distributed._checkpoint import Checkpoint
 from laplace_metric.errors import FileFormatError, InputError, WriteError
 from laplace_metric.heads._capture import HeadActivations
 from laplace_metric.io import _hidden, _write
-from laplace_metric.models._shards import DurableRows
+from laplace_metric.models._disk import DiskRows
 from tests.damage.links import _seen as seen
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="links and pipes")
@@ -43,7 +43,7 @@ def victim(tmp_path):
         "names",
         "content",
         "checkpoint.json",
-        "features-000000.safetensors",
+        "features.bin",
     ):
         (folder / name).write_text('["thing.json"]')
     (folder / HIDDEN).mkdir()
@@ -198,13 +198,16 @@ def test_a_folder_of_a_batch_that_is_a_link_is_refused(value, victim):
 
 
 def test_features_that_are_not_finished(tmp_path, victim):
-    rows = DurableRows(tmp_path / "rows")
+    rows = DiskRows.create(tmp_path / "rows")
     rows.append(torch.ones(2, 3), torch.tensor([0, 1]))
     rows.commit()
-    (tmp_path / "rows" / f".features.json.{TOKEN}.tmp").symlink_to(victim)
-    (tmp_path / "rows" / "features-000001.safetensors").symlink_to(victim / "names")
-    assert len(DurableRows.resume(tmp_path / "rows")) == 2
-    assert len(list((tmp_path / "rows").iterdir())) == 2
+    (tmp_path / "rows" / f".features.{TOKEN}.tmp").symlink_to(victim)
+    assert len(DiskRows.resume(tmp_path / "rows")) == 2
+    assert not list((tmp_path / "rows").glob(".*"))
+    (tmp_path / "rows" / "labels.bin").unlink()
+    (tmp_path / "rows" / "labels.bin").symlink_to(victim / "names")
+    with pytest.raises(FileFormatError, match="is a link"):
+        rows.append(torch.ones(2, 3), torch.tensor([0, 1]))
 
 
 def test_parts_of_a_checkpoint_that_are_links(tmp_path, victim):
@@ -223,7 +226,7 @@ def test_parts_of_a_checkpoint_that_are_links(tmp_path, victim):
     checkpoint.close()
     (tmp_path / "c" / "features").unlink()
     (tmp_path / "c" / "features").mkdir()
-    (tmp_path / "c" / "features" / f".features.json.{TOKEN}.tmp").symlink_to(victim)
+    (tmp_path / "c" / "features" / f".features.{TOKEN}.tmp").symlink_to(victim)
     assert len(checkpoint.store(torch.device("cpu"), None)) == 0
 
 

@@ -28,7 +28,7 @@ from laplace_metric.curvature._statistics import ClassSums, Statistics
 from laplace_metric.distributed import _checkpoint
 from laplace_metric.errors import LaplaceMetricError
 from laplace_metric.io import digest
-from laplace_metric.models._shards import DurableRows
+from laplace_metric.models._disk import DiskRows
 from laplace_metric.monitor import Monitor
 from laplace_metric.search import HNSW, IVF, Index
 
@@ -151,7 +151,7 @@ def _train_in(folder: Path) -> str:
 def _append_in(folder: Path) -> str:
     x, y = points(0)
     started = (folder / "features.json").exists()
-    rows = DurableRows.resume(folder) if started else DurableRows(folder)
+    rows = DiskRows.resume(folder) if started else DiskRows.create(folder)
     while len(rows) < len(x):
         part = slice(len(rows), len(rows) + 20)
         rows.append(x[part], y[part])

@@ -46,7 +46,7 @@ sys.exit(3)
 
 KILLED = """
 import os, random, signal, sys, time, torch
-from laplace_metric.models._shards import DurableRows
+from laplace_metric.models._disk import DiskRows
 
 folder = sys.argv[1]
 rows = torch.randn(60_000, 64, generator=torch.Generator().manual_seed(0))
@@ -54,7 +54,7 @@ labels = torch.arange(60_000) % 13
 
 def work(tell, size):
     committed = os.path.exists(folder + "/features.json")
-    store = DurableRows.resume(folder) if committed else DurableRows(folder)
+    store = DiskRows.resume(folder) if committed else DiskRows.create(folder)
     while len(store) < 60_000:
         for _ in range(random.randint(0, 3)):
             part = slice(len(store), min(60_000, len(store) + random.randint(0, size)))
@@ -84,13 +84,14 @@ def check(ours, committed=b""):
     if not os.path.exists(folder + "/features.json"):
         assert not committed
         return 0, False
-    store = DurableRows.resume(folder)
+    store = DiskRows.resume(folder)
     n = len(store)
     features, classes = store.read(0, n) if n else (rows[:0], labels[:0])
     assert n >= least, (n, least)
     assert torch.equal(features, rows[:n]) and torch.equal(classes, labels[:n])
-    names = {"features.json"} | {f"features-{i:06d}.safetensors" for i in range(len(store._shards))}
-    assert set(os.listdir(folder)) == names
+    names = {"features.json", "features.bin", "labels.bin"}
+    assert {name for name in os.listdir(folder) if "-" not in name} <= names
+    assert len(os.listdir(folder)) <= 4 and not [n for n in os.listdir(folder) if n[0] == "."]
     return n, store.exhausted
 
 def die_at(call):  # just before or just after the call-th step that reaches the disk

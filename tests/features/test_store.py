@@ -8,9 +8,8 @@ import torch
 
 from laplace_metric.errors import FileFormatError, InputError, LabelError, NonFiniteError
 from laplace_metric.models import _rows as checks
-from laplace_metric.models import _shards as shards
+from laplace_metric.models._disk import DiskRows
 from laplace_metric.models._rows import Block, FeatureSource
-from laplace_metric.models._shards import TemporaryRows
 from laplace_metric.models._store import FeatureStore, block_rows
 
 WIDTH = 512
@@ -93,22 +92,11 @@ def test_boundaries_do_not_depend_on_batches(tmp_path, kind):
     assert same_blocks(list(other.blocks()), blocks)
 
 
-@pytest.mark.parametrize("kind", ["spilled", "durable"])
-def test_shards_of_any_size_hold_the_same(tmp_path, kind, monkeypatch):
-    for shard_rows in (1, 64, 300, 301, 1000):  # smaller and larger than a batch of 301
-        monkeypatch.setattr(shards, "SHARD_BYTES", shard_rows * (WIDTH * 4 + 8))
-        folder = tmp_path / str(shard_rows)
-        folder.mkdir()
-        with fill(store_of(kind, folder)) as store:
-            files = list(folder.rglob("*.safetensors"))
-            assert len(files) >= N // max(shard_rows, 301) - 1
-            assert max(file.stat().st_size for file in files) < shard_rows * (WIDTH * 4 + 8) + 300
-            assert torch.equal(torch.cat([b.features for b in store.blocks()]), ROWS)
-            assert torch.equal(store.labels, LABELS)
-            assert torch.equal(store.classes, torch.arange(7))
-            index = torch.randint(N, (200,), generator=torch.Generator().manual_seed(1))
-            assert torch.equal(store.rows(index), ROWS[index])
-            assert torch.equal(store.rows(store.members(3)), ROWS[LABELS == 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_classes_and_their_members(tmp_path, kind):
+    with fill(store_of(kind, tmp_path)) as store:
+        assert torch.equal(store.classes, torch.arange(7))
+        assert torch.equal(store.rows(store.members(3)), ROWS[LABELS == 3])
 
 
 @pytest.mark.parametrize("kind", ["spilled", "durable"])
@@ -121,11 +109,10 @@ def test_appended_rows_are_copied(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", ["spilled", "durable"])
 @pytest.mark.parametrize("damage", [lambda p: os.truncate(p, 5000), Path.unlink])
-def test_a_shard_that_is_cut_while_it_is_read(tmp_path, kind, damage):
+def test_a_file_that_is_cut_while_it_is_read(tmp_path, kind, damage):
     store = fill(store_of(kind, tmp_path), torch.float64)
-    store._rows.flush()
-    damage(next(tmp_path.rglob("*.safetensors")))
-    with pytest.raises(FileFormatError, match=r"safetensors (ends early|cannot be read)"):
+    damage(next(tmp_path.rglob("features.bin")))
+    with pytest.raises(FileFormatError, match=r"bin (ends early|cannot be read)"):
         list(store.blocks())
 
 
@@ -196,7 +183,7 @@ def test_an_exception_removes_the_temporary_files(tmp_path):
 
 
 def test_closing_removes_a_folder_that_is_still_held(tmp_path):
-    rows = TemporaryRows(str(tmp_path))
+    rows = DiskRows.temporary(str(tmp_path))
     rows.append(ROWS, LABELS)
     rows.close()
     assert not list(tmp_path.iterdir())

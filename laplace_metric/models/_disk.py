@@ -1,0 +1,312 @@
+"""Rows on disk: one file of features and one of labels in a folder, appended to.
+
+The files are read by plain reading: what a memory map has read counts as resident memory, and its
+page faults cost more than the reading. Each reading opens its file for itself, so that threads and
+forked processes share no position.
+
+Rows that survive the process are committed: both files are synced, then ``features.json`` is
+replaced, which says how many rows count and has the sha256 of both files up to there. A process
+killed at any moment leaves the folder as of the last commit: bytes behind it are cut off when the
+folder is opened again. One process writes a folder at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from io import FileIO
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from laplace_metric import io as files
+from laplace_metric.errors import FileFormatError, InputError
+from laplace_metric.models._rows import RowSpec, no_labels
+
+FEATURE_FOLDER = files.FileKind("features", "a folder of features", 2)
+NAMES = ("features.bin", "labels.bin")
+REMEDY = "Nothing was changed: restore the folder from a copy, or delete it and fit again."
+
+Run = tuple[int, slice]
+"""The first of some neighbouring rows, and where they go in what is read."""
+
+
+class DiskRows:
+    """Features [N, D] and labels [N] in a folder.
+
+    ``temporary``, ``create`` and ``resume`` make one.
+
+    Examples
+    --------
+    >>> with TemporaryDirectory() as folder:
+    ...     rows = DiskRows.create(folder)
+    ...     rows.append(torch.ones(2, 3), torch.tensor([0, 1]))
+    ...     rows.commit()
+    ...     rows.append(torch.ones(5, 3), torch.arange(5))  # the process is killed here
+    ...     resumed = DiskRows.resume(folder)
+    >>> len(resumed), resumed.exhausted
+    (2, False)
+    """
+
+    exhausted = False
+    """Whether ``complete`` was called, now or before the folder was reopened."""
+
+    def __init__(self, folder: Path, temporary: TemporaryDirectory[str] | None = None) -> None:
+        self.folder = folder
+        self.spec: RowSpec | None = None
+        """Width and types: features [0, D], labels [0]; None before the first rows."""
+        self._n_rows = 0
+        self._temporary = temporary
+        self._hashes = [hashlib.sha256() for _ in NAMES]
+        self._committed: str | None = None  # the seal of the JSON, as this process knows it
+
+    @classmethod
+    def temporary(cls, directory: str | None = None) -> DiskRows:
+        """A new folder, removed by ``close``, with the object, or with the interpreter.
+
+        ``directory``: where that folder lives; None: the system's temporary folder.
+        """
+        folder = TemporaryDirectory(prefix="laplace_metric_", dir=directory)
+        return cls(Path(folder.name), folder)
+
+    @classmethod
+    def create(cls, folder: Path | str) -> DiskRows:
+        """Start a folder without features, whose rows survive the process; made if needed.
+
+        Raises
+        ------
+        InputError
+            If the folder holds features.
+        """
+        rows = cls(Path(folder))
+        paths = [rows.folder / name for name in (FEATURE_FOLDER.index, *NAMES)]
+        if any(path.exists() or path.is_symlink() for path in paths):
+            raise InputError(
+                f"{folder} holds features already: reopen it with DiskRows.resume, or choose "
+                "another folder."
+            )
+        rows._publish()
+        return rows
+
+    @classmethod
+    def resume(cls, folder: Path | str) -> DiskRows:
+        """Reopen a folder as it was at the last commit; what was written after it is cut off.
+
+        Raises
+        ------
+        FileFormatError
+            If a file is missing, altered, foreign, newer, or a link. Nothing is changed then.
+        """
+        rows = cls(Path(folder))
+        try:
+            content, _ = files.read(rows.folder, FEATURE_FOLDER)
+            rows._restore(content)
+        except FileFormatError as error:
+            raise FileFormatError(f"{error} {REMEDY}") from error
+        except files.MALFORMED as error:
+            index = rows.folder / FEATURE_FOLDER.index
+            raise FileFormatError(f"{index} is damaged: {error!r}. {REMEDY}") from error
+        files.tidy(rows.folder, FEATURE_FOLDER)
+        for number, name in enumerate(NAMES if rows.spec else ()):
+            size = rows._n_rows * rows._row_bytes(number)
+            if (path := rows.folder / name).stat().st_size > size:
+                with path.open("rb+") as file:
+                    file.truncate(size)
+        return rows
+
+    def __len__(self) -> int:
+        return self._n_rows
+
+    def append(self, features: Float[Tensor, "n D"], labels: Int[Tensor, " n"]) -> None:
+        """Write rows behind the others; if that fails, the same call can be repeated.
+
+        Raises
+        ------
+        InputError
+            After ``complete``.
+        WriteError
+            On a full disk.
+        """
+        if self.exhausted:
+            raise InputError(f"{self.folder} is complete: nothing can be appended.")
+        columns = [rows.detach().cpu().contiguous() for rows in (features, labels)]
+        if self.spec is None:
+            self.spec = columns[0][:0].clone(), columns[1][:0].clone()
+        for number, rows in enumerate(columns):
+            path = files.refuse_link(self.folder / NAMES[number])
+            with files.named_errors(path), path.open("r+b" if path.exists() else "x+b") as file:
+                file.seek(self._n_rows * self._row_bytes(number))
+                file.write(_bytes_of(rows))
+        if self.durable:
+            for sha256, rows in zip(self._hashes, columns, strict=True):
+                sha256.update(_bytes_of(rows))
+        self._n_rows += len(features)
+
+    def commit(self) -> None:
+        """Make every row so far durable; return when it is.
+
+        Raises
+        ------
+        FileFormatError
+            If another process has written to the folder.
+        """
+        if self.spec is not None:
+            with files.named_errors(self.folder):
+                for name in NAMES:
+                    files.sync_file(self.folder / name)
+                files.sync_folder(self.folder)
+        self._publish()
+
+    def complete(self) -> None:
+        """Commit, and note that the loader was exhausted: ``exhausted`` is True from now on."""
+        self.exhausted = True
+        self.commit()
+
+    def read(
+        self, start: int, stop: int, *, pinned: bool = False
+    ) -> tuple[Float[Tensor, "n D"], Int[Tensor, " n"]]:
+        """Rows ``start`` to ``stop``, in new (pinned) memory."""
+        run = [(start, slice(0, stop - start))]
+        features = self._read(0, run, stop - start, pinned=pinned)
+        return features, self._read(1, run, stop - start, pinned=pinned)
+
+    def labels(self, start: int, stop: int) -> Int[Tensor, " n"]:
+        """Labels of the rows ``start`` to ``stop``."""
+        if self.spec is None:
+            return no_labels()
+        return self._read(1, [(start, slice(0, stop - start))], stop - start)
+
+    def rows(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
+        """The features at ``index``, in any order and with repetitions; -1 is the last one.
+
+        Raises
+        ------
+        InputError
+            If an index is outside.
+        """
+        index = index.cpu().long()
+        if len(self) and len(index) and not -len(self) <= index.min() <= index.max() < len(self):
+            raise InputError(f"index goes from {index.min()} to {index.max()}: N = {len(self)}.")
+        index = index % max(1, len(self))
+        if bool((index.diff() > 0).all()):
+            return self._read(0, _runs(index), len(index))
+        values, inverse = torch.unique(index, return_inverse=True)
+        return self._read(0, _runs(values), len(values))[inverse]
+
+    @property
+    def durable(self) -> bool:
+        """True if the rows survive the process, once they are committed."""
+        return self._temporary is None
+
+    def close(self) -> None:
+        """Remove the files of a temporary folder."""
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def _row_bytes(self, number: int) -> int:
+        assert self.spec is not None
+        return self.spec[number].shape[1:].numel() * self.spec[number].element_size()
+
+    def _read(self, number: int, runs: Iterable[Run], n: int, *, pinned: bool = False) -> Tensor:
+        """Rows [n, ...] of a column, filled with the runs.
+
+        Raises
+        ------
+        FileFormatError
+            If the file is gone or has become shorter.
+        InputError
+            If nothing was appended yet.
+        """
+        if self.spec is None:
+            raise InputError("no features were appended.")
+        like, path, size = self.spec[number], self.folder / NAMES[number], self._row_bytes(number)
+        rows = torch.empty(n, *like.shape[1:], dtype=like.dtype, pin_memory=pinned)
+        memory = _bytes_of(rows)
+        try:
+            with FileIO(path) as file:
+                for start, part in runs:
+                    file.seek(start * size)
+                    _fill(file, memory[part.start * size : part.stop * size])
+        except OSError as error:
+            raise FileFormatError(f"{path} cannot be read: {error.strerror}.") from error
+        return rows
+
+    def _publish(self) -> None:
+        """Replace the JSON, if there is anything new; return when it is on the disk."""
+        content = {
+            "exhausted": self.exhausted,
+            "rows": self._n_rows,
+            "width": self.spec and self.spec[0].shape[1],
+            "dtypes": [str(column.dtype).removeprefix("torch.") for column in self.spec or ()],
+            "columns": [sha256.hexdigest() for sha256 in self._hashes],
+        }
+        if self._committed is not None:
+            before = files.read_index(self.folder, FEATURE_FOLDER)
+            if before[files.SEAL] != self._committed:
+                raise FileFormatError(
+                    f"{self.folder} is written by another process: use two folders."
+                )
+            if content.items() <= before.items():
+                return
+        files.write(self.folder, content, {}, FEATURE_FOLDER)
+        self._committed = files.read_index(self.folder, FEATURE_FOLDER)[files.SEAL]
+
+    def _restore(self, content: dict[str, Any]) -> None:
+        """Take what is committed, once both files are those that were written."""
+        self._n_rows, self.exhausted = content["rows"], content["exhausted"]
+        self._committed = content[files.SEAL]
+        if not content["dtypes"]:
+            return
+        features, labels = (getattr(torch, name) for name in content["dtypes"])
+        width = content["width"]
+        self.spec = torch.empty(0, width, dtype=features), torch.empty(0, dtype=labels)
+        for number, (name, expected) in enumerate(zip(NAMES, content["columns"], strict=True)):
+            path = files.refuse_link(self.folder / name)
+            try:
+                self._hashes[number] = _hash_of(path, self._n_rows * self._row_bytes(number))
+            except OSError as error:
+                raise FileFormatError(f"{path} cannot be read: {error.strerror}.") from error
+            if self._hashes[number].hexdigest() != expected:
+                raise FileFormatError(
+                    f"{path} is damaged: its sha256 is not the one in {FEATURE_FOLDER.index}."
+                )
+
+
+def _bytes_of(rows: Tensor) -> memoryview:
+    """The memory of a contiguous tensor on the CPU."""
+    return memoryview(rows.view(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+
+
+def _fill(file: FileIO, memory: memoryview) -> None:
+    while memory:
+        if not (n_bytes := file.readinto(memory)):
+            raise FileFormatError(f"{file.name} ends early: another program cut it. Fit again.")
+        memory = memory[n_bytes:]
+
+
+def _hash_of(path: Path, n_bytes: int) -> Any:
+    """The sha256 of the first bytes of a file, to go on from; of fewer, where it is shorter."""
+    sha256 = hashlib.sha256()
+    with open(path, "rb", opener=files.only_regular) as file:
+        while block := file.read(min(2**20, n_bytes)):
+            sha256.update(block)
+            n_bytes -= len(block)
+    return sha256
+
+
+def _runs(index: Tensor) -> Iterator[Run]:
+    """A strictly increasing index as runs of neighbours.
+
+    Examples
+    --------
+    >>> list(_runs(torch.tensor([2, 3, 7])))
+    [(2, slice(0, 2, None)), (7, slice(2, 3, None))]
+    """
+    edges = [0, *((index.diff() != 1).nonzero().flatten() + 1).tolist(), len(index)]
+    for first, last in pairwise(edges if len(index) else ()):
+        yield int(index[first]), slice(first, last)
