@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from baselines.base import UNSAVED, Baseline
 from baselines.base.baseline import checked
 from baselines.base.dropout_masks import MaskMaker, bernoulli_mask, dropout_layers, masked
+from baselines.distributions.empirical import Empirical
 from laplace_metric._utils.randomness import Seed, as_generator, at_least_float32
 from laplace_metric._utils.validation import check_count
-from laplace_metric.distributions._gaussian import Empirical
 from laplace_metric.embedding import Draw, Embedding
 from laplace_metric.heads._capture import embeddings_from
 from laplace_metric.models._calling import Inputs, device_of, to_device

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from baselines.base import Directional, Sizes
 from baselines.base.directional import SampledLoss
 from baselines.base.pairs import log_mean_exp
+from baselines.distributions import log_vmf_normalizer
 from laplace_metric._utils.validation import check_name
-from laplace_metric.distributions import log_vmf_normalizer
 
 FORMS = ("density", "printed")
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from baselines.base import Directional, Sizes
 from baselines.base.directional import SampledLoss
-from laplace_metric.distributions import log_vmf_normalizer
+from baselines.distributions import log_vmf_normalizer
 
 
 class VMFLoss(SampledLoss):

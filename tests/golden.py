@@ -28,6 +28,7 @@ import torch
 from pytorch_metric_learning.losses import ContrastiveLoss
 from torch import Tensor, nn
 
+from baselines.distributions import log_vmf_normalizer, mean_resultant_length
 from laplace_metric import Index, LaplaceEmbedder, OnlineLaplace, datasets, evaluation
 from laplace_metric import distributions as spherical
 from laplace_metric.calibration import read_calibration, threshold_for, write_calibration
@@ -435,10 +436,10 @@ def _distributions() -> Numbers:
         numbers |= named({name: picked(law, "mean variance concentration")})
         numbers[f"{name} sample"] = law.sample(3, 0)
     kappa = torch.logspace(-3, 5, 30, dtype=torch.float64)
-    length = spherical.mean_resultant_length(kappa, 16)
+    length = mean_resultant_length(kappa, 16)
     return {
         **numbers,
-        "normalizer": spherical.log_vmf_normalizer(kappa, 16),
+        "normalizer": log_vmf_normalizer(kappa, 16),
         "length": length,
         "kappa": spherical.vmf_concentration(length, 16),
         "cap": spherical.cap_angle(kappa, 16, 0.9),

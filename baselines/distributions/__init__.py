@@ -9,6 +9,7 @@ from baselines.distributions.expected_likelihood import (
 from baselines.distributions.non_isotropic_vmf import NonIsotropicVonMisesFisher
 from baselines.distributions.power_spherical import HypersphericalUniform, PowerSpherical
 from baselines.distributions.spherical_noise import SphericalGaussian, SphericalLaplace
+from baselines.distributions.vmf_normalizer import log_vmf_normalizer, mean_resultant_length
 from baselines.distributions.von_mises_fisher import (
     Directions,
     VonMisesFisher,
@@ -25,6 +26,8 @@ __all__ = [
     "VonMisesFisher",
     "in_cap",
     "log_expected_likelihood",
+    "log_vmf_normalizer",
+    "mean_resultant_length",
     "pairwise_log_expected_likelihood",
     "sample_angle",
     "unnormalized_vmf_score",

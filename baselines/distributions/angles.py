@@ -33,10 +33,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from baselines.distributions.vmf_normalizer import mean_resultant_length
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric.distributions import mean_resultant_length
-from laplace_metric.distributions._credible_caps import Angle, outwards
-from laplace_metric.distributions._vmf_normalizer import check_vmf_arguments
+from laplace_metric.distributions._von_mises_fisher import Angle, check_vmf_arguments, outwards
 
 
 def sample_angle(

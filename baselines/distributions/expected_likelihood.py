@@ -17,14 +17,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from baselines.distributions.location_concentration import squared_chord
+from baselines.distributions.vmf_normalizer import (
+    log_vmf_normalizer,
+    log_vmf_normalizer_of_square,
+)
 from baselines.distributions.von_mises_fisher import VonMisesFisher
 from laplace_metric._utils.validation import check_broadcast
 from laplace_metric.distributions._covariance import DiagonalCovariance
 from laplace_metric.distributions._gaussian import Gaussian
-from laplace_metric.distributions._vmf_normalizer import (
-    log_vmf_normalizer,
-    log_vmf_normalizer_of_square,
-)
 from laplace_metric.errors import InputError
 
 P = TypeVar("P", VonMisesFisher, Gaussian)

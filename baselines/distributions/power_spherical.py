@@ -31,11 +31,11 @@ from baselines.distributions.location_concentration import (
     unit_vector,
 )
 from baselines.distributions.tangent import at_angle
+from baselines.distributions.vmf_normalizer import log_sphere_area, log_vmf_peak
 from baselines.distributions.von_mises_fisher import VonMisesFisher
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_shape, check_count
-from laplace_metric.distributions._credible_caps import Angle, log_sphere_area
-from laplace_metric.distributions._vmf_normalizer import log_vmf_peak
+from laplace_metric.distributions._von_mises_fisher import Angle
 
 
 class HypersphericalUniform(Distribution):

@@ -21,14 +21,14 @@ from baselines.distributions.location_concentration import (
     squared_chord,
 )
 from baselines.distributions.tangent import at_angle
-from laplace_metric._utils.randomness import Seed
-from laplace_metric._utils.validation import check_broadcast, check_count, check_floating
-from laplace_metric.distributions._credible_caps import Angle
-from laplace_metric.distributions._vmf_normalizer import (
+from baselines.distributions.vmf_normalizer import (
     log_vmf_peak,
     mean_resultant_length,
     mean_resultant_slope,
 )
+from laplace_metric._utils.randomness import Seed
+from laplace_metric._utils.validation import check_broadcast, check_count, check_floating
+from laplace_metric.distributions._von_mises_fisher import Angle
 from laplace_metric.errors import InputError
 
 

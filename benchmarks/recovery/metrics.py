@@ -6,10 +6,10 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor
 
+from baselines.distributions import mean_resultant_length
 from benchmarks.recovery.encoders import Encoder
 from benchmarks.recovery.process import Process
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.distributions import mean_resultant_length
 
 PAIRED = 1_000
 DRAWS = 256

@@ -19,8 +19,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from baselines.distributions import SphericalGaussian, SphericalLaplace, VonMisesFisher
-from laplace_metric.distributions import log_vmf_normalizer
+from baselines.distributions import (
+    SphericalGaussian,
+    SphericalLaplace,
+    VonMisesFisher,
+    log_vmf_normalizer,
+)
 from laplace_metric.errors import UnknownNameError
 
 FAMILIES = ("vmf", "gaussian", "laplace", "dirac")

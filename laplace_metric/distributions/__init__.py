@@ -3,15 +3,15 @@
 Those of a batch have ``mean``, ``variance``, ``sample`` and ``concentration``
 (``EmbeddingDistribution``). NaN, infinity and variances below zero in the arguments of a function
 or of a Gaussian are not refused: they pass through to the result, as in torch. Families on the
-sphere that only other methods need are in ``baselines.distributions``.
+sphere that only other methods need, draws, and the normaliser of the von Mises-Fisher are in
+``baselines.distributions``.
 """
 
 from laplace_metric.distributions._covariance import Covariance, DenseCovariance, DiagonalCovariance
-from laplace_metric.distributions._credible_caps import cap_angle, cap_cosine
 from laplace_metric.distributions._gaussian import EmbeddingDistribution, Gaussian, ProjectedNormal
-from laplace_metric.distributions._vmf_normalizer import (
-    log_vmf_normalizer,
-    mean_resultant_length,
+from laplace_metric.distributions._von_mises_fisher import (
+    cap_angle,
+    cap_cosine,
     vmf_concentration,
 )
 
@@ -24,7 +24,5 @@ __all__ = [
     "ProjectedNormal",
     "cap_angle",
     "cap_cosine",
-    "log_vmf_normalizer",
-    "mean_resultant_length",
     "vmf_concentration",
 ]

@@ -1,8 +1,4 @@
-"""Interface of distributions over a batch of embeddings; the simplest one is its draws.
-
-``Empirical`` is what sampling methods (dropout, ensembles) and a single point give.
-
-A Gaussian over raw embeddings, and its direction: the projected normal on the unit sphere.
+"""A Gaussian over raw embeddings, and its direction: the projected normal on the unit sphere.
 
 To first order in the spread, with ``u = loc/|loc|`` and ``r = |loc|``, the direction ``z/|z|`` of
 ``z ~ N(loc, C)`` has mean u and the tangent covariance (delta method)
@@ -15,7 +11,6 @@ Samples are exact: draw z, divide by its length.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -23,14 +18,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric._utils.validation import check_count, check_floating
+from laplace_metric._utils.validation import check_count
 from laplace_metric.distributions._covariance import (
     Covariance,
     PendingCovariance,
     as_covariance,
     check_values,
 )
-from laplace_metric.distributions._vmf_normalizer import vmf_concentration
+from laplace_metric.distributions._von_mises_fisher import vmf_concentration
 from laplace_metric.errors import InputError
 
 if TYPE_CHECKING:
@@ -61,71 +56,6 @@ class EmbeddingDistribution(Protocol):
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
         """One batch out of several."""
-
-
-@dataclass(frozen=True)
-class Empirical:
-    """S draws for each of B inputs; one draw is a point mass.
-
-    Parameters
-    ----------
-    draws : Tensor [S, B, Z]
-    spherical : bool
-        Whether the draws are directions, so that ``mean`` is projected back to the sphere.
-
-    Raises
-    ------
-    InputError
-        For anything but a floating tensor of that shape.
-
-    Examples
-    --------
-    >>> Empirical(torch.tensor([[[0.0]], [[2.0]]]), spherical=False).variance
-    tensor([[1.]])
-    """
-
-    draws: Tensor
-    spherical: bool
-
-    def __post_init__(self) -> None:
-        check_floating("draws", self.draws, "[S, B, Z]")
-        if not len(self.draws):
-            raise InputError("draws is empty: pass at least one draw of each input.")
-
-    @property
-    def mean(self) -> Float[Tensor, "B Z"]:
-        """Mean of the draws [B, Z], of unit length if spherical."""
-        mean = self.draws.mean(0)
-        return nn.functional.normalize(mean, dim=-1) if self.spherical else mean
-
-    @property
-    def variance(self) -> Float[Tensor, "B Z"]:
-        """Mean squared deviation of the draws from their (unprojected) mean [B, Z]."""
-        return self.draws.var(0, correction=0)
-
-    @property
-    def concentration(self) -> Float[Tensor, " B"]:
-        """von Mises-Fisher kappa of the directions of the draws [B]."""
-        directions = nn.functional.normalize(self.draws, dim=-1)
-        resultant = directions.mean(0).norm(dim=-1).clamp_max(1)  # [B]
-        return vmf_concentration(resultant, self.draws.shape[-1])
-
-    def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B Z"]:
-        """The draws themselves for ``n = S``, else n resampled ones [n, B, Z]."""
-        generator, (s, b, _) = as_generator(generator), self.draws.shape
-        if check_count("n", n, 0) == s:
-            return self.draws
-        pick = torch.randint(s, (n, b), generator=generator, device=self.draws.device)
-        return self.draws[pick, torch.arange(b, device=pick.device)]  # [n, B, Z]
-
-    def select(self, index: Tensor | slice) -> Empirical:
-        """The distributions at ``index``."""
-        return Empirical(self.draws[:, index], self.spherical)
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Empirical]) -> Empirical:
-        """One batch out of several."""
-        return cls(torch.cat([p.draws for p in parts], dim=1), parts[0].spherical)
 
 
 def gaussian_draws(
@@ -276,14 +206,6 @@ class ProjectedNormal(_OfACovariance):
     def total_variance(self) -> Float[Tensor, " B"]:
         """tr T [B], without the variance of each coordinate."""
         return self.covariance.tangent_trace(self.mean) / self._squared_length[..., 0]
-
-    @property
-    def tangent_covariance(self) -> Float[Tensor, "B Z Z"]:
-        """T [B, Z, Z]."""
-        u = self.mean
-        eye = torch.eye(u.shape[-1], dtype=u.dtype, device=u.device)
-        tangent = eye - u[..., :, None] * u[..., None, :]  # [B, Z, Z]
-        return tangent @ self.covariance.dense() @ tangent / self._squared_length[..., None]
 
     @property
     def concentration(self) -> Float[Tensor, " B"]:

@@ -7,14 +7,13 @@ import math
 import pytest
 import torch
 
-from baselines.distributions import VonMisesFisher
+from baselines.distributions import VonMisesFisher, mean_resultant_length
 from benchmarks.records import read_record
 from benchmarks.recovery.encoders import LOSSES, Encoder, chunk_means, train
 from benchmarks.recovery.metrics import agreement, cosines, recovery, spread
 from benchmarks.recovery.process import Process, Setting
 from benchmarks.recovery.runs import PRINTED, cells, recovered
 from benchmarks.sizes import RECOVERY
-from laplace_metric.distributions import mean_resultant_length
 from laplace_metric.errors import UnknownNameError
 
 

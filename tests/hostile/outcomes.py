@@ -45,7 +45,7 @@ PASSED_THROUGH = (*("distributions.", "evaluation.bootstrap_", "models.Call", "m
 """Operations that document that NaN and infinity of their arguments pass through."""
 INFINITE_BY_CONTRACT = {
     *("concentration", "cap", "low", "conformal_quantile", "first_match", "thresholds"),
-    *("distributions.concentration_of", "distributions.vmf_concentration"),
+    "distributions.vmf_concentration",
 }
 """Fields whose documentation says when they are infinite."""
 

@@ -5,11 +5,10 @@ import pytest
 import torch
 from scipy import integrate, stats
 
-from baselines.distributions import sample_angle
+from baselines.distributions import mean_resultant_length, sample_angle
 from baselines.distributions.angles import angle_slope, differentiable_angle
-from laplace_metric.distributions import mean_resultant_length
-from laplace_metric.distributions._credible_caps import Angle
-from laplace_metric.distributions._vmf_normalizer import mean_resultant_slope
+from baselines.distributions.vmf_normalizer import mean_resultant_slope
+from laplace_metric.distributions._von_mises_fisher import Angle
 
 N = 20_000
 

@@ -10,7 +10,7 @@ from torch.distributions import kl_divergence
 
 from baselines.distributions import HypersphericalUniform, VonMisesFisher, tangent
 from baselines.distributions.tangent import at_angle
-from laplace_metric.distributions._credible_caps import Angle
+from laplace_metric.distributions._von_mises_fisher import Angle
 from laplace_metric.errors import DtypeError, InputError
 
 

@@ -3,21 +3,16 @@ from __future__ import annotations
 import mpmath
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
-from laplace_metric.distributions import (
+from baselines.distributions.vmf_normalizer import (
     log_vmf_normalizer,
-    mean_resultant_length,
-    vmf_concentration,
-)
-from laplace_metric.distributions._vmf_normalizer import (
-    concentration_of,
     log_vmf_normalizer_of_square,
     log_vmf_peak,
+    mean_resultant_length,
     mean_resultant_slope,
 )
+from laplace_metric.distributions import vmf_concentration
 from laplace_metric.errors import InputError
 
 DIMENSIONS = [2, 3, 4, 7, 10, 16, 49, 50, 51, 128, 1024, 4096]
@@ -89,23 +84,14 @@ def test_gradients_of_both_orders(dimension, function):
     assert gradgradcheck(lambda x: function(x, dimension), k)
 
 
-@settings(max_examples=40, deadline=None)
-@given(dimension=st.integers(2, 4096), log10=st.floats(-3, 5))
-def test_concentration_inverts_the_resultant(dimension, log10):
-    k = torch.tensor([10.0**log10], dtype=torch.float64)
-    r = mean_resultant_length(k, dimension)
-    conditioning = float(1e-14 / (mean_resultant_slope(k, dimension) * k))
-    back = concentration_of(r, dimension)
-    torch.testing.assert_close(back, k, rtol=1e-10 + conditioning, atol=0)
-
-
-def test_inverse_at_the_ends_and_its_gradient():
-    r = torch.tensor([0.0, 1.0], dtype=torch.float64)
-    assert concentration_of(r, 5).tolist() == [0.0, float("inf")]
-    r = torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64, requires_grad=True)
-    assert gradcheck(lambda x: concentration_of(x, 5), r)
-    assert gradgradcheck(lambda x: concentration_of(x, 5), r)
-    torch.testing.assert_close(vmf_concentration(r, 50), concentration_of(r, 50), rtol=0.02, atol=0)
+def test_concentration_nearly_inverts_the_resultant():
+    """Sra's formula: to 2 % in 50 dimensions; 0 and infinity at the ends."""
+    k = torch.tensor([1.0, 20.0, 300.0], dtype=torch.float64)
+    torch.testing.assert_close(
+        vmf_concentration(mean_resultant_length(k, 50), 50), k, rtol=0.02, atol=0
+    )
+    ends = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    assert vmf_concentration(ends, 5).tolist() == [0.0, float("inf")]
 
 
 def test_vmap_and_shapes():

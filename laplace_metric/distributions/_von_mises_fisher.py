@@ -1,11 +1,13 @@
-"""Highest-density credible caps: the smallest set with a given probability is ``{z: mu.z >= t}``.
+"""Concentration and credible caps of the von Mises-Fisher distribution.
 
-    P(angle <= a) = int_0^a f,   f(a) = |S^(D-2)| C_D(k) exp(k cos a) sin^(D-2) a
+The smallest set with a given probability is ``{z: mu.z >= t}``:
+
+    P(angle <= a) = int_0^a f,   f(a) = exp(k cos a) sin^(D-2) a / int_0^pi exp(k cos x) sin^(D-2) x
 
 (The paper prints ``z.mu <= t``, which is the complement.) The quantile is found by
 Newton's method inside a shrinking bracket. Nothing here has a gradient.
 
-Integrals from a outwards, relative to the density at a:
+Integrals from a outwards, relative to the density at a; the whole one from the mode, both ways:
 
     e(x) = density(a + x) / density(a)
     log e(x) = k (cos(a+x) - cos a) + (D-2) log(sin(a+x) / sin a)
@@ -27,8 +29,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from laplace_metric._utils.validation import as_tensor, check_broadcast
-from laplace_metric.distributions._vmf_normalizer import check_vmf_arguments, log_vmf_peak
+from laplace_metric._utils.validation import (
+    as_tensor,
+    check_broadcast,
+    check_count,
+    check_floating,
+)
 from laplace_metric.errors import InputError
 
 STEPS, TOLERANCE = 100, 1e-14
@@ -41,16 +47,38 @@ class Angle(NamedTuple):
     sine: Tensor
 
 
-def log_sphere_area(dimension: int) -> float:
-    """``log(2 pi^(D/2) / Gamma(D/2))``, of the unit sphere in R^D.
+def check_vmf_arguments(value: Tensor, dimension: int, name: str = "concentration") -> None:
+    """Raise ``InputError`` unless the value is a floating tensor and the dimension at least 2."""
+    check_count("dimension", dimension, 2)
+    check_floating(name, value)
+
+
+def vmf_concentration(resultant: Float[Tensor, "*B"], dimension: int) -> Float[Tensor, "*B"]:
+    """Concentration from the mean resultant length, nearly: ``kappa = R (D - R^2) / (1 - R^2)``.
+
+    Parameters
+    ----------
+    resultant : Tensor [...] in [0, 1]
+        R, the length of the mean of unit vectors.
+    dimension : int >= 2
+        D, of the ambient space.
+
+    Returns
+    -------
+    Tensor [...] in [0, inf]; inf at R = 1. (Sra 2012; Warburg et al. 2023, LAM, section D.)
+
+    Raises
+    ------
+    InputError
+        For a dimension below 2 or a length that is not floating.
 
     Examples
     --------
-    >>> round(log_sphere_area(3), 4)  # log 4 pi
-    2.531
+    >>> vmf_concentration(torch.tensor([0.0, 0.5]), 3)
+    tensor([0.0000, 1.8333])
     """
-    half = dimension / 2
-    return math.log(2) + half * math.log(math.pi) - math.lgamma(half)
+    check_vmf_arguments(resultant, dimension, "resultant")
+    return resultant * (dimension - resultant.square()) / (1 - resultant.square())
 
 
 def cap_cosine(
@@ -73,7 +101,7 @@ def cap_cosine(
     Raises
     ------
     InputError
-        For a probability outside [0, 1], and as ``log_vmf_normalizer``.
+        For a probability outside [0, 1], and as ``vmf_concentration``.
 
     Examples
     --------
@@ -116,9 +144,13 @@ def _quantile(k: Tensor, dimension: int, p: Tensor) -> Tensor:
     """Newton from the mode; the middle of the bracket where it leaves it."""
     low, high = torch.zeros_like(k), torch.full_like(k, math.pi)
     mode, deviation = mode_and_deviation(k, dimension)
+    whole = _whole(mode, k, dimension)
     a = (mode + (deviation if dimension == 2 else 0)).clamp_max(3.0)
     for _ in range(STEPS):
-        density, excess = _distribution_function(a, k, dimension, p)
+        angle = Angle(a.cos(), a.sin())
+        density = _relative_density(a, mode, k, dimension) / whole
+        tail = density * _outer_mass(outwards(angle, k, dimension))  # negative towards 0
+        excess = torch.where(falls_towards_pi(angle, k, dimension), (1 - p) - tail, -tail - p)
         low, high = torch.where(excess < 0, a, low), torch.where(excess < 0, high, a)
         step = a - excess / density
         inside = (step > low) & (step < high)  # false for NaN
@@ -129,17 +161,25 @@ def _quantile(k: Tensor, dimension: int, p: Tensor) -> Tensor:
     return a
 
 
-def _distribution_function(
-    a: Tensor, k: Tensor, dimension: int, p: Tensor
-) -> tuple[Tensor, Tensor]:
-    """f(a), and ``P(angle <= a) - p``: by the tail on the side on which f falls."""
-    angle = Angle(a.cos(), a.sin())
-    height = log_vmf_peak(k, dimension) - 2 * k * (a / 2).sin().square()  # log C + k cos a
-    rim = log_sphere_area(dimension - 1)
-    density = (height + rim + torch.special.xlogy(a.new_tensor(dimension - 2.0), angle.sine)).exp()
-    tail = sum((n.weight * n.density for n in outwards(angle, k, dimension)), torch.zeros_like(a))
-    tail = tail * density  # negative towards 0
-    return density, torch.where(falls_towards_pi(angle, k, dimension), (1 - p) - tail, -tail - p)
+def _whole(mode: Tensor, k: Tensor, dimension: int) -> Tensor:
+    """``int_0^pi density`` relative to the density at the mode."""
+    angle, every = Angle(mode.cos(), mode.sin()), torch.ones_like(mode, dtype=torch.bool)
+    below = _outer_mass(outwards(angle, k, dimension, ~every))
+    return _outer_mass(outwards(angle, k, dimension, every)) - below
+
+
+def _outer_mass(nodes: Iterator[QuadratureNode]) -> Tensor:
+    """``int e`` of one side."""
+    first = next(nodes)
+    return sum((n.weight * n.density for n in nodes), first.weight * first.density)
+
+
+def _relative_density(a: Tensor, mode: Tensor, k: Tensor, dimension: int) -> Tensor:
+    """The density at a, relative to that at the mode: no difference of large numbers."""
+    height = -2 * k * ((a + mode) / 2).sin() * ((a - mode) / 2).sin()  # k (cos a - cos mode)
+    if dimension > 2:
+        height = height + (dimension - 2) * (a.sin().log() - mode.sin().log())
+    return height.exp()
 
 
 NODES, WIDTHS = 48, 9.0  # of the quadrature; its range in standard deviations of the angle
@@ -194,9 +234,14 @@ def falls_towards_pi(
 
 
 def outwards(
-    angle: Angle, concentration: Float[Tensor, "*B"], dimension: int
+    angle: Angle,
+    concentration: Float[Tensor, "*B"],
+    dimension: int,
+    falling: Bool[Tensor, "*B"] | None = None,
 ) -> Iterator[QuadratureNode]:
     """The nodes for angles and concentrations of the same shape, one after the other.
+
+    ``falling``: True where they run to pi, False to 0; None: where ``falls_towards_pi``.
 
     Examples
     --------
@@ -206,7 +251,8 @@ def outwards(
     """
     a = torch.atan2(angle.sine, angle.cosine)
     _, deviation = mode_and_deviation(concentration, dimension)
-    falling = falls_towards_pi(angle, concentration, dimension)
+    if falling is None:
+        falling = falls_towards_pi(angle, concentration, dimension)
     limit = torch.where(falling, math.pi - a, a)
     reach = torch.minimum(limit, WIDTHS * deviation) * torch.where(falling, 1.0, -1.0)
     for x, weight in _nodes():

@@ -1,10 +1,9 @@
-"""The normalising constant of the von Mises-Fisher distribution, its derivatives and their inverse.
+"""The normalising constant of the von Mises-Fisher distribution and its derivatives.
 
     density of x on the sphere S^(D-1):  C_D(k) exp(k mu.x)
     log C_D(k)  = v log k - (D/2) log 2 pi - log I_v(k)   v = D/2 - 1   (Mardia & Jupp 9.3.4)
     A_D(k)      = I_(v+1)(k) / I_v(k) = -d/dk log C_D(k)           mean resultant length
     A'_D(k)     = 1 - A^2 - (D - 1) A / k
-    k           = A_D^(-1)(R), near R (D - R^2) / (1 - R^2)        (Sra 2012)
 
 All are computed in float64 from ratios of Bessel functions (which need no such difference) and
 returned in the dtype of the input.
@@ -19,14 +18,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplace_metric._utils.validation import check_count, check_floating
-from laplace_metric.distributions._bessel_ratio import (
+from baselines.distributions.bessel_ratio import (
     bessel_ratio,
     bessel_ratio_over_k,
     bessel_ratio_slope,
     log_bessel_scaled,
 )
-from laplace_metric.errors import InputError
+from laplace_metric.distributions._von_mises_fisher import check_vmf_arguments
 
 
 def log_vmf_normalizer(concentration: Float[Tensor, "*B"], dimension: int) -> Float[Tensor, "*B"]:
@@ -119,12 +117,6 @@ def log_vmf_normalizer_of_square(
     return _LogOfSquare.apply(square.double(), dimension).to(square.dtype)
 
 
-def check_vmf_arguments(value: Tensor, dimension: int, name: str = "concentration") -> None:
-    """Raise ``InputError`` unless the value is a floating tensor and the dimension at least 2."""
-    check_count("dimension", dimension, 2)
-    check_floating(name, value)
-
-
 class _Elementwise(torch.autograd.Function):
     """A function of a tensor [...] and of numbers; ``backward`` reads its inputs."""
 
@@ -176,89 +168,13 @@ class _Resultant(_Elementwise):
         return grad * mean_resultant_slope(k, dimension), None
 
 
-def vmf_concentration(resultant: Float[Tensor, "*B"], dimension: int) -> Float[Tensor, "*B"]:
-    """Concentration from the mean resultant length, nearly: ``kappa = R (D - R^2) / (1 - R^2)``.
-
-    Parameters
-    ----------
-    resultant : Tensor [...] in [0, 1]
-        R, the length of the mean of unit vectors.
-    dimension : int
-        D, of the ambient space.
-
-    Returns
-    -------
-    Tensor [...] in [0, inf]; inf at R = 1. (Sra 2012; Warburg et al. 2023, LAM, section D.)
-
-    Raises
-    ------
-    InputError
-        As ``log_vmf_normalizer``.
+def log_sphere_area(dimension: int) -> float:
+    """``log(2 pi^(D/2) / Gamma(D/2))``, of the unit sphere in R^D.
 
     Examples
     --------
-    >>> vmf_concentration(torch.tensor([0.0, 0.5]), 3)
-    tensor([0.0000, 1.8333])
+    >>> round(log_sphere_area(3), 4)  # log 4 pi
+    2.531
     """
-    check_vmf_arguments(resultant, dimension, "resultant")
-    return _sra(resultant, dimension)
-
-
-def _sra(r: Tensor, dimension: int) -> Tensor:
-    return r * (dimension - r.square()) / (1 - r.square())
-
-
-NEWTON_STEPS = 8
-
-
-def concentration_of(resultant: Float[Tensor, "*B"], dimension: int) -> Float[Tensor, "*B"]:
-    """The k in [0, inf] with ``A_D(k) = resultant``: the maximum likelihood concentration.
-
-    Newton on ``1/(1 - A)``, nearly linear in k at both ends, from Sra's formula.
-
-    Parameters
-    ----------
-    resultant : Tensor [...] in [0, 1]
-        Length of a mean of unit vectors; 1 gives inf.
-    dimension : int >= 2
-
-    Raises
-    ------
-    InputError
-        As ``log_vmf_normalizer``, and for a length that is not in [0, 1].
-
-    Examples
-    --------
-    >>> from laplace_metric.distributions import mean_resultant_length
-    >>> concentration_of(mean_resultant_length(torch.tensor([0.0, 1.0, 50.0]), 3), 3)
-    tensor([ 0.0000,  1.0000, 50.0000])
-    """
-    check_vmf_arguments(resultant, dimension, "resultant")
-    if not bool(((resultant >= 0) & (resultant <= 1)).all()):
-        raise InputError("resultant must lie in [0, 1]: clamp a mean length that rounds above 1.")
-    return _Concentration.apply(resultant.double(), dimension).to(resultant.dtype)
-
-
-class _Concentration(torch.autograd.Function):
-    """Inverse of A; derivative ``1 / A'``."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(r: Tensor, dimension: int) -> Tensor:
-        k = _sra(r, dimension)
-        for _ in range(NEWTON_STEPS):
-            a = mean_resultant_length(k, dimension)
-            rate = (1 - a) / ((1 - r) * mean_resultant_slope(k, dimension))
-            k = (k + (r - a) * rate).clamp_min(0)
-        return torch.where(r == 1, torch.inf, k)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
-        ctx.dimension = inputs[1]
-        ctx.save_for_backward(output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (k,) = ctx.saved_tensors
-        return grad / mean_resultant_slope(k, ctx.dimension), None
+    half = dimension / 2
+    return math.log(2) + half * math.log(math.pi) - math.lgamma(half)
