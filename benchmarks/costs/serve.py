@@ -36,8 +36,9 @@ from benchmarks.costs import networks_to_serve
 from benchmarks.costs.served_problems import PROBLEMS, ServedProblem, ServedQueries, make_index
 from benchmarks.records import markdown, read_record, write_shown
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery
-from laplace_metric.cli._options import parser
+from laplace_metric.cli._options import COMMANDS
 from laplace_metric.cli._output import Reporter
+from laplace_metric.cli._parser import parse
 from laplace_metric.cli.serve._command import require_packages
 from laplace_metric.errors import InputError, LaplaceMetricWarning, UnknownNameError
 from laplace_metric.search import SearchResult
@@ -86,7 +87,7 @@ def measured(
     problem: ServedProblem, queries: ServedQueries, index: Path
 ) -> Iterator[dict[str, Any]]:
     """Rows of the calls without a server, and of each load."""
-    options = parser().parse_args(["serve", str(index), "--trust-recipe", "--quiet"])
+    options = parse("serve", COMMANDS["serve"], [str(index), "--trust-recipe", "--quiet"])
     gallery = load_gallery(index, options, Reporter(quiet=True))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LaplaceMetricWarning)

@@ -5,72 +5,74 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from importlib import import_module
 
 from laplace_metric._utils.names import one_line
-from laplace_metric.cli._options import parser
-from laplace_metric.cli._parser import MISUSE, Parser, in_options
+from laplace_metric._utils.version import __version__
+from laplace_metric.cli._options import COMMANDS, commands_in, in_options
+from laplace_metric.cli._parser import HELP, PROGRAM, Command, did_you_mean, help_of, parse
 from laplace_metric.cli._streams import any_character, others_to_stderr
+from laplace_metric.errors import InputError, LaplaceMetricError, WriteError
 
-INTERRUPTED = 130
-NOT_WRITTEN = 1
+NOT_WRITTEN, MISUSE, INTERRUPTED = 1, 2, 130
 SPEAKING = ("serve", "demo", "completion")
-"""Functions of commands that print by themselves."""
-NO_MEMORY = "out of memory: give a smaller --batch-size, or a smaller --size of images"
+"""Commands that print by themselves."""
 RESUMED = ("fit", "embed")
-"""Functions of commands that go on where they were interrupted."""
+"""Commands that go on where they were interrupted."""
+NO_MEMORY = "out of memory: give a smaller --batch-size, or a smaller --size of images"
+TOP = Command("Honest uncertainty for any embedder", "")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0.
 
-    It is 1 if a result cannot be written, 2 for a user's mistake, 130 for Ctrl-C.
+    It is 1 if a result cannot be written, 2 for a user's mistake, 130 for Ctrl-C. Any other
+    exception is a bug, and raised.
     """
     try:
         with any_character():
             return _run(sys.argv[1:] if arguments is None else list(arguments))
-    except Exception as error:
-        if not _is_mistake(error):
-            raise
+    except (LaplaceMetricError, OSError, MemoryError) as error:
         what = str(error) or f"{NO_MEMORY}."
-        print(f"laplace-metric: error: {one_line(in_options(what))}", file=sys.stderr)
-        return _code(error)
+        print(f"{PROGRAM}: error: {one_line(in_options(what))}", file=sys.stderr)
+        return NOT_WRITTEN if isinstance(error, WriteError) else MISUSE
 
 
-def _run(arguments: list[str]) -> int:
-    top = parser()
-    options = top.parse_args(arguments)
-    if not hasattr(options, "function"):  # no command: the help of what was named so far
-        _named(top, arguments).print_help()
+def _run(words: list[str]) -> int:
+    name, rest = _named(words)
+    command = COMMANDS.get(name, TOP)
+    asked = HELP & set(rest)
+    if asked or not command.function:
+        if rest and not asked and not (rest == ["--version"] and not name):
+            raise InputError(f"{rest[0]!r:.60} is no option of {f'{PROGRAM} {name}'.strip()}.")
+        below = () if command.function else commands_in(name).items()
+        version = rest == ["--version"]
+        print(f"{PROGRAM} {__version__}" if version else help_of(name, command, below), end="")
         return 0
-    module, name = options.function.split(":")
+    options = parse(name, command, rest)
     try:
         with nullcontext() if name in SPEAKING else others_to_stderr():
-            getattr(import_module(module), name)(options)
+            command.run(options)
     except KeyboardInterrupt:
         if not getattr(options, "quiet", False):
             print(file=sys.stderr)  # behind a bar
         how = ". The same command goes on from where it was" if name in RESUMED else ""
-        print(f"laplace-metric: interrupted{how}", file=sys.stderr)
+        print(f"{PROGRAM}: interrupted{how}", file=sys.stderr)
         return INTERRUPTED
     return 0
 
 
-def _named(top: Parser, arguments: Sequence[str]) -> Parser:
-    """The parser of the last command that is named."""
-    for word in arguments:
-        top = top.commands().get(word, top)
-    return top
-
-
-def _code(error: Exception) -> int:
-    from laplace_metric.errors import WriteError
-
-    return NOT_WRITTEN if isinstance(error, WriteError) else MISUSE
-
-
-def _is_mistake(error: Exception) -> bool:
-    """Return whether the user can fix the error; any other one is a bug with a traceback."""
-    from laplace_metric.errors import LaplaceMetricError
-
-    return isinstance(error, (LaplaceMetricError, OSError, MemoryError))
+def _named(words: Sequence[str]) -> tuple[str, list[str]]:
+    """The command that the first words name, or a group of them, and the words that follow."""
+    name = ""
+    for place, word in enumerate(words):
+        known = commands_in(name)
+        if not known or word.startswith("-"):
+            return name, list(words[place:])
+        if word not in known:
+            where = f"{PROGRAM} {name}".strip()
+            raise InputError(
+                f"{where} has no command {word!r:.60}.{did_you_mean(word, known)} "
+                f"(see {where} --help)"
+            )
+        name = f"{name} {word}".strip()
+    return name, []

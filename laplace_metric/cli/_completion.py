@@ -1,11 +1,10 @@
-"""``laplace-metric completion``: a script for the shell, made from the parser."""
+"""``laplace-metric completion``: a script for the shell, made from the table of commands."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 
-from laplace_metric.cli._options import parser
-from laplace_metric.cli._parser import Parser
+from laplace_metric.cli._options import COMMANDS, commands_in
 
 SCRIPT = """\
 # completion of laplace-metric for {shell}: put into your start file
@@ -46,36 +45,29 @@ def script(shell: str) -> str:
     >>> "fit embed index" in script("bash")
     True
     """
-    found = {"": parser(), **_commands(parser(), "")}
     choices = [
-        f'        "{name} {option}") words="{" ".join(values)}" ;;'
-        for name, command in found.items()
-        for option, values in command.choices_of().items()
+        f'        "{name} {option.name}") words="{" ".join(option.choices)}" ;;'
+        for name, command in COMMANDS.items()
+        for option in command.options
+        if option.choices
     ]
-    options = [f'            "{name}") words="{_words(part)}" ;;' for name, part in found.items()]
+    names = {"": "--help --version", **dict.fromkeys(COMMANDS, "--help")}
+    options = [
+        f'            "{name}") words="{_words(name, more)}" ;;' for name, more in names.items()
+    ]
     return SCRIPT.format(
         shell=shell,
         before=BEFORE[shell],
-        groups="|".join(name for name, command in found.items() if name and command.commands()),
+        groups="|".join(name for name in COMMANDS if commands_in(name)),
         choices="\n".join(choices),
         options="\n".join(options),
     )
 
 
-def _commands(top: Parser, before: str) -> dict[str, Parser]:
-    """Every command by its words, those within a command too."""
-    found: dict[str, Parser] = {}
-    for name, command in top.commands().items():
-        words = f"{before} {name}".strip()
-        found |= {words: command, **_commands(command, words)}
-    return found
-
-
-def _words(command: Parser) -> str:
-    """Return the words that may follow: commands, options, or values of a choice."""
-    values = [
-        str(choice)
-        for action in command._get_positional_actions()
-        for choice in action.choices or ()
-    ]
-    return " ".join(values or command.options())
+def _words(name: str, more: str) -> str:
+    """The words that may follow: commands, options, or values of a choice."""
+    command = COMMANDS.get(name)
+    options = () if command is None else command.options
+    values = [word for option in options if option.positional for word in option.choices]
+    names = [option.name for option in options if not option.positional]
+    return " ".join(values or [*commands_in(name), *names, more])

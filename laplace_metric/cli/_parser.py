@@ -1,21 +1,19 @@
-"""The parser of the command line: options, words of mistakes, values of a --config.
+"""Commands and options as values; words of the command line and a config become a namespace.
 
-Messages of the library in the words of the command line: arguments of Python are options there.
-
-head='append'  ->  --head append          folds=300  ->  --cross-fit 300
+Values that are typed win over those of a ``--config``, and these over defaults.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
 import json
 import math
-import re
-from argparse import Action, Namespace
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from argparse import SUPPRESS, Namespace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib import import_module
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,9 +21,157 @@ from laplace_metric._utils.names import SURROGATE
 from laplace_metric._utils.version import __version__
 from laplace_metric.errors import FileFormatError, InputError, MissingPackageError
 
+PROGRAM = "laplace-metric"
+HELP = {"-h", "--help"}
+RUN = "run.toml"
+"""The config of a run, which every output folder has."""
+TRUST = "trust_recipe"
+MODELS = ("model", "text_model")
+"""Options that name code."""
+NOT_SAVED = ("command", "config", TRUST, "json", "quiet", "overwrite")
+"""Values of a namespace that concern one run alone, or are not options."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option, or an argument by its place.
+
+    Parameters
+    ----------
+    form : str
+        Name, what the help calls its value, and the help: ``--size N: of images``; without a value
+        ``--quiet: errors only``; by its place ``data DATA: ...``.
+    read : callable
+        Text -> value; raises ``argparse.ArgumentTypeError``.
+    default : object
+    required : bool
+    repeated : bool
+        Whether it may be given more than once; its value is a list.
+    choices : tuple of str
+    dest : str
+        Name of the value; "": as the option.
+    group : str
+        Heading in the help.
+    """
+
+    form: str
+    read: Callable[[str], Any] = str
+    default: Any = None
+    required: bool = False
+    repeated: bool = False
+    choices: tuple[str, ...] = ()
+    dest: str = ""
+    group: str = ""
+
+    @property
+    def name(self) -> str:
+        """As it is typed; of an argument by its place, the name of the value."""
+        return self.form.partition(":")[0].split()[0]
+
+    @property
+    def metavar(self) -> str:
+        """What the help calls the value; "" for a flag."""
+        return self.form.partition(":")[0].partition(" ")[2]
+
+    @property
+    def help(self) -> str:
+        """The help, with the default."""
+        text = self.form.partition(": ")[2]
+        if self.default in (None, []) or self.default is False or "default" in text:
+            return text
+        return f"{text}; default: {self.default}".removeprefix("; ")
+
+    @property
+    def key(self) -> str:
+        """Name of the value in a namespace and in a config."""
+        return self.dest or self.name.lstrip("-").replace("-", "_")
+
+    @property
+    def positional(self) -> bool:
+        """True for an argument by its place."""
+        return not self.name.startswith("-")
+
+    def value(self, text: str) -> Any:
+        """Read a value, one of the choices if there are some."""
+        if self.choices and text not in self.choices:
+            near = did_you_mean(text, self.choices)
+            listed = ", ".join(self.choices)
+            raise argparse.ArgumentTypeError(f"{text!r:.40} is not one of {listed}.{near}")
+        return self.read(text)
+
+    def add_to(self, place: Any, *, required: bool) -> None:
+        """Declare it to a parser or a group of argparse; its default is set later."""
+        text = self.help.replace("%", "%%")
+        if self.positional:
+            nargs = None if self.required else "?"
+            place.add_argument(self.key, metavar=self.metavar, nargs=nargs, help=text)
+        elif not self.metavar:
+            place.add_argument(
+                self.name, dest=self.key, action="store_true", default=SUPPRESS, help=text
+            )
+        else:
+            place.add_argument(
+                self.name,
+                dest=self.key,
+                action="append" if self.repeated else "store",
+                type=self.value,
+                metavar=self.metavar,
+                required=required and self.required,
+                default=SUPPRESS,
+                help=text,
+            )
+
+
+def argument(form: str, *, required: bool = True) -> Option:
+    """Make an argument by its place, a path."""
+    return Option(form, Path, required=required)
+
+
+def flag(form: str) -> Option:
+    """Make an option without a value."""
+    return Option(form, default=False)
+
+
+def choice(name: str, text: str, *choices: str) -> Option:
+    """Make an option with one of some values; the first is the default."""
+    form = f"{name} {{{','.join(choices)}}}: {text}"
+    return Option(form, default=choices[0], choices=choices)
+
+
+def grouped_under(title: str, *options: Option) -> tuple[Option, ...]:
+    """Return options with a heading of their own in the help."""
+    return tuple(replace(option, group=title) for option in options)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command.
+
+    Parameters
+    ----------
+    about : str
+        Sentences for the help; the first is for the list of commands.
+    example : str
+        Words after its name, in the example that the help ends with.
+    function : str
+        ``module:name`` of the function that carries it out, in ``laplace_metric.cli``; "" for a
+        group of commands.
+    options : tuple of Option
+    """
+
+    about: str
+    example: str
+    function: str = ""
+    options: tuple[Option, ...] = ()
+
+    def run(self, options: Namespace) -> None:
+        """Import the function, and call it."""
+        module, name = self.function.split(":")
+        getattr(import_module(f"laplace_metric.cli.{module}"), name)(options)
+
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A question with the nearest known names, or nothing where none is near.
+    """Return a question with the nearest known names; empty if none is near.
 
     Examples
     --------
@@ -36,158 +182,90 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
-SAME = (
-    "allow_fitted", "api_key_file", "batch", "batch_size", "cache", "calibrate", "channels",
-    "checkpoint", "compact", "config", "cross_fit", "device", "dim", "distance", "engine", "epochs",
-    "false_alarms", "head", "health_port", "hessian", "holdout", "host", "id_column", "image",
-    "image_column", "insecure", "json", "label_column", "labels", "learning_rate", "margin",
-    "max_body", "max_connections", "max_pixels", "max_waiting", "model", "no_cache", "objective",
-    "open_set", "open_set_fraction", "optimize_prior", "output", "overwrite", "picture", "port",
-    "positivity", "posterior", "precision", "prior_precision", "quiet", "rank_by", "reference",
-    "seed", "size", "skip_unreadable", "structure", "text", "text_column", "text_model",
-    "trust_recipe", "window",
-)  # fmt: skip
-"""Arguments that are options under their own name."""
-OPTIONS = {
-    **{name: f"--{name.replace('_', '-')}" for name in SAME},
-    "k": "-k",
-    "folds": "--cross-fit",
-    "checkpoint_dir": "--checkpoint",
-    "item_data": "--data",
-}
-"""What an argument is called on the command line."""
-_VALUE = r"""'[^']*'|"[^"]*"|\.\.\.|[-+]?\d[\d_]*(?:\.\d+)?(?:e[-+]?\d+)?|\w+|"""
-_ARGUMENT = re.compile(rf"(?<![\w./=-])({'|'.join(OPTIONS)})=({_VALUE})")
+# Values of options.
 
 
-def in_options(text: str) -> str:
-    """A message whose arguments are written as options.
+def integer(least: int, most: float = math.inf) -> Callable[[str], int]:
+    """Make a reader of integers from ``least`` to ``most``."""
+    bounds = f"of at least {least}" if most == math.inf else f"from {least} to {most:,}"
 
-    Examples
-    --------
-    >>> in_options("pass head='append' for a new layer, or structure='diag' with k=3.")
-    'pass --head append for a new layer, or --structure diag with -k 3.'
-    >>> in_options("head=...: pass labels=, or compact=True")
-    '--head NAME: pass --labels, or --compact'
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text!r:.40} is not a whole number {bounds}")
+        return value
+
+    return read
+
+
+def positive(text: str) -> float:
+    """Read a finite number above 0."""
+    return _number(text, "number above 0", math.inf)
+
+
+def share(text: str) -> float:
+    """Read a number between 0 and 1, neither of them."""
+    return _number(text, "share between 0 and 1", 1)
+
+
+def _number(text: str, what: str, end: float) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < end:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a {what}")
+    return value
+
+
+# Words -> values.
+
+
+def parse(name: str, command: Command, words: Sequence[str]) -> Namespace:
+    """Read the words after the name of a command.
+
+    Raises
+    ------
+    InputError
+        For unknown options, values that an option does not take, and what is missing; for a
+        --config that cannot be used.
     """
-    return _ARGUMENT.sub(_as_option, text)
+    end = words.index("--") if "--" in words else len(words)
+    parser = _Parser(prog=f"{PROGRAM} {name}", add_help=False)
+    for option in command.options:
+        if not option.positional:
+            option.add_to(parser, required=False)
+    typed, rest = parser.parse_known_args(words[:end])
+    if unknown := [word.split("=")[0] for word in rest if word.startswith("-") and word != "-"]:
+        near = did_you_mean(unknown[0], [option.name for option in command.options])
+        parser.error(f"unrecognized option {unknown[0]}.{near}")
+    places, given = [o for o in command.options if o.positional], [*rest, *words[end + 1 :]]
+    if len(given) > len(places):
+        parser.error(f"unrecognized arguments: {' '.join(given[len(places) :])}")
+    values = vars(typed)
+    for place, word in zip(places, given, strict=False):
+        try:
+            values[place.key] = place.value(word)
+        except argparse.ArgumentTypeError as error:
+            parser.error(f"argument {place.metavar}: {error}")
+    if "config" in values:
+        values = _configured(name, command, values, parser) | values
+    missing = [o for o in command.options if o.required and o.key not in values]
+    if missing:
+        listed = ", ".join(o.metavar if o.positional else o.name for o in missing)
+        parser.error(f"the following arguments are required: {listed}")
+    found = {o.key: values.get(o.key, o.default) for o in command.options}
+    return Namespace(command=name, **found)
 
 
-def _as_option(found: re.Match[str]) -> str:
-    name, value = OPTIONS[found[1]], found[2].strip("'\"")
-    if value in ("", "True"):
-        return name
-    return f"{name} {'NAME' if value == '...' else value}"
-
-
-# The parser of a command: one line for a mistake, near names, values from a config file.
-
-
-MISUSE = 2
-CONFIG = "--config"
-MOST_SIDE = 8_192
-"""Pixels a side that images are scaled to."""
-
-
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line.
-
-    Attributes
-    ----------
-    in_place : dict of str to Action
-        Options with which a positional argument need not be given.
-    """
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**{"formatter_class": _WithExample, **options})
-        self.in_place: dict[str, argparse.Action] = {}
+class _Parser(argparse.ArgumentParser):
+    """Raises an error of one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(MISUSE, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
-
-    def parse_known_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: Any = None
-    ) -> tuple[Any, list[str]]:
-        """Parse like argparse after the values of a --config; those of the command line win."""
-        given = None if args is None else list(args)
-        if given is not None and not {"-h", "--help"} & set(given):
-            given = self._with_config(given)
-            for option, action in self.in_place.items():
-                if any(word == option or word.startswith(f"{option}=") for word in given):
-                    action.nargs, action.required = "?", False
-        found, rest = super().parse_known_args(given, namespace)
-        for option, action in self.in_place.items():
-            if rest and not rest[0].startswith("-") and not action.required:
-                self.error(f"give {action.metavar} or {option}: one of the two.")
-        unknown = [word for word in rest if word.startswith("--")]
-        if unknown:  # here, where the options of the command are known
-            near = did_you_mean(unknown[0].split("=")[0], self.options())
-            self.error(f"unrecognized arguments: {' '.join(rest)}.{near}")
-        return found, rest
-
-    def options(self) -> list[str]:
-        """Names of all options, as they are written."""
-        return [name for action in self._actions for name in action.option_strings]
-
-    def choices_of(self) -> dict[str, list[str]]:
-        """Return the values that may follow an option, where that is a list."""
-        return {
-            name: [str(choice) for choice in action.choices]
-            for action in self._actions
-            if action.choices
-            for name in action.option_strings
-        }
-
-    def commands(self) -> dict[str, Parser]:
-        """The parsers of the commands below this one."""
-        groups = [a for a in self._actions if isinstance(a, argparse._SubParsersAction)]
-        return {} if not groups else dict(groups[0].choices)
-
-    def _with_config(self, given: list[str]) -> list[str]:
-        """The words of the file of --config before those given; positionals, if none is, behind."""
-        if CONFIG not in self.options():
-            return given
-        typed, positionals = self._without_positionals(given)
-        if typed.config is None:
-            return given
-        pass
-
-        options, values = list[str](), dict[str, str]()
-        actions = {action.dest: action for action in self._actions if action.dest != "help"}
-        command = self.prog.split()[1:]
-        for name, value in read_config(typed.config, command, actions, typed).items():
-            if actions[name].option_strings:
-                options += _words(actions[name], value)
-            else:
-                values[name] = str(value)
-        names = [a.dest for a in self._get_positional_actions() if a.dest in values]
-        told = [word for word in positionals if not word.startswith("-")]
-        return [*options, *given, *([] if told else [values[name] for name in names])]
-
-    def _without_positionals(self, given: list[str]) -> tuple[Any, list[str]]:
-        """Parse the options alone: those that are typed, None for others; and what is left."""
-        plain = Parser(prog=self.prog, add_help=False)
-        for action in self._actions:
-            if action.option_strings and action.dest != "help":
-                twin = copy.copy(action)
-                twin.required, twin.default = False, None
-                plain._add_action(twin)
-        return argparse.ArgumentParser.parse_known_args(plain, given)
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        try:
-            super()._check_value(action, value)
-        except argparse.ArgumentError as error:
-            error.message += f".{did_you_mean(str(value), map(str, action.choices or ()))}"
-            raise
-
-
-def _words(action: argparse.Action, value: Any) -> Iterable[str]:
-    option = action.option_strings[0]
-    if action.nargs == 0:
-        return [option] if value else []
-    values = value if isinstance(value, list) else [value]
-    return [f"{option}={item}" if option.startswith("--") else f"{option}{item}" for item in values]
+        raise InputError(f"{message} (see {self.prog} --help)")
 
 
 class _WithExample(argparse.HelpFormatter):
@@ -199,151 +277,125 @@ class _WithExample(argparse.HelpFormatter):
         return super()._fill_text(text, width, indent)
 
 
-def integer(least: int, most: float = math.inf) -> Callable[[str], int]:
-    """Make a parser of integers from ``least`` to ``most``."""
-    bounds = f"of at least {least}" if most == math.inf else f"from {least} to {most:,}"
-
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"{text!r:.40} is not a whole number {bounds}")
-        return value
-
-    return parse
-
-
-def positive(text: str) -> float:
-    """A finite number above 0."""
-    return _number(text, "number above 0", lambda value: 0 < value < math.inf)
-
-
-def share(text: str) -> float:
-    """A number between 0 and 1, neither of them."""
-    return _number(text, "share between 0 and 1", lambda value: 0 < value < 1)
+def help_of(name: str, command: Command, below: Iterable[tuple[str, Command]] = ()) -> str:
+    """Return the help of a command, or of a group with the commands below it."""
+    parser = argparse.ArgumentParser(
+        prog=f"{PROGRAM} {name}".strip(),
+        description=f"{command.about[0].upper()}{command.about[1:]}.",
+        epilog=command.example and f"example:\n  {PROGRAM} {name} {command.example}",
+        formatter_class=_WithExample,
+    )
+    if not name:
+        parser.add_argument("--version", action="store_true", help="show the version, and stop")
+    for group, options in groupby(command.options, key=lambda option: option.group):
+        place = parser.add_argument_group(group) if group else parser
+        for option in options:
+            option.add_to(place, required=True)
+    if below:
+        commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+        for word, part in below:
+            commands.add_parser(word, help=part.about.split(".")[0])
+    return parser.format_help()
 
 
-def _number(text: str, what: str, valid: Callable[[float], bool]) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not valid(value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a {what}")
-    return value
+# ``--config``: the options of a run in a TOML file.
 
 
-# ``--config``: the options of a run in a TOML file, which every output folder has.
-
-
-RUN = "run.toml"
-COMMAND = "command"
-TRUST = "trust_recipe"
-NOT_KEPT = ("function", "config", TRUST, "json", "quiet", "overwrite")
-"""What is of one run alone, or not an option."""
-MODELS = ("model", "text_model")
-"""Options that name code."""
-
-
-def read_config(
-    path: Path, command: Sequence[str], actions: Mapping[str, Action], typed: Namespace
+def _configured(
+    name: str, command: Command, typed: dict[str, Any], parser: argparse.ArgumentParser
 ) -> dict[str, Any]:
-    """Read the options that a file sets, by the names in ``actions``; ``typed`` holds those typed.
+    """Values that the file of --config sets; a model needs --trust-recipe among those typed."""
+    path = typed["config"]
+    content = _read_toml(path)
+    of = content.pop("command", name)
+    if of != name:
+        raise InputError(f"--config {path} is of {PROGRAM} {of}, not of {name}.")
+    options = {option.key: option for option in command.options if option.key != "config"}
+    words, values = [], {}
+    for written, value in content.items():
+        key = written.replace("-", "_")
+        if key == TRUST:
+            raise InputError(
+                f"--config {path}: {written} is not taken from a file. Remove that line, and give "
+                "--trust-recipe on the command line if you trust the model that is named."
+            )
+        if key not in options:
+            near = did_you_mean(key, options)
+            raise InputError(f"--config {path}: {written!r} is no option.{near}")
+        items = _items(path, written, value, options[key])
+        if options[key].positional:
+            values[key] = options[key].value(str(value))
+        else:
+            words += [_word(options[key], item) for item in items if item is not False]
+    for key in MODELS:
+        if key in content and not (typed.get(TRUST) or key in typed):
+            option = options[key].name
+            raise InputError(
+                f"--config {path} names {option} {content[key]!r:.60}, which is code that whoever "
+                "wrote the file chose. Give --trust-recipe on the command line to run it, or name "
+                f"a model yourself with {option}."
+            )
+    return vars(parser.parse_args(words)) | values
 
-    Raises
-    ------
-    InputError
-        If it is of another command, has a name or a value that the command does not take, or names
-        a model without --trust-recipe on the command line.
-    FileFormatError
-        If it is no TOML file.
-    MissingPackageError
-        Before Python 3.11, if tomli is not installed.
-    """
-    toml = _toml()
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    toml: Any = None
+    for module in ("tomllib", "tomli"):
+        try:
+            toml = toml or import_module(module)
+        except ModuleNotFoundError:
+            continue
+    if toml is None:
+        raise MissingPackageError("tomli", "--config before Python 3.11", "pip install tomli")
     try:
-        content = toml.loads(path.read_text(encoding="utf-8"))
+        return dict(toml.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise InputError(f"--config {path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise FileFormatError(f"--config {path} is not a TOML file: {error}.") from error
-    of = content.pop(COMMAND, " ".join(command))
-    if of != " ".join(command):
-        raise InputError(f"--config {path} is of laplace-metric {of}, not of {' '.join(command)}.")
-    found = {_known(path, name, value, actions): value for name, value in content.items()}
-    for name in MODELS:
-        if name in found and not typed.trust_recipe and getattr(typed, name) is None:
-            option = f"--{name.replace('_', '-')}"
-            raise InputError(
-                f"--config {path} names {option} {found[name]!r:.60}, which is code that whoever "
-                "wrote the file chose. Give --trust-recipe on the command line to run it, or name "
-                f"a model yourself with {option}."
-            )
-    return found
 
 
-def _known(path: Path, name: str, value: Any, actions: Mapping[str, Action]) -> str:
-    """The name as argparse has it."""
-    dest = name.replace("-", "_")
-    if dest == TRUST:
-        raise InputError(
-            f"--config {path}: {name} is not taken from a file. Remove that line, and give "
-            "--trust-recipe on the command line if you trust the model that is named."
-        )
-    known = set(actions) - {*NOT_KEPT[:2]}
-    if dest not in known:
-        raise InputError(f"--config {path}: {name!r} is no option.{did_you_mean(dest, known)}")
-    action = actions[dest]
-    flag, repeated = action.nargs == 0, isinstance(action.default, list)
-    items = value if repeated and isinstance(value, list) else [value]
-    if any(isinstance(item, bool) != flag or isinstance(item, (dict, list)) for item in items):
-        wanted = "true or false" if flag else "a text or a number"
+def _items(path: Path, name: str, value: Any, option: Option) -> list[Any]:
+    """The values of an option in a file, one unless it may be repeated."""
+    is_flag = not option.metavar
+    items = value if option.repeated and isinstance(value, list) else [value]
+    if any(isinstance(item, bool) != is_flag or isinstance(item, (dict, list)) for item in items):
+        wanted = "true or false" if is_flag else "a text or a number"
         raise InputError(f"--config {path}: {name} = {value!r:.60}. Give {wanted}.")
-    return dest
+    return items
 
 
-def _toml() -> Any:
-    for name in ("tomllib", "tomli"):
-        try:
-            return import_module(name)
-        except ModuleNotFoundError:
-            continue
-    raise MissingPackageError("tomli", "--config before Python 3.11", "pip install tomli")
+def _word(option: Option, value: Any) -> str:
+    if not option.metavar:
+        return option.name
+    return f"{option.name}{'=' if option.name.startswith('--') else ''}{value}"
 
 
 def run_text(options: Namespace) -> str:
-    """The options of a run as TOML: all that it had, defaults too.
+    """Return the options of a run as TOML: all that it had, defaults too.
 
     Examples
     --------
-    >>> print(run_text(Namespace(function="laplace_metric.cli._fit:fit", data=Path("x"), seed=0)))
+    >>> print(run_text(Namespace(command="fit", data=Path("x"), seed=0)))
     # laplace-metric ... on the command line, where options given there win, and ...model.
     command = "fit"
     data = "x"
     seed = 0
     <BLANKLINE>
     """
-    name = options.function.rpartition(":")[2]
-    command = FUNCTIONS.get(name, name)
     lines = [
-        f"# laplace-metric {__version__}. To run it again from the same folder, give --config "
-        "with this file",
+        f"# {PROGRAM} {__version__}. To run it again from the same folder, give --config with this "
+        "file",
         "# on the command line, where options given there win, and --trust-recipe for its model.",
+        f"command = {json.dumps(options.command)}",
     ]
-    lines.append(f"{COMMAND} = {json.dumps(command)}")
     for option, value in vars(options).items():
-        if option not in NOT_KEPT and value is not None and value is not False and value != []:
+        if option not in NOT_SAVED and value is not False and value not in (None, []):
             line = f"{option} = {_written(value)}"
             if SURROGATE.search(line):  # TOML has no escape for bytes that are not UTF-8
                 line = f"# Not UTF-8, give it on the command line: {line}"
             lines.append(line)
     return "\n".join(lines) + "\n"
-
-
-FUNCTIONS = {"fit_pairs": "image-text fit"}
-"""Commands that are not called as the function that carries them out."""
 
 
 def _written(value: Any) -> str:

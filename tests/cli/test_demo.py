@@ -49,7 +49,7 @@ def test_counts_are_those_of_the_rows():
     [
         (["demo", "--output", "/no/such/folder/r.html"], "does not exist"),
         (["demo", "--what"], "--what"),
-        (["what"], "invalid choice: 'what'"),
+        (["what"], "has no command 'what'"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(arguments, says, capsys, monkeypatch, tmp_path):

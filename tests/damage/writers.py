@@ -22,8 +22,9 @@ from laplace_metric import io as files
 from laplace_metric.cli import main
 from laplace_metric.cli._gallery import load_gallery
 from laplace_metric.cli._loading import ModelRecipe
-from laplace_metric.cli._options import parser
+from laplace_metric.cli._options import COMMANDS
 from laplace_metric.cli._output import Reporter
+from laplace_metric.cli._parser import parse
 from laplace_metric.curvature._statistics import ClassSums, Statistics
 from laplace_metric.distributed import _checkpoint
 from laplace_metric.errors import LaplaceMetricError
@@ -266,7 +267,7 @@ def command_writers(place: Path) -> list[Writer]:
             if output == "posterior":
                 recipe = files.read(path, ModelRecipe.KIND)[0][files.SEAL]
                 return recipe + _posterior(LaplaceEmbedder.load(path))
-            asked = parser().parse_args(["search", str(path), str(queries)])
+            asked = parse("search", COMMANDS["search"], [str(path), str(queries)])
             loaded = load_gallery(path, asked, Reporter(quiet=True))
             embedder = loaded.posterior.embedder
             return _found(loaded.index) + _posterior(embedder) + repr(loaded.origin)

@@ -14,8 +14,9 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from benchmarks.datasets import load
-from laplace_metric.cli._options import parser
+from laplace_metric.cli._options import COMMANDS
 from laplace_metric.cli._output import Reporter
+from laplace_metric.cli._parser import parse
 from laplace_metric.cli.serve._command import load_served
 from laplace_metric.cli.serve._guard import Limits
 from laplace_metric.cli.serve._service import SearchService
@@ -73,7 +74,9 @@ def vectors(tmp_path_factory) -> Path:
 
 
 def options_of(folder: Path, *more: str) -> Namespace:
-    return parser().parse_args(["serve", str(folder / "index"), "--trust-recipe", "--quiet", *more])
+    return parse(
+        "serve", COMMANDS["serve"], [str(folder / "index"), "--trust-recipe", "--quiet", *more]
+    )
 
 
 Start = Callable[..., SearchService]

@@ -15,8 +15,9 @@ import torch
 from PIL import Image
 
 from laplace_metric.cli import main
-from laplace_metric.cli._options import parser
+from laplace_metric.cli._options import COMMANDS
 from laplace_metric.cli._output import Reporter
+from laplace_metric.cli._parser import parse
 from laplace_metric.cli.serve import _command as command
 from laplace_metric.cli.serve._guard import Limits, RequestRefused
 from laplace_metric.cli.serve._page import SearchPage, thumbnail
@@ -59,7 +60,7 @@ def test_ports_that_cannot_be_listened_at():
 def test_a_key_that_cannot_be_used_is_refused(text, tmp_path):
     path = tmp_path / "key"
     path.write_text(text)
-    options = parser().parse_args(["serve", "index", "--api-key-file", str(path)])
+    options = parse("serve", COMMANDS["serve"], ["index", "--api-key-file", str(path)])
     with pytest.raises(InputError, match="16 to 4,096"):
         command.read_key(options)
     path.unlink()
@@ -72,7 +73,7 @@ def test_a_key_that_cannot_be_used_is_refused(text, tmp_path):
                        ("0.0.0.0", False), ("10.0.0.1", False), ("box.example", False)]
 )  # fmt: skip
 def test_a_host_that_others_reach_needs_a_key(host, here):
-    options = parser().parse_args(["serve", "index", "--host", host])
+    options = parse("serve", COMMANDS["serve"], ["index", "--host", host])
     if here:
         assert command.read_key(options) is None
         return
@@ -164,7 +165,7 @@ def test_warnings_of_the_first_load_are_notes_and_later_ones_are_not_shown(monke
     monkeypatch.setattr(command, "_liveness", lambda *_: None)
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        command.serve(parser().parse_args(["serve", "index", "--port", "0"]))
+        command.serve(parse("serve", COMMANDS["serve"], ["index", "--port", "0"]))
     assert [str(one.message) for one in heard] == []
     assert capsys.readouterr().err.count("of the load") == 1
     assert warnings.filters == before
