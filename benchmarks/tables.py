@@ -16,6 +16,7 @@ from typing import Any
 
 from benchmarks.costs import chords, engines, promises, serve
 from benchmarks.costs import tables as cost_tables
+from benchmarks.engine.statistics import mean_and_standard_error
 from benchmarks.image_text import matching_tables, token_tables, uses_tables
 from benchmarks.image_text import tables as image_text_tables
 from benchmarks.records import RESULTS, markdown, read_record, thousandths
@@ -27,7 +28,6 @@ from benchmarks.retrieval import tables as retrieval_tables
 from benchmarks.scale import billion
 from benchmarks.scale import tables as scale_tables
 from benchmarks.variants import defaults, online_tables
-from laplace_metric.evaluation._intervals import mean_and_standard_error
 
 ROOT = Path(__file__).parent.parent
 PAGES = (

@@ -29,6 +29,8 @@ from pytorch_metric_learning.losses import ContrastiveLoss
 from torch import Tensor, nn
 
 from baselines.distributions import log_vmf_normalizer, mean_resultant_length
+from benchmarks.engine.method import evaluate_method
+from benchmarks.engine.statistics import spearman
 from laplace_metric import Index, LaplaceEmbedder, OnlineLaplace, datasets, evaluation
 from laplace_metric import distributions as spherical
 from laplace_metric.calibration import read_calibration, threshold_for, write_calibration
@@ -345,7 +347,7 @@ def _answers() -> Numbers:
 @setting("index: open-set calibration, add, remove, cross-fitted")
 def _changes() -> Numbers:
     index = vectors_embedder().index(*pixels("train", 0, 400), **QUIET)
-    index.calibrate(*pixels("test", 0, 300), strangers=0.2, generator=1)
+    index.calibrate(*pixels("test", 0, 300), open_set_fraction=0.2, generator=1)
     first = picked(index.search(QUERIES, k=3), RESULT)
     index.add(*pixels("train", 400, 420))
     index.remove([0, 1, 2])
@@ -385,8 +387,7 @@ def _portable() -> Numbers:
 def _metrics() -> Numbers:
     (x, y), score = LATER, LATER[0].sum(1)
     right = evaluation.recall_at_k(x, y).per_query
-    curve, lift = evaluation.roc_curve(score, NOISE.sum(1)), evaluation.sparsification(score, right)
-    ranks = evaluation.retrieval_report(x, y)
+    lift = evaluation.sparsification(score, right)
     samples = x + 0.1 * torch.randn(4, *x.shape, generator=torch.Generator().manual_seed(0))
     reliability = evaluation.retrieval_calibration(samples, y)
     interval = evaluation.bootstrap_interval(evaluation.r_auroc, score, right, n=50, generator=0)
@@ -395,15 +396,13 @@ def _metrics() -> Numbers:
     scores = score, NOISE.sum(1)
     single = [metric(*scores) for metric in (evaluation.auroc, evaluation.auprc)]
     single += [evaluation.fpr_at_tpr(*scores), evaluation.r_auroc(score, right)]
-    single += [evaluation.spearman(score, x[:, 20]), evaluation.abstention(score, right).area]
+    single += [spearman(score, x[:, 20]), evaluation.abstention(score, right).area]
     single += [evaluation.expected_calibration_error(probability, right).ece]
     single += [evaluation.map_at_k(x, y).value, evaluation.map_at_r(x, y).value]
     return {
         "single": [float(number) for number in single],
         **picked(interval, "low high"),
-        "roc": torch.stack([curve.fpr, curve.tpr]),
         "sparsification": lift.curve,
-        "report": [float(getattr(v, "value", v)) for _, v in sorted(ranks.items())],
         "confidence": reliability.confidence,
         "threshold": of_threshold(chosen),
         "nearest": evaluation.nearest_neighbours(x, k=3).distances,
@@ -415,7 +414,7 @@ def _protocol() -> Numbers:
     noise = [(NOISE, torch.zeros(50).long())]
     options = {"n_draws": 5, "generator": 0, "n_bootstrap": 20}
     later = [(LATER[0], LATER[1])]
-    result = evaluation.evaluate_method(fitted(), later, {"noise": noise}, **options)
+    result = evaluate_method(fitted(), later, {"noise": noise}, **options)
     numbers = {k: v for k, v in result.numbers().items() if "second" not in k}
     return {name: float(value) for name, value in numbers.items() if np.isscalar(value)}
 

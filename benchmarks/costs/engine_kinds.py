@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
+import numpy as np
 import torch
 
 from benchmarks.examples.engines import (
@@ -43,8 +44,9 @@ class OwnEngine:
 
     def search(self, vectors: Any, k: int) -> Neighbours:
         """As ``Index`` asks it."""
-        hits = self.engine.search(torch.from_numpy(vectors), k)
-        return of_rows(self.items, hits.positions.numpy(), from_squared(hits.squared.numpy()))
+        rows = self.engine.search(torch.from_numpy(vectors), k).numpy()
+        squared = np.square(self.items.vectors[rows] - vectors[:, None]).sum(2)
+        return of_rows(self.items, rows, from_squared(squared))
 
     def __len__(self) -> int:
         return len(self.items)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from baselines.base import Baseline
 from benchmarks.engine.matching import Doubt
+from benchmarks.engine.method import DEPTH, Embedded
 from benchmarks.methods import Entry
 from benchmarks.methods.entry import Settings
 from benchmarks.tasks import Part, Task, Workspace
@@ -18,7 +19,6 @@ from benchmarks.timing import usage
 from laplace_metric import LaplaceEmbedder, ProbabilisticEmbedder
 from laplace_metric.evaluation import recall_at_k
 from laplace_metric.evaluation._neighbours import Neighbours, nearest_neighbours
-from laplace_metric.evaluation._protocol import DEPTH, Embedded
 from laplace_metric.evaluation._retrieval import RetrievalScore
 
 

@@ -11,16 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.engine.statistics import mann_whitney
 from laplace_metric.evaluation import (
     Reliability,
     abstention,
     expected_calibration_error,
     r_auroc,
-    roc_curve,
     sparsification,
 )
 from laplace_metric.evaluation._intervals import bootstrap_replicates
-from laplace_metric.evaluation._ranking import mann_whitney
 
 DIGITS = 5
 
@@ -110,10 +109,12 @@ def short(values: Any) -> list[float]:
 
 def roc_points(known: Tensor, ood: Tensor) -> Curve:
     """True positive rates at evenly spaced false positive rates, the highest at each."""
-    curve = roc_curve(known, ood)
+    from sklearn import metrics
+
+    truth = torch.arange(len(known) + len(ood)) >= len(known)
+    fpr, tpr, _ = metrics.roc_curve(truth, torch.cat([known, ood]).double())
     x = np.linspace(0, 1, POINTS)
-    place = np.searchsorted(curve.fpr.numpy(), x, side="right") - 1
-    return {"fpr": short(x), "tpr": short(curve.tpr.numpy()[place])}
+    return {"fpr": short(x), "tpr": short(tpr[np.searchsorted(fpr, x, side="right") - 1])}
 
 
 def removal_curve(uncertainty: Tensor, right: Tensor) -> Curve:

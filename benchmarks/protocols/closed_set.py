@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.engine.experiment import Experiment
+from benchmarks.engine.method import DEPTH
 from benchmarks.engine.scores import (
     Measured,
     Score,
@@ -27,15 +28,15 @@ from benchmarks.engine.scores import (
     risk_curve,
     roc_points,
 )
+from benchmarks.engine.statistics import spearman
 from benchmarks.protocols.open_set import crop_response
 from benchmarks.strips import Strip, strip, strips
 from benchmarks.tasks.frozen import entropy
 from laplace_metric.datasets import ImageSet
 from laplace_metric.distributions import cap_cosine
-from laplace_metric.evaluation import auprc, fpr_at_tpr, map_at_k, spearman
+from laplace_metric.evaluation import auprc, fpr_at_tpr, map_at_k
 from laplace_metric.evaluation import retrieval_calibration as calibrate
 from laplace_metric.evaluation._calibration import RetrievalCalibration
-from laplace_metric.evaluation._protocol import DEPTH
 
 LAM_PICTURED = ("laplace",)
 LAM_SHOWN, NEIGHBOURS = 4, 4

@@ -12,7 +12,8 @@ from torch import Tensor
 from benchmarks.corruptions import SEVERITIES, TYPES, corrupted
 from benchmarks.engine.experiment import Experiment
 from benchmarks.engine.scores import Measured, Score, detection, mean, resampled
-from laplace_metric.evaluation import r_auroc, spearman
+from benchmarks.engine.statistics import spearman
+from laplace_metric.evaluation import r_auroc
 from laplace_metric.evaluation._neighbours import nearest_neighbours
 
 LEVELS = torch.arange(len(SEVERITIES) + 1).double()

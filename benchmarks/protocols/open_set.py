@@ -21,10 +21,11 @@ from benchmarks.corruptions import cropped, kept_shares
 from benchmarks.engine.experiment import Experiment
 from benchmarks.engine.fitting import Schedule
 from benchmarks.engine.scores import Measured, Score, detection, error_detection, mean, resampled
+from benchmarks.engine.statistics import spearman
 from benchmarks.tasks import Part, Task
 from benchmarks.tasks.task import joined
 from laplace_metric import LaplaceEmbedder, ProbabilisticEmbedder
-from laplace_metric.evaluation import r_auroc, recall_at_k, spearman
+from laplace_metric.evaluation import r_auroc, recall_at_k
 from laplace_metric.evaluation._neighbours import nearest_neighbours
 
 HALF = 0.5

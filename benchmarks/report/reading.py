@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.engine.statistics import mean_and_standard_error
 from benchmarks.report.glossary import Metric, metric
-from laplace_metric.evaluation._intervals import mean_and_standard_error
 
 Record = dict[str, Any]
 Row = dict[str, Any]

@@ -76,7 +76,7 @@ def flat(structure: str, n: int) -> Row:
     parts = (items, index.encoder.pairs)
     one, asked = queries.take(slice(0, 1)), queries.mean.numpy()
     wide = torch.cat([queries.mean, torch.zeros(len(queries), 1)], 1)
-    rank = lambda some, by: nearest(index.engine, some, *parts, K, by)  # noqa: E731
+    rank = lambda some, by: nearest(index.engine.search, some, *parts, K, by)  # noqa: E731
     ways: dict[str, Callable[[], Any]] = {
         "plain FAISS": lambda: plain.search(asked, K),
         "engine": lambda: index.engine.search(queries.mean, K),
@@ -93,7 +93,7 @@ def flat(structure: str, n: int) -> Row:
     slow = {"engine without FAISS": lambda: torch_only.search(queries.mean, K)}
     took = timed(ways) | timed(single) | timed(slow, 1)
     engines = (index.engine, torch_only)
-    with_faiss, without = (engine.search(queries.mean, K).positions for engine in engines)
+    with_faiss, without = (engine.search(queries.mean, K) for engine in engines)
     return {"structure": structure, "items": n, "built": built, "seconds": took,
             "same without FAISS": torch.equal(with_faiss, without),
             "peak_mb": peak_bytes() / 1e6}  # fmt: skip
@@ -109,14 +109,14 @@ def approximate(n: int, graph: int) -> list[Row]:
 
 def _recalls(vectors: Tensor, queries: Tensor, kinds: Sequence[IVF | HNSW]) -> list[Row]:
     exact = build(vectors, Flat())
-    truth = exact.search(queries, K).positions
+    truth = exact.search(queries, K)
     rows = []
     start = time.perf_counter()
     first: Any = build(vectors, kinds[0])
     built = time.perf_counter() - start
     for kind in kinds:
         engine = FaissEngine(first.index, first.keys, kind)
-        positions = engine.search(queries, K).positions
+        positions = engine.search(queries, K)
         share = (positions[:, :, None] == truth[:, None, :]).any(2).double().mean()
         took = timed({"search": partial(engine.search, queries, K)}, 2)["search"]
         flat_took = timed({"flat": lambda: exact.search(queries, K)}, 1)["flat"]

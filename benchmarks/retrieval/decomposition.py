@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.datasets import load
+from benchmarks.engine.statistics import spearman
 from benchmarks.records import folder_of, write_record
 from benchmarks.retrieval.problems import PROBLEMS, Labelled, Problem, Source
 from laplace_metric import LaplaceEmbedder
@@ -83,13 +84,6 @@ def noise(gallery: Labelled, queries: Labelled, seed: int) -> list[Row]:
 def ranks(numbers: Numbers, truth: Tensor, rows: Tensor) -> Row:
     """Spearman of each number with the truth."""
     return {name: spearman(number[rows], truth[rows]) for name, number in numbers.items()}
-
-
-def spearman(a: Tensor, b: Tensor) -> float:
-    """Rank correlation."""
-    from scipy.stats import spearmanr
-
-    return float(spearmanr(a.cpu(), b.cpu()).statistic)
 
 
 def means(gallery: Labelled, queries: Tensor) -> Row:

@@ -55,7 +55,7 @@ def recall(index: Index, queries: Tensor) -> float:
     distances = np.concatenate([d for d, _ in parts], 1)
     rows = np.concatenate([r + i * BLOCK for i, (_, r) in enumerate(parts)], 1)
     truth = np.take_along_axis(rows, distances.argsort(1)[:, :K], 1)
-    found = index.engine.search(queries, K).positions.numpy()
+    found = index.engine.search(queries, K).numpy()
     return float((found[:, :, None] == truth[:, None, :]).any(2).mean())
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from benchmarks.engine.fitting import Fitting, best
+from benchmarks.engine.statistics import mean_and_standard_error
 from benchmarks.methods import BASE
 from benchmarks.records import Store, markdown, read_record, thousandths, write_record
 from benchmarks.sizes import SMALL, TUNING_SEED
@@ -25,7 +26,6 @@ from benchmarks.tasks import Workspace, build
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.evaluation import auroc, r_auroc, recall_at_k
-from laplace_metric.evaluation._intervals import mean_and_standard_error
 
 TASKS = ("fashion-mnist", "cifar10")
 PRIORS = (0.01, 0.1, 1.0, 10.0, 100.0)

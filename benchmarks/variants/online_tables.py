@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from benchmarks.engine.statistics import mean_and_standard_error
 from benchmarks.records import markdown, read_record, thousandths
 from benchmarks.variants.online import approximation
-from laplace_metric.evaluation._intervals import mean_and_standard_error
 
 Row = dict[str, Any]
 METRICS: dict[str, Callable[[Row], float]] = {

@@ -3,7 +3,7 @@
     python -m benchmarks variants --pieces post_hoc --data DIR --cache DIR
 
 Takes the networks of ``variants.train`` (embedding sizes 3 and 64, three seeds), puts every
-method on them, and measures with ``evaluation.evaluate_method``: queries are FashionMNIST
+method on them, and measures with ``benchmarks.engine.method``: queries are FashionMNIST
 test images that search among themselves, MNIST and KMNIST test images are out of distribution.
 Laplace is fitted on ``--fit`` training images, on the head's inputs (the backbone runs once), with
 the default prior precision 1 and with the one that maximises the marginal likelihood. MC dropout
@@ -28,12 +28,12 @@ from torch import Tensor, nn
 
 from baselines import Deterministic, MCDropout
 from benchmarks.datasets import load
+from benchmarks.engine.method import evaluate_method
 from benchmarks.records import read_rows, write_record
 from benchmarks.variants.train import Run, load_trained
 from laplace_metric import LaplaceEmbedder, ProbabilisticEmbedder
 from laplace_metric.datasets import ImageSet
 from laplace_metric.errors import DegenerateCurvatureWarning, PriorAtEdgeWarning
-from laplace_metric.evaluation import evaluate_method
 
 Pairs = list[tuple[Tensor, Tensor]]
 Sets = dict[str, ImageSet]

@@ -11,33 +11,26 @@ from laplace_metric.evaluation._calibration import (
 )
 from laplace_metric.evaluation._intervals import bootstrap_interval
 from laplace_metric.evaluation._neighbours import nearest_neighbours
-from laplace_metric.evaluation._protocol import MethodResult, evaluate_method
 from laplace_metric.evaluation._ranking import (
     Abstention,
-    RocCurve,
     Sparsification,
     abstention,
     auprc,
     auroc,
     fpr_at_tpr,
     r_auroc,
-    roc_curve,
     sparsification,
-    spearman,
 )
-from laplace_metric.evaluation._retrieval import map_at_k, map_at_r, recall_at_k, retrieval_report
+from laplace_metric.evaluation._retrieval import map_at_k, map_at_r, recall_at_k
 
 __all__ = [
     "Abstention",
-    "MethodResult",
     "Reliability",
-    "RocCurve",
     "Sparsification",
     "abstention",
     "auprc",
     "auroc",
     "bootstrap_interval",
-    "evaluate_method",
     "expected_calibration_error",
     "fpr_at_tpr",
     "map_at_k",
@@ -46,8 +39,5 @@ __all__ = [
     "r_auroc",
     "recall_at_k",
     "retrieval_calibration",
-    "retrieval_report",
-    "roc_curve",
     "sparsification",
-    "spearman",
 ]

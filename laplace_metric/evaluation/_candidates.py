@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,30 +59,6 @@ CandidateSearch = Callable[[Tensor, int, Tensor | None], Shortlist]
 """(queries [B, Z], M, excluded index [B] or None) -> shortlist."""
 
 
-class MatrixDistances:
-    """Squared distances less ``|q|^2`` from one matrix product, about the gallery's centre."""
-
-    def __init__(self, gallery: Float[Tensor, "G Z"], dtype: torch.dtype) -> None:
-        self.dtype = dtype
-        self.centre = gallery.to(dtype).mean(0)
-        points = gallery.to(dtype) - self.centre
-        self.rows = torch.cat([-2 * points, points.square().sum(1, True)], 1)  # [G, Z + 1]
-        self.reach = points.square().sum(1).max().double().sqrt()
-
-    def centred(self, queries: Float[Tensor, "B Z"]) -> Float[Tensor, "B Z"]:
-        """Queries [B, Z] about the centre of the gallery, in the working precision."""
-        return queries.to(self.dtype) - self.centre
-
-    def __call__(
-        self, centred: Float[Tensor, "B Z"], exclude: Int[Tensor, " B"] | None
-    ) -> Float[Tensor, "B G"]:
-        """[B, G], infinite at the excluded index of each row."""
-        partial = torch.cat([centred, torch.ones_like(centred[:, :1])], 1) @ self.rows.T
-        if exclude is not None:
-            partial.scatter_(1, exclude[:, None], torch.inf)
-        return partial
-
-
 def rounding_error_bound(
     centred: Float[Tensor, "B Z"], reach: Float[Tensor, ""]
 ) -> Float[Tensor, " B"]:
@@ -92,25 +68,10 @@ def rounding_error_bound(
     return growth * (norms + reach).square()
 
 
-def matrix_candidates(gallery: Float[Tensor, "G Z"], dtype: torch.dtype) -> CandidateSearch:
-    """Shortlists by matrix products in ``dtype``."""
-    distances = MatrixDistances(gallery, dtype)
-
-    def search(queries: Tensor, m: int, exclude: Tensor | None) -> Shortlist:
-        centred = distances.centred(queries)
-        partial, indices = distances(centred, exclude).topk(m, dim=1, largest=False)
-        squared = partial.double() + centred.double().square().sum(1, True)
-        available = gallery.shape[0] - (exclude is not None)
-        error_bound = rounding_error_bound(centred, distances.reach)
-        return Shortlist(indices, squared, error_bound, m == available)
-
-    return search
-
-
 def block_candidates(gallery: Float[Tensor, "G Z"], dtype: torch.dtype) -> CandidateSearch:
-    """The same without a copy of the gallery: its blocks are read, multiplied and let go.
+    """Shortlists by matrix products in ``dtype``, block by block of the gallery.
 
-    Memory O(B m) and a block of ``BLOCK_BYTES``, so that the gallery may be a memory map.
+    Memory O(B m) and a block of ``BLOCK_BYTES``: the gallery is not copied and may be a memory map.
     """
     centre = _mean(gallery)
     step = max(1, BLOCK_BYTES // (gallery.shape[1] * gallery.element_size()))
@@ -200,6 +161,8 @@ SPARE = 16
 """Candidates beyond the k that are asked for."""
 LARGE_K = 64
 """From this k on, ranking by the differences of a whole shortlist costs more than it settles."""
+MOST = 2**28
+"""Bytes of all distances of the queries that are settled one item after the other."""
 
 
 @dataclass(frozen=True)
@@ -215,26 +178,39 @@ Reranker = Callable[[Tensor, Tensor | None], Reranked]
 """(queries [B, Z], excluded index [B] or None) -> their k nearest."""
 
 
-def rerank(
+def nearest_rows(
     queries: Float[Tensor, "Q Z"],
-    exclude: Int[Tensor, " Q"] | None,
+    gallery: Float[Tensor, "G Z"],
     k: int,
-    row_bytes: int,
-    rerankers: Iterable[Callable[[], Reranker]],
+    fast: CandidateSearch,
+    careful: CandidateSearch,
+    exclude: Int[Tensor, " Q"] | None = None,
 ) -> tuple[Int[Tensor, "Q k"], Float[Tensor, "Q k"]]:
-    """Indices [Q, k] and float64 distances [Q, k]; the last reranker is certain of every row."""
+    """Return the k nearest rows [Q, k] of each query, and their float64 distances [Q, k].
+
+    Parameters
+    ----------
+    fast, careful : CandidateSearch
+        In the type of the gallery; and in float64, for the queries that ``fast`` cannot settle.
+        What neither settles is ranked by the differences to every row.
+    """
+    first = gap_reranker(gallery, k, careful)
+    if k < LARGE_K:
+        first = shortlist_reranker(gallery, k, fast)
+    second = shortlist_reranker(gallery, k, careful)
+    last = chunked(exact_reranker(gallery, k), max(1, MOST // (8 * len(gallery))))
     indices = torch.empty(queries.shape[0], k, dtype=torch.int64, device=queries.device)
     distances = torch.empty(indices.shape, dtype=torch.float64, device=queries.device)
     rows = torch.arange(queries.shape[0], device=queries.device)
-    for build in rerankers:
-        if rows.numel() == 0:
-            break
-        nearest, uncertain = build(), []
-        for block in row_blocks(rows, row_bytes):
+    for nearest in (first, second, last):
+        uncertain = [rows[:0]]
+        for block in row_blocks(rows, (k + SPARE) * gallery.shape[1] // 2):
             result = nearest(queries[block], None if exclude is None else exclude[block])
             indices[block], distances[block] = result.indices, result.distances
             uncertain.append(block[~result.certain])
         rows = torch.cat(uncertain)
+        if not len(rows):
+            break
     return indices, distances
 
 

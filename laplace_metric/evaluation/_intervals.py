@@ -27,7 +27,6 @@ from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import (
     ArrayLike,
     as_array,
-    as_scores,
     check_count,
     check_dense,
     check_function,
@@ -77,7 +76,7 @@ def share_interval(successes: npt.ArrayLike, trials: npt.ArrayLike, level: float
     return low, high
 
 
-# How sure a reported number is: bootstrap intervals, and the spread over seeds.
+# How sure a reported number is: bootstrap intervals.
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,15 +101,6 @@ class BootstrapInterval(Shown):
     level: float
     n: int
     n_undefined: int
-
-
-@dataclass(frozen=True)
-class SeedSummary:
-    """Mean over seeds and its standard error (NaN for a single seed); n seeds."""
-
-    mean: float
-    standard_error: float
-    n: int
 
 
 def bootstrap_interval(
@@ -202,41 +192,6 @@ def bootstrap_replicates(
         warnings.simplefilter("ignore", UndefinedMetricWarning)
         drawn = [_number(metric, _resample(data, paired, source)) for _ in range(count)]
     return torch.tensor(drawn, dtype=torch.float64)
-
-
-def mean_and_standard_error(values: ArrayLike) -> SeedSummary:
-    """Mean over seeds and its standard error, ``std(values, ddof=1) / sqrt(n)``.
-
-    Parameters
-    ----------
-    values : [n]
-        The metric of each seed.
-
-    Returns
-    -------
-    SeedSummary
-        A single seed has no spread: its standard error is NaN, with a warning.
-
-    Raises
-    ------
-    InputError
-        Empty or not 1-D.
-    NonFiniteError
-        NaN or infinite values.
-
-    Examples
-    --------
-    >>> summary = mean_and_standard_error([0.8, 0.9, 1.0])
-    >>> round(summary.mean, 3), round(summary.standard_error, 4), summary.n
-    (0.9, 0.0577, 3)
-    """
-    scores = as_scores("values", values)
-    if len(scores) == 1:
-        message = "one seed has no spread: the standard error is NaN. Run more seeds."
-        warnings.warn(message, UndefinedMetricWarning, stacklevel=2)
-        return SeedSummary(float(scores[0]), math.nan, 1)
-    error = scores.std() / len(scores) ** 0.5
-    return SeedSummary(float(scores.mean()), float(error), len(scores))
 
 
 def _rows(name: str, array: ArrayLike) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,17 +15,11 @@ from laplace_metric._utils.validation import ArrayLike, as_points, as_tensor, ch
 from laplace_metric.errors import InputError, NonFiniteError, UnknownNameError
 from laplace_metric.evaluation._candidates import (
     LARGE_K,
-    SPARE,
-    MatrixDistances,
-    Reranker,
-    exact_reranker,
+    block_candidates,
     faiss_candidates,
     faiss_fits,
-    gap_reranker,
-    matrix_candidates,
-    rerank,
+    nearest_rows,
     row_blocks,
-    shortlist_reranker,
 )
 
 Backend = Literal["auto", "torch", "faiss"]
@@ -102,9 +95,9 @@ def nearest_neighbours(
     if backend == "faiss":
         _check_faiss(points)
     use_faiss = backend == "faiss" or (backend == "auto" and faiss_fits(points) and k < LARGE_K)
-    row_bytes = 8 * max(items.shape[0], (k + SPARE) * items.shape[1])
-    rerankers = _rerankers(items, k, use_faiss)
-    indices, distances = rerank(points, excluded, k, row_bytes, rerankers)
+    fast = faiss_candidates(items) if use_faiss else block_candidates(items, items.dtype)
+    careful = block_candidates(items, torch.float64)
+    indices, distances = nearest_rows(points, items, k, fast, careful, excluded)
     distances = distances.to(points.dtype)
     if not bool(distances.isfinite().all()):
         raise NonFiniteError("queries and gallery are too far apart: distances overflow. Rescale.")
@@ -121,26 +114,16 @@ def nearest_index(
     Takes checked tensors. Twice as fast as ``nearest_neighbours`` because neither distances nor
     exact ties are asked for: items whose squared distances agree to rounding may swap.
     """
-    distances = MatrixDistances(gallery, gallery.dtype)
+    centre = gallery.mean(0)
+    items = gallery - centre
     rows = torch.arange(queries.shape[0], device=queries.device)
     nearest = torch.empty_like(rows)
     for block in row_blocks(rows, gallery.shape[0] * gallery.element_size()):
-        excluded = None if exclude is None else exclude[block]
-        nearest[block] = distances(distances.centred(queries[block]), excluded).argmin(1)
+        distances = torch.cdist(queries[block] - centre, items)
+        if exclude is not None:
+            distances.scatter_(1, exclude[block, None], torch.inf)
+        nearest[block] = distances.argmin(1)
     return nearest
-
-
-def _rerankers(gallery: Tensor, k: int, use_faiss: bool) -> Iterator[Callable[[], Reranker]]:
-    """From fast to exact: few neighbours from a shortlist, many from a float64 product first."""
-    if use_faiss:
-        yield lambda: shortlist_reranker(gallery, k, faiss_candidates(gallery))
-    elif k < LARGE_K:
-        yield lambda: shortlist_reranker(gallery, k, matrix_candidates(gallery, gallery.dtype))
-    else:
-        yield lambda: gap_reranker(gallery, k, matrix_candidates(gallery, torch.float64))
-    if gallery.dtype != torch.float64 or k >= LARGE_K:
-        yield lambda: shortlist_reranker(gallery, k, matrix_candidates(gallery, torch.float64))
-    yield lambda: exact_reranker(gallery, k)
 
 
 def search_problem(

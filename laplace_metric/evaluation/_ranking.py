@@ -2,7 +2,6 @@
 
     AUROC      P(u_out > u_in) + P(u_out = u_in) / 2
     R-AUROC    AUROC of the queries whose nearest neighbour is wrong against the others
-    Spearman   correlation of mid-ranks
 
 Every function takes raw uncertainties (any real numbers, higher is less certain) and ranks them as
 they are: no sigmoid, no rescaling.
@@ -25,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.display import Shown
@@ -33,27 +32,9 @@ from laplace_metric._utils.validation import (
     ArrayLike,
     as_rates,
     as_scores,
-    check_dense,
     check_share,
 )
 from laplace_metric.errors import InputError, UndefinedMetricWarning
-
-
-@dataclass(frozen=True, repr=False)
-class RocCurve(Shown):
-    """Receiver operating characteristic, out-of-distribution inputs being the positive class.
-
-    Attributes
-    ----------
-    fpr, tpr : Tensor [T]
-        False and true positive rates, from (0, 0) to (1, 1), float64.
-    thresholds : Tensor [T]
-        Decreasing; an input is flagged at or above it. The first is infinite.
-    """
-
-    fpr: Tensor
-    tpr: Tensor
-    thresholds: Tensor
 
 
 def auroc(in_scores: ArrayLike, out_scores: ArrayLike) -> float:
@@ -87,32 +68,6 @@ def auroc(in_scores: ArrayLike, out_scores: ArrayLike) -> float:
 
     truth, scores = _pooled(in_scores, out_scores)
     return float(metrics.roc_auc_score(truth, scores))
-
-
-def mann_whitney(in_scores: Shaped[Tensor, " N"], out_scores: Shaped[Tensor, " M"]) -> float:
-    """`auroc` of checked scores as ``U / (N M)``: the many resamples of an interval need its speed.
-
-    ``U = sum_j #{i : in_i < out_j} + #{i : in_i = out_j} / 2`` (Mann & Whitney 1947)
-
-    Raises
-    ------
-    InputError
-        For anything but two tensors of scores.
-
-    Examples
-    --------
-    >>> mann_whitney(torch.tensor([0.1, 0.2]), torch.tensor([0.2, 0.3]))
-    0.875
-    """
-    for name, scores in (("in_scores", in_scores), ("out_scores", out_scores)):
-        if not isinstance(scores, Tensor):
-            raise InputError(f"{name} is a {type(scores).__name__}: pass a tensor [N] of scores.")
-        if check_dense(name, scores).ndim != 1 or not len(scores):
-            raise InputError(f"{name} is no tensor [N] of at least one score.")
-    ordered = in_scores.sort().values
-    below = torch.searchsorted(ordered, out_scores, right=False)
-    not_above = torch.searchsorted(ordered, out_scores, right=True)
-    return float((below + not_above).double().mean()) / (2 * len(ordered))
 
 
 def auprc(in_scores: ArrayLike, out_scores: ArrayLike) -> float:
@@ -149,24 +104,6 @@ def fpr_at_tpr(in_scores: ArrayLike, out_scores: ArrayLike, tpr: float = 0.95) -
     truth, scores = _pooled(in_scores, out_scores)
     false_rate, true_rate, _ = metrics.roc_curve(truth, scores, drop_intermediate=False)
     return float(false_rate[np.argmax(true_rate >= least)])
-
-
-def roc_curve(in_scores: ArrayLike, out_scores: ArrayLike) -> RocCurve:
-    """The ROC curve of flagging, corners only, on the device of ``in_scores``.
-
-    Parameters and errors are those of `auroc`.
-
-    Examples
-    --------
-    >>> roc_curve([0.1, 0.2], [0.3, 0.4]).tpr.tolist()
-    [0.0, 0.5, 1.0, 1.0]
-    """
-    from sklearn import metrics
-
-    device = as_scores("in_scores", in_scores).device
-    truth, scores = _pooled(in_scores, out_scores)
-    parts = metrics.roc_curve(truth, scores)
-    return RocCurve(*(torch.as_tensor(part, dtype=torch.float64, device=device) for part in parts))
 
 
 def _pooled(
@@ -218,58 +155,6 @@ def r_auroc(uncertainty: ArrayLike, correct: ArrayLike) -> float:
         warnings.warn(message, UndefinedMetricWarning, stacklevel=2)
         return float("nan")
     return auroc(scores[right], scores[~right])
-
-
-def spearman(x: ArrayLike, y: ArrayLike) -> float:
-    """Spearman's rank correlation, the correlation of mid-ranks (ties share their mean rank).
-
-    Parameters
-    ----------
-    x, y : [N]
-        Uncertainty, and the entropy of human labels, the share cut off, the severity of a
-        corruption.
-
-    Returns
-    -------
-    float
-        In [-1, 1]. NaN with an ``UndefinedMetricWarning`` where one of them is constant.
-
-    Raises
-    ------
-    InputError
-        Empty, not 1-D, or of different lengths.
-    NonFiniteError
-        NaN or infinite values.
-
-    Examples
-    --------
-    >>> round(spearman([0.1, 0.2, 0.3, 0.9], [1.0, 3.0, 2.0, 4.0]), 3)
-    0.8
-    """
-    first, second = as_scores("x", x), as_scores("y", y)
-    if len(first) != len(second):
-        raise InputError(f"x has {len(first)} values and y {len(second)}: pass as many of both.")
-    a, b = (ranks - ranks.mean() for ranks in (mid_ranks(first), mid_ranks(second)))
-    size = torch.linalg.vector_norm(a) * torch.linalg.vector_norm(b)
-    if size == 0:
-        message = "x or y is constant: the rank correlation is undefined, NaN."
-        warnings.warn(message, UndefinedMetricWarning, stacklevel=2)
-        return float("nan")
-    return float((a @ b.to(a)) / size)
-
-
-def mid_ranks(values: Shaped[Tensor, " N"]) -> Float[Tensor, " N"]:
-    """Ranks from 1, float64; tied values share the mean of theirs.
-
-    Examples
-    --------
-    >>> mid_ranks(torch.tensor([3.0, 1.0, 3.0, 9.0])).tolist()
-    [2.5, 1.0, 2.5, 4.0]
-    """
-    ordered = values.sort().values
-    low = torch.searchsorted(ordered, values, right=False)
-    high = torch.searchsorted(ordered, values, right=True)
-    return (low + high + 1).double() / 2
 
 
 def average_ties(scores: Float[Tensor, " Q"], values: Float[Tensor, " Q"]) -> Float[Tensor, " Q"]:

@@ -8,11 +8,10 @@ MAP@R    = mean of sum_{i<=R} P@i rel_i / R      (Musgrave, Belongie & Lim 2020,
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from laplace_metric._utils.display import Shown
@@ -44,14 +43,6 @@ class RetrievalScore(Shown):
     def counted(self) -> Bool[Tensor, " Q"]:
         """Which queries are counted, bool [Q]: the mask that keeps other scores aligned."""
         return ~self.per_query.isnan()
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """Input of the metrics: relevance of the neighbours [Q, k] and relevant items [Q]."""
-
-    hits: Tensor
-    n_relevant: Tensor
 
 
 def recall_at_k(
@@ -97,7 +88,8 @@ def recall_at_k(
     (1.0, 2, 2)
     """
     k = check_count("k", k)
-    return _recall(_rank(query, labels, gallery, gallery_labels, exclude, neighbours, k), k)
+    hits, n_relevant = _ranked(query, labels, gallery, gallery_labels, exclude, neighbours, k)
+    return _score(hits.any(1).double(), n_relevant)
 
 
 def map_at_k(
@@ -120,7 +112,8 @@ def map_at_k(
     [0.5, 0.3333333333333333, 0.5, 0.5]
     """
     k = check_count("k", k)
-    return _map(_rank(query, labels, gallery, gallery_labels, exclude, neighbours, k), k)
+    hits, n_relevant = _ranked(query, labels, gallery, gallery_labels, exclude, neighbours, k)
+    return _score(_gains(hits).sum(1) / n_relevant.clamp(max=k), n_relevant)
 
 
 def map_at_r(
@@ -142,53 +135,13 @@ def map_at_r(
     >>> map_at_r([[0.0], [1.0], [1.5], [4.0]], [0, 1, 0, 1]).value
     0.0
     """
-    return _map_r(_rank(query, labels, gallery, gallery_labels, exclude, neighbours, None))
+    hits, n_relevant = _ranked(query, labels, gallery, gallery_labels, exclude, neighbours, None)
+    ranks = torch.arange(hits.shape[1], device=hits.device)
+    gains = _gains(hits).masked_fill(ranks >= n_relevant[:, None], 0.0)
+    return _score(gains.sum(1) / n_relevant, n_relevant)
 
 
-def retrieval_report(
-    query: ArrayLike,
-    labels: ArrayLike,
-    *,
-    recall_ks: Sequence[int] = (1,),
-    map_ks: Sequence[int] = (5,),
-    with_map_at_r: bool = True,
-    gallery: ArrayLike | None = None,
-    gallery_labels: ArrayLike | None = None,
-    exclude: ArrayLike | None = None,
-) -> dict[str, RetrievalScore]:
-    """Several retrieval metrics from one neighbour search.
-
-    Returns
-    -------
-    dict
-        Keys "recall@k", "map@k" and "map@r", values as `recall_at_k` and its companions give.
-
-    Examples
-    --------
-    >>> report = retrieval_report([[0.0], [1.0], [5.0], [6.0]], [0, 0, 1, 1], map_ks=(2,))
-    >>> {name: score.value for name, score in report.items()}
-    {'recall@1': 1.0, 'map@2': 1.0, 'map@r': 1.0}
-    """
-    recalls, maps = _depths("recall_ks", recall_ks), _depths("map_ks", map_ks)
-    least = max([*recalls, *maps, 1])
-    reach_r = None if with_map_at_r else least
-    ranking = _rank(query, labels, gallery, gallery_labels, exclude, None, reach_r, least)
-    report = {f"recall@{k}": _recall(ranking, k) for k in recalls}
-    report |= {f"map@{k}": _map(ranking, k) for k in maps}
-    if with_map_at_r:
-        report["map@r"] = _map_r(ranking)
-    return report
-
-
-def _depths(name: str, ks: Sequence[int]) -> list[int]:
-    try:
-        depths = list(ks)
-    except TypeError as error:
-        raise InputError(f"{name}={ks!r}: pass several depths, such as (1, 5).") from error
-    return [check_count(name, k) for k in depths]
-
-
-def _rank(
+def _ranked(
     query: ArrayLike,
     labels: ArrayLike,
     gallery: ArrayLike | None,
@@ -196,9 +149,8 @@ def _rank(
     exclude: ArrayLike | None,
     neighbours: Neighbours | None,
     k: int | None,
-    least: int = 1,
-) -> Ranking:
-    """Relevance of the k nearest; k None reaches the largest number of relevant items."""
+) -> tuple[Bool[Tensor, "Q k"], Int[Tensor, " Q"]]:
+    """Relevance of the k nearest, and the number of relevant items; k None: the largest number."""
     points, items, excluded = search_problem(query, gallery, exclude)
     query_labels = as_labels("labels", labels, points, "query")
     if gallery is None and gallery_labels is not None:
@@ -207,7 +159,7 @@ def _rank(
     if gallery is not None:
         item_labels = as_labels("gallery_labels", gallery_labels, items, "gallery")
     n_relevant = _count_relevant(query_labels, item_labels, excluded)
-    reach = max(int(n_relevant.max()), least) if k is None else k
+    reach = max(int(n_relevant.max()), 1) if k is None else k
     if neighbours is None:
         searched = (None, None) if gallery is None else (items, excluded)
         neighbours = nearest_neighbours(points, searched[0], reach, exclude=searched[1])
@@ -217,7 +169,7 @@ def _rank(
             f"pass [{len(points)}, {reach}] or more columns, searched on the same data."
         )
     nearest = neighbours.indices[:, :reach].to(item_labels.device)
-    return Ranking(item_labels[nearest] == query_labels[:, None], n_relevant)  # hits [Q, k]
+    return item_labels[nearest] == query_labels[:, None], n_relevant
 
 
 def _count_relevant(labels: Tensor, gallery_labels: Tensor, exclude: Tensor | None) -> Tensor:
@@ -228,21 +180,6 @@ def _count_relevant(labels: Tensor, gallery_labels: Tensor, exclude: Tensor | No
     if exclude is None:
         return same_label
     return same_label - (gallery_labels[exclude] == labels).to(same_label.dtype)
-
-
-def _recall(ranking: Ranking, k: int) -> RetrievalScore:
-    return _score(ranking.hits[:, :k].any(1).double(), ranking.n_relevant)
-
-
-def _map(ranking: Ranking, k: int) -> RetrievalScore:
-    gains = _gains(ranking.hits[:, :k])
-    return _score(gains.sum(1) / ranking.n_relevant.clamp(max=k), ranking.n_relevant)
-
-
-def _map_r(ranking: Ranking) -> RetrievalScore:
-    ranks = torch.arange(ranking.hits.shape[1], device=ranking.hits.device)
-    gains = _gains(ranking.hits).masked_fill(ranks >= ranking.n_relevant[:, None], 0.0)
-    return _score(gains.sum(1) / ranking.n_relevant, ranking.n_relevant)
 
 
 def _gains(hits: Tensor) -> Tensor:

@@ -5,8 +5,6 @@ from matplotlib.figure import Figure
 from laplace_metric.plots._curves import (
     answering_plot,
     reliability_plot,
-    roc_plot,
-    sparsification_plot,
     threshold_plot,
     uncertainty_plot,
 )
@@ -19,8 +17,6 @@ __all__ = [
     "monitor_plot",
     "neighbours_plot",
     "reliability_plot",
-    "roc_plot",
-    "sparsification_plot",
     "threshold_plot",
     "uncertainty_plot",
 ]

@@ -12,13 +12,11 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from laplace_metric._utils.validation import ArrayLike, as_rates, as_scores
 from laplace_metric.errors import InputError
-from laplace_metric.evaluation import Reliability, RocCurve, Sparsification
+from laplace_metric.evaluation import Reliability
 from laplace_metric.evaluation._intervals import share_interval
 from laplace_metric.plots._style import (
     FONT,
     INK,
-    SIZE,
-    TALL,
     finish_figure,
     prepare,
     styles_of,
@@ -28,82 +26,6 @@ from laplace_metric.plots._style import (
 RARE = 0.02
 """A bin with a smaller share of the queries is not joined to the others."""
 Array = npt.NDArray[np.float64]
-
-
-def roc_plot(
-    curves: Mapping[str, RocCurve], axes: Axes | None = None, *, legend_below: bool = False
-) -> Figure:
-    """ROC curves of several methods on one out-of-distribution set, and the diagonal of guessing.
-
-    Parameters
-    ----------
-    curves : mapping of method to RocCurve
-    axes : Axes, optional
-        Where to draw; default: a new figure.
-    legend_below : bool
-        Make room for long names under the axes.
-
-    Raises
-    ------
-    InputError
-        For no curve, or more than there are styles.
-
-    Examples
-    --------
-    >>> from laplace_metric.evaluation import roc_curve
-    >>> figure = roc_plot({"norm": roc_curve([0.1, 0.2], [0.3, 0.4])})
-    >>> len(figure.axes[0].lines)
-    2
-    """
-    size = TALL if legend_below else SIZE
-    axes = prepare(axes, "queries flagged", "OOD inputs flagged", size)
-    axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=":", alpha=0.6, label="guessing")
-    for style, (name, curve) in zip(styles_of(curves), curves.items(), strict=True):
-        x, y = curve.fpr.cpu().numpy(), curve.tpr.cpu().numpy()
-        axes.plot(x, y, color=style.colour, ls=style.line, lw=2, label=name)
-    axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
-    return finish_figure(axes, percent="xy", legend_below=legend_below)
-
-
-def sparsification_plot(
-    results: Mapping[str, Sparsification], reference: str | None = None, axes: Axes | None = None
-) -> Figure:
-    """Recall of the queries that are left as the least certain are removed.
-
-    Parameters
-    ----------
-    results : mapping of method to Sparsification
-    reference : str, optional
-        The method whose random and oracle curves are drawn; default: the last one. They differ
-        between methods only as far as recall@1 does.
-    axes : Axes, optional
-        Where to draw; default: a new figure.
-
-    Raises
-    ------
-    InputError
-        For no result or too many, or an unknown reference.
-
-    Examples
-    --------
-    >>> from laplace_metric.evaluation import sparsification
-    >>> figure = sparsification_plot({"norm": sparsification([0.1, 0.2], [1, 0])})
-    >>> len(figure.axes[0].lines)
-    3
-    """
-    axes = prepare(axes, "least certain queries removed", "recall@1 of the rest")
-    styles = styles_of(results)
-    shown = list(results)[-1] if reference is None else reference
-    if shown not in results:
-        raise InputError(f"reference={shown!r} is not among {', '.join(results)}.")
-    bounds = results[shown]
-    x = _array(bounds.fractions)
-    axes.plot(x, _array(bounds.oracle), color=INK, lw=1, ls="-", alpha=0.7, label="oracle")
-    axes.plot(x, _array(bounds.random), color=INK, lw=1, ls=":", alpha=0.7, label="random")
-    for style, (name, result) in zip(styles, results.items(), strict=True):
-        axes.plot(x, _array(result.curve), color=style.colour, ls=style.line, lw=2, label=name)
-    axes.set_xlim(-0.01, 1)
-    return finish_figure(axes, percent="xy")
 
 
 def reliability_plot(results: Mapping[str, Reliability], axes: Axes | None = None) -> Figure:

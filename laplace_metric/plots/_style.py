@@ -20,11 +20,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from laplace_metric._utils.validation import ArrayLike, as_scores
 from laplace_metric.errors import InputError
 
 INK = "#010203"
-SIZE, TALL = (4.2, 3.2), (4.2, 3.9)
+SIZE = (4.2, 3.2)
 FONT = 10
 
 
@@ -61,10 +60,10 @@ def styles_of(series: Mapping[str, object]) -> tuple[Style, ...]:
     return STYLES[: len(series)]
 
 
-def prepare(axes: Axes | None, x: str, y: str, size: tuple[float, float] = SIZE) -> Axes:
+def prepare(axes: Axes | None, x: str, y: str) -> Axes:
     """Axes with quiet frames and labels, on a new figure unless given."""
     if axes is None:
-        axes = ShownFigure(figsize=size, layout="constrained").add_subplot()
+        axes = ShownFigure(figsize=SIZE, layout="constrained").add_subplot()
     axes.set_facecolor("none")
     axes.set_xlabel(x, color=INK, fontsize=FONT)
     axes.set_ylabel(y, color=INK, fontsize=FONT)
@@ -76,13 +75,12 @@ def prepare(axes: Axes | None, x: str, y: str, size: tuple[float, float] = SIZE)
     return axes
 
 
-def finish_figure(axes: Axes, percent: str, *, legend_below: bool = False) -> Figure:
+def finish_figure(axes: Axes, percent: str) -> Figure:
     """Percent signs on the axes named in ``percent``, a legend; the figure of ``axes``."""
     for letter, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
         if letter in percent:
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.6g}%"))
-    below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17)}
-    axes.legend(fontsize=FONT - 1, frameon=False, labelcolor=INK, **(below if legend_below else {}))
+    axes.legend(fontsize=FONT - 1, frameon=False, labelcolor=INK)
     figure = axes.get_figure()
     assert isinstance(figure, Figure)
     return figure
@@ -151,7 +149,7 @@ Z = 1.959963984540054
 
 
 def wilson_interval(
-    successes: ArrayLike, n: ArrayLike
+    successes: npt.NDArray[Any], n: npt.NDArray[Any]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """95 % interval of each share: those p whose own test does not reject what was counted.
 
@@ -169,28 +167,16 @@ def wilson_interval(
     -------
     (low, high) : arrays [B] in [0, 1]
 
-    Raises
-    ------
-    InputError
-        For shapes that differ, and counts out of range.
-
     Notes
     -----
     Wilson (1927), *Probable inference, the law of succession, and statistical inference*.
 
     Examples
     --------
-    >>> low, high = wilson_interval([0, 5, 10], [10, 10, 10])
+    >>> low, high = wilson_interval(np.array([0, 5, 10]), np.array([10, 10, 10]))
     >>> low.round(3).tolist(), high.round(3).tolist()
     ([0.0, 0.237, 0.722], [0.278, 0.763, 1.0])
     """
-    of = as_scores("n", n)
-    s = as_scores("successes", successes).cpu().numpy()
-    total = of.cpu().numpy()
-    if s.shape != total.shape:
-        raise InputError(f"successes has shape {s.shape} for n of shape {total.shape}.")
-    if ((s < 0) | (s > total) | (total <= 0)).any():
-        raise InputError("successes and n: pass 0 <= successes <= n and n > 0 for each bin.")
-    centre = (s + Z**2 / 2) / (total + Z**2)
-    half = Z * np.sqrt(s * (total - s) / total + Z**2 / 4) / (total + Z**2)
+    centre = (successes + Z**2 / 2) / (n + Z**2)
+    half = Z * np.sqrt(successes * (n - successes) / n + Z**2 / 4) / (n + Z**2)
     return (centre - half).clip(0, 1), (centre + half).clip(0, 1)

@@ -292,7 +292,7 @@ def _rows(name: str, array: Any) -> Any:
         return np.array(array)
     rows = as_tensor(name, array)
     same = getattr(torch, array.dtype.name, None)  # whole numbers have become int64
-    return rows.to(same) if same in DTYPES else rows
+    return rows.to(same) if array.dtype.name in DTYPES else rows
 
 
 def _nothing(h: Tensor) -> Tensor:

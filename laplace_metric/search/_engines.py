@@ -14,33 +14,13 @@ from torch import Tensor
 from laplace_metric._utils.validation import check_count
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation._candidates import (
-    SPARE,
     CandidateSearch,
     block_candidates,
-    chunked,
-    exact_reranker,
     faiss_candidates,
     faiss_fits,
+    nearest_rows,
     require_faiss,
-    rerank,
-    shortlist_reranker,
 )
-
-
-@dataclass(frozen=True)
-class EngineHits:
-    """The k nearest of each query, nearest first.
-
-    Parameters
-    ----------
-    positions : Tensor [Q, k]
-        Rows of the vectors; -1 where an approximate engine found fewer than k.
-    squared : Tensor [Q, k]
-        Squared Euclidean distances; infinite at -1.
-    """
-
-    positions: Int[Tensor, "Q k"]
-    squared: Float[Tensor, "Q k"]
 
 
 class Engine(ABC):
@@ -50,8 +30,11 @@ class Engine(ABC):
     """Whether it reads its vectors from disk."""
 
     @abstractmethod
-    def search(self, queries: Float[Tensor, "Q d"], k: int) -> EngineHits:
-        """The nearest of queries [Q, d]; 1 <= k <= N."""
+    def search(self, queries: Float[Tensor, "Q d"], k: int) -> Int[Tensor, "Q k"]:
+        """Return the rows of the nearest vectors [Q, k], nearest first; 1 <= k <= N.
+
+        -1 where an approximate engine found fewer than k.
+        """
 
     @abstractmethod
     def updated(self, vectors: Float[Tensor, "N d"], remaining: Int[Tensor, " N"] | None) -> Engine:
@@ -122,10 +105,6 @@ EngineKind = Flat | IVF | HNSW
 # Exact search over vectors that are only read: fast shortlists, near ties settled in float64.
 
 
-MOST = 2**28
-"""Bytes of all distances of the queries that are settled one item after the other."""
-
-
 class FlatEngine(Engine):
     """Over vectors [N, d], which may be a memory map.
 
@@ -154,17 +133,10 @@ class FlatEngine(Engine):
         built = ("_fast", "_careful")
         return {name: value for name, value in vars(self).items() if name not in built}
 
-    def search(self, queries: Float[Tensor, "Q d"], k: int) -> EngineHits:
-        """The same neighbours whichever way they are found."""
-        rows = max(1, MOST // (8 * len(self.vectors)))
-        rerankers = (
-            lambda: shortlist_reranker(self.vectors, k, self._fast),
-            lambda: shortlist_reranker(self.vectors, k, self._careful),
-            lambda: chunked(exact_reranker(self.vectors, k), rows),
-        )
-        row_bytes = (k + SPARE) * self.vectors.shape[1] // 2
-        positions, distances = rerank(queries.to(self.vectors), None, k, row_bytes, rerankers)
-        return EngineHits(positions, distances.square().to(queries.dtype))
+    def search(self, queries: Float[Tensor, "Q d"], k: int) -> Int[Tensor, "Q k"]:
+        """Return the same neighbours whichever way they are found."""
+        queries = queries.to(self.vectors)
+        return nearest_rows(queries, self.vectors, k, self._fast, self._careful)[0]
 
     def updated(
         self, vectors: Float[Tensor, "N d"], remaining: Int[Tensor, " N"] | None

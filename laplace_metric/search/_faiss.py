@@ -21,7 +21,6 @@ from laplace_metric.search._engines import (
     HNSW,
     IVF,
     Engine,
-    EngineHits,
     EngineKind,
     Flat,
     FlatEngine,
@@ -87,22 +86,17 @@ class FaissEngine(Engine):
         index = _ivf(faiss, data, kind) if isinstance(kind, IVF) else _hnsw(faiss, data, kind)
         return cls(index, np.arange(len(data)), kind)
 
-    def search(self, queries: Float[Tensor, "Q d"], k: int) -> EngineHits:
-        """On the GPUs where FAISS can."""
+    def search(self, queries: Float[Tensor, "Q d"], k: int) -> Int[Tensor, "Q k"]:
+        """Search on the GPUs where FAISS can."""
         with nullcontext() if self._searcher is self.index else _GPUS:
-            squared, keys = self._searcher.search(floats(queries), k)
+            _, keys = self._searcher.search(floats(queries), k)
         positions = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
         if self.place is not None and ((keys >= 0) & (self.keys[positions] != keys)).any():
             raise FileFormatError(
                 f"{self.place.path} is damaged: its lists hold keys of no item. Build the index "
                 "again and save it."
             )
-        positions = np.where(keys < 0, -1, positions)
-        squared = np.where(keys < 0, np.inf, squared)
-        return EngineHits(
-            torch.as_tensor(positions, device=queries.device),
-            torch.as_tensor(squared, dtype=queries.dtype, device=queries.device),
-        )
+        return torch.as_tensor(np.where(keys < 0, -1, positions), device=queries.device)
 
     @property
     def _searcher(self) -> Any:
@@ -198,7 +192,7 @@ def _add(index: Any, data: npt.NDArray[np.float32], keys: npt.NDArray[np.int64])
         index.add_with_ids(data, keys)
 
 
-# An engine that passes over some of the items, others for each query.
+# The nearest of the items that are left when some are passed over, others for each query.
 
 
 CELLS = 2**24
@@ -208,8 +202,8 @@ PassedOver = Callable[[Int[Tensor, "q m"], slice], Bool[Tensor, "q m"]]
 
 
 @dataclass(frozen=True)
-class WithoutSome(Engine):
-    """The nearest of the items that are left: as many more are found as may be passed over.
+class WithoutSome:
+    """The search of an engine that finds as many items more as may be passed over.
 
     Parameters
     ----------
@@ -225,25 +219,18 @@ class WithoutSome(Engine):
     most: int
     n_items: int
 
-    def search(self, queries: Float[Tensor, "Q d"], k: int) -> EngineHits:
-        """The nearest of queries [Q, d]; -1 behind them where fewer than k are left."""
+    def __call__(self, queries: Float[Tensor, "Q d"], k: int) -> Int[Tensor, "Q k"]:
+        """Return the nearest of queries [Q, d]; -1 behind them where fewer than k are left."""
         depth = min(self.n_items, k + self.most)
         step = max(1, CELLS // depth)
         slices = [slice(i, i + step) for i in range(0, max(1, len(queries)), step)]
         parts = [self._left(self.engine.search(queries[part], depth), part, k) for part in slices]
-        positions, squared = (torch.cat(x) for x in zip(*parts, strict=True))
-        return EngineHits(positions, squared)
+        return torch.cat(parts)
 
-    def _left(self, hits: EngineHits, part: slice, k: int) -> tuple[Tensor, Tensor]:
-        gone = self.passed_over(hits.positions, part)
+    def _left(self, rows: Tensor, part: slice, k: int) -> Tensor:
+        gone = self.passed_over(rows, part)
         order = gone.to(torch.uint8).argsort(dim=1, stable=True)[:, :k]  # those left come first
-        gone = gone.gather(1, order)
-        positions = hits.positions.gather(1, order).masked_fill(gone, -1)
-        return positions, hits.squared.gather(1, order).masked_fill(gone, torch.inf)
-
-    def updated(self, vectors: Float[Tensor, "N d"], remaining: Int[Tensor, " N"] | None) -> Engine:
-        """Return the updated engine itself."""
-        return self.engine.updated(vectors, remaining)
+        return rows.gather(1, order).masked_fill(gone.gather(1, order), -1)
 
 
 # Engines from the values that name them, and these as JSON.

@@ -51,7 +51,7 @@ from laplace_metric.search._faiss import WithoutSome, kind_of
 from laplace_metric.search._items import Encoded, Items
 from laplace_metric.search._label_sets import LabelReview, LabelSets, reviewed, warn_if_everything
 from laplace_metric.search._labelled import Matches, judge_of, warn_if_fitted
-from laplace_metric.search._neighbours import check_ranking, nearest, vectors_of
+from laplace_metric.search._neighbours import RowSearch, check_ranking, nearest, vectors_of
 from laplace_metric.search._report import IndexReport
 from laplace_metric.search._result import RetrievalSets, SearchResult
 from laplace_metric.search._storage import IndexState
@@ -937,9 +937,9 @@ class Index(Shown):
             def itself(rows: Tensor, part: slice, own: Tensor = own) -> Tensor:
                 return rows == own[part, None].to(rows.device)
 
-            engine = WithoutSome(self.engine, itself, 1, len(self))
+            search = WithoutSome(self.engine, itself, 1, len(self))
             asked = self.items.encoded.take(own.to(self.items.encoded.mean.device))
-            yield judge.of_some(self._nearest(asked, k, engine), own)
+            yield judge.of_some(self._nearest(asked, k, search), own)
 
     def _check_k(self, name: str, k: int) -> int:
         k = check_count(name, k)
@@ -947,9 +947,9 @@ class Index(Shown):
             raise InputError(f"{name}={k}: the index has {len(self)} items.")
         return k
 
-    def _nearest(self, queries: Encoded, k: int, engine: Engine | None = None) -> SearchHits:
-        pairs, engine = self.encoder.pairs, self.engine if engine is None else engine
-        hits = nearest(engine, queries, self.items.encoded, pairs, k, self.rank_by)
+    def _nearest(self, queries: Encoded, k: int, search: RowSearch | None = None) -> SearchHits:
+        pairs, search = self.encoder.pairs, self.engine.search if search is None else search
+        hits = nearest(search, queries, self.items.encoded, pairs, k, self.rank_by)
         _check_distances(hits)
         codes = self.items.label_codes
         if codes is None:

@@ -54,7 +54,6 @@ from laplace_metric.laplace import Distance, Fitted, Posterior
 from laplace_metric.laplace import _posterior as predictive
 from laplace_metric.laplace._distances import squared_distance, squared_distance_in_basis
 from laplace_metric.laplace._moments import EmbeddingPairs, SpectralPairs
-from laplace_metric.search._engines import Engine
 from laplace_metric.search._items import Encoded
 
 COMPACT_BYTES = 2**24
@@ -148,6 +147,8 @@ BY_DIFFERENCES = "donot_use_mm_for_euclid_dist"
 
 InputMap = Callable[[Tensor], Tensor]
 """Head inputs h [n, D] -> what is kept of them [n, A]."""
+RowSearch = Callable[[Tensor, int], Tensor]
+"""Vectors of the queries [Q, d] and k -> rows of the items [Q, k], or -1: ``Engine.search``."""
 DistanceOfPairs = Callable[[Tensor, Tensor, Tensor, Tensor], Distance]
 """Of the pairs (x_i, y_j), from x [q, A], y [n, A] and rows i, j [pairs]."""
 
@@ -294,7 +295,7 @@ def vectors_of(items: Encoded, rank_by: str, *, spherical: bool) -> Float[Tensor
 
 
 def nearest(
-    engine: Engine, queries: Encoded, items: Encoded, pairs: PairMoments, k: int, rank_by: str
+    search: RowSearch, queries: Encoded, items: Encoded, pairs: PairMoments, k: int, rank_by: str
 ) -> SearchHits:
     """Return the k nearest items of each query, and their distances.
 
@@ -313,7 +314,7 @@ def nearest(
     if rank_by == "expected":
         vectors = query_vectors(queries.mean, queries.trace, spherical=pairs.spherical)
     depth = min(len(items), SHORTLIST * k) if rank_by == "shared" else k
-    positions = engine.search(vectors, depth).positions.to(queries.mean.device)
+    positions = search(vectors, depth).to(queries.mean.device)
     squared = pairs(queries, items, positions)
     if rank_by == "shared":
         positions, squared = _reranked(positions, squared, k)

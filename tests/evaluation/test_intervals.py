@@ -8,11 +8,14 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
+from scipy.stats import binom, binomtest
 
 from laplace_metric.errors import InputError, UndefinedMetricWarning
 from laplace_metric.evaluation import auroc, bootstrap_interval, r_auroc
-from laplace_metric.evaluation._intervals import mean_and_standard_error
+from laplace_metric.evaluation._intervals import share_interval
 
 
 def generator(seed=0):
@@ -95,21 +98,6 @@ def test_rows_of_matrices_and_types():
     bootstrap_interval(metric, torch.randn(6, 2), np.arange(6), n=3)
 
 
-def test_standard_error_matches_scipy():
-    values = [0.71, 0.74, 0.69, 0.8]
-    summary = mean_and_standard_error(values)
-    assert summary.mean == pytest.approx(np.mean(values))
-    assert summary.standard_error == pytest.approx(stats.sem(values))
-    assert summary.n == 4
-
-
-def test_single_seed_has_no_standard_error():
-    with pytest.warns(UndefinedMetricWarning, match="one seed"):
-        summary = mean_and_standard_error([0.5])
-    assert summary.mean == 0.5
-    assert math.isnan(summary.standard_error)
-
-
 def test_errors_name_the_argument():
     with pytest.raises(InputError, match="arrays is empty"):
         bootstrap_interval(np.mean)
@@ -119,8 +107,6 @@ def test_errors_name_the_argument():
         bootstrap_interval(np.mean, [1.0], level=95)
     with pytest.raises(InputError, match="n=0"):
         bootstrap_interval(np.mean, [1.0], n=0)
-    with pytest.raises(InputError, match="values is empty"):
-        mean_and_standard_error([])
 
 
 def test_an_estimate_that_is_undefined_is_not_silent():
@@ -130,3 +116,39 @@ def test_an_estimate_that_is_undefined_is_not_silent():
         interval = bootstrap_interval(lambda x: x.mean(), data, n=50)
     assert math.isnan(interval.estimate)
     assert 0 < interval.n_undefined < 50
+
+
+# shares: exact intervals against their definition, counting, and scipy
+
+
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(1, 300), share=st.floats(0, 1), level=st.sampled_from((0.5, 0.9, 0.95)))
+def test_the_ends_are_those_of_scipy(n, share, level):
+    k = round(share * n)
+    low, high = share_interval(k, n, level)
+    expected = binomtest(k, n).proportion_ci(level, method="exact")
+    assert (float(low), float(high)) == pytest.approx((expected.low, expected.high), abs=1e-9)
+
+
+def test_the_true_share_is_inside_as_often_as_said():
+    """Over all outcomes of 30 queries, whatever the share: 95 % or more."""
+    k = np.arange(31)
+    low, high = share_interval(k, np.full(31, 30))
+    for share in np.linspace(0.01, 0.99, 50):
+        inside = (low <= share) & (share <= high)
+        assert binom.pmf(k, 30, share)[inside].sum() >= 0.95
+
+
+def test_no_query_says_nothing():
+    low, high = share_interval([0, 0], [0, 3])
+    assert (low[0], high[0]) == (0, 1)
+    assert low[1] == 0
+    assert high[1] == pytest.approx(1 - 0.025 ** (1 / 3))
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "level"), [(3, 2, 0.95), (-1, 2, 0.95), (0.5, 2, 0.95), ([1, 2], 2, 0.95), (1, 2, 1)]
+)
+def test_bad_input_is_named(k, n, level):
+    with pytest.raises(InputError):
+        share_interval(k, n, level)

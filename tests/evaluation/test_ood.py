@@ -1,6 +1,8 @@
-"""OOD metrics against pair counting, torchmetrics and hand-computed cases."""
+"""AUROC of OOD inputs and of errors against pair counting, torchmetrics, hand-computed cases."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
@@ -8,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laplace_metric.errors import InputError, NonFiniteError
-from laplace_metric.evaluation import auprc, auroc, fpr_at_tpr, roc_curve
+from laplace_metric.errors import InputError, NonFiniteError, UndefinedMetricWarning
+from laplace_metric.evaluation import auprc, auroc, fpr_at_tpr, r_auroc
 
 coarse = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=25)
 
@@ -84,20 +86,7 @@ def test_scores_are_ranked_as_they_are():
     assert auroc(-torch.rand(50), -2 - torch.rand(50)) == 0.0
 
 
-def test_roc_curve_encloses_the_auroc():
-    draw = torch.Generator().manual_seed(1)
-    inside, outside = torch.randn(80, generator=draw), torch.randn(60, generator=draw) + 0.5
-    curve = roc_curve(inside, outside)
-    area = float(torch.trapezoid(curve.tpr, curve.fpr))
-    assert area == pytest.approx(auroc(inside, outside))
-    assert curve.fpr[[0, -1]].tolist() == curve.tpr[[0, -1]].tolist() == [0.0, 1.0]
-    at = curve.thresholds[10]
-    assert curve.tpr[10] == pytest.approx(float((outside >= at).double().mean()))
-    assert curve.fpr[10] == pytest.approx(float((inside >= at).double().mean()))
-    assert curve.tpr.dtype == torch.float64
-
-
-@pytest.mark.parametrize("metric", [auroc, auprc, fpr_at_tpr, roc_curve])
+@pytest.mark.parametrize("metric", [auroc, auprc, fpr_at_tpr])
 def test_errors_name_the_argument(metric):
     with pytest.raises(InputError, match="out_scores is empty"):
         metric([0.1], [])
@@ -112,3 +101,36 @@ def test_errors_name_the_argument(metric):
 def test_tpr_must_be_a_share():
     with pytest.raises(InputError, match="tpr=95"):
         fpr_at_tpr([0.1], [0.2], tpr=95)
+
+
+def test_counts_pairs_of_wrong_and_right_queries():
+    draw = np.random.default_rng(0)
+    uncertainty, correct = draw.integers(0, 9, 60), draw.integers(0, 2, 60)
+    wrong, right = uncertainty[correct == 0], uncertainty[correct == 1]
+    pairs = [(w > r) + 0.5 * (w == r) for w in wrong for r in right]
+    assert r_auroc(uncertainty, correct) == pytest.approx(np.mean(pairs))
+    assert r_auroc(uncertainty, correct.astype(bool)) == pytest.approx(np.mean(pairs))
+
+
+def test_direction_and_constant():
+    correct = torch.tensor([True, True, False])
+    assert r_auroc([0.0, 0.1, 0.2], correct) == 1.0
+    assert r_auroc([0.2, 0.1, 0.0], correct) == 0.0
+    assert r_auroc([0.2, 0.2, 0.2], correct) == 0.5
+
+
+@pytest.mark.parametrize(("correct", "state"), [([1, 1], "right"), ([0, 0], "wrong")])
+def test_undefined_is_nan_with_a_warning(correct, state):
+    with pytest.warns(UndefinedMetricWarning, match=f"all 2 queries are {state}"):
+        assert math.isnan(r_auroc([0.1, 0.2], correct))
+
+
+def test_errors_of_right_and_wrong_name_the_argument():
+    with pytest.raises(InputError, match="correct has values between 0 and 1"):
+        r_auroc([0.1, 0.2], [0.5, 1.0])
+    with pytest.raises(NonFiniteError, match="correct holds 1 NaN"):
+        r_auroc([0.1, 0.2], [np.nan, 1.0])
+    with pytest.raises(InputError, match="correct has length 1"):
+        r_auroc([0.1, 0.2], [1])
+    with pytest.raises(InputError, match="uncertainty is empty"):
+        r_auroc([], [])

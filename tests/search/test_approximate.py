@@ -23,10 +23,7 @@ def test_nine_of_ten_neighbours_are_found(kind):
     queries = x[:200] + 0.05 * torch.randn(200, 16, generator=g)
     exact = build(x, Flat()).search(queries, 10)
     hits = build(x, kind).search(queries, 10)
-    hit = (hits.positions[:, :, None] == exact.positions[:, None]).any(1)
-    assert float(hit.double().mean()) >= 0.9
-    gaps = (queries[:, None].double() - x.double()[hits.positions]).square().sum(-1)
-    torch.testing.assert_close(hits.squared.double(), gaps, rtol=1e-3, atol=1e-4)
+    assert float((hits[:, :, None] == exact[:, None]).any(1).double().mean()) >= 0.9
 
 
 def test_where_too_few_are_found_there_is_nobody(points, embedder):
@@ -116,7 +113,7 @@ def test_a_graph_is_built_again(points):
     assert isinstance(again, FaissEngine)
     assert again is not engine
     assert again.keys.tolist() == list(range(60))
-    assert again.search(x[40:41], 1).positions.tolist() == [[0]]
+    assert again.search(x[40:41], 1).tolist() == [[0]]
 
 
 def test_lists_and_probes_follow_the_number_of_items(points):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
 from laplace_metric.calibration._hits import LabelVotes
 from laplace_metric.errors import InputError
-from laplace_metric.search._engines import IVF, EngineHits, FlatEngine
+from laplace_metric.search._engines import IVF, FlatEngine
 from laplace_metric.search._faiss import WithoutSome
 
 DEPTH, CLASSES = 25, 12
@@ -127,17 +126,16 @@ def test_an_engine_that_finds_fewer(points):
 
     class Few(FlatEngine):
         def search(self, queries, k):
-            hits = super().search(queries, k)
-            hits.positions[:, 3:], hits.squared[:, 3:] = -1, torch.inf
-            return EngineHits(hits.positions, hits.squared)
+            rows = super().search(queries, k)
+            rows[:, 3:] = -1
+            return rows
 
     from laplace_metric.search._engines import Flat
 
     vectors = torch.arange(8.0)[:, None]
-    engine = WithoutSome(Few(vectors, Flat(faiss=False)), lambda rows, part: rows == 1, 1, 8)
-    hits = engine.search(torch.tensor([[0.0], [7.0]]), 4)
-    assert hits.positions.tolist() == [[0, 2, -1, -1], [7, 6, 5, -1]]
-    assert hits.squared[0].tolist() == [0, 4, np.inf, np.inf]
+    search = WithoutSome(Few(vectors, Flat(faiss=False)), lambda rows, part: rows == 1, 1, 8)
+    rows = search(torch.tensor([[0.0], [7.0]]), 4)
+    assert rows.tolist() == [[0, 2, -1, -1], [7, 6, 5, -1]]
 
 
 def test_blocks_of_queries(of_ten, monkeypatch):
