@@ -327,7 +327,6 @@ def _answers() -> Numbers:
     classified = index.classify(LATER[0], precision=0.8)
     report = index.evaluate(*LATER, ood=NOISE)
     review = index.suspicious_labels(20)
-    credible = index.credible_sets(LATER[0][:20], 0.9, depth=20)
     every = {**report.r_auroc, **report.ausc, **report.ood.auroc, **report.unknown}
     single = "recall_at_1 ece brier label_accuracy label_ece mean_match_probability"
     recall = index.calibration.threshold_for(recall=0.8, of="label", alpha=None)
@@ -336,7 +335,6 @@ def _answers() -> Numbers:
         **named({"retrieval": picked(retrieval, "positions members")}),
         **named({"labels": picked(by_label, "members score")}),
         **named({"review": picked(review, "ids probability")}),
-        "credible": credible.members,
         "classified": [str(label) for label in classified.labels],
         "probability": classified.probability,
         "recall": of_threshold(recall),

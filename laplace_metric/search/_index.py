@@ -22,7 +22,6 @@ from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count, check_share
 from laplace_metric.calibration._calibration import Calibration
-from laplace_metric.calibration._conformal import credible_radius
 from laplace_metric.calibration._hits import VOTES, LabelledHits, LabelVotes, SearchHits
 from laplace_metric.calibration._learn import calibrated
 from laplace_metric.calibration._thresholds import Threshold
@@ -58,7 +57,6 @@ from laplace_metric.search._storage import IndexState
 
 if TYPE_CHECKING:
     from laplace_metric.plots import Figure
-    from laplace_metric.plots._neighbours import ImagesOrTexts
 
 
 GROWTH = 0.1
@@ -704,28 +702,6 @@ class Index(Shown):
         warn_if_everything(levels, alpha)
         return LabelSets.of(hits, self.items.classes, calibration, levels)
 
-    def credible_sets(
-        self, queries: Any, probability: float = 0.95, *, depth: int = 50, progress: bool = False
-    ) -> RetrievalSets:
-        """The items that lie in the credible cap of each query's own posterior.
-
-        Kirchhof et al. 2023, section 5.3. It guarantees nothing about labels.
-
-        Raises
-        ------
-        InputError
-            If embeddings are no directions, or for a probability outside [0, 1].
-        """
-        self = self._now()
-        if not self.encoder.spherical:
-            raise InputError("credible_sets needs embeddings on the sphere: distance='arccos'.")
-        depth = check_count("depth", depth)
-        encoded, _ = self.query_encoder.all("queries", queries, progress=progress)
-        hits = self._nearest(encoded, min(depth, len(self)))
-        radius = credible_radius(encoded.trace, encoded.mean.shape[1], probability)
-        members = hits.distance <= radius[:, None]
-        return RetrievalSets(hits.positions, members, self.items.ids)
-
     def suspicious_labels(self, most: int = 100) -> LabelReview:
         """The items whose label looks most wrong to their neighbours; no model runs.
 
@@ -814,40 +790,6 @@ class Index(Shown):
 
         measured = expected_calibration_error(*self._calibrated().held_out(of))
         return reliability_plot({f"{of} probability": measured})
-
-    def plot_queries(
-        self,
-        queries: Any,
-        items: ImagesOrTexts,
-        *,
-        shown: ImagesOrTexts | None = None,
-        truth: Any = None,
-        k: int = 5,
-        rows: int = 8,
-    ) -> Figure:
-        """Queries with their k nearest items, and how sure the index is of each.
-
-        Parameters
-        ----------
-        queries : one batch of inputs, as for ``search``
-        items : images or texts of all N items of the index (``SearchResult.figure``)
-        shown : the same of the Q queries, or None
-            Where a model takes something else than is looked at, such as normalised images.
-        truth : labels of the queries [Q] or None
-            Frames then say which neighbours have the query's label, not which are likely to.
-        k, rows : int
-            Neighbours of each query, and most queries that are drawn.
-
-        Raises
-        ------
-        InputError
-            For another number of images than of queries, or images of another shape.
-        MissingPackageError
-            Without matplotlib.
-        """
-        images = queries if shown is None else shown
-        found = self.search(queries, k)
-        return found.figure(images, items, truth=truth, rows=rows, columns=k)
 
     def save(self, path: str | Path) -> None:
         """Write everything but the embedder to folder ``path``: safetensors, JSON, atomic."""

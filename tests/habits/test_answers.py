@@ -135,15 +135,3 @@ def test_figures_in_one_line(of, index):
     assert 1 <= len(points) <= 10
     assert points[:, 0].min() >= float(probability.min()) - 1e-9
     assert torch.is_tensor(right)
-
-
-def test_queries_in_one_line(index, points):
-    x, _ = points
-    items = [f"item {i}" for i in range(len(index))]
-    figure = index.plot_queries(x[300:303], items, shown=["a", "b", "c"], k=4, rows=2)
-    titles = [axes.get_title() for axes in figure.axes]
-    assert len(titles) == 2 * (1 + 4)
-    expected = index.search(x[300:303], 4).match_probability
-    assert f"match {float(expected[1, 3]):.0%}" in titles[9]
-    with pytest.raises(InputError, match="2 images for 3 queries"):
-        index.plot_queries(x[300:303], items, shown=["a", "b"])

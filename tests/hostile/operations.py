@@ -281,7 +281,6 @@ operation(
     lambda: lambda **k: _searched(places.embedder().cross_index(**k, progress=False)),
     "labels ids k depth", {"inputs": ("gallery", places.x), "folds": ("count", 3)}, weight=3,
 )
-operation("index.credible_sets", lambda: places.index().credible_sets, "queries probability depth")
 operation("index.save", lambda: places.calibrated().save, "path")
 operation(
     "Index.load", lambda: lambda **k: _searched(Index.load(**k)),
@@ -359,12 +358,10 @@ operation(
 
 # metrics, and what an evaluation says of a method
 
-functions("evaluation", ev, "auroc auprc roc_curve mann_whitney", "in_scores out_scores")
+functions("evaluation", ev, "auroc auprc", "in_scores out_scores")
 functions("evaluation", ev, "fpr_at_tpr", "in_scores out_scores", {"tpr": ("real", 0.9)})
 functions("evaluation", ev, "r_auroc sparsification abstention", "uncertainty correct")
-functions("evaluation", ev, "spearman", "", {"x": SCORES, "y": SCORES})
 functions("evaluation", ev, "expected_calibration_error", "confidence correct bins")
-functions("evaluation", ev, "mean_and_standard_error", "", {"values": SCORES})
 for _name in ("bootstrap_interval", "bootstrap_replicates"):
     operation(
         f"evaluation.{_name}", lambda n=_name: getattr(ev, n), "generator",
@@ -378,10 +375,6 @@ _POINTS: Kinds = {"query": ("array", places.x), "gallery": ("array", places.x)}
 functions("evaluation", ev, "map_at_k recall_at_k", f"{RETRIEVED} k", _POINTS)
 functions("evaluation", ev, "map_at_r", RETRIEVED, _POINTS)
 functions(
-    "evaluation", ev, "retrieval_report", RETRIEVED,
-    {**_POINTS, "recall_ks": ("counts", (1, 2)), "map_ks": ("counts", (3,))},
-)
-functions(
     "evaluation", ev, "retrieval_calibration", f"{RETRIEVED} bins",
     {"samples": ("array", lambda: places.x().expand(3, -1, -1).clone()),
      "gallery": ("array", places.x)},
@@ -390,14 +383,6 @@ functions(
     "evaluation", ev, "nearest_neighbours", "k exclude",
     {"queries": ("array", places.x), "gallery": ("array", places.x), "backend": ("name", "torch")},
 )
-operation(
-    "evaluation.evaluate_method", lambda: ev.evaluate_method, "generator",
-    {"method": ("junk", places.model_embedder), "queries": ("loader", places.loader),
-     "ood": ("mapping", lambda: {"noise": places.loader()}), "n_draws": ("count", 3),
-     "n_bootstrap": ("count", 5)},
-    deterministic=False, weight=2,
-)
-
 # distributions of embeddings, and functions of their parameters
 
 DRAWN: dict[str, Any] = {"deterministic": False, "weight": 2}

@@ -303,7 +303,6 @@ REFUSED = {
     "loss meta": lambda: train(lambda z, y: z.to("meta").sum()),
     "hidden": lambda: LossPrediction(network(), hidden=-1),
     "precision of sums": lambda: scale.Plan(LaplaceEmbedder(network()), X, precision=torch.int64),
-    "depths none": lambda: ev.retrieval_report(X, Y, recall_ks=None),
     "metric of other arrays": lambda: ev.bootstrap_interval(lambda: 1.0, SCORES),
     "empty arrays": lambda: ev.bootstrap_replicates(np.mean, np.ones((3, 0)), n=3),
     "nan among scores": lambda: p_values(one(0.0, float("nan")), SCORES),
@@ -352,7 +351,6 @@ def test_what_is_no_array_is_refused(make):
         lambda: conformal_quantile(make(SCORES), 0.2),
         lambda: threshold_for(make(SCORES), SCORES > 0.5, recall=0.1),
         lambda: threshold_for(SCORES, make(SCORES > 0.5), recall=0.1),
-        lambda: ev.mann_whitney(make(SCORES), SCORES),
     ]
     for call in calls:
         with pytest.raises(InputError):

@@ -274,8 +274,6 @@ def test_what_is_refused(fitted, pairs):
         index.search([], k=1)
     with pytest.raises(InputError, match="queries"):
         index.search(pairs.texts.to_sparse(), k=1)
-    with pytest.raises(InputError, match="credible_sets needs"):
-        index.credible_sets(pairs.texts)
 
 
 @pytest.mark.parametrize("hidden", [0, 9])

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from laplace_metric.calibration._conformal import credible_radius
 from laplace_metric.calibration._hits import PairFeatures
 from laplace_metric.errors import (
     InputError,
@@ -210,20 +209,3 @@ def test_sets_hold_what_scores_as_first_matches_do(calibrated, points):
     assert torch.equal(sets.complete, ~sets.members[:, -1])
     larger = calibrated.retrieval_sets(x[300:360], alpha=0.1)
     assert bool((larger.members | ~sets.members).all())
-
-
-def test_credible_sets_are_the_items_in_the_cap(index, points, embedder):
-    x, y = points
-    sets = index.credible_sets(x[300:320], 0.9, depth=40)
-    seen = embedder(x[300:320])
-    radius = credible_radius(seen.uncertainty, 6, 0.9)
-    gaps = torch.cdist(seen.mean, index.items.encoded.mean)
-    assert sets.sizes.tolist() == (gaps <= radius[:, None]).sum(1).clamp(max=40).tolist()
-    assert index.credible_sets(x[:4], 1.0, depth=10**6).sizes.tolist() == [len(index)] * 4
-    with pytest.raises(InputError, match="depth=0"):
-        index.credible_sets(x[:4], depth=0)
-    with pytest.raises(InputError, match="probability"):
-        index.credible_sets(x[:4], 1.5)
-    flat = type(embedder).from_embeddings(x, y, distance="euclidean", hessian="positives")
-    with pytest.raises(InputError, match="credible_sets needs embeddings on the sphere"):
-        flat.index(x[:9], progress=False).credible_sets(x[:2])
