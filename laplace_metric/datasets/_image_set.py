@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -62,7 +62,42 @@ def _is_mask(values: Any) -> bool:
     return len(values) > 0 and all(isinstance(value, bool) for value in values)
 
 
-# Labelled images in memory, and their split by class.
+class RowBatches(Dataset[Any]):
+    """``read(rows)`` of a list of rows, a batch at once."""
+
+    def __init__(self, n: int, read: Callable[[list[int]], Any]) -> None:
+        self.n, self.read = n, read
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, rows: list[int]) -> Any:
+        return self.read(rows)
+
+    def loader(
+        self, batch_size: int, *, shuffle: bool, generator: Seed, workers: int = 0
+    ) -> DataLoader[Any]:
+        """Batches in order, or in a new order each pass; the last one may be smaller.
+
+        Raises
+        ------
+        InputError
+            For a batch size below 1, or workers below 0.
+        """
+        check_count("batch_size", batch_size)
+        check_count("workers", workers, 0)
+        source = as_generator(generator)
+        order = RandomSampler(self, generator=source) if shuffle else SequentialSampler(self)
+        return DataLoader(
+            self,
+            batch_size=None,
+            sampler=BatchSampler(order, batch_size, drop_last=False),
+            num_workers=workers,
+            generator=torch.Generator(),  # of the workers' seeds: the global one stays as it is
+        )
+
+
+# Labelled images in memory.
 
 
 Batch = tuple[Tensor, Tensor]
@@ -185,31 +220,12 @@ class ImageSet:
         InputError
             If `batch_size` is below 1.
         """
-        if batch_size < 1:
-            raise InputError(f"batch_size={batch_size} must be at least 1.")
-        data, source = _Rows(self), as_generator(generator)
-        order = RandomSampler(data, generator=source) if shuffle else SequentialSampler(data)
-        # DataLoader draws a worker seed every pass: its own generator keeps the global one intact
-        return DataLoader(
-            data,
-            batch_size=None,
-            sampler=BatchSampler(order, batch_size, drop_last=False),
-            generator=torch.Generator(),
-        )
+        batches = RowBatches(len(self), self._batch)
+        return batches.loader(batch_size, shuffle=shuffle, generator=generator)
 
-
-class _Rows(Dataset[Batch]):
-    """Indexed by a list of rows, a batch at once."""
-
-    def __init__(self, image_set: ImageSet) -> None:
-        self.image_set = image_set
-
-    def __len__(self) -> int:
-        return len(self.image_set)
-
-    def __getitem__(self, rows: list[int]) -> Batch:
+    def _batch(self, rows: list[int]) -> Batch:
         index = torch.tensor(rows)
-        return self.image_set.pixels(index), self.image_set.labels[index]
+        return self.pixels(index), self.labels[index]
 
 
 def _check_labels(labels: Tensor, n_images: int, n_classes: int) -> None:
@@ -223,57 +239,6 @@ def _check_labels(labels: Tensor, n_images: int, n_classes: int) -> None:
             f"labels must lie in 0..{n_classes - 1}, one class_names entry each, but they run "
             f"from {int(labels.min())} to {int(labels.max())}."
         )
-
-
-def split_classes(
-    image_set: ImageSet, train_classes: int | Iterable[int]
-) -> tuple[ImageSet, ImageSet]:
-    """Split by class into (seen, unseen), the protocol of zero-shot retrieval.
-
-    Parameters
-    ----------
-    image_set : ImageSet
-    train_classes : int or iterable of int
-        The seen classes: the first so many, or a list of labels. Labels and class names keep
-        their meaning in both halves.
-
-    Raises
-    ------
-    InputError
-        If a class is out of range, or one half would hold no class.
-
-    Examples
-    --------
-    >>> images = torch.zeros(4, 1, 2, 2)
-    >>> four = ImageSet(images, torch.tensor([0, 1, 2, 1]), "four", ("a", "b", "c"))
-    >>> seen, unseen = split_classes(four, 2)
-    >>> seen.labels, unseen.labels
-    (tensor([0, 1, 1]), tensor([2]))
-    """
-    n_classes = len(image_set.class_names)
-    seen = _chosen(train_classes, n_classes)
-    if not 0 < len(seen) < n_classes or seen[0] < 0 or seen[-1] >= n_classes:
-        raise InputError(
-            f"train_classes={train_classes!r} must name at least one and not all of the "
-            f"{n_classes} classes 0..{n_classes - 1}."
-        )
-    mask = torch.isin(image_set.labels, torch.tensor(seen))
-    return image_set.subset(mask), image_set.subset(~mask)
-
-
-def _chosen(train_classes: Any, n_classes: int) -> list[int]:
-    """The labels that ``split_classes`` is told, ascending; as many as there are, if it is more."""
-    if isinstance(train_classes, (int, np.integer)) and not isinstance(train_classes, bool):
-        return list(range(min(int(train_classes), n_classes)))
-    listed = train_classes
-    if isinstance(train_classes, Iterable) and not isinstance(train_classes, (Tensor, np.ndarray)):
-        listed = list(train_classes)
-    labels = as_tensor("train_classes", listed)
-    if labels.ndim != 1 or (labels.is_floating_point() and len(labels)):
-        raise InputError(
-            f"train_classes={train_classes!r:.60}: pass a number of classes, or labels."
-        )
-    return sorted(set(map(int, labels.tolist())))
 
 
 # Image sets that come with scikit-learn: no file to fetch, no network.

@@ -11,7 +11,6 @@ deleted: remove the folder when the posterior is saved.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -74,25 +73,18 @@ class Checkpoint:
         folder = self.folder
         if (folder / KIND.index).exists():
             files.tidy(folder, KIND)
-            self._check(json.loads(json.dumps(identity)))
+            saved = files.read(folder, KIND)[0].get("identity")
+            if difference := files.difference(saved, identity):
+                raise FileFormatError(
+                    f"checkpoint_dir={str(folder)!r} belongs to another fit: {difference}. Choose "
+                    "another folder, or delete this one."
+                )
         else:
             files.write(folder, {"identity": identity}, {}, KIND)
 
     def close(self) -> None:
         """Let another process use the folder."""
         self._lock.close()
-
-    def _check(self, identity: dict[str, Any]) -> None:
-        saved = files.read(self.folder, KIND)[0].get("identity")
-        if saved == identity:
-            return
-        known = saved if isinstance(saved, dict) else {}
-        name = next(k for k in {**known, **identity} if known.get(k) != identity.get(k))
-        raise FileFormatError(
-            f"checkpoint_dir={str(self.folder)!r} belongs to another fit: {name} is "
-            f"{known.get(name)!r} there and {identity.get(name)!r} here. Choose another folder, or "
-            "delete this one."
-        )
 
     def store(self, device: torch.device, dtype: torch.dtype | None) -> FeatureStore:
         """The features that are there, or an empty durable store."""

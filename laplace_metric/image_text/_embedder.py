@@ -158,7 +158,6 @@ class ImageTextEmbedder:
         generator: Seed = None,
         progress: bool = True,
         checkpoint: str | Path | None = None,
-        checkpoint_every: int | None = None,
     ) -> ImageTextEmbedder:
         """Train new heads on pairs, then fit the posterior; returns itself.
 
@@ -180,8 +179,8 @@ class ImageTextEmbedder:
         generator : torch.Generator, seed or None
             Of the CPU: initial weights, order, dropout.
         checkpoint : path or None
-            A folder: the run is written there before the first step, after each epoch and every
-            ``checkpoint_every`` steps, and one that lies there goes on to the same result.
+            A folder: the run is written there before the first step and after each epoch, and one
+            that lies there goes on from its last epoch to the same result.
 
         Raises
         ------
@@ -197,9 +196,7 @@ class ImageTextEmbedder:
         if not isinstance(pairs, ImageTextPairs):
             raise InputError(f"pairs is a {type(pairs).__name__}: pass ImageTextPairs.")
         folder = None if checkpoint is None else as_path("checkpoint", checkpoint)
-        options = TrainingOptions(
-            epochs, batch_size, learning_rate, weight_decay, progress, folder, checkpoint_every
-        )
+        options = TrainingOptions(epochs, batch_size, learning_rate, weight_decay, progress, folder)
         self._fitted = fit_heads(
             self.towers, pairs, self.objective, self.settings, options, generator, masked
         )

@@ -109,7 +109,7 @@ def fit_heads(
         heads = new_heads(sizes, objective, settings).to(features[0])
         run = _run(towers, pairs, features, heads, settings, options, source)
         run.masked = hidden
-        checkpointer = Checkpointer(run, source, options.folder, options.every)
+        checkpointer = Checkpointer(run, source, options.folder)
         checkpointer.begin(options.epochs)
         with train_mode([heads, run.encoders]):
             train_epochs(

@@ -206,7 +206,6 @@ class TrainingOptions:
     weight_decay: float
     progress: bool
     folder: Path | None
-    every: int | None
 
     def __post_init__(self) -> None:
         check_count("epochs", self.epochs)
@@ -214,10 +213,6 @@ class TrainingOptions:
         check_positive("learning_rate", self.learning_rate)
         if check_real("weight_decay", self.weight_decay) < 0:
             raise InputError(f"weight_decay={self.weight_decay!r}: pass a number >= 0.")
-        if self.every is not None:
-            check_count("checkpoint_every", self.every)
-            if self.folder is None:
-                raise InputError("checkpoint_every= is given without checkpoint=: pass a folder.")
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings that a resumed run must share."""

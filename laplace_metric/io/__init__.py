@@ -36,6 +36,7 @@ from laplace_metric.io._hidden import (
 )
 from laplace_metric.io._read import (
     MALFORMED,
+    difference,
     read,
     read_index,
     settled,
@@ -48,6 +49,7 @@ __all__ = [
     "POSTERIOR",
     "SEAL",
     "FileKind",
+    "difference",
     "digest",
     "exists",
     "json_text",

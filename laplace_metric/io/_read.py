@@ -189,3 +189,22 @@ def _check_seal(path: Path, content: dict[str, Any]) -> None:
         raise FileFormatError(
             f"{path} is damaged: its content does not have the sha256 that it names."
         )
+
+
+def difference(saved: Any, current: Any) -> str | None:
+    """Name the first difference of two JSON values, in words; None where they are the same.
+
+    Examples
+    --------
+    >>> difference({"a": {"b": 1}, "c": 2}, {"a": {"b": 3}, "c": 2})
+    'a.b is 1 there and 3 here'
+    """
+    return _difference(saved, json.loads(json.dumps(current)), "")
+
+
+def _difference(saved: Any, current: Any, name: str) -> str | None:
+    if not isinstance(saved, dict) or not isinstance(current, dict):
+        return None if saved == current else f"{name} is {saved!r} there and {current!r} here"
+    inner = {key: f"{name}.{key}" if name else key for key in {**current, **saved}}
+    found = (_difference(saved.get(key), current.get(key), n) for key, n in inner.items())
+    return next((words for words in found if words is not None), None)

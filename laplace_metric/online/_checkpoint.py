@@ -1,15 +1,12 @@
 """A training on disk: written as a whole or not at all, read by the next ``fit``. No pickle.
 
-The folder holds ``checkpoint.json`` and the safetensors file that it names (see ``files``): the
-states of model, loss, optimizer and scheduler, the running curvature, the history, and every random
-state twice, as it was when the epoch began and as it is. To resume, the epoch begins again from
-the first of them, the batches of finished steps are read and dropped, and the second is put in
-force: the next step sees what it would have seen.
+The folder holds ``checkpoint.json`` and the safetensors file that it names (see ``io``): the
+states of model, loss, optimizer and scheduler, the running curvature, the history and every random
+state, as they were when the last epoch ended. The next epoch sees what it would have seen.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -198,16 +195,10 @@ class Checkpointer(Callback):
         That the weights are drawn from.
     folder : Path or None
         None: nothing is written.
-    every : int or None
-        Steps between checkpoints, beside the one after each epoch.
     """
 
-    def __init__(
-        self, run: ResumableRun, generator: torch.Generator, folder: Path | None, every: int | None
-    ) -> None:
-        self.run, self.generator, self.folder, self.every = run, generator, folder, every
-        self._epoch_start: StateTree | None = None
-        self._resumed: StateTree | None = None
+    def __init__(self, run: ResumableRun, generator: torch.Generator, folder: Path | None) -> None:
+        self.run, self.generator, self.folder = run, generator, folder
 
     def begin(self, epochs: int) -> None:
         """Put back the checkpoint if there is one, else write the state before the first step."""
@@ -218,81 +209,41 @@ class Checkpointer(Callback):
         else:
             self._save()
 
-    def epoch_begins(self, progress: Progress) -> None:
-        self._epoch_start = self._random() if self.folder is not None else None
-
-    def caught_up(self, progress: Progress) -> None:
-        assert self._resumed is not None
-        self._restore_random(self._resumed)
-
-    def step_done(self, progress: Progress) -> None:
-        if self.every is not None and progress.steps % self.every == 0:
-            self._save()
-
     def epoch_done(self, progress: Progress) -> None:
         self.run.epoch_done()
-        self._epoch_start = None
         self._save()
 
     def status(self, progress: Progress) -> str:
         return self.run.status(progress)
 
-    def _random(self) -> StateTree:
-        return random_states(self.generator, self.run.loader, self.run.device)
-
-    def _restore_random(self, states: StateTree) -> None:
-        restore_states(states, self.generator, self.run.loader, self.run.device)
-
     def _save(self) -> None:
         if self.folder is None:
             return
-        now = self._random()
-        start = now if self._epoch_start is None else self._epoch_start
-        content, tensors = flatten({**self.run.state(), "epoch start": start, "now": now})
+        random = random_states(self.generator, self.run.loader, self.run.device)
+        content, tensors = flatten({**self.run.state(), "random": random})
         identity = self.run.identity()
         files.write(self.folder, {"run": identity, "state": content}, tensors, CHECKPOINT)
 
     def _resume(self, folder: Path, epochs: int) -> None:
         files.tidy(folder, CHECKPOINT)  # a run that is finished already writes nothing
         content, tensors = files.read(folder, CHECKPOINT)
-        _check_same(folder, content.get("run"), self.run.identity())
+        if difference := files.difference(content.get("run"), self.run.identity()):
+            raise FileFormatError(
+                f"the checkpoint in {folder} is of another run: {difference}. Pass what it was "
+                "written with, or another folder."
+            )
         try:
             state = unflatten(content["state"], tensors)
             _check_epochs(folder, state["progress"], epochs)
             self.run.restore(state)
-            self._resumed = state["now"]
-            self._restore_random(state["epoch start"])
+            restore_states(state["random"], self.generator, self.run.loader, self.run.device)
         except files.MALFORMED as error:
             raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
 
 
 def _check_epochs(folder: Path, progress: StateTree, epochs: int) -> None:
-    done = progress["epoch"] + (progress["step"] > 0)
-    if done > epochs:
+    if progress["epoch"] > epochs:
         raise FileFormatError(
-            f"the checkpoint in {folder} is in epoch {done}, beyond epochs={epochs}: pass at least "
-            f"epochs={done}, or another folder."
+            f"the checkpoint in {folder} has {progress['epoch']} epochs, more than "
+            f"epochs={epochs}: pass at least as many, or another folder."
         )
-
-
-def _check_same(folder: Path, saved: Any, current: StateTree) -> None:
-    """Raise ``FileFormatError`` naming the first difference."""
-    difference = _difference(saved, json.loads(json.dumps(current)))
-    if difference is not None:
-        name, before, now = difference
-        raise FileFormatError(
-            f"the checkpoint in {folder} is of another run: {name} is {before!r} there and {now!r} "
-            "here. Pass what it was written with, or another folder."
-        )
-
-
-def _difference(saved: Any, current: Any, name: str = "") -> tuple[str, Any, Any] | None:
-    """Name and values of the first leaf that differs."""
-    if not isinstance(saved, dict) or not isinstance(current, dict):
-        return None if saved == current else (name, saved, current)
-    for key in {**current, **saved}:
-        inner = f"{name}.{key}" if name else key
-        difference = _difference(saved.get(key), current.get(key), inner)
-        if difference is not None:
-            return difference
-    return None

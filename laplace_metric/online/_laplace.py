@@ -166,7 +166,6 @@ class OnlineLaplace(Shown):
         generator: Seed = None,
         progress: bool = True,
         checkpoint: str | Path | None = None,
-        checkpoint_every: int | None = None,
     ) -> LaplaceEmbedder:
         """Train the model in place and return it with its posterior.
 
@@ -180,11 +179,11 @@ class OnlineLaplace(Shown):
         generator : torch.Generator, seed or None
             Of the CPU. None: as ``torch.manual_seed`` has it, without moving that state on.
         checkpoint : path or None
-            A folder. The run is written there before the first step, after each epoch and every
-            ``checkpoint_every`` steps. If it holds a run, that one goes on, to the same bits on a
-            CPU with as many threads, with the weights and the learning rate of the checkpoint; if
-            that run is finished, its result is returned. The loader must give the same batches
-            from the same random state.
+            A folder. The run is written there before the first step and after each epoch. If it
+            holds a run, that one goes on from its last epoch, to the same bits on a CPU with as
+            many threads, with the weights and the learning rate of the checkpoint; if that run is
+            finished, its result is returned. The loader must give the same batches from the same
+            random state.
 
         Raises
         ------
@@ -193,15 +192,14 @@ class OnlineLaplace(Shown):
         NonFiniteError
             If the loss becomes NaN or infinite; the step is not taken.
         InputError
-            For ``checkpoint_every`` without a checkpoint, a scheduler without its optimizer, and
-            as in ``train_embedder``.
+            For a scheduler without its optimizer, and as in ``train_embedder``.
         EmptyLoaderError, LabelError, HeadError
             As in ``train_embedder`` and ``LaplaceEmbedder.fit``.
         """
         epochs = check_count("epochs", epochs)
         mined = callable(self.settings.pairs)
         check_training(self.model, loss, optimizer, scheduler, mined=mined)
-        folder = _checked_folder(checkpoint, checkpoint_every)
+        folder = None if checkpoint is None else as_path("checkpoint", checkpoint)
         modules = [module for module in (self.model, loss) if isinstance(module, nn.Module)]
         if scheduler is not None and optimizer is None:
             raise InputError("scheduler= is given without its optimizer: pass optimizer= too.")
@@ -209,7 +207,7 @@ class OnlineLaplace(Shown):
         with own_randomness(generator, device) as weights, train_mode(modules):
             step = self._step(loader, loss, optimizer, weights)
             run = TrainingRun(step, scheduler, loader, device)
-            checkpointer = Checkpointer(run, weights, folder, checkpoint_every)
+            checkpointer = Checkpointer(run, weights, folder)
             checkpointer.begin(epochs)
             train_epochs(
                 step,
@@ -271,11 +269,3 @@ def _n_batches(loader: Iterable[Any]) -> int | None:
         return len(loader) if isinstance(loader, Sized) else None
     except TypeError:  # a DataLoader of a data set without length
         return None
-
-
-def _checked_folder(checkpoint: str | Path | None, every: int | None) -> Path | None:
-    if every is not None:
-        check_count("checkpoint_every", every)
-        if checkpoint is None:
-            raise InputError("checkpoint_every= is given without checkpoint=<folder>.")
-    return None if checkpoint is None else as_path("checkpoint", checkpoint)

@@ -127,8 +127,8 @@ class Progress:
 
     Parameters
     ----------
-    epoch, step, steps : int
-        Finished epochs, finished steps of the epoch that runs now, and of all.
+    epoch, steps : int
+        Finished epochs and steps.
     total : float
         Loss of the running epoch, summed over its points so far.
     epoch_points : int
@@ -143,12 +143,11 @@ class Progress:
     >>> progress = Progress()
     >>> progress.add(2.0, 3)
     >>> progress.finish_epoch()
-    >>> progress.losses, progress.n_points, progress.step
-    ([2.0], 3, 0)
+    >>> progress.losses, progress.n_points, progress.steps
+    ([2.0], 3, 1)
     """
 
     epoch: int = 0
-    step: int = 0
     steps: int = 0
     total: float = 0.0
     epoch_points: int = 0
@@ -164,24 +163,17 @@ class Progress:
         """A step is done."""
         self.total += loss * n_points
         self.epoch_points += n_points
-        self.step += 1
         self.steps += 1
 
     def finish_epoch(self) -> None:
         """An epoch is done."""
         self.losses.append(self.mean_loss)
         self.n_points = self.epoch_points
-        self.epoch, self.step, self.total, self.epoch_points = self.epoch + 1, 0, 0.0, 0
+        self.epoch, self.total, self.epoch_points = self.epoch + 1, 0.0, 0
 
 
 class Callback:
     """Hooks into a training; subclasses override those that they need."""
-
-    def epoch_begins(self, progress: Progress) -> None:
-        """Before the loader is asked for the first batch of an epoch."""
-
-    def caught_up(self, progress: Progress) -> None:
-        """A resumed epoch has skipped the batches of its finished steps."""
 
     def step_done(self, progress: Progress) -> None:
         """After every step."""
@@ -230,7 +222,6 @@ def train_epochs(
     """
     progress, callback = progress or Progress(), callback or Callback()
     while progress.epoch < epochs:
-        callback.epoch_begins(progress)
         title = f"epoch {progress.epoch + 1}/{epochs}"
         title += f", loss {progress.losses[-1]:.4g}" if progress.losses else ""
 
@@ -240,27 +231,14 @@ def train_epochs(
         batches = labelled_batches(
             loader, device, names=names, progress=show, description=title, status=status
         )
-        _train_epoch(step, batches, progress, callback)
+        for inputs, labels in batches:
+            progress.add(step(inputs, labels), len(labels))
+            callback.step_done(progress)
         if scheduler is not None:
             scheduler.step()
         progress.finish_epoch()
         callback.epoch_done(progress)
     return progress
-
-
-def _train_epoch(
-    step: Step, batches: Iterable[tuple[Inputs, Tensor]], progress: Progress, callback: Callback
-) -> None:
-    """Go through the batches once, past those of steps that are finished already."""
-    finished, number = progress.step, 0
-    for number, (inputs, labels) in enumerate(batches, start=1):
-        if number > finished:
-            progress.add(step(inputs, labels), len(labels))
-            callback.step_done(progress)
-        elif number == finished:
-            callback.caught_up(progress)
-    if number < finished:
-        raise InputError(f"loader yielded {number} batches, the resumed epoch had {finished}.")
 
 
 def descend(value: Tensor, optimizer: torch.optim.Optimizer) -> float:

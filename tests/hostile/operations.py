@@ -18,7 +18,6 @@ from laplace_metric import Embedding, Index, LaplaceEmbedder, Monitor, OnlineLap
 from laplace_metric.calibration._conformal import conformal_quantile, p_values
 from laplace_metric.calibration._thresholds import threshold_for
 from laplace_metric.datasets import ImageSet
-from laplace_metric.datasets._image_set import split_classes
 from laplace_metric.models import Call, Pooled, Precomputed, Sentences
 from laplace_metric.training import train_embedder
 from tests.hostile import places
@@ -348,7 +347,7 @@ operation(
     "OnlineLaplace.fit",
     embeds(lambda **k: OnlineLaplace(network()).fit(**k, progress=False)),
     "loader loss epochs optimizer scheduler generator",
-    {"checkpoint": ("path", places.scratch), "checkpoint_every": ("count", 1)},
+    {"checkpoint": ("path", places.scratch)},
     deterministic=False, weight=4,
 )
 operation(
@@ -492,9 +491,4 @@ operation(
     "datasets.load", lambda: load,
     other={"name": ("name", "digits"), "split": ("name", "train"), "data": ("path", None),
            "limit": ("count", 5), "size": ("count", None), "colour": ("flag", False)},
-)
-operation(
-    "datasets.split_classes",
-    lambda: lambda train_classes: split_classes(load("digits", limit=50), train_classes),
-    other={"train_classes": ("counts", 5)},
 )

@@ -26,7 +26,6 @@ from laplace_metric._utils.validation import (
 from laplace_metric.calibration._conformal import conformal_quantile, p_values
 from laplace_metric.calibration._thresholds import threshold_for
 from laplace_metric.datasets import ImageSet
-from laplace_metric.datasets._image_set import split_classes
 from laplace_metric.errors import (
     DtypeError,
     HeadError,
@@ -109,10 +108,6 @@ def tuned(metric=None, **options):
 def images(**changed):
     good = {"images": IMAGES, "labels": one(0, 1, 0, 1), "name": "x", "class_names": ("a", "b")}
     return ImageSet(**{**good, **changed})
-
-
-def digits(train_classes):
-    return split_classes(images(), train_classes)
 
 
 def dense(change=lambda x: x):
@@ -220,11 +215,6 @@ REFUSED = {
     "image labels list": lambda: images(labels=[0, 1, 0, 1]),
     "image labels nested": lambda: images(labels=torch.nested.nested_tensor([one(0)] * 4)),
     "class names": lambda: images(class_names=5),
-    "classes real": lambda: digits(2.5),
-    "classes huge": lambda: digits(2**63),
-    "classes word": lambda: digits(["a"]),
-    "classes bool": lambda: digits(True),
-    "classes object": lambda: digits(object()),
     "pooled whole": lambda: Pooled(nn.Identity())(torch.ones(2, 3, 4, dtype=torch.int8)),
     "method arguments": lambda: Call(NoArguments(), "forward")(X),
     "features nested": lambda: scale.collect(
@@ -448,7 +438,7 @@ def test_a_journal_that_is_no_list(tmp_path):
     for text in ("[" * 100_000, "5", '{"a": 1}'):
         left = tmp_path / f".posterior.{'0' * 16}.tmp"
         left.mkdir()
-        (left / files.JOURNAL).write_text(text)
+        (left / "names").write_text(text)
         files.write(tmp_path, {"n": 1}, {})
         assert not left.exists()
 

@@ -219,7 +219,7 @@ class Stops(ProLIP):
 @pytest.mark.parametrize("at", [2, 4, 6])
 def test_an_interrupted_fit_goes_on_with_the_encoders_as_they_were(at, tmp_path):
     """Four steps an epoch; masks and dropout are drawn as they would have been."""
-    how = {"epochs": 2, "generator": 4, "checkpoint_every": 1, **QUICK}
+    how = {"epochs": 2, "generator": 4, **QUICK}
     whole = make(Stops(-1)).fit(coloured(), checkpoint=tmp_path / "whole", **how)
     with pytest.raises(Stopped):
         make(Stops(at)).fit(coloured(), checkpoint=tmp_path / "broken", **how)

@@ -80,7 +80,6 @@ def run(
     model: nn.Module | None = None,
     loader: object = None,
     epochs: int = EPOCHS,
-    every: int | None = 1,
     **options: object,
 ) -> LaplaceEmbedder:
     """One fit with everything that has a state."""
@@ -97,7 +96,6 @@ def run(
         generator=torch.Generator().manual_seed(3),
         progress=False,
         checkpoint=folder,
-        checkpoint_every=every if folder else None,
     )
 
 
@@ -114,10 +112,9 @@ def assert_same(a: Path, b: Path) -> None:
     assert all(torch.equal(tensors[k], others[k]) for k in tensors)
 
 
-@pytest.mark.parametrize("structure", ["diag", "kron", "full"])
-@pytest.mark.parametrize("at", [1, 2, 7, 9, 16, 23])
+@pytest.mark.parametrize(("structure", "at"), [("diag", 1), ("kron", 9), ("full", 23)])
 def test_resumes_to_the_same_bits(tmp_path, at, structure):
-    """Interrupted in the first step (of 12, two draws each), within epochs and at their ends."""
+    """Interrupted in the first, the second and the third epoch (of four steps, two draws each)."""
     options = {"structure": structure, "refresh": 3}
     uninterrupted = run(tmp_path / "uninterrupted", Loss(), **options)
     model = network()
@@ -139,7 +136,7 @@ def test_resumes_to_the_same_bits(tmp_path, at, structure):
         {"recursion": "paper", "n_effective": "pairs"},
     ],
 )
-@pytest.mark.parametrize("at", [3, 7, 13, 19])
+@pytest.mark.parametrize("at", [3, 13])
 def test_resumes_the_prior_and_the_warm_up(tmp_path, at, options):
     uninterrupted = run(tmp_path / "uninterrupted", Loss(), **options)
     with pytest.raises(Interrupted):
@@ -165,14 +162,12 @@ def test_another_scale_is_another_run(tmp_path, before, now):
 
 
 @pytest.mark.parametrize("kind", ["own", "global", "numpy"])
-@pytest.mark.parametrize("every", [None, 1, 3])
-def test_resumes_whatever_shuffles_and_however_often_it_is_written(tmp_path, kind, every):
-    run(tmp_path / "uninterrupted", Loss(), loader=shuffling(kind), every=every)
-    with pytest.raises(Interrupted):
-        run(tmp_path / "interrupted", Loss(13), loader=shuffling(kind), every=every)
-    with pytest.raises(Interrupted):
-        run(tmp_path / "interrupted", Loss(5), loader=shuffling(kind), every=every)
-    run(tmp_path / "interrupted", Loss(), loader=shuffling(kind), every=every)
+def test_resumes_whatever_shuffles(tmp_path, kind):
+    run(tmp_path / "uninterrupted", Loss(), loader=shuffling(kind))
+    for at in (13, 5):
+        with pytest.raises(Interrupted):
+            run(tmp_path / "interrupted", Loss(at), loader=shuffling(kind))
+    run(tmp_path / "interrupted", Loss(), loader=shuffling(kind))
     assert_same(tmp_path / "uninterrupted", tmp_path / "interrupted")
 
 
@@ -189,7 +184,7 @@ def test_killed_process_resumes_to_the_same_bits(tmp_path):
     assert in_own_process(interrupted, "Loss(13, kill=True)") == -signal.SIGKILL
     state = json.loads((interrupted / CHECKPOINT.index).read_text())["state"]["dict"]
     progress = dict(dict(state)["progress"]["dict"])
-    assert (progress["epoch"], progress["step"], progress["steps"]) == (1, 2, 6)
+    assert (progress["epoch"], progress["steps"]) == (1, 4)
     assert in_own_process(interrupted, "Loss()") == 0
     assert_same(tmp_path / "uninterrupted", interrupted)
     assert len(list(interrupted.iterdir())) == 2
@@ -219,7 +214,7 @@ def test_finished_run_returns_at_once_and_goes_on_with_more_epochs(tmp_path):
     run(tmp_path / "a", Loss(), epochs=EPOCHS + 1)
     run(tmp_path / "b", Loss(), epochs=EPOCHS + 1)
     assert_same(tmp_path / "a", tmp_path / "b")
-    with pytest.raises(FileFormatError, match=r"epoch 4, beyond epochs=3"):
+    with pytest.raises(FileFormatError, match=r"has 4 epochs, more than epochs=3"):
         run(tmp_path / "a", Loss())
 
 

@@ -407,10 +407,6 @@ def test_errors(make_model, batches, tmp_path):
         online.fit(batches, loss, epochs=0)
     with pytest.raises(EmptyLoaderError):
         online.fit([], loss, epochs=1, progress=False)
-    with pytest.raises(InputError, match="checkpoint_every"):
-        online.fit(batches, loss, epochs=1, checkpoint_every=2)
-    with pytest.raises(InputError, match="checkpoint_every=0"):
-        online.fit(batches, loss, epochs=1, checkpoint=tmp_path, checkpoint_every=0)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(torch.optim.SGD(model.parameters()), 0.9)
     with pytest.raises(InputError, match="scheduler="):
         online.fit(batches, loss, epochs=1, scheduler=scheduler)

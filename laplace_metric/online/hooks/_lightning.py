@@ -204,24 +204,8 @@ def lightning_callback(
         For a number of epochs below 1, or a pair that is no function.
     """
     sets = {"fit_on": fit_on, "queries": queries, "ood": dict(ood or {})}
-    return _kind()(every_n_epochs, sets, model, pair, folder, dict(settings or {}))
-
-
-def _kind() -> Any:
-    bases, pickled = (PosteriorCallback, _callback_class()), {"__reduce__": _reduced}
-    return type("LaplaceCallback", bases, pickled)
-
-
-def _reduced(callback: PosteriorCallback) -> Any:
-    """Its class is made when it is asked for, so that pickle does not find it by its name."""
-    return _restored, (dict(vars(callback)),)
-
-
-def _restored(state: dict[str, Any]) -> Any:
-    kind = _kind()
-    callback = kind.__new__(kind)
-    vars(callback).update(state)
-    return callback
+    kind: Any = type("LaplaceCallback", (PosteriorCallback, _callback_class()), {})
+    return kind(every_n_epochs, sets, model, pair, folder, dict(settings or {}))
 
 
 def _callback_class() -> type:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import importlib
-import pickle
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -135,17 +134,6 @@ def test_batches_of_other_kinds_and_given_loaders(package):
     callback.on_train_epoch_end(trainer, Module())
     assert callback.embedder_.settings.structure == "diag"
     assert callback.numbers_["recall_at_1"] > 0
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda c: pickle.loads(pickle.dumps(c))])
-def test_it_can_be_copied_and_pickled(copied, package):
-    callback = lightning_callback(3)
-    callback.on_train_epoch_end(trainer_of(max_epochs=1)[0], Module())
-    again = copied(callback)
-    assert isinstance(again, Callback)
-    assert (again.every_n_epochs, again.numbers_) == (3, callback.numbers_)
-    x = torch.ones(2, 4)
-    assert torch.equal(again.embedder_(x).variance, callback.embedder_(x).variance)
 
 
 def test_without_queries_it_only_fits(package):
