@@ -17,9 +17,8 @@ from benchmarks.datasets import load
 from laplace_metric.cli._options import COMMANDS
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli._parser import parse
-from laplace_metric.cli.serve._command import load_served
 from laplace_metric.cli.serve._guard import Limits
-from laplace_metric.cli.serve._service import SearchService
+from laplace_metric.cli.serve._service import SearchService, load_served
 from tests.cli.workshop import trusting, write_images, write_model
 
 

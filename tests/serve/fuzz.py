@@ -153,8 +153,8 @@ def fuzz(service: SearchService, png: bytes, seed: int, count: int) -> Counter[t
 
 def main() -> None:
     from laplace_metric.cli._output import Reporter
-    from laplace_metric.cli.serve._command import load_served
     from laplace_metric.cli.serve._guard import Limits
+    from laplace_metric.cli.serve._service import load_served
     from tests.serve.attack import eight_by_eight
     from tests.serve.conftest import inside, options_of
 

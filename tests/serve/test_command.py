@@ -19,18 +19,18 @@ from laplace_metric.cli._options import COMMANDS
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli._parser import parse
 from laplace_metric.cli.serve import _command as command
+from laplace_metric.cli.serve import _service
 from laplace_metric.cli.serve._guard import Limits, RequestRefused
-from laplace_metric.cli.serve._page import SearchPage, thumbnail
-from laplace_metric.cli.serve._question import Question
-from laplace_metric.cli.serve._reader import QueryReader
-from laplace_metric.cli.serve._service import SearchService
+from laplace_metric.cli.serve._page import search_page, thumbnail
+from laplace_metric.cli.serve._query import QueryReader, Question
+from laplace_metric.cli.serve._service import SearchService, load_served
 from laplace_metric.cli.sources import TEXTS, Pixels
 from laplace_metric.errors import InputError, LaplaceMetricWarning, MissingPackageError
 from tests.cli.workshop import trusting
 from tests.serve.conftest import options_of
 
 
-@pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "python_multipart"])
+@pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "python_multipart", "prometheus_client"])
 def test_a_missing_package_is_named_with_the_extra(missing, monkeypatch, capsys):
     found = importlib.import_module
 
@@ -103,7 +103,7 @@ def test_a_cross_fitted_index_is_served_without_a_drift_alarm(vectors, tmp_path,
     assert trusting(["index", *build, *how]) == 0
     limits = Limits()
     options, reporter = options_of(tmp_path), Reporter(quiet=False)
-    service = SearchService(lambda: command.load_served(options, limits, reporter), limits)
+    service = SearchService(lambda: load_served(options, limits, reporter), limits)
     try:
         assert service.drift() is None
         told = capsys.readouterr().err
@@ -111,11 +111,11 @@ def test_a_cross_fitted_index_is_served_without_a_drift_alarm(vectors, tmp_path,
         assert "drift is not watched" in told
         assert "--reference DATA" in told
         assert "laplace_metric_monitor_watched 0" in service.metrics_text()
-        assert "calibrated by cross-fitting" in SearchPage().render(service, {})
+        assert "calibrated by cross-fitting" in search_page(service, {})
     finally:
         service.close()
     options = options_of(tmp_path, "--reference", str(vectors / "queries.npy"))
-    watched = command.load_served(options, limits, reporter)
+    watched = load_served(options, limits, reporter)
     assert watched.drift is not None
 
 
@@ -158,7 +158,7 @@ def test_warnings_of_the_first_load_are_notes_and_later_ones_are_not_shown(monke
         warnings.warn("of an image", Image.DecompressionBombWarning, stacklevel=1)
         service.close()
 
-    monkeypatch.setattr(command, "load_served", loaded)
+    monkeypatch.setattr(_service, "load_served", loaded)
     monkeypatch.setattr(command, "_run", run)
     monkeypatch.setattr(command, "require_packages", lambda: None)
     monkeypatch.setattr(command, "listening", lambda host, port: None)

@@ -46,7 +46,8 @@ def ask(guard: Guard, parts: Iterable, path: str = "/search", headers=()) -> tup
 
 
 def guard_of(**limits) -> Guard:
-    return Guard(echo, Limits(**limits), ServerMetrics(), PATHS)
+    made = Limits(**limits)
+    return Guard(echo, made, ServerMetrics(), PATHS, lambda _: made.body)
 
 
 def test_a_body_in_parts_comes_whole():
@@ -118,7 +119,7 @@ def test_an_application_that_fails_is_logged_once(caplog):
     async def fails(scope, receive, send):
         raise RuntimeError
 
-    guard = Guard(fails, Limits(), ServerMetrics(), PATHS)
+    guard = Guard(fails, Limits(), ServerMetrics(), PATHS, lambda _: 10)
     with caplog.at_level("ERROR"):
         for _ in range(3):
             ask(guard, [b"abc"])

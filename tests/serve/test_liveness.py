@@ -8,8 +8,8 @@ from contextlib import suppress
 
 import pytest
 
-from laplace_metric.cli.serve import _liveness
-from laplace_metric.cli.serve._liveness import MOST, Liveness
+from laplace_metric.cli.serve import _connection as _liveness
+from laplace_metric.cli.serve._connection import MOST, Liveness
 
 
 @pytest.fixture

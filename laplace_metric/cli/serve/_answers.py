@@ -15,20 +15,20 @@ from laplace_metric.search import SearchResult
 
 @dataclass(frozen=True)
 class NeighbourAnswer:
-    """One item of the index, as ``SearchResult`` has it.
+    """One item of the gallery, as in ``SearchResult``.
 
     Parameters
     ----------
     rank, row : int
-        1 is the nearest; the row of the index.
+        Rank from 1, the nearest; row of the gallery.
     id : str or int
     label : str, int or None
     distance, distance_sd : float
-        Between mean embeddings, and its standard deviation; None where it is not finite.
+        Distance of the mean embeddings; its standard deviation, None where it is not finite.
     match_probability : float or None
         None without a calibration.
     text : str or None
-        What the item says, up to 1,000 characters: of texts, where their table is still there.
+        The item itself if it is a text and its table is still there, up to 1,000 characters.
     """
 
     rank: int
@@ -43,26 +43,26 @@ class NeighbourAnswer:
 
 @dataclass(frozen=True)
 class SearchAnswer:
-    """Response for one query: its neighbours, the three numbers, and whether to answer.
+    """Response for one query: its neighbours, its numbers, and whether to answer.
 
     Parameters
     ----------
     neighbours : list of NeighbourAnswer
         Nearest first.
     label, label_probability
-        What all neighbours together say, as ``SearchResult.label``.
+        Likeliest label among all neighbours, as ``SearchResult.label``.
     unknown : bool or None
-        No match in the index, by a conformal test of level alpha, from ``p_value``.
+        True if a conformal test of level alpha rejects "it has a match", by its ``p_value``.
     epistemic, uncertainty : float
-        Is it like anything the model knows?
+        Small if the query is like the data of the fit.
     ambiguity : float or None
-        How much the labels of the nearest items disagree, in nats.
+        Disagreement of the labels of the nearest items, in nats.
     threshold : float or None
         Match probability from which to answer.
     precision : float or None
-        What that threshold promises, if it was chosen for a promise.
+        Guaranteed precision of that threshold; None if a number was given in its place.
     accepted : bool or None
-        Whether to answer with the nearest neighbour; None where nothing was asked for.
+        True to answer with the nearest neighbour; None if the request has no threshold.
     decision : str
         The same in words.
     """
@@ -83,7 +83,7 @@ class SearchAnswer:
 
 @dataclass(frozen=True)
 class EmbedAnswer:
-    """An embedding with its uncertainty, as ``Embedding`` has it.
+    """An embedding with its uncertainty, as in ``Embedding``.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class EmbedAnswer:
         [Z] each.
     uncertainty, epistemic : float
     ambiguity : float or None
-        In nats; None where the fit knew no classes, as ``epistemic`` where it kept nothing.
+        In nats; None for a fit without classes, as ``epistemic`` for one that stored nothing.
     """
 
     mean: list[float]
@@ -104,56 +104,53 @@ class EmbedAnswer:
 def search_answers(
     result: SearchResult, threshold: Threshold | float | None, texts: Mapping[Any, str]
 ) -> list[SearchAnswer]:
-    """One for each query of a result; ``texts`` of items by their ids."""
-    accepted = None if threshold is None else result.accepted(threshold).tolist()
-    value, promised = _threshold(threshold)
-    columns = {
-        name: None if getattr(result, name) is None else getattr(result, name).tolist()
-        for name in _COLUMNS
-    }
+    """Return an answer for each query of a result; ``texts`` of items by their ids."""
+    n = len(result)
+    accepted = [None] * n if threshold is None else result.accepted(threshold).tolist()
+    value = threshold.value if isinstance(threshold, Threshold) else threshold
+    precision = threshold.target if isinstance(threshold, Threshold) else None
+    label, label_probability = _plain(result.label, n), _plain(result.label_probability, n)
+    unknown, p_value = _plain(result.unknown, n), _plain(result.p_value, n)
+    epistemic, uncertainty = _plain(result.epistemic, n), _plain(result.uncertainty, n)
+    ambiguity = _plain(result.ambiguity, n)
     answers = []
-    for row in range(len(result)):
-        numbers = {name: _finite(_at(values, row)) for name, values in columns.items()}
-        near = neighbours_of(result, row, texts)
-        yes = _at(accepted, row)
-        words = decision(near, numbers["unknown"], yes, value, promised)
-        rest = {"threshold": value, "precision": promised, "accepted": yes, "decision": words}
-        answers.append(SearchAnswer(near, **numbers, **rest))
+    for i in range(n):
+        near = neighbours_of(result, i, texts)
+        words = decision(near, unknown[i], accepted[i], value, precision)
+        answers.append(
+            SearchAnswer(
+                near, label[i], label_probability[i], unknown[i], p_value[i], epistemic[i],
+                uncertainty[i], ambiguity[i], value, precision, accepted[i], words,
+            )
+        )  # fmt: skip
     return answers
-
-
-_COLUMNS = (
-    "label", "label_probability", "unknown", "p_value", "epistemic", "uncertainty", "ambiguity",
-)  # fmt: skip
 
 
 def neighbours_of(
     result: SearchResult, row: int, texts: Mapping[Any, str]
 ) -> list[NeighbourAnswer]:
     """Return the neighbours of one query; fewer than k where an approximate engine found fewer."""
-    places = result.positions[row].tolist()
-    ids, labels = result.ids[row].tolist(), _row(result.labels, row)
-    distance, deviation = result.distance[row].tolist(), result.distance_sd[row].tolist()
-    match = _row(result.match_probability, row)
+    k = result.ids.shape[1]
+    places, ids = result.positions[row].tolist(), result.ids[row].tolist()
+    labels = _plain(None if result.labels is None else result.labels[row], k)
+    distances, deviations = _plain(result.distance[row], k), _plain(result.distance_sd[row], k)
+    match = result.match_probability
+    matches = _plain(None if match is None else match[row], k)
     return [
         NeighbourAnswer(
-            rank + 1, place, ids[rank], _at(labels, rank), distance[rank],
-            _finite(deviation[rank]), _at(match, rank), texts.get(ids[rank]),
+            i + 1, places[i], ids[i], labels[i], distances[i], deviations[i], matches[i],
+            texts.get(ids[i]),
         )
-        for rank, place in enumerate(places)
-        if place >= 0
+        for i in range(k)
+        if places[i] >= 0
     ]  # fmt: skip
 
 
 def embed_answers(embedding: Embedding) -> list[EmbedAnswer]:
-    """One for each input."""
-    mean, variance = embedding.mean.tolist(), embedding.variance.tolist()
-    uncertainty = embedding.uncertainty.tolist()
-    epistemic, ambiguity = _known(embedding, "epistemic"), _known(embedding, "ambiguity")
-    return [
-        EmbedAnswer(mean[i], variance[i], uncertainty[i], _at(epistemic, i), _at(ambiguity, i))
-        for i in range(len(mean))
-    ]
+    """Return an answer for each input."""
+    n = len(embedding.mean)
+    columns = [_plain(_known(embedding, name), n) for name in EmbedAnswer.__dataclass_fields__]
+    return [EmbedAnswer(*numbers) for numbers in zip(*columns, strict=True)]
 
 
 def decision(
@@ -169,57 +166,40 @@ def decision(
     --------
     >>> near = NeighbourAnswer(1, 0, "a.png", "cat", 0.1, 0.01, 0.97)
     >>> decision([near], False, True, 0.8, 0.9)
-    "Answer 'cat': a match with probability 97.0 %, and answers from 80.0 % on are promised to be \
-right at least 90 % of the time."
+    "Answer 'cat': a match with probability 97.0 %, and answers from 80.0 % on are guaranteed to \
+be right at least 90 % of the time."
     """
     first = neighbours[0] if neighbours else None
     if first is None or first.match_probability is None:
         return "No decision: the index is not calibrated, so distances are all that is known."
     name = first.id if first.label is None else first.label
-    sure = f"a match with probability {_percent(first.match_probability)}"
-    stranger = " Nothing in the index looks like a match of this query." if unknown else ""
+    sure = f"a match with probability {100 * first.match_probability:.1f} %"
+    no_match = " Nothing in the index looks like a match of this query." if unknown else ""
     if accepted is None or threshold is None:
-        return f"Nearest is {name!r}, {sure}. No threshold was asked for.{stranger}"
-    from_on = f"{_percent(threshold)} on"
-    promise = f"from {from_on} it is answered"
+        return f"Nearest is {name!r}, {sure}. No threshold was asked for.{no_match}"
+    rule = f"from {100 * threshold:.1f} % on it is answered"
     if precision is not None:
-        promise = (
-            f"answers from {from_on} are promised to be right at least {100 * precision:g} % of "
-            "the time"
+        rule = (
+            f"answers from {100 * threshold:.1f} % on are guaranteed to be right at least "
+            f"{100 * precision:g} % of the time"
         )
     if accepted:
-        return f"Answer {name!r}: {sure}, and {promise}."
+        return f"Answer {name!r}: {sure}, and {rule}."
     if unknown:
-        return f"Abstain:{stranger} {name!r} is {sure}; {promise}, of queries that are not unknown."
-    return f"Abstain: {name!r} is {sure}; {promise}."
+        return f"Abstain:{no_match} {name!r} is {sure}; {rule}, of queries that are not unknown."
+    return f"Abstain: {name!r} is {sure}; {rule}."
 
 
-def _percent(share: float) -> str:
-    return f"{share:.1%}".replace("%", " %")
-
-
-def _threshold(threshold: Threshold | float | None) -> tuple[float | None, float | None]:
-    if isinstance(threshold, Threshold):
-        return threshold.value, threshold.target
-    return threshold, None
-
-
-def _known(embedding: Embedding, name: str) -> list[float] | None:
+def _known(embedding: Embedding, name: str) -> Any:
     try:
-        values: list[float] = getattr(embedding, name).tolist()
+        return getattr(embedding, name)
     except NotFittedError:
         return None
-    return values
 
 
-def _row(values: Any, row: int) -> list[Any] | None:
-    return None if values is None else values[row].tolist()
-
-
-def _at(values: list[Any] | None, place: int) -> Any:
-    return None if values is None else values[place]
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _plain(values: Any, n: int) -> list[Any]:
+    """Return n values as JSON has them: without tensors, NaN and infinity."""
+    if values is None:
+        return [None] * n
+    listed: list[Any] = values.tolist()
+    return [None if isinstance(x, float) and not math.isfinite(x) else x for x in listed]

@@ -1,4 +1,7 @@
-"""``laplace-metric serve``: an index behind HTTP, until it is told to stop."""
+"""``laplace-metric serve``: an index behind HTTP, until it is told to stop.
+
+FastAPI, uvicorn and the rest of the extra are imported once ``require_packages`` has found them.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,11 @@ from collections.abc import Callable
 from importlib import import_module
 from ipaddress import ip_address
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from PIL import Image
-from torch import Tensor
 
-from laplace_metric.cli._gallery import LoadedIndex, load_gallery
 from laplace_metric.cli._output import Reporter
-from laplace_metric.cli.serve._drift import DriftWatch, calibration_reference
-from laplace_metric.cli.serve._guard import BODIES, Limits
-from laplace_metric.cli.serve._liveness import Liveness
-from laplace_metric.cli.serve._reader import QueryReader
-from laplace_metric.cli.serve._service import SearchService, ServedIndex
-from laplace_metric.cli.sources import IMAGES, require_source
 from laplace_metric.errors import (
     InputError,
     LaplaceMetricError,
@@ -31,17 +27,22 @@ from laplace_metric.errors import (
     MissingPackageError,
 )
 
-PACKAGES = {"fastapi": "fastapi", "uvicorn": "uvicorn", "python_multipart": "python-multipart"}
+if TYPE_CHECKING:
+    from laplace_metric.cli.serve._connection import Liveness
+    from laplace_metric.cli.serve._service import SearchService
+
+PACKAGES = {
+    "fastapi": "fastapi",
+    "uvicorn": "uvicorn",
+    "python_multipart": "python-multipart",
+    "prometheus_client": "prometheus-client",
+}
 """Modules of the extra, and the packages that have them."""
 BACKLOG = 2048
 GRACE = 30
 """Seconds in which requests are answered after the server was told to stop."""
-BATCH = 64
-"""Queries of --reference at once."""
 LEAST_KEY = 16
 """Characters of a key."""
-LEAST = 30
-"""Held-out queries that a monitor needs."""
 
 
 def serve(options: Namespace) -> None:
@@ -59,6 +60,9 @@ def serve(options: Namespace) -> None:
 
 
 def _serve(options: Namespace, reporter: Reporter) -> None:
+    from laplace_metric.cli.serve._guard import BODIES, Limits
+    from laplace_metric.cli.serve._service import SearchService, load_served
+
     key = read_key(options)
     body = int(options.max_body * 2**20)
     limits = Limits(
@@ -68,9 +72,13 @@ def _serve(options: Namespace, reporter: Reporter) -> None:
         waiting=options.max_waiting,
         connections=options.max_connections,
     )
-    how = {"precision": options.precision, "batch": options.batch}
     with reporter.warnings():
-        service = SearchService(lambda: load_served(options, limits, reporter), limits, **how)
+        service = SearchService(
+            lambda: load_served(options, limits, reporter),
+            limits,
+            precision=options.precision,
+            batch=options.batch,
+        )
     listener = listening(options.host, options.port)
     liveness = _liveness(options, listener, reporter)
     try:
@@ -78,19 +86,6 @@ def _serve(options: Namespace, reporter: Reporter) -> None:
     finally:
         if liveness is not None:
             liveness.close()
-
-
-def _liveness(options: Namespace, listener: socket.socket, reporter: Reporter) -> Liveness | None:
-    """Return the thread that answers at --health-port, by default the port behind --port."""
-    port = options.health_port
-    if port is not None:
-        return Liveness(listening(options.host, port, "--health-port"))
-    try:
-        behind = listener.getsockname()[1] + 1 if options.port else 0
-        return Liveness(listening(options.host, behind, "--health-port"))
-    except InputError as error:
-        reporter.note(f"{error} Liveness is answered by the server alone, at /healthz")
-        return None
 
 
 def require_packages() -> None:
@@ -109,39 +104,46 @@ def require_packages() -> None:
             raise MissingPackageError(package, "laplace-metric serve", install) from error
 
 
-def load_served(options: Namespace, limits: Limits, reporter: Reporter) -> ServedIndex:
-    """The index of the options with its reader, and a monitor that begins anew."""
-    if options.reference is not None:
-        require_source(options.reference)
-    gallery = load_gallery(options.index, options, reporter)
-    reference = _reference(gallery, options, reporter)
-    drift = None
-    if reference:
-        how = {"window": options.window, "false_alarms": options.false_alarms}
-        drift = DriftWatch(reference, **how)
-    if gallery.posterior.recipe.kind == IMAGES and gallery.origin.data is not None:
-        try:
-            gallery.image_folder()
-        except InputError as error:
-            reporter.note(f"images of items are not served: {error}")
-    reader, texts = QueryReader.of(gallery, options, limits), gallery.item_texts(reporter)
-    return ServedIndex.of(gallery, reader, drift, texts)
+def read_key(options: Namespace) -> bytes | None:
+    """Return the key that requests must hold; None without ``--api-key-file``.
 
-
-def _reference(gallery: LoadedIndex, options: Namespace, reporter: Reporter) -> dict[str, Tensor]:
-    if options.reference is not None:
-        source = gallery.queries(options.reference, options, reporter)
-        loader = reporter.watch("Reference", source.inputs(BATCH))
-        return gallery.index.search(loader, 1).signals
+    Raises
+    ------
+    InputError
+        For a file without a key, a key that no header can hold or that can be guessed, and a host
+        that others reach without a key, unless ``--insecure`` is given.
+    """
+    if options.api_key_file is None:
+        if not (options.insecure or is_loopback(options.host)):
+            raise InputError(
+                f"--host {options.host}: anyone who reaches this address could search. Give "
+                "--api-key-file, or --insecure if something else keeps others away."
+            )
+        return None
     try:
-        reference = calibration_reference(gallery.index.calibration)
-    except InputError as error:
-        reporter.note(str(error))
-        return {}
-    if all(len(values) >= LEAST for values in reference.values()):
-        return reference
-    reporter.note(f"fewer than {LEAST} held-out queries: drift is not watched. Give --reference")
-    return {}
+        key: bytes = options.api_key_file.read_bytes().strip()
+    except OSError as error:
+        raise InputError(f"--api-key-file {options.api_key_file}: {error.strerror}.") from error
+    if not re.fullmatch(rb"[\x21-\x7e]{%d,4096}" % LEAST_KEY, key):
+        raise InputError(
+            f"--api-key-file {options.api_key_file}: the key is one line of {LEAST_KEY} to 4,096 "
+            "visible ASCII characters. Make one with: openssl rand -hex 32"
+        )
+    return key
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if only this machine reaches an address.
+
+    Examples
+    --------
+    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0"), is_loopback("::")
+    (True, False, False)
+    """
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def listening(host: str, port: int, option: str = "--port") -> socket.socket:
@@ -166,54 +168,27 @@ def listening(host: str, port: int, option: str = "--port") -> socket.socket:
     return listener
 
 
-def read_key(options: Namespace) -> bytes | None:
-    """The key that requests must hold; None without ``--api-key-file``.
+def _liveness(options: Namespace, listener: socket.socket, reporter: Reporter) -> Liveness | None:
+    """Return the thread that answers at --health-port, by default the port behind --port."""
+    from laplace_metric.cli.serve._connection import Liveness
 
-    Raises
-    ------
-    InputError
-        For a file without a key, a key that no header can hold or that can be guessed, and a host
-        that others reach without a key, unless ``--insecure`` is given.
-    """
-    if options.api_key_file is None:
-        if not (options.insecure or is_loopback(options.host)):
-            raise InputError(
-                f"--host {options.host}: whoever reaches this address could search. Give "
-                "--api-key-file, or --insecure if something else keeps others away."
-            )
+    port, behind = options.health_port, listener.getsockname()[1] + 1 if options.port else 0
+    try:
+        return Liveness(listening(options.host, behind if port is None else port, "--health-port"))
+    except InputError as error:
+        if port is not None:
+            raise
+        reporter.note(f"{error} Liveness is answered by the server alone, at /healthz")
         return None
-    try:
-        key: bytes = options.api_key_file.read_bytes().strip()
-    except OSError as error:
-        raise InputError(f"--api-key-file {options.api_key_file}: {error.strerror}.") from error
-    if not re.fullmatch(rb"[\x21-\x7e]{%d,4096}" % LEAST_KEY, key):
-        raise InputError(
-            f"--api-key-file {options.api_key_file}: the key is one line of {LEAST_KEY} to 4,096 "
-            "visible ASCII characters. Make one with: openssl rand -hex 32"
-        )
-    return key
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address.
-
-    Examples
-    --------
-    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0"), is_loopback("::")
-    (True, False, False)
-    """
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _say_where(listener: socket.socket, service: SearchService, liveness: Liveness | None) -> None:
     address, port = listener.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address
     alive = "" if liveness is None else f" (liveness: http://{shown}:{liveness.port}/healthz)"
-    n = len(service.served.gallery.index)
-    print(f"serving {n:,} items at http://{shown}:{port}{alive}", flush=True)
+    print(
+        f"serving {len(service.served.index):,} items at http://{shown}:{port}{alive}", flush=True
+    )
 
 
 def _run(
@@ -239,7 +214,6 @@ def _run(
         server_header=False,
         timeout_graceful_shutdown=GRACE,
     )
-
     server = uvicorn.Server(config)
 
     def stop(signum: int, frame: FrameType | None) -> None:
