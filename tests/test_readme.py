@@ -45,11 +45,11 @@ def test_code_is_as_wide_as_a_page(page):
 
 
 def test_every_console_block_of_the_first_page_is_run_by_a_test():
-    """The demo and the tests themselves; an installation is what a release does."""
+    """The demo and the tests themselves."""
     text = README.read_text()
     marks = re.findall(r"<!-- (.*) -->\n```console\n", text)
     assert marks == ["demo command", "test command"]
-    assert re.findall(r"\n\n```console\n(.*?)```", text, re.S) == ["pip install laplace-metric\n"]
+    assert text.count("```console") == len(marks)
 
 
 def test_the_first_page_is_short():

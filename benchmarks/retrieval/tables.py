@@ -21,12 +21,12 @@ CHOSEN_ON = ("fashion-mnist", "cifar10", "birds", "birds, unseen")
 """Problems on which the evidence of the match probability was developed."""
 OOD_SETS = ("missing", "mnist", "kmnist", "fashion-mnist", "hierarcaps", "emoji")
 SEEN = {
-    "no strangers, unknown ones answered": "none, probability alone",
-    "no strangers": "none, not unknown",
-    "pretended ones": "pretended, not unknown",
-    "as many as come": "as many, not unknown",
+    "none, unknown ones answered": "none, probability alone",
+    "none": "none, not unknown",
+    "simulated": "pretended, not unknown",
+    "in the expected proportion": "as many, not unknown",
 }
-"""Of strangers by the calibration, and the rule."""
+"""Open-set queries of the calibration, and their name in the record."""
 CROSS_FITTED = (0.8, 0.9)
 """Precisions of the table on small collections."""
 ON_DIGITS, LOOKED_AT = "digits", ("fashion-mnist, unseen", "cifar10", "texts")
@@ -42,8 +42,8 @@ def rows() -> list[Row]:
 
 
 def promises() -> str:
-    """Precision: promised, obtained, kept; beside a threshold on the cosine set by hand."""
-    header = ["problem", "promised", "promise made", "obtained", "kept", "accepted"]
+    """Precision: guaranteed, obtained, kept; compared with a hand-set threshold on the cosine."""
+    header = ["problem", "guaranteed", "given", "obtained", "kept", "accepted"]
     header += ["cosine by hand: obtained", "kept", "accepted", "a recall of 90% kept"]
     lines = []
     for row in rows():
@@ -63,10 +63,10 @@ def _promise(row: Row, name: str) -> list[str]:
 
 
 def strangers() -> str:
-    """A promise of 80 % where strangers come, by what the calibration has seen of them."""
-    header, lines = ["problem", "pretending was", "strangers", "of all queries"], []
+    """A guarantee of 80 % with open-set queries, by how many of them the calibration had."""
+    header, lines = ["problem", "simulation was", "open-set queries", "of all queries"], []
     for name in SEEN:
-        header += [f"{name}: made", "right", "kept", "strangers answered"]
+        header += [f"{name}: given", "right", "kept", "open-set answered"]
     for row in read_record("strangers")["rows"]:
         if row["problem"] == ON_DIGITS:
             continue
@@ -106,10 +106,10 @@ def _share(number: dict[str, float]) -> str:
 
 
 def strangers_on_digits() -> str:
-    """A promise of 90 % on the page about matches."""
+    """A guarantee of 90 % on the page about matches."""
     row = next(r for r in read_record("strangers")["rows"] if r["problem"] == ON_DIGITS)
-    header = ["calibrated with", "promise made", "right, of the answers", "kept"]
-    header += ["strangers answered", "others answered"]
+    header = ["calibrated with", "given", "right, of the answers", "kept"]
+    header += ["open-set queries answered", "others answered"]
     lines = []
     for name, way in SEEN.items():
         of = f"{way}, {SHOWN[0]:g}"
