@@ -148,11 +148,9 @@ class HETXLLoss(nn.Module):
     def noise(self, factor: Tensor, generator: torch.Generator | None = None) -> Noise:
         """xi [S, B, R] and xi' [S, B, Z] for V [B, Z, R]."""
         b, z, r = factor.shape
-        kind = {"dtype": factor.dtype, "device": factor.device, "generator": generator}
-        return (
-            torch.randn(self.n_samples, b, r, **kind),  # type: ignore[call-overload]
-            torch.randn(self.n_samples, b, z, **kind),  # type: ignore[call-overload]
-        )
+        dtype, device, n = factor.dtype, factor.device, self.n_samples
+        shared = torch.randn(n, b, r, dtype=dtype, device=device, generator=generator)
+        return shared, torch.randn(n, b, z, dtype=dtype, device=device, generator=generator)
 
 
 class LowRankHead(nn.Module):

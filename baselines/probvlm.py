@@ -18,7 +18,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from laplace_metric._utils.randomness import Seed, full_precision, own_randomness
+from laplace_metric._utils.precision import full_precision
+from laplace_metric._utils.randomness import Seed, own_randomness
 from laplace_metric._utils.validation import as_tensor, check_count, check_positive
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
@@ -158,8 +159,8 @@ class ProbVLM:
         check_positive("learning_rate", learning_rate)
         z = image.mean.detach(), text.mean.detach()
         with own_randomness(generator, z[0].device) as source:
-            how = {"residual": self.residual}
-            heads = tuple(_Head(z[0].shape[1], self.hidden, **how).to(z[0]) for _ in range(2))
+            size, hidden, moves = z[0].shape[1], self.hidden, self.residual
+            heads = tuple(_Head(size, hidden, residual=moves).to(z[0]) for _ in range(2))
             parameters = [p for head in heads for p in head.parameters()]
             optimizer = torch.optim.Adam(parameters, learning_rate)
             self.losses = []

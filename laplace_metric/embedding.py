@@ -18,7 +18,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.randomness import Seed, as_generator, full_precision
+from laplace_metric._utils.precision import full_precision
+from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.tables import as_pandas
 from laplace_metric._utils.validation import as_array, as_tensor, check_count
 from laplace_metric.distributions import EmbeddingDistribution, Gaussian, ProjectedNormal
@@ -37,62 +38,6 @@ class HeadInputScore(Protocol):
 
     def ambiguity(self, features: Tensor) -> Tensor | None:
         """Entropy of the label [B], None without known classes; or a variance that was learnt."""
-
-
-def near_and_far(
-    near_far: HeadInputScore | None, head_inputs: Tensor | None
-) -> tuple[Tensor | None, Tensor]:
-    """near [B], None without known classes, and far [B] of head inputs [B, D].
-
-    Raises
-    ------
-    NotFittedError
-        If there is nothing of the fit set to compare with.
-    """
-    score, inputs = _of_the_fit_set("epistemic number", near_far, head_inputs)
-    return score.standardised(inputs)
-
-
-def epistemic_number(
-    near_far: HeadInputScore | None, head_inputs: Tensor | None
-) -> Float[Tensor, " B"]:
-    """near + far [B], far alone without known classes; ``NotFittedError`` as above."""
-    near, far = near_and_far(near_far, head_inputs)
-    return far if near is None else near + far
-
-
-def label_entropy(
-    near_far: HeadInputScore | None, head_inputs: Tensor | None
-) -> Float[Tensor, " B"]:
-    """Entropy of the label [B] in nats, by the classes of the fit set; or the variance of heads.
-
-    Raises
-    ------
-    NotFittedError
-        If there is nothing of the fit set to compare with, or no class that is known.
-    """
-    score, inputs = _of_the_fit_set("ambiguity", near_far, head_inputs)
-    if (entropy := score.ambiguity(inputs)) is None:
-        raise NotFittedError(
-            "ambiguity needs 1 to 2,048 classes with several members that differ, and the fit set "
-            "had none or more: search an index of labelled items and read result.ambiguity."
-        )
-    return entropy
-
-
-def _of_the_fit_set(
-    what: str, near_far: HeadInputScore | None, head_inputs: Tensor | None
-) -> tuple[HeadInputScore, Tensor]:
-    if head_inputs is None or near_far is None:
-        raise NotFittedError(
-            f"there is no {what} here: it compares with the fit set, which other "
-            "methods than Laplace, fits with pairs of batches, over several processes, from "
-            "merged statistics or online, image-text objectives without a probability of a pair, "
-            "files of older versions, head inputs wider than "
-            "2,048, sets of a few points and parts of several fits do not keep. Fit "
-            "LaplaceEmbedder with pairs='all' in one process."
-        )
-    return near_far, head_inputs
 
 
 @dataclass(frozen=True, repr=False)
@@ -249,11 +194,30 @@ class Embedding(Shown):
 
     @cached_property
     def _label_entropy(self) -> Tensor:
-        return label_entropy(self.near_far, self.head_inputs)
+        score, inputs = self._of_the_fit_set("ambiguity")
+        if (entropy := score.ambiguity(inputs)) is None:
+            raise NotFittedError(
+                "ambiguity needs 1 to 2,048 classes with several members that differ, and the fit "
+                "set had none or more: search an index of labelled items and read result.ambiguity."
+            )
+        return entropy
 
     @cached_property
     def _near_and_far(self) -> tuple[Tensor | None, Tensor]:
-        return near_and_far(self.near_far, self.head_inputs)
+        score, inputs = self._of_the_fit_set("epistemic number")
+        return score.standardised(inputs)
+
+    def _of_the_fit_set(self, what: str) -> tuple[HeadInputScore, Tensor]:
+        if self.head_inputs is None or self.near_far is None:
+            raise NotFittedError(
+                f"there is no {what} here: it compares with the fit set, which other "
+                "methods than Laplace, fits with pairs of batches, over several processes, from "
+                "merged statistics or online, image-text objectives without a probability of a "
+                "pair, files of older versions, head inputs wider than 2,048, sets of a few points "
+                "and parts of several fits do not keep. Fit LaplaceEmbedder with pairs='all' in "
+                "one process."
+            )
+        return self.near_far, self.head_inputs
 
     @property
     @full_precision()

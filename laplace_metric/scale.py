@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from laplace_metric._utils.randomness import at_least_float32
+from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.validation import as_array, as_tensor, check_dense
 from laplace_metric.curvature._ggn import curvature_passes
-from laplace_metric.curvature._pass import Pass, next_pass
+from laplace_metric.curvature._passes import Pass, next_pass
 from laplace_metric.curvature._statistics import Statistics
 from laplace_metric.curvature._sums import Curvature
 from laplace_metric.embedder import LaplaceEmbedder

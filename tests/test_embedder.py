@@ -24,7 +24,7 @@ from laplace_metric.errors import (
 from laplace_metric.heads._jacobian import LinearJacobian
 from laplace_metric.laplace import Settings, _fitted
 from laplace_metric.models import Precomputed
-from laplace_metric.testing import all_pair_weights, dense_ggn
+from tests.contrastive.oracle import all_pair_weights, dense_ggn
 
 
 class Normalized(nn.Module):

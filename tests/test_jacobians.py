@@ -10,8 +10,7 @@ from torch import nn
 from torch.func import functional_call, jacrev
 
 from laplace_metric.errors import HeadError, MissingPackageError, UnknownNameError
-from laplace_metric.heads._chain import ChainJacobian
-from laplace_metric.heads._choose import jacobian_of
+from laplace_metric.heads._chain import ChainJacobian, jacobian_of
 from laplace_metric.heads._jacobian import HeadJacobian, LinearJacobian
 from laplace_metric.heads._layers import Layout
 

@@ -22,7 +22,7 @@ from laplace_metric import Embedding, LaplaceEmbedder
 from laplace_metric.curvature._sums import FullCurvature
 from laplace_metric.errors import InputError, NonFiniteError, NotFittedError, UnknownNameError
 from laplace_metric.familiarity._near_far import LabelModel, NearFar
-from laplace_metric.heads._choose import jacobian_of
+from laplace_metric.heads._chain import jacobian_of
 from laplace_metric.laplace import Posterior
 from laplace_metric.laplace._posterior import covariance
 from laplace_metric.models._store import FeatureStore, projection_weights

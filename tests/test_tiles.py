@@ -22,7 +22,7 @@ from laplace_metric.curvature._statistics import upper_gram
 from laplace_metric.evaluation._candidates import block_candidates
 from laplace_metric.familiarity._class_gaussians import nearest_distance, times_upper
 from laplace_metric.familiarity._near_far import LabelModel, NearFar
-from laplace_metric.heads._choose import jacobian_of
+from laplace_metric.heads._chain import jacobian_of
 from laplace_metric.heads._layers import OrthogonalFactor, columnwise
 from laplace_metric.image_text._pairs import encode_all
 from laplace_metric.models._store import FeatureStore, row_fingerprints

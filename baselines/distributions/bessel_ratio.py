@@ -100,8 +100,8 @@ def _tables() -> DebyeTables:
     h, zero = [], Fraction(0)
     for j, row in enumerate(g, 1):
         inner = [(j + 2 + 2 * i) * x for i, x in enumerate(row)]
-        shifts = [*row, zero], [*inner, zero], [zero, *inner]
-        h.append([a - b + c for a, b, c in zip(*shifts, strict=True)])
+        shifted = zip([*row, zero], [*inner, zero], [zero, *inner], strict=True)
+        h.append([a - b + c for a, b, c in shifted])
     return DebyeTables(*(tuple(tuple(map(float, row)) for row in x) for x in (rows, g, h)))
 
 

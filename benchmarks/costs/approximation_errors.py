@@ -26,8 +26,7 @@ from benchmarks.costs.embedders import Problem
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._contractions import nearest_kronecker
 from laplace_metric.curvature._ggn import AllPairs, all_pairs_curvature
-from laplace_metric.curvature._pass import execute
-from laplace_metric.curvature._passes import ClassSumsPass
+from laplace_metric.curvature._passes import ClassSumsPass, execute
 from laplace_metric.curvature._spectral import SpectralCurvature
 from laplace_metric.curvature._statistics import Terms
 from laplace_metric.curvature._sums import Curvature, FullCurvature, KronCurvature, KroneckerFactors

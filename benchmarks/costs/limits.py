@@ -32,7 +32,7 @@ from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._ggn import all_pairs_curvature
 from laplace_metric.curvature._spectral import KroneckerEigenbasis
 from laplace_metric.errors import LaplaceMetricWarning
-from laplace_metric.heads._choose import jacobian_of
+from laplace_metric.heads._chain import jacobian_of
 from laplace_metric.models._store import FeatureStore
 
 SHAPES = ((60_000, 512, 128, 10), (20_000, 1_280, 64, 100), (3_000, 1_280, 1_280, 100))

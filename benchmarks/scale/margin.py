@@ -21,7 +21,7 @@ from laplace_metric import LaplaceEmbedder
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._ggn import all_pairs_curvature
 from laplace_metric.curvature._sums import DiagCurvature
-from laplace_metric.heads._choose import jacobian_of
+from laplace_metric.heads._chain import jacobian_of
 from laplace_metric.models._store import FeatureStore
 
 MARGIN, AIM = 1.0, 1_000_000

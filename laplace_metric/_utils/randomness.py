@@ -1,24 +1,17 @@
-"""Random states seeded from one generator; full precision; progress bars.
+"""Random states seeded from one generator.
 
 Dropout and samplers draw from torch's global generator, the samplers and some miners of
 pytorch-metric-learning from numpy's, some data sets from Python's.
-
-Floating-point precision: no autocast around a posterior, at least float32 in it.
-
-What an embedder computes in half precision, its posterior does not.
 """
 
 from __future__ import annotations
 
 import random
-import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import numpy as np
 import torch
-from torch import Tensor
-from tqdm import TqdmWarning
 
 from laplace_metric._utils.validation import LARGEST
 from laplace_metric.errors import InputError
@@ -97,68 +90,3 @@ def _seed_globals(seed: int, device: torch.device) -> None:
             torch.cuda.manual_seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
     random.seed(seed)
-
-
-@contextmanager
-def full_precision() -> Iterator[None]:
-    """Products of float32 tensors are float32 in here, whatever autocast the caller is in.
-
-    A context, and a decorator of functions.
-
-    Examples
-    --------
-    >>> x = torch.ones(2, 2)
-    >>> with torch.autocast("cpu", torch.bfloat16), full_precision():
-    ...     (x @ x).dtype
-    torch.float32
-    """
-    with ExitStack() as stack:
-        for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
-            stack.enter_context(torch.autocast(device, enabled=False))
-        yield
-
-
-def at_least_float32(tensor: Tensor) -> Tensor:
-    """The tensor itself in float32 or float64; a float32 copy of anything shorter."""
-    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
-
-
-# The progress bar: of widgets in a notebook that has them, of text anywhere else.
-
-
-with warnings.catch_warnings():  # a notebook without widgets is told so, with or without a bar
-    warnings.simplefilter("ignore", TqdmWarning)
-    from tqdm.auto import tqdm
-
-__all__ = ["ItemBar", "tqdm"]
-
-
-class ItemBar:
-    """Counts the items that are done; batches, where nobody knows how many items there will be.
-
-    Parameters
-    ----------
-    title : str
-    items, batches : int or None
-        How many there will be in all.
-    shown : bool
-    """
-
-    def __init__(
-        self, title: str, items: int | None, batches: int | None = None, *, shown: bool = True
-    ) -> None:
-        self._by_item = items is not None
-        total, unit = (items, " items") if self._by_item else (batches, " batches")
-        self._bar = tqdm(total=total, unit=unit, desc=title, disable=not shown)
-
-    def advance(self, items: int, note: str = "") -> None:
-        """One batch of so many items is done; ``note`` stands behind the bar."""
-        if note:
-            self._bar.set_postfix_str(note, refresh=False)
-        self._bar.update(items if self._by_item else 1)
-
-    def __enter__(self) -> ItemBar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()

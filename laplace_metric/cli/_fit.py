@@ -16,7 +16,7 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from laplace_metric import io as files
-from laplace_metric._utils.randomness import tqdm
+from laplace_metric._utils.progress import tqdm
 from laplace_metric.cli._loading import (
     LoadedPosterior,
     ModelRecipe,

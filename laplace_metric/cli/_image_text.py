@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric import io as files
-from laplace_metric._utils.randomness import ItemBar
+from laplace_metric._utils.progress import ItemBar
 from laplace_metric.cli._loading import SavedRecord, distrust, is_seed, is_share, reads_inputs
 from laplace_metric.cli._models import check_inputs, load_model
 from laplace_metric.cli._output import Reporter

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from laplace_metric._utils.names import one_line, utf8
-from laplace_metric._utils.randomness import ItemBar
+from laplace_metric._utils.progress import ItemBar
 from laplace_metric.cli._options import in_options
 from laplace_metric.cli._streams import ours
 from laplace_metric.cli.sources import Batches, pyarrow

@@ -29,7 +29,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from laplace_metric.curvature._pass import PassSchedule
+from laplace_metric.curvature._passes import PassSchedule
 from laplace_metric.curvature._spectral import KroneckerEigenbasis
 from laplace_metric.curvature._statistics import Terms, mirrored
 from laplace_metric.curvature._sums import DiagCurvature, KronCurvature, KroneckerFactors, balanced
@@ -78,9 +78,9 @@ class _Contraction(LayeredTerm):
         terms: Terms = []
         for x, y, other in zip(self.layers(rows), self.layers(columns), self.others, strict=True):
             l_i, l_j = x.factor.projected(rows.directions), y.factor.projected(columns.directions)
-            sides = (l_i, x.inputs), (l_j, y.inputs)
             same = None if other is None else other.to(x.inputs)
-            terms.append(self._pair_term(*sides, targets, same).double())
+            term = self._pair_term((l_i, x.inputs), (l_j, y.inputs), targets, same)
+            terms.append(term.double())
         return terms
 
     @abstractmethod
@@ -181,8 +181,8 @@ class KroneckerRefinement(LayeredTerm):
         return [*self.diagonal.classes(tile, sums), *self.left.classes(tile, sums)]
 
     def pair_block(self, rows: Points, columns: Points, targets: Tensor) -> Terms:
-        blocks = rows, columns, targets
-        return [*self.diagonal.pair_block(*blocks), *self.left.pair_block(*blocks)]
+        left = self.left.pair_block(rows, columns, targets)
+        return [*self.diagonal.pair_block(rows, columns, targets), *left]
 
     def result(self, totals: Sequence[Tensor]) -> tuple[DiagCurvature, list[Tensor]]:
         """diag(Q^T H Q) [P] in the order of the basis, and ``Q_S^T <H, A> Q_S`` of each layer."""

@@ -19,8 +19,14 @@ from laplace_metric.curvature._margin import (
     column_groups,
     mined_pair_weights,
 )
-from laplace_metric.curvature._pass import PassSchedule, execute
-from laplace_metric.curvature._passes import ClassesPass, ClassSumsPass, PointsPass, class_chunks
+from laplace_metric.curvature._passes import (
+    ClassesPass,
+    ClassSumsPass,
+    PassSchedule,
+    PointsPass,
+    class_chunks,
+    execute,
+)
 from laplace_metric.curvature._statistics import ClassSums, add_terms
 from laplace_metric.curvature._sums import Curvature, DiagCurvature, check_memory
 from laplace_metric.curvature._terms import (

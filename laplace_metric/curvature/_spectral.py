@@ -3,7 +3,7 @@
 Q is orthogonal, one kind of eigenbasis for each structure. With the posterior precision
 ``P = n_eff H + tau I`` and ``p = n_eff l + tau``, all is elementwise in ``c = Q^T v``:
 
-    P^-1 v = Q (c / p)   v^T P^-1 v = sum c^2 / p   log det P = sum log p   N(0, P^-1): Q e/sqrt(p)
+    v^T P^-1 v = sum c^2 / p      log det P = sum log p      N(0, P^-1): Q e / sqrt(p)
 
 One decomposition a fit; every prior precision after that is free.
 """
@@ -235,24 +235,6 @@ class SpectralCurvature:
     def precision(self, n_effective: float, prior_precision: float) -> Float[Tensor, " P"]:
         """Eigenvalues ``p = n_eff l + prior_precision`` [P] of the posterior precision."""
         return n_effective * self.eigenvalues + prior_precision
-
-    def solve(
-        self, vectors: Float[Tensor, "*n P"], n_effective: float, prior_precision: float
-    ) -> Float[Tensor, "*n P"]:
-        """``(n_eff H + prior_precision I)^-1 v`` for v [..., P]."""
-        p = self.precision(n_effective, prior_precision)
-        return self.basis.from_eigenbasis(self.basis.to_eigenbasis(vectors) / p)
-
-    def quadratic(
-        self, vectors: Float[Tensor, "*n P"], n_effective: float, prior_precision: float
-    ) -> Float[Tensor, "*n"]:
-        """``v^T (n_eff H + prior_precision I)^-1 v`` [...] for v [..., P]."""
-        p = self.precision(n_effective, prior_precision)
-        return (self.basis.to_eigenbasis(vectors).square() / p).sum(-1)
-
-    def variance(self, n_effective: float, prior_precision: float) -> Float[Tensor, " P"]:
-        """Diagonal of the posterior covariance [P]."""
-        return self.basis.diagonal(self.precision(n_effective, prior_precision).reciprocal())
 
     def log_determinant(self, n_effective: float, prior_precision: float) -> float:
         """``log det(n_eff H + prior_precision I)``."""

@@ -201,8 +201,8 @@ def write_graph(
     check_format(format)
     named = _named(model, example, device_of(module))
     opset = OPSET if format == "onnx" else None
-    facts = module.compares_with, module.spherical, opset
-    graph = ExportedGraph(path, format, tuple(named), OUTPUTS, *facts)
+    kind, spherical = module.compares_with, module.spherical
+    graph = ExportedGraph(path, format, tuple(named), OUTPUTS, kind, spherical, opset)
     program = exported_program(module, named, by_name=_by_name(model, example))
     write_program(program, path, format, graph.metadata, SIZES)
     return graph

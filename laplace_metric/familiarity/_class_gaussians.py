@@ -264,10 +264,10 @@ class FitSet(NamedTuple):
                 classes_differ = False
                 continue
             both = factors.within_whitened(torch.cat([gaps, factors.class_means]))
-            pair = both[: len(rows)], both[len(rows) :]
-            nearest[rows] = nearest_distance(*pair)
+            points, means = both[: len(rows)], both[len(rows) :]
+            nearest[rows] = nearest_distance(points, means)
             if few:
-                distances[rows[:, None], held.nonzero()[:, 0]] = squared_distances(*pair)
+                distances[rows[:, None], held.nonzero()[:, 0]] = squared_distances(points, means)
         if not classes_differ:
             return CrossFitted(far, None, known, labels, None)
         return CrossFitted(far, nearest, known, labels, distances if few else None)

@@ -52,7 +52,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplace_metric._utils.randomness import full_precision
+from laplace_metric._utils.precision import full_precision
 from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.familiarity._class_gaussians import (
     AT_ONCE,

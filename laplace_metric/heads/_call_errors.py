@@ -41,7 +41,7 @@ def _explain_arguments(model: nn.Module, inputs: Inputs, error: Exception) -> No
         return
     raise InputError(
         f"{type(model).__name__} could not be called with {how} ({type(error).__name__}: {error}). "
-        "A SentenceTransformer takes strings through adapters.Sentences(model); a model of "
+        "A SentenceTransformer takes strings through models.Sentences(model); a model of "
         "transformers takes what its tokenizer gives with return_tensors='pt'."
     ) from error
 
@@ -122,9 +122,9 @@ def _embedding_of(output: Any) -> Tensor | None:
 
 def _advice(output: Any) -> str:
     if isinstance(output, Mapping) and "sentence_embedding" in output:
-        return "pass adapters.Sentences(model), which takes strings."
+        return "pass models.Sentences(model), which takes strings."
     if isinstance(output, Tensor) and output.ndim == 3:
-        return "adapters.Pooled(model, 'mean') takes the mean over the tokens [B, T, Z]."
+        return "models.Pooled(model, 'mean') takes the mean over the tokens [B, T, Z]."
     if isinstance(output, Tensor) and output.ndim == 4:
         return (
             "average its maps with torch.nn.Sequential(model, torch.nn.AdaptiveAvgPool2d(1), "
@@ -132,8 +132,8 @@ def _advice(output: Any) -> str:
         )
     if isinstance(output, (Mapping, tuple)):
         return (
-            "adapters.Pooled(model, pooling, field) reads one field, such as pooling='mean' of "
-            "vectors [B, T, Z] or pooling=None of one that is [B, Z]; adapters.Call(model, method) "
+            "models.Pooled(model, pooling, field) reads one field, such as pooling='mean' of "
+            "vectors [B, T, Z] or pooling=None of one that is [B, Z]; models.Call(model, method) "
             "calls a method, such as 'encode_image'."
         )
     return "wrap it in a module that returns the embedding only."

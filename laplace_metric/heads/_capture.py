@@ -32,7 +32,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric._utils.display import Shown
-from laplace_metric._utils.randomness import full_precision
+from laplace_metric._utils.precision import full_precision
 from laplace_metric.errors import HeadError
 from laplace_metric.heads._call_errors import check_returned, explain
 from laplace_metric.models._calling import Inputs, call_model, evaluation_mode, shown

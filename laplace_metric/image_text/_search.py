@@ -19,7 +19,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from laplace_metric._utils.randomness import ItemBar, full_precision
+from laplace_metric._utils.precision import full_precision
+from laplace_metric._utils.progress import ItemBar
 from laplace_metric.embedding import Embedding
 from laplace_metric.image_text._fit import FittedHeads, Towers
 from laplace_metric.image_text._heads import GaussianHead

@@ -21,7 +21,7 @@ from laplace_metric.curvature._spectral import (
 )
 from laplace_metric.errors import FileFormatError
 from laplace_metric.familiarity._near_far import NearFar
-from laplace_metric.heads._choose import jacobian_of
+from laplace_metric.heads._chain import jacobian_of
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._locate import APPEND, head_from_spec, head_spec
 from laplace_metric.laplace._fitted import Fitted

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from laplace_metric._utils.randomness import at_least_float32, full_precision
+from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._ggn import all_pairs_curvature, batch_curvature
 from laplace_metric.curvature._spectral import (
@@ -38,7 +38,7 @@ from laplace_metric.errors import (
 )
 from laplace_metric.familiarity._near_far import NearFar
 from laplace_metric.heads._capture import LocatedHead, capture
-from laplace_metric.heads._choose import jacobian_of
+from laplace_metric.heads._chain import jacobian_of
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._locate import locate_head
 from laplace_metric.laplace._fitted import Fitted

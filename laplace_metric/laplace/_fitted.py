@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric._utils.display import Shown
-from laplace_metric._utils.randomness import at_least_float32, full_precision
+from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric._utils.validation import check_function, check_name
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.distributions import Covariance, Gaussian, ProjectedNormal
 from laplace_metric.distributions._covariance import PendingCovariance
-from laplace_metric.embedding import Embedding, epistemic_number, label_entropy
+from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
 from laplace_metric.familiarity._near_far import NearFar
 from laplace_metric.heads._capture import HeadActivations, LocatedHead, capture
@@ -130,15 +130,13 @@ def uncertainties_of(
         For a kind that does not exist.
     """
     check_name("kind", kind, ("uncertainty", "epistemic", "ambiguity"))
-    of_fit_set = label_entropy if kind == "ambiguity" else epistemic_number
     traces, spherical = traces_of(fitted.jacobian, fitted.posterior), fitted.spherical
     device, title = device_of(model), "Uncertainties"
     parts = []
     for inputs in input_batches(loader, device, progress=progress, description=title):
         seen = seen_at_head(model, fitted, inputs)
         if kind != "uncertainty":
-            check_rows(seen.raw, spherical=spherical)
-            parts.append(of_fit_set(fitted.near_far, seen.features))
+            parts.append(getattr(predicted_embedding(seen.features, seen.raw, fitted), kind))
             continue
         with full_precision():
             parts.append(traced(traces, seen.features, seen.raw, spherical=spherical))
@@ -161,8 +159,7 @@ def distance_of(
         raise InputError(f"x has {len(a.raw)} rows and y {len(b.raw)}: pass pairs, row by row.")
     head, posterior, spherical = fitted.jacobian, fitted.posterior, fitted.spherical
     xx, yy = (covariance(head, posterior, side.features) for side in (a, b))
-    both = (a.features, b.features)
-    xy = covariance(head, posterior, *both) if shared_weights else None
+    xy = covariance(head, posterior, a.features, b.features) if shared_weights else None
     pairs = EmbeddingPairs(a.raw, b.raw, xx, yy, xy)
     squared = squared_distance(pairs, spherical=spherical, exact=True)
     check_rows(b.raw, spherical=spherical)

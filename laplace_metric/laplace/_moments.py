@@ -96,9 +96,9 @@ class EmbeddingPairs:
     xy: Covariance | None
 
     def __getitem__(self, part: slice | Tensor) -> EmbeddingPairs:
+        xx, yy = self.xx.select(part), self.yy.select(part)
         xy = None if self.xy is None else self.xy.select(part)
-        covariances = self.xx.select(part), self.yy.select(part), xy
-        return EmbeddingPairs(self.x[part], self.y[part], *covariances)
+        return EmbeddingPairs(self.x[part], self.y[part], xx, yy, xy)
 
     def dense(self) -> tuple[Tensor, Tensor, Tensor]:
         """C_xx, C_yy, C_xy [B, Z, Z]."""

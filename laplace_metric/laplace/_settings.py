@@ -23,7 +23,7 @@ from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._spectral import POSITIVITY
 from laplace_metric.curvature._sums import STRUCTURES
 from laplace_metric.errors import InputError, UnknownNameError
-from laplace_metric.heads._choose import check_backend
+from laplace_metric.heads._chain import check_backend
 from laplace_metric.heads._jacobian import HeadJacobian
 
 PRECISIONS = (None, torch.float32, torch.float64)
@@ -147,7 +147,7 @@ class Settings(Shown):
         Examples
         --------
         >>> from torch import nn
-        >>> from laplace_metric.heads._choose import jacobian_of
+        >>> from laplace_metric.heads._chain import jacobian_of
         >>> heads = [jacobian_of(nn.Linear(d, 8), 8) for d in (2048, 2049)]
         >>> [Settings().for_head(head).structure for head in heads]
         ['kron', 'diag']

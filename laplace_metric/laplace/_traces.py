@@ -218,12 +218,8 @@ class DiagonalTraces:
         self.outputs = Affine.of(layout.fold(head.parameters).mT, layout.n_features)
         self.variances = Affine.of(variances.mT, layout.n_features)
         self.sums = Affine.of(variances.sum(0)[:, None], layout.n_features)
-        widths: dict[str, Any] = {
-            "x": layout.n_features,
-            "z": layout.n_outputs,
-            "v": layout.n_outputs,
-        }
-        self._scratch: Any = Scratch(variances, self.rows, **widths)
+        z = layout.n_outputs
+        self._scratch: Any = Scratch(variances, self.rows, x=layout.n_features, z=z, v=z)
 
     def trace(self, h: Float[Tensor, "n D"]) -> Float[Tensor, " n"]:
         """``tr C`` [n]."""
@@ -257,8 +253,8 @@ class KroneckerTraces(DiagonalTraces):
         self.outputs = Affine.of(head.layout.fold(head.parameters).mT @ block.left, size)
         self.variances = Affine.of(pad(variances).mT, width)
         self._right, self._sums = block.right, variances.sum(0)
-        widths = {"x": width, "y": STRIP, "z": head.n_outputs, "v": head.n_outputs}
-        self._scratch = Scratch(variances, self.rows, **widths)
+        z = head.n_outputs
+        self._scratch = Scratch(variances, self.rows, x=width, y=STRIP, z=z, v=z)
 
     @cached_property
     def _strips(self) -> list[tuple[int, Affine]]:

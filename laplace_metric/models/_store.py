@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from laplace_metric._utils.randomness import at_least_float32
+from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.errors import InputError
 from laplace_metric.models._disk import DiskRows
 from laplace_metric.models._rows import (

@@ -17,13 +17,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from laplace_metric._utils.randomness import at_least_float32, full_precision
+from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._ggn import batch_curvature
 from laplace_metric.curvature._sums import Curvature
 from laplace_metric.errors import HeadError, InputError
 from laplace_metric.heads._capture import LocatedHead, run_captured
-from laplace_metric.heads._choose import jacobian_of
+from laplace_metric.heads._chain import jacobian_of
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._locate import APPEND, find_head
 from laplace_metric.laplace import Posterior, Settings

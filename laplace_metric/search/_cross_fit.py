@@ -23,7 +23,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from laplace_metric._utils.randomness import Seed, as_generator, at_least_float32, tqdm
+from laplace_metric._utils.precision import at_least_float32
+from laplace_metric._utils.progress import tqdm
+from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
 from laplace_metric.calibration._columns import Column
 from laplace_metric.calibration._hits import VOTES, LabelledHits, LabelVotes, SearchHits

@@ -43,7 +43,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplace_metric._utils.randomness import full_precision
+from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.validation import check_name
 from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.curvature._spectral import IdentityEigenbasis, KroneckerEigenbasis

@@ -15,7 +15,7 @@ from benchmarks.tables import ROOT
 from laplace_metric.curvature._passes import class_chunks
 from laplace_metric.curvature._statistics import ClassSums
 from laplace_metric.curvature._terms import LayeredDiagonal
-from laplace_metric.heads._choose import jacobian_of
+from laplace_metric.heads._chain import jacobian_of
 
 PAGE = ROOT / "benchmarks" / "README.md"
 

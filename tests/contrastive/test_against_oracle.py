@@ -14,7 +14,7 @@ from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._ggn import all_pairs_curvature, batch_curvature
 from laplace_metric.heads._jacobian import LinearJacobian
 from laplace_metric.models._store import FeatureStore
-from laplace_metric.testing import all_pair_weights, dense_ggn
+from tests.contrastive.oracle import all_pair_weights, dense_ggn
 
 LABELS = {
     "balanced": [0, 1, 0, 1, 2, 2],

@@ -23,15 +23,14 @@ from laplace_metric.curvature._ggn import (
     batch_curvature,
     curvature_passes,
 )
-from laplace_metric.curvature._pass import execute, next_pass
-from laplace_metric.curvature._passes import ClassSumsPass
+from laplace_metric.curvature._passes import ClassSumsPass, execute, next_pass
 from laplace_metric.curvature._terms import GeneralDense, GeneralDiagonal, LayeredDiagonal
 from laplace_metric.errors import HeadError
-from laplace_metric.heads._choose import jacobian_of
+from laplace_metric.heads._chain import jacobian_of
 from laplace_metric.heads._jacobian import LinearJacobian
 from laplace_metric.heads._layers import Layout
 from laplace_metric.models._store import FeatureStore
-from laplace_metric.testing import all_pair_weights, dense_ggn
+from tests.contrastive.oracle import all_pair_weights, dense_ggn
 
 D, Z = 3, 2
 KINDS = list(itertools.product(["euclidean", "arccos"], [False, True]))

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric._utils.randomness import ItemBar
+from laplace_metric._utils.progress import ItemBar
 from laplace_metric.cli import main
 
 

@@ -425,7 +425,7 @@ _TWO: Kinds = {"p": ("distribution", _vmf), "q": ("distribution", _vmf)}
 functions(
     "distributions", dist, "log_vmf_normalizer mean_resultant_length", "concentration dimension"
 )
-functions("distributions", dist, "concentration_of vmf_concentration", "dimension", _RESULTANT)
+functions("distributions", dist, "vmf_concentration", "dimension", _RESULTANT)
 functions("distributions", dist, "cap_angle cap_cosine", "concentration dimension probability")
 operation(
     "distributions.sample_angle", lambda: dist.sample_angle, "concentration dimension generator",

@@ -59,7 +59,7 @@ def test_prompts_and_truncation_as_encode_has_them(model):
 
 def test_the_bare_model_names_the_adapter(model):
     for inputs in (TEXTS, dict(model.preprocess(TEXTS))):
-        with pytest.raises(InputError, match="adapters.Sentences"):
+        with pytest.raises(InputError, match="models.Sentences"):
             LaplaceEmbedder(model).fit([(inputs, Y)], progress=False)
     with pytest.raises(HeadError, match="head='append'"):
         LaplaceEmbedder(Sentences(model)).fit([(TEXTS, Y)], progress=False)

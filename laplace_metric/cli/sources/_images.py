@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from laplace_metric._utils.randomness import tqdm
+from laplace_metric._utils.progress import tqdm
 from laplace_metric.cli.sources._source import (
     IMAGES,
     TEXTS,
