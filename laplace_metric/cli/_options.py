@@ -304,13 +304,13 @@ COMMANDS = {
     "image-text fit": Command(
         "train heads on pairs of images and texts, and index both, calibrated",
         "pairs.csv --model my_model:embedder",
-        "_image_text_commands:fit_pairs",
+        "_image_text:fit_pairs",
         FIT_PAIRS,
     ),
     "image-text search": Command(
         "find images by texts, and texts by images, and how sure each is",
         "image-text --text cat --trust-recipe",
-        "_image_text_commands:search_pairs",
+        "_image_text:search_pairs",
         SEARCH_PAIRS,
     ),
     "demo": Command(

@@ -56,7 +56,7 @@ def search(options: Namespace) -> None:
     if options.queries is not None:
         require_source(options.queries)
     gallery = load_gallery(options.index, options, reporter)
-    posterior, threshold = gallery.posterior, promised_of(gallery.index, options, reporter)
+    posterior, threshold = gallery.posterior, guaranteed_of(gallery.index, options, reporter)
     if options.text:
         queries = posterior.checked(given_texts(options.text))
     else:
@@ -72,7 +72,7 @@ def search(options: Namespace) -> None:
         columns["text"] = [texts.get(name, "") for name in columns["id"]]
     if figure is not None and items is not None:
         write_atomically(figure, picture_of(result, _asked(queries), items))
-    tell_answers(columns, len(queries), options, reporter)
+    tell_answers(columns, len(queries), options.k, options, reporter)
 
 
 def reporter_of_answers(options: Namespace) -> Reporter:
@@ -91,11 +91,13 @@ def reporter_of_answers(options: Namespace) -> Reporter:
     return reporter_of(options, output, figure)
 
 
-def tell_answers(columns: Columns, n_queries: int, options: Namespace, reporter: Reporter) -> None:
-    """Into the --output, the terminal and the --json."""
+def tell_answers(
+    columns: Columns, n_queries: int, k: int, options: Namespace, reporter: Reporter
+) -> None:
+    """Write the answers, ``k`` of each query, to the --output, the terminal and the --json."""
     if options.output is not None:
         write_table(options.output, columns)
-    reporter.show(answers_table(columns, options.k))
+    reporter.show(answers_table(columns, k))
     if n_queries > SHOWN:
         reporter.say(f"the first {SHOWN} of {n_queries:,} queries; --output FILE has them all")
     if "decision" in columns:
@@ -107,7 +109,7 @@ def tell_answers(columns: Columns, n_queries: int, options: Namespace, reporter:
     for path in (options.output, options.picture):
         if path is not None:
             reporter.say(f"wrote {path}")
-    reporter.numbers({"queries": n_queries, "k": options.k, "results": rows_of(columns)})
+    reporter.numbers({"queries": n_queries, "k": k, "results": rows_of(columns)})
 
 
 def answers_table(columns: Columns, k: int) -> Table:
@@ -147,13 +149,13 @@ def _told(row: dict[str, Any]) -> str:
     return str(row.get("decision", "unknown" if row.get("unknown") else ""))
 
 
-def promised_of(index: Index, options: Namespace, reporter: Reporter) -> Threshold | None:
+def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Threshold | None:
     """The threshold of --precision, which is told; None where it is not given.
 
     Raises
     ------
     InputError
-        For an index without a calibration, and for more than it can promise, with what it can.
+        For an index without a calibration, and for more than it can guarantee.
     """
     if options.precision is None:
         return None
@@ -171,8 +173,8 @@ def promised_of(index: Index, options: Namespace, reporter: Reporter) -> Thresho
     reporter.say(words)
     if bool(index.calibration.known.all()):
         reporter.note(
-            "no query without a match has calibrated this index: the promise is one of queries "
-            "that have one. Where others come, index with --open-set-fraction"
+            "no query without a match has calibrated this index: the guarantee is for "
+            "queries that have one. Where others come, index with --open-set-fraction"
         )
     return threshold
 

@@ -116,7 +116,7 @@ def test_the_verdict_is_that_of_the_numbers(place, page, searched):
     assert int(fates["unknown"]) == int(found.unknown.sum())
     strangers = numbers["ood"]["items"]
     let_in = round(first["ood"] * strangers)
-    assert f"{let_in:,} of {strangers:,} strangers" in page
+    assert f"{let_in:,} of {strangers:,} open-set queries" in page
     assert f"{let_in:,} are answered" in page
     assert f"<title>{title}</title>" in unescape(page)
 
@@ -126,7 +126,7 @@ def test_queries_stand_in_their_group_with_their_own_neighbours(place, page, sea
     numbers = json.loads((place / "numbers.json").read_text())
     made = [numbers.get("largest_guarantee"), *numbers["guarantees"]]
     value = next(p["threshold"] for p in made if p and p["threshold"] is not None)
-    shown = [one for one in examples(page) if one["key"] != "strangers"]
+    shown = [one for one in examples(page) if one["key"] != "open_set"]
     assert len(shown) >= 8
     for one in shown:
         row = queries.ids.index(one["query"])
@@ -143,7 +143,7 @@ def test_queries_stand_in_their_group_with_their_own_neighbours(place, page, sea
             assert found.labels[row, rank] in caption
             said = float(re.search(r"([\d.]+)\s%", caption)[1])
             assert said == pytest.approx(100 * float(found.match_probability[row, rank]), abs=0.51)
-    strange = [one for one in examples(page) if one["key"] == "strangers"]
+    strange = [one for one in examples(page) if one["key"] == "open_set"]
     assert len(strange) == 4
     assert all(frame == "" for one in strange for frame, _, _ in one["found"])
 
@@ -198,7 +198,7 @@ def test_numbers_come_with_intervals_and_where_they_are_from(place, page, search
     versions = f"laplace_metric {__version__}, torch {torch.__version__}, numpy {np.__version__}"
     assert versions in facts["Versions"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", facts["Written"])
-    assert f"promises tested on {len(index.calibration.known)} queries" in facts["Calibration"]
+    assert f"guarantees from {len(index.calibration.known)} queries" in facts["Calibration"]
     assert 'command = "report"' in unescape(page)
 
 

@@ -77,7 +77,7 @@ def test_the_title_says_what_was_counted(n, seed, value):
         return
     if binomtest(good, k).proportion_ci(0.95, method="exact").high < 0.9:
         assert found.tone == "broken"
-        assert found.title.startswith("Do not rely on it: 90\u00a0% precision was promised")
+        assert found.title.startswith("Do not rely on it: 90\u00a0% precision was guaranteed")
     else:
         assert found.tone == "kept"
         assert found.title.startswith("Answers ")
@@ -101,22 +101,22 @@ def test_the_queries_to_add_are_those_of_queries_needed():
     p, right, *rest = draw(200, 1, 0.98)
     first = promise_at(0.9, 0.5, p, right)
     lines = headline(evaluation(p, right, *rest, first, NOT_YET)).lines
-    assert lines[-1].startswith("Calibrate on about 140 more queries to promise 95\u00a0% ")
+    assert lines[-1].startswith("Calibrate on about 140 more queries to guarantee 95\u00a0% ")
     lines = headline(evaluation(p, right, *rest, first, NOT_YET, TOO_FEW)).lines
-    assert lines[-1].startswith("Calibrate on about 140 more queries to promise 95\u00a0% ")
+    assert lines[-1].startswith("Calibrate on about 140 more queries to guarantee 95\u00a0% ")
     lines = headline(evaluation(p, right, *rest, first, TOO_WRONG)).lines
     assert "better embedder" in lines[-1]
     assert numbers(lines[-1]) == [95, 60, 50]
     lines = headline(evaluation(p, right, *rest, first, TOO_FEW)).lines
     assert numbers(lines[-1]) == [99, 60, 60, 528]
-    assert "cannot be told" in lines[-1]
+    assert "cannot be estimated" in lines[-1]
     second = promise_at(0.95, 0.8, p, right)
     lines = headline(evaluation(p, right, *rest, first, second)).lines
     share = float((p >= 0.8).double().mean())
     assert lines[-1] == f"It answers {percent(share)} at 95\u00a0% precision."
     assert numbers(lacks(NOT_YET)) == [140]
     assert lacks(TOO_WRONG) == "not likely, with any number of queries"
-    assert "cannot be told" in lacks(TOO_FEW)
+    assert "cannot be estimated" in lacks(TOO_FEW)
 
 
 def test_without_a_usual_promise_the_largest_is_told():
@@ -126,7 +126,7 @@ def test_without_a_usual_promise_the_largest_is_told():
     measures = replace(measures, largest_guarantee=promise_at(0.83, 0.5, p, right))
     found = headline(measures)
     assert numbers(found.title) == [round(100 * float((p >= 0.5).double().mean())), 83]
-    assert found.promise is measures.largest_guarantee
+    assert found.guarantee is measures.largest_guarantee
     little = replace(measures, largest_guarantee=promise_at(0.4, 0.5, p, right))
     assert headline(little).tone == "none"
     assert "nothing can be guaranteed" in headline(little).title
@@ -204,6 +204,6 @@ def test_strangers_that_are_let_in_are_counted():
     assert "It lets in 5 of 20 queries without a match in the index (25\u00a0%)." in told
     both = replace(measures, ood=OODReport(40, {}, 0.5))
     told = " ".join(headline(both).lines)
-    assert "match in the index (25\u00a0%) and 4 of 40 strangers (10\u00a0%)." in told
+    assert "match in the index (25\u00a0%) and 4 of 40 open-set queries (10\u00a0%)." in told
     nobody = replace(measures, known_share=1.0)
     assert "lets in" not in " ".join(headline(nobody).lines)

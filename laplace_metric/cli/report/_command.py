@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import warnings
 from argparse import Namespace
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -21,7 +21,6 @@ from laplace_metric.cli.pages import templates
 from laplace_metric.cli.report._examples import (
     SHOWN,
     Asked,
-    LookOf,
     QueryGroup,
     asked,
     evenly,
@@ -33,11 +32,11 @@ from laplace_metric.cli.report._verdict import (
     Share,
     charts,
     counts,
+    guaranteed,
     headline,
     lacks,
     number_rows,
     percent,
-    promised,
 )
 from laplace_metric.cli.sources import Source
 from laplace_metric.io import write_atomically
@@ -86,8 +85,8 @@ def _calibration(gallery: LoadedIndex) -> dict[str, str]:
     if origin.calibrated_with is not None:
         of = f", hash {origin.calibrated_with[:DIGITS]}"
     return {
-        "Calibration": f"promises tested on {n:,} queries, the match probability learnt from as "
-        f"many others, of {calibration.k} neighbours each{of}; it looks at "
+        "Calibration": f"guarantees from {n:,} queries, the match probability fitted on as many "
+        f"others, of {calibration.k} neighbours each{of}; it uses "
         f"{', '.join(calibration.looks_at)}"
     }
 
@@ -104,26 +103,7 @@ def _posterior(gallery: LoadedIndex) -> dict[str, str]:
     return rows
 
 
-# Some queries of each group, and some strangers, with what they found.
-
-
-@dataclass(frozen=True)
-class ShownGroup:
-    """A group with some of its queries.
-
-    Parameters
-    ----------
-    key, title, note : str
-    n : int
-        All that belong to it.
-    queries : list of Asked
-    """
-
-    key: str
-    title: str
-    note: str
-    n: int
-    queries: list[Asked]
+# Some queries of each group, and some open-set queries, with what they found.
 
 
 def shown_groups(
@@ -133,42 +113,35 @@ def shown_groups(
     measures: IndexReport,
     options: Namespace,
     reporter: Reporter,
-) -> list[ShownGroup]:
-    """Every group, and the strangers last, if there are any."""
-    items = looks_of_items(gallery, reporter)
+) -> list[QueryGroup]:
+    """Add the neighbours to the queries of each group; open-set queries are the last group."""
+    look_of_item = looks_of_items(gallery, reporter)
+
+    def found(source: Source, truth: Any) -> list[Asked]:
+        looks = looks_of_queries(source), look_of_item
+        return asked(gallery.index, source, truth, looks, options.batch_size)
+
     some = queries.take([row for group in groups for row in group.rows])
-    looks = looks_of_queries(some), items
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the evaluation said it already
-        truth = gallery.classes_of(some)
-        found = iter(asked(gallery.index, some, truth, looks, options.batch_size))
-        parts = [
-            ShownGroup(g.key, g.title, g.note, g.n, [next(found) for _ in g.rows]) for g in groups
-        ]
+        answers = iter(found(some, gallery.classes_of(some)))
+        shown = [replace(g, queries=[next(answers) for _ in g.rows]) for g in groups]
         if measures.ood is not None:
-            promise = promised(measures)
-            answered = None if promise is None else promise.ood
-            parts.append(_strangers(gallery, measures.ood, answered, items, options))
-    return parts
+            source = gallery.posterior.source(options.open_set, options, Reporter(quiet=True))
+            strange = replace(source.take(evenly(len(source), SHOWN)), classes=None)
+            group = open_set_group(measures, measures.ood)
+            shown.append(replace(group, queries=found(strange, None)))
+    return shown
 
 
-def _strangers(
-    gallery: LoadedIndex,
-    numbers: OODReport,
-    answered: float | None,
-    items: LookOf,
-    options: Namespace,
-) -> ShownGroup:
-    source = gallery.posterior.source(options.open_set, options, Reporter(quiet=True))
-    some = replace(source.take(evenly(len(source), SHOWN)), classes=None)
-    looks = looks_of_queries(some), items
-    note = ""
+def open_set_group(measures: IndexReport, numbers: OODReport) -> QueryGroup:
+    """Open-set queries, and how many of them are called unknown or answered."""
+    notes, guarantee = [], guaranteed(measures)
     if numbers.unknown is not None:
-        note = f"{Share.of(numbers.unknown, numbers.items).k:,} are called unknown"
-    if answered is not None:
-        note += f", {Share.of(answered, numbers.items).k:,} are answered"
-    found = asked(gallery.index, some, None, looks, options.batch_size)
-    return ShownGroup("strangers", "Strangers", note, numbers.items, found)
+        notes.append(f"{Share.of(numbers.unknown, numbers.items).k:,} are called unknown")
+    if guarantee is not None and guarantee.ood is not None:
+        notes.append(f"{Share.of(guarantee.ood, numbers.items).k:,} are answered")
+    return QueryGroup("open_set", "Open-set queries", ", ".join(notes), numbers.items)
 
 
 # ``laplace-metric report``: measure, choose what to show, write the page.
@@ -181,7 +154,7 @@ def report(options: Namespace) -> None:
     gallery = load_gallery(options.index, options, reporter)
     measures, queries = measured(gallery, options, reporter)
     verdict = headline(measures)
-    groups = grouped(measures, None if verdict.promise is None else verdict.promise.threshold)
+    groups = grouped(measures, None if verdict.guarantee is None else verdict.guarantee.threshold)
     page = (
         templates()
         .get_template("trust.html.j2")
@@ -190,7 +163,7 @@ def report(options: Namespace) -> None:
             groups=groups,
             queries=measures.queries,
             shown=shown_groups(gallery, queries, groups, measures, options, reporter),
-            promises=_promises(measures),
+            guarantees=_guarantees(measures),
             charts=charts(measures),
             numbers=number_rows(measures),
             facts=provenance(gallery, queries, options),
@@ -205,17 +178,15 @@ def report(options: Namespace) -> None:
     reporter.numbers({**measures.to_json(), "output": str(options.output)})
 
 
-def _promises(measures: IndexReport) -> list[dict[str, Any]]:
+def _guarantees(measures: IndexReport) -> list[dict[str, Any]]:
     """The rows of the table of thresholds; what cannot be guaranteed for one reason is one row."""
     rows: list[dict[str, Any]] = []
-    for promise in (measures.largest_guarantee, *measures.guarantees):
-        if promise is None:
-            continue
-        answered, right = counts(promise, measures.queries)
-        goal, why = percent(promise.guaranteed), lacks(promise)
+    for made in filter(None, (measures.largest_guarantee, *measures.guarantees)):
+        answered, right = counts(made, measures.queries)
+        goal, why = percent(made.guaranteed), lacks(made)
         if why and rows and rows[-1]["lacks"] == why:
             rows[-1]["goal"] += f", {goal}"
             continue
-        rows.append({"goal": goal, "promise": promise, "answered": answered,
-                     "right": right, "lacks": why})  # fmt: skip
+        row = {"goal": goal, "made": made, "answered": answered, "right": right, "lacks": why}
+        rows.append(row)
     return rows

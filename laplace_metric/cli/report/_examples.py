@@ -51,16 +51,11 @@ LookOf = Callable[[str], Look]
 """Of the item of an id."""
 
 
-def nothing(_: str) -> Look:
-    """Return an empty look, for arrays."""
-    return Look()
-
-
 def looks_of_queries(source: Source) -> LookOf:
     """Return the looks of a source that the command line names."""
     if source.kind == IMAGES:
         return lambda name: picture_of_file(root_of(source.path), name)
-    return _texts_of(source) if source.kind == TEXTS else nothing
+    return _texts_of(source) if source.kind == TEXTS else lambda _: Look()
 
 
 def looks_of_items(gallery: LoadedIndex, reporter: Reporter) -> LookOf:
@@ -71,7 +66,7 @@ def looks_of_items(gallery: LoadedIndex, reporter: Reporter) -> LookOf:
     """
     recipe, origin = gallery.posterior.recipe, gallery.origin
     if origin.data is None or recipe.kind not in (IMAGES, TEXTS):
-        return nothing
+        return lambda _: Look()
     path = gallery.item_data()
     try:
         if recipe.kind == IMAGES:
@@ -81,10 +76,10 @@ def looks_of_items(gallery: LoadedIndex, reporter: Reporter) -> LookOf:
         source = open_source(path, ReadOptions(**{**recipe.read_options, **origin.read_options}))
     except (LaplaceMetricError, OSError) as error:
         reporter.note(f"the items are named, not shown: {error}")
-        return nothing
+        return lambda _: Look()
     if source.fingerprint != origin.fingerprint:
         reporter.note(f"the items are named, not shown: {path} has changed")
-        return nothing
+        return lambda _: Look()
     known, look = set(source.ids), looks_of_queries(source)
     if recipe.kind == IMAGES and not gallery.is_listed():
         return lambda name: picture_of_file(folder, name, inside=True)
@@ -228,18 +223,21 @@ class QueryGroup:
 
     Parameters
     ----------
-    key : "right" | "wrong" | "abstained" | "unknown"
+    key : "right" | "wrong" | "abstained" | "unknown" | "open_set"
     title, note : str
     n : int
     rows : tuple of int
         Those to show: spread evenly from the surest to the least sure.
+    queries : sequence of Asked
+        The same with what they found.
     """
 
     key: str
     title: str
     note: str
     n: int
-    rows: tuple[int, ...]
+    rows: tuple[int, ...] = ()
+    queries: Sequence[Asked] = ()
 
 
 def grouped(measures: IndexReport, threshold: float | None) -> tuple[QueryGroup, ...]:

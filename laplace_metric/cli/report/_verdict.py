@@ -2,7 +2,7 @@
 
 What a page opens with: how many queries are answered, how precisely, and what more would take.
 
-The share of answers was measured on queries that the promise has not seen; a promise that they
+The share of answers was measured on queries that the guarantee has not seen; a guarantee that they
 contradict, with the whole 95 % interval of what was obtained below it, is called broken.
 """
 
@@ -103,7 +103,7 @@ def rounded_up(n: int) -> int:
 
 
 WORTH = 0.5
-"""A promise of less than this is none."""
+"""A guarantee of less than this is worth nothing."""
 CROSS_FITTED = (
     "The index is calibrated by cross-fitting, by its own items: this precision is supported by "
     "simulation, not by a theorem, and by the queries of this page."
@@ -125,15 +125,15 @@ class Headline:
     title : str
     lines : tuple of str
     tone : "kept" | "broken" | "none"
-        Whether there is a promise, and these queries agree with it.
-    promise : GuaranteedPrecision or None
-        That the title speaks of.
+        Whether there is a guarantee, and these queries agree with it.
+    guarantee : GuaranteedPrecision or None
+        The one of the title.
     """
 
     title: str
     lines: tuple[str, ...]
     tone: str
-    promise: GuaranteedPrecision | None
+    guarantee: GuaranteedPrecision | None
 
 
 def headline(measures: IndexReport) -> Headline:
@@ -145,68 +145,68 @@ def headline(measures: IndexReport) -> Headline:
         f"{right.interval})."
     )
     if not measures.guarantees:
-        title = f"Right for {right.percent} of queries, without a promise."
+        title = f"Right for {right.percent} of queries, without a guarantee."
         return Headline(title, (nearest, CALIBRATE), "none", None)
-    promise = promised(measures)
+    made = guaranteed(measures)
     advice = _advice(measures)
-    if promise is None:
+    if made is None:
         title = f"Right for {right.percent} of queries, and nothing can be guaranteed."
         return Headline(title, (nearest, *advice), "none", None)
-    return _of_promise(promise, measures, advice)
+    return _of_guarantee(made, measures, advice)
 
 
-def promised(measures: IndexReport) -> GuaranteedPrecision | None:
-    """The promise that a title speaks of: the first that can be made, if it is worth one."""
+def guaranteed(measures: IndexReport) -> GuaranteedPrecision | None:
+    """The guarantee of the title: the first that can be made, if it is worth one."""
     offered = (measures.guarantees[:1], (measures.largest_guarantee,))
     found = [p for part in offered for p in part if p is not None and p.threshold is not None]
     return next((p for p in found if p.guaranteed >= WORTH), None)
 
 
-def counts(promise: GuaranteedPrecision, n_queries: int) -> tuple[Share, Share]:
+def counts(made: GuaranteedPrecision, n_queries: int) -> tuple[Share, Share]:
     """Answered, of all queries; and right, of those."""
-    answered = Share.of(promise.answered, n_queries)
-    return answered, Share.of(promise.obtained, answered.k)
+    answered = Share.of(made.answered, n_queries)
+    return answered, Share.of(made.obtained, answered.k)
 
 
-def _of_promise(
-    promise: GuaranteedPrecision, measures: IndexReport, advice: tuple[str, ...]
+def _of_guarantee(
+    made: GuaranteedPrecision, measures: IndexReport, advice: tuple[str, ...]
 ) -> Headline:
-    answered, right = counts(promise, measures.queries)
-    goal = percent(promise.guaranteed)
+    answered, right = counts(made, measures.queries)
+    goal = percent(made.guaranteed)
     if answered.k == 0:
         title = f"Answers none of {answered.n:,} queries at {goal} precision."
-        return Headline(title, advice, "none", promise)
+        return Headline(title, advice, "none", made)
     obtained = (
         f"Of {answered.n:,} queries {answered.k:,} were answered, {right.k:,} of them rightly: "
         f"{right.percent} (95{SPACE}% interval {right.interval})."
     )
-    if right.ends[1] < promise.guaranteed:
-        title = f"Do not rely on it: {goal} precision was promised, {right.percent} is obtained."
+    if right.ends[1] < made.guaranteed:
+        title = f"Do not rely on it: {goal} precision was guaranteed, {right.percent} is obtained."
         why = (
             "These queries are unlike those that calibrated the index, or its items have changed: "
             "calibrate on queries such as these."
         )
-        return Headline(title, (obtained, why), "broken", promise)
+        return Headline(title, (obtained, why), "broken", made)
     title = f"Answers {answered.percent} of queries at {goal} precision."
-    lines = (obtained, *_strangers(promise, measures), *_higher(promise, measures), *advice)
+    lines = (obtained, *_let_in(made, measures), *_higher(made, measures), *advice)
     if measures.cross_fitted:
         lines = (*lines, CROSS_FITTED)
-    return Headline(title, lines, "kept", promise)
+    return Headline(title, lines, "kept", made)
 
 
-def _strangers(promise: GuaranteedPrecision, measures: IndexReport) -> tuple[str, ...]:
+def _let_in(made: GuaranteedPrecision, measures: IndexReport) -> tuple[str, ...]:
     """Count the queries without a match, and open-set queries, that are answered all the same."""
     unmatched = round((1 - measures.known_share) * measures.queries)
     parts = {
-        "queries without a match in the index": Share.of(promise.without_match, unmatched),
-        "strangers": Share.of(promise.ood, measures.ood.items if measures.ood else 0),
+        "queries without a match in the index": Share.of(made.without_match, unmatched),
+        "open-set queries": Share.of(made.ood, measures.ood.items if measures.ood else 0),
     }
     told = [f"{s.k:,} of {s.n:,} {name} ({s.percent})" for name, s in parts.items() if s.n]
     return (f"It lets in {' and '.join(told)}.",) if told else ()
 
 
-def _higher(promise: GuaranteedPrecision, measures: IndexReport) -> tuple[str, ...]:
-    more = [p for p in measures.guarantees if p.threshold is not None and p is not promise]
+def _higher(made: GuaranteedPrecision, measures: IndexReport) -> tuple[str, ...]:
+    more = [p for p in measures.guarantees if p.threshold is not None and p is not made]
     if not more:
         return ()
     parts = [
@@ -225,30 +225,30 @@ def _advice(measures: IndexReport) -> tuple[str, ...]:
     assert missing is not None
     if missing.more:
         return (
-            f"Calibrate on about {rounded_up(missing.more):,} more queries to promise {goal} "
+            f"Calibrate on about {rounded_up(missing.more):,} more queries to guarantee {goal} "
             f"(with a chance of 80{SPACE}%, if they are answered as those so far).",
         )
     so_far = f"of its {missing.surest:,} surest answers {missing.right:,} are right"
     if missing.ever > EVEN:
         return (
-            f"How many more queries it takes to promise {goal} cannot be told from the "
+            f"How many more queries it takes to guarantee {goal} cannot be estimated from the "
             f"calibration: {so_far}; {missing.flawless:,} without an error would be enough.",
         )
     return (
-        f"A promise of {goal} needs a better embedder or cleaner labels rather than more queries "
+        f"A guarantee of {goal} needs a better embedder or cleaner labels rather than more queries "
         f"for the calibration: {so_far}.",
     )
 
 
-def lacks(promise: GuaranteedPrecision) -> str:
+def lacks(made: GuaranteedPrecision) -> str:
     """In a few words, what a precision that cannot be guaranteed would take."""
-    missing = promise.queries_needed
+    missing = made.queries_needed
     if missing is None:
         return ""
     if missing.more:
         return f"not yet; with about {rounded_up(missing.more):,} more queries"
     if missing.ever > EVEN:
-        return "not yet; how many more queries it takes cannot be told"
+        return "not yet; how many more queries it takes cannot be estimated"
     return "not likely, with any number of queries"
 
 
@@ -322,7 +322,7 @@ def _sets(measures: IndexReport) -> list[NumberRow]:
     assert sets is not None
     assert unknown is not None
     n_known = round(measures.known_share * measures.queries)
-    name = f"retrieval sets with a match, {percent(sets.guaranteed)} promised"
+    name = f"retrieval sets with a match, {percent(sets.guaranteed)} guaranteed"
     rows = [NumberRow(name, sets.explanation or "")]
     if sets.explanation is None:
         size = NumberRow("items in such a set", f"{sets.mean_size or 0:.1f}")
@@ -345,15 +345,15 @@ def _open_set_rows(measures: IndexReport) -> list[NumberRow]:
     ood = measures.ood
     if ood is None:
         return []
-    rows = [NumberRow("Strangers look less sure (AUROC; 0.5: guessing)")]
+    rows = [NumberRow("Open-set queries look less sure (AUROC; 0.5: guessing)")]
     for name, theirs in measures.ood_scores.items():
         rows.append(_resampled(name, auroc, measures.scores[name], theirs, paired=False))
     if ood.unknown is not None:
-        rows.append(_share("strangers called unknown", Share.of(ood.unknown, ood.items)))
-    promise = promised(measures)
-    if promise is not None:
-        name = f"strangers answered at {percent(promise.guaranteed)} precision"
-        rows.append(_share(name, Share.of(promise.ood, ood.items)))
+        rows.append(_share("open-set queries called unknown", Share.of(ood.unknown, ood.items)))
+    made = guaranteed(measures)
+    if made is not None:
+        name = f"open-set queries answered at {percent(made.guaranteed)} precision"
+        rows.append(_share(name, Share.of(made.ood, ood.items)))
     return rows
 
 
@@ -399,7 +399,7 @@ def charts(measures: IndexReport) -> list[ExplainedChart]:
         good = "points on the dotted line. Below it the probability is too sure."
         found.append(_explained("Is the match probability honest?", figure, about, good))
     figure, sizes = _histogram(measures)
-    strange = "" if measures.ood is None else ", and strangers,"
+    strange = "" if measures.ood is None else ", and open-set queries,"
     good = f"wrong nearest items{strange} lie to the right."
     about = f"Uncertainty, the expected squared error of an embedding: {sizes}."
     found.append(_explained("Where do the uncertain ones fall?", figure, about, good))
@@ -418,7 +418,7 @@ def _answering(measures: IndexReport, n: str) -> ExplainedChart:
     about = (
         f"{n} queries, answered from the surest on{last}, and how often the "
         f"answers are right; the band is a 95{SPACE}% interval"
-        f"{', circles are the promises' if marks else ''}."
+        f"{', circles are the guarantees' if marks else ''}."
     )
     good = f"a curve that begins near 100{SPACE}%, falls late, and lies above that of the distance."
     return _explained("What does abstaining gain?", figure, about, good)
@@ -431,8 +431,8 @@ def _histogram(measures: IndexReport) -> tuple[Figure, str]:
         others["nearest item wrong"] = wrong
         sizes.append(f"{len(wrong):,} with a wrong nearest item")
     if measures.ood_uncertainty is not None:
-        others["strangers"] = measures.ood_uncertainty
-        sizes.append(f"{len(measures.ood_uncertainty):,} strangers")
+        others["open-set"] = measures.ood_uncertainty
+        sizes.append(f"{len(measures.ood_uncertainty):,} open-set queries")
     return plots.uncertainty_plot(measures.uncertainty, others), ", ".join(sizes)
 
 

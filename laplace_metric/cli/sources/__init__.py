@@ -14,6 +14,7 @@ from laplace_metric.cli.sources._images import (
     path_below,
     readable_images,
     require_images,
+    root_of,
 )
 from laplace_metric.cli.sources._source import (
     ARRAYS,
@@ -91,7 +92,9 @@ def open_source(
     require_source(path)
     if path.is_dir():
         return image_source(path, options, notify)
-    return _reader(path)(path, options, notify)
+    suffix = path.suffix.lower()
+    reader = one_image if suffix in ENDINGS else READERS[suffix]
+    return reader(path, options, notify)
 
 
 def require_source(path: Path) -> None:
@@ -111,13 +114,3 @@ def require_source(path: Path) -> None:
             f"{path} is of no kind that can be read: give a folder of images, an image, or a file "
             f"that ends in {', '.join(READERS)}."
         )
-
-
-def _reader(path: Path) -> Callable[[Path, ReadOptions, Notify], Source]:
-    suffix = path.suffix.lower()
-    return one_image if suffix in ENDINGS else READERS[suffix]
-
-
-def root_of(path: Path) -> Path:
-    """The folder from which the images of a source are named: itself, or that of a table."""
-    return path if path.is_dir() else path.parent

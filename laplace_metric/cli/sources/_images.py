@@ -45,16 +45,28 @@ def listed_images(
     check_listed(path, names)
     pixels, ids = readable_images(path.parent, list(names), options, notify)
     rows = {name: row for row, name in enumerate(names)}
+    own = None if classes is None else tuple(classes[rows[name]] for name in ids)
+    return _source_of(path, pixels, tuple(ids), own)
+
+
+def _source_of(
+    path: Path, pixels: Pixels, ids: tuple[str, ...], classes: tuple[str, ...] | None
+) -> Source:
     return Source(
         path,
         IMAGES,
-        tuple(ids),
-        None if classes is None else tuple(classes[rows[name]] for name in ids),
-        lambda places: pixels.batch([ids[place] for place in places]),
-        digest_of_files(path.parent, ids),
-        {"size": options.size, "channels": pixels.channels},
-        lambda places: pixels.hashes([ids[place] for place in places]),
+        ids,
+        classes,
+        lambda rows: pixels.batch([ids[row] for row in rows]),
+        digest_of_files(root_of(path), ids),
+        {"size": pixels.size, "channels": pixels.channels},
+        lambda rows: pixels.hashes([ids[row] for row in rows]),
     )
+
+
+def root_of(path: Path) -> Path:
+    """The folder from which the images of a source are named: itself, or that of a table."""
+    return path if path.is_dir() else path.parent
 
 
 def one_image(path: Path, options: ReadOptions, notify: Notify) -> Source:
@@ -117,16 +129,7 @@ def image_source(folder: Path, options: ReadOptions, notify: Notify) -> Source:
     if others:
         notify(f"{folder}: {len(others):,} files that are no images are left out")
     pixels, ids = readable_images(folder, ids, options, notify)
-    return Source(
-        folder,
-        IMAGES,
-        tuple(ids),
-        top_folders(folder, ids),
-        lambda rows: pixels.batch([ids[row] for row in rows]),
-        digest_of_files(folder, ids),
-        {"size": options.size, "channels": pixels.channels},
-        lambda rows: pixels.hashes([ids[row] for row in rows]),
-    )
+    return _source_of(folder, pixels, tuple(ids), top_folders(folder, ids))
 
 
 def digest_of_files(folder: Path, names: Sequence[str]) -> str:

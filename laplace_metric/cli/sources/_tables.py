@@ -192,6 +192,10 @@ PATHS = ("path", "image")
 """Columns of a table without texts that may hold paths of images."""
 
 
+Column = Callable[[str], list[str]]
+"""Name of a column -> its cells, empty ones for null."""
+
+
 def csv_source(path: Path, options: ReadOptions, notify: Notify) -> Source:
     """UTF-8 with a line of column names; commas, or tabs in a .tsv.
 
@@ -201,15 +205,42 @@ def csv_source(path: Path, options: ReadOptions, notify: Notify) -> Source:
         If there is no such column, a row has another number of fields, or it is no text file.
     """
     header, rows = read_table(path)
+
+    def column(name: str) -> list[str]:
+        place = header.index(name)
+        return [row[place] for row in rows]
+
+    return _table_source(path, header, column, options, notify)
+
+
+def _table_source(
+    path: Path, header: Sequence[str], column: Column, options: ReadOptions, notify: Notify
+) -> Source:
+    """Texts, or images named by their paths."""
     paths = _image_column(path, header, options)
-    names = _column_names(path, header, options, notify, "text" if paths is None else paths)
+    names = _column_names(path, header, options, notify, text=paths is None)
+    classes = column(names["label"]) if "label" in names else None
+    if classes is not None and "" in classes:
+        row = classes.index("") + 1
+        raise LabelError(f"{path}: row {row} has an empty label. Fill it in, or leave it out.")
     if paths is not None:
-        names = {"label": names["label"]} if "label" in names else {}
-        names["path"] = paths
-    columns = {what: [row[header.index(name)] for row in rows] for what, name in names.items()}
-    if paths is not None:
-        return _image_table(path, columns, paths, options, notify)
-    return _text_source(path, columns, names["text"])
+        told = {} if options.image_column is None else {"image_column": paths}
+        if not told:
+            notify(f"{path}: paths of images from column {paths!r}")
+        source = listed_images(path, column(paths), classes, options, notify)
+        return replace(source, options={**source.options, **told})
+    texts = column(names["text"])
+    require_items(path, len(texts), "row")
+    ids = column(names["id"]) if "id" in names else None
+    return Source(
+        path,
+        TEXTS,
+        tuple(ids or (f"row {row + 1}" for row in range(len(texts)))),
+        None if classes is None else tuple(classes),
+        lambda rows: [texts[row] for row in rows],
+        digest(json.dumps(texts)),
+        {"text_column": names["text"]},
+    )
 
 
 def _image_column(path: Path, header: Sequence[str], options: ReadOptions) -> str | None:
@@ -227,23 +258,8 @@ def _image_column(path: Path, header: Sequence[str], options: ReadOptions) -> st
     return next((name for name in PATHS if name in header), None)
 
 
-def _image_table(
-    path: Path,
-    columns: dict[str, list[str]],
-    column: str,
-    options: ReadOptions,
-    notify: Notify,
-) -> Source:
-    if options.image_column is None:
-        notify(f"{path}: paths of images from column {column!r}")
-    _check_labels(path, columns.get("label"))
-    source = listed_images(path, columns["path"], columns.get("label"), options, notify)
-    told = {} if options.image_column is None else {"image_column": column}
-    return replace(source, options={**source.options, **told})
-
-
 def _column_names(
-    path: Path, header: Sequence[str], options: ReadOptions, notify: Notify, needed: str = "text"
+    path: Path, header: Sequence[str], options: ReadOptions, notify: Notify, *, text: bool
 ) -> dict[str, str]:
     """Names of the columns that hold text, label and id; without an option, the default names."""
     set_names = {what: getattr(options, option) for what, option in COLUMNS.items()}
@@ -251,33 +267,12 @@ def _column_names(
     for what, name in names.items():
         if name not in header:
             raise InputError(_no_column(path, what, name, header))
-    if needed == "text" and "text" not in names:
+    if text and "text" not in names:
         raise InputError(_no_column(path, "text", "text", header))
     guessed = [f"{what}s from column {what!r}" for what in names if not set_names[what]]
     if guessed:
         notify(f"{path}: {', '.join(guessed)}")
     return names
-
-
-def _text_source(path: Path, columns: dict[str, list[str]], text_column: str) -> Source:
-    texts, classes = columns["text"], columns.get("label")
-    require_items(path, len(texts), "row")
-    _check_labels(path, classes)
-    return Source(
-        path,
-        TEXTS,
-        tuple(columns.get("id") or (f"row {row + 1}" for row in range(len(texts)))),
-        None if classes is None else tuple(classes),
-        lambda rows: [texts[row] for row in rows],
-        digest(json.dumps(texts)),
-        {"text_column": text_column},
-    )
-
-
-def _check_labels(path: Path, classes: list[str] | None) -> None:
-    if classes is not None and not all(classes):
-        row = classes.index("") + 1
-        raise LabelError(f"{path}: row {row} has an empty label. Fill it in, or leave it out.")
 
 
 def _no_column(path: Path, what: str, name: str, header: Sequence[str]) -> str:
@@ -317,23 +312,20 @@ def parquet_source(path: Path, options: ReadOptions, notify: Notify) -> Source:
     """
     file = _parquet_file(path)
     header = file.schema_arrow.names
-    paths = _image_column(path, header, options)
-    arrays = EMBEDDING in header and options.text_column is None and paths is None
-    needed = "text" if not arrays and paths is None else EMBEDDING
-    names = _column_names(path, header, options, notify, needed)
-    if paths is not None:
-        names = {"label": names["label"]} if "label" in names else {}
-        names["path"] = paths
-        table = _guarded(path, lambda: file.read(columns=list(names.values())).to_pydict())
-        columns = {what: list(map(_text, table[name])) for what, name in names.items()}
-        return _image_table(path, columns, paths, options, notify)
-    if not arrays:
-        table = _guarded(path, lambda: file.read(columns=list(names.values())).to_pydict())
-        texts = {what: list(map(_text, table[name])) for what, name in names.items()}
-        return _text_source(path, texts, names["text"])
+
+    def read(*names: str) -> Any:
+        return _guarded(path, lambda: file.read(columns=list(names)))
+
+    def column(name: str) -> list[str]:
+        values = read(name)[name].to_pylist()
+        return ["" if value is None else str(value) for value in values]
+
+    if EMBEDDING not in header or options.text_column or options.image_column:
+        return _table_source(path, header, column, options, notify)
+    names = _column_names(path, header, options, notify, text=False)
     notify(f"{path}: embeddings from column {EMBEDDING!r}")
     names.pop("text", None)
-    table = _guarded(path, lambda: file.read(columns=[EMBEDDING, *names.values()]))
+    table = read(EMBEDDING, *names.values())
     lists = {what: table[name].to_pylist() for what, name in names.items()}
     return array_source(path, _matrix(path, table[EMBEDDING]), lists.get("label"), lists.get("id"))
 
@@ -354,10 +346,6 @@ def _guarded(path: Path, read: Callable[[], Any]) -> Any:
         return read()
     except (*DAMAGE, lib.ArrowException) as error:
         raise FileFormatError(f"{path} is not a Parquet file: {error}.") from error
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)
 
 
 def _matrix(path: Path, column: Any) -> Any:
