@@ -15,14 +15,24 @@ BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
 ROOT = Path(__file__).resolve().parents[1]
 SLOW = Path(__file__).with_name("slow.txt")
 """Functions of the slow tier, the longest first: ``python -m tests.tiers`` writes it."""
+LONGER = SLOW.with_name("longer.txt")
+"""Functions that are in neither the slow nor the quick tier; written by the same command."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the slow tier; run the longest first, so that no process is left alone with them."""
+    """Mark the tiers; run the longest first, so that no process is left alone with them.
+
+    The quick tier has the first case of every function that no list names.
+    """
     rank = {name: row for row, name in enumerate(SLOW.read_text().split())}
+    seen = set(LONGER.read_text().split())
     for item in items:
-        if function_of(item) in rank:
+        name = function_of(item)
+        if name in rank:
             item.add_marker("slow")
+        elif name not in seen:
+            item.add_marker("quick")
+        seen.add(name)
     first: dict[Path, int] = {}  # the tests of a file stay together: they share its fixtures
     for item in items:
         own = rank.get(function_of(item), len(rank))

@@ -19,9 +19,9 @@ class MethodNote(NamedTuple):
     tests: str
 
 
-CONTRACT = "test_method_contracts"
+CONTRACT = "test_contract"
 DIRECTIONAL = "test_directional_losses"
-LEARNING = "test_learning_classifiers"
+LEARNING = "test_learning"
 
 METHOD_NOTES = {
     "metric learning, 1/norm": MethodNote(
@@ -36,11 +36,11 @@ METHOD_NOTES = {
         "mahalanobis", "Mueller 2025", "a point", "squared distance", "test_mahalanobis"
     ),
     "k-nn distance": MethodNote(
-        "knn_distance", "Sun 2022", "a point", "distance", "test_knn_distance"
+        "knn_distance", "Sun 2022", "a point", "distance", "test_neighbour_methods"
     ),
-    "vim": MethodNote("vim", "Wang 2022", "a point", "residual and logits", "test_vim"),
+    "vim": MethodNote("vim", "Wang 2022", "a point", "residual and logits", "test_neighbour_methods"),
     "nuq": MethodNote("nuq", "Kotelevskii 2022", "a point", "log of total uncertainty", "test_nuq"),
-    "nnguide": MethodNote("nnguide", "Park 2023", "a point", "minus guided energy", "test_nnguide"),
+    "nnguide": MethodNote("nnguide", "Park 2023", "a point", "minus guided energy", "test_neighbour_methods"),
     "loss prediction, frozen": MethodNote(
         "frozen_loss_prediction",
         "Kirchhof 2024, Yoo 2019",
@@ -65,19 +65,19 @@ METHOD_NOTES = {
         "explicit_concentration", "unnormalised vMF (2024)", "direction, k", "1/k", "test_losses"
     ),
     "cross-entropy": MethodNote(
-        "cross_entropy", "URL B.1", "a point", "class entropy", "test_cross_entropy"
+        "cross_entropy", "URL B.1", "a point", "class entropy", "test_classifier_losses"
     ),
     "het-xl": MethodNote("het_xl", "Collier 2023", "low-rank Gaussian", "log det", "test_het_xl"),
     "sngp": MethodNote("sngp", "Liu 2020", "a point", "class entropy", "test_sngp"),
     "loss prediction": MethodNote(
-        "loss_prediction", "Yoo 2019, URL B.9", "a point", "predicted loss", "test_loss_prediction"
+        "loss_prediction", "Yoo 2019, URL B.9", "a point", "predicted loss", "test_classifier_losses"
     ),
     "shared-backbone ensemble": MethodNote(
         "shared_backbone_ensemble",
         "URL B.10",
         "a point",
         "class entropy or JSD",
-        "test_shared_backbone_ensemble",
+        "test_classifier_losses",
     ),
     "dropout over classes": MethodNote(
         "class_dropout", "URL B.11", "a point", "class entropy", "test_class_dropout"

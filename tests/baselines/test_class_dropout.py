@@ -9,24 +9,7 @@ from torch import nn
 
 from baselines import ClassDropout
 from baselines.base import Training
-from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.heads._capture import HeadActivations
-from tests.baselines.contract import MethodContract
-
-
-class TestClassDropout(MethodContract):
-    def make(self, model):
-        return ClassDropout(model, training=Training(epochs=2))
-
-
-class TestModelWithDropout(MethodContract):
-    @pytest.fixture
-    def model(self):
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 4))
-
-    def make(self, model):
-        return ClassDropout(model, score="jensen_shannon", training=Training(epochs=2))
 
 
 def linear_model(inside=0.0):
@@ -93,22 +76,3 @@ def test_generator_and_masks(data):
         assert not torch.allclose(first, second)
         method.generator.manual_seed(0)
         assert torch.equal(method(x).uncertainty, first)
-
-
-def test_without_dropout_it_is_the_entropy(data):
-    method, x = fitted(linear_model(), data, rate=0.0)
-    logits = method.parts["loss"].classifier(method.model(x)).detach()
-    expected = torch.distributions.Categorical(logits=logits).entropy()
-    torch.testing.assert_close(method(x).uncertainty, expected)
-    method.score = "jensen_shannon"
-    assert float(method(x).uncertainty.abs().max()) < 1e-6
-
-
-def test_bad_input(model):
-    for wrong in (-0.1, 1.0):
-        with pytest.raises(InputError, match="rate="):
-            ClassDropout(model, rate=wrong)
-    with pytest.raises(InputError, match="n_samples=0"):
-        ClassDropout(model, n_samples=0)
-    with pytest.raises(UnknownNameError, match="score='std'"):
-        ClassDropout(model, score="std")

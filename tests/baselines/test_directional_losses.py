@@ -1,4 +1,8 @@
-"""The von Mises-Fisher losses against quadrature on the circle: value and gradients."""
+"""The von Mises-Fisher losses against quadrature on the circle: value and gradients.
+
+The periodic trapezoid rule is spectrally accurate: with concentrations of about 10, 96 nodes are
+exact to 1e-12.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,44 @@ import math
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor
 
+from baselines.base.heads import ConcentrationHead, NormConcentration
 from baselines.contrastive_hib import ContrastiveHIBLoss
-from baselines.distributions import NonIsotropicVonMisesFisher
 from baselines.elk import ELKPairLoss, ELKProxyLoss
 from baselines.mcinfonce import MCInfoNCELoss, contrast
 from baselines.nivmf import NivMFLoss
 from baselines.scott_vmf import VMFLoss
-from tests.baselines.circle import nodes, parameters, points, weights
+
+NODES = 96
+
+
+def nodes() -> tuple[Tensor, Tensor]:
+    """Angles [n] and their points [n, 2]."""
+    angle = torch.arange(NODES, dtype=torch.float64) * (2 * math.pi / NODES)
+    return angle, points(angle)
+
+
+def points(angle: Tensor) -> Tensor:
+    return torch.stack([angle.cos(), angle.sin()], dim=-1)
+
+
+def weights(angle: Tensor, kappa: Tensor) -> Tensor:
+    """Quadrature weights [B, n] of vMF(angle_b, kappa_b); each row sums to one."""
+    logits = kappa[:, None] * (nodes()[0] - angle[:, None]).cos()
+    return logits.softmax(-1)
+
+
+def parameters() -> tuple[Tensor, Tensor, Tensor]:
+    """Angles and concentrations of three embeddings, of which the first two share a class."""
+    angle = torch.tensor([0.3, 1.1, 2.4], dtype=torch.float64, requires_grad=True)
+    kappa = torch.tensor([3.0, 6.0, 9.0], dtype=torch.float64, requires_grad=True)
+    return angle, kappa, torch.tensor([0, 0, 1])
+
 
 DRAWS = 60_000
+
+
 T = 4.0
 
 
@@ -119,6 +150,8 @@ SAMPLED = {
     "scott": (vmf_loss, scott),
     "nivmf": (nivmf_loss, nivmf),
 }
+
+
 CLOSED = {
     "elk pairs": (lambda: ELKPairLoss(inverse_temperature=2.0), elk_pairs),
     "elk proxies": (proxy_loss, elk_proxies),
@@ -149,18 +182,6 @@ def test_closed_losses_equal_the_integral(name):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 
 
-def test_nivmf_density_is_normalised_and_isotropic_where_k_is():
-    density = nivmf_loss().log_density(nodes()[1]).exp()
-    torch.testing.assert_close(density.mean(0) * 2 * math.pi, torch.ones(2, dtype=torch.float64))
-    loss = nivmf_loss()
-    loss.log_scales.data.fill_(math.log(3.0))
-    mu = nn.functional.normalize(loss.direction.detach(), dim=-1)
-    expected = 3 * nodes()[1] @ mu.T - math.log(
-        2 * math.pi * float(torch.special.i0(torch.tensor(3.0, dtype=torch.float64)))
-    )
-    torch.testing.assert_close(loss.log_density(nodes()[1]).detach(), expected)
-
-
 @pytest.mark.parametrize("name", ["mcinfonce", "contrastive hib", "scott", "nivmf"])
 def test_point_posteriors_give_the_loss_of_points(name):
     """At kappa 1e12 draws are their directions; the losses then have no sampling noise."""
@@ -188,10 +209,22 @@ def test_contrast_against_loops():
     )
 
 
-def test_nivmf_is_the_distribution_of_that_name():
-    torch.manual_seed(0)
-    loss, z = NivMFLoss(4, 7).double(), nn.functional.normalize(torch.randn(5, 7).double(), dim=-1)
-    loss.log_scales.data = torch.randn(4, 7).double()
-    mu = nn.functional.normalize(loss.direction, dim=-1)
-    expected = NonIsotropicVonMisesFisher(mu, loss.log_scales.exp()).log_prob(z[:, None])
-    torch.testing.assert_close(loss.log_density(z), expected)
+def test_concentrations_do_not_depend_on_the_length_of_features():
+    head, h = ConcentrationHead(6, initial=20.0), torch.randn(50, 6)
+    torch.testing.assert_close(head(1000 * h), head(h))
+    assert abs(float(head(h).detach().mean()) - 20) < 2
+
+
+def test_concentrations_stay_positive():
+    head = ConcentrationHead(3)
+    head.offset.data.fill_(-200.0)
+    assert float(head(torch.randn(4, 3)).detach().min()) == pytest.approx(1e-3)
+
+
+def test_norm_concentration_starts_on_its_first_batch():
+    head, z = NormConcentration(30.0), torch.randn(200, 4)
+    assert float(head(z).detach().mean()) == pytest.approx(30, abs=0.01)
+    assert float(head(2 * z).detach().mean()) == pytest.approx(60, abs=0.01)
+    loaded = NormConcentration(1.0)
+    loaded.load_state_dict(head.state_dict())
+    torch.testing.assert_close(loaded(z), head(z))

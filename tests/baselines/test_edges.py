@@ -1,8 +1,9 @@
-"""What users run into: appended heads, labels that appear late, small batches, foreign networks."""
+"""What users run into: appended heads, labels that appear late, small batches, fine-tuning."""
 
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,10 +11,8 @@ from pytorch_metric_learning.losses import ArcFaceLoss
 from torch import nn
 
 from baselines import (
-    ELK,
     HIB,
     PFE,
-    SNGP,
     CrossEntropy,
     DeepEnsemble,
     ExplicitConcentration,
@@ -25,9 +24,11 @@ from baselines import (
     ViM,
 )
 from baselines.base import Training
-from laplace_metric.errors import FileFormatError, InputError, LabelError
+from laplace_metric.errors import FileFormatError, InputError, LabelError, NotFittedError
 
 QUICK = Training(epochs=2, learning_rate=0.05)
+
+
 APPENDED = {
     "metric learning": MetricLearning,
     "mcinfonce": MCInfoNCE,
@@ -63,13 +64,6 @@ def test_an_appended_head_is_trained_kept_and_saved(name, headless, loader, data
     loaded = type(method).load(tmp_path / "saved", copy.deepcopy(headless))
     torch.testing.assert_close(loaded(x).mean, before.mean, rtol=0, atol=0)
     torch.testing.assert_close(loaded(x).uncertainty, before.uncertainty, rtol=0, atol=0)
-
-
-def test_a_second_fit_goes_on_from_the_appended_head(headless, loader, data):
-    method = MetricLearning(headless, head="append", training=QUICK).fit(loader, progress=False)
-    before = method(data[0]).mean
-    method.training = Training(epochs=1, learning_rate=1e-9)
-    torch.testing.assert_close(method.fit(loader, progress=False)(data[0]).mean, before)
 
 
 def test_a_label_that_appears_late_is_an_error(model):
@@ -144,11 +138,6 @@ def test_views_need_no_labels_and_do_need_tensors(model, data):
         InfoNCE(model, training=QUICK, augment=lambda a: (a,)).fit([data], progress=False)
 
 
-def test_spectral_normalisation_of_a_frozen_model_is_refused(model):
-    with pytest.raises(InputError, match="frozen=False"):
-        SNGP(model, spectral=True, frozen=True)
-
-
 def test_vim_says_when_nothing_is_left_over(model, data):
     x, y = data
     with torch.no_grad():
@@ -156,30 +145,6 @@ def test_vim_says_when_nothing_is_left_over(model, data):
         model[0].bias[4:].fill_(-1.0)  # half of the features are dead
     with pytest.raises(InputError, match="never vary"):
         ViM(model, on="features", dimension=5).fit([(x, y)], progress=False)
-
-
-@pytest.mark.parametrize(
-    ("kind", "setting", "value"),
-    [
-        (MCInfoNCE, "n_samples", 0),
-        (MCInfoNCE, "inverse_temperature", -1.0),
-        (MCInfoNCE, "initial_concentration", 0.0),
-        (InfoNCE, "inverse_temperature", 0.0),
-        (ELK, "class_concentration", -2.0),
-        (ExplicitConcentration, "temperature", 0.0),
-        (HIB, "n_samples", 1.5),
-        (PFE, "hidden", 0),
-    ],
-)
-def test_settings_are_checked_before_anything_is_read(kind, setting, value, model):
-    with pytest.raises(InputError, match=setting):
-        kind(model, **{setting: value})
-
-
-def test_bad_trainings():
-    for name, value in {"decay": -1.0, "weight_decay": -0.1, "learning_rate": 0.0}.items():
-        with pytest.raises(InputError, match=name):
-            Training(**{name: value})
 
 
 def test_two_views_of_an_input_share_their_number(model, data):
@@ -191,3 +156,47 @@ def test_two_views_of_an_input_share_their_number(model, data):
     one, same = CrossEntropy(model, augment=lambda a: a + 1).views(x, y)
     assert torch.equal(one, x + 1)
     assert torch.equal(same, y)
+
+
+STILL = Training(epochs=1, learning_rate=1e-30)
+
+
+@pytest.fixture
+def pairs():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(40, 5, generator=generator)
+    return [(x, torch.arange(40) % 4)], [(x + 1, torch.arange(40) % 3)]
+
+
+def test_a_concentration_head_goes_on_and_a_second_fit_does_not(pairs, model):
+    first, second = pairs
+    method = MCInfoNCE(model, training=Training(epochs=5, learning_rate=0.01))
+    method.fit(first, progress=False)
+    x = first[0][0]
+    before = method(x).concentration
+    method.training = STILL
+    torch.testing.assert_close(method.fine_tune(second, progress=False)(x).concentration, before)
+    fresh = method.fit(second, progress=False)(x).concentration
+    assert not torch.allclose(fresh, before, rtol=1e-2)
+
+
+def test_logits_of_other_classes_start_anew(pairs, model):
+    method = CrossEntropy(model, training=STILL).fit(pairs[0], progress=False)
+    weights = [p.clone() for p in method.model.parameters()]
+    method.fine_tune(pairs[1], progress=False)
+    assert len(method.fitted_.classes) == 3
+    for before, after in zip(weights, method.model.parameters(), strict=True):
+        torch.testing.assert_close(before, after)
+
+
+def test_fine_tuning_learns(pairs, model):
+    quick = Training(epochs=30, learning_rate=0.02)
+    method = MetricLearning(model, training=quick).fit(pairs[0], progress=False)
+    method.training = replace(quick, epochs=30)
+    method.fine_tune(pairs[1], progress=False)
+    assert method.losses_[-1] < method.losses_[0]
+
+
+def test_before_fit_there_is_nothing_to_go_on_from(pairs, model):
+    with pytest.raises(NotFittedError):
+        MCInfoNCE(model).fine_tune(pairs[0], progress=False)

@@ -14,21 +14,9 @@ from torch import nn
 from baselines import FrozenLossPrediction, frozen_loss_prediction
 from baselines.base import Training
 from baselines.frozen_loss_prediction import ranking_loss, retrieval_losses
-from laplace_metric.errors import InputError, LabelError
-from tests.baselines.contract import MethodContract
 from tests.baselines.labelled_points import labelled_points, on_vectors
 
 QUICK = Training(epochs=2)
-
-
-class TestFrozenLossPrediction(MethodContract):
-    def make(self, model):
-        return FrozenLossPrediction(model, training=QUICK, hidden=8)
-
-
-class TestOnFeatures(MethodContract):
-    def make(self, model):
-        return FrozenLossPrediction(model, training=QUICK, hidden=8, on="features", batch_size=7)
 
 
 @settings(deadline=None, max_examples=60)
@@ -55,13 +43,6 @@ def test_a_loss_above_zero_is_an_error_of_the_nearest_other_item(monkeypatch):
     assert torch.equal(losses > 0, wrong)
     monkeypatch.setattr(frozen_loss_prediction, "ROWS", 7)
     torch.testing.assert_close(retrieval_losses(x, labels), losses)
-
-
-def test_copies_are_other_items():
-    """Of its own class a copy makes an item sure, of another one it makes it wrong."""
-    x = torch.tensor([[0.0], [0.0], [4.0], [4.0], [9.0]])
-    losses = retrieval_losses(x, torch.tensor([0, 0, 0, 1, 1]))
-    assert losses.tolist() == [-4.0, -4.0, 4.0, 5.0, 0.0]
 
 
 @settings(deadline=None, max_examples=60)
@@ -109,19 +90,6 @@ def test_finds_where_errors_are(half_noisy):
         0.05 < method.losses_[0] < 0.15
     )  # a mean: the margin is 0.1, u differs by little at first
     assert float(u.min()) > 0
-
-
-def test_the_seed_decides_everything(half_noisy):
-    x, labels, _ = half_noisy
-    values = []
-    for seed, state in ((0, 1), (0, 2), (5, 1)):
-        torch.manual_seed(state)
-        method = on_vectors(
-            FrozenLossPrediction, x, labels, hidden=8, training=Training(epochs=1, seed=seed)
-        )
-        values.append(method(x).uncertainty)
-    assert torch.equal(values[0], values[1])
-    assert not torch.allclose(values[0], values[2])
 
 
 @pytest.mark.parametrize("spherical", [False, True])
@@ -179,15 +147,3 @@ def test_items_without_a_companion_do_not_count(monkeypatch):
     on_vectors(FrozenLossPrediction, x, labels, hidden=8, training=Training(epochs=1))
     assert len(counted) == 6
     assert all(math.isfinite(loss) for loss in counted)
-
-
-def test_bad_input(model, data):
-    for name, value in {"margin": 0, "hidden": 0, "batch_size": 1}.items():
-        with pytest.raises(InputError, match=f"{name}={value}"):
-            FrozenLossPrediction(model, **{name: value})
-    with pytest.raises(LabelError, match="share their class"):
-        FrozenLossPrediction(model).fit([(data[0], torch.arange(60))], progress=False)
-    with pytest.raises(LabelError, match="single class"):
-        retrieval_losses(data[0], torch.ones(60))
-    with pytest.raises(InputError, match="one number for each"):
-        ranking_loss(torch.zeros(4, 1), torch.zeros(4), 0.1)

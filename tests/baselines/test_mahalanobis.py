@@ -11,29 +11,7 @@ from torch import nn
 
 from baselines import Mahalanobis
 from laplace_metric.errors import NonFiniteError, UnknownNameError
-from tests.baselines.contract import MethodContract
 from tests.baselines.labelled_points import labelled_points, on_vectors
-
-
-class TestMahalanobis(MethodContract):
-    needs_two_classes = False
-
-    def make(self, model):
-        return Mahalanobis(model)
-
-
-class TestRelativeOnFeatures(MethodContract):
-    needs_two_classes = False
-
-    def make(self, model):
-        return Mahalanobis(model, relative=True, on="features", covariance="ledoit_wolf")
-
-
-class TestPlusPlus(MethodContract):
-    needs_two_classes = False
-
-    def make(self, model):
-        return Mahalanobis(model, normalise=True)
 
 
 def nearest(x, y, queries, precision):

@@ -12,21 +12,9 @@ from sklearn.neighbors import KernelDensity
 
 from baselines import NUQ
 from baselines.nuq import N_BANDWIDTHS
-from laplace_metric.errors import InputError, LabelError, UnknownNameError
-from tests.baselines.contract import MethodContract
 from tests.baselines.labelled_points import labelled_points, on_vectors
 
 PARTS = ("total", "aleatoric", "epistemic")
-
-
-class TestNUQ(MethodContract):
-    def make(self, model):
-        return NUQ(model)
-
-
-class TestEpistemicOnFeatures(MethodContract):
-    def make(self, model):
-        return NUQ(model, part="epistemic", on="features", k=5, normalise=True)
 
 
 def weights(x, query, h, k):
@@ -57,13 +45,6 @@ def slow(x, labels, query, *, h, k, prior):
     squared_norm = (4 * math.pi) ** (-d / 2)  # the integral of K^2
     tau = [math.sqrt(p * (1 - p) * squared_norm / (n * h**d * density)) for p in eta]
     return min(1 - p for p in eta), 2 * math.sqrt(2 / math.pi) * max(tau)
-
-
-def test_the_norm_of_the_kernel():
-    """The constant of the oracle, by quadrature."""
-    u = np.linspace(-12, 12, 100_001)
-    kernel = multivariate_normal(0, 1).pdf(u)
-    assert np.trapezoid(kernel**2, u) == pytest.approx((4 * math.pi) ** -0.5)
 
 
 @settings(deadline=None, max_examples=40)
@@ -144,14 +125,6 @@ def test_far_away_nothing_is_known():
         assert bool((u.diff() > 1e3).all())
 
 
-def test_a_neighbourhood_of_one_class_is_surer_than_a_mixed_one():
-    x = torch.tensor([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2]])
-    method = on_vectors(NUQ, x, torch.tensor([0, 0, 0, 0, 1, 1]), part="aleatoric", k=3)
-    u = method(torch.tensor([[0.1], [5.1]])).uncertainty.exp()
-    assert float(u[0]) < 1e-4
-    assert 0.2 < float(u[1]) < 0.5
-
-
 def test_an_offset_of_all_vectors_changes_nothing():
     """Neighbours are searched in float32 around the mean, so a common offset cancels nothing."""
     g = torch.Generator().manual_seed(0)
@@ -160,29 +133,3 @@ def test_an_offset_of_all_vectors_changes_nothing():
         on_vectors(NUQ, x + c, labels, bandwidth=0.5)(x[:9] + c + 0.25) for c in (0, 4096)
     )
     torch.testing.assert_close(moved.uncertainty, plain.uncertainty, rtol=0.02, atol=0.02)
-
-
-def test_unit_vectors():
-    g = torch.Generator().manual_seed(0)
-    x, labels = torch.randn(30, 3, generator=g, dtype=torch.float64), torch.arange(30) % 2
-    method = on_vectors(NUQ, x, labels, normalise=True)
-    unit = on_vectors(NUQ, x / x.norm(dim=1, keepdim=True), labels)
-    torch.testing.assert_close(
-        method(7 * x).uncertainty, unit(x / x.norm(dim=1, keepdim=True)).uncertainty
-    )
-    assert method(torch.zeros(1, 3, dtype=torch.float64)).uncertainty.isfinite().all()
-
-
-def test_bad_input(model, data):
-    with pytest.raises(UnknownNameError, match="'total', 'aleatoric', 'epistemic'"):
-        NUQ(model, part="entropy")
-    for name in ("bandwidth", "prior", "k"):
-        with pytest.raises(InputError, match=f"{name}=0"):
-            NUQ(model, **{name: 0})
-    with pytest.raises(LabelError, match="single class"):
-        NUQ(model).fit([(data[0], torch.zeros(60, dtype=torch.long))], progress=False)
-    copies = torch.ones(60, 5)
-    with pytest.raises(InputError, match="pass a bandwidth"):
-        NUQ(model).fit([(copies, data[1])], progress=False)
-    method = NUQ(model, bandwidth=1.0).fit([(copies, data[1])], progress=False)
-    assert method(data[0]).uncertainty.isfinite().all()

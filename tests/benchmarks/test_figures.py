@@ -12,17 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest, spearmanr, ttest_1samp
+from scipy.stats import spearmanr
 from sklearn.isotonic import IsotonicRegression
 
 from benchmarks import page_figures, plots
 from benchmarks.plots import _files, _style
 from benchmarks.plots._image_text import rank_interval
 from benchmarks.records import FIGURES, RESULTS, read_record
-from benchmarks.recovery.figure import recovered_certainty
-from benchmarks.retrieval.split import ALPHAS, PROMISES, SHARES
-from benchmarks.retrieval.tables import SCORES
-from laplace_metric.errors import InputError
+from benchmarks.retrieval.split import ALPHAS, PROMISES
 from laplace_metric.plots._style import INK, STYLES
 
 ROOT = Path(page_figures.__file__).parent.parent
@@ -143,27 +140,6 @@ def test_the_same_figure_gives_the_same_drawing(svg):
     assert drawing() == svg
 
 
-def test_letters_keep_their_size_and_references_hold(svg):
-    scales = set(re.findall(r"scale\(([\d.]+)\)", svg))
-    assert scales == {"0.015625"}, "64 units of an outline are one of the font"
-    ids = set(re.findall(r' id="([^"]+)"', svg))
-    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
-    assert used == ids
-    classes = set(re.findall(r' class="(c[0-9a-f]+)"', svg))
-    assert {f".{name}" for name in classes} == set(rules(svg)) & {f".c{i:x}" for i in range(999)}
-
-
-def test_a_title_stands_above_the_figure_and_takes_room():
-    figure, (axes,) = _style.panels(1, 4.0, 3.0)
-    plots.headed(figure, "What?", "This.")
-    figure.draw_without_rendering()
-    assert figure.get_size_inches()[1] > 3.3
-    title, note = figure.texts
-    assert (title.get_text(), note.get_text()) == ("What?", "This.")
-    top = axes.get_window_extent().y1
-    assert title.get_window_extent().y0 > note.get_window_extent().y1 > top
-
-
 # --- what they show -----------------------------------------------------------------------------
 
 
@@ -174,13 +150,6 @@ def test_names_are_as_near_as_can_be(values, apart):
     regression = IsotonicRegression(y_min=0, y_max=room)
     expected = regression.fit_transform(np.arange(len(values)), np.array(values) - steps) + steps
     np.testing.assert_allclose(plots.spread(values, apart), expected, atol=1e-9)
-
-
-def test_names_that_do_not_fit_are_spread():
-    places = plots.spread([0.5] * 30, 0.1)
-    assert places[0] == 0
-    assert places[-1] == 1
-    np.testing.assert_allclose(np.diff(places), 1 / 29)
 
 
 @pytest.fixture(scope="module")
@@ -236,12 +205,6 @@ def test_the_heat_map_is_sorted_and_has_a_scale():
         assert text.get_color() == ink
 
 
-def test_colours_of_the_heat_map_are_those_of_its_letters():
-    for value in np.linspace(-1, 1, 21):
-        r, g, b, _ = _style.diverging_map()((value + 1) / 2)
-        np.testing.assert_allclose((255 * r, 255 * g, 255 * b), plots.diverging(value), atol=1.5)
-
-
 @pytest.fixture(scope="module")
 def retrieval():
     return read_record("retrieval")["rows"][-2:]
@@ -264,24 +227,6 @@ def test_reliability_has_counts_and_intervals(retrieval):
                 z = (k / n - end) / math.sqrt(end * (1 - end) / n)
                 assert abs(z) == pytest.approx(1.959964, abs=1e-4)
             assert low < k / n < high
-
-
-def test_abstention_has_a_band_and_every_score(retrieval):
-    figure = plots.abstention_plot(retrieval, SCORES, SHARES)
-    for row, axes in zip(retrieval, figure.axes, strict=True):
-        assert [line.get_label() for line in axes.lines] == list(SCORES)
-        np.testing.assert_allclose(
-            axes.lines[0].get_ydata(), 100 * np.array(row[f"curve {SCORES[0]}"])
-        )
-        (band,) = axes.collections
-        vertices = band.get_paths()[0].vertices
-        n = sum(row["bin queries"])
-        right = row[f"curve {SCORES[0]}"][-1]
-        whole = binomtest(round(right * n), round(n)).proportion_ci(method="wilson")
-        at_the_end = vertices[np.isclose(vertices[:, 0], 100 * SHARES[-1])][:, 1] / 100
-        assert at_the_end.min() == pytest.approx(whole.low, abs=0.01)
-        assert at_the_end.max() == pytest.approx(whole.high, abs=0.01)
-    assert len({axes.get_ylim() for axes in figure.axes}) == 1
 
 
 def test_promises_say_how_often_they_were_made(retrieval):
@@ -322,24 +267,3 @@ def test_intervals_of_a_rank_correlation_hold_the_truth():
         low, high = rank_interval(spearmanr(x, r * x + math.sqrt(1 - r**2) * y).statistic, n)
         held += low < truth < high
     assert held / 1_000 == pytest.approx(0.95, abs=0.02)
-
-
-@pytest.mark.parametrize("seeds", [1, 3, 5])
-def test_draws_of_any_number_of_seeds(seeds):
-    values = {n: [100 / n + seed for seed in range(seeds)] for n in (8, 128)}
-    rows = [
-        {"loss": f"mcinfonce, {n} draws", "certainty": {"rmse": value}}
-        for n, of in values.items()
-        for value in of
-    ]
-    figure = recovered_certainty([*rows, {"loss": "elk", "certainty": {"rmse": 1.0}}])
-    (axes,) = figure.axes
-    (bars,) = axes.containers
-    means = [np.mean(of) for of in values.values()]
-    np.testing.assert_allclose(bars[0].get_xydata(), np.column_stack([[8, 128], means]))
-    if seeds > 1:
-        highs = [segment[1, 1] for segment in bars[2][0].get_segments()]
-        for high, of in zip(highs, values.values(), strict=True):
-            assert high == pytest.approx(ttest_1samp(of, 0).confidence_interval().high)
-    with pytest.raises(InputError, match="no run"):
-        recovered_certainty([{"loss": "elk", "certainty": {"rmse": 1.0}}])

@@ -7,12 +7,10 @@ from collections import Counter
 import pytest
 import torch
 
-from benchmarks.image_text.classes import TEMPLATES, ClassProblem, few
+from benchmarks.image_text.classes import TEMPLATES, ClassProblem
 from benchmarks.image_text.emoji import EmojiPart, EmojiProblem
 from benchmarks.image_text.hierarcaps import (
     HierarCaps,
-    _other_root,
-    _without,
     feature_ways,
     ordered,
     text_ways,
@@ -27,10 +25,7 @@ from benchmarks.image_text.wrong_captions import found, plant
 from benchmarks.records import write_record
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
-from laplace_metric.image_text import inclusion_score
-from laplace_metric.image_text.uses import Traversal
 from tests.benchmarks.test_image_text import made_up
-from tests.image_text.uses.gaussians import random_embedding
 
 
 def photographs(n: int = 30) -> HierarCaps:
@@ -77,24 +72,6 @@ def test_the_way_through_texts_on_a_line_is_found_and_that_of_another_photograph
     assert given["cosine, nearest"]["root"] > given["cosine, empty"]["root"]
     assert given["other photograph"]["recall"] < 0.2
     assert set(rows["csd, empty"]) == {"precision", "recall", "any", "root"}
-
-
-def test_a_caption_is_neither_its_own_root_nor_passed():
-    texts = random_embedding(9, 3, 0)
-    asked = torch.tensor([4, 7])
-    root = _other_root(texts[asked], texts, asked)
-    for row, own in enumerate(asked.tolist()):
-        pairs = [(float(inclusion_score(texts[own], texts[t])), t) for t in range(9) if t != own]
-        torch.testing.assert_close(root.mean[row], texts.mean[max(pairs)[1]])
-    path = _without(Traversal(torch.tensor([[1, 4, 2, 4, 4], [7, 7, 3, 4, 7]])), asked)
-    assert path.rows.tolist() == [[1, 1, 2, 2, 2], [7, 7, 3, 4, 4]]
-
-
-def test_shots_are_at_most_k_of_each_class():
-    labels = torch.tensor([0] * 9 + [1] * 2 + [4] * 5)
-    rows = few(labels, 3, 0)
-    assert labels[rows].bincount().tolist() == [3, 2, 0, 0, 3]
-    assert len(rows.unique()) == len(rows)
 
 
 def drawings() -> EmojiProblem:

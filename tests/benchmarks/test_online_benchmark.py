@@ -92,28 +92,6 @@ def _write(name, content, folder):
     return write_record(name, content, folder)
 
 
-def line(name, kind, recall, ece, ausc):
-    return {"method": name, "kind": kind, "embedding_size": 3, "recall@1": recall,
-            "retrieval_ece": ece, "ausc": ausc}  # fmt: skip
-
-
-def test_the_best_lines_keep_the_recall():
-    rows = [
-        line("plain", "plain", 0.80, 0.2, 0.9),
-        line("loses recall", "online", 0.79, 0.001, 0.99),
-        line("calibrated", "online", 0.80, 0.01, 0.93),
-        line("sorted", "online", 0.796, 0.03, 0.95),
-        line("neither", "online", 0.81, 0.04, 0.92),
-        line("wide, positives", "online", 0.70, 0.001, 0.99),
-        line("narrow, positives", "online", 0.71, 0.09, 0.91),
-        line("prior 1, full", "online", 0.80, 0.01, 0.95),
-        line("prior 2, full", "online", 0.80, 0.02, 0.94),
-    ]
-    assert online.best(rows, 3, "online") == ("calibrated", "narrow, positives", "prior 1, full")
-    rows[2]["ausc"] = 0.91  # now it is the last of three in one, the first in the other
-    assert online.best(rows, 3, "online")[0] == "sorted"
-
-
 def test_what_was_asked_of_test_images_is_what_validation_images_chose():
     record = read_record("online")
     for size, names in online.CHOSEN.items():

@@ -1,19 +1,87 @@
-"""The page and its tables, from a trimmed record of real runs on digits."""
+"""The report: its page, its charts, its statistics, its command, and the pages of the methods."""
 
 from __future__ import annotations
 
+import copy
+import json
 import math
 import re
+from html.parser import HTMLParser
+from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.stats import t as scipy_t
+from scipy.stats import ttest_rel
 
-from benchmarks.records import read_record
-from benchmarks.report import cells
+from benchmarks import page_figures
+from benchmarks.plots import (
+    forest_plot,
+)
+from benchmarks.records import RESULTS, Store, read_record
+from benchmarks.registry import main
+from benchmarks.report import charts, families
+from benchmarks.report import three_numbers as numbers
 from benchmarks.report.cells import cost_table, quality_table
-from benchmarks.report.collect import compressed
+from benchmarks.report.collect import _short, collect, write
+from benchmarks.report.method_pages import BASELINES, FILES, method_page, title
 from benchmarks.report.page import render
-from benchmarks.report.reading import Part, described, summary
-from tests.benchmarks.reports import SIX, TASK, Page, read_digits, renamed, row_of
+from benchmarks.report.reading import Part, summary
+from benchmarks.report.series import chosen
+from benchmarks.report.statistics import difference, leaders
+from benchmarks.report.three_numbers import EPISTEMIC, MATCH, Case, Values
+
+DATA = Path(__file__).parent / "data" / "lam.json"
+
+
+TASK = "digits"
+
+
+SIX = ["metric learning, 1/norm", "laplace", "laplace, tuned", "k-nn distance", "deep ensemble",
+       "mcinfonce"]  # fmt: skip
+
+
+def read_digits():
+    """The record of every test."""
+    return json.loads(DATA.read_text())
+
+
+def renamed(record, protocol, names):
+    """The record as if another protocol had given these names to the numbers of R-AUROC."""
+    found = copy.deepcopy(record)
+    found["protocol"] = protocol
+    for row in found["rows"]:
+        row["metrics"] |= {name: dict(row["metrics"]["r_auroc"]) for name in names}
+    return found
+
+
+class Page(HTMLParser):
+    """Tags with their attributes; fails where one is not closed."""
+
+    VOID = ("meta", "img", "br", "hr")
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open = [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def row_of(html, method):
+    """The first table row of a method, as text of its cells."""
+    found = re.search(rf'<tr><th scope="row">{re.escape(method)}</th>(.*?)</tr>', html)
+    return re.findall(r"<td(.*?)</td>", found[1])
 
 
 @pytest.fixture
@@ -60,15 +128,6 @@ def test_every_chart_is_read_out_and_explained(record):
     assert "nan" not in re.sub(r"base64,[^\"]*", "", html)
 
 
-def test_missing_protocols_are_left_out(record):
-    html = render([record])
-    assert 'id="lam"' in html
-    assert not re.search('id="(url|fewshot|human|corruption|pretrained|recovery)"', html)
-    empty = {**record, "protocol": "url", "rows": []}
-    assert 'id="url"' not in render([record, empty])
-    assert "Posteriors that are known" in render([read_record("recovery")])
-
-
 def test_only_leaders_are_bold(record):
     html = render([record])
     keys = list(dict.fromkeys(key for row in record["rows"] for key in row["metrics"]))
@@ -78,16 +137,6 @@ def test_only_leaders_are_bold(record):
             near = record["comparisons"][TASK][key]["leaders"]
             crowded = key == "ece"  # three of the four that have votes
             assert ('class="best"' in text) == (method in near and not crowded), (method, key)
-
-
-def test_nothing_is_bold_where_more_than_half_lead(record):
-    comparison = record["comparisons"][TASK]["r_auroc"]
-    comparison["leaders"] = SIX[:3]
-    assert Part(record, TASK).bold("r_auroc") == SIX[:3]
-    assert "more than half of them: ECE." in render([record])
-    comparison["leaders"] = SIX[:4]
-    assert Part(record, TASK).bold("r_auroc") == []
-    assert "more than half of them: R-AUROC; ECE." in render([record])
 
 
 def test_numbers_are_means_with_standard_errors(record):
@@ -100,52 +149,6 @@ def test_numbers_are_means_with_standard_errors(record):
     assert (
         row_of(render([record]), "laplace")[3] == "><span>0.700</span><small>0.600 to 0.900</small>"
     )
-
-
-@pytest.mark.parametrize("nothing", [None, math.nan])
-def test_what_is_undefined_is_shown_as_such(record, nothing):
-    for row in record["rows"]:
-        if row["method"] == "laplace":
-            row["metrics"]["r_auroc"] = {"value": nothing}
-        row["cost"]["fit"]["peak_mb"] = nothing
-        for curve in row["curves"].get("roc", {}).values():
-            curve["tpr"][3] = nothing
-    for ends in record["comparisons"][TASK]["r_auroc"]["laplace minus"].values():
-        ends["low"] = nothing
-    html = render([record])
-    assert "<span>n/a</span>" in row_of(html, "laplace")[3]
-    assert "nan" not in re.sub(r"base64,[^\"]*", "", html)
-    assert "r_auroc" not in quality_table(record, TASK, ["r_auroc"])
-    assert "| laplace | n/a |" in quality_table(record, TASK, ["r_auroc"])
-    assert "laplace minus" not in html
-
-
-def test_a_metric_of_no_method_leaves_its_charts_out(record):
-    for row in record["rows"]:
-        row["metrics"] = {"recall@1": {"value": None}}
-    record["comparisons"] = {}
-    html = render([record])
-    assert "against cost" not in html
-    assert html.count("<span>n/a</span>") >= len(SIX)
-
-
-def test_examples_are_shown_and_made_light(record):
-    html = render([record])
-    images = [a for tag, a in Page(html).tags if tag == "img"]
-    assert len(images) == 10  # a query and four neighbours at each end
-    uri = record["rows"][2]["pictures"]["certain"][0]["pictures"][0]["uri"]
-    assert compressed(uri) == uri  # a hundred bytes stay as they are
-    png = noisy_png()
-    assert compressed(png).startswith("data:image/webp;base64,")
-    assert len(compressed(png)) < len(png) / 2
-
-
-def noisy_png():
-    import torch
-
-    from benchmarks.strips import data_uri
-
-    return data_uri(torch.rand(3, 64, 64, generator=torch.Generator().manual_seed(0)))
 
 
 def test_markdown_tables(record):
@@ -161,15 +164,345 @@ def test_markdown_tables(record):
     assert len(cost_table(record, TASK).splitlines()) == 2 + len(SIX)
 
 
-def test_negative_and_unknown_metrics(record):
-    for row in record["rows"]:
-        row["metrics"]["crop rank"] = {"value": -0.25}
-        row["metrics"]["sharpness"] = {"value": 12.5}
-    assert "| -.250 ± .000 | 12.500 ± .000 |" in quality_table(
-        record, TASK, ["crop rank", "sharpness"]
+KINDS = ("png", "svg")
+
+
+def test_severities_become_a_heat_map(record):
+    part = Part(
+        renamed(record, "corruption", ["severity mean", "severity snow", "severity pooled"]),
+        TASK,
     )
-    assert described("sharpness").direction == 0
-    assert described("severity snow") == described("severity")._replace(name="severity snow")
-    assert described("severity pooled").name == "severity, all images"
-    assert described("k-nn+u auroc mnist").name == "k-nn+u AUROC mnist"
-    assert cells.cell(summary(record["rows"][:1], "crop rank")).text == "\u22120.250"
+    found = families.heat(part)
+    assert found.columns == ["snow", "mean"]
+    assert [name for name, _ in found.lines] == SIX
+    assert all(len(line) == 2 for _, line in found.lines)
+    html = render([part.record])
+    assert 'class="wide heat"' in html
+    columns = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', html)
+    assert any(name.startswith("severity, mean") for name in columns)
+    assert not any("snow" in name and "<span>" not in name for name in columns)  # in the map only
+    assert families.heat(Part(record, TASK)) is None
+
+
+def test_the_forest_is_sorted_and_has_every_interval(record):
+    differences = Part(record, TASK).differences("r_auroc")
+    assert len(differences) == len(SIX) - 1
+    for direction in (1, -1):
+        (axes,) = forest_plot(differences, "difference in R-AUROC", direction).axes
+        names = [label.get_text() for label in axes.get_yticklabels()]
+        values = [direction * differences[name][0] for name in names]
+        assert sorted(names) == sorted(differences)
+        assert values == sorted(values, reverse=True), "the best is on top"
+        low, high = sorted(axes.get_ylim())
+        assert axes.yaxis_inverted()
+        assert low < 0 < len(names) - 1 < high
+        drawn = {}
+        for marks in axes.containers:
+            segments = marks[2][0].get_segments()
+            for (x, y), segment in zip(marks[0].get_xydata(), segments, strict=True):
+                drawn[names[round(y)]] = (x, *segment[:, 0], marks.get_label())
+        for name, (middle, start, end) in differences.items():
+            assert drawn[name][:3] == pytest.approx((middle, start, end))
+            better = direction * middle > 0
+            verdict = "cannot be told" if start <= 0 <= end else (
+                "clearly better" if better else "clearly worse")  # fmt: skip
+            assert drawn[name][3] == verdict
+        assert axes.get_xlabel() == "difference in R-AUROC"
+        (legend,) = axes.figure.legends
+        assert {text.get_text() for text in legend.get_texts()} == {
+            one[3] for one in drawn.values()
+        }
+
+
+def test_curves_have_a_legend_units_and_the_style_of_their_method(record):
+    part = Part(record, TASK)
+    styles = chosen(part, "r_auroc")
+    sparse, risk, reliable = charts.own_errors(part, styles)
+    for chart, x, y in (
+        (sparse, "least certain queries removed", "recall@1 of the rest"),
+        (risk, "queries answered", "wrong among them"),
+        (reliable, "votes for the winner", "right"),
+    ):
+        (axes,) = chart.figure.axes
+        assert (axes.get_xlabel(), axes.get_ylabel()) == (x, y)
+        formatter = axes.yaxis.get_major_formatter()
+        assert formatter(0.25, 0) == "25%"
+        names = [text.get_text() for text in chart.figure.legends[0].get_texts()]
+        methods = [name for name in names if name in styles]
+        assert len(methods) >= 3, "three of the six have votes"
+        colours = {line.get_label(): line.get_color() for line in axes.lines}
+        assert all(colours[name] == styles[name].colour for name in methods if name in colours)
+    assert "oracle, laplace" in [line.get_label() for line in sparse.figure.axes[0].lines]
+    assert len(sparse.figure.axes[0].lines) == len(styles) + 2
+
+
+def test_figures(record, tmp_path):
+    both = renamed(record, "corruption", ["severity snow", "severity mean"])
+    for name, content in (("lam", record), ("corruption", both)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    written = page_figures.write(tmp_path, tmp_path)
+    names = ["lam", "corruption", "cost"]
+    assert [path.name for path in written] == [f"{n}.{kind}" for n in names for kind in KINDS]
+    assert all(path.read_bytes()[:4] in (b"\x89PNG", b"<svg") for path in written)
+    assert all(path.stat().st_size < 120_000 for path in written)
+
+
+def test_a_figure_shows_no_method_with_fewer_seeds_than_the_others():
+    record = copy.deepcopy(read_record("lam", RESULTS / "small"))
+    task = record["rows"][0]["task"]
+    record["rows"] = [
+        row
+        for row in record["rows"]
+        if row["task"] == task and (row["method"], row["seed"]) != ("vim", 0)
+    ]
+    shown = [
+        text.get_text()
+        for axes in page_figures.dots(record).axes
+        for text in axes.get_yticklabels()
+    ]
+    assert "laplace" in shown
+    assert "vim" not in shown
+
+
+@pytest.fixture
+def cache(record, tmp_path):
+    """A cache with the runs of the record, as the runner leaves them."""
+    store = Store(tmp_path / "runs-smoke")
+    for row in record["rows"]:
+        whole = {
+            **row,
+            "size": record["settings"],
+            "environment": record["environment"],
+        }
+        store.write(whole, "lam", TASK, row["method"], row["seed"])
+    for one in record["tuned"]:
+        store.write(one, "tuned", one["task"], one["method"])
+    return tmp_path
+
+
+def test_the_command_collects_and_renders(cache, capsys):
+    where = ["--json", str(cache / "json"), "--out", str(cache / "page.html")]
+    assert main(["report", "--cache", str(cache), *where]) == 0
+    assert [path.name for path in (cache / "json").iterdir()] == ["lam.json"]
+    page = (cache / "page.html").read_text()
+    assert 'id="lam"' in page
+    (cache / "page.html").unlink()
+    assert main(["report", "--from-json", *where]) == 0
+    assert (cache / "page.html").read_text() == page
+    assert f"lam.json: {2 * len(SIX)} runs" in capsys.readouterr().out
+
+
+def test_a_collected_record_survives_writing(cache, tmp_path):
+    content = collect(Store(cache / "runs-smoke"), "lam", "smoke")
+    write(content, tmp_path / "lam.json")
+    assert render([json.loads((tmp_path / "lam.json").read_text())]) == render([content])
+
+
+NO_PAGE = {"__init__", "deterministic", "probvlm"}
+
+
+"""The embedder as it is needs none; ProbVLM is of images and texts."""
+
+
+def test_every_baseline_has_a_page_and_a_title_of_its_own():
+    assert {path.stem for path in BASELINES.glob("*.py")} - NO_PAGE == set(FILES)
+    titles = [title(file) for file in FILES]
+    assert len(set(titles)) == len(titles)
+    assert all(2 < len(words) < 60 for words in titles)
+
+
+@pytest.mark.parametrize(("file", "words"), [("nuq", "fit adds"), ("hib", "training takes")])
+def test_the_cost_is_that_of_the_table_of_all_methods(file, words):
+    """A post-hoc one adds to the training; the other has its own."""
+    table = (BASELINES / "README.md").read_text()
+    (line,) = re.findall(rf"^\| \[{file}\].*$", table, flags=re.M)
+    added, training, query = (cell.strip() for cell in line.split("|")[5:8])
+    takes = f"Its {words} {training.removeprefix('+ ')}, a query {query} that of"
+    assert takes in method_page(file)
+    assert f"; {added} numbers added." in method_page(file)
+
+
+def test_the_numbers_are_means_and_places_over_the_seeds():
+    """R-AUROC of the deep ensemble on birds, from the rows themselves."""
+    rows = [
+        row for row in read_record("url", RESULTS / "small")["rows"]
+        if row["task"] == "cub" and not row["method"].endswith(", on infonce")
+    ]  # fmt: skip
+    of: dict[str, list[float]] = {}
+    for row in rows:
+        value = row["metrics"].get("r_auroc", {}).get("value")
+        if value is not None and row["method"] not in ("laplace, near", "laplace, far"):
+            of.setdefault(row["method"], []).append(value)
+    full = {name: np.array(values) for name, values in of.items() if len(values) == 3}
+    ours = full["deep ensemble"]
+    place = 1 + sum(values.mean() > ours.mean() for values in full.values())
+    error = ours.std(ddof=1) / 3**0.5
+    expected = f"{ours.mean():.3f} ± {error:.3f} ({place} of {len(full)})".replace("0.", ".")
+    (line,) = re.findall(r"^\| birds, classes never.*$", method_page("deep_ensemble"), flags=re.M)
+    assert line.split(" | ")[2] == expected
+
+
+def runs(method, replicates, values=None):
+    """Rows of a method: a list of replicates for each seed."""
+    values = values or [float(np.mean(found)) for found in replicates]
+    return [
+        {"method": method, "seed": seed,
+         "metrics": {"m": {"value": value, "replicates": list(found)}}}
+        for seed, (found, value) in enumerate(zip(replicates, values, strict=True))
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def drawn():
+    """Differences whose spread comes from seeds and queries alike: [seed, replicate]."""
+    noise = np.random.default_rng(1).normal(0, 0.08, (3, 40))
+    return np.array([[-0.05], [0.05], [0.15]]) + noise
+
+
+def test_the_interval_has_seeds_and_queries_in_it(drawn):
+    found = difference(runs("a", drawn), runs("b", np.zeros_like(drawn)), "m")
+    seeds = scipy_t.interval(0.95, 2, drawn.mean(), drawn.mean(1).std(ddof=1) / 3**0.5)
+    queries = 1.96 * drawn.mean(0).std(ddof=1)
+    half = np.hypot((seeds[1] - seeds[0]) / 2, queries)
+    assert found["difference"] == pytest.approx(drawn.mean())
+    assert found["high"] - found["difference"] == pytest.approx(half)
+    assert found["difference"] - found["low"] == pytest.approx(half)
+    one = difference(runs("a", drawn)[:1], runs("b", np.zeros_like(drawn))[:1], "m")
+    assert one["high"] - one["difference"] == pytest.approx(1.96 * drawn[0].std(ddof=1))
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.5, 1.0, 2.0])
+def test_intervals_hold_the_truth(ratio):
+    """Three seeds that share their queries; ratio: noise of queries over that of seeds."""
+    rng, held = np.random.default_rng(0), 0
+    for _ in range(400):
+        seeds, queries = rng.normal(0, 1, (3, 1)), rng.normal(0, ratio)
+        drawn = seeds + queries + rng.normal(0, ratio, (1, 200)) + rng.normal(0, 1e-9, (3, 200))
+        values = (seeds[:, 0] + queries).tolist()
+        found = difference(runs("a", drawn, values), runs("b", 0 * drawn), "m")
+        held += found["low"] <= 0 <= found["high"]
+    assert held / 400 > 0.93
+
+
+def test_identical_methods_cannot_be_told_apart_and_distant_ones_can(drawn):
+    same = difference(runs("a", drawn), runs("b", drawn), "m")
+    assert (same["difference"], same["low"], same["high"]) == (0.0, 0.0, 0.0)
+    apart = difference(runs("a", drawn + 1), runs("b", drawn), "m")
+    assert (apart["low"], apart["high"]) == pytest.approx((1, 1))  # the resamples are paired
+    of = {"a": runs("a", drawn + 1), "b": runs("b", drawn), "c": runs("c", drawn + 1)}
+    assert leaders(of, "m", higher=True) == ("a", ["a", "c"])
+    assert leaders(of, "m", higher=False) == ("b", ["b"])
+
+
+def test_only_common_seeds_are_compared(drawn):
+    first, second = runs("a", drawn), runs("b", drawn)[1:]
+    assert difference(first, second, "m") == {"difference": 0.0, "low": 0.0, "high": 0.0}
+    assert difference(first[:1], second, "m") == {}
+
+
+def test_collected_runs_are_compared_by_their_intervals(drawn):
+    """As if the queries of both were others: wider than the paired interval of the same runs."""
+    values = [0.0, 0.1, 0.2]
+    a, b = runs("a", drawn, values), runs("b", drawn + 1, [0.0, 0.0, 0.0])
+    paired = difference(a, b, "m")
+    for row in a:
+        cell = row["metrics"]["m"]
+        cell |= {"low": cell["value"] - 0.3, "high": cell["value"] + 0.3}
+        del cell["replicates"]
+    assert difference(a, b, "m") == {}
+    for row in b:
+        row["metrics"]["m"] |= {"low": -0.4, "high": 0.4}
+    found = difference(a, b, "m")
+    between = scipy_t.ppf(0.975, 2) * np.std(values, ddof=1) / 3**0.5
+    half = np.hypot(between, np.hypot(0.3, 0.4))
+    assert found["difference"] == paired["difference"]
+    assert (found["high"] - found["low"]) / 2 == pytest.approx(half)
+    assert leaders({"a": a, "b": b}, "m", higher=True)[0] == "a"
+    assert leaders({"a": []}, "m", higher=True) == ("", [])
+
+
+def test_a_seed_without_replicates_still_counts(drawn):
+    """Two paired seeds have a t of 12.7 in place of 4.3: the intervals of all three are better."""
+    a, b = runs("a", drawn, [0.1, 0.12, 0.11]), runs("b", drawn, [0.5, 0.53, 0.5])
+    for row in a + b:
+        cell = row["metrics"]["m"]
+        cell |= {"low": cell["value"] - 0.02, "high": cell["value"] + 0.02}
+    whole = difference(a, b, "m")
+    del a[0]["metrics"]["m"]["replicates"]
+    found = difference(a, b, "m")
+    assert found["difference"] == pytest.approx(-0.4)
+    between = scipy_t.ppf(0.975, 2) * np.std([0.4, 0.41, 0.39], ddof=1) / 3**0.5
+    half = np.hypot(between, np.hypot(0.02, 0.02))
+    assert found["high"] - found["difference"] == pytest.approx(half)
+    assert whole["high"] - whole["low"] < 2 * half
+    assert leaders({"a": a, "b": b}, "m", higher=True) == ("b", ["b"])
+
+
+def test_undefined_differences_become_null():
+    assert _short({"low": math.nan, "high": 0.123456}) == {"low": None, "high": 0.1235}
+
+
+VALUES = {
+    MATCH: (0.90, 0.92, 0.91),
+    EPISTEMIC: (0.70, 0.71, 0.72),
+    "laplace, near": (0.62, 0.62, 0.62),
+    "laplace, far": (0.60, 0.60, 0.60),
+    "laplace": (0.80, 0.85, 0.81),
+    "nuq": (0.86, 0.87, 0.88),
+    "nuq, on infonce": (0.99, 0.99, 0.99),
+    "elk": (0.99,),
+}
+
+
+def rows(_case):
+    """R-AUROC as above; the OOD sets a little less and a little more than it."""
+    return [
+        {
+            "method": method,
+            "seed": seed,
+            "metrics": {
+                "r_auroc": {"value": x},
+                "auroc a": {"value": x - 0.02},
+                "auroc b": {"value": x + 0.02},
+            },
+        }
+        for method, of in VALUES.items()
+        for seed, x in enumerate(of)
+    ]
+
+
+@pytest.fixture(autouse=True)
+def one_case(monkeypatch):
+    monkeypatch.setattr(numbers, "CASES", (Case("lam", "task", "a task", True),))
+    monkeypatch.setattr(numbers, "rows_of", rows)
+
+
+def test_the_best_other_is_on_the_same_network_and_has_every_seed():
+    of = numbers.values(rows(None), ["r_auroc"])
+    assert "elk" not in of
+    assert numbers.best_other(of).method == "nuq"
+    assert of["nuq, on infonce"].mean > of["nuq"].mean  # and is not asked
+    both = numbers.values(rows(None), numbers.ood_metrics(rows(None)))
+    assert both["nuq"].mean == pytest.approx(0.87)  # of both OOD sets
+
+
+def test_bold_is_what_a_paired_t_test_calls_significant():
+    a, b = (Values(n, dict(enumerate(VALUES[n]))) for n in (MATCH, "nuq"))
+    assert numbers.significant(a, b) == (ttest_rel(VALUES[MATCH], VALUES["nuq"]).pvalue < 0.05)
+    cells = numbers.pair(a, b)
+    assert cells == ["**.910 ± .006**", ".870 ± .006 (nuq)"]
+    near = Values("near", {0: 0.93, 1: 0.89, 2: 0.91})
+    assert not numbers.significant(a, near)
+    assert "**" not in "".join(numbers.pair(a, near))
+    assert numbers.pair(b, a)[1] == "**.910 ± .006** (laplace, match)"
+    assert Values("x", {0: 0.1, 1: 0.3}).text == ".200 ± .100"
+
+
+def test_tables_hold_every_case():
+    assert "| a task | yes | **.910" in numbers.front()
+    pairs = numbers.pairs()
+    line = "| a task: a | yes | .690 ± .006 | .600 | .580 | -0.160 | -0.270 | .800 |"
+    assert line in pairs
+    assert "| a task: b |" in pairs
+    assert numbers.pairs(numbers.INFONCE).count("\n") == 1  # nothing of ours on that network
+    assert "| a task | yes | .910 ± .006 | n/a | .820 |" in numbers.errors()

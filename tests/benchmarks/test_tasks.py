@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,10 @@ from scipy import stats
 
 from benchmarks.corruptions import cropped, kept_shares
 from benchmarks.engine.fitting import BATCH, BATCHES, Schedule
-from benchmarks.networks import strided_cnn, with_dropout
 from benchmarks.protocols import PROTOCOLS
 from benchmarks.protocols.runner import Runner
 from benchmarks.sizes import SMOKE
-from benchmarks.tasks import Part, Task, Workspace, build
+from benchmarks.tasks import Part, Workspace, build
 from benchmarks.tasks.frozen import entropy
 from benchmarks.tasks.task import joined, together
 from laplace_metric.datasets import ImageSet
@@ -97,20 +95,6 @@ def test_a_round_shows_every_class():
     assert len(torch.cat([y for _, y in batches]).unique()) == 900
 
 
-def test_a_class_with_few_gives_what_it_has():
-    part = Part(torch.arange(33 * 2).float(), torch.arange(33).repeat(2))
-    x, y = next(iter(Schedule(part, 0, per_class=4)))
-    assert len(x) == 64
-    assert (y.unique(return_counts=True)[1] == 2).all()
-
-
-def test_a_round_of_few_inputs_repeats_them_in_turn():
-    part = Part(torch.arange(100).float(), torch.zeros(100).long())
-    seen = torch.cat([x for x, _ in Schedule(part, 0)])
-    assert len(seen) == BATCH * BATCHES
-    assert seen.unique(return_counts=True)[1].max() <= -(-BATCH * BATCHES // 100)
-
-
 def test_soft_labels_are_drawn_anew_with_their_probabilities():
     soft = torch.tensor([[0.8, 0.2], [0.3, 0.7]]).repeat(64, 1)
     part = Part(torch.tensor([0.0, 1.0]).repeat(64), torch.tensor([0, 1]).repeat(64), soft=soft)
@@ -134,26 +118,6 @@ def test_a_crop_shows_the_kept_share_from_within():
     assert abs(float(kept.mean()) - 0.625) < 0.05
     whole = cropped(ramp[:3], torch.ones(3))
     assert torch.allclose(whole, ramp[:3], atol=1e-5)
-
-
-def test_what_is_made_is_encoded_once(tmp_path):
-    part = Part(torch.zeros(2, 1, 2, 2), torch.tensor([0, 1]))
-    plain = Task("t", "", part, part, part, {}, torch.nn.Identity)
-    assert plain.made("key", lambda: torch.ones(3)).tolist() == [1, 1, 1]
-    other = dataclasses.replace(plain, encode=lambda key, images: images() + len(key))
-    assert other.made("key", lambda: torch.ones(3)).tolist() == [4, 4, 4]
-
-
-def test_a_digest_stands_for_the_pixels():
-    images = ImageSet(torch.zeros(2, 1, 2, 2), torch.tensor([0, 1]), "a", ("x", "y"))
-    other = ImageSet(torch.ones(2, 1, 2, 2), torch.tensor([0, 1]), "a", ("x", "y"))
-    assert Part.of(images).digest == Part.of(images).digest != Part.of(other).digest
-
-
-def test_dropout_stands_before_linear_maps_and_not_before_normalisation():
-    layers = list(with_dropout(strided_cnn(3), 0.1))
-    after = [type(b) for a, b in pairwise(layers) if isinstance(a, torch.nn.Dropout)]
-    assert after == [torch.nn.Conv2d] * 3 + [torch.nn.Linear]
 
 
 @pytest.mark.parametrize("name", ["cub200", "lfw"])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from baselines.distributions import Directions, unnormalized_vmf_score
+from baselines.distributions import Directions
 from laplace_metric.embedding import Embedding
 
 
@@ -27,10 +27,3 @@ def test_select_and_concatenate_through_an_embedding():
     assert torch.equal(joined.mean, batch.mean)
     assert torch.equal(joined.variance, batch.variance)
     assert torch.equal(joined.distribution.concentration, batch.distribution.concentration)
-
-
-def test_score_ranks_as_the_density_for_equal_concentrations():
-    d = directions(1, 4)
-    x = directions(20, 4).loc
-    score = unnormalized_vmf_score(d.loc, d.concentration, x)
-    assert torch.equal(score.argsort(), d.distribution.log_prob(x).argsort())

@@ -1,16 +1,26 @@
+"""``load``: where data are looked for, what is fetched, and options that are refused."""
+
 from __future__ import annotations
 
+import gzip
+import hashlib
 import re
+import sys
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from threading import Thread
 
 import pytest
 
-from benchmarks.datasets import NAMES, captions, load
-from benchmarks.datasets.remotes import BY_HAND, Request
-from laplace_metric.errors import InputError, UnknownNameError
+from benchmarks.datasets import NAMES, load
+from benchmarks.datasets.remotes import BY_HAND, REMOTES, Remote, Request
+from laplace_metric.errors import FileFormatError, InputError, LaplaceMetricError, UnknownNameError
 
 SPLITS = {"hierarcaps": ("test",)}
+
+
 FROM_FILES = [name for name in NAMES if name not in ("digits", "photographs")]
 
 
@@ -49,25 +59,6 @@ def test_download_of_what_is_unpacked_by_hand(name: str, tmp_path: Path) -> None
         load(name, "test", data=tmp_path, download=True)
 
 
-@pytest.mark.parametrize("name", BY_HAND)
-def test_bad_colour(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="colour=True applies to 'photographs' only"):
-        load(name, data=tmp_path, colour=True)
-
-
-def test_argument_goes_before_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LAPLACE_METRIC_DATA", str(tmp_path))
-    with pytest.raises(InputError, match="data='nowhere' is not a folder"):
-        load("mnist", data="nowhere")
-
-
-@pytest.mark.parametrize("data", [3, b"folder", 1.5])
-def test_data_that_is_no_path(data: Any) -> None:
-    for read in (load, captions):
-        with pytest.raises(InputError, match=r"data=.* pass a path, as a string or pathlib\.Path"):
-            read("emoji", data=data)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -103,3 +94,139 @@ def test_rows_are_evenly_spaced(n: int, limit: int | None, rows: list[int]) -> N
 def test_limit_of_a_large_set_does_not_overflow() -> None:
     rows = Request("mnist", "test", limit=60_000).rows(10**9)
     assert int(rows[-1]) == (60_000 - 1) * 10**9 // 60_000
+
+
+KEY = ("kmnist", "test")
+
+
+IMAGES = gzip.compress(bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 1, 7, 9]))
+
+
+LABELS = gzip.compress(bytes([0, 0, 8, 1, 0, 0, 0, 2, 4, 5]))
+
+
+PATHS = ("KMNIST/raw/t10k-images-idx3-ubyte.gz", "KMNIST/raw/t10k-labels-idx1-ubyte.gz")
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    asked: list[str]
+
+    def log_message(self, format: str, *args: object) -> None:
+        self.asked.append(self.path)
+
+
+@pytest.fixture
+def asked() -> list[str]:
+    """Addresses that the server was asked for."""
+    return []
+
+
+@pytest.fixture
+def site(tmp_path: Path, asked: list[str]) -> Iterator[str]:
+    """A small site on this machine that publishes the two files."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "images.gz").write_bytes(IMAGES)
+    (folder / "labels.gz").write_bytes(LABELS)
+    handler = type("Handler", (Quiet,), {"asked": asked})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder)))
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def registry(site: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table of published files, pointing to the small site."""
+    pytest.importorskip("pooch", reason="needs the extra laplace-metric[data]")
+    hashes = (
+        f"sha256:{hashlib.sha256(IMAGES).hexdigest()}",
+        f"md5:{hashlib.md5(LABELS).hexdigest()}",
+    )
+    urls = (f"{site}/images.gz", f"{site}/labels.gz")
+    publish(monkeypatch, urls, hashes)
+
+
+def publish(
+    monkeypatch: pytest.MonkeyPatch, urls: tuple[str, ...], hashes: tuple[str, ...]
+) -> None:
+    files = zip(PATHS, urls, hashes, strict=True)
+    monkeypatch.setitem(REMOTES, KEY, tuple(Remote(*file) for file in files))
+
+
+@pytest.mark.usefixtures("registry")
+def test_fetches_into_a_new_folder_and_only_once(tmp_path: Path, asked: list[str]) -> None:
+    data = tmp_path / "new" / "data"
+    for _ in range(2):
+        found = load(*KEY, data, download=True)
+        assert found.images.flatten().tolist() == [7, 9]
+        assert found.labels.tolist() == [4, 5]
+    assert sorted(asked) == ["/images.gz", "/labels.gz"]
+    assert sorted(p.name for p in (data / "KMNIST/raw").iterdir()) == [Path(p).name for p in PATHS]
+
+
+@pytest.mark.usefixtures("registry")
+def test_nothing_is_fetched_unless_asked(tmp_path: Path, asked: list[str]) -> None:
+    with pytest.raises(InputError, match="not there"):
+        load(*KEY, tmp_path)
+    assert asked == []
+
+
+@pytest.mark.usefixtures("registry")
+def test_files_placed_by_hand_are_left_alone(tmp_path: Path, asked: list[str]) -> None:
+    by_hand = tmp_path / PATHS[0].removesuffix(".gz")
+    by_hand.parent.mkdir(parents=True)
+    by_hand.write_bytes(gzip.decompress(IMAGES).replace(bytes([7, 9]), bytes([1, 2])))
+    assert load(*KEY, tmp_path, download=True).images.flatten().tolist() == [1, 2]
+    assert asked == ["/labels.gz"]
+
+
+@pytest.mark.usefixtures("registry")
+def test_wrong_hash_keeps_nothing(
+    tmp_path: Path, site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls = (f"{site}/images.gz", f"{site}/labels.gz")
+    publish(monkeypatch, urls, ("sha256:" + "0" * 64, "md5:" + "0" * 32))
+    with pytest.raises(FileFormatError, match=r"images\.gz no longer gives the file"):
+        load(*KEY, tmp_path / "data", download=True)
+    assert [p for p in (tmp_path / "data").rglob("*") if p.is_file()] == []
+
+
+@pytest.mark.usefixtures("registry")
+def test_address_that_does_not_answer(
+    tmp_path: Path, site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(monkeypatch, (f"{site}/gone.gz", f"{site}/gone.gz"), ("md5:" + "0" * 32,) * 2)
+    with pytest.raises(LaplaceMetricError, match=r"gone\.gz could not be fetched.*404.*by hand"):
+        load(*KEY, tmp_path, download=True)
+
+
+def test_without_pooch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    with pytest.raises(LaplaceMetricError, match=r"pip install 'laplace-metric\[data\]'"):
+        load(*KEY, tmp_path, download=True)
+    assert len(load("digits", download=True)) == 1297  # nothing to fetch, so nothing is needed
+
+
+def test_table_of_published_files() -> None:
+    for (name, split), remotes in REMOTES.items():
+        for remote in remotes:
+            algorithm, value = remote.hash.split(":")
+            assert len(value) == {"md5": 32, "sha256": 64}[algorithm]
+            assert re.fullmatch("[0-9a-f]+", value)
+            assert remote.url.endswith(Path(remote.path).name), (name, split)
+    assert len(REMOTES) == 12
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [("fashion-mnist", "train"), ("fashion-mnist", "test"), ("mnist", "test")],
+)
+def test_hashes_of_the_originals_on_this_machine(real_data: Path, name: str, split: str) -> None:
+    for remote in REMOTES[name, split]:
+        algorithm, known = remote.hash.split(":")
+        content = (real_data / remote.path).read_bytes()
+        assert hashlib.new(algorithm, content).hexdigest() == known

@@ -7,8 +7,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from benchmarks.examples.engines import PgVector, PostgresServer, postgres_server
-from laplace_metric.errors import InputError, MissingPackageError
+from benchmarks.examples.engines import PgVector, PostgresServer
 from tests.benchmarks.engines.conftest import K, collection
 
 pytestmark = pytest.mark.skipif(
@@ -49,14 +48,3 @@ def test_a_store_that_fails_leaves_everything_as_it_was(postgres, monkeypatch):
     engine.store(items)
     assert len(engine) == 300
     engine.close()
-
-
-def test_a_server_that_does_not_start_says_why(postgres):
-    with pytest.raises(InputError, match="pg_ctl in .* failed for"):
-        PostgresServer(postgres.folder)  # one runs there
-
-
-def test_without_pgvector_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(postgres_server, "_candidates", lambda: iter(()))
-    with pytest.raises(MissingPackageError, match="postgresql-17-pgvector"):
-        postgres_server.postgres_programs()

@@ -1,4 +1,4 @@
-"""Items and neighbours are checked before an engine sees them."""
+"""What is given to an engine, what is measured of it, and the command that tries them all."""
 
 from __future__ import annotations
 
@@ -6,10 +6,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from benchmarks.examples.engines import Neighbours, StoredItems, vectors_of
-from laplace_metric.errors import InputError, NonFiniteError, UnknownNameError
-from tests.benchmarks.engines.conftest import collection
+from benchmarks.costs import engine_kinds, engines
+from benchmarks.costs.engine_items import EngineProblem
+from benchmarks.examples.engines import (
+    LanceTable,
+    PgVector,
+    Qdrant,
+    QdrantEdge,
+    StoredItems,
+    __main__,
+    distances,
+    judged,
+)
+from laplace_metric.errors import InputError, MissingPackageError, NonFiniteError
+from laplace_metric.search._engines import HNSW, Flat
+from laplace_metric.search._neighbours import gallery_vectors, moments, query_vectors
+from tests.benchmarks.engines.conftest import ENGINES, K, collection
 
 
 @pytest.mark.parametrize(
@@ -45,21 +61,6 @@ def test_items_as_they_are_stored():
     assert named.ids.tolist() == list(range(300))
 
 
-def test_rankings_that_no_engine_has():
-    of = collection()
-    with pytest.raises(UnknownNameError, match="rank_by='shared'"):
-        StoredItems.of(of.items, of.labels, spherical=True, rank_by="shared")
-    with pytest.raises(UnknownNameError, match="rank_by='shared'"):
-        vectors_of(of.queries, spherical=True, rank_by="shared")
-
-
-def test_no_queries_and_no_neighbours():
-    assert Neighbours.of([], 3).distances.shape == (0, 3)
-    nothing = Neighbours.of([[]], 3)
-    assert np.isinf(nothing.distances).all()
-    assert (nothing.ids == -1).all()
-
-
 @pytest.mark.parametrize("rank_by", ["mean", "expected"])
 def test_the_items_of_an_index(rank_by):
     of = collection(rank_by, names=True)
@@ -81,3 +82,149 @@ def test_an_index_that_no_engine_can_have():
     index = embedder.index(x, np.arange(len(x)) % 2, texts, progress=False)
     with pytest.raises(InputError, match="ids are no different int64"):
         StoredItems.of_index(index)
+
+
+@pytest.mark.parametrize("kind", [engine_kinds.OwnEngine, engine_kinds.PlainFaiss])
+@pytest.mark.parametrize("graph", [False, True])
+def test_engines_in_this_process(kind, graph):
+    pytest.importorskip("faiss")
+    of = collection(names=True)
+    engine = kind(HNSW(links=16, ef=300) if graph else Flat())
+    engine.store(of.stored())
+    assert len(engine) == 300
+    found, wanted = engine.search(of.vectors(), K), of.index.search(of.asked, K)
+    np.testing.assert_array_equal(found.ids, wanted.ids)
+    np.testing.assert_array_equal(found.labels, wanted.labels)
+    np.testing.assert_allclose(found.distances, wanted.distance, rtol=1e-4, atol=1e-5)
+    engine.close()
+
+
+def test_what_is_compared():
+    of = collection()
+    engine = engine_kinds.OwnEngine(Flat())
+    engine.store(of.stored())
+    found, wanted = engine.search(of.vectors(), K), of.index.search(of.asked, K)
+    verdict = judged(of.index.calibration, found, of.queries, **of.how)
+    numbers = engines.agreement(found, verdict, wanted, 0.5)
+    assert numbers["recall"] == numbers["same_decisions"] == 1
+    assert numbers["largest_difference"] < 1e-6
+    ids = found.ids.copy()
+    ids[:, 9] = -1  # the last that recall looks at
+    ids[:, 10] = -1  # and one that it does not
+    assert engines.agreement(replace(found, ids=ids), verdict, wanted, 0.5)["recall"] == 0.9
+    moved = verdict.match_probability.copy()
+    moved[3, 0] = 1 - round(float(moved[3, 0]))
+    flipped = engines.agreement(found, replace(verdict, match_probability=moved), wanted, 0.5)
+    assert flipped["same_decisions"] == 0.99
+    assert flipped["largest_difference"] > 0.4
+    far = found.distances.copy()
+    far[5, 19] += 0.25
+    assert engines.agreement(replace(found, distances=far), verdict, wanted, 0.5)[
+        "distance_difference"] == pytest.approx(0.25, abs=1e-6)  # fmt: skip
+    swapped = {name: value[:, ::-1] for name, value in vars(found).items()}
+    backwards = replace(verdict, match_probability=verdict.match_probability[:, ::-1])
+    by_id = engines.agreement(replace(found, **swapped), backwards, wanted, 0.5)
+    assert by_id["largest_difference"] < 1e-6
+    assert by_id["distance_difference"] < 1e-6
+    labels, unknown = verdict.label.copy(), ~verdict.unknown
+    labels[:2] += 1
+    other = engines.agreement(found, replace(verdict, label=labels), wanted, 0.5)
+    assert other["same_decisions"] == 0.98
+    assert engines.agreement(found, replace(verdict, unknown=unknown), wanted, 0.5)[
+        "same_decisions"] == 0  # fmt: skip
+
+
+def problem() -> EngineProblem:
+    of = collection()
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(700) % 12
+    x = 2 * torch.randn(12, 6, generator=g)[y] + 1.2 * torch.randn(700, 6, generator=g)
+    parts = [(x[rows], y[rows]) for rows in (slice(300), slice(300, 600), slice(600, 700))]
+    return EngineProblem("points", of.embedder, *parts)
+
+
+def test_a_row_an_engine(monkeypatch):
+    kinds = dict(engine_kinds.engines())
+    missing = {"not here": lambda _: (_ for _ in ()).throw(MissingPackageError("x", "y", "z"))}
+    chosen = {name: kinds[name] for name in ("our index, flat", "our index, HNSW")} | missing
+    monkeypatch.setattr(engines, "engines", lambda: chosen)
+    monkeypatch.setattr(engines, "SINGLE", 3)
+    monkeypatch.setattr(engines, "TOGETHER", 30)
+    rows = list(engines.measured(problem(), 200))
+    assert [row["engine"] for row in rows] == ["our index, flat", "our index, HNSW"]
+    for row in rows:
+        assert row["width"] == 6
+        assert 0 < row["p50"] <= row["p99"]
+        assert row["recall"] == row["same_decisions"] == 1
+        assert row["largest_difference"] < 1e-5
+
+
+NAMES = {PgVector: "pgvector", LanceTable: "lancedb", Qdrant: "qdrant", QdrantEdge: "qdrant-edge"}
+
+
+@pytest.mark.parametrize("opened", ENGINES[:4], indirect=True)
+def test_digits(opened, capsys):
+    engine = opened()
+    engine.close()
+    __main__.main([NAMES[type(engine)]])
+    said = capsys.readouterr().out
+    assert "100.0% of the 20 neighbours" in said
+    assert "100.0% of the decisions" in said
+    assert float(said.split("differ by ")[1].split()[0]) < 2e-6
+
+
+@pytest.mark.parametrize("dialect", ENGINES[4:])
+def test_requests(dialect, capsys):
+    __main__.main([dialect])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[::2] == ["PUT /items", "POST /items/_bulk", "POST /items/_search"]
+
+
+def directions(seed: int, *shape: int) -> np.ndarray:
+    x = np.random.default_rng(seed).normal(size=shape)
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+@given(st.integers(0, 2**31), st.integers(1, 5), st.integers(1, 7), st.integers(2, 9))
+def test_every_kind_is_the_euclidean_distance(seed, q, n, z):
+    x, y = directions(seed, q, 1, z), directions(seed + 1, n, z)
+    d, c = np.linalg.norm(x - y, axis=2), (x * y).sum(2)
+    told = {
+        "squared": distances.from_squared(d**2),
+        "cosine": distances.from_cosine(c),
+        "cosine distance": distances.from_cosine_distance(1 - c),
+        "l2 score": distances.from_l2_score(1 / (1 + d**2)),
+        "cosine score": distances.from_cosine_score((1 + c) / 2),
+    }
+    for name, value in told.items():
+        np.testing.assert_allclose(value, d, atol=1e-7, err_msg=name)
+
+
+@given(st.integers(0, 2**31), st.integers(1, 4), st.integers(1, 6), st.booleans())
+def test_the_coordinate_more_is_undone(seed, q, n, spherical):
+    g = torch.Generator().manual_seed(seed)
+    mean_x, mean_y = (torch.randn(m, 5, generator=g, dtype=torch.float64) for m in (q, n))
+    t_x, t_y = (3 * torch.rand(m, generator=g, dtype=torch.float64) for m in (q, n))
+    if spherical:
+        mean_x, mean_y = (torch.nn.functional.normalize(m, dim=1) for m in (mean_x, mean_y))
+    stored = gallery_vectors(mean_y, t_y, spherical=spherical)
+    asked = query_vectors(mean_x, t_x, spherical=spherical)
+    (m_x, s_x), (m_y, s_y) = (
+        moments(m, t, spherical=spherical) for m, t in ((mean_x, t_x), (mean_y, t_y))
+    )
+    told = (asked[:, None] - stored).norm(dim=2).numpy()
+    spread, how = s_y.expand(q, n).numpy(), {"spherical": spherical}
+    means = (mean_x[:, None] - mean_y).norm(dim=2).numpy()
+    np.testing.assert_allclose(
+        distances.of_means(told, spread, s_x.numpy(), **how), means, atol=1e-6
+    )
+    expected = (m_x[:, None] - m_y).square().sum(2) + s_x.square()[:, None] + s_y.square()
+    np.testing.assert_allclose(
+        distances.expected_squared(means, spread, s_x.numpy(), **how), expected, atol=1e-9
+    )
+
+
+def test_no_neighbour_stays_infinitely_far():
+    nothing = [[np.inf]], [[0.0]], [0.3]
+    for spherical in (True, False):
+        assert distances.of_means(*nothing, spherical=spherical) == np.inf
