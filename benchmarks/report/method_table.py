@@ -38,9 +38,13 @@ METHOD_NOTES = {
     "k-nn distance": MethodNote(
         "knn_distance", "Sun 2022", "a point", "distance", "test_neighbour_methods"
     ),
-    "vim": MethodNote("vim", "Wang 2022", "a point", "residual and logits", "test_neighbour_methods"),
+    "vim": MethodNote(
+        "vim", "Wang 2022", "a point", "residual and logits", "test_neighbour_methods"
+    ),
     "nuq": MethodNote("nuq", "Kotelevskii 2022", "a point", "log of total uncertainty", "test_nuq"),
-    "nnguide": MethodNote("nnguide", "Park 2023", "a point", "minus guided energy", "test_neighbour_methods"),
+    "nnguide": MethodNote(
+        "nnguide", "Park 2023", "a point", "minus guided energy", "test_neighbour_methods"
+    ),
     "loss prediction, frozen": MethodNote(
         "frozen_loss_prediction",
         "Kirchhof 2024, Yoo 2019",
@@ -70,7 +74,11 @@ METHOD_NOTES = {
     "het-xl": MethodNote("het_xl", "Collier 2023", "low-rank Gaussian", "log det", "test_het_xl"),
     "sngp": MethodNote("sngp", "Liu 2020", "a point", "class entropy", "test_sngp"),
     "loss prediction": MethodNote(
-        "loss_prediction", "Yoo 2019, URL B.9", "a point", "predicted loss", "test_classifier_losses"
+        "loss_prediction",
+        "Yoo 2019, URL B.9",
+        "a point",
+        "predicted loss",
+        "test_classifier_losses",
     ),
     "shared-backbone ensemble": MethodNote(
         "shared_backbone_ensemble",

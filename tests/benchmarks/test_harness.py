@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from benchmarks.engine.experiment import Experiment
 from benchmarks.engine.fitting import Fitting, best, tune
