@@ -9,7 +9,7 @@ from torch import nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import HeadError, InputError, UnknownNameError
-from laplace_metric.models import Call, Pooled
+from laplace_metric.models import Pooled
 
 G = torch.Generator().manual_seed(0)
 TOKENS = torch.randn(3, 4, 5, generator=G)
@@ -64,26 +64,6 @@ def test_a_text_without_a_token_has_no_mean():
     assert found.isnan().any(1).tolist() == [False, False, True]
 
 
-def test_the_mask_of_a_method():
-    class Tower(nn.Module):
-        def encode(self, *, tokens, attention_mask):
-            return {"last_hidden_state": tokens}
-
-    mask = MASKS["right"]
-    found = Pooled(Call(Tower(), "encode"))(tokens=TOKENS, attention_mask=mask)
-    torch.testing.assert_close(found, by_hand("mean", mask))
-
-
-def test_without_a_mask_every_token_counts():
-    torch.testing.assert_close(Pooled(Tokens(), "mean")(TOKENS), TOKENS.mean(1))
-    assert torch.equal(Pooled(Tokens(), "last")(TOKENS), TOKENS[:, -1])
-
-
-def test_half_precision_stays():
-    found = Pooled(Tokens())(TOKENS.bfloat16(), MASKS["left"])
-    assert found.dtype == torch.bfloat16
-
-
 @pytest.mark.parametrize(
     ("kind", "field"),
     [
@@ -96,10 +76,6 @@ def test_half_precision_stays():
 def test_a_field_that_is_one_vector_already(kind, field):
     found = Pooled(Tokens(kind), pooling=None, field=field)(TOKENS)
     assert torch.equal(found, TOKENS[:, 0] * 2)
-
-
-def test_a_bare_tensor_is_its_own_field():
-    torch.testing.assert_close(Pooled(nn.Identity(), "mean")(TOKENS), TOKENS.mean(1))
 
 
 def test_bad_arguments():

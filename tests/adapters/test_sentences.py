@@ -9,7 +9,6 @@ from torch import nn
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.models import Sentences
-from laplace_metric.models import _adapters as sentences
 
 TEXTS, Y = ["one", "three", "of", "eleven"], torch.tensor([0, 1, 0, 1])
 
@@ -52,23 +51,6 @@ def test_prompts():
     torch.testing.assert_close(Sentences(model)(TEXTS), Sentences(plain)(prompted))
     torch.testing.assert_close(Sentences(model, prompt="")(TEXTS), Sentences(plain)(TEXTS))
     torch.testing.assert_close(Sentences(plain, "search: ")(TEXTS), Sentences(plain)(prompted))
-
-
-def test_truncated_as_the_model_says():
-    model = Letters(truncate_dim=2)
-    assert torch.equal(
-        Sentences(model)(TEXTS), model(model.preprocess(TEXTS))["sentence_embedding"][:, :2]
-    )
-
-
-def test_tokens_move_to_the_model(monkeypatch):
-    moved = []
-    real = sentences.to_device
-    monkeypatch.setattr(
-        sentences, "to_device", lambda x, device: moved.append((set(x), device)) or real(x, device)
-    )
-    Sentences(Letters())(TEXTS)
-    assert moved == [({"counts", "texts"}, torch.device("cpu"))]
 
 
 def test_its_linear_head_is_found():

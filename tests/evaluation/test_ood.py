@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laplace_metric.errors import InputError, NonFiniteError, UndefinedMetricWarning
+from laplace_metric.errors import UndefinedMetricWarning
 from laplace_metric.evaluation import auprc, auroc, fpr_at_tpr, r_auroc
 
 coarse = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=25)
@@ -44,32 +44,11 @@ def test_auprc_is_average_precision(inside, outside):
     assert auprc(inside, outside) == pytest.approx(total)
 
 
-def test_agrees_with_torchmetrics():
-    functional = pytest.importorskip("torchmetrics.functional")
-    draw = torch.Generator().manual_seed(0)
-    inside, outside = torch.rand(300, generator=draw), torch.rand(200, generator=draw) ** 0.5
-    scores, truth = torch.cat([inside, outside]), torch.arange(500) >= 300
-    theirs = functional.auroc(scores, truth.long(), "binary")
-    assert auroc(inside, outside) == pytest.approx(float(theirs), abs=1e-6)
-    theirs = functional.average_precision(scores, truth.long(), "binary")
-    assert auprc(inside, outside) == pytest.approx(float(theirs), abs=1e-6)
-
-
 def test_constant_score():
     inside, outside = np.zeros(30), np.zeros(10)
     assert auroc(inside, outside) == 0.5
     assert auprc(inside, outside) == pytest.approx(10 / 40)
     assert fpr_at_tpr(inside, outside) == 1.0
-
-
-def test_perfect_and_inverted():
-    inside, outside = torch.arange(20.0), torch.arange(20.0) + 20
-    assert (auroc(inside, outside), auprc(inside, outside), fpr_at_tpr(inside, outside)) == (
-        1,
-        1,
-        0,
-    )
-    assert auroc(outside, inside) == 0.0
 
 
 def test_fpr_at_exactly_95_percent():
@@ -84,23 +63,6 @@ def test_scores_are_ranked_as_they_are():
     assert auroc(inside, inside + 2) == 1.0
     assert auroc(1e3 * torch.rand(50) + 1e3, 1e3 * torch.rand(50) + 3e3) == 1.0
     assert auroc(-torch.rand(50), -2 - torch.rand(50)) == 0.0
-
-
-@pytest.mark.parametrize("metric", [auroc, auprc, fpr_at_tpr])
-def test_errors_name_the_argument(metric):
-    with pytest.raises(InputError, match="out_scores is empty"):
-        metric([0.1], [])
-    with pytest.raises(NonFiniteError, match="in_scores holds 1 NaN"):
-        metric([0.1, np.nan], [0.2])
-    with pytest.raises(InputError, match=r"in_scores has shape \(1, 2\)"):
-        metric([[0.1, 0.2]], [0.2])
-    with pytest.raises(InputError, match="complex"):
-        metric(torch.ones(2, dtype=torch.complex64), [0.2])
-
-
-def test_tpr_must_be_a_share():
-    with pytest.raises(InputError, match="tpr=95"):
-        fpr_at_tpr([0.1], [0.2], tpr=95)
 
 
 def test_counts_pairs_of_wrong_and_right_queries():
@@ -123,14 +85,3 @@ def test_direction_and_constant():
 def test_undefined_is_nan_with_a_warning(correct, state):
     with pytest.warns(UndefinedMetricWarning, match=f"all 2 queries are {state}"):
         assert math.isnan(r_auroc([0.1, 0.2], correct))
-
-
-def test_errors_of_right_and_wrong_name_the_argument():
-    with pytest.raises(InputError, match="correct has values between 0 and 1"):
-        r_auroc([0.1, 0.2], [0.5, 1.0])
-    with pytest.raises(NonFiniteError, match="correct holds 1 NaN"):
-        r_auroc([0.1, 0.2], [np.nan, 1.0])
-    with pytest.raises(InputError, match="correct has length 1"):
-        r_auroc([0.1, 0.2], [1])
-    with pytest.raises(InputError, match="uncertainty is empty"):
-        r_auroc([], [])

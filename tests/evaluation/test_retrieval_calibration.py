@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laplace_metric.errors import InputError, LabelError, NonFiniteError
 from laplace_metric.evaluation import expected_calibration_error, retrieval_calibration
 from laplace_metric.evaluation._calibration import majority
 
@@ -43,41 +42,6 @@ def check(result, expected, labels):
     curve = expected_calibration_error(confidence, result.correct)
     assert (result.ece, result.adaptive_ece) == (curve.ece, curve.adaptive_ece)
     assert result.n_queries == len(labels)
-
-
-@pytest.mark.parametrize("exclude", [None, [3, 3, 1, 0, 2, 5]])
-def test_joint_draws(exclude):
-    samples, gallery = draws(9, 6, 0), draws(9, 8, 1)
-    labels, others = [0, 1, 2, 0, 1, 2], [2, 1, 0, 0, 1, 2, 2, 1]
-    arguments = {"gallery": gallery, "gallery_labels": others, "exclude": exclude}
-    result = retrieval_calibration(samples, labels, **arguments)
-    check(result, loop(samples.numpy(), gallery.numpy(), np.array(others), exclude), labels)
-
-
-def test_query_only_draws():
-    samples, gallery = draws(9, 6, 2), draws(1, 8, 3)[0]
-    labels, others = [0, 1, 2, 0, 1, 7], [2, 1, 0, 0, 1, 2, 2, 1]
-    result = retrieval_calibration(samples, labels, gallery=gallery, gallery_labels=others)
-    fixed = gallery.expand(9, 8, 3).numpy()
-    check(result, loop(samples.numpy(), fixed, np.array(others), None), labels)
-    assert result.n_unanswerable == 1
-    assert not result.correct[5]
-
-
-def test_leave_one_out_joint_draws():
-    samples, labels = draws(9, 7, 4), [0, 1, 2, 0, 1, 2, 3]
-    result = retrieval_calibration(samples, labels)
-    check(result, loop(samples.numpy(), samples.numpy(), np.array(labels), range(7)), labels)
-    assert result.n_unanswerable == 1
-
-
-def test_leave_one_out_against_the_mean():
-    samples, labels = draws(9, 7, 5), [0, 1, 2, 0, 1, 2, 0]
-    mean = samples.mean(0)
-    arguments = {"gallery": mean, "gallery_labels": labels, "exclude": torch.arange(7)}
-    result = retrieval_calibration(samples, labels, **arguments)
-    fixed = mean.expand(9, 7, 3).numpy()
-    check(result, loop(samples.numpy(), fixed, np.array(labels), range(7)), labels)
 
 
 def test_joint_and_query_only_draws_differ():
@@ -116,25 +80,25 @@ def test_majority_matches_counting(s, q, seed):
         assert part == most / s
 
 
-def test_errors_name_the_argument():
-    samples, labels = draws(4, 5, 7), [0, 1, 0, 1, 0]
-    with pytest.raises(InputError, match=r"samples has shape \(5, 3\).*\[S, Q, Z\]"):
-        retrieval_calibration(samples[0], labels)
-    with pytest.raises(LabelError, match=r"labels has shape \(4,\) but samples has 5 rows"):
-        retrieval_calibration(samples, labels[1:])
-    with pytest.raises(InputError, match=r"gallery has shape \(3, 5, 3\).*as many draws"):
-        retrieval_calibration(samples, labels, gallery=samples[:3], gallery_labels=labels)
-    with pytest.raises(InputError, match="gallery has shape"):
-        retrieval_calibration(samples, labels, gallery=samples[0, :, :2], gallery_labels=labels)
-    with pytest.raises(LabelError, match="gallery_labels is missing"):
-        retrieval_calibration(samples, labels, gallery=samples)
-    with pytest.raises(InputError, match="without gallery"):
-        retrieval_calibration(samples, labels, exclude=torch.arange(5))
-    with pytest.raises(InputError, match="single query"):
-        retrieval_calibration(samples[:, :1], [0])
-    with pytest.raises(InputError, match="exclude leaves nothing"):
-        retrieval_calibration(
-            samples, labels, gallery=[[0.0] * 3], gallery_labels=[0], exclude=[0] * 5
-        )
-    with pytest.raises(NonFiniteError, match="samples holds"):
-        retrieval_calibration(samples / 0, labels)
+@pytest.mark.parametrize("exclude", [None, [3, 3, 1, 0, 2, 5]])
+@pytest.mark.parametrize("joint", [True, False])
+def test_votes_in_a_gallery(joint, exclude):
+    samples, gallery = draws(9, 6, 0), draws(9, 8, 1)
+    labels, others = [0, 1, 2, 0, 1, 7], [2, 1, 0, 0, 1, 2, 2, 1]
+    items = gallery if joint else gallery[0]
+    arguments = {"gallery": items, "gallery_labels": others, "exclude": exclude}
+    result = retrieval_calibration(samples, labels, **arguments)
+    searched = items.expand(9, 8, 3).numpy().copy()
+    check(result, loop(samples.numpy(), searched, np.array(others), exclude), labels)
+    assert result.n_unanswerable == 1
+    assert not result.correct[5]
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_votes_among_the_queries(joint):
+    samples, labels = draws(9, 7, 4), [0, 1, 2, 0, 1, 2, 3]
+    mean = samples.mean(0)
+    against_mean = {"gallery": mean, "gallery_labels": labels, "exclude": torch.arange(7)}
+    result = retrieval_calibration(samples, labels, **({} if joint else against_mean))
+    searched = (samples if joint else mean.expand(9, 7, 3)).numpy().copy()
+    check(result, loop(samples.numpy(), searched, np.array(labels), range(7)), labels)

@@ -28,12 +28,6 @@ def test_a_label_where_the_index_is_sure_and_none_elsewhere(index, points, names
     assert table.label.isna().tolist() == (~found.answered).tolist()
 
 
-def test_without_a_threshold_a_label_is_likelier_than_not(index, points):
-    found = index.classify(points[0][300:], alpha=None)
-    assert not bool(found.unknown.any())
-    assert (found.labels != None).tolist() == (found.probability >= 0.5).tolist()  # noqa: E711
-
-
 def test_a_precision_is_the_threshold_that_promises_it(index, points):
     threshold = index.calibration.threshold_for(precision=0.6, of="label")
     x = points[0][300:]
@@ -48,14 +42,6 @@ def test_the_threshold_itself_is_answered(index, points):
     found = index.classify(x, exact)
     assert (found.probability == exact).any()
     assert [label is not None for label in found.labels] == found.answered.tolist()
-
-
-def test_labels_that_are_numbers_stay_numbers(embedder, points):
-    x, y = points
-    index = embedder.index(x[100:200], y[100:200], progress=False)
-    index.calibrate(x[200:300], y[200:300])
-    answered = [label for label in index.classify(x[300:]).labels if label is not None]
-    assert set(answered) <= {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize(
@@ -87,14 +73,6 @@ def test_an_embedding_as_a_table(embedder, points):
     assert table.shape == (7, 5 + 6)
     assert table.epistemic.tolist() == embedding.epistemic.tolist()
     assert table.mean_5.tolist() == embedding.mean[:, 5].tolist()
-
-
-def test_a_table_without_what_the_fit_did_not_keep(points):
-    from laplace_metric import LaplaceEmbedder
-
-    x, y = points
-    embedder = LaplaceEmbedder.from_embeddings(x, y, pairs="batch")
-    assert embedder(x).to_pandas().columns.tolist() == ["uncertainty"]
 
 
 def test_the_curves_of_a_threshold_are_counts():

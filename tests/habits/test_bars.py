@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from laplace_metric import LaplaceEmbedder
@@ -56,12 +55,6 @@ def test_an_index_counts_what_was_given(given, points, embedder, capsys):
     assert f" {unit}" in line.rsplit(",", 1)[1]
 
 
-def test_uncertainties_of_mappings_count_their_rows(points, embedder, capsys):
-    data = TensorDataset(points[0][:200], points[1][:200])
-    embedder.uncertainties(DataLoader(data, 30))
-    assert " 200/200 " in last_line(capsys, "Uncertainties")
-
-
 def test_the_command_line_counts_items_too(points, tmp_path, capsys):
     x, y = (values.numpy()[:240] for values in points)
     np.savez(tmp_path / "items.npz", embeddings=x, labels=y)
@@ -81,13 +74,3 @@ def test_a_note_stands_behind_the_bar_and_a_hidden_one_says_nothing(capsys):
     with ItemBar("Training", 3, shown=False) as bar:
         bar.advance(3)
     assert capsys.readouterr().err == ""
-
-
-def test_a_bar_is_closed_where_the_batches_are_left(points, network, capsys):
-    from laplace_metric.models._calling import labelled_batches
-
-    cpu = torch.device("cpu")
-    batches = labelled_batches([points, points], cpu, progress=True, description="Reading")
-    next(batches)
-    batches.close()
-    assert "0/2" in last_line(capsys, "Reading")

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import inspect
 import pickle
-import pkgutil
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import nn
 
-import laplace_metric
 from laplace_metric import Index, LaplaceEmbedder, Monitor, OnlineLaplace
 from laplace_metric.search import HNSW, IVF, Flat
 
@@ -69,22 +65,6 @@ def test_a_copy_of_an_index_on_disk_needs_no_file(tmp_path, copied, embedder, po
     again.remove(again.ids[:1])
 
 
-def test_an_embedder_that_threads_have_used(copied, points):
-    x, y = points
-    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
-    embedder = LaplaceEmbedder(model).fit(x, y, progress=False)
-    index = embedder.index(x, y, progress=False)
-    with ThreadPoolExecutor(4) as threads:
-        expected, *_ = threads.map(lambda _: embedder(x).variance, range(8))
-        found, *_ = threads.map(lambda _: index.search(x[:9]), range(8))
-    again, other = copied(embedder), copied(index)
-    with ThreadPoolExecutor(4) as threads:
-        for variance in threads.map(lambda _: again(x).variance, range(8)):
-            torch.testing.assert_close(variance, expected)
-        for result in threads.map(lambda _: other.search(x[:9]), range(8)):
-            assert result.ids.tolist() == found.ids.tolist()
-
-
 def values(embedder, index, x, y, names):
     """One of each class that a user holds."""
     result, report = index.search(x[:5]), index.evaluate(x[300:], names[300:], ood=x[:20])
@@ -117,26 +97,6 @@ def tensors(value):
     """Those among its attributes."""
     found = vars(value) if hasattr(value, "__dict__") else {}
     return {k: v for k, v in found.items() if isinstance(v, torch.Tensor)}
-
-
-def public_classes():
-    yield from (getattr(laplace_metric, name) for name in laplace_metric.__all__[:-1])
-    for module in pkgutil.walk_packages(laplace_metric.__path__, "laplace_metric."):
-        name = module.name
-        if "._" in name or ".cli" in name or name.endswith("__main__"):
-            continue
-        room = importlib.import_module(name)
-        for public in getattr(room, "__all__", ()):
-            if inspect.isclass(getattr(room, public)):
-                yield getattr(room, public)
-
-
-def test_every_public_class_is_found_by_its_name():
-    classes = set(public_classes())
-    assert {Index, LaplaceEmbedder, Monitor} <= classes
-    for each in classes:
-        if each.__module__.startswith("laplace_metric"):
-            assert pickle.loads(pickle.dumps(each)) is each
 
 
 def test_every_error_travels_between_processes():

@@ -6,11 +6,10 @@ import dataclasses
 from html.parser import HTMLParser
 
 import pytest
-import torch
 from torch import nn
 
-from laplace_metric import LaplaceEmbedder, Monitor, OnlineLaplace
-from laplace_metric._utils.display import LINES, Shown, html_table, in_words
+from laplace_metric import Monitor, OnlineLaplace
+from laplace_metric._utils.display import LINES, Shown
 
 SHOWN = {
     "embedder": (lambda e, i, x, y: e, ["fitted to 100 points", "structure='kron'", "'append'"]),
@@ -83,29 +82,11 @@ def cells(html):
     return found
 
 
-def test_an_embedder_that_is_not_fitted_says_what_to_do():
-    assert "not fitted: call fit(X, y)" in repr(LaplaceEmbedder(nn.Linear(3, 2)))
-
-
 def test_an_index_says_that_it_is_not_calibrated(embedder, points):
     index = embedder.index(points[0], progress=False)
     assert "without labels" in repr(index)
     assert "call calibrate" in repr(index)
     assert "not calibrated" in repr(index.search(points[0][:2]))
-
-
-def test_settings_and_heads_are_tables_in_a_notebook(embedder):
-    """Their text stays that of a dataclass, which can be typed again."""
-    settings = embedder.settings
-    given = [name for name, value in vars(settings).items() if value is not None]
-    assert cells(settings._repr_html_()) == given
-    assert "arccos" in settings._repr_html_()
-    assert repr(settings).startswith("Settings(distance='arccos', ")
-    assert cells(embedder.head_._repr_html_()) == ["name", "module", "normalized", "n_outputs"]
-
-
-def test_names_of_classes_are_no_html():
-    assert "<script>" not in html_table("a", "<script>", [("<script>", "<script>")])
 
 
 def test_more_rows_than_there_is_room_for_are_named():
@@ -120,7 +101,3 @@ def test_nothing_is_computed_to_be_shown(embedder, points):
     embedding = embedder(points[0])
     repr(embedding)
     assert "_near_and_far" not in vars(embedding)
-
-
-def test_devices_are_named():
-    assert in_words(torch.ones(2, device="meta")) == "[2] float32 on meta"

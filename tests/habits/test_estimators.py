@@ -14,7 +14,6 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
-from torch import nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import LaplaceMetricWarning
@@ -96,14 +95,3 @@ def test_pipeline_grid_search_and_clone(iris):
     again = clone(search.best_estimator_)
     assert again.get_params()["matchclassifier__folds"] == 5
     assert cross_val_score(again, x, y, cv=3).mean() == pytest.approx(search.best_score_)
-
-
-def test_a_model_of_rows(iris):
-    x, y = iris
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
-    weights = {name: value.clone() for name, value in model.state_dict().items()}
-    classifier = clone(MatchClassifier(model)).fit(x, y)
-    assert classifier.index_.items.encoded.mean.shape == (150, 3)
-    assert classifier.score(x, y) > 0.8
-    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())

@@ -14,7 +14,6 @@ from torch.utils.data import Dataset, TensorDataset
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import HeadError, InputError, LabelError, NonFiniteError
 from laplace_metric.models._calling import labels_of
-from laplace_metric.models._reading import class_codes
 from laplace_metric.training import train_embedder
 
 pytestmark = [
@@ -108,15 +107,6 @@ def test_an_index_of_a_network_takes_them_too(way, points, names, network):
     assert index.evaluate(data, labels).answers_right == 1.0
 
 
-def test_an_index_reads_a_data_set_and_its_names(points, names, network):
-    x, y = points
-    embedder = LaplaceEmbedder(network).fit(x, y, progress=False)
-    index = embedder.index(Items(x, names), progress=False)
-    assert index.labels.tolist() == names
-    index.calibrate(x, pd.Series(names))
-    assert set(index.search(x[:5], k=1).label) <= set(names)
-
-
 @pytest.mark.parametrize("data", [Dicts, lambda x, y: [{"pixels": x, "labels": y}]])
 def test_mappings_with_labels_and_output_objects(data, points, names, network):
     x, y = points
@@ -132,13 +122,6 @@ def test_the_output_of_a_pooler_is_no_embedding_by_its_name(points, network):
     x, y = points
     with pytest.raises(HeadError, match="not a tensor"):
         LaplaceEmbedder(Pixels(network, "pooler_output")).fit([({"pixels": x}, y)], progress=False)
-
-
-def test_two_embeddings_in_one_output_are_not_guessed_between(points, network):
-    x, y = points
-    model = Pixels(network, "image_embeds", text_embeds=torch.ones(400, 3))
-    with pytest.raises(HeadError, match="SimpleNamespace.*not a tensor"):
-        LaplaceEmbedder(model).fit([({"pixels": x}, y)], progress=False)
 
 
 def test_a_mapping_with_two_kinds_of_labels_is_refused(points, network):
@@ -159,12 +142,6 @@ def test_one_item_is_a_batch_of_one(how, points, network, embedder):
         assert index.search(how(x[7]), k=1).ids.tolist() == [[7]]
 
 
-def test_one_item_longer_than_a_block_of_rows_is_one_item():
-    x, y = torch.randn(40, 300), torch.arange(40) % 4
-    index = LaplaceEmbedder.from_embeddings(x, y).index(x, progress=False)
-    assert index.search(x[3].numpy(), k=1).ids.tolist() == [[3]]
-
-
 def test_a_number_for_each_item_is_still_a_batch():
     class Angles(nn.Module):
         def __init__(self):
@@ -179,24 +156,6 @@ def test_a_number_for_each_item_is_still_a_batch():
     assert len(embedder(t)) == 300
     index = embedder.index(t, progress=False)
     assert index.search(t[:5], k=1).ids[:, 0].tolist() == [0, 1, 2, 3, 4]
-
-
-def test_results_do_not_look_into_an_array_that_changes_later(points, embedder):
-    x = points[0][:5].numpy().copy()
-    expected, seen = embedder(points[0][:5]).variance, embedder(x)
-    x[:] = 7.0
-    torch.testing.assert_close(seen.variance, expected)
-
-
-def test_names_come_back_from_embed(points, names, embedder):
-    x, _ = points
-    _, labels = embedder.embed([(x[:50], names[:50])], progress=False)
-    assert labels.tolist() == names[:50]
-
-
-def test_codes_are_of_the_name_alone():
-    assert class_codes(["dog", "cat"]).flip(0).tolist() == class_codes(["cat", "dog"]).tolist()
-    assert class_codes(["cat"]).tolist() == [0x77AF778B51ABD4A3 >> 1]  # sha256 of "cat"
 
 
 def test_labels_for_tokens_are_no_labels():
@@ -246,13 +205,6 @@ def test_a_loss_counts_classes_from_0(points, names, network):
 
     with pytest.raises(LabelError, match="number them from 0"):
         train_embedder(network, [(points[0], names)], ContrastiveLoss(), epochs=1, progress=False)
-
-
-def test_reading_a_data_set_moves_no_global_draw():
-    data = torch.utils.data.TensorDataset(torch.randn(9, 4), torch.arange(9) % 3)
-    model, before = nn.Linear(4, 2), torch.get_rng_state()
-    LaplaceEmbedder(model).fit(data, progress=False)
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 BLANK = {

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from laplace_metric.errors import InputError
 from laplace_metric.plots import answering_plot
 
 
@@ -45,10 +44,3 @@ def test_marks_stand_where_so_much_is_answered():
     points = [line.get_xydata().tolist() for line in axes.lines if line.get_marker() == "o"]
     assert points == [[[0.7, 1.0]]]
     assert [text.get_text() for text in axes.texts] == ["90%"]
-
-
-def test_bad_input_is_named():
-    with pytest.raises(InputError, match="booleans"):
-        answering_plot({"p": [0.1, 0.2]}, [0.5, 1])
-    with pytest.raises(InputError, match="series"):
-        answering_plot({}, [])

@@ -82,15 +82,6 @@ def test_an_item_that_comes_again_under_its_id_is_the_new_one(name, points, embe
     assert 99 not in index.search(x[99:100], k=1).ids
 
 
-@pytest.mark.parametrize("ids", [[30, 10, 20, 40], ["c", "a", "b", "d"]])
-def test_ids_in_any_order_name_their_own_items(ids, points, embedder):
-    x, _ = points
-    index = embedder.index(x[:4], ids=ids, progress=False)
-    index.remove([ids[3], ids[1]])
-    assert index.ids.tolist() == [ids[0], ids[2]]
-    assert index.search(x[[0, 2]], k=1).ids[:, 0].tolist() == [ids[0], ids[2]]
-
-
 def test_an_inverted_file_keeps_its_lists_and_its_keys(points):
     x, _ = points
     engine = build(x[:100], IVF(lists=4, probes=4))
@@ -103,17 +94,6 @@ def test_an_inverted_file_keeps_its_lists_and_its_keys(points):
     assert more.keys[-3:].tolist() == [99, 100, 101]
     totals = [e.index.ntotal for e in (engine, fewer, more)]
     assert totals == [100, 60, 62]  # a search that holds the old one is not disturbed
-
-
-def test_a_graph_is_built_again(points):
-    x, _ = points
-    engine = build(x[:100], HNSW())
-    remaining = torch.arange(40, 100)
-    again = engine.updated(x[remaining], remaining)
-    assert isinstance(again, FaissEngine)
-    assert again is not engine
-    assert again.keys.tolist() == list(range(60))
-    assert again.search(x[40:41], 1).tolist() == [[0]]
 
 
 def test_lists_and_probes_follow_the_number_of_items(points):

@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 from laplace_metric import LaplaceEmbedder, datasets
 from laplace_metric.calibration._hits import LabelledHits
 from laplace_metric.calibration._learn import (
-    calibration_from_json,
-    calibration_to_json,
     read_calibration,
     write_calibration,
 )
@@ -133,16 +131,6 @@ def test_one_call_fits_indexes_and_calibrates(items, model):
     assert (fewer.depth, fewer.k) == (60, 3)
 
 
-def test_no_query_was_in_the_fit_that_judged_it(items, model):
-    x, y = items
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", FittedQueriesWarning)
-        index = LaplaceEmbedder(model).cross_index(x, y, progress=False)
-    assert (index.calibration.logit > -torch.inf).any()
-    with pytest.warns(FittedQueriesWarning, match="100% of the queries"):
-        index.calibrate(x, y)
-
-
 @pytest.mark.parametrize("fitted", [False, True])
 def test_the_model_runs_once_over_the_items(fitted, items, model):
     x, y = items
@@ -249,20 +237,6 @@ def test_everything_that_a_cross_fitted_calibration_gives_says_so(items, model, 
         assert "calibrated by" not in str(index.evaluate(x, y))
 
 
-@pytest.mark.usefixtures("quick")
-def test_a_calibration_that_does_not_say_how_is_damaged(items, model, tmp_path):
-    """As is one with another value than true or false."""
-    x, y = items
-    index = LaplaceEmbedder(model).cross_index(x, y, progress=False)
-    content, tensors = calibration_to_json(index.calibration)
-    assert calibration_from_json(content, tensors).cross_fitted
-    with pytest.raises(ValueError, match="cross_fitted 1"):
-        calibration_from_json({**content, "cross_fitted": 1}, tensors)
-    del content["cross_fitted"]
-    with pytest.raises(KeyError, match="cross_fitted"):
-        calibration_from_json(content, tensors)
-
-
 CLASSES, SIZE, FEW = 10, 32, 240
 
 
@@ -341,17 +315,6 @@ def test_promises_hold_on_real_images_that_nothing_has_seen():
     assert mean[0] == pytest.approx(mean[1], abs=0.02)
     assert mean[2] < 0.05 + 0.015
     assert mean[3] > 0.95
-
-
-@pytest.mark.usefixtures("quick")
-def test_strangers_are_drawn_in_every_fold():
-    (x, y), _ = world(0)
-    embedder = LaplaceEmbedder(Precomputed(SIZE), head="append")
-    index = embedder.cross_index(x, y, open_set_fraction=0.25, progress=False)
-    plain = embedder.cross_index(x, y, progress=False)
-    assert float(plain.calibration.known.double().mean()) == 1
-    assert float(index.calibration.known.double().mean()) == pytest.approx(0.75, abs=0.1)
-    assert len(index.calibration.statistics) == FEW - round(0.25 * FEW)
 
 
 @pytest.mark.usefixtures("quick")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ import torch
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from laplace_metric.calibration._sequences import queries_needed
-from laplace_metric.errors import LabelError, StaleCalibrationWarning
 from laplace_metric.search._evaluate import PRECISIONS, guaranteed_threshold
 from laplace_metric.search._report import AMBIGUITY, DISTANCE, EPISTEMIC, MATCH, UNCERTAINTY
 
@@ -129,21 +127,6 @@ def test_strangers_that_are_answered_are_counted(report, calibrated, parts):
     assert told in str(report)
 
 
-def test_a_promise_that_can_be_made(points):
-    from laplace_metric import LaplaceEmbedder
-
-    x, y = points
-    near = x - 0.9 * (x - torch.stack([x[y == c].mean(0) for c in range(12)])[y])
-    embedder = LaplaceEmbedder.from_embeddings(near[:200], y[:200])
-    index = embedder.index(near[:100], y[:100], progress=False)
-    index.calibrate(near[100:500], torch.where(torch.arange(400) % 40 == 0, 3, y[100:500]))
-    report = index.evaluate(near[500:], y[500:])
-    promise = report.guarantees[0]
-    accepted = index.search(near[500:], k=1).accepted(promise.threshold)
-    assert promise.answered == pytest.approx(float(accepted.double().mean()))
-    assert f"obtained {promise.obtained:.1%}" in str(report)
-
-
 def test_sets_and_unknown_are_those_of_the_index(report, calibrated, parts):
     x, y = parts[2]
     sets = calibrated.retrieval_sets(x, alpha=0.1)
@@ -157,19 +140,6 @@ def test_sets_and_unknown_are_those_of_the_index(report, calibrated, parts):
         "of_known": pytest.approx(float(unknown[known].double().mean())),
         "of_others": pytest.approx(float(unknown[~known].double().mean())),
     }
-
-
-def test_ood_inputs_are_ranked_as_scikit_learn_says(report, calibrated, parts):
-    (x, _), ood = parts[2], parts[3]
-    ours, theirs = calibrated.search(x, k=6), calibrated.search(ood, k=6)
-    is_ood = np.r_[np.zeros(len(x)), np.ones(len(ood))]
-    trace = np.r_[ours.uncertainty, theirs.uncertainty]
-    p = np.r_[ours.match_probability[:, 0], theirs.match_probability[:, 0]]
-    assert report.ood.items == len(ood)
-    assert report.ood.auroc[UNCERTAINTY] == pytest.approx(roc_auc_score(is_ood, trace))
-    assert report.ood.auroc[MATCH] == pytest.approx(roc_auc_score(is_ood, -p))
-    assert report.ood.unknown == pytest.approx(float(theirs.unknown.double().mean()))
-    assert torch.equal(report.ood_uncertainty, theirs.uncertainty)
 
 
 def test_without_a_calibration_or_ood_inputs_less_is_said(plain, calibrated, report, parts):
@@ -206,19 +176,6 @@ def test_where_all_answers_are_right_there_is_no_auroc(plain, parts):
     assert others.to_json()["recall_at_1"] is None
 
 
-def test_it_refuses_and_warns(plain, parts, embedder, points):
-    x, y = parts[2]
-    with pytest.raises(LabelError, match="queries have no labels"):
-        plain.evaluate(x)
-    with pytest.raises(LabelError, match="the index has no labels"):
-        embedder.index(x, progress=False).evaluate(x, y)
-    index = embedder.index(*parts[0], progress=False)
-    index.calibrate(*parts[1], k=6, depth=30)
-    index.add(points[0][:60], points[1][:60])
-    with pytest.warns(StaleCalibrationWarning):
-        index.evaluate(x, y)
-
-
 def test_each_query_can_be_looked_up(report, calibrated, parts):
     x, y = parts[2]
     result, _ = counted(calibrated, x, y)
@@ -242,24 +199,3 @@ def test_a_promise_that_cannot_be_made_says_what_it_lacks(calibrated, parts):
     )
     assert promise.queries_needed.right == alone.right
     assert promise.queries_needed.more == (None if alone.more is None else 2 * alone.more)
-
-
-def test_the_most_that_can_be_promised_is_said_where_that_is_little(report, calibrated, parts):
-    result, right = counted(calibrated, *parts[2])
-    assert report.guarantees[0].threshold is None
-    most = report.largest_guarantee
-    assert most.guaranteed == calibrated.calibration.largest_guarantee().target < 0.9
-    accepted = result.accepted(most.threshold).numpy()
-    assert most.answered == pytest.approx(accepted.mean())
-    assert most.obtained == pytest.approx(right[accepted].mean())
-
-
-def test_half_of_the_queries_to_add_test_the_promise(calibrated):
-    p, right = torch.linspace(0, 1, 60), torch.ones(60, dtype=torch.bool)
-    logit, match = p.logit(eps=1e-6)[:, None], right[:, None]
-    known = {"known": right, "p_value": torch.linspace(0, 1, 60).double() + 0.06}
-    sure = replace(calibrated.calibration, logit=logit, match=match, **known)
-    alone = queries_needed(*sure.held_out(), precision=0.95, thresholds=sure._thresholds("match"))
-    assert sure.queries_needed(0.95) == replace(alone, more=2 * alone.more)
-    assert alone.more > 0
-    assert sure.queries_needed(0.9).more == 0

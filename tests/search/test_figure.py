@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from laplace_metric.errors import InputError, NotFittedError
+from laplace_metric.errors import InputError
 from laplace_metric.plots._neighbours import NEUTRAL, SURE, UNSURE, D
 
 IMAGES = torch.rand(600, 1, 4, 4, generator=torch.Generator().manual_seed(0))
@@ -76,13 +76,3 @@ def test_texts_and_few_rows_without_a_calibration(index, points):
     assert grid[0][1].title.get_color() == NEUTRAL
     assert "match" not in grid[0][1].get_title()
     assert not figure.legends
-
-
-def test_what_cannot_be_drawn(index, points):
-    result = index.search(points[0][:2], k=1)
-    with pytest.raises(InputError, match="queries has 3 images for 2 queries"):
-        result.figure(IMAGES[:3], IMAGES)
-    with pytest.raises(InputError, match=r"an image has shape \(16,\)"):
-        result.figure(IMAGES[:2].flatten(1), IMAGES)
-    with pytest.raises(NotFittedError, match=r"index.calibrate"):
-        result.accepted(0.5)

@@ -12,7 +12,7 @@ from torch import nn
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, FittedQueriesWarning
 from laplace_metric.laplace import _files
-from laplace_metric.models import Pooled, _store
+from laplace_metric.models import _store
 from laplace_metric.models._store import row_fingerprints
 from laplace_metric.search._labelled import in_fit
 
@@ -114,73 +114,6 @@ def test_calibrate_and_evaluate_tell_the_share(embedder, n_fitted):
         "surer of them than of anything new: probabilities, thresholds and what is measured here "
         "will not hold on new queries. Keep them out of the fit."
     ]
-
-
-def test_the_warning_points_at_the_caller(embedder):
-    index = embedder.index(*draw(200, 3), progress=False)
-    for call in (index.calibrate, index.evaluate):
-        with pytest.warns(FittedQueriesWarning) as record:
-            call(*draw(300, 0))
-        assert {w.filename for w in record} == {__file__}
-
-
-class Letters(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(26, 8)
-
-    def forward(self, texts):
-        counts = [[text.count(chr(97 + i)) for i in range(26)] for text in texts]
-        return self.head(torch.tensor(counts, dtype=torch.float32))
-
-
-def test_texts(model):
-    g = np.random.default_rng(0)
-    texts = [
-        "".join(g.choice(list("abcdefghij" if i % 2 else "defghijklmnop"), 30)) for i in range(400)
-    ]
-    y = np.arange(400) % 2
-    embedder = LaplaceEmbedder(Letters()).fit([(texts[:200], y[:200])], progress=False)
-    index = embedder.index(texts[:200], y[:200], progress=False)
-    assert caught(lambda: index.evaluate(texts[200:], y[200:])) == []
-    assert "75%" in caught(lambda: index.evaluate(texts[50:250], y[50:250]))[0]
-
-
-class Tokens(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.table = nn.Embedding(100, 16)
-
-    def forward(self, input_ids, attention_mask):
-        return {"last_hidden_state": self.table(input_ids)}
-
-
-def padded(rows, width):
-    ids = torch.zeros(len(rows), width, dtype=torch.int64)
-    for ids_of_row, row in zip(ids, rows, strict=True):
-        ids_of_row[: len(row)] = row
-    return {"input_ids": ids, "attention_mask": (ids > 0).long()}
-
-
-def test_padding_does_not_hide_a_text():
-    g = torch.Generator().manual_seed(0)
-    rows = [torch.randint(1, 100, (5 + i % 4,), generator=g) for i in range(120)]
-    y = torch.arange(120) % 4
-    embedder = LaplaceEmbedder(Pooled(Tokens(), "mean"), head="append")
-    embedder.fit([(padded(rows[:60], 8), y[:60])], progress=False)
-    index = embedder.index([(padded(rows, 9), y)], progress=False)
-    assert caught(lambda: index.evaluate([(padded(rows[60:], 12), y[60:])])) == []
-    assert (
-        "50% of the queries (60 of 120)"
-        in caught(lambda: index.evaluate([(padded(rows, 12), y)]))[0]
-    )
-
-
-def test_embeddings_in_float64():
-    x, y = (t.numpy() for t in draw(300, 0))
-    embedder = LaplaceEmbedder.from_embeddings(x.astype(np.float64), y)
-    index = embedder.index(x, y, progress=False)
-    assert "100%" in caught(lambda: index.calibrate(x.astype(np.float64), y))[0]
 
 
 def test_a_saved_posterior_knows_its_rows(embedder, model, tmp_path):

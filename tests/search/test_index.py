@@ -134,16 +134,6 @@ def test_each_ranking_is_that_of_brute_force(rank_by, distance, points):
     torch.testing.assert_close(spread, again.standard_deviation, rtol=1e-3, atol=1e-5)
 
 
-def test_rankings_differ_where_uncertainty_does(points):
-    x, y = points
-    embedder = LaplaceEmbedder.from_embeddings(x[:200], y[:200], prior_precision=0.1)
-    orders = [
-        index_of(embedder, x[:200], rank_by=by).search(x[300:400], k=20).ids.tobytes()
-        for by in ("mean", "expected", "shared")
-    ]
-    assert len(set(orders)) == 3
-
-
 def test_the_user_s_model_is_not_touched(points):
     x, y = points
     torch.manual_seed(0)

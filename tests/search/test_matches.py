@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from laplace_metric.errors import FewQueriesWarning, InputError, LabelError, NotFittedError
+from laplace_metric.errors import InputError, LabelError, NotFittedError
 from laplace_metric.search import Index
 
 K, DEPTH = 5, 30
@@ -142,14 +142,6 @@ def test_a_search_looks_as_deep_as_it_has_to(rank_by, depth, points, embedder, m
     assert seen == [depth]
 
 
-def test_queries_that_want_gradients(points, embedder):
-    """A table of embeddings is often a parameter."""
-    x, y = points
-    index = embedder.index(x[:100], y[:100], progress=False)
-    index.calibrate([(torch.nn.Parameter(x[200:400]), y[200:400])])
-    assert not index.search(torch.nn.Parameter(x[:3])).match_probability.requires_grad
-
-
 def test_matches_may_judge_an_index_with_labels(points, embedder):
     """Its votes remain evidence, but no label is learnt: a match need not be a class."""
     x, y = points
@@ -195,20 +187,3 @@ def test_labels_and_matches_exclude_each_other(points, embedder):
         index.calibrate(x[:3], y[:3], matches=[[], [], []])
     with pytest.raises(LabelError, match="no labels.*or matches="):
         embedder.index(x[:20], progress=False).calibrate(x[:3])
-
-
-@pytest.mark.parametrize("everything", [True, False])
-def test_a_probability_of_one_kind_of_pairs_is_saved_too(everything, points, embedder, tmp_path):
-    """If every item is a match, or hardly any is, the slope over the distance is the prior's."""
-    x = points[0]
-    index = embedder.index(x[200:240], progress=False)
-    rare = [[0] if q % 4 == 0 else [] for q in range(80)]
-    with pytest.warns(FewQueriesWarning, match="too few to determine how it falls"):
-        index.calibrate(x[400:480], matches=[list(range(40))] * 80 if everything else rare, k=1)
-    assert index.calibration.matcher.feature_set == "distance"
-    wanted = index.search(x[480:490], k=3).match_probability
-    assert bool((wanted.diff(dim=1) < 0).all())
-    index.save(tmp_path)
-    again = Index.load(tmp_path, embedder).search(x[480:490], k=3)
-    assert torch.equal(again.match_probability, wanted)
-    assert bool((wanted[:, 0] > 0.9).all()) is everything

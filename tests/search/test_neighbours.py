@@ -78,14 +78,6 @@ def test_blocks_change_nothing(structure, monkeypatch):
     torch.testing.assert_close(parts.variance, at_once.variance)
 
 
-def test_an_item_that_is_the_query_is_at_no_distance():
-    embedder = fitted("linear", "kron", "arccos")
-    pairs, _, _, queries, _ = encoded(embedder)
-    moments = pairs(queries, queries, torch.arange(Q)[:, None])
-    assert float(moments.mean.abs().max()) < 1e-12
-    assert float(moments.variance.abs().max()) < 1e-12
-
-
 @pytest.mark.parametrize("distance", ["arccos", "euclidean"])
 def test_the_spread_of_a_distance_is_that_of_joint_draws(distance):
     embedder = fitted("linear", "kron", distance)
@@ -107,17 +99,6 @@ def _joint(draw, x, y):
     """Differences [n, Q, N, Z] under weights that both share: one call, so one set of draws."""
     z = draw(torch.cat([x, y]))
     return z[:, : len(x), None] - z[:, None, len(x) :]
-
-
-@pytest.mark.parametrize("size", [1, 2, 8, 64])
-def test_where_all_is_error_the_spread_is_too_large_by_one_in_eight_dimensions(size):
-    """|d| for d ~ N(0, I): its exact deviation from the chi distribution."""
-    from scipy.stats import chi
-
-    squared = Distance(torch.tensor([[float(size)]]), torch.tensor([[2.0 * size]]))
-    hits = SearchHits(torch.zeros(1, 1).long(), torch.zeros(1, 1), squared, *torch.zeros(2, 1))
-    ratio = float(hits.distance_sd) / chi(size).std()
-    assert ratio == pytest.approx(1 + 1 / (8 * size), rel=0.05 / size)
 
 
 def test_no_neighbour_has_no_finite_spread_and_no_error_none():

@@ -11,7 +11,6 @@ from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import (
     EmptyLoaderError,
     InputError,
-    LabelError,
     NonFiniteError,
     UnknownNameError,
 )
@@ -37,12 +36,6 @@ def index_of(embedder, gallery, *args, **how):
 def test_an_index_refuses(how, error, message, points, embedder):
     with pytest.raises(error, match=message):
         index_of(embedder, points[0][:20], **how)
-
-
-@pytest.mark.parametrize("gallery", [[], torch.zeros(0, 6), iter(())])
-def test_an_empty_gallery_is_refused(gallery, embedder):
-    with pytest.raises(EmptyLoaderError, match="gallery holds nothing"):
-        index_of(embedder, gallery)
 
 
 @pytest.mark.parametrize("gallery", ["a text", 3, None])
@@ -136,16 +129,6 @@ def test_an_engine_that_fails_leaves_the_items_as_they_were(points, embedder, mo
             change()
         assert len(index) == 20
     assert index.search(x[:1], k=20).ids.shape == (1, 20)
-
-
-def test_labels_and_none_do_not_mix(points, embedder):
-    x, y = points
-    index = index_of(embedder, x[:20])
-    with pytest.raises(LabelError, match="labels were given, unlike for the items"):
-        index.add(x[20:22], y[20:22])
-    index.add(x[20:22])
-    assert len(index) == 22
-    assert index.ids.tolist() == list(range(22))
 
 
 def test_ids_that_end_in_nul_are_not_removed_for_others(points, embedder):

@@ -10,10 +10,7 @@ import torch
 
 from laplace_metric.calibration._hits import PairFeatures
 from laplace_metric.errors import (
-    InputError,
-    LabelError,
     MissingPackageError,
-    NotFittedError,
     StaleCalibrationWarning,
 )
 from laplace_metric.search._engines import IVF
@@ -100,41 +97,6 @@ def test_a_warning_once_a_tenth_has_changed(calibrated, points):
             ask()
 
 
-def test_items_that_were_replaced_count_although_their_number_did_not_change(calibrated, points):
-    x, y = points
-    n = len(calibrated)
-    many = n // 2
-    calibrated.remove(calibrated.ids[:many])
-    calibrated.add(x[:many], y[:many], [f"new {i}" for i in range(many)])
-    assert len(calibrated) == n
-    with pytest.warns(StaleCalibrationWarning, match=f"^{2 * many} items"):
-        calibrated.search(x[:2], k=2)
-    calibrated.calibrate(x[300:], y[300:])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        calibrated.search(x[:2], k=2)
-
-
-@pytest.mark.parametrize("rank_by", ["mean", "shared"])
-def test_who_is_unknown_does_not_depend_on_how_many_neighbours_are_asked_for(
-    rank_by, points, embedder
-):
-    x, y = points
-    index = embedder.index(x[:300], y[:300], rank_by=rank_by, progress=False)
-    index.calibrate(x[300:], y[300:], k=6, depth=30)
-    one, six, many = (index.search(x[300:400], k=k) for k in (1, 6, 25))
-    assert index._depth(1) == (30 if rank_by == "shared" else 20)
-    assert torch.equal(one.p_value, six.p_value)
-    assert torch.equal(index.search(x[300:400], alpha=0.5).unknown, six.p_value <= 0.5)
-    assert torch.equal(many.p_value, six.p_value)
-    assert torch.equal(one.ambiguity, many.ambiguity)
-    assert torch.equal(one.label_probability, many.label_probability)
-    assert (one.label == many.label).all()
-    assert one.match_probability.shape == one.distance.shape == one.ids.shape == (100, 1)
-    assert torch.equal(one.match_probability, six.match_probability[:, :1])
-    torch.testing.assert_close(one.distance_sd, many.distance_sd[:, :1])
-
-
 def test_labelled_hits_compare_labels(index, points):
     x, y = points
     labelled = index.labelled_hits(x[300:340], y[300:340], k=4)
@@ -151,31 +113,6 @@ def test_nobody_matches_where_nobody_is_found(points, embedder):
     labelled = index.labelled_hits(x[200:220], y[200:220] * 0, k=60)
     assert torch.equal(labelled.match, labelled.hits.positions >= 0)
     assert not bool(labelled.match.all())
-
-
-def test_a_calibration_refuses(index, points, embedder):
-    x, y = points
-    x, y = x[300:], y[300:]
-    for how, message in (
-        ({"k": 0}, "k=0"),
-        ({"k": 2.5}, "k=2.5"),
-        ({"depth": 0}, "depth=0"),
-    ):
-        with pytest.raises(InputError, match=message):
-            index.calibrate(x, y, **how)
-    with pytest.raises(LabelError, match="queries have no labels"):
-        index.calibrate(x)
-    with pytest.raises(InputError, match="labels are numbers in the index and strings here"):
-        index.calibrate(x, [str(label) for label in y.tolist()])
-    with pytest.raises(InputError, match="at least 5 are needed"):
-        index.calibrate(x[:8], y[:8])
-    with pytest.raises(InputError, match="at least 5 are needed"):
-        index.calibrate(x, y + 100)
-    with pytest.raises(LabelError, match="the index has no labels"):
-        embedder.index(x[:20], progress=False).calibrate(x, y)
-    with pytest.raises(NotFittedError, match="not calibrated"):
-        index.retrieval_sets(x)
-    assert index.calibration is None
 
 
 def test_sets_hold_what_scores_as_first_matches_do(calibrated, points):

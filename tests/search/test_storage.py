@@ -84,16 +84,6 @@ def test_the_ranking_is_kept(rank_by, mmap, points, embedder, tmp_path):
     same(made, loaded, x[300:400])
 
 
-def test_a_loaded_index_grows_as_the_other_does(index, points, embedder, tmp_path):
-    x, y = points
-    index.save(tmp_path)
-    loaded = Index.load(tmp_path, embedder)
-    for one in (index, loaded):
-        one.remove([900, 17])
-        one.add(x[400:420], [f"class {label}" for label in y[400:420].tolist()])
-    same(index, loaded, x[300:400])
-
-
 def test_a_mapped_index_is_read_only_and_stays_on_disk(index, points, embedder, tmp_path):
     x, _ = points
     index.save(tmp_path)
@@ -138,20 +128,6 @@ def test_mapping_does_not_hash_what_loading_does(index, points, embedder, tmp_pa
         Index.load(tmp_path, embedder, mmap=True, verify=True)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"offset": float("nan")}, {"offset": 1e999}, {"k": "x"}, {"depth": -1}, {"n_items": True}],
-)
-def test_hostile_calibrations_are_named(changes, index, points, embedder, tmp_path):
-    x, y = points
-    index.calibrate(x[300:], [f"class {label}" for label in y[300:].tolist()], k=5)
-    index.save(tmp_path)
-    content = json.loads((tmp_path / "index.json").read_text())["calibration"]
-    edit(tmp_path, calibration={**content, **changes})
-    with pytest.raises(FileFormatError, match="is damaged"):
-        Index.load(tmp_path, embedder)
-
-
 @pytest.mark.parametrize("mmap", [False, True])
 def test_a_digit_of_the_json_that_flipped_is_noticed(mmap, index, embedder, tmp_path):
     index.save(tmp_path)
@@ -185,14 +161,6 @@ def test_a_foreign_or_damaged_json_is_refused(changes, message, points, embedder
         Index.load(tmp_path, embedder)
 
 
-def test_a_folder_without_an_index_is_refused(embedder, tmp_path):
-    with pytest.raises(FileFormatError, match=r"holds no index\.json, so it is not a saved index"):
-        Index.load(tmp_path, embedder)
-    embedder.save(tmp_path)
-    with pytest.raises(FileFormatError, match="not a saved index"):
-        Index.load(tmp_path, embedder)
-
-
 def test_another_embedder_is_refused(points, embedder, tmp_path):
     x, y = points
     embedder.index(x[:50], progress=False).save(tmp_path)
@@ -209,18 +177,6 @@ def test_another_embedder_is_refused(points, embedder, tmp_path):
             Index.load(tmp_path, other)
     again = fit(x[:200], y[:200], prior_precision=20.0)
     assert len(Index.load(tmp_path, again)) == 50
-
-
-def test_other_weights_are_another_embedder(points, tmp_path):
-    x, y = points
-    torch.manual_seed(0)
-    models = [torch.nn.Linear(6, 3) for _ in range(2)]
-    how = {"distance": "euclidean", "hessian": "positives"}  # a curvature without weights in it
-    first, second = (LaplaceEmbedder(m, **how).fit([(x, y)], progress=False) for m in models)
-    assert torch.equal(first.posterior_.spectrum, second.posterior_.spectrum)
-    first.index(x[:9], progress=False).save(tmp_path)
-    with pytest.raises(FileFormatError, match="another embedder"):
-        Index.load(tmp_path, second)
 
 
 def test_an_index_belongs_to_the_posterior_that_it_was_built_with(points, tmp_path):
@@ -263,20 +219,6 @@ def test_a_crash_while_saving_keeps_the_old_index(
     same(new, Index.load(tmp_path, embedder), x[200:300])
 
 
-def test_saving_again_leaves_no_stale_file(points, embedder, tmp_path):
-    x, _ = points
-    embedder.save(tmp_path)
-    beside = {path.name for path in tmp_path.iterdir()}
-    embedder.index(x[:50], engine="hnsw", progress=False).save(tmp_path)
-    assert len(list(tmp_path.iterdir())) == len(beside) + 2
-    flat = embedder.index(x[:60], progress=False)
-    flat.save(tmp_path)
-    assert len(list(tmp_path.iterdir())) == len(beside) + 2
-    assert beside < {path.name for path in tmp_path.iterdir()}
-    same(flat, Index.load(tmp_path, embedder), x[200:300])
-    LaplaceEmbedder.load(tmp_path)
-
-
 @pytest.mark.parametrize("kind", ["ivf", "hnsw"])
 def test_a_mapped_index_is_saved_whole(kind, points, embedder, tmp_path):
     """Over itself, and elsewhere, when the first folder is gone."""
@@ -306,17 +248,6 @@ def test_ids_and_changes_go_on_after_a_restart(points, embedder, tmp_path):
     again.add(x[101:103], y[101:103])
     assert again.ids[-2:].tolist() == [101, 102]
     assert (index.changes, again.changes) == (4, 6)
-
-
-def test_files_may_be_read_by_whom_the_umask_lets(points, embedder, tmp_path):
-    x, y = points
-    before = os.umask(0o022)
-    try:
-        embedder.index(x[:50], y[:50], progress=False).save(tmp_path / "index")
-    finally:
-        os.umask(before)
-    modes = {file.stat().st_mode & 0o777 for file in (tmp_path / "index").iterdir()}
-    assert modes == {0o644}
 
 
 def test_an_index_is_saved_where_faiss_gives_tensors(tmp_path):

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from laplace_metric.calibration._hits import LabelVotes
-from laplace_metric.errors import InputError
 from laplace_metric.search._engines import IVF, FlatEngine
 from laplace_metric.search._faiss import WithoutSome
 
@@ -78,18 +77,6 @@ def test_named_matches_are_hidden_as_labels_are(points, embedder):
         assert int((found.hits.positions[i] >= 0).sum()) == DEPTH
 
 
-def test_where_fewer_items_are_left_places_stay_open(points, embedder):
-    x, y = points
-    rows = torch.cat([(y == 0).nonzero()[:20, 0], (y == 1).nonzero()[:4, 0]])
-    index = embedder.index(x[rows], y[rows], progress=False)
-    queries = (y == 0).nonzero()[20:30, 0]
-    found = index.labelled_hits(x[queries], y[queries], 10, open_set_fraction=0.5)
-    turned = ~found.known
-    assert found.hits.positions[turned, 4:].eq(-1).all()
-    assert found.hits.distance[turned, 4:].isinf().all()
-    assert (found.hits.positions[turned, :4] >= 20).all()
-
-
 def test_a_calibration_with_them_answers_fewer_strangers(of_ten, points):
     index, x, y = of_ten
     asked, truth = x[120:], y[120:]
@@ -104,21 +91,6 @@ def test_a_calibration_with_them_answers_fewer_strangers(of_ten, points):
         let_in.append(float(found.match_probability[strangers, 0].mean()))
         assert float(calibration.known.double().mean()) == pytest.approx(1 - share, abs=0.1)
     assert let_in[1] < 0.8 * let_in[0]
-
-
-def test_without_them_nothing_changes(of_ten):
-    index, x, y = of_ten
-    one = index.calibrate(x[:200], y[:200], generator=3)
-    two = index.calibrate(x[:200], y[:200], generator=3, open_set_fraction=0)
-    assert torch.equal(one.logit, two.logit)
-    assert torch.equal(one.p_value, two.p_value)
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan"), "many"])
-def test_a_share_is_a_share(share, of_ten):
-    index, x, y = of_ten
-    with pytest.raises(InputError, match="open_set_fraction"):
-        index.calibrate(x, y, open_set_fraction=share)
 
 
 def test_an_engine_that_finds_fewer(points):

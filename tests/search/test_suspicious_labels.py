@@ -81,28 +81,6 @@ def test_a_label_that_no_other_item_has_is_left_out(points, embedder):
     assert not {8, 31} & set(review.positions.tolist())
 
 
-def test_of_labels_that_no_neighbour_has_the_surest_other_comes_first(points, embedder):
-    x, y = points
-    labels = y[:300].clone()
-    labels[:300:25] = 100 + torch.arange(12) // 2  # two items each, far from one another
-    index = embedder.index(x[:300], labels, progress=False)
-    index.calibrate(x[300:500], y[300:500])
-    review = index.suspicious_labels(300)
-    nobody = review.probability == 0
-    assert 5 < int(nobody.sum()) < 100
-    best = review.suggested_probability[nobody].tolist()
-    assert best == sorted(best, reverse=True)
-    assert len(set(best)) > 5
-
-
-def test_each_block_knows_its_own_queries(index, monkeypatch):
-    monkeypatch.setattr(_index, "BLOCK", 17)
-    parts = list(index._others(20))
-    codes = index.items.label_codes
-    assert torch.equal(torch.cat([part.codes for part in parts]), codes)
-    assert bool(torch.cat([part.known for part in parts]).all())
-
-
 def test_what_it_needs(points, embedder):
     x, y = points
     index = embedder.index(x[:FIRST], y[:FIRST], progress=False)
@@ -116,14 +94,3 @@ def test_what_it_needs(points, embedder):
     plain.calibrate(x[300:400], matches=matches)
     with pytest.raises(NotFittedError, match="matches="):
         plain.suspicious_labels()
-
-
-@pytest.mark.parametrize("how", [{"compact": True}, {"rank_by": "shared"}])
-def test_any_kind_of_index(how, points, embedder):
-    x, y = points
-    labels = y[:FIRST].clone()
-    labels[3] = (labels[3] + 1) % 12
-    index = embedder.index(x[:FIRST], labels, progress=False, **how)
-    index.calibrate(x[300:500], y[300:500])
-    review = index.suspicious_labels(FIRST)
-    assert sorted(review.positions.tolist()) == list(range(FIRST))
