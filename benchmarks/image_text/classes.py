@@ -15,8 +15,12 @@ from benchmarks.image_text.emoji import EmojiProblem
 from benchmarks.image_text.questions import Row
 from benchmarks.image_text.wordnet import encoded_list
 from laplace_metric.embedding import Embedding
-from laplace_metric.image_text import ImageTextEmbedder
-from laplace_metric.image_text.uses import prompt_filter, prompt_weights, zero_shot
+from laplace_metric.image_text import (
+    ImageTextEmbedder,
+    prompt_filter,
+    prompt_weights,
+    zero_shot,
+)
 
 TEMPLATES = (
     "{}", "emoji of {}", "a picture of {}", "a drawing of {}", "a photo of {}", "an icon of {}",

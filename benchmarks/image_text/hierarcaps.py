@@ -17,16 +17,16 @@ from benchmarks.datasets import captions
 from benchmarks.encoders.features import encoded_images
 from benchmarks.image_text.degraded import SIDE
 from benchmarks.image_text.questions import Row
-from benchmarks.image_text.wordnet import encoded_list
-from laplace_metric.distributions import Gaussian
-from laplace_metric.embedding import Embedding
-from laplace_metric.image_text import log_inclusion
-from laplace_metric.image_text.uses import (
+from benchmarks.image_text.traversal import (
     Traversal,
     inclusion_root,
     traversal,
     traversal_scores,
 )
+from benchmarks.image_text.wordnet import encoded_list
+from laplace_metric.distributions import Gaussian
+from laplace_metric.embedding import Embedding
+from laplace_metric.image_text import log_inclusion
 
 LEVELS = 4
 

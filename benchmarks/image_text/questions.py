@@ -15,6 +15,7 @@ from torch.nn.functional import normalize
 from wordfreq import zipf_frequency
 
 from benchmarks.image_text.emoji import EmojiPart, EmojiProblem
+from benchmarks.image_text.traversal import traversal
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
 from laplace_metric.evaluation import auroc
@@ -24,7 +25,6 @@ from laplace_metric.image_text import (
     inclusion_difference,
     log_inclusion,
 )
-from laplace_metric.image_text.uses import traversal
 
 Row = dict[str, float]
 RIDGE = 10.0

@@ -17,6 +17,7 @@ from sklearn.linear_model import Ridge
 from torch import Tensor
 
 from benchmarks.image_text.emoji import share_of
+from benchmarks.image_text.entailment import EntailedProLIP
 from benchmarks.image_text.hierarcaps import HierarCaps, level_means, ordered, text_ways
 from benchmarks.image_text.measure import METHODS
 from benchmarks.image_text.questions import (
@@ -29,7 +30,7 @@ from benchmarks.image_text.questions import (
 from benchmarks.image_text.wordnet import WordNetProblem
 from benchmarks.image_text.wrong_captions import trained
 from laplace_metric.evaluation import auroc
-from laplace_metric.image_text import ImageTextEmbedder, Objective, ProLIP
+from laplace_metric.image_text import ImageTextEmbedder, Objective
 
 GLOSSES_AS_TEXTS = ", glosses as texts"
 ENTAILED = "prolip, entailment and contrast"
@@ -37,7 +38,7 @@ ENTAILED = "prolip, entailment and contrast"
 
 def with_entailment() -> Objective:
     """ProLIP with inclusion of texts in the texts that they imply; weights chosen on emoji."""
-    return ProLIP(entailment=50.0, contrast=5.0)
+    return EntailedProLIP(entailment=50.0, contrast=5.0)
 
 
 KINDS: dict[str, Callable[[], Objective]] = {

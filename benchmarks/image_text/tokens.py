@@ -20,16 +20,15 @@ from benchmarks.datasets import captions, load
 from benchmarks.image_text.emoji import NEW_SHARE, VALIDATION_SHARE, EmojiPart, share_of
 from benchmarks.image_text.questions import Row, rank_correlation, retrieval
 from benchmarks.image_text.token_tables import RECORD, TABLES
+from benchmarks.image_text.towers import ImageTransformer, TextTransformer, masked
 from benchmarks.records import Store, folder_of, write_record
 from laplace_metric.errors import CollapseError
 from laplace_metric.image_text import (
     ImageTextEmbedder,
     ImageTextPairs,
-    ImageTransformer,
     Objective,
     ProLIP,
     SigLIP,
-    TextTransformer,
 )
 from laplace_metric.models._calling import evaluation_mode
 
@@ -39,6 +38,8 @@ BATCH = 128
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.9)
 """Of the patches that are hidden."""
 DRAWS = 4
+MASKED_SHARE = 0.75
+"""Of the patches or words that are hidden in the training."""
 FIRST_B = -2.0
 METHODS: dict[str, Objective] = {
     "siglip": SigLIP(first_b=FIRST_B - 10 * FIRST_TRACE),  # the same first logit
@@ -95,8 +96,8 @@ def trained(
     pairs = drawings.pairs("train", without_new=True)
     sizes: dict[str, Any] = {"width": WIDTH, "heads": HEADS, "dropout": how["dropout"]}
     embedder = ImageTextEmbedder(
-        ImageTransformer.of(pairs.images, PATCH, depth=DEPTH, **sizes, generator=seed),
-        TextTransformer.of(pairs.texts, depth=TEXT_DEPTH, **sizes, generator=seed + 1),
+        ImageTransformer(pairs.images, PATCH, depth=DEPTH, **sizes, generator=seed),
+        TextTransformer(pairs.texts, depth=TEXT_DEPTH, **sizes, generator=seed + 1),
         dim=DIM,
         objective=objective,
         tokens="uncertainty",
@@ -105,8 +106,15 @@ def trained(
         first_trace=how["first_trace"],
     )
     rates = {"learning_rate": how["rate"], "weight_decay": WEIGHT_DECAY}
+    hidden = masked(pairs, MASKED_SHARE) if objective.masked else None
     return embedder.fit(
-        pairs, epochs=epochs, batch_size=BATCH, **rates, generator=seed, progress=False
+        pairs,
+        epochs=epochs,
+        batch_size=BATCH,
+        masked=hidden,
+        **rates,
+        generator=seed,
+        progress=False,
     )
 
 
@@ -133,7 +141,7 @@ def masking(embedder: ImageTextEmbedder, images: Tensor, seed: int = 0) -> Row:
         for share in SHARES:
             draws: dict[str, list[Tensor]] = {name: [] for name in levels}
             for _ in range(DRAWS if share else 1):
-                seen = encoder.masked(images, share) if share else encoder(images)
+                seen = encoder(images, torch.full((len(images),), share) if share else None)
                 out = fitted.heads.image(seen)
                 draws["ambiguity"].append(out.trace)
                 draws["epistemic"].append(fitted.posteriors[0].standardised(out.inputs)[1])

@@ -19,8 +19,12 @@ from benchmarks.image_text.measure import DIM, DROPOUT, LEARNING_RATE
 from benchmarks.image_text.questions import Row
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation import auroc
-from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs, Objective
-from laplace_metric.image_text.uses import noisy_pairs
+from laplace_metric.image_text import (
+    ImageTextEmbedder,
+    ImageTextPairs,
+    Objective,
+    noisy_pairs,
+)
 from laplace_metric.models import Precomputed
 
 SHARE, FOLDS, ROUNDS = 0.2, 3, 1000
@@ -104,9 +108,9 @@ def _exchanged(own: list[frozenset[str]], g: np.random.Generator) -> np.ndarray:
 def trained(
     pairs: ImageTextPairs, objective: Objective, seed: int, epochs: int
 ) -> ImageTextEmbedder:
-    """Heads with the settings of ``measure``, and a cheap posterior, which is not read."""
+    """Heads with the settings of ``measure``."""
     embedder = ImageTextEmbedder(
-        Precomputed(), Precomputed(), DIM, objective=objective, dropout=DROPOUT, structure="diag"
+        Precomputed(), Precomputed(), DIM, objective=objective, dropout=DROPOUT
     )
     rate = LEARNING_RATE
     return embedder.fit(pairs, epochs=epochs, learning_rate=rate, generator=seed, progress=False)

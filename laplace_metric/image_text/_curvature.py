@@ -52,13 +52,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric.curvature._spectral import SpectralCurvature
-from laplace_metric.curvature._sums import (
-    DiagCurvature,
-    FullCurvature,
-    KronCurvature,
-    KroneckerFactors,
-    balanced,
-)
+from laplace_metric.curvature._sums import KronCurvature, KroneckerFactors, balanced
 from laplace_metric.heads._layers import Layout
 
 MAX_STEPS = 30
@@ -108,10 +102,8 @@ class TowerPairs:
     def left_contraction(self, right: Float[Tensor, "A A"]) -> Float[Tensor, "D D"]:
         """``<H, A>``: ``sum_i (h_i^T A h_i) G_i``."""
         total = self.raw.new_zeros(2 * (self.raw.shape[1],))
-        for rows, mu, w, c in self._blocks():
-            h = self.inputs[rows]
+        for h, mu, w, u, k in self._blocks():
             q = ((h @ right) * h).sum(1)
-            u, k = (w * c) @ self.other, (w * c.square()).sum(1)
             cross = (q[:, None] * mu).mT @ u
             total += (self.other * (q @ w)[:, None]).mT @ self.other - cross - cross.mT
             total += (mu * (q * k)[:, None]).mT @ mu
@@ -121,43 +113,30 @@ class TowerPairs:
         """``<H, S>``: ``sum_i <S, G_i> h_i h_i^T``."""
         total = self.inputs.new_zeros(2 * (self.inputs.shape[1],))
         quadratic = ((self.other @ left) * self.other).sum(1)
-        for rows, mu, w, c in self._blocks():
-            u, k, seen = (w * c) @ self.other, (w * c.square()).sum(1), mu @ left
+        for h, mu, w, u, k in self._blocks():
+            seen = mu @ left
             s = w @ quadratic - 2 * (seen * u).sum(1) + k * (seen * mu).sum(1)
-            total += (self.inputs[rows] * s[:, None]).mT @ self.inputs[rows]
+            total += (h * s[:, None]).mT @ h
         return total
 
     def diagonal(self) -> Float[Tensor, "D A"]:
         """``sum_i diag(G_i) (x) h_i^2``, as the matrix W is."""
         total = self.raw.new_zeros(self.raw.shape[1], self.inputs.shape[1])
-        for rows, mu, w, c in self._blocks():
-            u, k = (w * c) @ self.other, (w * c.square()).sum(1, keepdim=True)
-            g = w @ self.other.square() - 2 * mu * u + k * mu.square()  # [n, D]
-            total += g.mT @ self.inputs[rows].square()
+        for h, mu, w, u, k in self._blocks():
+            g = w @ self.other.square() - 2 * mu * u + k[:, None] * mu.square()  # [n, D]
+            total += g.mT @ h.square()
         return total
 
-    def dense(self, layout: Layout) -> Float[Tensor, "P P"]:
-        """H itself, in the order of the projection's parameters; for small ones."""
-        d, n_columns = self.raw.shape[1], self.inputs.shape[1]
-        total = self.raw.new_zeros(d, n_columns, d, n_columns)
-        for rows, mu, w, _ in self._blocks():
-            for mu_i, w_i, h in zip(mu, w, self.inputs[rows], strict=True):
-                t = self.other - (self.other @ mu_i)[:, None] * mu_i  # P_i t_j, [M, D]
-                g = (t * w_i[:, None]).mT @ t
-                total += torch.einsum("de,a,b->daeb", g, h, h)
-        order = torch.arange(d * n_columns).view(d, n_columns)
-        order = layout.flatten(order).to(total.device)
-        return total.flatten(2).flatten(0, 1)[order][:, order]
-
-    def _blocks(self) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
-        """Rows, their unit means [n, D], w [n, M] and c [n, M]."""
+    def _blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]:
+        """Of some rows at once: h [n, A], mu [n, D], w [n, M], u [n, D] and k [n]."""
         step = max(1, ROWS // len(self.other))
         for start in range(0, len(self.raw), step):
             rows = slice(start, start + step)
             r = self.raw[rows].norm(dim=1, keepdim=True)
             mu = self.raw[rows] / r
             c = mu @ self.other.mT
-            yield rows, mu, self.weights(rows, c, r), c
+            w = self.weights(rows, c, r)
+            yield self.inputs[rows], mu, w, (w * c) @ self.other, (w * c.square()).sum(1)
 
     def weights(
         self, rows: slice, c: Float[Tensor, "n M"], r: Float[Tensor, "n one"]
@@ -168,23 +147,9 @@ class TowerPairs:
         return self.a**2 * torch.sigmoid(f) * torch.sigmoid(-f) / (r.square() * n_pairs)
 
 
-def tower_curvature(
-    pairs: TowerPairs, layout: Layout, structure: str = "kron"
-) -> SpectralCurvature:
-    """H of one projection, averaged over its N M pairs, in float64.
-
-    Parameters
-    ----------
-    layout : Layout
-        Of the projection [W, b].
-    structure : "kron" | "diag" | "full"
-        "full" writes out [P, P], for small projections.
-    """
+def tower_curvature(pairs: TowerPairs, layout: Layout) -> SpectralCurvature:
+    """H of one projection [W, b] of ``layout``, averaged over its N M pairs, in float64."""
     exact = pairs.double()
-    if structure == "full":
-        return FullCurvature(exact.dense(layout)).decompose()
-    if structure == "diag":
-        return DiagCurvature(layout.flatten(exact.diagonal())).decompose()
     factors = (nearest_factors(exact, layout),)
     basis, _ = KronCurvature(factors).eigenbasis()
     (block,) = basis.blocks
@@ -241,18 +206,6 @@ class SoftmaxPairs(TowerPairs):
         for v in map(self._v, range(len(self.other))):
             total -= self._column_scale * v.square()
         return total.clamp_min(0)  # below 0 by rounding only
-
-    def dense(self, layout: Layout) -> Float[Tensor, "P P"]:
-        """H itself; for small ones."""
-        total = super().dense(layout)
-        x, s = self._row_means
-        for x_i, s_i, h in zip(x, s, self.inputs, strict=True):
-            v = layout.flatten(torch.outer(x_i, h))
-            total -= s_i * torch.outer(v, v)
-        for j in range(len(self.other)):
-            v = layout.flatten(self._v(j))
-            total -= self._column_scale * torch.outer(v, v)
-        return total
 
     @cached_property
     def mu(self) -> Float[Tensor, "N D"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,17 @@ from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_function, check_name
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, NotFittedError
-from laplace_metric.image_text._csd import csd_similarity
 from laplace_metric.image_text._files import load_heads, save_heads
 from laplace_metric.image_text._fit import (
     FittedHeads,
+    MaskedInputs,
     Towers,
     fit_heads,
     fit_posteriors,
     image_fingerprints,
 )
-from laplace_metric.image_text._heads import GaussianHead, HeadSettings, TrainingOptions
+from laplace_metric.image_text._gaussians import similarities
+from laplace_metric.image_text._heads import HeadSettings, TrainingOptions
 from laplace_metric.image_text._includes import (
     Inclusion,
     InclusionCalibration,
@@ -33,7 +35,6 @@ from laplace_metric.image_text._objectives import OBJECTIVES, Objective
 from laplace_metric.image_text._pairs import Encoder, ImageTextPairs, encode_all
 from laplace_metric.image_text._posterior import embedding_of
 from laplace_metric.image_text._search import TowerEncoder, tower_encoders
-from laplace_metric.image_text._training import MaskedInputs
 from laplace_metric.models._calling import Inputs
 from laplace_metric.search import Index
 from laplace_metric.search._engines import EngineKind
@@ -52,14 +53,13 @@ class ImageTextEmbedder:
     image_encoder, text_encoder : nn.Module or function
         Inputs -> features [B, F], each its own F; frozen and in evaluation mode unless
         ``train_encoders``. ``models.Precomputed()`` where the inputs are features already,
-        ``models.Sentences`` for sentence-transformers, ``ImageTransformer`` and
-        ``TextTransformer`` to train from nothing.
+        ``models.Sentences`` for sentence-transformers.
     dim : int
         D of the embeddings, at least 2.
     objective : "prolip" | "pcme++" | "siglip" | "clip", or an ``Objective``
         The last two learn no variance; "clip" knows no probability of a pair.
-    hidden, dropout
-        Of the heads, see ``GaussianHead``.
+    dropout : float in [0, 1)
+        Of the features, while the heads train.
     train_encoders : bool
         Both must be modules.
     encoder_rate : float > 0
@@ -71,8 +71,6 @@ class ImageTextEmbedder:
         Of the features, before the projections.
     first_trace : float > 0
         About ``tr S`` before training; too small a one has no gradient.
-    structure : "kron" | "diag" | "full"
-        Of the posterior's curvature.
     prior_precision : float > 0
         tau of the posterior.
     n_effective : float > 0 or None
@@ -112,23 +110,19 @@ class ImageTextEmbedder:
         dim: int = HeadSettings.dim,
         *,
         objective: str | Objective = "prolip",
-        hidden: int = HeadSettings.hidden,
         dropout: float = HeadSettings.dropout,
         train_encoders: bool = HeadSettings.train_encoders,
         encoder_rate: float = HeadSettings.encoder_rate,
         tokens: str = HeadSettings.tokens,
         layer_norm: bool = HeadSettings.layer_norm,
         first_trace: float = HeadSettings.first_trace,
-        structure: str = HeadSettings.structure,
         prior_precision: float = HeadSettings.prior_precision,
         n_effective: float | None = HeadSettings.n_effective,
     ) -> None:
         self.settings = HeadSettings(
             dim=dim,
-            hidden=hidden,
             dropout=dropout,
             train_encoders=train_encoders,
-            structure=structure,
             prior_precision=prior_precision,
             n_effective=n_effective,
             tokens=tokens,
@@ -175,7 +169,7 @@ class ImageTextEmbedder:
         masked : (images, texts) or None
             For an objective with a weight for masked inputs: what is left of every image and text
             of ``pairs`` after masking, in their order, as the encoders take them; None for a side
-            that has no such term. Not needed where encoders train that mask themselves.
+            that has no such term.
         generator : torch.Generator, seed or None
             Of the CPU: initial weights, order, dropout.
         checkpoint : path or None
@@ -240,8 +234,9 @@ class ImageTextEmbedder:
         InputError, NonFiniteError
             For features of another size, NaN and infinity.
         """
-        heads, towers = self.fitted_.heads, self.towers
-        return self._embed(0, towers.image, heads.image, images, "images", progress=progress)
+        fitted = self.fitted_
+        features = encode_all(self.towers.image, images, "images", progress=progress)
+        return embedding_of(features, fitted.heads.image, (fitted.posteriors or (None, None))[0])
 
     def embed_text(self, texts: Inputs, *, progress: bool = False) -> Embedding:
         """Embeddings of any number of texts, as the text encoder takes them.
@@ -253,22 +248,9 @@ class ImageTextEmbedder:
         InputError, NonFiniteError
             For features of another size, NaN and infinity.
         """
-        heads, towers = self.fitted_.heads, self.towers
-        return self._embed(1, towers.text, heads.text, texts, "texts", progress=progress)
-
-    def _embed(
-        self,
-        side: int,
-        encoder: Encoder,
-        head: GaussianHead,
-        inputs: Inputs,
-        name: str,
-        *,
-        progress: bool,
-    ) -> Embedding:
-        posteriors = self.fitted_.posteriors
-        features = encode_all(encoder, inputs, name, progress=progress)
-        return embedding_of(features, head, None if posteriors is None else posteriors[side])
+        fitted = self.fitted_
+        features = encode_all(self.towers.text, texts, "texts", progress=progress)
+        return embedding_of(features, fitted.heads.text, (fitted.posteriors or (None, None))[1])
 
     def similarity(self, a: Embedding, b: Embedding) -> Float[Tensor, "B C"]:
         """``mu . mu - (tr S + tr S) / 2`` [B, C], by which CSD ranks; the cosine without variances.
@@ -283,7 +265,7 @@ class ImageTextEmbedder:
         tensor([[1., 0.],
                 [0., 1.]])
         """
-        return csd_similarity(a.mean, a.variance.log(), b.mean, b.variance.log())
+        return similarities(a, b)
 
     def match_logit(self, a: Embedding, b: Embedding) -> Float[Tensor, "B C"]:
         """``a s + b`` [B, C] as it was trained: its sigmoid is not calibrated.
@@ -427,8 +409,7 @@ class ImageTextEmbedder:
     def save(self, path: str | Path) -> None:
         """Write heads, posterior and history to folder ``path``: safetensors + JSON, atomic.
 
-        Of the encoders only those of this package, ``ImageTransformer`` and ``TextTransformer``:
-        keep others yourself, also if they were trained.
+        Not the encoders: save them yourself if they were trained.
 
         Raises
         ------
@@ -437,29 +418,27 @@ class ImageTextEmbedder:
         WriteError
             If the folder cannot be written.
         """
-        folder = as_path("path", path)
-        save_heads(folder, self.settings, self.objective, self.fitted_, self.towers)
+        save_heads(as_path("path", path), self.settings, self.objective, self.fitted_)
 
     @classmethod
     def load(
         cls,
         path: str | Path,
-        image_encoder: Encoder | None = None,
-        text_encoder: Encoder | None = None,
+        image_encoder: Encoder,
+        text_encoder: Encoder,
         *,
         objective: Objective | None = None,
     ) -> ImageTextEmbedder:
-        """Read what ``save`` wrote; encoders and objective are needed where they were your own.
+        """Read what ``save`` wrote; ``objective`` is needed where it was your own.
 
         Raises
         ------
         FileFormatError
-            If the folder is not ours, damaged or newer.
+            If the folder is not ours, damaged or of another version.
         InputError
-            If the objective or an encoder is missing.
+            If the objective is missing.
         """
-        given = {"image": image_encoder, "text": text_encoder}
-        settings, kept, fitted, towers = load_heads(as_path("path", path), objective, given)
-        embedder = cls(towers.image, towers.text, objective=kept, **settings.to_json())
+        settings, objective, fitted = load_heads(as_path("path", path), objective)
+        embedder = cls(image_encoder, text_encoder, objective=objective, **asdict(settings))
         embedder._fitted = fitted
         return embedder

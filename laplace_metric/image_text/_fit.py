@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric._utils.randomness import Seed, own_randomness
-from laplace_metric.image_text._heads import GaussianHead, HeadSettings, TokenHead, TrainingOptions
+from laplace_metric.errors import InputError
+from laplace_metric.image_text._heads import GaussianHead, HeadSettings, TrainingOptions
 from laplace_metric.image_text._includes import InclusionCalibration
 from laplace_metric.image_text._objectives import Objective
 from laplace_metric.image_text._pairs import (
@@ -19,23 +20,21 @@ from laplace_metric.image_text._pairs import (
     ImageTextPairs,
     PairBatches,
     check_towers,
+    count_inputs,
+    encode,
     encode_all,
+    take_inputs,
 )
 from laplace_metric.image_text._posterior import TowerPosterior, fit_tower
-from laplace_metric.image_text._training import (
-    MaskedInputs,
-    PairRun,
-    Spread,
-    TwoHeads,
-    computed,
-    masked_features,
-    optimizer_of,
-    table,
-)
+from laplace_metric.image_text._training import Features, PairRun, Spread, TwoHeads, optimizer_of
+from laplace_metric.models._calling import Inputs
 from laplace_metric.models._store import Fingerprints, row_fingerprints, sorted_fingerprints
 from laplace_metric.online._checkpoint import Checkpointer
 from laplace_metric.training import train_epochs
 from laplace_metric.training._loop import train_mode
+
+MaskedInputs = tuple[Inputs | None, Inputs | None]
+"""What is left of each image and of each text, in the order of the pairs; None: not used."""
 
 
 @dataclass(frozen=True)
@@ -96,22 +95,31 @@ def fit_heads(
 ) -> FittedHeads:
     """Train new heads and fit their posteriors."""
     features = towers.features(pairs, settings.tokens, progress=options.progress)
-    hidden = masked_features(
-        (towers.image, towers.text),
-        pairs,
-        features,
-        masked,
-        objective,
-        train=settings.train_encoders,
-    )
+    hidden = _masked_features(towers, features, masked, objective, train=settings.train_encoders)
     with own_randomness(generator, features[0].device) as source:
         sizes = features[0].shape[-1], features[1].shape[-1]
         heads = new_heads(sizes, objective, settings).to(features[0])
-        run = _run(towers, pairs, features, heads, settings, options, source)
-        run.masked = hidden
+        encoders, images, texts = nn.ModuleList(), _table(features[0]), _table(features[1])
+        if settings.train_encoders:
+            encoders = towers.modules
+            images = _computed(towers.image, pairs.images, "images")
+            texts = _computed(towers.text, pairs.texts, "texts")
+        rate, decay = options.learning_rate, options.weight_decay
+        run = PairRun(
+            heads=heads,
+            encoders=encoders,
+            optimizer=optimizer_of(heads, encoders, rate, decay, settings.encoder_rate),
+            pairs=pairs,
+            images=images,
+            texts=texts,
+            masked=hidden,
+            loader=PairBatches(pairs, options.batch_size, source),
+            device=features[0].device,
+            settings={**asdict(settings), **options.identity},
+        )
         checkpointer = Checkpointer(run, source, options.folder)
         checkpointer.begin(options.epochs)
-        with train_mode([heads, run.encoders]):
+        with train_mode([heads, encoders]):
             train_epochs(
                 run.step,
                 run.loader,
@@ -124,21 +132,23 @@ def fit_heads(
     heads.eval()
     if settings.train_encoders:
         features = towers.features(pairs, settings.tokens, progress=options.progress)
-    posteriors = fit_posteriors(heads, *features, settings)
-    spreads = {"images": run.image_spread.history, "texts": run.text_spread.history}
-    known = image_fingerprints(heads, features[0])
-    return FittedHeads(heads, posteriors, run.progress.losses, spreads, fingerprints=known)
+    return FittedHeads(
+        heads,
+        fit_posteriors(heads, *features, settings),
+        run.progress.losses,
+        {monitor.title: monitor.history for monitor in run.monitors},
+        fingerprints=image_fingerprints(heads, features[0]),
+    )
 
 
 def new_heads(sizes: tuple[int, int], objective: Objective, settings: HeadSettings) -> TwoHeads:
-    """Untrained, for features of two sizes, with a copy of the objective."""
-    head = GaussianHead if settings.tokens == "head" else TokenHead
+    """Untrained heads, for features of two sizes, with a copy of the objective."""
     image, text = (
-        head(
+        GaussianHead(
             size,
             settings.dim,
-            settings.hidden,
             settings.dropout,
+            tokens=settings.tokens,
             probabilistic=objective.probabilistic,
             layer_norm=settings.layer_norm,
             first_trace=settings.first_trace,
@@ -148,27 +158,60 @@ def new_heads(sizes: tuple[int, int], objective: Objective, settings: HeadSettin
     return TwoHeads(image, text, deepcopy(objective))
 
 
-def _run(
+def _table(features: Tensor) -> Features:
+    """Features of a frozen encoder: computed once, looked up by row."""
+    return lambda rows: features[rows.to(features.device)]
+
+
+def _computed(encoder: Encoder, inputs: Inputs, name: str) -> Features:
+    """Features of an encoder that trains."""
+    return lambda rows: encode(encoder, take_inputs(inputs, rows), name, grad=True)
+
+
+def _masked_features(
     towers: Towers,
-    pairs: ImageTextPairs,
-    features: tuple[Tensor, Tensor],
-    heads: TwoHeads,
-    settings: HeadSettings,
-    options: TrainingOptions,
-    source: torch.Generator,
-) -> PairRun:
-    encoders = nn.ModuleList()
-    images, texts = table(features[0]), table(features[1])
-    if settings.train_encoders:
-        encoders = towers.modules
-        images = computed(towers.image, pairs.images, "images")
-        texts = computed(towers.text, pairs.texts, "texts")
-    optimizer = optimizer_of(
-        heads, encoders, options.learning_rate, options.weight_decay, settings.encoder_rate
-    )
-    identity = {**settings.to_json(), **options.to_json()}
-    loader, device = PairBatches(pairs, options.batch_size, source), features[0].device
-    return PairRun(heads, encoders, optimizer, pairs, images, texts, loader, device, identity)
+    full: tuple[Tensor, Tensor],
+    masked: MaskedInputs | None,
+    objective: Objective,
+    *,
+    train: bool,
+) -> tuple[Features | None, Features | None]:
+    """Return the features of what is left of images and texts after masking (eq 6 of ProLIP).
+
+    Raises
+    ------
+    InputError
+        If masked inputs are missing, not used, or not those of the pairs.
+    """
+    if bool(objective.masked) is not (masked is not None):
+        raise InputError(
+            "masked= goes with an objective that gives it a weight, such as ProLIP(masked=1e-3): "
+            "pass both or neither."
+        )
+    if masked is None:
+        return None, None
+    if not isinstance(masked, tuple) or len(masked) != 2:
+        raise InputError("masked= is no tuple (images, texts): pass both, or None for one of them.")
+    images = _masked_side(towers.image, masked[0], "masked images", full[0], train=train)
+    return images, _masked_side(towers.text, masked[1], "masked texts", full[1], train=train)
+
+
+def _masked_side(
+    encoder: Encoder, inputs: Inputs | None, name: str, full: Tensor, *, train: bool
+) -> Features | None:
+    if inputs is None:
+        return None
+    if (n := count_inputs(name, inputs)) != len(full):
+        raise InputError(f"{name} has {n} inputs for {len(full)}: pass one for each, in order.")
+    if train:
+        return _computed(encoder, inputs, name)
+    features = encode_all(encoder, inputs, name, progress=False)
+    if features.shape != full.shape:
+        raise InputError(
+            f"features of {name} have shape {list(features.shape)}, those of the whole inputs "
+            f"{list(full.shape)}: use the same encoder."
+        )
+    return _table(features.to(full))
 
 
 @torch.no_grad()
@@ -189,9 +232,8 @@ def fit_posteriors(
         return None
     image, text = heads.image(images), heads.text(texts)
     n_terms = len(images) * len(texts) if pair is not None else len(images) + len(texts)
-    n = settings.n_effective or n_terms
-    structure, prior = settings.structure, settings.prior_precision
+    n, prior = settings.n_effective or n_terms, settings.prior_precision
     return (
-        fit_tower(heads.image, image, text, scale, structure, n, prior),
-        fit_tower(heads.text, text, image, scale, structure, n, prior),
+        fit_tower(heads.image, image, text, scale, n, prior),
+        fit_tower(heads.text, text, image, scale, n, prior),
     )

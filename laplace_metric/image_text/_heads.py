@@ -12,9 +12,9 @@ variances their gradient vanishes (at log v = -10 and D = 384 the trace is .017 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -54,7 +54,10 @@ class HeadOutput(NamedTuple):
 
 
 class GaussianHead(nn.Module):
-    """Features [B, F] -> ``HeadOutput``.
+    """Features [B, F], or [B, 2, F] of two tokens, -> ``HeadOutput``.
+
+    Two tokens, [CLS] and [UNC], go through the same trunk, then each through its own projection;
+    ``inputs`` are of [CLS].
 
     Parameters
     ----------
@@ -62,10 +65,10 @@ class GaussianHead(nn.Module):
         F.
     dim : int
         D.
-    hidden : int
-        Units of one hidden layer; 0: both projections are linear in the normalised features.
     dropout : float in [0, 1)
         Of the features, while training.
+    tokens : "head" | "uncertainty"
+        One vector an input, or two tokens.
     probabilistic : bool
         Whether there are variances.
     layer_norm : bool
@@ -84,73 +87,41 @@ class GaussianHead(nn.Module):
         self,
         size: int,
         dim: int,
-        hidden: int = 0,
         dropout: float = 0.0,
         *,
+        tokens: str = "head",
         probabilistic: bool = True,
         layer_norm: bool = True,
         first_trace: float = FIRST_TRACE,
     ) -> None:
         super().__init__()
-        self.size, dim = check_count("size", size), check_count("dim", dim, 2)
-        layers: list[nn.Module] = [nn.LayerNorm(self.size)] if layer_norm else []
-        layers.append(nn.Dropout(dropout))
-        if check_count("hidden", hidden, 0):
-            layers += [nn.Linear(size, hidden), nn.GELU(), nn.LayerNorm(hidden)]
-        self.trunk = nn.Sequential(*layers)
-        self.mean = nn.Linear(hidden or size, dim)
-        self.log_variance = nn.Linear(hidden or size, dim) if probabilistic else None
+        self.size, self.two_tokens = size, tokens == "uncertainty"
+        norm = [nn.LayerNorm(size)] if layer_norm else []
+        self.trunk = nn.Sequential(*norm, nn.Dropout(dropout))
+        self.mean = nn.Linear(size, dim)
+        self.log_variance = nn.Linear(size, dim) if probabilistic else None
         if self.log_variance is not None:
-            nn.init.normal_(self.log_variance.weight, std=0.1 / math.sqrt(hidden or size))
+            nn.init.normal_(self.log_variance.weight, std=0.1 / math.sqrt(size))
             nn.init.constant_(self.log_variance.bias, math.log(first_trace / dim))
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the features of one input."""
-        return (self.size,)
+        return (2, self.size) if self.two_tokens else (self.size,)
 
     def entering(self, features: Tensor) -> Float[Tensor, "B H"]:
         """Return the input of the projections, h; with two tokens, h next to u [B, 2 H]."""
         entering: Tensor = self.trunk(features).flatten(1)
         return entering
 
-    def forward(self, features: Float[Tensor, "B F"]) -> HeadOutput:
+    def forward(self, features: Float[Tensor, "B ..."]) -> HeadOutput:
         """Means and log variances of a batch."""
-        h = self.trunk(features)
-        return self._projected(h, h)
-
-    def _projected(self, h: Tensor, u: Tensor) -> HeadOutput:
+        x = self.trunk(features)
+        h, u = x.unbind(1) if self.two_tokens else (x, x)
         raw = self.mean(h)
         if self.log_variance is None:
             return HeadOutput(h, raw, torch.full_like(raw, -torch.inf))
         return HeadOutput(h, raw, self.log_variance(u))
-
-
-class TokenHead(GaussianHead):
-    """Features [B, 2, F], of [CLS] and of [UNC], -> ``HeadOutput``, with [CLS] as its inputs.
-
-    Both go through the same trunk, then each through its own projection.
-
-    Examples
-    --------
-    >>> features = torch.randn(3, 2, 8)
-    >>> head, other = TokenHead(8, 4), torch.stack([features[:, 0], features[:, 1] + 1], 1)
-    >>> bool((head(features).raw == head(other).raw).all())
-    True
-    """
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the features of one input."""
-        return (2, self.size)
-
-    def forward(self, features: Float[Tensor, "B 2 F"]) -> HeadOutput:
-        """Means and log variances of a batch."""
-        h, u = self.trunk(features).unbind(1)
-        return self._projected(h, u)
-
-
-TOWER_STRUCTURES = ("kron", "diag", "full")
 
 
 @dataclass(frozen=True)
@@ -159,41 +130,32 @@ class HeadSettings:
 
     Examples
     --------
-    >>> HeadSettings(dim=32).structure
-    'kron'
+    >>> HeadSettings(dim=32).tokens
+    'head'
     """
 
     dim: int = 64
-    hidden: int = 0
     dropout: float = 0.0
     train_encoders: bool = False
-    structure: str = "kron"
-    prior_precision: float = 1.0
-    n_effective: float | None = None
+    encoder_rate: float = 0.1
     tokens: str = "head"
     layer_norm: bool = True
     first_trace: float = FIRST_TRACE
-    encoder_rate: float = 0.1
+    prior_precision: float = 1.0
+    n_effective: float | None = None
 
     def __post_init__(self) -> None:
         check_count("dim", self.dim, 2)
-        check_count("hidden", self.hidden, 0)
         if not 0 <= check_real("dropout", self.dropout) < 1:
             raise InputError(f"dropout={self.dropout!r}: pass a number in [0, 1).")
         for name in ("train_encoders", "layer_norm"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{name}={getattr(self, name)!r}: pass True or False.")
         check_name("tokens", self.tokens, TOKENS)
-        check_positive("first_trace", self.first_trace)
-        check_positive("encoder_rate", self.encoder_rate)
-        check_name("structure", self.structure, TOWER_STRUCTURES)
-        check_positive("prior_precision", self.prior_precision)
+        for name in ("encoder_rate", "first_trace", "prior_precision"):
+            check_positive(name, getattr(self, name))
         if self.n_effective is not None:
             check_positive("n_effective", self.n_effective)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, by name."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -214,7 +176,8 @@ class TrainingOptions:
         if check_real("weight_decay", self.weight_decay) < 0:
             raise InputError(f"weight_decay={self.weight_decay!r}: pass a number >= 0.")
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the settings that a resumed run must share."""
+    @property
+    def identity(self) -> dict[str, float]:
+        """Settings that a resumed run must share."""
         names = ("epochs", "batch_size", "learning_rate", "weight_decay")
         return {name: getattr(self, name) for name in names}

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
-from laplace_metric.image_text._csd import log_inclusion
+from laplace_metric.image_text._gaussians import log_inclusion
 from laplace_metric.image_text._pairs import ImageTextPairs
 
 WEAK = 1e4

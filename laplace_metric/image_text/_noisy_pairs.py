@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -30,9 +30,9 @@ from laplace_metric._utils.validation import ArrayLike, as_labels, check_count, 
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
 from laplace_metric.image_text._embedder import ImageTextEmbedder
+from laplace_metric.image_text._gaussians import similarities
 from laplace_metric.image_text._includes import inclusion_score
 from laplace_metric.image_text._pairs import ImageTextPairs, take_inputs
-from laplace_metric.image_text._zero_shot import similarities
 
 SHARPNESS = 10.0
 """a, for an objective that has none of its own."""
@@ -53,9 +53,9 @@ class PairScores:
         The image of each pair.
     """
 
-    scores: dict[str, Float[Tensor, " P"]] = field(default_factory=dict)
-    fold: Int[Tensor, " P"] = field(default_factory=lambda: torch.zeros(0).long())
-    images: Int[Tensor, " P"] = field(default_factory=lambda: torch.zeros(0).long())
+    scores: dict[str, Float[Tensor, " P"]]
+    fold: Int[Tensor, " P"]
+    images: Int[Tensor, " P"]
 
     def by_image(self) -> dict[str, Float[Tensor, " N"]]:
         """The mean over the pairs of each image [N]: for images whose texts are all wrong.
@@ -67,9 +67,10 @@ class PairScores:
         {'match': tensor([2., 5.])}
         """
         counts = self.images.bincount()
-        sums = {k: torch.zeros(len(counts)).to(v).index_add(0, self.images, v)
-                for k, v in self.scores.items()}  # fmt: skip
-        return {name: total / counts for name, total in sums.items()}
+        return {
+            name: torch.zeros(len(counts)).to(values).index_add(0, self.images, values) / counts
+            for name, values in self.scores.items()
+        }
 
 
 def noisy_pairs(

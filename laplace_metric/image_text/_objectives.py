@@ -1,21 +1,13 @@
-"""Objectives of the training: CLIP, SigLIP, PCME++, ProLIP, and texts as regions.
+"""Losses over all pairs of a batch of images and texts, and the objectives that sum them.
 
-Ours. A density (``log_inclusion``) spreads thinner as it widens, and CSD takes it farther from
-everything, so that neither loss lets a text that names much be wide. A region does not:
+``s`` [B, C] are similarities of B images and C texts, ``match`` [B, C] is True where they belong
+together (y = 1 there, -1 elsewhere); any number of matches on either side.
 
-    g_t(x)   = exp(-(x - mu_t)' S_t^-1 (x - mu_t) / 2)          membership, 1 at the mean
-    m(t | x) = E g_t(x),  x ~ N(mu, S)
-             = sqrt(det S_t / det(S + S_t)) exp(-d' (S + S_t)^-1 d / 2),  d = mu - mu_t
-
-grows with S_t. It is ``Vol(t and x) / Vol(x)`` for unnormalised Gaussians, as the conditional
-probability of box lattices is for boxes (Vilnis et al. 2018), and Bayes' rule holds exactly, with
-the volume as the prior: ``m(t | u) / m(u | t) = sqrt(det S_t / det S_u)``.
-
-What a pair of heads is trained with: one class a method, of one contract.
-
-``prolip``: PPCL, inclusion and VIB (Chun et al. 2025, eq 6). ``pcme++``: soft contrastive with CSD
-and VIB (Chun 2024). ``siglip`` (Zhai et al. 2023) and ``clip`` (Radford et al. 2021): no variances.
-``prolip-regions``, ours: ProLIP, with texts as regions that grow with what they name.
+An objective is one class a method, of one contract. ``prolip``: PPCL, inclusion and VIB (Chun et
+al. 2025, eq 6). ``pcme++``: soft contrastive with CSD and VIB (Chun 2024). ``siglip`` (Zhai et al.
+2023) and ``clip`` (Radford et al. 2021): no variances. ``prolip-regions``, this project's: ProLIP,
+with texts as regions that grow with what they name (``log_membership``), because neither CSD nor
+the inclusion of densities lets a text that names much be wide.
 """
 
 from __future__ import annotations
@@ -23,88 +15,162 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
-from laplace_metric._utils.validation import check_positive, check_real, check_share
-from laplace_metric.errors import InputError
-from laplace_metric.image_text._csd import (
+from laplace_metric._utils.validation import check_positive, check_real
+from laplace_metric.errors import InputError, LabelError
+from laplace_metric.image_text._gaussians import (
     csd_similarity,
-    entailed,
-    inclusion_contrast,
-    inclusion_loss,
-    multi_positive_infonce,
-    pairwise_sigmoid_loss,
-    soft_contrastive_loss,
-    vib_divergence,
+    inclusion_difference,
+    log_membership,
 )
 from laplace_metric.image_text._heads import FIRST_TRACE, HeadOutput
 from laplace_metric.image_text._pairs import PairBatch
 
-BLOCK_BYTES = 2**24
-"""Of the differences of pairs that are computed at once."""
 
+def inclusion_loss(
+    mu_1: Float[Tensor, "*B D"],
+    log_v_1: Float[Tensor, "*B D"],
+    mu_2: Float[Tensor, "*B D"],
+    log_v_2: Float[Tensor, "*B D"],
+    *,
+    c: float = 10.0,
+    epsilon: float = -10.0,
+) -> Float[Tensor, ""]:
+    """``mean -log sigmoid(c H(1, 2))`` with every ``1/v`` multiplied by ``exp(epsilon)``.
 
-def log_membership(
-    mu: Float[Tensor, "B D"],
-    log_v: Float[Tensor, "B D"],
-    mu_t: Float[Tensor, "C D"],
-    log_v_t: Float[Tensor, "C D"],
-) -> Float[Tensor, "B C"]:
-    """``log m(t | x)`` of B inputs in C regions [B, C], at most 0.
+    Chun et al. 2025, eq 5 and appendix B.1, whose recommended c and epsilon are the defaults. For
+    an image inside its text, or an input inside what is left of it after masking.
 
-    O(B C D) time; memory O(B C), forward and backward.
+    Parameters
+    ----------
+    mu_1, log_v_1 : Tensor [..., D]
+        The specific one: an image, or a full input.
+    mu_2, log_v_2 : Tensor [..., D]
+        The general one: its text, or the same input masked.
 
     Examples
     --------
-    >>> mu, narrow = torch.zeros(1, 2), torch.zeros(1, 2)
-    >>> log_membership(mu + 1, narrow, torch.zeros(2, 2), torch.tensor([[0.0, 0.0], [3.0, 3.0]]))
-    tensor([[-1.1931, -0.0960]])
+    >>> mu, log_v = torch.zeros(3, 2), torch.zeros(3, 2)
+    >>> inclusion_loss(mu, log_v, mu, log_v)
+    tensor(0.6931)
     """
-    result: Tensor = _LogMembership.apply(mu, log_v.exp(), mu_t, log_v_t.exp())
-    return result
+    h = inclusion_difference(mu_1, log_v_1 - epsilon, mu_2, log_v_2 - epsilon)
+    return -logsigmoid(c * h).mean()
 
 
-class _LogMembership(torch.autograd.Function):
-    """In blocks of inputs, with V = v + v_t and r = d / V.
+def pairwise_sigmoid_loss(
+    s: Float[Tensor, "B C"],
+    match: Bool[Tensor, "B C"],
+    a: Float[Tensor, ""] | float = 10.0,
+    b: Float[Tensor, ""] | float = -10.0,
+) -> Float[Tensor, ""]:
+    """``1/B sum_bc -log sigmoid(y (a s + b))``.
 
-    ::
+    PPCL with s of ``csd_similarity`` (Chun et al. 2025, eq 2, whose b has the wrong sign: with
+    ``-a s + b`` negatives cost 10.9 at the start, not 1e-4); SigLIP with the cosine (Zhai et al.
+    2023).
 
-        log m        = sum (log v_t - log V - d r) / 2
-        d / d mu     = -r,  d / d mu_t = r,  d / d V = (r^2 - 1 / V) / 2
+    Raises
+    ------
+    LabelError
+        If nothing matches.
+
+    Examples
+    --------
+    >>> pairwise_sigmoid_loss(torch.eye(2), torch.eye(2) > 0)
+    tensor(0.6932)
     """
-
-    @staticmethod
-    def forward(ctx: Any, mu: Tensor, v: Tensor, mu_t: Tensor, v_t: Tensor) -> Tensor:
-        ctx.save_for_backward(mu, v, mu_t, v_t)
-        blocks = []
-        for rows in _blocks(mu, mu_t):
-            V, d = v[rows, None] + v_t, mu[rows, None] - mu_t  # [b, C, D]
-            blocks.append((V.log() + d.square() / V).sum(-1))
-        return (v_t.log().sum(-1) - torch.cat(blocks)) / 2
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, ...]:
-        mu, v, mu_t, v_t = ctx.saved_tensors
-        (g,) = upstream
-        of_mu, of_v, of_mu_t, of_v_t = (torch.zeros_like(x) for x in (mu, v, mu_t, v_t))
-        for rows in _blocks(mu, mu_t):
-            w = 1 / (v[rows, None] + v_t)
-            r = (mu[rows, None] - mu_t) * w
-            weighted, slope = g[rows, :, None] * r, g[rows, :, None] * (r.square() - w) / 2
-            of_mu[rows], of_v[rows] = -weighted.sum(1), slope.sum(1)
-            of_mu_t += weighted.sum(0)
-            of_v_t += slope.sum(0)
-        return of_mu, of_v, of_mu_t, of_v_t + g.sum(0)[:, None] / (2 * v_t)
+    _check(match)
+    y = torch.where(match, 1.0, -1.0).to(s)
+    return -logsigmoid(y * (a * s + b)).sum() / len(s)
 
 
-def _blocks(mu: Tensor, mu_t: Tensor) -> list[slice]:
-    step = max(1, BLOCK_BYTES // (mu_t.numel() * mu_t.element_size()))
-    return [slice(start, start + step) for start in range(0, len(mu), step)]
+def multi_positive_infonce(
+    s: Float[Tensor, "B C"], match: Bool[Tensor, "B C"], a: Float[Tensor, ""] | float = 10.0
+) -> Float[Tensor, ""]:
+    """CLIP's loss, with the mean over matches of the log probability that softmax gives.
+
+    ``mean_b -1/|P(b)| sum_{c in P(b)} log softmax_c(a s_bc)``, likewise over texts, half of each
+    (Radford et al. 2021; Khosla et al. 2020, eq 2). Rows without a match do not count.
+
+    Raises
+    ------
+    LabelError
+        If nothing matches.
+
+    Examples
+    --------
+    >>> multi_positive_infonce(torch.zeros(2, 2), torch.eye(2) > 0)
+    tensor(0.6931)
+    """
+    _check(match)
+    return (_one_way(a * s, match) + _one_way(a * s.mT, match.mT)) / 2
+
+
+def _one_way(logits: Tensor, match: Tensor) -> Tensor:
+    n_matches = match.sum(1)
+    log_p = logits.log_softmax(1).masked_fill(~match, 0).sum(1)
+    return -(log_p / n_matches.clamp_min(1))[n_matches > 0].mean()
+
+
+def soft_contrastive_loss(
+    distance: Float[Tensor, "B C"],
+    match: Bool[Tensor, "B C"],
+    a: Float[Tensor, ""] | float = 5.0,
+    b: Float[Tensor, ""] | float = 5.0,
+    *,
+    pseudo_weight: float = 0.1,
+) -> Float[Tensor, ""]:
+    """PCME++: binary cross-entropy of ``sigmoid(b - a CSD)``, and of pseudo-positives beside it.
+
+    A pair that does not match but is at least as near as a match of its image or its text counts
+    as a match in the second term (Chun 2024, eqs 2 and 3).
+
+    Parameters
+    ----------
+    pseudo_weight : float
+        Of the second term.
+
+    Raises
+    ------
+    LabelError
+        If nothing matches.
+
+    Examples
+    --------
+    >>> soft_contrastive_loss(2 - 2 * torch.eye(2), torch.eye(2) > 0, pseudo_weight=0.0)
+    tensor(0.0067)
+    """
+    _check(match)
+    logits = b - a * distance
+    loss = binary_cross_entropy_with_logits(logits, match.to(logits))
+    farthest = distance.detach().masked_fill(~match, -torch.inf)
+    rows, columns = farthest.amax(1, keepdim=True), farthest.amax(0, keepdim=True)
+    pseudo = match | (distance <= rows) | (distance <= columns)
+    return loss + pseudo_weight * binary_cross_entropy_with_logits(logits, pseudo.to(logits))
+
+
+def vib_divergence(mu: Float[Tensor, "B D"], log_v: Float[Tensor, "B D"]) -> Float[Tensor, ""]:
+    """``mean_b KL(N(mu, v) | N(0, I)) = mean_b sum_d -(1 + log v - mu^2 - v) / 2`` in nats.
+
+    (Chun et al. 2025, eq A.2.) Keeps variances from vanishing.
+
+    Examples
+    --------
+    >>> vib_divergence(torch.zeros(1, 2), torch.zeros(1, 2))
+    tensor(0.)
+    """
+    return (mu.square() + log_v.exp() - 1 - log_v).sum(-1).mean() / 2
+
+
+def _check(match: Tensor) -> None:
+    if not bool(match.any()):
+        raise LabelError("match holds no pair that belongs together: pass at least one.")
 
 
 def conditional_loss(logit: Float[Tensor, "C C"], match: Bool[Tensor, "B C"]) -> Float[Tensor, ""]:
@@ -160,22 +226,17 @@ def size_loss(
     return ((z.exp() - n * z) / n).sum() / (1 / n).sum()
 
 
-SOFTER = 10.0
-"""Of c, between texts: variances differ less there, and at c their loss is flat."""
-
-
 class Objective(nn.Module, ABC):
     """A loss of a batch of images and texts, with a scale a and an offset b that are learnt.
 
     Parameters
     ----------
     a, b : float
-        At the start.
+        Initial values.
     """
 
     probabilistic = True
-    masked, masked_share = 0.0, 0.75
-    c, epsilon = 10.0, -10.0
+    masked, c, epsilon = 0.0, 10.0, -10.0
 
     def __init__(self, a: float, b: float) -> None:
         super().__init__()
@@ -184,25 +245,27 @@ class Objective(nn.Module, ABC):
 
     @property
     def a(self) -> Tensor:
-        """The scale, above 0."""
+        """Scale, above 0."""
         return self.log_a.exp()
 
     @abstractmethod
     def forward(self, image: HeadOutput, text: HeadOutput, batch: PairBatch) -> Float[Tensor, ""]:
-        """The loss of a batch."""
+        """Return the loss of a batch."""
 
     def masked_loss(self, full: HeadOutput, part: HeadOutput) -> Float[Tensor, ""]:
         """``masked`` times the inclusion of inputs in what is left of them after masking (eq 5)."""
-        rows = full.mu, full.log_v, part.mu, part.log_v
-        return self.masked * inclusion_loss(*rows, c=self.c, epsilon=self.epsilon)
+        loss = inclusion_loss(
+            full.mu, full.log_v, part.mu, part.log_v, c=self.c, epsilon=self.epsilon
+        )
+        return self.masked * loss
 
     @property
     def settings(self) -> dict[str, float]:
-        """The numbers that it was made with."""
+        """Numbers that make the same objective again."""
         return {
-            k: v
-            for k, v in vars(self).items()
-            if isinstance(v, (int, float)) and k[0] != "_" and k != "training"
+            name: value
+            for name, value in vars(self).items()
+            if isinstance(value, (int, float)) and name[0] != "_" and name != "training"
         }
 
     def logit_scale(self) -> tuple[float, float] | None:
@@ -210,23 +273,17 @@ class Objective(nn.Module, ABC):
         return float(self.a.detach()), float(self.b.detach())
 
     def softmax_scale(self) -> float | None:
-        """The scale a of a softmax of cosines over a batch; None where there is no softmax."""
+        """Scale a of a softmax of cosines over a batch; None where there is no softmax."""
         return None
 
 
 class ProLIP(Objective):
-    """PPCL, plus weights times inclusion of images in their texts, contrast and VIB.
+    """PPCL, plus weights times the inclusion of images in their texts and VIB.
 
     Parameters
     ----------
     inclusion : float
         Weight of ``inclusion_loss`` (alpha_1), over the pairs of the batch.
-    entailment : float
-        Weight, ours, of the same loss, with a tenth of its c, of texts in the texts that they
-        imply: those that name all of their images in the batch, and more (``entailed``). It says
-        nothing of unseen texts.
-    contrast : float
-        Weight of ``inclusion_contrast``, ours: each pair against another text of the batch.
     vib : float
         Weight of ``vib_divergence`` (beta), of images and of texts.
     c, epsilon : float
@@ -234,13 +291,11 @@ class ProLIP(Objective):
     masked : float
         Weight of ``masked_loss`` (alpha_2; 1e-3 in the paper): every image and text inside what is
         left of it after masking. See ``ImageTextEmbedder.fit``.
-    masked_share : float in (0, 1)
-        Of the patches or words that are hidden.
     first_b : float
-        b at the start. At -10 hardly any pair seems to belong together, so that the first steps
-        only draw together those that do, and encoders that train from nothing may send all inputs
-        to one place. For them take about ``log(p / (1 - p)) + 10 first_trace``, p the share of
-        matches among the pairs of a batch, such as -2.
+        Initial b. At -10 hardly any pair seems to belong together, so that the first steps only
+        draw together those that do, and encoders that train from nothing may send all inputs to
+        one place. For them take about ``log(p / (1 - p)) + 10 first_trace``, p the share of matches
+        among the pairs of a batch, such as -2.
 
     Raises
     ------
@@ -251,66 +306,47 @@ class ProLIP(Objective):
     def __init__(
         self,
         inclusion: float = 1e-7,
-        entailment: float = 0.0,
-        contrast: float = 0.0,
         vib: float = 1e-4,
         c: float = 10.0,
         epsilon: float = -10.0,
         masked: float = 0.0,
-        masked_share: float = 0.75,
         first_b: float = -10.0,
     ) -> None:
         super().__init__(a=10.0, b=check_real("first_b", first_b))
         self.first_b = float(first_b)
-        self.masked = _weight("masked", masked)
-        self.masked_share = check_share("masked_share", masked_share)
-        self.inclusion = _weight("inclusion", inclusion)
-        self.entailment = _weight("entailment", entailment)
-        self.contrast, self.vib = _weight("contrast", contrast), _weight("vib", vib)
+        self.inclusion, self.vib = _weight("inclusion", inclusion), _weight("vib", vib)
         self.c, self.epsilon = check_positive("c", c), check_real("epsilon", epsilon)
+        self.masked = _weight("masked", masked)
 
     def forward(self, image: HeadOutput, text: HeadOutput, batch: PairBatch) -> Float[Tensor, ""]:
         s = csd_similarity(image.mu, image.log_v, text.mu, text.log_v)
         loss = pairwise_sigmoid_loss(s, batch.match, self.a, self.b)
-        i, j = batch.pairs.unbind(1)
-        own = image.mu[i], image.log_v[i], text.mu[j], text.log_v[j]
         if self.inclusion:
-            loss = loss + self.inclusion * inclusion_loss(*own, c=self.c, epsilon=self.epsilon)
-        if self.entailment and len(texts := entailed(batch.match)):
-            t, u = texts.unbind(1)
-            implied = text.mu[t], text.log_v[t], text.mu[u], text.log_v[u]
-            c = self.c / SOFTER
-            implied_loss = inclusion_loss(*implied, c=c, epsilon=self.epsilon)
-            loss = loss + self.entailment * implied_loss
-        if self.contrast:
-            mine, k = _other_texts(batch.match, i)
-            if len(k):
-                rows = [part[mine] for part in own]
-                rows += [text.mu[k], text.log_v[k]]
-                loss = loss + self.contrast * inclusion_contrast(*rows)
-        both = vib_divergence(image.mu, image.log_v) + vib_divergence(text.mu, text.log_v)
-        return loss + self.vib * both
+            i, j = batch.pairs.unbind(1)
+            inside = inclusion_loss(
+                image.mu[i], image.log_v[i], text.mu[j], text.log_v[j],
+                c=self.c, epsilon=self.epsilon,
+            )  # fmt: skip
+            loss = loss + self.inclusion * inside
+        return loss + self.vib * _vib_of_both(image, text)
 
 
 def _weight(name: str, value: float) -> float:
-    """A number of at least 0, or ``InputError``."""
+    """Return a number of at least 0, or raise ``InputError``."""
     if check_real(name, value, "number >= 0") < 0:
         raise InputError(f"{name}={value!r}: pass a number >= 0.")
     return float(value)
 
 
-def _other_texts(match: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
-    """Pairs whose image (rows ``i`` [P]) has another text, and a random one of these for each."""
-    free = (~match[i]).float()
-    mine = free.any(1).nonzero().flatten()
-    return mine, torch.multinomial(free[mine], 1).squeeze(1) if len(mine) else mine
+def _vib_of_both(image: HeadOutput, text: HeadOutput) -> Tensor:
+    return vib_divergence(image.mu, image.log_v) + vib_divergence(text.mu, text.log_v)
 
 
 class ProLIPRegions(ProLIP):
     """ProLIP, and texts as regions: a text that names more, and more various, images is wider.
 
-    Ours (``_regions`` has the equations). Membership of images in texts and of texts in texts is
-    ``sigmoid(a' log m + b')``, with a' and b' that are learnt.
+    This project's (``log_membership`` has the equations). Membership of images in texts and of
+    texts in texts is ``sigmoid(a' log m + b')``, with a' and b' that are learnt.
 
     Parameters
     ----------
@@ -343,16 +379,17 @@ class ProLIPRegions(ProLIP):
 
     def forward(self, image: HeadOutput, text: HeadOutput, batch: PairBatch) -> Float[Tensor, ""]:
         loss = super().forward(image, text, batch)
-        a, b, regions = self.log_a_inside.exp(), self.b_inside, (text.mu, text.log_v)
+        a, b, mu, log_v = self.log_a_inside.exp(), self.b_inside, text.mu, text.log_v
         if self.membership:
-            inside = log_membership(image.mu, image.log_v, *regions)
+            inside = log_membership(image.mu, image.log_v, mu, log_v)
             loss = loss + self.membership * pairwise_sigmoid_loss(inside, batch.match, a, b)
         if self.conditional:
-            logit = a * log_membership(*regions, *regions) + b
+            logit = a * log_membership(mu, log_v, mu, log_v) + b
             loss = loss + self.conditional * conditional_loss(logit, batch.match)
         if self.size:
-            how = self.log_exponent.exp(), self.log_rate
-            loss = loss + self.size * size_loss(text.trace, batch.n_images, *how)
+            exponent = self.log_exponent.exp()
+            size = size_loss(text.trace, batch.n_images, exponent, self.log_rate)
+            loss = loss + self.size * size
         return loss
 
 
@@ -382,10 +419,10 @@ class CLIP(Objective):
         return multi_positive_infonce(image.mu @ text.mu.mT, batch.match, self.a.clamp_max(100))
 
     def logit_scale(self) -> None:
-        """A softmax over a batch is no probability of a pair."""
+        """None: a softmax over a batch is no probability of a pair."""
 
     def softmax_scale(self) -> float:
-        """Return the scale of the loss, at most 100."""
+        """Scale of the loss, at most 100."""
         return min(float(self.a.detach()), 100.0)
 
 
@@ -406,10 +443,10 @@ class PCMEPlusPlus(Objective):
 
     def forward(self, image: HeadOutput, text: HeadOutput, batch: PairBatch) -> Float[Tensor, ""]:
         distance = 2 - 2 * csd_similarity(image.mu, image.log_v, text.mu, text.log_v)
-        how = {"pseudo_weight": self.pseudo_weight}
-        loss = soft_contrastive_loss(distance, batch.match, self.a, self.b, **how)
-        both = vib_divergence(image.mu, image.log_v) + vib_divergence(text.mu, text.log_v)
-        return loss + self.vib * both
+        loss = soft_contrastive_loss(
+            distance, batch.match, self.a, self.b, pseudo_weight=self.pseudo_weight
+        )
+        return loss + self.vib * _vib_of_both(image, text)
 
     def logit_scale(self) -> tuple[float, float]:
         """``b - a CSD = 2 a s + b - 2 a``."""

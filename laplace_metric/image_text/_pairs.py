@@ -287,17 +287,23 @@ def encode(encoder: Encoder, inputs: Inputs, name: str, *, grad: bool = False) -
     return values if grad else values.detach()
 
 
+def encoded_blocks(
+    encoder: Encoder, inputs: Inputs, name: str, *, progress: bool
+) -> Iterator[Float[Tensor, "B ..."]]:
+    """Features of everything, ``BLOCK`` inputs at once, with a progress bar."""
+    n = count_inputs(name, inputs)
+    with ItemBar(f"Encoding {name}", n, shown=progress and n > BLOCK) as bar:
+        for start in range(0, n, BLOCK):
+            features = encode(encoder, take_inputs(inputs, slice(start, start + BLOCK)), name)
+            yield features
+            bar.advance(len(features))
+
+
 def encode_all(
     encoder: Encoder, inputs: Inputs, name: str, *, progress: bool
 ) -> Float[Tensor, "N ..."]:
-    """Features [N, F] or [N, 2, F] of everything, in blocks, with a progress bar."""
-    n, parts = count_inputs(name, inputs), []
-    with ItemBar(f"Encoding {name}", n, shown=progress and n > BLOCK) as bar:
-        for start in range(0, n, BLOCK):
-            block = take_inputs(inputs, slice(start, start + BLOCK))
-            parts.append(encode(encoder, block, name))
-            bar.advance(len(parts[-1]))
-    return torch.cat(parts)
+    """Features [N, F] or [N, 2, F] of everything."""
+    return torch.cat(list(encoded_blocks(encoder, inputs, name, progress=progress)))
 
 
 def check_towers(images: Tensor, texts: Tensor, tokens: str) -> None:

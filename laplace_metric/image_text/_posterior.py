@@ -9,14 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import full_precision
-from laplace_metric.curvature._spectral import (
-    DenseEigenbasis,
-    Eigenbasis,
-    IdentityEigenbasis,
-    KroneckerEigenbasis,
-    KroneckerEigenblock,
-    SpectralCurvature,
-)
+from laplace_metric.curvature._spectral import SpectralCurvature
 from laplace_metric.distributions import Gaussian, ProjectedNormal
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, NotFittedError
@@ -87,7 +80,6 @@ def fit_tower(
     mine: HeadOutput,
     other: HeadOutput,
     scale: tuple[float, float] | float,
-    structure: str,
     n_effective: float,
     prior_precision: float,
 ) -> TowerPosterior:
@@ -97,9 +89,9 @@ def fit_tower(
     """
     jacobian = _frozen(head.mean)
     h = jacobian.layout.augment(mine.inputs)
-    kind, rates = (TowerPairs, scale) if isinstance(scale, tuple) else (SoftmaxPairs, (scale, 0.0))
-    pairs = kind(h, mine.raw, mine.trace, other.mu, other.trace, *rates)
-    curvature = tower_curvature(pairs, jacobian.layout, structure)
+    kind, (a, b) = (TowerPairs, scale) if isinstance(scale, tuple) else (SoftmaxPairs, (scale, 0.0))
+    pairs = kind(h, mine.raw, mine.trace, other.mu, other.trace, a, b)
+    curvature = tower_curvature(pairs, jacobian.layout)
     return around(head, curvature, n_effective, prior_precision)
 
 
@@ -141,43 +133,3 @@ def embedding_of(
 def _frozen(layer: nn.Linear) -> LinearJacobian:
     head = LinearJacobian.of(layer)
     return LinearJacobian(head.weight.clone(), None if head.bias is None else head.bias.clone())
-
-
-def curvature_as_tensors(curvature: SpectralCurvature) -> dict[str, Tensor]:
-    """By name, for a file."""
-    tensors, basis = {"eigenvalues": curvature.eigenvalues}, curvature.basis
-    if isinstance(basis, DenseEigenbasis):
-        tensors["vectors"] = basis.vectors
-    if isinstance(basis, KroneckerEigenbasis):
-        tensors |= {"left": basis.blocks[0].left, "right": basis.blocks[0].right}
-    return tensors
-
-
-def curvature_from_tensors(
-    tensors: dict[str, Tensor], head: GaussianHead, structure: str
-) -> SpectralCurvature:
-    """Rebuild the curvature from ``curvature_as_tensors``.
-
-    Raises
-    ------
-    ValueError
-        If the shapes are not those of the head.
-    """
-    layout = LinearJacobian.of(head.mean).layout
-    p, d, columns = layout.n_parameters, layout.n_outputs, layout.n_columns
-    kind = {
-        "diag": {"eigenvalues": (p,)},
-        "full": {"eigenvalues": (p,), "vectors": (p, p)},
-        "kron": {"eigenvalues": (p,), "left": (d, d), "right": (columns, columns)},
-    }[structure]
-    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if shapes != kind:
-        raise ValueError(f"a posterior has tensors {shapes}, not {kind}")
-    basis: Eigenbasis = IdentityEigenbasis()
-    if structure == "full":
-        basis = DenseEigenbasis(tensors["vectors"])
-    elif structure == "kron":
-        block = KroneckerEigenblock(tensors["left"], tensors["right"], layout)
-        basis = KroneckerEigenbasis((block,))
-    values = torch.as_tensor(tensors["eigenvalues"])
-    return SpectralCurvature(basis, values, 0.0)

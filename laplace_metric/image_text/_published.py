@@ -1,19 +1,20 @@
-"""Published checkpoints of ProLIP: names and shapes, config, towers, ``load_prolip``.
+"""Published checkpoints of ProLIP: config, towers, ``load_prolip``.
 
-What the towers of published checkpoints compute, up to the last projections.
-
-As they were trained, which is not quite as the paper says: the last norm of an image's [CLS] is
-applied twice; padding of a text is attended to; and the log variance of a text is not projected
-from [UNC], but from its projected [CLS]:
+The towers are named as the published code names them (github.com/naver-ai/prolip), so that a
+checkpoint is their state. They compute what they were trained with, which is not quite what the
+paper says: the last norm of an image's [CLS] is applied twice; padding of a text is attended to;
+and the log variance of a text is not projected from [UNC], but from its projected [CLS]:
 
     log v = U (W h + b) + c
 
 So both features of a text are of [CLS], h and W h + b; those of an image are of [CLS] and [UNC].
+The last projections are applied by the heads of ``ImageTextEmbedder``.
 """
 
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,134 +26,18 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from laplace_metric._utils.validation import as_path, check_count, check_positive
+from laplace_metric._utils.validation import as_path, check_count, check_floating, check_positive
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.image_text._embedder import ImageTextEmbedder
 from laplace_metric.image_text._fit import FittedHeads, new_heads
 from laplace_metric.image_text._heads import HeadSettings
-from laplace_metric.image_text._towers import check_images
-from laplace_metric.image_text._training import TwoHeads
-from laplace_metric.image_text._transformers import transformer
 
-Shapes = dict[str, tuple[int, ...]]
-BLOCKS = "transformer.resblocks."
-LAYER = {
-    "ln_1": "norm1",
-    "attn.in_proj_": "self_attn.in_proj_",
-    "attn.out_proj": "self_attn.out_proj",
-    "ln_2": "norm2",
-    "mlp.c_fc": "linear1",
-    "mlp.c_proj": "linear2",
-}
-"""Parts of a layer: published, and of ``torch.nn.TransformerEncoderLayer``."""
-PARTS = {
-    "conv1": "patches",
-    "token_embedding": "embedding",
-    "positional_embedding": "positions",
-    "ln_pre": "first_norm",
-    "ln_post": "last_norm",
-    "ln_final": "last_norm",
-    "text_projection": "projection",
-}
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+PIXELS = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+"""Mean and standard deviation of channels that OpenAI's CLIP centres by (Radford et al. 2021)."""
 
-
-def published_shapes(config: PublishedConfig) -> Shapes:
-    """Every tensor of a checkpoint, by its published name."""
-    w, d = config.image.width, config.dim
-    image = {
-        "conv1.weight": (w, 3, config.patch, config.patch),
-        "class_embedding": (w,),
-        "unc_embedding": (w,),
-        "positional_embedding": (config.n_patches + 2, w),
-        **_norm("ln_pre", w),
-        **_blocks(config.image),
-        **_norm("ln_post", w),
-        "proj": (w, d),
-        **_linear("uncertainty_proj", w, d),
-    }
-    w = config.text.width
-    text = {
-        "token_embedding.weight": (config.vocabulary, w),
-        "cls_emb": (w,),
-        "unc_emb": (w,),
-        "positional_embedding": (config.length + 2, w),
-        **_blocks(config.text),
-        **_norm("ln_final", w),
-        **_linear("text_projection", w, d),
-        **_linear("text_uncertainty_projection", w, d),
-    }
-    shapes: Shapes = {"logit_scale": (), "logit_bias": ()}
-    shapes |= {f"visual.{name}": shape for name, shape in image.items()}
-    return shapes | {f"text.{name}": shape for name, shape in text.items()}
-
-
-def _blocks(tower: PublishedTower) -> Shapes:
-    w = tower.width
-    one = {
-        **_norm("ln_1", w),
-        "attn.in_proj_weight": (3 * w, w),
-        "attn.in_proj_bias": (3 * w,),
-        **_linear("attn.out_proj", w, w),
-        **_norm("ln_2", w),
-        **_linear("mlp.c_fc", w, tower.feedforward),
-        **_linear("mlp.c_proj", tower.feedforward, w),
-    }
-    return {f"{BLOCKS}{i}.{name}": s for i in range(tower.depth) for name, s in one.items()}
-
-
-def _norm(name: str, width: int) -> Shapes:
-    return {f"{name}.weight": (width,), f"{name}.bias": (width,)}
-
-
-def _linear(name: str, inputs: int, outputs: int) -> Shapes:
-    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
-
-
-def check_tensors(where: str, tensors: dict[str, Tensor], config: PublishedConfig) -> None:
-    """Check names and shapes.
-
-    Raises
-    ------
-    FileFormatError
-        For tensors that are missing, unknown or of another shape; it names the first.
-    """
-    wanted = published_shapes(config)
-    if missing := [name for name in wanted if name not in tensors]:
-        raise FileFormatError(
-            f"{where} lacks {len(missing)} of {len(wanted)} tensors, the first is {missing[0]!r}: "
-            "is it a checkpoint of ProLIP, and config.json its own?"
-        )
-    if unknown := [name for name in tensors if name not in wanted]:
-        raise FileFormatError(
-            f"{where} has {len(unknown)} tensors that ProLIP has not, the first is {unknown[0]!r}."
-        )
-    for name, shape in wanted.items():
-        if tuple(tensors[name].shape) != shape:
-            raise FileFormatError(
-                f"{where}: {name!r} has shape {list(tensors[name].shape)}, and config.json says "
-                f"{list(shape)}."
-            )
-        if not tensors[name].is_floating_point():
-            raise FileFormatError(f"{where}: {name!r} is {tensors[name].dtype}, no weights.")
-
-
-def renamed(name: str) -> str:
-    """A tensor of a tower, as it is called here.
-
-    Examples
-    --------
-    >>> renamed("transformer.resblocks.3.mlp.c_fc.bias"), renamed("ln_post.weight")
-    ('layers.layers.3.linear1.bias', 'last_norm.weight')
-    """
-    if name.startswith(BLOCKS):
-        number, part = name.removeprefix(BLOCKS).split(".", 1)
-        own = next(part.replace(a, b, 1) for a, b in LAYER.items() if part.startswith(a))
-        return f"layers.layers.{number}.{own}"
-    first, dot, rest = name.partition(".")
-    return f"{PARTS.get(first, first)}{dot}{rest}"
-
-
-# What a published checkpoint is made with: the ``config.json`` beside its weights.
+Tokenizer = Callable[[Sequence[str]], Any]
+"""B texts -> numbers of their pieces [B, L]."""
 
 
 @dataclass(frozen=True)
@@ -191,11 +76,6 @@ class PublishedConfig:
     length: int
     vocabulary: int
     quick_gelu: bool
-
-    @property
-    def n_patches(self) -> int:
-        """Number of patches of one image."""
-        return (self.size // self.patch) ** 2
 
     @classmethod
     def of(cls, content: Any) -> PublishedConfig:
@@ -240,49 +120,61 @@ def _tower(content: Mapping[str, Any], heads: int) -> PublishedTower:
     return PublishedTower(width, depth, check_count("heads", heads), int(width * ratio), epsilon)
 
 
-PIXELS = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
-"""Mean and standard deviation of channels that OpenAI's CLIP centres by (Radford et al. 2021)."""
-
-Tokenizer = Callable[[Sequence[str]], Any]
-"""B texts -> numbers of their pieces [B, L]."""
-
-
-def quick_gelu(x: Tensor) -> Tensor:
+class _QuickGELU(nn.Module):
     """``x sigmoid(1.702 x)``."""
-    return x * torch.sigmoid(1.702 * x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(1.702 * x)
 
 
-class _Tower(nn.Module):
-    def __init__(self, tower: PublishedTower, n_places: int, *, quick: bool) -> None:
+class _Block(nn.Module):
+    """Pre-norm transformer layer."""
+
+    def __init__(self, tower: PublishedTower, *, quick: bool) -> None:
         super().__init__()
-        self.tokens = nn.Parameter(torch.zeros(2, tower.width))
-        self.positions = nn.Parameter(torch.zeros(n_places, tower.width))
-        self.layers = transformer(
-            tower.width,
-            tower.depth,
-            tower.heads,
-            feedforward=tower.feedforward,
-            activation=quick_gelu if quick else nn.functional.gelu,
-            epsilon=tower.epsilon,
+        width, inner = tower.width, tower.feedforward
+        self.ln_1 = nn.LayerNorm(width, tower.epsilon)
+        self.attn = nn.MultiheadAttention(width, tower.heads, batch_first=True)
+        self.ln_2 = nn.LayerNorm(width, tower.epsilon)
+        self.mlp = nn.Sequential(
+            OrderedDict(
+                c_fc=nn.Linear(width, inner),
+                gelu=_QuickGELU() if quick else nn.GELU(),
+                c_proj=nn.Linear(inner, width),
+            )
         )
-        self.last_norm = nn.LayerNorm(tower.width, tower.epsilon)
 
-    def _expanded(self, n: int) -> Tensor:
-        return self.tokens.expand(n, -1, -1)
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.ln_1(x)
+        x = x + self.attn(y, y, y, need_weights=False)[0]
+        return x + self.mlp(self.ln_2(x))
 
 
-class PublishedImages(_Tower):
+def _blocks(tower: PublishedTower, *, quick: bool) -> nn.ModuleDict:
+    layers = [_Block(tower, quick=quick) for _ in range(tower.depth)]
+    return nn.ModuleDict({"resblocks": nn.Sequential(*layers)})
+
+
+class PublishedImages(nn.Module):
     """Images [B, 3, H, H] in [0, 1], or bytes, -> features [B, 2, F] of [CLS] and [UNC].
 
     They are not to be normalised before: that is done here.
     """
 
     def __init__(self, config: PublishedConfig) -> None:
-        super().__init__(config.image, config.n_patches + 2, quick=config.quick_gelu)
-        width, patch = config.image.width, config.patch
-        self.size = config.size
-        self.patches = nn.Conv2d(3, width, patch, patch, bias=False)
-        self.first_norm = nn.LayerNorm(width, config.image.epsilon)
+        super().__init__()
+        tower, patch = config.image, config.patch
+        width, self.size = tower.width, config.size
+        n_places = (config.size // patch) ** 2 + 2
+        self.conv1 = nn.Conv2d(3, width, patch, patch, bias=False)
+        self.class_embedding = nn.Parameter(torch.zeros(width))
+        self.unc_embedding = nn.Parameter(torch.zeros(width))
+        self.positional_embedding = nn.Parameter(torch.zeros(n_places, width))
+        self.ln_pre = nn.LayerNorm(width, tower.epsilon)
+        self.transformer = _blocks(tower, quick=config.quick_gelu)
+        self.ln_post = nn.LayerNorm(width, tower.epsilon)
+        self.proj = nn.Parameter(torch.zeros(width, config.dim))
+        self.uncertainty_proj = nn.Linear(width, config.dim)
 
     def forward(self, images: Shaped[Tensor, "B 3 H H"]) -> Float[Tensor, "B 2 F"]:
         """Features.
@@ -292,15 +184,34 @@ class PublishedImages(_Tower):
         InputError
             For images of another size, or not in [0, 1].
         """
-        x = check_images(images, self.size).to(self.positions)
+        x = self._checked(images).to(self.proj)
         mean, std = (x.new_tensor(c)[:, None, None] for c in PIXELS)
-        patches = self.patches((x - mean) / std).flatten(2).mT
-        x = torch.cat([self._expanded(len(x)), patches], 1) + self.positions
-        two = self.last_norm(self.layers(self.first_norm(x))[:, :2])
-        return torch.stack([self.last_norm(two[:, 0]), two[:, 1]], 1)
+        patches = self.conv1((x - mean) / std).flatten(2).mT
+        tokens = torch.stack([self.class_embedding, self.unc_embedding]).expand(len(x), -1, -1)
+        x = torch.cat([tokens, patches], 1) + self.positional_embedding
+        two = self.ln_post(self.transformer["resblocks"](self.ln_pre(x))[:, :2])
+        return torch.stack([self.ln_post(two[:, 0]), two[:, 1]], 1)
+
+    def _checked(self, images: Any) -> Tensor:
+        """Return images as floats in [0, 1]."""
+        if isinstance(images, Tensor) and images.dtype == torch.uint8:
+            images = images.float() / 255
+        check_floating("images", images, "[B, 3, H, W]")
+        if images.shape[1:] != (3, self.size, self.size):
+            raise InputError(
+                f"images have shape {list(images.shape)}: pass [B, 3, {self.size}, {self.size}], "
+                "resized."
+            )
+        low, high = (float(x) for x in images.detach().aminmax())
+        if not -1e-6 <= low <= high <= 1 + 1e-6:
+            raise InputError(
+                f"images lie in [{low:.3g}, {high:.3g}]: pass finite values in [0, 1], not "
+                "normalised."
+            )
+        return images
 
 
-class PublishedTexts(_Tower):
+class PublishedTexts(nn.Module):
     """Texts, or numbers of their pieces [B, L], -> features [B, 2, F], both of [CLS].
 
     Parameters
@@ -311,10 +222,17 @@ class PublishedTexts(_Tower):
     """
 
     def __init__(self, config: PublishedConfig, tokenizer: Tokenizer | None = None) -> None:
-        super().__init__(config.text, config.length + 2, quick=config.quick_gelu)
+        super().__init__()
+        tower, width = config.text, config.text.width
         self.length, self.tokenizer = config.length, tokenizer
-        self.embedding = nn.Embedding(config.vocabulary, config.text.width)
-        self.projection = nn.Linear(config.text.width, config.dim)
+        self.token_embedding = nn.Embedding(config.vocabulary, width)
+        self.cls_emb = nn.Parameter(torch.zeros(width))
+        self.unc_emb = nn.Parameter(torch.zeros(width))
+        self.positional_embedding = nn.Parameter(torch.zeros(config.length + 2, width))
+        self.transformer = _blocks(tower, quick=config.quick_gelu)
+        self.ln_final = nn.LayerNorm(width, tower.epsilon)
+        self.text_projection = nn.Linear(width, config.dim)
+        self.text_uncertainty_projection = nn.Linear(width, config.dim)
 
     def forward(self, texts: Any) -> Float[Tensor, "B 2 F"]:
         """Features.
@@ -324,11 +242,11 @@ class PublishedTexts(_Tower):
         InputError
             For texts without a tokenizer, another length, and numbers beyond the vocabulary.
         """
-        x = self.embedding(self._numbers(texts))
-        unc_and_cls = self._expanded(len(x)).flip(1)
-        x = torch.cat([x, unc_and_cls], 1) + self.positions
-        h = self.last_norm(self.layers(x)[:, -1])
-        return torch.stack([h, self.projection(h)], 1)
+        x = self.token_embedding(self._numbers(texts))
+        tokens = torch.stack([self.unc_emb, self.cls_emb]).expand(len(x), -1, -1)
+        x = torch.cat([x, tokens], 1) + self.positional_embedding
+        h = self.ln_final(self.transformer["resblocks"](x)[:, -1])
+        return torch.stack([h, self.text_projection(h)], 1)
 
     def _numbers(self, texts: Any) -> Tensor:
         if not isinstance(texts, Tensor):
@@ -346,27 +264,27 @@ class PublishedTexts(_Tower):
                 "this length, as the towers were trained."
             )
         low, high = (int(x) for x in texts.aminmax())
-        if not 0 <= low <= high < self.embedding.num_embeddings:
+        if not 0 <= low <= high < self.token_embedding.num_embeddings:
             raise InputError(
                 f"numbers of pieces go from {low} to {high}, and the vocabulary has "
-                f"{self.embedding.num_embeddings}: use the tokenizer of the checkpoint."
+                f"{self.token_embedding.num_embeddings}: use the tokenizer of the checkpoint."
             )
-        return texts.long().to(self.positions.device)
+        return texts.long().to(self.cls_emb.device)
 
 
-# From a file of published weights to an ``ImageTextEmbedder``.
+class Published(nn.Module):
+    """A checkpoint: its ``state_dict`` has the published names and shapes."""
 
-
-WEIGHTS, CONFIG = "model.safetensors", "config.json"
-TOKENS = {"visual.": ("class_embedding", "unc_embedding"), "text.": ("cls_emb", "unc_emb")}
-HEADS = ("proj", "uncertainty_proj", "text_uncertainty_projection")
+    def __init__(self, config: PublishedConfig, tokenizer: Tokenizer | None = None) -> None:
+        super().__init__()
+        self.visual, self.text = PublishedImages(config), PublishedTexts(config, tokenizer)
+        self.logit_scale, self.logit_bias = (nn.Parameter(torch.zeros(())) for _ in range(2))
 
 
 def load_prolip(
     path: str | Path,
     tokenizer: Tokenizer | None = None,
     *,
-    structure: str = HeadSettings.structure,
     prior_precision: float = HeadSettings.prior_precision,
     n_effective: float | None = HeadSettings.n_effective,
 ) -> ImageTextEmbedder:
@@ -385,7 +303,7 @@ def load_prolip(
         A list of B texts -> numbers of pieces [B, L], padded to the length of the config; for most
         checkpoints that of "timm/ViT-B-16-SigLIP", of texts in lower case without punctuation.
         None: ``embed_text`` takes the numbers.
-    structure, prior_precision, n_effective
+    prior_precision, n_effective
         Of the posterior, as of ``ImageTextEmbedder``.
 
     Raises
@@ -400,28 +318,27 @@ def load_prolip(
     >>> embedder = load_prolip("ProLIP-ViT-B-16-DC-1B-12_8B", tokenizer)  # doctest: +SKIP
     >>> embedder.embed_image(images).uncertainty  # images [B, 3, 224, 224]  # doctest: +SKIP
     """
-    weights, config = _places(as_path("path", path))
-    made_with = PublishedConfig.of(_json(config))
+    weights, config_file = _places(as_path("path", path))
+    config = PublishedConfig.of(_json(config_file))
     tensors = _tensors(weights)
-    check_tensors(str(weights), tensors, made_with)
-    tensors = {name: tensor.float() for name, tensor in tensors.items()}
-    with torch.random.fork_rng(devices=[]):  # first weights, which are not kept
-        towers = PublishedImages(made_with), PublishedTexts(made_with, tokenizer)
+    with torch.device("meta"):  # names and shapes only
+        published = Published(config, tokenizer)
         embedder = ImageTextEmbedder(
-            *towers,
-            made_with.dim,
+            published.visual,
+            published.text,
+            config.dim,
             tokens="uncertainty",
             layer_norm=False,
-            structure=structure,
             prior_precision=prior_precision,
             n_effective=n_effective,
         )
-        sizes = made_with.image.width, made_with.text.width
+        sizes = config.image.width, config.text.width
         heads = new_heads(sizes, embedder.objective, embedder.settings)
-    for tower, prefix in zip(towers, TOKENS, strict=True):
-        tower.load_state_dict(_of_tower(tensors, prefix))
-        tower.eval().requires_grad_(False)
-    _fill(heads, tensors)
+    _check_tensors(str(weights), tensors, published.state_dict())
+    tensors = {name: tensor.float() for name, tensor in tensors.items()}
+    published.load_state_dict(tensors, assign=True)
+    published.eval().requires_grad_(False)
+    heads.load_state_dict(_state_of_heads(tensors), assign=True)
     embedder._fitted = FittedHeads(heads.eval())
     return embedder
 
@@ -458,28 +375,39 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         raise FileFormatError(f"{path} is not a safetensors file: {error}.") from error
 
 
-def _of_tower(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The state of a tower, by the names of its module."""
-    own = {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
-    state = {"tokens": torch.stack([own.pop(name) for name in TOKENS[prefix]])}
-    own = {name: tensor for name, tensor in own.items() if name.partition(".")[0] not in HEADS}
-    return state | {renamed(name): tensor for name, tensor in own.items()}
+def _check_tensors(where: str, tensors: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
+    """Raise ``FileFormatError`` for names and shapes other than those of the config."""
+    if missing := [name for name in wanted if name not in tensors]:
+        raise FileFormatError(
+            f"{where} lacks {len(missing)} of {len(wanted)} tensors, the first is {missing[0]!r}: "
+            "is it a checkpoint of ProLIP, and config.json its own?"
+        )
+    if unknown := [name for name in tensors if name not in wanted]:
+        raise FileFormatError(
+            f"{where} has {len(unknown)} tensors that ProLIP has not, the first is {unknown[0]!r}."
+        )
+    for name, shape in ((name, tensor.shape) for name, tensor in wanted.items()):
+        if tensors[name].shape != shape:
+            raise FileFormatError(
+                f"{where}: {name!r} has shape {list(tensors[name].shape)}, and config.json says "
+                f"{list(shape)}."
+            )
+        if not tensors[name].is_floating_point():
+            raise FileFormatError(f"{where}: {name!r} is {tensors[name].dtype}, no weights.")
 
 
-@torch.no_grad()
-def _fill(heads: TwoHeads, tensors: dict[str, Tensor]) -> None:
-    """Projections, scale and offset; the mean of an image has no offset, so that its is 0."""
-    image, text = "visual.uncertainty_proj", "text.text_uncertainty_projection"
-    zero = torch.zeros_like(heads.image.mean.bias)
-    _set(heads.image.mean, tensors["visual.proj"].mT, zero)
-    _set(heads.text.mean, *(tensors[f"text.text_projection.{x}"] for x in ("weight", "bias")))
-    for head, name in ((heads.image, image), (heads.text, text)):
-        assert head.log_variance is not None
-        _set(head.log_variance, tensors[f"{name}.weight"], tensors[f"{name}.bias"])
-    heads.objective.log_a.copy_(tensors["logit_scale"])
-    heads.objective.b.copy_(tensors["logit_bias"])
-
-
-def _set(layer: nn.Linear, weight: Tensor, bias: Tensor) -> None:
-    layer.weight.copy_(weight)
-    layer.bias.copy_(bias)
+def _state_of_heads(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return projections, scale and offset; the mean of an image has no offset: zeros."""
+    text, weight = "text.text_uncertainty_projection", tensors["visual.proj"].mT.contiguous()
+    return {
+        "image.mean.weight": weight,
+        "image.mean.bias": torch.zeros(len(weight)),
+        "image.log_variance.weight": tensors["visual.uncertainty_proj.weight"],
+        "image.log_variance.bias": tensors["visual.uncertainty_proj.bias"],
+        "text.mean.weight": tensors["text.text_projection.weight"],
+        "text.mean.bias": tensors["text.text_projection.bias"],
+        "text.log_variance.weight": tensors[f"{text}.weight"],
+        "text.log_variance.bias": tensors[f"{text}.bias"],
+        "objective.log_a": tensors["logit_scale"],
+        "objective.b": tensors["logit_bias"],
+    }

@@ -12,7 +12,6 @@ both inputs may mean, not of the weights, which two towers do not share.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -20,11 +19,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from laplace_metric._utils.precision import full_precision
-from laplace_metric._utils.progress import ItemBar
-from laplace_metric.embedding import Embedding
 from laplace_metric.image_text._fit import FittedHeads, Towers
 from laplace_metric.image_text._heads import GaussianHead
-from laplace_metric.image_text._pairs import BLOCK, Encoder, count_inputs, encode, take_inputs
+from laplace_metric.image_text._pairs import Encoder, encoded_blocks
 from laplace_metric.image_text._posterior import TowerPosterior, embedding_of
 from laplace_metric.io import digest
 from laplace_metric.laplace import Distance
@@ -55,8 +52,9 @@ class IndependentPairs:
             v = queries.basis_inputs[block, None] + v_y
             mean[block] = d_2.sum(-1) + v.sum(-1)
             variance[block] = (2 * v.square() + 4 * d_2 * v).sum(-1)
-        nobody = positions < 0
-        return Distance(*(m.masked_fill(nobody, torch.inf) for m in (mean, variance)))
+        absent = positions < 0
+        far = (m.masked_fill(absent, torch.inf) for m in (mean, variance))
+        return Distance(*far)
 
 
 class TowerEncoder:
@@ -108,24 +106,14 @@ class TowerEncoder:
             For no inputs, features of another size than in the fit, NaN and infinity.
         """
         parts = []
-        for embedding, features in self._embeddings(name, inputs, progress=progress):
+        for features in encoded_blocks(self.encoder, inputs, name, progress=progress):
+            embedding = embedding_of(features, self.head, self.posterior)
             if rows is not None:
                 rows.append(row_fingerprints(self.head(features.to(embedding.mean)).inputs))
             trace = embedding.uncertainty
             epistemic = trace if self.posterior is None else embedding.epistemic.to(trace)
             parts.append(Encoded(embedding.mean, trace, epistemic, embedding.variance))
         return Encoded.concatenate(parts), []
-
-    def _embeddings(
-        self, name: str, inputs: Inputs, *, progress: bool
-    ) -> Iterator[tuple[Embedding, Tensor]]:
-        n = count_inputs(name, inputs)
-        with ItemBar("Embedding", n, shown=progress and n > BLOCK) as bar:
-            for start in range(0, n, BLOCK):
-                block = take_inputs(inputs, slice(start, start + BLOCK))
-                features = encode(self.encoder, block, name)
-                yield embedding_of(features, self.head, self.posterior), features
-                bar.advance(len(features))
 
 
 def tower_encoders(

@@ -45,10 +45,10 @@ from laplace_metric._utils.validation import (
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, LabelError
-from laplace_metric.image_text._csd import csd_similarity, log_inclusion
+from laplace_metric.image_text._gaussians import similarities
 
-PAIRS = 2**18
-"""Pairs whose dimensions are held at once."""
+TOLERANCE = 1e-6
+"""Stop when no weight moves by more."""
 
 
 def check_embeddings(**named: Embedding) -> None:
@@ -61,36 +61,6 @@ def check_embeddings(**named: Embedding) -> None:
     sizes = {name: value.mean.shape[1] for name, value in named.items()}
     if len(set(sizes.values())) > 1:
         raise InputError(f"embeddings differ in size: {sizes}. Pass those of one embedder.")
-
-
-def check_variances(**named: Embedding) -> None:
-    """Raise ``InputError`` for embeddings without variances."""
-    for name, value in named.items():
-        if not bool((value.variance > 0).all()):
-            raise InputError(
-                f"{name} has no variances: this needs an objective that learns them, as 'prolip'."
-            )
-
-
-def similarities(a: Embedding, b: Embedding) -> Float[Tensor, "B C"]:
-    """CSD as a similarity of all pairs."""
-    return csd_similarity(a.mean, a.variance.log(), b.mean, b.variance.log())
-
-
-def inclusions(specific: Embedding, general: Embedding) -> Float[Tensor, "B C"]:
-    """``inc(specific, general)`` of all pairs, in nats."""
-    mu, log_v = general.mean, general.variance.log()
-    rows = []
-    step = max(1, PAIRS // len(general))
-    for start in range(0, len(specific), step):
-        part = specific[start : start + step]
-        own = part.mean[:, None], part.variance.log()[:, None]
-        rows.append(log_inclusion(*torch.broadcast_tensors(*own, mu[None], log_v[None])))
-    return torch.cat(rows)
-
-
-TOLERANCE = 1e-6
-"""Stop when no weight moves by more."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from baselines.probvlm import (
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, NotFittedError
-from tests.image_text.uses.gaussians import certain, random_embedding
+from tests.image_text.conftest import certain, random_embedding
 
 F64 = torch.float64
 

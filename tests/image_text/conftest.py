@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from laplace_metric.distributions import Gaussian
+from laplace_metric.embedding import Embedding
 from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs
 from laplace_metric.models import Precomputed
 
@@ -56,3 +58,16 @@ def fitted() -> ImageTextEmbedder:
 def state(embedder: ImageTextEmbedder) -> dict[str, Tensor]:
     module: nn.Module = embedder.fitted_.heads
     return module.state_dict()
+
+
+def random_embedding(n: int, d: int, seed: int, spread: float = 1.0) -> Embedding:
+    """Unit means and variances of all sizes, float64."""
+    g = torch.Generator().manual_seed(seed)
+    mu = torch.nn.functional.normalize(torch.randn(n, d, generator=g, dtype=torch.float64), dim=1)
+    log_v = spread * torch.randn(n, d, generator=g, dtype=torch.float64) - 3
+    return Embedding(Gaussian(mu, log_v.exp()))
+
+
+def certain(embedding: Embedding) -> Embedding:
+    """The same means without variances."""
+    return Embedding(Gaussian(embedding.mean, torch.zeros_like(embedding.mean)))

@@ -1,10 +1,10 @@
-"""Training: it learns, resumes to the same bits, stops at a collapse, refuses bad input."""
+"""Training: it learns, resumes to the same bits, masks, stops at a collapse, refuses bad input."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from laplace_metric.errors import (
     CollapseError,
@@ -15,8 +15,13 @@ from laplace_metric.errors import (
     NotFittedError,
     UnknownNameError,
 )
-from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs, Objective, ProLIP
-from laplace_metric.image_text import _objectives as objectives
+from laplace_metric.image_text import (
+    ImageTextEmbedder,
+    ImageTextPairs,
+    Objective,
+    ProLIP,
+    inclusion_loss,
+)
 from laplace_metric.image_text._heads import GaussianHead, HeadOutput
 from laplace_metric.image_text._training import SpreadMonitor
 from laplace_metric.models import Precomputed
@@ -37,15 +42,6 @@ def test_every_objective_learns_to_match_new_images(objective, pairs):
     assert len(embedder.fitted_.spreads["images"]) == len(losses) == 15
 
 
-@pytest.mark.parametrize("objective", ["prolip", "pcme++"])
-def test_heads_with_variances_give_them(objective, pairs):
-    embedder = make_embedder(objective).fit(pairs, epochs=2, generator=0, **QUICK)
-    text = embedder.embed_text(pairs.texts)
-    assert bool((text.variance > 0).all())
-    torch.testing.assert_close(text.uncertainty, text.variance.sum(1))
-    torch.testing.assert_close(text.mean.norm(dim=1), torch.ones(len(text)))
-
-
 def test_the_first_variances_are_a_trace_whatever_the_size():
     for dim in (4, 64, 384):
         with torch.random.fork_rng():
@@ -54,11 +50,33 @@ def test_the_first_variances_are_a_trace_whatever_the_size():
         assert 0.25 < float(trace.mean()) < 0.5
 
 
+class TwoVectors(nn.Module):
+    """A linear encoder of [CLS] and [UNC] that counts its calls."""
+
+    def __init__(self, size: int, seed: int) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.layer, self.dropout = nn.Linear(size, 10), nn.Dropout(0.1)
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.dropout(self.layer(x)).view(len(x), 2, 5)
+
+
+def make_two(objective: str | Objective = "prolip", **changes) -> ImageTextEmbedder:
+    how = {"dim": 8, "tokens": "uncertainty", "train_encoders": True, **changes}
+    return ImageTextEmbedder(TwoVectors(12, 0), TwoVectors(7, 1), objective=objective, **how)
+
+
+def everything(embedder: ImageTextEmbedder) -> dict[str, Tensor]:
+    return {**state(embedder), **embedder.towers.modules.state_dict()}
+
+
 def test_a_seed_decides_the_result(pairs):
-    fits = [
-        make_embedder(dropout=0.2).fit(pairs, epochs=2, generator=s, **QUICK) for s in (1, 1, 2)
-    ]
-    first, second, third = (state(fit) for fit in fits)
+    fits = [make_two(dropout=0.2).fit(pairs, epochs=2, generator=s, **QUICK) for s in (1, 1, 2)]
+    first, second, third = (everything(fit) for fit in fits)
     assert all(bool((first[k] == second[k]).all()) for k in first)
     assert not all(bool((first[k] == third[k]).all()) for k in first)
 
@@ -71,32 +89,30 @@ class Fragile(ProLIP):
     """Fails at one step."""
 
     def __init__(self, at: int) -> None:
-        super().__init__(contrast=1.0)
-        self._at = at
+        super().__init__(masked=0.1)
+        self._at, self._calls = at, 0
 
-    def forward(self, *args: object) -> torch.Tensor:
+    def forward(self, *args: object) -> Tensor:
         if self._calls == self._at:
             raise Interrupted
         self._calls += 1
         return super().forward(*args)
-
-    _calls = 0
 
 
 @pytest.mark.parametrize("at", [1, 4, 6])
 def test_an_interrupted_fit_resumes_to_the_same_bits(at, pairs, tmp_path):
     """Four steps an epoch: within the first, at the end of one, within the second."""
     how = {"epochs": 3, "generator": 4, **QUICK}
-    whole = make_embedder(Fragile(-1), dropout=0.3)
-    whole.fit(pairs, checkpoint=tmp_path / "whole", **how)
-    broken = make_embedder(Fragile(at), dropout=0.3)
+    how["masked"] = (pairs.images / 2, None)
+    whole = make_two(Fragile(-1), dropout=0.3).fit(pairs, checkpoint=tmp_path / "whole", **how)
+    broken = make_two(Fragile(at), dropout=0.3)
     with pytest.raises(Interrupted):
         broken.fit(pairs, checkpoint=tmp_path / "broken", **how)
     with pytest.raises(NotFittedError):
         broken.embed_image(pairs.images)
-    resumed = make_embedder(Fragile(-1), dropout=0.3)
+    resumed = make_two(Fragile(-1), dropout=0.3)
     resumed.fit(pairs, checkpoint=tmp_path / "broken", **how)
-    first, second = state(whole), state(resumed)
+    first, second = everything(whole), everything(resumed)
     assert all(bool((first[k] == second[k]).all()) for k in first)
     assert whole.fitted_.losses == resumed.fitted_.losses
     assert whole.fitted_.spreads == resumed.fitted_.spreads
@@ -156,7 +172,8 @@ def test_spreads_are_those_of_the_epoch():
     monitor = SpreadMonitor("images")
     for rows in (slice(0, 7), slice(7, 20)):
         monitor.add(HeadOutput(raw[rows], raw[rows], log_v[rows]))
-    spread = monitor.finish_epoch()
+    monitor.finish_epoch()
+    (spread,) = monitor.history
     log_trace = log_v.exp().sum(1).log()
     assert spread.means == pytest.approx(1 - float(out.mu.mean(0).square().sum()))
     assert spread.log_v == pytest.approx(float(log_v.mean()))
@@ -164,92 +181,165 @@ def test_spreads_are_those_of_the_epoch():
     assert spread.variation == pytest.approx(float(log_trace.std(correction=0)))
 
 
-class Counting(nn.Module):
-    """A linear encoder that counts its calls and knows whether it trained."""
-
-    def __init__(self, size: int, seed: int) -> None:
-        super().__init__()
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            self.layer = nn.Linear(size, 5)
-        self.calls = 0
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        return self.layer(x)
-
-
-def test_frozen_encoders_run_once_and_trained_ones_learn(pairs):
-    for train in (False, True):
-        encoders = Counting(12, 0), Counting(7, 1)
-        before = [encoder.layer.weight.clone() for encoder in encoders]
-        embedder = ImageTextEmbedder(*encoders, dim=8, train_encoders=train)
-        embedder.fit(pairs, epochs=2, generator=0, **QUICK)
-        for encoder, weight in zip(encoders, before, strict=True):
+@pytest.mark.parametrize("train", [False, True])
+def test_frozen_encoders_run_once_and_trained_ones_learn_at_their_rate(train, pairs):
+    moved = []
+    for rate in (1.0, 1e-6):
+        embedder = make_two(train_encoders=train, encoder_rate=rate)
+        encoders = embedder.towers.image, embedder.towers.text
+        before = [encoder.layer.weight.detach().clone() for encoder in encoders]
+        embedder.fit(pairs, epochs=2, generator=0, **{**QUICK, "weight_decay": 0.0})
+        for encoder in encoders:
             assert encoder.training
-            assert bool((encoder.layer.weight == weight).all()) is not train
             assert (encoder.calls == 1) is not train
+        after = [encoder.layer.weight.detach() for encoder in encoders]
+        moved.append(min(float((a - b).norm()) for a, b in zip(after, before, strict=True)))
+    assert moved[1] < 1e-4 * moved[0] if train else moved == [0, 0]
 
 
-def test_functions_are_encoders_too(pairs):
-    embedder = ImageTextEmbedder(lambda x: 2 * x, lambda x: x + 1, dim=8)
+def test_variances_come_from_their_own_token(pairs):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        inputs, head = torch.randn(4, 2, 6), GaussianHead(6, 3, tokens="uncertainty")
+        before = head(inputs)
+        for token, changed in enumerate((("inputs", "raw"), ("log_v",))):
+            other = inputs.clone()
+            other[:, token] = torch.randn(4, 6)
+            after = head(other)
+            for name in ("inputs", "raw", "log_v"):
+                same = getattr(before, name) == getattr(after, name)
+                assert bool(same.all()) is (name not in changed)
+    embedder = make_two().fit(pairs, epochs=1, generator=0, **QUICK)
+    posterior, heads = embedder.fitted_.posteriors[0], embedder.fitted_.heads
+    with torch.no_grad():
+        h = heads.image(embedder.towers.image.eval()(pairs.images)).inputs
+    embedded = embedder.embed_image(pairs.images)
+    torch.testing.assert_close(embedded.epistemic, posterior.standardised(h)[1])
+    torch.testing.assert_close(embedded.ambiguity, embedded.uncertainty)
+
+
+def test_tokens_must_be_what_the_encoders_give(pairs):
+    with pytest.raises(InputError, match=r"of images gives \[CLS\] and \[UNC\] an input.*'uncer"):
+        make_two(tokens="head").fit(pairs, epochs=1, generator=0, **QUICK)
+    with pytest.raises(InputError, match=r"of images gives one vector.*tokens='head'"):
+        make_embedder(tokens="uncertainty").fit(pairs, epochs=1, generator=0, **QUICK)
+
+
+class Recorded(ProLIP):
+    """Keeps what it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(masked=0.5, c=3.0, epsilon=-2.0)
+        self.seen: list[tuple[Tensor, ...]] = []
+
+    def __deepcopy__(self, _: object) -> Recorded:
+        return self
+
+    def masked_loss(self, full: HeadOutput, part: HeadOutput) -> Tensor:
+        value = super().masked_loss(full, part)
+        self.seen.append((full.inputs.detach(), part.inputs.detach(), value.detach()))
+        return value
+
+
+def test_the_masked_term_is_the_inclusion_of_the_same_rows_in_what_is_left_of_them(pairs):
+    """Precomputed: the masked rows are the full ones, negated, so each is found again."""
+    objective = Recorded()
+    how = {**QUICK, "epochs": 1, "generator": 0}
+    embedder = make_embedder(objective, layer_norm=False)
+    embedder.fit(pairs, masked=(-pairs.images, -pairs.texts), **how)
+    assert len(objective.seen) == 2 * 4  # both sides of four steps
+    for full, part, _ in objective.seen:
+        assert bool((full == -part).all())
+    only = Recorded()
+    make_embedder(only).fit(pairs, masked=(-pairs.images, None), **how)
+    assert len(only.seen) == 4
+    g = torch.Generator().manual_seed(0)
+    full, part = (HeadOutput(*torch.randn(3, 4, 5, generator=g)) for _ in range(2))
+    oracle = inclusion_loss(full.mu, full.log_v, part.mu, part.log_v, c=3.0, epsilon=-2.0) / 2
+    torch.testing.assert_close(only.masked_loss(full, part), oracle)
+
+
+def test_the_masked_term_is_added_to_the_loss(pairs):
+    """At the first step weights are the same: losses differ by the term."""
+    how = {**QUICK, "batch_size": 999, "epochs": 1, "generator": 0}
+    without = make_embedder(ProLIP(c=3.0, epsilon=-2.0)).fit(pairs, **how).fitted_.losses[0]
+    objective = Recorded()
+    masked = (pairs.images / 2 + 1, pairs.texts.flip(1))
+    with_it = make_embedder(objective).fit(pairs, masked=masked, **how).fitted_.losses[0]
+    term = sum(float(value) for _, _, value in objective.seen)
+    assert term > 0
+    assert with_it == pytest.approx(without + term, rel=1e-6)
+
+
+def test_masked_inputs_become_the_more_ambiguous(pairs):
+    """Images that lost what tells classes apart."""
+    centre = pairs.images.mean(0)
+    hidden = centre + 0.25 * (pairs.images - centre)
+    ratios = []
+    for objective in (ProLIP(), ProLIP(masked=1.0)):
+        embedder = make_embedder(objective)
+        masked = (hidden, None) if objective.masked else None
+        embedder.fit(pairs, epochs=20, masked=masked, generator=0, **QUICK)
+        full, part = embedder.embed_image(pairs.images), embedder.embed_image(hidden)
+        ratios.append(float((part.uncertainty / full.uncertainty).log().mean()))
+    assert ratios[1] > max(0.0, ratios[0])
+
+
+def test_functions_and_doubles(pairs):
+    embedder = ImageTextEmbedder(lambda x: 2 * x.double(), lambda x: x.double() + 1, dim=8)
     embedder.fit(pairs, epochs=1, generator=0, **QUICK)
-    assert len(embedder.embed_text(pairs.texts)) == pairs.n_texts
+    all_, one = embedder.embed_text(pairs.texts), embedder.embed_text(pairs.texts[:1])
+    assert all_.mean.dtype == torch.float64
+    torch.testing.assert_close(one.epistemic, all_.epistemic[:1])
+    with pytest.raises(NonFiniteError, match="first in row 3"):
+        embedder.fit(damaged(pairs), epochs=1, generator=0, **QUICK)
     with pytest.raises(InputError, match=r"needs a torch\.nn\.Module as image_encoder"):
         ImageTextEmbedder(lambda x: x, lambda x: x, train_encoders=True)
 
 
-def refused(pairs: ImageTextPairs, **changes: object) -> None:
-    make_embedder().fit(pairs, **{"epochs": 1, "generator": 0, **QUICK, **changes})
-
-
-def test_bad_input_is_named(pairs):
-    embedder = make_embedder()
-    with pytest.raises(NotFittedError, match=r"call fit\(pairs\)"):
-        embedder.embed_image(pairs.images)
-    with pytest.raises(InputError, match="batch_size=1"):
-        refused(pairs, batch_size=1)
-    with pytest.raises(InputError, match="learning_rate"):
-        refused(pairs, learning_rate=-1.0)
-    with pytest.raises(InputError, match="pass ImageTextPairs"):
-        refused([("a.png", "a")])
-    with pytest.raises(DtypeError, match="features of images are torch.float64"):
-        refused(ImageTextPairs(pairs.images.double(), pairs.texts, pairs.pairs))
+def damaged(pairs: ImageTextPairs) -> ImageTextPairs:
     images = pairs.images.clone()
     images[3, 0] = torch.nan
-    encoders = (lambda x: x, lambda x: x)
-    damaged = ImageTextPairs(images, pairs.texts, pairs.pairs)
-    with pytest.raises(NonFiniteError, match="first in row 3"):
-        ImageTextEmbedder(*encoders).fit(damaged, epochs=1, generator=0, **QUICK)
-    with pytest.raises(UnknownNameError, match="objective='clipp'"):
-        make_embedder("clipp")
-    with pytest.raises(InputError, match="dropout"):
-        make_embedder(dropout=1.0)
+    return ImageTextPairs(images, pairs.texts, pairs.pairs)
+
+
+def doubled(pairs: ImageTextPairs) -> ImageTextPairs:
+    return ImageTextPairs(pairs.images.double(), pairs.texts, pairs.pairs)
+
+
+MASKED = ProLIP(masked=0.1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "changes", "error", "message"),
+    [
+        ({}, {"batch_size": 1}, InputError, "batch_size=1"),
+        ({}, {"learning_rate": -1.0}, InputError, "learning_rate"),
+        ({}, {"pairs": [("a.png", "a")]}, InputError, "pass ImageTextPairs"),
+        ({}, {"pairs": doubled}, DtypeError, "features of images are torch.float64"),
+        ({"objective": "clipp"}, {}, UnknownNameError, "objective='clipp'"),
+        ({"dropout": 1.0}, {}, InputError, "dropout"),
+        ({"tokens": "unc"}, {}, UnknownNameError, "tokens='unc'"),
+        ({"first_trace": 0}, {}, InputError, "first_trace=0"),
+        ({"encoder_rate": 0}, {}, InputError, "encoder_rate=0"),
+        ({"layer_norm": 1}, {}, InputError, "layer_norm=1"),
+        ({}, {"masked": (features(), None)}, InputError, "pass both or neither"),
+        ({"objective": MASKED}, {}, InputError, "pass both or neither"),
+        ({"objective": MASKED}, {"masked": features()}, InputError, "no tuple"),
+        ({"objective": MASKED}, {"masked": (features(1), None)}, InputError, "6 inputs for 60"),
+        ({"objective": MASKED}, {"masked": (features()[:, :3], None)}, InputError, r"\[60, 3\]"),
+    ],
+)
+def test_bad_input_is_named(settings, changes, error, message):
+    given = changes.get("pairs", make_pairs())
+    given = given(make_pairs()) if callable(given) else given
+    how = {"epochs": 1, "generator": 0, **QUICK, **changes, "pairs": given}
+    with pytest.raises(error, match=message):
+        make_embedder(**settings).fit(**how)
 
 
 def test_features_of_another_size_are_named(fitted):
     with pytest.raises(InputError, match="size 7, in the fit it was 12"):
         fitted.embed_image(torch.zeros(2, 7))
-
-
-def test_a_single_input_is_embedded_like_a_batch(fitted, pairs):
-    one, all_ = fitted.embed_image(pairs.images[:1]), fitted.embed_image(pairs.images)
-    torch.testing.assert_close(one.mean, all_.mean[:1])
-    torch.testing.assert_close(one.epistemic, all_.epistemic[:1])
-
-
-def test_contrast_takes_texts_that_are_not_the_images_own():
-    match = torch.tensor([[True, False, True], [True, True, True]])
-    i = torch.tensor([0, 1, 0])
-    with torch.random.fork_rng():
-        rows, k = objectives._other_texts(match, i)
-    assert rows.tolist() == [0, 2]
-    assert k.tolist() == [1, 1]
-
-
-def test_precomputed_and_doubles_stay_doubles():
-    pairs = make_pairs()
-    double = ImageTextPairs(pairs.images.double(), pairs.texts.double(), pairs.pairs)
-    embedder = ImageTextEmbedder(Precomputed(), Precomputed(), dim=8)
-    embedder.fit(double, epochs=1, generator=0, **QUICK)
-    assert embedder.embed_image(double.images).mean.dtype == torch.float64
+    with pytest.raises(NotFittedError, match=r"call fit\(pairs\)"):
+        ImageTextEmbedder(Precomputed(), Precomputed()).embed_image(torch.zeros(2, 7))

@@ -7,9 +7,8 @@ import torch
 
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation import auroc
-from laplace_metric.image_text import ImageTextPairs, inclusion_score
+from laplace_metric.image_text import ImageTextPairs, inclusion_score, noisy_pairs
 from laplace_metric.image_text._noisy_pairs import subset
-from laplace_metric.image_text.uses import noisy_pairs
 from tests.image_text.conftest import CLASSES, features, make_embedder, make_pairs
 
 

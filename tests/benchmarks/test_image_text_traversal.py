@@ -1,0 +1,81 @@
+"""Traversal against a loop over images, steps and texts; entailed texts against sets."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.image_text import traversal as studied
+from benchmarks.image_text.entailment import entailed
+from benchmarks.image_text.traversal import (
+    Traversal,
+    inclusion_root,
+    traversal,
+    traversal_scores,
+)
+from tests.image_text.conftest import random_embedding
+
+
+def by_hand(image, texts, root, steps, end):
+    """Every step by itself, by the expected squared distance."""
+    paths = []
+    for n in range(len(image)):
+
+        def csd(t, mu):
+            return float((texts.mean[t] - mu).square().sum() + texts.variance[t].sum())
+
+        goal = image.mean[n]
+        if end == "text":
+            goal = texts.mean[min(range(len(texts)), key=lambda t: csd(t, image.mean[n]))]
+        start = root.mean[n if len(root) > 1 else 0]
+        path = []
+        for k in range(steps):
+            q = start + (goal - start) * k / (steps - 1)
+            q = q / math.sqrt(float(q @ q))
+            path.append(min(range(len(texts)), key=lambda t: csd(t, q)))
+        paths.append(path)
+    return paths
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(1, 4), st.integers(1, 12), st.integers(2, 5), st.integers(2, 9),
+    st.sampled_from(["text", "image"]), st.booleans(), st.integers(0, 9_999),
+)  # fmt: skip
+def test_every_step_is_the_nearest_text(n, m, d, steps, end, one_root, seed):
+    image, texts = random_embedding(n, d, seed), random_embedding(m, d, seed + 1)
+    root = random_embedding(1 if one_root else n, d, seed + 2)
+    path = traversal(image, texts, root, steps=steps, end=end)
+    assert path.rows.tolist() == by_hand(image, texts, root, steps, end)
+
+
+def test_blocks_of_images_give_the_same_path_and_root(monkeypatch):
+    image, texts, root = (random_embedding(n, 4, n) for n in (9, 7, 9))
+    whole, best = traversal(image, texts, root).rows, inclusion_root(image, texts, root[:1]).mean
+    monkeypatch.setattr(studied, "PAIRS", 15)
+    assert traversal(image, texts, root).rows.tolist() == whole.tolist()
+    torch.testing.assert_close(inclusion_root(image, texts, root[:1]).mean, best)
+    torch.testing.assert_close(best.norm(dim=1), torch.ones(9, dtype=torch.float64))
+
+
+def test_scores_are_those_of_sets():
+    path = Traversal(torch.tensor([[3, 3, 1, 0, 1], [2, 2, 2, 2, 2]]))
+    own = torch.tensor([[0, 3, 7, 7], [4, 5, 6, 7]])
+    scores = traversal_scores(path, own)
+    assert scores["precision"].tolist() == [2 / 3, 0]
+    assert scores["recall"].tolist() == [2 / 3, 0]  # 7 stands twice, and counts once
+    assert scores["any"].tolist() == [1, 0]
+    assert scores["root"].tolist() == [1, 0]
+    assert path.distinct == [[3, 1, 0], [2]]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 7), st.integers(1, 7), st.integers(0, 10_000))
+def test_entailed_texts_are_proper_subsets(b, c, seed):
+    match = torch.rand(b, c, generator=torch.Generator().manual_seed(seed)) < 0.3
+    named = [{i for i in range(b) if match[i, j]} for j in range(c)]
+    oracle = [[j, k] for j in range(c) for k in range(c) if named[j] and named[j] < named[k]]
+    assert entailed(match).tolist() == oracle
