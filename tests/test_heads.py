@@ -105,11 +105,6 @@ def test_half_precision_heads_are_still_told_apart():
         find_head(Scaled(1.2).bfloat16(), X.bfloat16())
 
 
-def test_inputs_of_another_size_are_named():
-    with pytest.raises(InputError, match=r"Linear cannot take inputs \[2, 3\].*shapes cannot be"):
-        find_head(nn.Linear(5, 2), torch.ones(2, 3))
-
-
 def test_other_failures_of_the_model_are_not_dressed_up():
     class Fails(nn.Linear):
         def forward(self, x):
@@ -145,52 +140,69 @@ def test_what_follows_in_place_does_not_spoil_the_raw_embedding():
     torch.testing.assert_close(capture(model, head, X).raw, model.fc(X))
 
 
-@pytest.mark.parametrize(
-    ("tail", "said"),
-    [
-        (nn.ReLU(), "relu"),
-        (nn.Tanh(), "relative differences"),
-        (nn.Softmax(-1), "relative differences"),
-    ],
-)
-def test_anything_else_after_the_head_is_an_error_that_says_what_was_seen(tail, said):
-    with pytest.raises(HeadError, match=said):
-        find_head(nn.Sequential(nn.Linear(5, 3), tail), X)
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(5, 3)
+
+    def forward(self, x):
+        return 20 * nn.functional.normalize(self.fc(x), dim=-1)
 
 
-def test_a_scale_after_the_head_is_named():
-    class Scaled(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc = nn.Linear(5, 3)
-
-        def forward(self, x):
-            return 20 * nn.functional.normalize(self.fc(x), dim=-1)
-
-    with pytest.raises(HeadError, match=r"20 times z / \|z\|"):
-        find_head(Scaled(), X)
+class Twice(nn.Linear):
+    def forward(self, x):
+        return super().forward(torch.cat([x, x]))
 
 
-def test_batch_norm_after_the_head_is_an_error():
-    model = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3))
-    model[1].running_mean += 1
-    with pytest.raises(HeadError, match="neither"):
-        find_head(model, X)
+class Again(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(5, 5)
+
+    def forward(self, x):
+        return self.fc(self.fc(x))
 
 
-def test_no_linear_layer():
-    with pytest.raises(HeadError, match="no nn.Linear"):
-        find_head(nn.Sequential(nn.Conv1d(1, 1, 3)), X[:, None])
+class Named(nn.Module):
+    def forward(self, x):
+        return {"embedding": x}
 
 
-def test_unknown_head_name_lists_the_choices(model):
-    with pytest.raises(HeadError, match=r"'3' is not a layer of the model: \['0', '1', '2'\]"):
-        find_head(model, X, "3")
+def tailed(tail: nn.Module) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(5, 3), tail)
 
 
-def test_head_of_another_model(model):
-    with pytest.raises(HeadError, match="not a layer of the model"):
-        find_head(model, X, nn.Linear(8, 4))
+NAN = torch.full((2, 5), torch.nan)
+NOT_A_HEAD = {
+    "relu": (tailed(nn.ReLU()), X, None, HeadError, "looks like relu"),
+    "tanh": (tailed(nn.Tanh()), X, None, HeadError, "neither.*relative differences"),
+    "scale": (Scaled(), X, None, HeadError, r"20 times z / \|z\|"),
+    "no linear": (nn.Conv1d(1, 1, 3), X[:, None], None, HeadError, "no nn.Linear"),
+    "name": (
+        tailed(nn.ReLU()),
+        X,
+        "3",
+        HeadError,
+        r"'3' is not a layer.*\['0', '1'\]",
+    ),
+    "module": (tailed(nn.ReLU()), X, nn.Linear(5, 3), HeadError, "not a layer of the model"),
+    "inner": (nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3)), X, "0", HeadError, "must map"),
+    "rows": (Twice(5, 2), X, "", HeadError, "must map"),
+    "twice": (Again(), X, None, HeadError, "2 times"),
+    "tokens": (nn.Linear(5, 2), X.reshape(2, 3, 5), None, HeadError, r"\[2, 3, 2\].*Pooled"),
+    "a dict": (tailed(Named()), X, None, HeadError, "returned a dict"),
+    "a str": ("resnet", X, None, InputError, "model is a str"),
+    "size": (nn.Linear(5, 2), X[:, :3], None, InputError, r"cannot take inputs \[6, 3\].*shapes"),
+    "dtype": (nn.Linear(5, 2).double(), X, None, DtypeError, r"torch.float32.*torch.float64"),
+    "nan": (nn.Linear(5, 2), NAN, None, NonFiniteError, "first batch"),
+}
+
+
+@pytest.mark.parametrize("case", NOT_A_HEAD)
+def test_what_has_no_head_is_named(case):
+    model, inputs, head, error, message = NOT_A_HEAD[case]
+    with pytest.raises(error, match=message):
+        find_head(model, inputs, head)
 
 
 def test_head_that_did_not_run():
@@ -198,61 +210,6 @@ def test_head_that_did_not_run():
     model.extra = nn.Linear(3, 3)
     with pytest.raises(HeadError, match="extra.*ran"):
         find_head(model, (X, X), "extra")
-
-
-def test_head_that_runs_twice():
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc = nn.Linear(5, 5)
-
-        def forward(self, x):
-            return self.fc(self.fc(x))
-
-    with pytest.raises(HeadError, match="2 times"):
-        find_head(Twice(), X)
-
-
-def test_inner_head_whose_output_is_not_the_models(model):
-    with pytest.raises(HeadError, match="must map"):
-        find_head(model, X, "0")
-
-
-def test_head_that_returns_more_rows_than_enter_it():
-    class Doubled(nn.Linear):
-        def forward(self, x):
-            return super().forward(torch.cat([x, x]))
-
-    with pytest.raises(HeadError, match="must map"):
-        find_head(Doubled(5, 2), X, "")
-
-
-def test_token_wise_head_names_the_shapes():
-    with pytest.raises(HeadError, match=r"a tensor \[2, 3, 2\].*Pooled"):
-        find_head(nn.Linear(5, 2), X.reshape(2, 3, 5))
-
-
-def test_model_that_returns_a_dict():
-    class Returns(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc = nn.Linear(5, 2)
-
-        def forward(self, x):
-            return {"embedding": self.fc(x)}
-
-    with pytest.raises(HeadError, match="returned a dict"):
-        find_head(Returns(), X)
-
-
-def test_model_in_another_dtype(model):
-    with pytest.raises(DtypeError, match=r"inputs are torch.float32.*torch.float64"):
-        find_head(model.double(), X)
-
-
-def test_not_a_module():
-    with pytest.raises(InputError, match="model is a str"):
-        find_head("resnet", X)
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -272,12 +229,6 @@ def test_the_model_is_left_as_it_was(fails):
     assert all(parameter.requires_grad for parameter in model.parameters())
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name])
-
-
-def test_nan_is_called_nan():
-    model = nn.Sequential(nn.Linear(3, 2))
-    with pytest.raises(NonFiniteError, match="first batch"):
-        find_head(model, torch.full((2, 3), torch.nan))
 
 
 class Between(nn.Module):

@@ -20,7 +20,7 @@ from torch import nn
 
 from laplace_metric import Embedding, LaplaceEmbedder
 from laplace_metric.curvature._sums import FullCurvature
-from laplace_metric.errors import InputError, NonFiniteError, NotFittedError, UnknownNameError
+from laplace_metric.errors import InputError, NonFiniteError, NotFittedError
 from laplace_metric.familiarity._near_far import LabelModel, NearFar
 from laplace_metric.heads._chain import jacobian_of
 from laplace_metric.laplace import Posterior
@@ -274,21 +274,6 @@ def test_without_usable_labels_far_alone():
         _ = e.near
 
 
-def test_classes_of_one_member_among_others_are_known_classes():
-    h, y = features()
-    y[-3:] = torch.tensor([100, 101, 102])
-    fitted, u = near_far(h, y), unit(h)
-    near, far = fitted.score(h)
-    expected = oracle(u, y, u)
-    close(near, expected[0])
-    close(far, expected[1])
-    folds, nears = dealt(u), []
-    for k in range(5):
-        known = torch.isin(y[folds == k], y[folds != k])
-        nears.append(oracle(u[folds != k], y[folds != k], u[folds == k][known])[0])
-    close(fitted.centre[0], np.concatenate(nears).mean())  # of points whose class is known
-
-
 def test_classes_whose_members_are_alike_say_nothing():
     n, g = 20_000, torch.Generator().manual_seed(0)
     h = 5 + torch.randn(n, 3, generator=g).double()
@@ -360,12 +345,6 @@ def test_it_survives_another_prior_and_saving(embedder, data, tmp_path):
     assert torch.equal(embedder(x).epistemic, before)
 
 
-def test_features_on_disk_give_the_same_number(model, loader, data):
-    plain = LaplaceEmbedder(model).fit(loader, progress=False)
-    spilled = LaplaceEmbedder(model).fit(loader, progress=False, memory_bytes=0)
-    assert torch.equal(plain(data[0]).epistemic, spilled(data[0]).epistemic)
-
-
 def test_half_precision_and_autocast(model, loader, data):
     embedder = LaplaceEmbedder(model).fit(loader, progress=False)
     exact = embedder(data[0]).epistemic
@@ -378,10 +357,28 @@ def test_half_precision_and_autocast(model, loader, data):
     assert (half.epistemic - exact).abs().max() < 0.05 * exact.abs().max()
 
 
-def test_a_checkpointed_fit_has_the_same_number(model, loader, data, tmp_path):
+@pytest.mark.parametrize("how", ["spilled", "checkpointed"])
+def test_features_on_disk_give_the_same_number(how, model, loader, data, tmp_path):
     plain = LaplaceEmbedder(model).fit(loader, progress=False)
-    kept = LaplaceEmbedder(model).fit(loader, progress=False, checkpoint_dir=tmp_path / "fit")
-    assert torch.equal(plain(data[0]).epistemic, kept(data[0]).epistemic)
+    options = {"memory_bytes": 0} if how == "spilled" else {"checkpoint_dir": tmp_path / "fit"}
+    stored = LaplaceEmbedder(model).fit(loader, progress=False, **options)
+    assert torch.equal(plain(data[0]).epistemic, stored(data[0]).epistemic)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        (torch.nan, NonFiniteError, "1 of 3 head"),
+        (torch.inf, NonFiniteError, "NaN or infinity"),
+        (0, InputError, "1 of 3 head inputs.*all zeros"),
+    ],
+)
+def test_rows_that_have_no_direction(value, error, message, dtype):
+    fitted, h = near_far(*features()), features()[0][:3].to(dtype)
+    h[1] = value
+    with pytest.raises(error, match=message):
+        fitted.score(h)
 
 
 def test_pairs_of_batches_have_none_and_say_so(model, loader, data):
@@ -398,35 +395,9 @@ def test_parts_of_several_fits_have_none(model, loader, data):
         _ = Embedding.concatenate(parts).epistemic
 
 
-@pytest.mark.parametrize(
-    ("value", "error", "message"),
-    [(torch.nan, NonFiniteError, "1 of 3 head"), (torch.inf, NonFiniteError, "NaN or infinity")],
-)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_rows_that_are_no_number(value, error, message, dtype):
-    fitted, h = near_far(*features()), features()[0][:3].to(dtype)
-    h[1, 2] = value
-    with pytest.raises(error, match=message):
-        fitted.score(h)
-
-
-def test_rows_without_a_direction_or_of_another_width():
-    fitted, h = near_far(*features()), features()[0][:3]
-    h[1] = 0
-    with pytest.raises(InputError, match="1 of 3 head inputs.*all zeros"):
-        fitted.score(h)
-    with pytest.raises(InputError, match=r"pass \[B, 6\]"):
-        fitted.score(torch.ones(2, 5))
-
-
 def test_wider_than_the_limit_is_none(monkeypatch):
     monkeypatch.setattr("laplace_metric.familiarity._class_gaussians.WIDEST", D - 1)
     assert near_far(*features()) is None
-
-
-def test_uncertainties_of_another_kind_are_refused(embedder, data):
-    with pytest.raises(UnknownNameError, match="kind"):
-        embedder.uncertainties([data[0]], kind="aleatoric", progress=False)
 
 
 def test_new_classes_are_near_and_foreign_inputs_far():

@@ -70,17 +70,6 @@ def assert_matches(h, labels, head, distance, normalized, hessian, margin, toler
     assert bool(((ours - expected).abs() <= tolerance * expected.norm() + rounding).all())
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("margin", [None, 1.1, 2.0])
-@pytest.mark.parametrize("hessian", HESSIANS)
-@pytest.mark.parametrize(("distance", "normalized"), KINDS)
-@pytest.mark.parametrize("case", LABELS)
-def test_every_combination(case, distance, normalized, hessian, margin, bias):
-    labels = torch.tensor(LABELS[case])
-    h, head = make_features(len(labels), 3), make_head(3, 3, bias)
-    assert_matches(h, labels, head, distance, normalized, hessian, margin)
-
-
 @pytest.mark.parametrize("hessian", HESSIANS)
 @pytest.mark.parametrize(("distance", "normalized"), KINDS)
 def test_duplicates(distance, normalized, hessian):

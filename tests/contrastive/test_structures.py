@@ -12,9 +12,7 @@ from torch import nn
 from laplace_metric.curvature import ContrastiveLoss, by_class
 from laplace_metric.curvature import _contractions as _nearest_kronecker
 from laplace_metric.curvature._contractions import (
-    KroneckerRefinement,
     LeftContraction,
-    RightContraction,
     nearest_kronecker,
 )
 from laplace_metric.curvature._ggn import (
@@ -24,7 +22,6 @@ from laplace_metric.curvature._ggn import (
     curvature_passes,
 )
 from laplace_metric.curvature._passes import ClassSumsPass, execute, next_pass
-from laplace_metric.curvature._terms import GeneralDense, GeneralDiagonal, LayeredDiagonal
 from laplace_metric.errors import HeadError
 from laplace_metric.heads._chain import jacobian_of
 from laplace_metric.heads._jacobian import LinearJacobian
@@ -166,54 +163,6 @@ def test_kronecker_is_the_nearest_product_with_the_best_diagonal(
     close(spectrum, (q.mT @ expected @ q).diagonal(), expected)
 
 
-@pytest.mark.parametrize("name", LAYERED)
-@pytest.mark.parametrize("hessian", HESSIANS)
-def test_contractions_from_the_right(name, hessian):
-    expected = oracle(name, "arccos", False, hessian, None)
-    pairs, head, rows, run_on = pairs_of(name, "arccos", False, hessian)
-    left = [torch.randn(x.n_outputs, x.n_outputs).double() for x in head.layouts]
-    left = [(s + s.mT) for s in left]
-    term = RightContraction(head, rows, left)
-    totals = term.result(run_on(pairs.totals(term)))
-    for block, s, ours in zip(blocks_of(expected, head.layouts), left, totals, strict=True):
-        close(ours, torch.einsum("oapb,op->ab", block, s), block)
-
-
-@pytest.mark.parametrize("name", LAYERED)
-@pytest.mark.parametrize(("distance", "normalized"), KINDS)
-@pytest.mark.parametrize("hessian", HESSIANS)
-def test_one_rotation_gives_the_diagonal_and_the_contraction(name, distance, normalized, hessian):
-    pairs, head, rows, run_on = pairs_of(name, distance, normalized, hessian)
-    basis, _ = run_on(nearest_kronecker(pairs.totals, head, rows)).eigenbasis()
-    values = [torch.randn(x.n_columns).double() for x in head.layouts]
-    both = KroneckerRefinement(head, rows, basis, values)
-    diagonal, left = both.result(run_on(pairs.totals(both)))
-    alone = LayeredDiagonal(head, rows, basis)
-    expected = alone.result(run_on(pairs.totals(alone))).values
-    close(diagonal.values, expected, expected)
-    matrices = [
-        b.right @ (v[:, None] * b.right.mT) for b, v in zip(basis.blocks, values, strict=True)
-    ]
-    contracted = run_on(pairs.totals(LeftContraction(head, rows, matrices)))
-    for ours, s, block in zip(left, contracted, basis.blocks, strict=True):
-        q = block.left if len(s) == len(block.left) else torch.ones(1, 1).double()
-        close(q @ ours @ q.mT, s, s)
-
-
-@pytest.mark.parametrize("hessian", HESSIANS)
-@pytest.mark.parametrize("name", LAYERED)
-def test_the_identity_takes_no_product(name, hessian):
-    pairs, head, rows, run_on = pairs_of(name, "arccos", False, hessian)
-    eyes = [torch.eye(x.n_columns).double() for x in head.layouts]
-    ours, same, expected = (
-        run_on(pairs.totals(LeftContraction(head, rows, others)))
-        for others in ([None] * len(eyes), [e.diagonal() for e in eyes], eyes)
-    )
-    for a, b, c in zip(ours, same, expected, strict=True):
-        close(a, c, c)
-        close(b, c, c)
-
-
 @pytest.mark.parametrize(("tolerance", "n_steps"), [(1e9, 1), (5e-4, 2), (-1.0, 3)])
 def test_a_fit_stops_when_the_next_half_step_would_grow_little(tolerance, n_steps, monkeypatch):
     """One step is two passes, after class sums and <H, I>."""
@@ -298,16 +247,6 @@ def test_miner_tuples_in_every_structure(name, hessian, structure):
         basis, spectrum = ours.refined
         q = basis.to_eigenbasis(torch.eye(len(expected), dtype=torch.float64))
         close(spectrum, (q.mT @ expected @ q).diagonal(), expected)
-
-
-def test_a_linear_head_by_the_general_accumulators_is_the_same():
-    pairs, head, rows, run_on = pairs_of("linear", "arccos", False, "full")
-    summand = GeneralDiagonal(head, rows)
-    diagonal = summand.result(run_on(pairs.totals(summand))).values
-    close(diagonal, measured("linear", "arccos", False, "full", None, "diag").values, diagonal)
-    summand = GeneralDense(head, rows)
-    dense = summand.result(run_on(pairs.totals(summand))).matrix
-    close(dense, measured("linear", "arccos", False, "full", None, "full").matrix, dense)
 
 
 def test_kron_needs_linear_layers():

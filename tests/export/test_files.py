@@ -24,7 +24,7 @@ from laplace_metric.errors import (
 )
 from laplace_metric.export import _write as _files
 from laplace_metric.export._module import OUTPUTS
-from laplace_metric.export._write import METADATA, OPSET
+from laplace_metric.export._write import OPSET
 from tests.export.problems import CASES, D, fitted, inputs
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -177,20 +177,6 @@ def test_inputs_by_place(tmp_path):
     assert graph.inputs == ("input_0", "input_1")
     pair = QUERIES, QUERIES.roll(2, 0)
     assert max(relative_errors(run_torch(graph.path, *pair), embedder, pair)) < EXACT
-
-
-def test_arrays(tmp_path):
-    x, y = inputs()
-    embedder = LaplaceEmbedder.from_embeddings(x, y)
-    graph = embedder.export(tmp_path / "e.pt2", "torch", example=x[:3].numpy())
-    assert max(relative_errors(run_torch(graph.path, QUERIES), embedder, QUERIES)) < EXACT
-
-
-def test_a_file_of_torch_says_of_itself(tmp_path):
-    fitted("linear").export(tmp_path / "e.pt2", "torch", example=QUERIES)
-    extra = {METADATA: ""}
-    torch.export.load(tmp_path / "e.pt2", extra_files=extra)
-    assert json.loads(json.loads(extra[METADATA])["outputs"]) == list(OUTPUTS)
 
 
 @needs_onnx
