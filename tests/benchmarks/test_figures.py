@@ -210,25 +210,6 @@ def retrieval():
     return read_record("retrieval")["rows"][-2:]
 
 
-def test_reliability_has_counts_and_intervals(retrieval):
-    figure = page_figures.retrieval_figures(retrieval)["reliability"]
-    for row, axes in zip(retrieval, figure.axes, strict=True):
-        count = np.array(row["bin queries"])
-        assert f"n = {round(count.sum())}" in axes.get_title()
-        (shares,) = axes.patches
-        np.testing.assert_allclose(shares.get_data().values, 100 * count / count.sum())
-        (bars,) = axes.containers
-        ends = [segment[:, 1] / 100 for segment in bars[2][0].get_segments()]
-        right = np.array(row["bin right"])
-        kept = count >= 5
-        assert kept.sum() == len(ends)
-        for (low, high), k, n in zip(ends, right[kept], count[kept], strict=True):
-            for end in (low, high):  # each is where the score test just rejects
-                z = (k / n - end) / math.sqrt(end * (1 - end) / n)
-                assert abs(z) == pytest.approx(1.959964, abs=1e-4)
-            assert low < k / n < high
-
-
 def test_promises_say_how_often_they_were_made(retrieval):
     coverages = [1 - alpha for alpha in ALPHAS]
     figure = plots.promises_plot(retrieval, PROMISES, coverages)

@@ -230,15 +230,6 @@ def test_runs_of_other_settings_are_refused(tmp_path):
         store.expect({}, "settings", "lam", "digits", "a b", 0)
 
 
-def test_the_command_says_what_is_missing(tmp_path, capsys, monkeypatch):
-    monkeypatch.delenv("LAPLACE_METRIC_DATA", raising=False)
-    code = main(
-        ["lam", "--size", "small", "--tasks", "omniglot", "--cache", str(tmp_path), "--quiet"]
-    )
-    assert code == 2
-    assert "--data" in capsys.readouterr().out
-
-
 def test_interrupted_work_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):
     done = []
 

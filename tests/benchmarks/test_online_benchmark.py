@@ -12,7 +12,6 @@ from torch import nn
 from benchmarks.records import read_record, read_rows
 from benchmarks.variants import online, online_tables
 from benchmarks.variants.noise import noise_of
-from laplace_metric import LaplaceEmbedder
 from laplace_metric.datasets import ImageSet
 
 
@@ -100,20 +99,6 @@ def test_what_was_asked_of_test_images_is_what_validation_images_chose():
         asked = {row["method"] for row in record["test"] if row["embedding_size"] == size}
         assert asked == {*names, "plain"}
     assert sorted(online.CHOSEN) == [3, 64]
-
-
-def test_a_new_prior_is_that_of_a_new_fit():
-    x, y = torch.randn(40, 6, generator=torch.Generator().manual_seed(1)), torch.arange(40) % 4
-    head = nn.Linear(6, 3)
-    how = {"structure": "diag", "positivity": "clip"}
-    fitted = LaplaceEmbedder(head, n_effective=40, **how).fit([(x, y)], progress=False)
-    other = LaplaceEmbedder(head, n_effective=90, prior_precision=7.0, **how)
-    other.fit([(x, y)], progress=False)
-    scaled = online.rescaled(fitted, 7.0, 90.0)
-    torch.testing.assert_close(scaled.posterior_.variance, other.posterior_.variance)
-    assert fitted.posterior_.n_effective == 40.0
-    chosen = online.rescaled(fitted, None, 90.0).posterior_.prior_precision
-    assert chosen == pytest.approx(other.optimize_prior_precision())
 
 
 def test_noise_is_that_of_draws():

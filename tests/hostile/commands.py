@@ -72,22 +72,14 @@ def command_line(rng: random.Random) -> list[str]:
     if name not in ("search", "image-text"):
         made += ["--labels", file("y.npy")]
     extra = {
-        "fit": [
-            "--structure",
-            "--distance",
-            "--hessian",
-            "--prior-precision",
-            "--head",
-            "--model",
-            "--holdout",
-        ],
-        "embed": ["--model", "--device"],
-        "index": ["--engine", "--rank-by", "--holdout", "--seed"],
-        "search": ["-k", "--model", "--device"],
-        "evaluate": ["--model", "--open-set", "--device"],
-        "report": ["--model", "--device"],
-        "image-text": ["--text", "--image", "-k", "--model", "--image-column", "--holdout"],
-    }[name]
+        "fit": "--structure --distance --hessian --prior-precision --head --model --holdout",
+        "embed": "--model --device",
+        "index": "--engine --rank-by --holdout --seed",
+        "search": "-k --model --device",
+        "evaluate": "--model --open-set --device",
+        "report": "--model --device",
+        "image-text": "--text --image -k --model --image-column --holdout",
+    }[name].split()
     shared = ["--size", "--channels", "--batch-size", "--text-column", "--label-column", "--labels"]
     if rng.random() < 0.5:
         made += [rng.choice([*extra, *shared]), rng.choice(ODD)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.hostile.arrays import ARRAYS, JUNK, LABELS, Variant, constant, variants
+from tests.hostile.arrays import ARRAYS, JUNK, LABELS, Variant, constant, quiet, variants
 
 N, D, Z, CLASSES = 24, 6, 3, 4
 
@@ -110,15 +109,6 @@ def _first_row_nan(z: Tensor) -> Tensor:
     return torch.cat([z[:1] * float("nan"), z[1:]])
 
 
-def _quiet(make: Any) -> Any:
-    def made(model: Any) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return make(model)
-
-    return made
-
-
 CHANGES = {
     "int": lambda z: 3,
     "tuple": lambda z: (z, z),
@@ -157,9 +147,9 @@ MODELS = [
         for name, change in CHANGES.items()
     ),
     *variants(
-        traced=_quiet(lambda _m: torch.jit.trace(network(), torch.ones(2, D))),
-        scripted=_quiet(lambda _m: torch.jit.script(network())),
-        dynamic=_quiet(
+        traced=quiet(lambda _m: torch.jit.trace(network(), torch.ones(2, D))),
+        scripted=quiet(lambda _m: torch.jit.script(network())),
+        dynamic=quiet(
             lambda _m: torch.ao.quantization.quantize_dynamic(network(), {nn.Linear}, torch.qint8)
         ),
         twice=lambda _m: Twice(),
@@ -172,7 +162,7 @@ MODELS = [
         identity=lambda _m: nn.Identity(),
         empty=lambda _m: nn.Sequential(),
         no_linear=lambda _m: nn.Sequential(nn.Tanh()),
-        lazy=_quiet(lambda _m: nn.Sequential(nn.LazyLinear(Z))),
+        lazy=quiet(lambda _m: nn.Sequential(nn.LazyLinear(Z))),
         on_meta=lambda _m: network().to("meta"),
         doubles=lambda _m: network().double(),
         halves=lambda _m: network().half(),
@@ -213,29 +203,8 @@ def _normed(norm: Any) -> nn.Module:
 
 
 HEADS = [
-    *map(
-        constant,
-        [
-            *(
-                "2",
-                "0",
-                "1",
-                "3",
-                "no.such",
-                "",
-                "append",
-                b"2",
-                5,
-                -1,
-                True,
-                [],
-                ["2"],
-                {},
-                ("2",),
-            ),
-            *(object(), print, nn.Linear, torch.ones(2, 3)),
-        ],
-    ),
+    *map(constant, ["2", "0", "1", "3", "no.such", "", "append", b"2", 5, -1, True, [], ["2"], {}]),
+    *map(constant, [("2",), object(), print, nn.Linear, torch.ones(2, 3)]),
     *variants(
         foreign=lambda _h: nn.Linear(8, Z),
         slice_of_foreign=lambda _h: network()[1:],
@@ -272,6 +241,11 @@ class BrokenLength(list):
 
 def _all(loader: Any) -> tuple[Tensor, Tensor]:
     return tuple(torch.cat(part) for part in zip(*loader, strict=True))  # type: ignore[return-value]
+
+
+def functions(of: dict[str, Any]) -> list[Variant]:
+    """Functions of a user, whatever the good one is."""
+    return [Variant(name, lambda _plain, _rng, one=one: one) for name, one in of.items()]
 
 
 def _relabelled(variant: Variant) -> Variant:
@@ -342,82 +316,73 @@ LOADERS = [
 ]
 
 
+def mined(*indices: Any) -> Any:
+    """A miner that always gives these."""
+    return lambda z, y: indices
+
+
+NO_ROWS = torch.zeros(0, dtype=torch.long)
 MINERS = [
     *map(constant, ["all", "batch", "none", "", None, 5, True, [], {}, (), object()]),
-    *(
-        Variant(name, lambda _plain, _rng, miner=miner: miner)
-        for name, miner in {
-            "returns none": lambda z, y: None,
-            "returns int": lambda z, y: 3,
-            "returns str": lambda z, y: "abcd",
-            "returns empty": lambda z, y: (),
-            "returns one": lambda z, y: (torch.tensor([0]),),
-            "returns two": lambda z, y: (torch.tensor([0]), torch.tensor([1])),
-            "returns lists": lambda z, y: ([0], [1], [0], [2]),
-            "returns triplets": lambda z, y: tuple(torch.tensor([i]) for i in range(3)),
-            "returns floats": lambda z, y: tuple(torch.tensor([0.5]) for _ in range(4)),
-            "returns five": lambda z, y: tuple(torch.tensor([0]) for _ in range(5)),
-            "returns out of range": lambda z, y: tuple(torch.tensor([10**6]) for _ in range(4)),
-            "returns negative": lambda z, y: tuple(torch.tensor([-1]) for _ in range(4)),
-            "returns uneven": lambda z, y: tuple(
-                torch.zeros(i, dtype=torch.long) for i in range(4)
-            ),
-            "returns none mined": lambda z, y: tuple(
-                torch.zeros(0, dtype=torch.long) for _ in range(4)
-            ),
-            "returns scalars": lambda z, y: tuple(torch.tensor(0) for _ in range(4)),
-            "returns self pairs": lambda z, y: tuple(
-                torch.zeros(3, dtype=torch.long) for _ in "abcd"
-            ),
-            "returns numpy": lambda z, y: tuple(np.array([i]) for i in range(4)),
-            "raises": _raise,
-            "no arguments": lambda: None,
-        }.items()
-    ),
-]
+    *functions({
+        "returns none": lambda z, y: None,
+        "returns int": lambda z, y: 3,
+        "returns str": lambda z, y: "abcd",
+        "returns empty": mined(),
+        "returns one": mined(torch.tensor([0])),
+        "returns two": mined(torch.tensor([0]), torch.tensor([1])),
+        "returns lists": mined([0], [1], [0], [2]),
+        "returns triplets": mined(*(torch.tensor([i]) for i in range(3))),
+        "returns floats": mined(*[torch.tensor([0.5])] * 4),
+        "returns five": mined(*[torch.tensor([0])] * 5),
+        "returns out of range": mined(*[torch.tensor([10**6])] * 4),
+        "returns negative": mined(*[torch.tensor([-1])] * 4),
+        "returns uneven": mined(*(torch.zeros(i, dtype=torch.long) for i in range(4))),
+        "returns none mined": mined(*[NO_ROWS] * 4),
+        "returns scalars": mined(*[torch.tensor(0)] * 4),
+        "returns self pairs": mined(*[torch.zeros(3, dtype=torch.long)] * 4),
+        "returns numpy": mined(*(np.array([i]) for i in range(4))),
+        "raises": _raise,
+        "no arguments": lambda: None,
+    }),
+]  # fmt: skip
 
 METRICS = [
     *map(constant, [None, 5, "recall", [], {}, object()]),
-    *(
-        Variant(name, lambda _plain, _rng, metric=metric: metric)
-        for name, metric in {
-            "returns none": lambda *a: None,
-            "returns str": lambda *a: "x",
-            "returns nan": lambda *a: float("nan"),
-            "returns infinity": lambda *a: float("inf"),
-            "returns tensor": lambda *a: torch.tensor(1.0),
-            "returns many": lambda *a: torch.ones(3),
-            "returns array": lambda *a: np.ones(3),
-            "returns complex": lambda *a: 1j,
-            "returns bool": lambda *a: True,
-            "raises": _raise,
-            "no arguments": lambda: 1.0,
-        }.items()
-    ),
-]
+    *functions({
+        "returns none": lambda *a: None,
+        "returns str": lambda *a: "x",
+        "returns nan": lambda *a: float("nan"),
+        "returns infinity": lambda *a: float("inf"),
+        "returns tensor": lambda *a: torch.tensor(1.0),
+        "returns many": lambda *a: torch.ones(3),
+        "returns array": lambda *a: np.ones(3),
+        "returns complex": lambda *a: 1j,
+        "returns bool": lambda *a: True,
+        "raises": _raise,
+        "no arguments": lambda: 1.0,
+    }),
+]  # fmt: skip
 
 LOSSES = [
-    *(
-        Variant(name, lambda _plain, _rng, loss=loss: loss)
-        for name, loss in {
-            "returns none": lambda z, y, *m: None,
-            "returns float": lambda z, y, *m: 1.0,
-            "returns int tensor": lambda z, y, *m: torch.tensor(1),
-            "returns vector": lambda z, y, *m: z.sum(1),
-            "returns detached": lambda z, y, *m: z.sum().detach(),
-            "returns complex": lambda z, y, *m: z.sum() * 1j,
-            "returns nan": lambda z, y, *m: z.sum() * float("nan"),
-            "returns infinity": lambda z, y, *m: z.sum() / 0,
-            "returns dict": lambda z, y, *m: {"loss": z.sum()},
-            "returns str": lambda z, y, *m: "loss",
-            "returns zero": lambda z, y, *m: z.sum() * 0,
-            "returns huge": lambda z, y, *m: z.square().sum() * 1e30,
-            "raises": _raise,
-            "no arguments": lambda: torch.tensor(1.0),
-        }.items()
-    ),
+    *functions({
+        "returns none": lambda z, y, *m: None,
+        "returns float": lambda z, y, *m: 1.0,
+        "returns int tensor": lambda z, y, *m: torch.tensor(1),
+        "returns vector": lambda z, y, *m: z.sum(1),
+        "returns detached": lambda z, y, *m: z.sum().detach(),
+        "returns complex": lambda z, y, *m: z.sum() * 1j,
+        "returns nan": lambda z, y, *m: z.sum() * float("nan"),
+        "returns infinity": lambda z, y, *m: z.sum() / 0,
+        "returns dict": lambda z, y, *m: {"loss": z.sum()},
+        "returns str": lambda z, y, *m: "loss",
+        "returns zero": lambda z, y, *m: z.sum() * 0,
+        "returns huge": lambda z, y, *m: z.square().sum() * 1e30,
+        "raises": _raise,
+        "no arguments": lambda: torch.tensor(1.0),
+    }),
     *JUNK,
-]
+]  # fmt: skip
 
 OPTIMIZERS = [
     *variants(

@@ -248,19 +248,7 @@ def _junk(folder: Path, rng: random.Random) -> None:
 
 
 FIELD_VALUES: list[Any] = [
-    None,
-    -1,
-    0,
-    10**30,
-    1e999,
-    "x",
-    "a\0b",
-    "../x",
-    [],
-    {},
-    True,
-    [1],
-    "\ud800",
+    *(None, -1, 0, 10**30, 1e999, "x", "a\0b", "../x", [], {}, True, [1], "\ud800")
 ]
 
 

@@ -244,12 +244,6 @@ def test_split_by_person(
     assert found.images.shape == (len(labels), 3, 6, 6)
 
 
-def test_lists_inside_the_folder(faces_folder: Path) -> None:
-    inside = next(path for path in faces_folder.iterdir() if path.is_dir())
-    (faces_folder / "peopleDevTest.txt").rename(inside / "peopleDevTest.txt")
-    assert load("lfw", "test", faces_folder, size=4).class_names == ("Abel_Pacheco",)
-
-
 def test_missing_list_folder_and_image(faces_folder: Path) -> None:
     next(faces_folder.glob("*/Zico/Zico_0003.jpg")).unlink()
     with pytest.raises(InputError, match=r"Zico_0003\.jpg is listed but not there"):

@@ -53,46 +53,6 @@ def test_an_answer_that_is_not_complete_is_none(changed):
         elastic_json.read_hits(answer(0.5, **changed))
 
 
-def test_elasticsearch_keeps_vectors_as_they_are():
-    for exact, kind in ((True, "flat"), (False, "hnsw")):
-        body = elastic_json.mapping("elasticsearch", 3, exact=exact)
-        assert body["mappings"]["properties"]["vector"] == {
-            "type": "dense_vector", "dims": 3, "index": True, "similarity": "l2_norm",
-            "index_options": {"type": kind},
-        }  # fmt: skip
-    asked = elastic_json.question("elasticsearch", [1.0, 2.0], 200)
-    assert asked == {
-        "size": 200,
-        "_source": ["label", "epistemic", "spread"],
-        "knn": {
-            "field": "vector", "query_vector": [1.0, 2.0], "k": 200, "num_candidates": 200,
-        },
-    }  # fmt: skip
-
-
-def test_opensearch_scans_or_walks_a_graph():
-    exact, graph = (elastic_json.mapping("opensearch", 3, exact=exact) for exact in (True, False))
-    assert exact["settings"] == {"index.knn": False}
-    assert exact["mappings"]["properties"]["vector"] == {"type": "knn_vector", "dimension": 3}
-    assert graph["settings"] == {"index.knn": True}
-    method = {"name": "hnsw", "engine": "faiss", "space_type": "l2"}
-    assert graph["mappings"]["properties"]["vector"]["method"] == method
-    script = elastic_json.question("opensearch", [1.0], 2)["query"]["script_score"]["script"]
-    assert script["params"] == {"field": "vector", "query_value": [1.0], "space_type": "l2"}
-    near = elastic_json.question("opensearch", [1.0], 2, exact=False)["query"]["knn"]["vector"]
-    assert near == {"vector": [1.0], "k": 2, "method_parameters": {"ef_search": 128}}
-
-
-@pytest.mark.parametrize("dialect", elastic_json.DIALECTS)
-def test_with_a_graph(dialect):
-    of, server = collection(), SearchServer(dialect)
-    engine = Elastic(server.send, dialect, exact=False)
-    engine.store(of.stored())
-    wanted = of.index.search(of.asked, k=K)
-    np.testing.assert_array_equal(engine.search(of.vectors(), K).ids, wanted.ids)
-    assert len(server.asked) == len(of.asked)
-
-
 def test_what_the_server_refuses_is_an_error():
     of = collection()
     refused = [
