@@ -18,12 +18,16 @@ OPTIONS = (
 )
 
 
+LINKS = ("--links", "25", "--only", "save_pretrained", "image-text")
+
+
 @posix
-def test_nothing_is_lost_left_wrong_or_unnamed():
+@pytest.mark.parametrize("options", [OPTIONS, LINKS], ids=["values", "links"])
+def test_nothing_is_lost_left_wrong_touched_or_unnamed(options):
     """In a process of its own, with one thread: it forks."""
     root = str(Path(__file__).parents[2])
     done = subprocess.run(
-        [sys.executable, "-m", "tests.damage", *OPTIONS],
+        [sys.executable, "-m", "tests.damage", *options],
         capture_output=True,
         text=True,
         timeout=300,

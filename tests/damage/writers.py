@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from baselines import Mahalanobis
@@ -21,6 +23,7 @@ from laplace_metric import LaplaceEmbedder, OnlineLaplace
 from laplace_metric import io as files
 from laplace_metric.cli import main
 from laplace_metric.cli._gallery import load_gallery
+from laplace_metric.cli._image_text import IMAGES, TEXTS, PairsRecipe
 from laplace_metric.cli._loading import ModelRecipe
 from laplace_metric.cli._options import COMMANDS
 from laplace_metric.cli._output import Reporter
@@ -28,7 +31,9 @@ from laplace_metric.cli._parser import parse
 from laplace_metric.curvature._statistics import ClassSums, Statistics
 from laplace_metric.distributed import _checkpoint
 from laplace_metric.errors import LaplaceMetricError
+from laplace_metric.image_text import ImageTextEmbedder
 from laplace_metric.io import digest
+from laplace_metric.models import Precomputed
 from laplace_metric.models._disk import DiskRows
 from laplace_metric.monitor import Monitor
 from laplace_metric.search import HNSW, IVF, Index
@@ -187,6 +192,52 @@ def _monitor(version: int) -> Monitor:
     return monitor
 
 
+def _pretrained(folder: Path) -> str:
+    """Posterior, config and, where it is a file, the card."""
+    config = json.loads((folder / "config.json").read_bytes())[files.SEAL]
+    return str(config) + _posterior(LaplaceEmbedder.from_pretrained(folder, network()))
+
+
+TOWERS = """
+import torch
+from torch import nn
+
+
+class Words(nn.Module):
+    def forward(self, texts):
+        return torch.stack([torch.eye(5)[ord(text[-1]) % 5] for text in texts])
+
+
+def texts():
+    return Words()
+
+
+def images():
+    return nn.Flatten()
+"""
+
+
+def _draw_pairs(place: Path) -> None:
+    """Two tables of images and texts, and a module of both encoders."""
+    (place / "damage_towers.py").write_text(TOWERS)
+    sys.path.append(str(place))
+    for i in range(24):
+        pixels = np.random.default_rng(i).integers(0, 60, (4, 4), dtype=np.uint8) + 40 * (i % 5)
+        Image.fromarray(pixels.astype(np.uint8)).save(place / f"{i}.png")
+    for version in (0, 1):
+        rows = [f"{i}.png,text {(i + version * (i % 2)) % 5}" for i in range(24)]
+        (place / f"photos{version}.csv").write_text("\n".join(["image,text", *rows]) + "\n")
+
+
+def _pairs(folder: Path) -> str:
+    """Recipe, heads and both indexes of ``image-text fit``."""
+    embedder = ImageTextEmbedder.load(folder, Precomputed(), Precomputed())
+    recipe = files.read(folder, PairsRecipe.KIND)[0][files.SEAL]
+    images, texts = (Index.load(folder / side, embedder) for side in (IMAGES, TEXTS))
+    facts = [texts.ids.tolist(), texts.search(torch.ones(1, 16), k=5).ids.tolist()]
+    return f"{recipe} {_found(images)} {facts}"
+
+
 def python_writers() -> list[Writer]:
     """Every writer of the Python interface."""
     embedders = [fitted(version) for version in (0, 1)]
@@ -232,6 +283,11 @@ def python_writers() -> list[Writer]:
 
     writers = [Writer(name, saver(saved), read) for name, (saved, read) in values.items()]
     writers.append(Writer("Index.save, mapped", save_mapped, mapped))
+
+    def save_pretrained(folder: Path, version: int) -> None:
+        embedders[version].save_pretrained(folder, license=("mit", "bsd")[version])
+
+    writers.append(Writer("save_pretrained", save_pretrained, _pretrained))
     for name, work in {
         "fit(checkpoint_dir)": _quick(_fit_in),
         "OnlineLaplace.fit(checkpoint)": _train_in,
@@ -253,12 +309,13 @@ def command_writers(place: Path) -> list[Writer]:
         command("fit", items, "--output", posterior, "--holdout", "0.4")
         command("index", items, "--posterior", posterior, "--output", index)
     queries = place / "items0.npz"
+    _draw_pairs(place)
 
     def writer(name: str, output: str, *arguments: str) -> Writer:
         def write(folder: Path, version: int) -> None:
             folder.mkdir(exist_ok=True)
             here = [a.format(place=place, v=version, folder=folder) for a in arguments]
-            command(name.split()[0], *here, "--overwrite")
+            command(*name.split(" --")[0].split(), *here, "--overwrite")
 
         def read(folder: Path) -> str:
             path = folder / output
@@ -267,6 +324,8 @@ def command_writers(place: Path) -> list[Writer]:
             if output == "posterior":
                 recipe = files.read(path, ModelRecipe.KIND)[0][files.SEAL]
                 return recipe + _posterior(LaplaceEmbedder.load(path))
+            if output == "pairs":
+                return _pairs(path)
             asked = parse("search", COMMANDS["search"], [str(path), str(queries)])
             loaded = load_gallery(path, asked, Reporter(quiet=True))
             embedder = loaded.posterior.embedder
@@ -276,6 +335,8 @@ def command_writers(place: Path) -> list[Writer]:
 
     items, index = "{place}/items{v}.npz", "{place}/i{v}"
     posterior = ("--posterior", "{place}/p{v}")
+    towers = ("--model", "damage_towers:images", "--text-model", "damage_towers:texts")
+    towers += ("--epochs", "2", "--dim", "4", "--holdout", "0.2")
     return [
         writer("fit", "posterior", items, "--output", "{folder}/posterior"),
         writer("index", "index", items, *posterior, "--output", "{folder}/index"),
@@ -285,4 +346,12 @@ def command_writers(place: Path) -> list[Writer]:
         writer("search --output", "r.csv", index, items, "--output", "{folder}/r.csv"),
         writer("evaluate --json", "e.json", index, items, "--json", "{folder}/e.json"),
         writer("report", "r.html", index, items, "--output", "{folder}/r.html"),
+        writer(
+            "image-text fit",
+            "pairs",
+            "{place}/photos{v}.csv",
+            *towers,
+            "--output",
+            "{folder}/pairs",
+        ),
     ]
