@@ -1,10 +1,14 @@
 """Is a hit a match? Calibrated probabilities, thresholds with a guarantee, conformal sets.
 
-_hits           what queries found: distances, labels of neighbours, votes
-_probability    score of a hit -> match probability; _calibrators
-_thresholds     smallest probability that is accepted, with a guarantee; _sequences, _quality
-_conformal      p-values and sets
-_calibration    all of it, fitted once; _apply judges the hits of any engine
+Arrays in, decisions out: NumPy, SciPy and scikit-learn, without torch.
+
+_hits           what queries found: distances, labels of neighbours, votes, features
+_probability    score of a hit -> match probability
+_labels         the label of a query, and sets of labels
+_conformal      p-values and quantiles
+_thresholds     smallest probability that is accepted, with a guarantee; _sequences tests them
+_calibration    all of it, fitted once (_learn) and saved; _apply reads the hits of any engine
+_export         as one graph, for which torch is needed
 """
 
 from laplace_metric.calibration._apply import Verdict

@@ -5,36 +5,48 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+import numpy as np
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.validation import as_path, check_name, check_share
-from laplace_metric.calibration._apply import Candidates, GivenHits, LabelPosterior, Verdict
+from laplace_metric._utils.validation import as_path, check_name, check_share, is_tensor
+from laplace_metric.calibration._apply import (
+    Verdict,
+    given_hits,
+    given_labels,
+    like,
+    warn_if_scaled,
+)
 from laplace_metric.calibration._conformal import (
-    HeldOutLabels,
     conformal_quantile,
-    label_scores,
     least_common_p_values,
     log_first_match,
 )
-from laplace_metric.calibration._export import VerdictGraph, VerdictModule, write_verdict
 from laplace_metric.calibration._hits import (
     FEATURES,
     VOTES,
     PairFeatures,
     SearchHits,
     query_statistics,
-    without_rounding,
+)
+from laplace_metric.calibration._labels import (
+    Candidates,
+    HeldOutLabels,
+    LabelPosterior,
+    label_scores,
 )
 from laplace_metric.calibration._probability import MatchProbability
-from laplace_metric.calibration._quality import Quality, quality
 from laplace_metric.calibration._sequences import QueriesNeeded, queries_needed
 from laplace_metric.calibration._thresholds import Threshold, largest_guarantee, threshold_for
-from laplace_metric.errors import InputError, NotFittedError
+from laplace_metric.errors import ExportError, InputError, NotFittedError
+
+if TYPE_CHECKING:
+    import torch
+
+    from laplace_metric.calibration._export import VerdictGraph
+    from laplace_metric.evaluation._quality import Quality
 
 VOTED = {"share", "weighted", "ratio", "ambiguity"}
 """Features that come of labels."""
@@ -46,23 +58,23 @@ class Assessment(Shown):
 
     Parameters
     ----------
-    logit : Tensor [Q, depth]
+    logit : [Q, depth]
         Scores of the pairs.
-    match_probability : Tensor [Q, depth]
+    match_probability : [Q, depth]
         That query and neighbour are a match.
-    p_value : Tensor [Q]
+    p_value : [Q]
         Of "the query has a match in the index".
-    answer : Tensor [Q] or None
+    answer : [Q] or None
         Which neighbour carries the likeliest label; None if no labels calibrated the index.
-    label_probability : Tensor [Q] or None
+    label_probability : [Q] or None
         That this label is the query's.
     """
 
-    logit: Float[Tensor, "Q depth"]
-    match_probability: Float[Tensor, "Q depth"]
-    p_value: Float[Tensor, " Q"]
-    answer: Int[Tensor, " Q"] | None = None
-    label_probability: Float[Tensor, " Q"] | None = None
+    logit: Float[np.ndarray, "Q depth"]
+    match_probability: Float[np.ndarray, "Q depth"]
+    p_value: Float[np.ndarray, " Q"]
+    answer: Int[np.ndarray, " Q"] | None = None
+    label_probability: Float[np.ndarray, " Q"] | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,22 +92,22 @@ class Calibration(Shown):
         Neighbours that retrieval sets choose from.
     n_items : int
         Of the index when it was calibrated.
-    logit : Tensor [n, k]
+    logit : [n, k]
         Scores of the pairs of the second half, and whether they are a ``match`` [n, k].
-    known : Tensor [n]
+    known : [n]
         Whether the index has a match of each of those queries.
-    first_match : Tensor [n]
+    first_match : [n]
         The score of the first true match of each, ``log_first_match``; -inf where none is among
         ``depth``.
-    statistics : Tensor [m, 3]
+    statistics : [m, 3]
         ``query_statistics`` of the known queries of both halves, for "unknown".
-    p_value : Tensor [n]
+    p_value : [n]
         Of "the query has a match in the index", of each query of the second half by all other known
         ones.
-    grid : Tensor [m, 1 or 2]
+    grid : [m, 1 or 2]
         Probabilities of the queries of the first half, among which thresholds are chosen: of the
         nearest neighbour, and of the answer.
-    label_probability : Tensor [n] or None
+    label_probability : [n] or None
         Of the answer to each, and whether it was ``right`` [n]; None without labels.
     labels : HeldOutLabels or None
         Scores of the labels of the known queries, for label sets; None without labels.
@@ -110,15 +122,15 @@ class Calibration(Shown):
     k: int
     depth: int
     n_items: int
-    logit: Float[Tensor, "n k"]
-    match: Bool[Tensor, "n k"]
-    known: Bool[Tensor, " n"]
-    first_match: Float[Tensor, " n"]
-    statistics: Float[Tensor, "m 3"]
-    p_value: Float[Tensor, " n"]
-    grid: Float[Tensor, "m J"]
-    label_probability: Float[Tensor, " n"] | None = None
-    right: Bool[Tensor, " n"] | None = None
+    logit: Float[np.ndarray, "n k"]
+    match: Bool[np.ndarray, "n k"]
+    known: Bool[np.ndarray, " n"]
+    first_match: Float[np.ndarray, " n"]
+    statistics: Float[np.ndarray, "m 3"]
+    p_value: Float[np.ndarray, " n"]
+    grid: Float[np.ndarray, "m J"]
+    label_probability: Float[np.ndarray, " n"] | None = None
+    right: Bool[np.ndarray, " n"] | None = None
     labels: HeldOutLabels | None = None
     cross_fitted: bool = False
 
@@ -129,8 +141,8 @@ class Calibration(Shown):
 
     def _shown_rows(self) -> Rows:
         shown = {
-            "queries with a match": f"{float(self.known.double().mean()):.1%}",
-            "nearest is a match": f"{float(self.match[:, 0].double().mean()):.1%}",
+            "queries with a match": f"{self.known.mean():.1%}",
+            "nearest is a match": f"{self.match[:, 0].mean():.1%}",
             "looks at": ", ".join(self.looks_at),
             "neighbours": f"k={self.k}, depth={self.depth}, of {self.n_items:,} items",
             "smallest p-value": self.smallest_p_value,
@@ -138,7 +150,7 @@ class Calibration(Shown):
         return in_rows(shown.items())
 
     @property
-    def probability(self) -> Float[Tensor, "n k"]:
+    def probability(self) -> Float[np.ndarray, "n k"]:
         """Match probability of the pairs [n, k] of the second half."""
         return self.matcher(self.logit)
 
@@ -148,15 +160,14 @@ class Calibration(Shown):
         return 1 / (len(self.statistics) + 1)
 
     def assess(self, hits: SearchHits) -> Assessment:
-        """Everything that was learnt, said of the hits of Q queries."""
-        features = PairFeatures.of(hits)
-        logit = self.matcher.logit(features)
-        held_out = without_rounding(self.statistics.to(logit.device))  # of old files, too
-        p_value = least_common_p_values(held_out, query_statistics(hits.nearest(self.depth)))
-        known = logit, self.matcher(logit), p_value
+        """Assess the hits of Q queries with the fitted model."""
+        logit = self.matcher.logit(PairFeatures.of(hits))
+        p_value = least_common_p_values(self.statistics, query_statistics(hits.nearest(self.depth)))
+        probability = self.matcher(logit)
         if self.labeller is None:
-            return Assessment(*known)
-        return Assessment(*known, *self.labeller.answer(Candidates.of(logit, hits.voted)))
+            return Assessment(logit, probability, p_value)
+        answer, label_probability = self.labeller.answer(Candidates.of(logit, hits.voted))
+        return Assessment(logit, probability, p_value, answer, label_probability)
 
     def apply(
         self,
@@ -212,6 +223,7 @@ class Calibration(Shown):
         Examples
         --------
         >>> from laplace_metric import LaplaceEmbedder
+        >>> import torch
         >>> g = torch.Generator().manual_seed(0)
         >>> y = torch.arange(400) % 4
         >>> x = torch.nn.functional.one_hot(y, 4) + 0.4 * torch.randn(400, 4, generator=g)
@@ -227,19 +239,24 @@ class Calibration(Shown):
         True
         """
         check_share("alpha", alpha)
-        given = GivenHits.of(distances, labels, uncertainty, epistemic, distance_sd)
-        self._check_given(given)
-        given.warn_if_scaled(self.statistics[:, 0].cpu())
-        hits = given.hits()
-        judged = self.assess(hits)
-        numbers = {
-            "match_probability": judged.match_probability,
-            "p_value": judged.p_value,
-            "unknown": judged.p_value <= alpha,
-            "label_probability": judged.label_probability,
-            "ambiguity": None if hits.votes is None else hits.votes.ambiguity,
-        }
-        return given.verdict(numbers, judged.answer, distances, labels, alpha)
+        hits = given_hits(distances, labels, uncertainty, epistemic, distance_sd)
+        missing = {"labels": labels, "uncertainty": uncertainty, "distance_sd": distance_sd}
+        self._check_given({name for name, values in missing.items() if values is None}, hits)
+        warn_if_scaled(hits, self.statistics[:, 0])
+        found, label = self.assess(hits), None
+        if found.answer is not None:
+            names = given_labels(labels, hits.distance.shape)
+            label = np.take_along_axis(names, found.answer[:, None], 1)[:, 0]
+            label = like(label, labels) if is_tensor(distances) else label
+        return Verdict(
+            like(found.match_probability, distances),
+            like(found.p_value, distances),
+            like(found.p_value <= alpha, distances),
+            label,
+            like(found.label_probability, distances),
+            None if hits.votes is None else like(hits.votes.ambiguity, distances),
+            alpha,
+        )
 
     def export(
         self,
@@ -247,7 +264,7 @@ class Calibration(Shown):
         format: str = "onnx",
         *,
         alpha: float = 0.05,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype | None = None,
     ) -> VerdictGraph:
         """Write ``apply`` as one graph, beside that of the embedder (``LaplaceEmbedder.export``).
 
@@ -265,8 +282,8 @@ class Calibration(Shown):
         alpha : float
             Share of queries with a match that may be called unknown; "p_value" is there for
             others.
-        dtype : torch.float32 or torch.float64
-            Of what enters and leaves.
+        dtype : torch.float32 or torch.float64, optional
+            Of what enters and leaves; None: float32.
 
         Raises
         ------
@@ -281,6 +298,7 @@ class Calibration(Shown):
         --------
         >>> import tempfile
         >>> from laplace_metric import LaplaceEmbedder
+        >>> import torch
         >>> g = torch.Generator().manual_seed(0)
         >>> y = torch.arange(400) % 4
         >>> x = torch.nn.functional.one_hot(y, 4) + 0.4 * torch.randn(400, 4, generator=g)
@@ -296,23 +314,38 @@ class Calibration(Shown):
         >>> dict(zip(graph.outputs, verdict))["match_probability"].shape
         torch.Size([100, 20])
         """
+        from laplace_metric.calibration._export import VerdictModule, write_verdict
+
         alpha = check_share("alpha", alpha)
-        if dtype not in (torch.float32, torch.float64):
-            raise InputError(f"dtype={dtype}: pass torch.float32 or torch.float64.")
-        least = min(VOTES, self.n_items)
-        parts = self.matcher, self.labeller, self.statistics
-        labelled = self._needs_labels
-        module = VerdictModule(*parts, least=least, alpha=alpha, labelled=labelled)
+        if "spread" in self.looks_at:
+            raise ExportError(
+                "this match probability looks at distance_sd, which no other engine knows: "
+                "calibrate with index.calibrate(..., portable=True)."
+            )
+        module = VerdictModule(
+            self.matcher,
+            self.labeller,
+            self.statistics,
+            least=min(VOTES, self.n_items),
+            alpha=alpha,
+            labelled=self._needs_labels,
+        )
         classes = None if self.labels is None else self.labels.classes
-        names = tuple(classes.values.tolist()) if classes is not None and classes.is_text else None
-        of = as_path("path", path), format, dtype
-        facts: dict[str, Any] = {"looks_at": self.looks_at, "cross_fitted": self.cross_fitted}
-        return write_verdict(module, *of, names=names, **facts)
+        names = tuple(classes) if classes is not None and classes.dtype == object else None
+        return write_verdict(
+            module,
+            as_path("path", path),
+            format,
+            dtype,
+            names=names,
+            looks_at=self.looks_at,
+            cross_fitted=self.cross_fitted,
+        )
 
     @property
     def looks_at(self) -> tuple[str, ...]:
         """Names of the features of a pair that its match probability depends on."""
-        weights = self.matcher.score.weights.tolist()
+        weights = self.matcher.score.weights
         return tuple(name for name, w in zip(FEATURES, weights, strict=True) if w != 0)
 
     @property
@@ -320,22 +353,21 @@ class Calibration(Shown):
         votes = bool(VOTED & set(self.looks_at)) or bool((self.statistics[:, 2] != 0).any())
         return votes or self.labeller is not None
 
-    def _check_given(self, given: GivenHits) -> None:
-        """Raise ``InputError`` if something is missing that this calibration looks at."""
-        seen = set(self.looks_at)
-        if given.labels is None and self._needs_labels:
+    def _check_given(self, missing: set[str], hits: SearchHits) -> None:
+        """Raise ``InputError`` if something is missing that this calibration uses."""
+        if "labels" in missing and self._needs_labels:
             raise InputError("labels are missing: pass those of the neighbours [Q, k].")
-        if given.uncertainty is None and "uncertainty" in seen:
+        if "uncertainty" in missing and "uncertainty" in self.looks_at:
             raise InputError("uncertainty is missing: pass Embedding.uncertainty [Q].")
-        if given.spread is None and "spread" in seen:
+        if "distance_sd" in missing and "spread" in self.looks_at:
             raise InputError(
                 "distance_sd is missing, at which this match probability looks: pass it, or "
                 "calibrate with index.calibrate(..., portable=True)."
             )
-        needed = min(VOTES, self.n_items)
-        if given.labels is not None and given.distance.shape[1] < needed:
+        needed, given = min(VOTES, self.n_items), hits.distance.shape[1]
+        if "labels" not in missing and given < needed:
             raise InputError(
-                f"distances are of {given.distance.shape[1]} neighbours: the labels of {needed} "
+                f"distances are of {given} neighbours: the labels of {needed} "
                 "vote, so ask the engine for as many."
             )
 
@@ -437,9 +469,11 @@ class Calibration(Shown):
 
         On the second half, from which the probability did not learn; n bootstrap resamples.
         """
+        from laplace_metric.evaluation._quality import quality
+
         return quality(*self.held_out(of), n=n)
 
-    def held_out(self, of: str = "match") -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"]]:
+    def held_out(self, of: str = "match") -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
         """Probabilities [n] of the queries that it did not learn from, and which were right [n].
 
         Parameters
@@ -459,7 +493,7 @@ class Calibration(Shown):
         assert self.right is not None
         return self.label_probability, self.right
 
-    def held_out_unknown(self, alpha: float | None = 0.05) -> Bool[Tensor, " n"]:
+    def held_out_unknown(self, alpha: float | None = 0.05) -> Bool[np.ndarray, " n"]:
         """Which of these queries [n] are called unknown, each by all others; none without alpha.
 
         Raises
@@ -468,11 +502,11 @@ class Calibration(Shown):
             For an alpha outside (0, 1).
         """
         if alpha is None:
-            return torch.zeros_like(self.known)
+            return np.zeros_like(self.known)
         check_share("alpha", alpha)
         return self.p_value <= alpha
 
-    def _thresholds(self, of: str) -> Float[Tensor, " m"]:
+    def _thresholds(self, of: str) -> Float[np.ndarray, " m"]:
         """Probabilities of the first half, which no test has seen."""
         return self.grid[:, int(of == "label")]
 
@@ -484,7 +518,7 @@ class Calibration(Shown):
             )
         return self.labeller
 
-    def label_scores(self, hits: SearchHits) -> Float[Tensor, "Q depth"]:
+    def label_scores(self, hits: SearchHits) -> Float[np.ndarray, "Q depth"]:
         """Return the score of each label at its nearest neighbour; -inf elsewhere.
 
         Raises
@@ -508,7 +542,9 @@ class Calibration(Shown):
         assert self.labels is not None
         return self.labels
 
-    def members(self, logit: Float[Tensor, "Q depth"], alpha: float) -> Bool[Tensor, "Q depth"]:
+    def members(
+        self, logit: Float[np.ndarray, "Q depth"], alpha: float
+    ) -> Bool[np.ndarray, "Q depth"]:
         """Which neighbours [Q, depth] are in the set that holds a match, from their scores.
 
         Raises
@@ -519,8 +555,8 @@ class Calibration(Shown):
         """
         held_out = self.first_match[self.known]
         quantile = conformal_quantile(held_out, alpha)
-        if quantile == -torch.inf:
-            missed = float((held_out == -torch.inf).double().mean())
+        if quantile == -np.inf:
+            missed = float((held_out == -np.inf).mean())
             least = math.ceil(min(1 / alpha - 1, 1e18))
             raise InputError(
                 f"alpha={alpha:g} needs at least {least} held-out queries and "

@@ -6,7 +6,8 @@ With knots (x_1, y_1), ..., (x_n, y_n), x ascending, a score l lies behind knot
     p(l) = y_j + b_j (l' - x_j),    b_j = (y_{j+1} - y_j) / (x_{j+1} - x_j),  b_n = 0
 
 and the rank of a statistic t among m held-out ones is ``#{i : s_i >= t}``. ONNX has no binary
-search: the counts compare with all, B k n and B m numbers at once.
+search: the counts compare with all, B k n and B m numbers at once. All else are the formulas of
+this room, of tensors. The one file here that needs torch.
 """
 
 from __future__ import annotations
@@ -14,98 +15,26 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplace_metric.calibration._apply import Candidates, LabelPosterior
+from laplace_metric.calibration._conformal import count_as_strange, ranks_among_others
 from laplace_metric.calibration._hits import (
     VOTES,
     LabelVotes,
-    PairFeatures,
     SearchHits,
+    label_evidence,
+    pair_features,
     query_statistics,
-    without_rounding,
 )
-from laplace_metric.calibration._probability import MatchProbability
-from laplace_metric.errors import ExportError
+from laplace_metric.calibration._labels import Candidates, LabelPosterior
+from laplace_metric.calibration._probability import MatchProbability, Score
+from laplace_metric.errors import InputError
 from laplace_metric.export._write import OPSET, check_format, stated, write_program
-from laplace_metric.laplace import Distance
-
-
-class KnotTable(nn.Module):
-    """Scores -> probabilities, linear between knots and flat beyond: ``numpy.interp``.
-
-    Parameters
-    ----------
-    numbers : Tensor [2, n], float64
-        x and y of ``Calibrator`` "isotonic".
-
-    Examples
-    --------
-    >>> table = KnotTable(torch.tensor([[0.0, 1.0, 3.0], [0.2, 0.4, 0.8]]))
-    >>> table(torch.tensor([-5.0, 0.5, 2.0, 9.0]))
-    tensor([0.2000, 0.3000, 0.6000, 0.8000])
-    """
-
-    x: Tensor
-    y: Tensor
-    slope: Tensor
-
-    def __init__(self, numbers: Float[Tensor, "2 n"]) -> None:
-        super().__init__()
-        x, y = numbers
-        width = x.diff()
-        slope = torch.where(width > 0, y.diff() / width, 0.0)
-        for name, values in (("x", x), ("y", y), ("slope", torch.cat([slope, x.new_zeros(1)]))):
-            self.register_buffer(name, values.clone())
-
-    def forward(self, logit: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
-        """p of the scores' shape."""
-        raised = logit.maximum(self.x[0])
-        j = (self.x <= raised[..., None]).sum(-1) - 1
-        return self.y[j] + self.slope[j] * (raised - self.x[j])
-
-
-class RankTable(nn.Module):
-    """Statistics -> p: ``least_common_p_values`` among known queries (its equations).
-
-    Parameters
-    ----------
-    known : Tensor [m, J]
-    """
-
-    columns: Tensor
-    others: Tensor
-
-    def __init__(self, known: Float[Tensor, "m J"]) -> None:
-        super().__init__()
-        self.n, self.size = known.shape
-        columns = known.mT.contiguous()  # [J, m]
-        at_least = self.n - torch.searchsorted(columns.sort(1).values, columns)
-        self.register_buffer("columns", columns)
-        self.register_buffer("others", at_least - 1)
-
-    def forward(self, new: Float[Tensor, "B J"]) -> Float[Tensor, " B"]:
-        """p [B]."""
-        below = [new[:, j, None] >= self.columns[j] for j in range(self.size)]
-        ranks = [self.others[j] + below[j].long() for j in range(self.size)]  # [B, m] each
-        beside = [(self.columns[j] >= new[:, j, None]).sum(1) for j in range(self.size)]
-        as_strange = (_strangeness(ranks, self.n) <= _strangeness(beside, self.n)[:, None]).sum(1)
-        return (1 + as_strange).double() / (self.n + 1)
-
-
-def _strangeness(ranks: list[Tensor], n: int) -> Tensor:
-    """The least of J ranks, ties by their sum: small is strange."""
-    least, total = ranks[0], ranks[0]
-    for rank in ranks[1:]:
-        least, total = least.minimum(rank), total + rank
-    return least * (len(ranks) * (n + 1) + 1) + total
-
-
-# ``Calibration.apply`` as one module of tensors, without checks: what a graph is traced from.
-
 
 INPUTS = ("distances", "labels", "epistemic", "uncertainty")
 OUTPUTS = ("match_probability", "p_value", "unknown", "label", "label_probability", "ambiguity")
@@ -113,6 +42,40 @@ OF_PAIRS = 3
 """Outputs that need no labels."""
 NOBODY = -(2**63)
 """The label of no neighbour, which no label has."""
+
+
+class KnotTable(nn.Module):
+    """Scores -> probabilities, linear between knots and flat beyond: ``numpy.interp``.
+
+    Parameters
+    ----------
+    numbers : [2, n]
+        x and y of ``Calibrator`` "isotonic".
+
+    Examples
+    --------
+    >>> table = KnotTable(np.array([[0.0, 1.0, 3.0], [0.2, 0.4, 0.8]]))
+    >>> table(torch.tensor([-5.0, 0.5, 2.0, 9.0]))
+    tensor([0.2000, 0.3000, 0.6000, 0.8000], dtype=torch.float64)
+    """
+
+    x: Tensor
+    y: Tensor
+    slope: Tensor
+
+    def __init__(self, numbers: Float[np.ndarray, "2 n"]) -> None:
+        super().__init__()
+        self.register_buffer("x", torch.tensor(numbers[0]))
+        self.register_buffer("y", torch.tensor(numbers[1]))
+        width = self.x.diff()
+        slope = torch.where(width > 0, self.y.diff() / width, 0.0)
+        self.register_buffer("slope", torch.cat([slope, self.x.new_zeros(1)]))
+
+    def forward(self, logit: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
+        """p of the scores' shape."""
+        raised = logit.maximum(self.x[0])
+        j = (self.x <= raised[..., None]).sum(-1) - 1
+        return self.y[j] + self.slope[j] * (raised - self.x[j])
 
 
 class VerdictModule(nn.Module):
@@ -125,7 +88,7 @@ class VerdictModule(nn.Module):
     ----------
     matcher : MatchProbability
     labeller : LabelPosterior or None
-    statistics : Tensor [m, 3]
+    statistics : [m, 3]
         Of known held-out queries.
     least : int
         How many neighbours are passed at the least, at most 20: those that vote.
@@ -136,30 +99,45 @@ class VerdictModule(nn.Module):
     """
 
     last: Tensor
-    offset: Tensor
     alpha: Tensor
+    columns: Tensor
+    others: Tensor
 
     def __init__(
         self,
         matcher: MatchProbability,
         labeller: LabelPosterior | None,
-        statistics: Float[Tensor, "m 3"],
+        statistics: Float[np.ndarray, "m 3"],
         *,
         least: int,
         alpha: float,
         labelled: bool,
     ) -> None:
         super().__init__()
-        self.matcher = replace(matcher, score=replace(matcher.score, offset=0.0))
-        self.labeller, self.least = labeller, least
-        isotonic = matcher.calibrator.kind == "isotonic"
-        self.knots = KnotTable(matcher.calibrator.numbers) if isotonic else None
-        self.ranks = RankTable(without_rounding(statistics.double()))
+        self.least, self.n = least, len(statistics)
         self.inputs = INPUTS if labelled else tuple(name for name in INPUTS if name != "labels")
         self.outputs = OUTPUTS if labeller is not None else OUTPUTS[:OF_PAIRS]
         self.register_buffer("last", torch.tensor([least - 1]))
-        self.register_buffer("offset", torch.tensor(matcher.score.offset, dtype=torch.float64))
         self.register_buffer("alpha", torch.tensor(alpha, dtype=torch.float64))
+        self.register_buffer("columns", torch.tensor(statistics.T))
+        self.register_buffer("others", torch.tensor(ranks_among_others(statistics)))
+        score, calibrator = matcher.score, matcher.calibrator
+        self.knots = KnotTable(calibrator.numbers) if calibrator.kind == "isotonic" else None
+        beta = replace(calibrator, numbers=self._constant("beta", calibrator.numbers))
+        tensors = Score(
+            self._constant("weights", score.weights),
+            self._constant("low", score.low),
+            self._constant("cap", score.cap),
+            self._constant("offset", score.offset),
+        )
+        self.matcher = replace(matcher, score=tensors, calibrator=self.knots or beta)
+        self.labeller = labeller
+        if labeller is not None:
+            self.labeller = LabelPosterior(self._constant("labels", labeller.numbers))
+
+    def _constant(self, name: str, numbers: Any) -> Any:
+        self.register_buffer(f"_{name}", torch.tensor(numbers, dtype=torch.float64))
+        return getattr(self, f"_{name}")
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """``outputs``, of tensors in the order of ``inputs``."""
@@ -167,15 +145,18 @@ class VerdictModule(nn.Module):
         labels, distances = given.pop("labels", None), given.pop("distances")
         epistemic, uncertainty = (given[name].double() for name in INPUTS[2:])
         hits = self._hits(distances.double(), labels, uncertainty, epistemic)
-        logit = self.matcher.logit(PairFeatures.of(hits)) + self.offset
-        probability = self._probability(logit)[:, : distances.shape[1]]
-        p_value = self.ranks(query_statistics(hits))
+        values, exists = pair_features(hits)
+        logit = torch.where(exists, self.matcher.score(values), -torch.inf)
+        probability = self.matcher(logit)[:, : distances.shape[1]]
+        strange = count_as_strange(self.columns, self.others, query_statistics(hits))
+        p_value = (1 + strange).double() / (self.n + 1)
         known = probability.to(distances), p_value.to(distances), p_value <= self.alpha
         if self.labeller is None or labels is None or hits.votes is None:
             return known
-        best = self.labeller(Candidates.of(logit, hits.votes)).max(1)
-        answer = labels.gather(1, best.indices[:, None])[:, 0]
-        return *known, answer, best.values.to(distances), hits.votes.ambiguity.to(distances)
+        best, label_probability = self.labeller.answer(Candidates.of(logit, hits.votes))
+        answer = labels.gather(1, best[:, None])[:, 0]
+        ambiguity: Any = hits.votes.ambiguity
+        return *known, answer, label_probability.to(distances), ambiguity.to(distances)
 
     def _hits(
         self, distance: Tensor, labels: Tensor | None, uncertainty: Tensor, epistemic: Tensor
@@ -187,15 +168,18 @@ class VerdictModule(nn.Module):
         exists, votes = distance.isfinite(), None
         if labels is not None:
             codes = torch.cat([labels, torch.zeros_like(nobody, dtype=torch.long)], 1)
-            votes = LabelVotes.in_one_block(distance, codes.masked_fill(~exists, NOBODY))
-        certain = Distance(torch.ones_like(distance), torch.zeros_like(distance))
-        positions = torch.where(exists, 0, -1)
-        return SearchHits(positions, distance, certain, uncertainty, epistemic, votes)
+            codes = codes.masked_fill(~exists, NOBODY)
+            votes = _of_tensors(LabelVotes, codes, *label_evidence(distance, codes))
+        positions, certain = torch.where(exists, 0, -1), torch.ones_like(distance)
+        hits: SearchHits = _of_tensors(
+            SearchHits, positions, distance, certain, uncertainty, epistemic, votes
+        )
+        return hits
 
-    def _probability(self, logit: Tensor) -> Tensor:
-        if self.knots is None:
-            return self.matcher(logit)
-        return self.knots(logit).masked_fill(logit == -torch.inf, 0.0)
+
+def _of_tensors(kind: Any, *tensors: Any) -> Any:
+    """A value of the formulas' types, of tensors in place of arrays."""
+    return kind(*tensors)
 
 
 # A calibration in a file: distances, labels, epistemic, uncertainty -> match probabilities.
@@ -256,7 +240,7 @@ def write_verdict(
     module: VerdictModule,
     path: Path,
     format: str,
-    dtype: torch.dtype,
+    dtype: torch.dtype | None,
     *,
     names: tuple[str, ...] | None,
     looks_at: tuple[str, ...],
@@ -264,14 +248,21 @@ def write_verdict(
 ) -> VerdictGraph:
     """Trace and write ``path``; see ``Calibration.export``."""
     check_format(format)
-    if "spread" in looks_at:
-        raise ExportError(
-            "this match probability looks at distance_sd, which no other engine knows: calibrate "
-            "with index.calibrate(..., portable=True)."
-        )
-    opset = OPSET if format == "onnx" else None
-    facts = module.least, float(module.alpha), names, looks_at, opset, cross_fitted
-    graph = VerdictGraph(path, format, module.inputs, module.outputs, *facts)
+    dtype = torch.float32 if dtype is None else dtype
+    if dtype not in (torch.float32, torch.float64):
+        raise InputError(f"dtype={dtype}: pass torch.float32 or torch.float64.")
+    graph = VerdictGraph(
+        path,
+        format,
+        module.inputs,
+        module.outputs,
+        module.least,
+        float(module.alpha),
+        names,
+        looks_at,
+        OPSET if format == "onnx" else None,
+        cross_fitted,
+    )
     write_program(_traced(module, dtype), path, format, graph.metadata, SIZES)
     return graph
 

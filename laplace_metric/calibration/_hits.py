@@ -15,135 +15,22 @@ With d_1 <= ... <= d_V the distances of the nearest items and l_j their labels,
 
 The last three are evidence that neighbour i shares the query's label. They also stand for
 neighbours beyond V, which have no vote.
+
+Formulas here and in ``_probability`` take NumPy arrays, or the tensors that an exported graph is
+traced from (``namespace``); sums run over the last axis, so that a query does not depend on the
+others of its batch.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import torch
+import numpy as np
+import numpy.typing as npt
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
-
-from laplace_metric.calibration._columns import Column
-from laplace_metric.laplace import Distance
-
-
-@dataclass(frozen=True)
-class SearchHits:
-    """k neighbours of Q queries, as an engine and the posterior know them.
-
-    Parameters
-    ----------
-    positions : Tensor [Q, k]
-        Rows of the index, -1 where an approximate engine found fewer.
-    distance : Tensor [Q, k]
-        Euclidean distance between the mean embeddings, as any engine has it.
-    squared : Distance [Q, k]
-        Mean and variance of the squared distance under the weights that both share.
-    trace : Tensor [Q]
-        Uncertainty of each query.
-    epistemic : Tensor [Q]
-        How little the fit set determines each query; larger = less.
-    votes : LabelVotes or None
-        What the labels of the nearest items say; None without labels.
-    """
-
-    positions: Int[Tensor, "Q k"]
-    distance: Float[Tensor, "Q k"]
-    squared: Distance
-    trace: Float[Tensor, " Q"]
-    epistemic: Float[Tensor, " Q"]
-    votes: LabelVotes | None = None
-
-    @property
-    def distance_sd(self) -> Float[Tensor, "Q k"]:
-        """Standard deviation of the distance [Q, k]: ``sd(d^2) / (2 sqrt(E d^2))``.
-
-        The delta method about ``sqrt(E d^2)``: exact to first order where the distance is large
-        against its error; for a distance that is all error, in r equal directions, 1 / (8 r) too
-        large (a factor 1.17 at r = 1). Infinite where there is no neighbour.
-        """
-        spread = self.squared.standard_deviation / (2 * self.squared.mean.sqrt())
-        return spread.nan_to_num(posinf=torch.inf).masked_fill(self.positions < 0, torch.inf)
-
-    @property
-    def voted(self) -> LabelVotes:
-        """``votes`` of an index that has labels."""
-        assert self.votes is not None
-        return self.votes
-
-    def nearest(self, k: int) -> SearchHits:
-        """The first k of each query."""
-        return self._at((slice(None), slice(k)), slice(None))
-
-    def take(self, rows: Int[Tensor, " n"] | Bool[Tensor, " Q"]) -> SearchHits:
-        """Return the hits of some queries."""
-        return self._at(rows, rows)
-
-    def _at(self, pairs: Any, rows: Any) -> SearchHits:
-        squared = Distance(self.squared.mean[pairs], self.squared.variance[pairs])
-        votes = None if self.votes is None else self.votes.at(pairs, rows)
-        per_query = self.trace[rows], self.epistemic[rows], votes
-        return SearchHits(self.positions[pairs], self.distance[pairs], squared, *per_query)
-
-
-@dataclass(frozen=True)
-class LabelledHits:
-    """Queries of which it is known which neighbours are a match.
-
-    Parameters
-    ----------
-    hits : SearchHits
-        Of [Q, depth] neighbours.
-    match : Tensor [Q, depth]
-        Whether they are a match: have the query's label, or are said to be one.
-    known : Tensor [Q]
-        Whether any item of the index is a match of the query.
-    codes : Tensor [Q] or None
-        Place of the query's label in ``classes``, -1 if the index does not have it; None where
-        matches are said rather than labelled.
-    classes : Column [C] or None
-        Sorted labels of the index; the votes of ``hits`` have the same codes.
-    """
-
-    hits: SearchHits
-    match: Bool[Tensor, "Q depth"]
-    known: Bool[Tensor, " Q"]
-    codes: Int[Tensor, " Q"] | None = None
-    classes: Column | None = None
-
-    def __len__(self) -> int:
-        return len(self.match)
-
-    def take(self, rows: Int[Tensor, " n"] | Bool[Tensor, " Q"]) -> LabelledHits:
-        """Some queries."""
-        codes = None if self.codes is None else self.codes[rows]
-        found = self.hits.take(rows), self.match[rows], self.known[rows]
-        return LabelledHits(*found, codes, self.classes)
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[LabelledHits]) -> LabelledHits:
-        """Queries of one index, or of some whose positions and codes mean the same."""
-
-        def cat(read: Callable[[LabelledHits], Tensor]) -> Tensor:
-            return torch.cat([read(part) for part in parts])
-
-        first, votes = parts[0], None
-        if first.hits.votes is not None:
-            names = [f.name for f in fields(LabelVotes)]
-            votes = LabelVotes(*(cat(lambda p, n=n: getattr(p.hits.voted, n)) for n in names))  # type: ignore[misc]
-        squared = cat(lambda p: p.hits.squared.mean), cat(lambda p: p.hits.squared.variance)
-        pairs = cat(lambda p: p.hits.positions), cat(lambda p: p.hits.distance), Distance(*squared)
-        hits = SearchHits(
-            *pairs, cat(lambda p: p.hits.trace), cat(lambda p: p.hits.epistemic), votes
-        )
-        codes = None if first.codes is None else cat(lambda p: p.codes)  # type: ignore[arg-type, return-value]
-        known = cat(lambda p: p.match), cat(lambda p: p.known)
-        return cls(hits, *known, codes, first.classes)
-
 
 FEATURES = (
     *("distance", "spread", "uncertainty", "rank"),
@@ -156,20 +43,202 @@ FEATURE_SETS: dict[str, list[int]] = {
     "all": [0, 1, 2, 3, 4, 5, 6, 7, 8],
     "portable": [0, 2, 3, 4, 5, 6, 7, 8],
 }
-"""What a probability may look at: distance and rank, the posterior, the vote, or everything.
+"""What a probability may use: distance and rank, the posterior, the vote, or everything.
 
 "portable" is everything but the deviation of a distance, which no other engine knows.
 """
-BY_DEFAULT = ("distance", "posterior", "labels", "all")
-PORTABLE = ("distance", "labels", "portable")
-"""Among which a calibration chooses."""
-LOGARITHMS = [FEATURES.index(name) for name in ("spread", "uncertainty")]
-"""Features that are -inf where a posterior is certain."""
-BOUNDED = [FEATURES.index(n) for n in ("rank", "share", "weighted", "ratio", "ambiguity")]
-"""Features that cannot run away."""
-
+VOTES = 20
 ROUNDING = 1e-12
 """Ambiguity, in nats, that is none."""
+BLOCK_CELLS = 2**22
+"""Of (query, neighbour, vote) triples that are compared at once."""
+Rows = npt.NDArray[np.int_] | npt.NDArray[np.bool_] | slice
+
+
+def namespace(array: Any) -> Any:
+    """Return the module of an array's functions: NumPy, or torch where it is a tensor."""
+    return np if isinstance(array, (np.ndarray, np.generic)) else sys.modules["torch"]
+
+
+@dataclass(frozen=True)
+class LabelVotes:
+    """The evidence of Q queries and their K neighbours.
+
+    Parameters
+    ----------
+    labels : [Q, K]
+        Codes of the neighbours' labels, -1 where there is no neighbour.
+    share, weighted, ratio : [Q, K], in [0, 1]
+    ambiguity : [Q]
+    """
+
+    labels: Int[np.ndarray, "Q K"]
+    share: Float[np.ndarray, "Q K"]
+    weighted: Float[np.ndarray, "Q K"]
+    ratio: Float[np.ndarray, "Q K"]
+    ambiguity: Float[np.ndarray, " Q"]
+
+    @classmethod
+    def of(cls, distance: Float[np.ndarray, "Q K"], labels: Int[np.ndarray, "Q K"]) -> LabelVotes:
+        """From distances, nearest first and infinite where there is no neighbour, and label codes.
+
+        Examples
+        --------
+        >>> votes = LabelVotes.of(np.array([[1.0, 2.0, 2.0]]), np.array([[0, 1, 1]]))
+        >>> votes.share.round(4), votes.ambiguity.round(4)
+        (array([[0.3333, 0.6667, 0.6667]]), array([0.6815]))
+        """
+        distance = distance.astype(np.float64, copy=False)
+        cells = max(1, distance.shape[1] * min(VOTES, distance.shape[1]))
+        step = max(1, BLOCK_CELLS // cells)
+        parts = [
+            label_evidence(distance[i : i + step], labels[i : i + step])
+            for i in range(0, max(1, len(distance)), step)
+        ]
+        share, weighted, ratio, ambiguity = map(np.concatenate, zip(*parts, strict=True))
+        return cls(labels, share, weighted, ratio, ambiguity)
+
+
+def label_evidence(distance: Any, labels: Any) -> tuple[Any, Any, Any, Any]:
+    """Share, weighted, ratio [Q, K] and ambiguity [Q]; float64 distances, any codes."""
+    xp = namespace(distance)
+    exists = xp.isfinite(distance)
+    near = xp.where(exists, distance, 0.0)
+    voters, votes = near[:, :VOTES], exists[:, :VOTES]
+    weight = _weights(voters, votes)
+    agree = (labels[:, :, None] == labels[:, None, :VOTES]) & votes[:, None]  # [Q, K, V]
+    share = (agree * xp.ones_like(weight)[:, None]).sum(2) / votes.sum(1)[:, None].clip(1)
+    weighted = (agree * weight[:, None]).sum(2)
+    others = xp.where(agree | ~votes[:, None], xp.inf, voters[:, None])
+    other, last = xp.amin(others, 2), xp.amax(voters, 1)[:, None]
+    other = xp.where(xp.isfinite(other), other, last)  # infinite if all agree
+    both = near + other
+    ratio = xp.where(both > 0, near / _or_one(both), 0.5)
+    ambiguity = (weight * xp.log(_or_one(weighted[:, :VOTES]))).sum(1)
+    return share, weighted, xp.where(exists, ratio, 1.0), abs(ambiguity)  # < 0 but for rounding
+
+
+def _weights(voters: Any, exists: Any) -> Any:
+    """w [Q, V]; 0 where there is no neighbour, equal where all are equally far."""
+    xp, squared = namespace(voters), voters * voters
+    excess = xp.where(exists, squared - squared[:, :1], 0.0)
+    reach = xp.amax(excess, 1)[:, None]
+    falling = xp.where(reach > 0, xp.exp(-excess / _or_one(reach)), 1.0)
+    weight = xp.where(exists, falling, 0.0)
+    return weight / _or_one(weight.sum(1)[:, None])
+
+
+def _or_one(x: Any) -> Any:
+    """x, and 1 where there is nothing; a graph has no float64 smaller than float32's."""
+    return namespace(x).where(x > 0, x, 1.0)
+
+
+@dataclass(frozen=True)
+class SearchHits:
+    """k neighbours of Q queries, as an engine and the posterior know them.
+
+    Parameters
+    ----------
+    positions : [Q, k]
+        Rows of the index, -1 where an approximate engine found fewer.
+    distance : [Q, k]
+        Euclidean distance between the mean embeddings, as any engine has it.
+    distance_sd : [Q, k]
+        Its standard deviation under the weights that both share; infinite where there is no
+        neighbour.
+    uncertainty : [Q]
+        Trace of the covariance of each query.
+    epistemic : [Q]
+        How little the fit set determines each query; larger = less.
+    votes : LabelVotes or None
+        What the labels of the nearest items say; None without labels.
+    """
+
+    positions: Int[np.ndarray, "Q k"]
+    distance: Float[np.ndarray, "Q k"]
+    distance_sd: Float[np.ndarray, "Q k"]
+    uncertainty: Float[np.ndarray, " Q"]
+    epistemic: Float[np.ndarray, " Q"]
+    votes: LabelVotes | None = None
+
+    @property
+    def voted(self) -> LabelVotes:
+        """``votes`` of an index that has labels."""
+        assert self.votes is not None
+        return self.votes
+
+    def nearest(self, k: int) -> SearchHits:
+        """Return the first k hits of each query."""
+
+        def first(values: Any) -> Any:
+            return values[:, :k] if values.ndim == 2 else values
+
+        return _mapped(self, first)
+
+    def take(self, rows: Rows) -> SearchHits:
+        """Return the hits of some queries."""
+        return _mapped(self, lambda values: values[rows])
+
+
+@dataclass(frozen=True)
+class LabelledHits:
+    """Queries of which it is known which neighbours are a match.
+
+    Parameters
+    ----------
+    hits : SearchHits
+        Of [Q, depth] neighbours.
+    match : [Q, depth]
+        Whether they are a match: have the query's label, or are said to be one.
+    known : [Q]
+        Whether any item of the index is a match of the query.
+    codes : [Q] or None
+        Place of the query's label in ``classes``, -1 if the index does not have it; None where
+        matches are said rather than labelled.
+    classes : [C] whole numbers or strings, or None
+        Sorted labels of the index; the votes of ``hits`` have the same codes.
+    """
+
+    hits: SearchHits
+    match: Bool[np.ndarray, "Q depth"]
+    known: Bool[np.ndarray, " Q"]
+    codes: Int[np.ndarray, " Q"] | None = None
+    classes: npt.NDArray[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.match)
+
+    def take(self, rows: Rows) -> LabelledHits:
+        """Return some queries."""
+        taken = _mapped(replace(self, classes=None), lambda values: values[rows])
+        return replace(taken, classes=self.classes)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[LabelledHits]) -> LabelledHits:
+        """Queries of one index, or of some whose positions and codes mean the same."""
+        joined: LabelledHits = _joined([replace(part, classes=None) for part in parts])
+        return replace(joined, classes=parts[0].classes)
+
+
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The same value with each of its arrays changed, those of values in it, too."""
+    parts = {field.name: getattr(value, field.name) for field in fields(value)}
+    changed = {
+        name: change(part) if isinstance(part, np.ndarray) else part and _mapped(part, change)
+        for name, part in parts.items()
+    }
+    return replace(value, **changed)
+
+
+def _joined(values: Sequence[Any]) -> Any:
+    """One value of the arrays of all, one behind the other."""
+    if values[0] is None:
+        return None
+    if isinstance(values[0], np.ndarray):
+        return np.concatenate(values)
+    names = [field.name for field in fields(values[0])]
+    columns = {name: _joined([getattr(value, name) for value in values]) for name in names}
+    return replace(values[0], **columns)
 
 
 @dataclass(frozen=True)
@@ -178,140 +247,51 @@ class PairFeatures:
 
     Parameters
     ----------
-    values : Tensor [Q, k, F], float64
+    values : [Q, k, F], float64
         ``FEATURES``: the distance of the means; the logarithms of its standard deviation, of the
         query's uncertainty and of the neighbour's rank; what the labels of ``VOTES`` neighbours
         say (``LabelVotes``; 0 without labels); the query's epistemic number.
-    exists : Tensor [Q, k]
+    exists : [Q, k]
         Whether there is a neighbour.
     """
 
-    values: Float[Tensor, "Q k F"]
-    exists: Bool[Tensor, "Q k"]
+    values: Float[np.ndarray, "Q k F"]
+    exists: Bool[np.ndarray, "Q k"]
 
     @classmethod
     def of(cls, hits: SearchHits) -> PairFeatures:
         """Compute the features of every hit."""
-        trace = hits.trace[:, None].expand_as(hits.distance)
-        most = hits.distance.shape[1]
-        rank = torch.arange(1, most + 1, device=trace.device).double().expand_as(trace)
-        columns = [hits.distance, hits.distance_sd.log(), trace.log(), rank.log()]
-        columns += _of_labels(hits.votes, torch.zeros_like(trace))
-        columns.append(hits.epistemic[:, None].expand_as(trace))
-        values = torch.stack([column.double() for column in columns], -1)  # [Q, k, F]
-        exists = hits.positions >= 0
-        return cls(torch.where(exists[..., None], values, 0.0), exists)
+        with np.errstate(divide="ignore"):  # log 0 of what is certain, which a score bounds
+            return cls(*pair_features(hits))
 
     def take(self, k: int) -> PairFeatures:
         """Return the features of the k nearest neighbours."""
         return PairFeatures(self.values[:, :k], self.exists[:, :k])
 
 
-def _of_labels(votes: LabelVotes | None, nothing: Tensor) -> list[Tensor]:
+def pair_features(hits: SearchHits) -> tuple[Any, Any]:
+    """Values [Q, k, F] and which pairs exist [Q, k], of arrays or of tensors."""
+    xp, votes = namespace(hits.distance), hits.votes
+    none = xp.zeros_like(hits.distance)
+    rank = xp.ones_like(hits.distance).cumsum(1)
+    columns = [hits.distance, xp.log(hits.distance_sd)]
+    columns += [xp.log(hits.uncertainty)[:, None] + none, xp.log(rank)]
     if votes is None:
-        return [nothing] * 4
-    ambiguity = votes.ambiguity[:, None].expand_as(nothing)
-    return [votes.share, votes.weighted, votes.ratio, ambiguity]
+        columns += [none] * 4
+    else:
+        columns += [votes.share, votes.weighted, votes.ratio, votes.ambiguity[:, None] + none]
+    columns.append(hits.epistemic[:, None] + none)
+    exists = hits.positions >= 0
+    return xp.where(exists[..., None], xp.stack(columns, -1), 0.0), exists
 
 
-def query_statistics(hits: SearchHits) -> Float[Tensor, "Q 3"]:
+def query_statistics(hits: SearchHits) -> Any:
     """Compute statistics [Q, 3] that are larger for queries unlike any before.
 
     The distance of the nearest item, the query's epistemic number, and the ambiguity of its
-    neighbours' labels (0 without labels).
+    neighbours' labels (0 without labels, and where all agree: its rounding would have a rank).
     """
-    votes = hits.votes
-    ambiguity = torch.zeros_like(hits.trace) if votes is None else votes.ambiguity
-    columns = [hits.distance.amin(1), hits.epistemic, ambiguity]
-    return without_rounding(torch.stack([column.double() for column in columns], 1))
-
-
-def without_rounding(statistics: Float[Tensor, "n 3"]) -> Float[Tensor, "n 3"]:
-    """With no ambiguity where all neighbours agree: its rounding, 1e-16, would have a rank."""
-    distance, epistemic, ambiguity = statistics.unbind(1)
-    ambiguity = torch.where(ambiguity > ROUNDING, ambiguity, 0.0)
-    return torch.stack([distance, epistemic, ambiguity], 1)
-
-
-VOTES = 20
-BLOCK_CELLS = 2**24
-"""Of (query, neighbour, vote) triples that are compared at once."""
-
-
-@dataclass(frozen=True)
-class LabelVotes:
-    """The evidence of Q queries and their K neighbours, float64.
-
-    Parameters
-    ----------
-    labels : Tensor [Q, K]
-        Codes of the neighbours' labels, -1 where there is no neighbour.
-    share, weighted, ratio : Tensor [Q, K], in [0, 1]
-    ambiguity : Tensor [Q]
-    """
-
-    labels: Int[Tensor, "Q K"]
-    share: Float[Tensor, "Q K"]
-    weighted: Float[Tensor, "Q K"]
-    ratio: Float[Tensor, "Q K"]
-    ambiguity: Float[Tensor, " Q"]
-
-    @classmethod
-    def of(cls, distance: Float[Tensor, "Q K"], labels: Int[Tensor, "Q K"]) -> LabelVotes:
-        """From distances, nearest first and infinite where there is no neighbour, and label codes.
-
-        Examples
-        --------
-        >>> votes = LabelVotes.of(torch.tensor([[1.0, 2.0, 2.0]]), torch.tensor([[0, 1, 1]]))
-        >>> votes.share, votes.ambiguity
-        (tensor([[0.3333, 0.6667, 0.6667]], dtype=torch.float64), tensor([0.6815], \
-dtype=torch.float64))
-        """
-        cells = max(1, distance.shape[1] * min(VOTES, distance.shape[1]))
-        step = max(1, BLOCK_CELLS // cells)
-        parts = [
-            _evidence(distance[i : i + step].double(), labels[i : i + step])
-            for i in range(0, max(1, len(distance)), step)
-        ]
-        share, weighted, ratio, ambiguity = map(torch.cat, zip(*parts, strict=True))
-        return cls(labels, share, weighted, ratio, ambiguity)
-
-    @classmethod
-    def in_one_block(cls, distance: Float[Tensor, "Q K"], labels: Int[Tensor, "Q K"]) -> LabelVotes:
-        """The same, of any Q: what a graph is traced from."""
-        return cls(labels, *_evidence(distance.double(), labels))
-
-    def at(self, pairs: Any, rows: Any) -> LabelVotes:
-        """Return the votes of some ``pairs`` (index of [Q, K]) and ``rows`` (of [Q])."""
-        labels, share, weighted = self.labels[pairs], self.share[pairs], self.weighted[pairs]
-        return LabelVotes(labels, share, weighted, self.ratio[pairs], self.ambiguity[rows])
-
-
-def _evidence(distance: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    voters, exists = distance[:, :VOTES], distance[:, :VOTES].isfinite()
-    weight = _weights(voters, exists)
-    agree = (labels[:, :, None] == labels[:, None, :VOTES]) & exists[:, None]  # [Q, K, V]
-    share = agree.double().sum(2) / exists.sum(1, keepdim=True).clamp_min(1)
-    weighted = (agree * weight[:, None]).sum(2)
-    last = voters.masked_fill(~exists, 0).amax(1, keepdim=True)
-    other = voters[:, None].masked_fill(agree, torch.inf).amin(2)  # infinite if all agree
-    other = torch.where(other.isfinite(), other, last)
-    both = distance + other
-    ratio = torch.where(both > 0, distance / both, 0.5).nan_to_num(1.0)
-    ambiguity = -(weight * _or_one(weighted[:, :VOTES]).log()).sum(1)
-    return share, weighted, ratio, ambiguity.abs()  # never below 0 but by rounding
-
-
-def _weights(voters: Tensor, exists: Tensor) -> Tensor:
-    """w [Q, V]; 0 where there is no neighbour, equal where all are equally far."""
-    squared = voters.masked_fill(~exists, 0).square()
-    excess = squared - squared[:, :1]
-    reach = excess.amax(1, keepdim=True)
-    falling = torch.where(reach > 0, (-excess / _or_one(reach)).exp(), 1.0)
-    weight = falling.masked_fill(~exists, 0)
-    return weight / _or_one(weight.sum(1, keepdim=True))
-
-
-def _or_one(x: Tensor) -> Tensor:
-    """x, and 1 where there is nothing; a graph has no float64 smaller than float32's."""
-    return torch.where(x > 0, x, 1.0)
+    xp, ambiguity = namespace(hits.distance), hits.epistemic * 0.0
+    if hits.votes is not None:
+        ambiguity = xp.where(hits.votes.ambiguity > ROUNDING, hits.votes.ambiguity, 0.0)
+    return xp.stack([xp.amin(hits.distance, 1), hits.epistemic, ambiguity], 1)

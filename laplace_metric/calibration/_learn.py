@@ -1,4 +1,4 @@
-"""A calibration from held-out queries: one half teaches, the other half keeps it honest."""
+"""A calibration from held-out queries: fitted on one half, tested on the other; and its file."""
 
 from __future__ import annotations
 
@@ -8,18 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
+from jaxtyping import Float
 
 from laplace_metric._utils.validation import as_path
-from laplace_metric.calibration._apply import Candidates, LabelPosterior
 from laplace_metric.calibration._calibration import Calibration
-from laplace_metric.calibration._calibrators import CALIBRATORS, Calibrator, Score
-from laplace_metric.calibration._columns import Column
 from laplace_metric.calibration._conformal import (
-    HeldOutLabels,
     first_match_score,
-    label_scores,
     least_common_p_values,
     own_p_values,
 )
@@ -30,37 +26,48 @@ from laplace_metric.calibration._hits import (
     PairFeatures,
     query_statistics,
 )
-from laplace_metric.calibration._probability import MatchProbability, fit_match_probability
+from laplace_metric.calibration._labels import (
+    Candidates,
+    HeldOutLabels,
+    LabelPosterior,
+    label_scores,
+)
+from laplace_metric.calibration._probability import (
+    CALIBRATORS,
+    Calibrator,
+    MatchProbability,
+    Score,
+    fit_match_probability,
+)
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.io import MALFORMED, SEAL, sealed, write_atomically
 
 LEAST_KNOWN = 5
 """Held-out queries with a match in the index that each half needs at the very least."""
+Arrays = dict[str, npt.NDArray[Any]]
 
 
 def calibrated(
     labelled: LabelledHits,
     k: int,
     n_items: int,
-    generator: torch.Generator,
+    order: npt.NDArray[np.int64],
     *,
     portable: bool = False,
     cross_fitted: bool = False,
 ) -> Calibration:
-    """Split the queries in two and learn from each half; see ``fit_match_probability``.
+    """Fit to the first half of the queries in ``order`` [Q], and keep the second to test with.
 
     Raises
     ------
     InputError
         For too few queries.
     """
-    order = torch.randperm(len(labelled), generator=generator, device=generator.device)
-    halves = order.to(labelled.match.device).tensor_split(2)
-    first, second = (labelled.take(rows) for rows in halves)
+    first, second = (labelled.take(rows) for rows in np.array_split(order, 2))
     _check(first, second)
     features = PairFeatures.of(first.hits)
     matcher = fit_match_probability(features.take(k), first.match[:, :k], portable=portable)
-    logits = [matcher.logit(features), matcher.logit(PairFeatures.of(second.hits))]
+    logits = matcher.logit(features), matcher.logit(PairFeatures.of(second.hits))
     statistics, p_value = _strangeness(first, second)
     learnt = Calibration(
         matcher=matcher,
@@ -77,60 +84,51 @@ def calibrated(
         grid=matcher(logits[0][:, :1]),
         cross_fitted=cross_fitted,
     )
-    if labelled.codes is None:
+    if labelled.codes is None or labelled.classes is None:
         return learnt
-    labeller = LabelPosterior.fit(Candidates.of(logits[0], first.hits.voted), first.match)
-    probability, right, labels = _of_labels(labeller, (first, logits[0]), (second, logits[1]))
-    answered = labeller.answer(Candidates.of(logits[0], first.hits.voted))[1]
+    ours, theirs = (
+        Candidates.of(logit, half.hits.voted)
+        for logit, half in zip(logits, (first, second), strict=True)
+    )
+    labeller = LabelPosterior.fit(ours, first.match)
+    answer, probability = labeller.answer(theirs)
+    clustering_codes, clustering_scores = _own_label_scores(labeller, first, ours)
+    codes, scores = _own_label_scores(labeller, second, theirs)
     return replace(
         learnt,
         labeller=labeller,
-        grid=torch.cat([learnt.grid, answered[:, None]], 1),
+        grid=np.column_stack([learnt.grid, labeller.answer(ours)[1]]),
         label_probability=probability,
-        right=right,
-        labels=labels,
+        right=np.take_along_axis(second.match, answer[:, None], 1)[:, 0],
+        labels=HeldOutLabels(
+            labelled.classes, clustering_codes, clustering_scores, codes, scores
+        ),
     )
 
 
-def _strangeness(first: LabelledHits, second: LabelledHits) -> tuple[Tensor, Tensor]:
+def _strangeness(
+    first: LabelledHits, second: LabelledHits
+) -> tuple[Float[np.ndarray, "m 3"], Float[np.ndarray, " n"]]:
     """Statistics [m, 3] of the known queries of both; p-values [n] of the second half.
 
-    A known query is judged by the others, as the next query is by all of them.
+    A known query is assessed by the others, as the next query is by all of them.
     """
     ours, theirs = (query_statistics(half.hits) for half in (first, second))
-    statistics = torch.cat([ours[first.known], theirs[second.known]])
-    p_value = torch.empty(len(theirs), dtype=torch.float64, device=theirs.device)
-    own = own_p_values(statistics)[int(first.known.sum()) :]
-    p_value[second.known] = own
+    statistics = np.concatenate([ours[first.known], theirs[second.known]])
+    p_value = np.empty(len(theirs))
+    p_value[second.known] = own_p_values(statistics)[int(first.known.sum()) :]
     p_value[~second.known] = least_common_p_values(statistics, theirs[~second.known])
     return statistics, p_value
 
 
-Half = tuple[LabelledHits, Tensor]
-"""Queries, and the scores of their pairs."""
-
-
-def _of_labels(
-    labeller: LabelPosterior, first: Half, second: Half
-) -> tuple[Tensor, Tensor, HeldOutLabels]:
-    """Return probabilities of answers of the second half, whether right, and label scores."""
-    held_out, logit = second
-    answer, probability = labeller.answer(Candidates.of(logit, held_out.hits.voted))
-    right = held_out.match.gather(1, answer[:, None])[:, 0]
-    assert held_out.classes is not None
-    scores = [number for half in (first, second) for number in _own_label_scores(labeller, *half)]
-    return probability, right, HeldOutLabels(held_out.classes, *scores)
-
-
 def _own_label_scores(
-    labeller: LabelPosterior, labelled: LabelledHits, logit: Tensor
-) -> tuple[Tensor, Tensor]:
+    labeller: LabelPosterior, labelled: LabelledHits, candidates: Candidates
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """Codes and scores [n] of the labels of the known queries."""
-    votes, known = labelled.hits.voted, labelled.known
-    scores = label_scores(labeller(Candidates.of(logit, votes)), votes.labels)
-    own = scores.masked_fill(~labelled.match, -torch.inf).amax(1)
+    scores = label_scores(labeller(candidates), labelled.hits.voted.labels)
+    own = np.where(labelled.match, scores, -np.inf).max(1)
     assert labelled.codes is not None
-    return labelled.codes[known].cpu(), own[known].cpu()
+    return labelled.codes[labelled.known], own[labelled.known]
 
 
 def _check(*halves: LabelledHits) -> None:
@@ -145,10 +143,16 @@ def _check(*halves: LabelledHits) -> None:
 # A calibration as one JSON file of numbers, for services that have no index.
 
 
-FORMAT, VERSION = "laplace_metric.calibration", 2
-DTYPES = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64}
-DTYPES |= {"bool": torch.bool, "uint8": torch.uint8, "int32": torch.int32}
-"""Of the numbers that a calibration holds."""
+FORMAT, VERSION = "laplace_metric.calibration", 3
+COUNTS = ("k", "depth", "n_items")
+PER_QUERY = ("logit", "match", "known", "first_match", "statistics", "p_value", "grid")
+PER_ANSWER = ("label_probability", "right")
+PER_FEATURE = ("weights", "low", "cap")
+PER_LABEL = ("clustering_codes", "clustering_scores", "codes", "scores")
+DTYPES = {"match": "bool", "known": "bool", "right": "bool"}
+DTYPES |= {"label_clustering_codes": "int64", "label_codes": "int64"}
+"""Of the arrays of a calibration; the others are float64."""
+PREFIX = "calibration."
 
 
 def write_calibration(calibration: Calibration, path: str | Path) -> None:
@@ -164,6 +168,7 @@ def write_calibration(calibration: Calibration, path: str | Path) -> None:
     Examples
     --------
     >>> import tempfile
+    >>> import torch
     >>> from laplace_metric import LaplaceEmbedder
     >>> g = torch.Generator().manual_seed(0)
     >>> y = torch.arange(400) % 4
@@ -174,14 +179,14 @@ def write_calibration(calibration: Calibration, path: str | Path) -> None:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_calibration(calibration, f"{folder}/calibration.json")
     ...     again = read_calibration(f"{folder}/calibration.json")
-    >>> torch.equal(again.probability, calibration.probability)
+    >>> np.array_equal(again.probability, calibration.probability)
     True
     """
     if not isinstance(calibration, Calibration):
         raise InputError(f"calibration is a {type(calibration).__name__}: pass index.calibration.")
-    content, tensors = calibration_to_json(calibration)
-    numbers = {name: _to_json(tensor) for name, tensor in tensors.items()}
-    whole = {"format": FORMAT, "version": VERSION, "calibration": content, "tensors": numbers}
+    content, arrays = calibration_to_json(calibration)
+    numbers = {name: _to_json(array) for name, array in arrays.items()}
+    whole = {"format": FORMAT, "version": VERSION, "calibration": content, "arrays": numbers}
     write_atomically(as_path("path", path), json.dumps(sealed(whole), allow_nan=False))
 
 
@@ -199,60 +204,43 @@ def read_calibration(path: str | Path) -> Calibration:
         ours = (whole["format"], repr(whole["version"])) == (FORMAT, str(VERSION))
         if not ours or sealed(whole)[SEAL] != whole[SEAL]:
             raise FileFormatError(f"{file} is no calibration of version {VERSION}, or was changed.")
-        tensors = {name: _from_json(value) for name, value in whole["tensors"].items()}
-        return calibration_from_json(whole["calibration"], tensors)
+        arrays = {name: _from_json(value) for name, value in whole["arrays"].items()}
+        return calibration_from_json(whole["calibration"], arrays)
     except (OSError, *MALFORMED) as error:
         raise FileFormatError(f"{file} is no calibration that can be read: {error}.") from error
 
 
-def _to_json(tensor: Tensor) -> dict[str, Any]:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    values = [_finite(x) for x in tensor.detach().cpu().flatten().tolist()]
-    return {"dtype": dtype, "shape": list(tensor.shape), "values": values}
+def _to_json(array: npt.NDArray[Any]) -> dict[str, Any]:
+    values = [x if math.isfinite(x) else str(x) for x in array.ravel().tolist()]  # no infinity
+    return {"dtype": str(array.dtype), "shape": list(array.shape), "values": values}
 
 
-def _finite(value: float) -> float | str:
-    """JSON has no infinity."""
-    return value if math.isfinite(value) else str(value)
-
-
-def _from_json(value: dict[str, Any]) -> Tensor:
+def _from_json(value: dict[str, Any]) -> npt.NDArray[Any]:
     numbers = [float(x) if isinstance(x, str) else x for x in value["values"]]
-    return torch.tensor(numbers, dtype=DTYPES[value["dtype"]]).reshape(value["shape"])
+    if value["dtype"] not in {"float64", *DTYPES.values()}:
+        raise ValueError(f"numbers of type {value['dtype']!r:.60}")
+    return np.array(numbers, dtype=value["dtype"]).reshape(value["shape"])
 
 
-# A calibration as JSON and tensors, and back.
-
-
-COUNTS = ("k", "depth", "n_items")
-PER_QUERY = ("logit", "match", "known", "first_match", "statistics", "p_value", "grid")
-PER_ANSWER = ("label_probability", "right")
-PER_FEATURE = ("weights", "low", "cap")
-PER_LABEL = ("clustering_codes", "clustering_scores", "codes", "scores")
-CLASSES = "classes"
-PREFIX = "calibration."
-
-
-def calibration_to_json(calibration: Calibration) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Split a calibration into JSON content and tensors."""
+def calibration_to_json(calibration: Calibration) -> tuple[dict[str, Any], Arrays]:
+    """Split a calibration into JSON content and arrays."""
     matcher, score = calibration.matcher, calibration.matcher.score
     content: dict[str, Any] = {name: getattr(calibration, name) for name in COUNTS}
     content |= {"features": matcher.feature_set, "calibrator": matcher.calibrator.kind}
     content |= {"offset": score.offset, "cross_fitted": calibration.cross_fitted}
     content |= {"losses": {name: list(loss) for name, loss in matcher.losses.items()}}
-    tensors = {name: getattr(calibration, name) for name in PER_QUERY}
-    tensors |= {name: getattr(score, name) for name in PER_FEATURE}
-    tensors |= {"calibrator": matcher.calibrator.numbers}
-    if calibration.labeller is not None:
-        tensors |= {name: getattr(calibration, name) for name in PER_ANSWER}
-        tensors |= {"labeller": calibration.labeller.numbers}
-    if calibration.labels is not None:
-        tensors |= {f"label_{name}": getattr(calibration.labels, name) for name in PER_LABEL}
-        tensors |= calibration.labels.classes.tensors(CLASSES)
-    return content, {f"{PREFIX}{name}": tensor for name, tensor in tensors.items()}
+    arrays = {name: getattr(calibration, name) for name in PER_QUERY}
+    arrays |= {name: getattr(score, name) for name in PER_FEATURE}
+    arrays |= {"calibrator": matcher.calibrator.numbers}
+    if calibration.labeller is not None and calibration.labels is not None:
+        arrays |= {name: getattr(calibration, name) for name in PER_ANSWER}
+        arrays |= {"labeller": calibration.labeller.numbers}
+        arrays |= {f"label_{name}": getattr(calibration.labels, name) for name in PER_LABEL}
+        content["classes"] = calibration.labels.classes.tolist()
+    return content, {f"{PREFIX}{name}": np.asarray(array) for name, array in arrays.items()}
 
 
-def calibration_from_json(content: dict[str, Any], tensors: dict[str, Tensor]) -> Calibration:
+def calibration_from_json(content: dict[str, Any], arrays: Arrays) -> Calibration:
     """Build a calibration from the result of ``calibration_to_json``.
 
     Raises
@@ -268,34 +256,43 @@ def calibration_from_json(content: dict[str, Any], tensors: dict[str, Tensor]) -
     for count in COUNTS:
         if type(content[count]) is not int or not 0 < content[count] < 2**63:
             raise ValueError(f"a calibration with {count} {content[count]!r:.60}")
-    stored = {k.removeprefix(PREFIX): t for k, t in tensors.items() if k.startswith(PREFIX)}
-    losses = {key: (float(a), float(b)) for key, (a, b) in content["losses"].items()}
+    if type(content["cross_fitted"]) is not bool:
+        raise ValueError(f"a calibration with cross_fitted {content['cross_fitted']!r:.60}")
+    stored = {k.removeprefix(PREFIX): a for k, a in arrays.items() if k.startswith(PREFIX)}
+    for key, array in stored.items():
+        if array.dtype != DTYPES.get(key, "float64"):
+            raise ValueError(f"a calibration with {key} in {array.dtype}")
     numbers = {key: stored[key] for key in PER_FEATURE}
     if any(number.shape != (len(FEATURES),) for number in numbers.values()):
         raise ValueError(f"a calibration by {len(numbers['weights'])} features")
-    score = Score(**numbers, offset=float(content["offset"]))
-    calibrator = Calibrator(name, stored["calibrator"])
-    matcher = MatchProbability(feature_set, score, calibrator, losses)
-    fields: dict[str, Any] = {key: content[key] for key in COUNTS}
-    fields["cross_fitted"] = content["cross_fitted"]
-    if type(fields["cross_fitted"]) is not bool:
-        raise ValueError(f"a calibration with cross_fitted {fields['cross_fitted']!r:.60}")
-    fields |= {key: stored[key] for key in PER_QUERY}
+    losses = {key: (float(a), float(b)) for key, (a, b) in content["losses"].items()}
+    learnt = Calibration(
+        MatchProbability(
+            feature_set,
+            Score(**numbers, offset=float(content["offset"])),
+            Calibrator(name, stored["calibrator"]),
+            losses,
+        ),
+        None,
+        **{key: content[key] for key in (*COUNTS, "cross_fitted")},
+        **{key: stored[key] for key in PER_QUERY},
+    )
     if "labeller" not in stored:  # calibrated with matches
-        return Calibration(matcher, None, **fields)
-    fields |= {key: stored[key] for key in PER_ANSWER}
-    labeller, labels = LabelPosterior(stored["labeller"]), _labels_from_tensors(stored)
-    return Calibration(matcher, labeller, **fields, labels=labels)
+        return learnt
+    labeller, labels = LabelPosterior(stored["labeller"]), _labels_from_json(content, stored)
+    answers = {key: stored[key] for key in PER_ANSWER}
+    return replace(learnt, labeller=labeller, labels=labels, **answers)
 
 
-def _labels_from_tensors(stored: dict[str, Tensor]) -> HeldOutLabels:
-    classes = Column.from_tensors(CLASSES, stored)
-    if classes is None:
-        raise ValueError("a calibration without the classes of its labels")
+def _labels_from_json(content: dict[str, Any], stored: Arrays) -> HeldOutLabels:
+    listed = content["classes"]
+    if {type(value) for value in listed} not in ({int}, {str}) or listed != sorted(set(listed)):
+        raise ValueError("a calibration without the sorted classes of its labels")
+    classes = np.array(listed, dtype=object if isinstance(listed[0], str) else np.int64)
     numbers = {name: stored[f"label_{name}"] for name in PER_LABEL}
     for kind in ("clustering_", ""):
         codes, scores = numbers[f"{kind}codes"], numbers[f"{kind}scores"]
         beyond = bool(((codes < 0) | (codes >= len(classes))).any())
-        if codes.shape != scores.shape or beyond or bool(scores.isnan().any()):
+        if codes.shape != scores.shape or beyond or bool(np.isnan(scores).any()):
             raise ValueError(f"label scores of {len(codes)} queries of {len(classes)} classes")
     return HeldOutLabels(classes, **numbers)

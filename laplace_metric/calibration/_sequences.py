@@ -28,10 +28,9 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
-from laplace_metric._utils.validation import ArrayLike, as_rates, as_scores, check_share
-from laplace_metric.errors import InputError
+from laplace_metric._utils.validation import ArrayLike, as_floats, check_share
+from laplace_metric.errors import InputError, NonFiniteError
 
 Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -39,25 +38,50 @@ Flags = npt.NDArray[np.bool_]
 STARTS = 10
 NEVER = -1.0
 """The probability of a hit that no threshold accepts."""
+CHANCE = 0.8
+PRIOR = 0.5
+"""Jeffreys', in successes and in failures."""
+REACH = 20
+"""How many times the queries that there are; beyond, the prior speaks and not they."""
 
 
 def held_out_answers(
     probability: ArrayLike, correct: ArrayLike, abstained: ArrayLike | None = None
 ) -> tuple[Array, Flags]:
     """Checked: probabilities [n], ``NEVER`` of those abstained from, and which were right [n]."""
-    scores = as_scores("probability", probability)
-    p = as_rates("probability", scores, scores, "correct").cpu().numpy()
-    right = _flags("correct", correct, scores)
+    p = _rates("probability", probability)
+    right = _flags("correct", correct, len(p))
     if abstained is not None:
-        p = np.where(_flags("abstained", abstained, scores), NEVER, p)
+        p = np.where(_flags("abstained", abstained, len(p)), NEVER, p)
     return p, right
 
 
-def _flags(name: str, values: ArrayLike, like: Tensor) -> Flags:
-    flags = as_rates(name, values, like, "probability").cpu().numpy()
+def _flags(name: str, values: ArrayLike, n: int) -> Flags:
+    flags = _rates(name, values, n)
     if not np.isin(flags, (0, 1)).all():
         raise InputError(f"{name} has values between 0 and 1: pass booleans, or 0 and 1.")
-    return np.asarray(flags == 1)
+    return flags == 1
+
+
+def _rates(name: str, values: ArrayLike, n: int | None = None) -> Array:
+    """Numbers [Q] in [0, 1], as many as ``n`` probabilities."""
+    rates = as_floats(name, values)
+    if rates.ndim != 1 or not rates.size:
+        raise InputError(f"{name} has shape {rates.shape}: pass the shape [Q], at least one row.")
+    if n is not None and len(rates) != n:
+        raise InputError(
+            f"{name} has length {len(rates)} but probability has {n}: pass one for each row."
+        )
+    if not np.isfinite(rates).all():
+        raise NonFiniteError(
+            f"{name} holds {int((~np.isfinite(rates)).sum())} NaN or infinite values. Keep the "
+            "rows where it is finite."
+        )
+    if rates.min() < 0 or rates.max() > 1:
+        raise InputError(
+            f"{name} lies in [{rates.min():g}, {rates.max():g}]: pass values in [0, 1]."
+        )
+    return rates
 
 
 def lower_bound(successes: int, n: int, delta: float) -> float:
@@ -92,10 +116,7 @@ class Tests:
     def of(cls, p: Array, right: Flags, thresholds: ArrayLike | None = None) -> Tests:
         """With the probabilities of other hits as ``thresholds``; None: those of these hits."""
         answered = p > NEVER
-        if thresholds is None:
-            grid = p[answered]
-        else:
-            grid = as_scores("thresholds", thresholds).double().cpu().numpy()
+        grid = p[answered] if thresholds is None else _rates("thresholds", thresholds)
         values, order = np.unique(grid)[::-1], np.argsort(-p[answered], kind="stable")
         good = np.cumsum(np.append(0, right[answered][order]), dtype=np.int64)
         accepted = np.searchsorted(-p[answered][order], -values, side="right").astype(np.int64)
@@ -130,13 +151,6 @@ def rejected(successes: Counts, n: Counts, target: float, level: float) -> Flags
 def run_of(flags: Flags) -> int:
     """Length of the run of true values at the beginning."""
     return len(flags) if flags.all() else int(np.argmin(flags))
-
-
-CHANCE = 0.8
-PRIOR = 0.5
-"""Jeffreys', in successes and in failures."""
-REACH = 20
-"""How many times the queries that there are; beyond, the prior speaks and not they."""
 
 
 @dataclass(frozen=True)
@@ -198,8 +212,7 @@ def queries_needed(
 
     Examples
     --------
-    >>> import torch
-    >>> p = torch.linspace(0, 1, 100)
+    >>> p = np.linspace(0, 1, 100)
     >>> missing = queries_needed(p, p > 0.4, precision=0.95)
     >>> missing.more, missing.right, missing.surest, missing.flawless
     (204, 60, 60, 105)

@@ -119,9 +119,8 @@ def accepts(threshold: Threshold | float, probability: Any, p_value: Any, alpha:
 
     Examples
     --------
-    >>> import torch
-    >>> accepts(0.8, torch.tensor([0.9, 0.9, 0.1]), torch.tensor([0.5, 0.01, 0.5]), 0.05)
-    tensor([ True, False, False])
+    >>> accepts(0.8, np.array([0.9, 0.9, 0.1]), np.array([0.5, 0.01, 0.5]), 0.05)
+    array([ True, False, False])
     """
     if not isinstance(threshold, Threshold):
         return (probability >= check_real("threshold", threshold)) & (p_value > alpha)
@@ -166,8 +165,7 @@ def threshold_for(
 
     Examples
     --------
-    >>> import torch
-    >>> p = torch.linspace(0, 1, 1000)
+    >>> p = np.linspace(0, 1, 1000)
     >>> print(threshold_for(p, p > 0.5, recall=0.9))
     match if probability >= 0.5385: recall 92.4%, at least 90% with 95% confidence; accepts \
 46.2% of 1000 held-out queries
@@ -216,8 +214,7 @@ def largest_guarantee(
 
     Examples
     --------
-    >>> import torch
-    >>> p = torch.linspace(0, 1, 100)
+    >>> p = np.linspace(0, 1, 100)
     >>> print(largest_guarantee(p, p > 0.5))
     match if probability >= 0.5051: precision 100.0%, at least 89% with 95% confidence; accepts \
 50.0% of 100 held-out queries

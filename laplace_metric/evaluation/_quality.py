@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric.evaluation import Reliability, bootstrap_interval, expected_calibration_error
-from laplace_metric.evaluation._intervals import BootstrapInterval
+from laplace_metric._utils.validation import ArrayLike, as_scores
+from laplace_metric.evaluation._calibration import Reliability, expected_calibration_error
+from laplace_metric.evaluation._intervals import BootstrapInterval, bootstrap_interval
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,9 +42,7 @@ class Quality(Shown):
         return f"Brier score {ends[0]}, ECE {ends[1]}"
 
 
-def quality(
-    probability: Float[Tensor, " Q"], match: Bool[Tensor, " Q"], *, n: int = 500
-) -> Quality:
+def quality(probability: ArrayLike, match: ArrayLike, *, n: int = 500) -> Quality:
     """From probabilities [Q] and whether they were matches [Q]; ``n`` bootstrap resamples.
 
     Examples
@@ -55,7 +53,7 @@ def quality(
     >>> round(measured.brier.estimate, 4), round(measured.ece.estimate, 3)
     (0.0829, 0.249)
     """
-    p, y = probability.double().contiguous(), match.double().contiguous()
+    p, y = as_scores("probability", probability), as_scores("match", match)
 
     def ece(p: Tensor, y: Tensor) -> float:
         return expected_calibration_error(p, y).ece
