@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -28,6 +30,7 @@ from benchmarks.image_text.emoji import EmojiProblem, load_problem
 from benchmarks.image_text.matching_tables import MATCHING_TABLES, RECORD
 from benchmarks.image_text.measure import BUDGETS, DIM, DROPOUT, LEARNING_RATE, SEEDS
 from benchmarks.records import Store, folder_of, write_record
+from benchmarks.retrieval.split import drawn
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
 from laplace_metric.calibration._learn import calibrated
@@ -39,6 +42,7 @@ from laplace_metric.search import Index
 
 K, DEPTH, SPLITS = 10, 200, 50
 PRECISIONS = (0.5, 0.7, 0.9)
+Array = npt.NDArray[Any]
 ALPHA_SETS, ALPHA_UNKNOWN = 0.2, 0.05
 PHOTOGRAPHS = "cifar10"
 Row = dict[str, float | None]
@@ -59,7 +63,7 @@ class Asked:
     """
 
     judged: LabelledHits
-    raw: Tensor
+    raw: Array
     n_items: int
     ood: SearchHits | None = None
 
@@ -123,17 +127,18 @@ def _found(index: Index, inputs: Tensor) -> SearchHits:
     return index.labelled_hits(inputs, k=DEPTH, matches=nobody).hits
 
 
-def _raw(logit: Tensor, judged: LabelledHits) -> Tensor:
-    return logit.gather(1, judged.hits.positions).sigmoid().double()
+def _raw(logit: Tensor, judged: LabelledHits) -> Array:
+    raw: Array = logit.gather(1, torch.from_numpy(judged.hits.positions)).sigmoid().double().numpy()
+    return raw
 
 
 def asked_once(asked: Asked, seed: int) -> Row:
     """Every number of one split; None where a promise could not be made."""
     g = torch.Generator().manual_seed(seed)
-    ours, theirs = torch.randperm(len(asked.judged), generator=g).tensor_split(2)
+    ours, theirs = np.array_split(drawn(len(asked.judged), g), 2)
     test, calibration = (
         asked.judged.take(theirs),
-        calibrated(asked.judged.take(ours), K, asked.n_items, g),
+        calibrated(asked.judged.take(ours), K, asked.n_items, drawn(len(ours), g)),
     )
     assessment = calibration.assess(test.hits)
     p, match, known = assessment.match_probability, test.match, test.known
@@ -141,63 +146,64 @@ def asked_once(asked: Asked, seed: int) -> Row:
     right = match[:, 0]
     row: Row = {
         "queries": float(len(right)),
-        "with a match": float(known.double().mean()),
-        "right": float(right.double().mean()),
+        "with a match": float(known.mean()),
+        "right": float(right.mean()),
         **_calibration("match probability", p, match, g),
         **_calibration("raw", raw, match, g),
         "cosine auroc": _auroc(-test.hits.distance[:, 0], right),
-        "called unknown, with a match": float(unknown[known].double().mean()),
+        "called unknown, with a match": float(unknown[known].mean()),
     }
     if not bool(known.all()):
-        row["called unknown, without a match"] = float(unknown[~known].double().mean())
+        row["called unknown, without a match"] = float(unknown[~known].mean())
     if asked.ood is not None:
         strangers = calibration.assess(asked.ood)
         called = strangers.p_value <= ALPHA_UNKNOWN
-        row["called unknown, photographs"] = float(called.double().mean())
+        row["called unknown, photographs"] = float(called.mean())
         row["photographs p auroc"] = auroc(-assessment.p_value, -strangers.p_value)
     for target in PRECISIONS:
         row |= _promise(calibration, target, p[:, 0], right)
     return row | _sets(calibration, assessment.logit, match, known)
 
 
-def _calibration(name: str, p: Tensor, match: Tensor, g: torch.Generator) -> Row:
+def _calibration(name: str, p: Array, match: Array, g: torch.Generator) -> Row:
     """Of the nearest items and of K pairs a query; and what a perfect probability would get."""
     nearest, right, pairs = p[:, 0], match[:, 0], p[:, :K].flatten()
-    drawn = torch.rand(nearest.shape, generator=g, dtype=torch.float64) < nearest
+    draws = torch.rand(nearest.shape, generator=g, dtype=torch.float64).numpy() < nearest
     return {
         f"{name} ece": expected_calibration_error(nearest, right).ece,
-        f"{name} ece of draws": expected_calibration_error(nearest, drawn).ece,
+        f"{name} ece of draws": expected_calibration_error(nearest, draws).ece,
         f"{name} ece, {K} pairs": expected_calibration_error(pairs, match[:, :K].flatten()).ece,
-        f"{name} brier": float((nearest - right.double()).square().mean()),
+        f"{name} brier": float(np.square(nearest - right).mean()),
         f"{name} auroc": _auroc(nearest, right),
     }
 
 
-def _auroc(score: Tensor, right: Tensor) -> float | None:
+def _auroc(score: Array, right: Array) -> float | None:
     if bool(right.all()) or not bool(right.any()):
         return None
     return auroc(-score[right], -score[~right])
 
 
-def _promise(calibration: Calibration, target: float, p: Tensor, right: Tensor) -> Row:
+def _promise(calibration: Calibration, target: float, p: Array, right: Array) -> Row:
     name = f"precision {target:g}"
     try:
         accepted = p >= calibration.threshold_for(precision=target, alpha=None).value
     except InputError:
         return {f"{name} made": 0.0, f"{name} kept": None, f"{name} answered": None}
-    obtained = float(right[accepted].double().mean()) if bool(accepted.any()) else 1.0
-    kept, answered = float(obtained >= target), float(accepted.double().mean())
+    obtained = float(right[accepted].mean()) if bool(accepted.any()) else 1.0
+    kept, answered = float(obtained >= target), float(accepted.mean())
     return {f"{name} made": 1.0, f"{name} kept": kept, f"{name} answered": answered}
 
 
-def _sets(calibration: Calibration, logit: Tensor, match: Tensor, known: Tensor) -> Row:
+def _sets(calibration: Calibration, logit: Array, match: Array, known: Array) -> Row:
     name = f"sets {1 - ALPHA_SETS:g}"
     try:
         members = calibration.members(logit, ALPHA_SETS)
     except InputError:
         return {f"{name} made": 0.0, f"{name} coverage": None, f"{name} size": None}
-    covered, size = (members & match).any(1)[known], members.sum(1)
-    means = float(covered.double().mean()), float(size.double().mean())
+    held: Array = (members & match).any(1)
+    covered, size = held[known], members.sum(1)
+    means = float(covered.mean()), float(size.mean())
     return {f"{name} made": 1.0, f"{name} coverage": means[0], f"{name} size": means[1]}
 
 

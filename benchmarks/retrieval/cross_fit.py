@@ -16,13 +16,15 @@ from argparse import Namespace
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from laplace_metric.calibration._columns import Column
 from torch import Tensor
 
 from benchmarks.retrieval.measure import K, summarised
 from benchmarks.retrieval.rows import record_rows
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration._columns import Column
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation._intervals import share_interval
 from laplace_metric.models import Precomputed
@@ -103,7 +105,7 @@ def one_collection(world: World, seed: int) -> dict[str, float | None]:
     judged, right = calibration.assess(new.hits), new.match[:, 0]
     assert judged.answer is not None
     assert judged.label_probability is not None
-    right_label = new.match.gather(1, judged.answer[:, None])
+    right_label = np.take_along_axis(new.match, judged.answer[:, None], 1)
     near = judged.match_probability[:, 0]
     outcome: dict[str, float | None] = {
         "nearest is right": _mean(right),
@@ -111,19 +113,19 @@ def one_collection(world: World, seed: int) -> dict[str, float | None]:
         "label is right": _mean(right_label),
         "label probability": _mean(judged.label_probability),
     }
-    count = torch.bincount(y)[new_y]
+    count = torch.bincount(y)[new_y].numpy()
     smallest = count == count.min()
     scores, classes = calibration.label_scores(new.hits), index.items.classes
-    own = scores.masked_fill(~new.match, -torch.inf).amax(1)
+    own = np.where(new.match, scores, -np.inf).max(1)
     assert classes is not None
     for alpha in ALPHAS:
         levels = calibration.held_out_labels().levels(alpha)
         sets = LabelSets.of(new.hits, classes, calibration, levels)
-        covered = own >= levels.level[new_y]
+        covered = own >= levels.level[new_y.numpy()]
         outcome[f"label sets {alpha:g}: coverage"] = _mean(covered)
         if len(world.sizes) > 1:
             outcome[f"label sets {alpha:g}: coverage, smallest classes"] = _mean(covered[smallest])
-        outcome[f"label sets {alpha:g}: size"] = _mean(sets.sizes)
+        outcome[f"label sets {alpha:g}: size"] = _mean(sets.sizes.numpy())
         outcome[f"unknown {alpha:g}"] = _mean(judged.p_value <= alpha)
         try:
             members = calibration.members(judged.logit, alpha)
@@ -152,8 +154,8 @@ def one_collection(world: World, seed: int) -> dict[str, float | None]:
     return outcome
 
 
-def _mean(values: Tensor) -> float:
-    return float(values.double().mean())
+def _mean(values: npt.NDArray[Any]) -> float:
+    return float(values.mean())
 
 
 def measured(world: World, collections: int) -> dict[str, Any]:

@@ -14,19 +14,22 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from scipy.stats import t
-from torch import Tensor
 
 from benchmarks.retrieval.measure import K, shuffled
 from benchmarks.retrieval.problems import PROBLEMS, Problem, mnist
 from benchmarks.retrieval.rows import record_rows
+from benchmarks.retrieval.split import drawn
 from benchmarks.retrieval.strangers import digits
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
 from laplace_metric.calibration._learn import calibrated
 from laplace_metric.evaluation import auroc, expected_calibration_error
 
 SIZES = (40, 100, 200, 400, 1_000)
+Array = npt.NDArray[np.float64]
 ASKED, LEAST = 2_000, 100
 """Queries that are asked, at most and at least."""
 CHOSEN_ON = {"digits": digits, "fashion-mnist": PROBLEMS["fashion-mnist"]}
@@ -44,7 +47,7 @@ def measured(problem: Problem, draws: int, queries: int) -> dict[str, Any]:
         if len(judged) - n >= LEAST:
             rows = [one_draw(judged, foreign, len(index), n, seed) for seed in range(draws)]
             sizes.append({"queries": n, "draws": draws, **summarised(rows)})
-    recall = float(judged.match[:, 0].double().mean())
+    recall = float(judged.match[:, 0].mean())
     chosen_on = problem.name in CHOSEN_ON
     facts = {"problem": problem.name, "items": len(index), "right": recall}
     return {**facts, "chosen on": chosen_on, "sizes": sizes}
@@ -55,25 +58,25 @@ def one_draw(
 ) -> dict[str, float]:
     """Every number of one draw."""
     generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(len(judged), generator=generator)
+    order = drawn(len(judged), generator)
     test = judged.take(order[n : n + ASKED])
-    calibration = calibrated(judged.take(order[:n]), K, n_items, generator)
+    calibration = calibrated(judged.take(order[:n]), K, n_items, drawn(n, generator))
 
-    def answers(hits: SearchHits) -> tuple[Tensor, Tensor]:
-        return calibration.assess(hits).match_probability[:, 0], hits.distance[:, 0].double()
+    def answers(hits: SearchHits) -> tuple[Array, Array]:
+        return calibration.assess(hits).match_probability[:, 0], hits.distance[:, 0]
 
     right = test.match[:, 0]
     p, distance = answers(test.hits)
-    said = torch.where(right, p, 1 - p).clamp_min(1e-12)
+    said = np.where(right, p, 1 - p).clip(1e-12)
     outcome = {
         "gain": auroc(-p[right], -p[~right]) - auroc(distance[right], distance[~right]),
         "auroc": auroc(-p[right], -p[~right]),
         "constant": float(p.max() == p.min()),
-        "log loss": float(-said.log().mean()),
+        "log loss": float(-np.log(said).mean()),
         "ece": expected_calibration_error(p, right).ece,
     }
     if foreign:
-        theirs, far = (torch.cat(parts) for parts in zip(*map(answers, foreign), strict=True))
+        theirs, far = (np.concatenate(parts) for parts in zip(*map(answers, foreign), strict=True))
         outcome["foreign gain"] = auroc(-p[right], -theirs) - auroc(distance[right], far)
     return outcome
 

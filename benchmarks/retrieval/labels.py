@@ -9,15 +9,18 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
+import numpy as np
 import torch
 
 from benchmarks.retrieval.measure import K, shuffled, summarised
 from benchmarks.retrieval.problems import Problem
 from benchmarks.retrieval.rows import record_rows
+from benchmarks.retrieval.split import drawn
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._hits import LabelledHits
 from laplace_metric.calibration._learn import calibrated
 from laplace_metric.search import LabelSets
+from laplace_metric.search._columns import Column
 
 SPLITS = 10
 ALPHA, OFTEN = 0.1, 50
@@ -37,8 +40,8 @@ def measured(problem: Problem, splits: int, queries: int) -> dict[str, Any]:
     rows = []
     for seed in range(splits):
         generator = torch.Generator().manual_seed(seed)
-        ours, theirs = torch.randperm(len(judged), generator=generator).tensor_split(2)
-        calibration = calibrated(judged.take(ours), K, len(index), generator)
+        ours, theirs = np.array_split(drawn(len(judged), generator), 2)
+        calibration = calibrated(judged.take(ours), K, len(index), drawn(len(ours), generator))
         rows.append(coverage(calibration, judged.take(theirs)))
     return {"problem": problem.name, "splits": splits, **summarised(rows)}
 
@@ -48,23 +51,23 @@ def coverage(calibration: Calibration, test: LabelledHits) -> dict[str, float | 
     held_out, known = calibration.held_out_labels(), test.take(test.known)
     assert known.codes is not None
     assert known.classes is not None
-    counts = torch.bincount(known.codes)
+    counts = np.bincount(known.codes)
     outcome: dict[str, float | None] = {}
     for name, how in WAYS.items():
         levels = held_out.levels(ALPHA, **how)
-        sets = LabelSets.of(known.hits, known.classes, calibration, levels)
-        held = sets.holds(known.classes.values[known.codes.numpy()]).double()
-        by_class = torch.bincount(known.codes, held) / counts
+        sets = LabelSets.of(known.hits, Column(known.classes), calibration, levels)
+        held = sets.holds(known.classes[known.codes]).numpy()
+        by_class = np.bincount(known.codes, held) / counts
         often = by_class[counts >= OFTEN]
         outcome |= {
             f"{name} coverage": float(held.mean()),
             f"{name} size": float(sets.sizes.double().mean()),
-            f"{name} lowest tenth": float(by_class[counts > 0].quantile(0.1)),
+            f"{name} lowest tenth": float(np.quantile(by_class[counts > 0], 0.1)),
             f"{name} worst often": float(often.min()) if len(often) else None,
             f"{name} everywhere": float(sets.everywhere.sum()),
             f"{name} alone": float(levels.alone.sum()),
         }
-        for c in (counts >= OFTEN).nonzero().flatten().tolist():
+        for c in np.flatnonzero(counts >= OFTEN).tolist():
             outcome[f"{name} class {c}"] = float(by_class[c])
     return outcome
 

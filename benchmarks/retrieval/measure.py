@@ -18,8 +18,8 @@ from torch import Tensor
 from benchmarks.retrieval.problems import Problem
 from benchmarks.retrieval.rows import record_rows
 from benchmarks.retrieval.split import Question, asked
-from laplace_metric.calibration._conformal import credible_radius
 from laplace_metric.calibration._hits import LabelledHits
+from laplace_metric.distributions._von_mises_fisher import credible_radius
 from laplace_metric.search._neighbours import RANKINGS
 
 SPLITS, QUERIES, K = 20, 6_000, 10
@@ -42,7 +42,7 @@ def measured(problem: Problem, splits: int = SPLITS, queries: int = QUERIES) -> 
         "problem": problem.name,
         "items": len(index),
         "queries": len(x),
-        "known": float(judged.known.double().mean()),
+        "known": float(judged.known.mean()),
         "size": list(judged.hits.positions.shape),
         "recall@1": rankings,
         "seconds": seconds,
@@ -63,16 +63,17 @@ def recall(problem: Problem, rank_by: str, pool: tuple[Tensor, Tensor]) -> float
     """Share of the queries with a match whose nearest item is one."""
     index = problem.embedder.index(*problem.gallery, rank_by=rank_by, progress=False)
     judged = index.labelled_hits(*pool, 1)
-    return float(judged.match[judged.known, 0].double().mean())
+    return float(judged.match[judged.known, 0].mean())
 
 
 def credible(judged: LabelledHits, dimension: int) -> dict[str, float]:
     """Credible sets: their size, and how often they hold a match."""
-    radius = credible_radius(judged.hits.trace, dimension, CREDIBLE)
+    uncertainty = torch.from_numpy(judged.hits.uncertainty)
+    radius = credible_radius(uncertainty, dimension, CREDIBLE).numpy()
     members = judged.hits.distance <= radius[:, None]
     held = (members & judged.match).any(1)[judged.known]
-    sizes = members.sum(1).double()
-    return {"coverage": float(held.double().mean()), "size": float(sizes.mean())}
+    sizes = members.sum(1)
+    return {"coverage": float(held.mean()), "size": float(sizes.mean())}
 
 
 def summarised(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+import numpy as np
 import torch
 
 from benchmarks.datasets import load
 from benchmarks.retrieval.measure import K, shuffled, summarised
 from benchmarks.retrieval.problems import PROBLEMS, Problem, Source
 from benchmarks.retrieval.rows import record_rows
+from benchmarks.retrieval.split import drawn
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._hits import LabelledHits
@@ -76,7 +78,7 @@ def measured(problem: Problem, splits: int, queries: int) -> dict[str, Any]:
     """Everything about one problem."""
     asked = with_strangers(problem, queries)
     rows = [one_split(asked, seed) for seed in range(splits)]
-    share = float((~asked.judged.known).double().mean())
+    share = float((~asked.judged.known).mean())
     facts = {"problem": problem.name, "strangers": asked.kind, "share": share}
     return {**facts, "queries": len(asked.judged), "splits": splits, **summarised(rows)}
 
@@ -84,9 +86,9 @@ def measured(problem: Problem, splits: int, queries: int) -> dict[str, Any]:
 def one_split(asked: Asked, seed: int) -> dict[str, float | None]:
     """Every number of one split; None where a promise could not be made."""
     judged, generator = asked.judged, torch.Generator().manual_seed(seed)
-    ours, theirs = torch.randperm(len(judged), generator=generator).tensor_split(2)
+    ours, theirs = np.array_split(drawn(len(judged), generator), 2)
     test, known = judged.take(theirs), ours[judged.known[ours]]
-    n = round(float((~judged.known).double().mean()) * len(known))
+    n = round(float((~judged.known).mean()) * len(known))
     parts = judged.take(known[n:]), asked.pretended.take(known[:n])
     seen = {
         "none": judged.take(known),
@@ -95,7 +97,9 @@ def one_split(asked: Asked, seed: int) -> dict[str, float | None]:
     }
     outcome: dict[str, float | None] = {}
     for name, held in seen.items():
-        learnt = calibrated(held, K, asked.n_items, torch.Generator().manual_seed(seed))
+        learnt = calibrated(
+            held, K, asked.n_items, drawn(len(held), torch.Generator().manual_seed(seed))
+        )
         for (rule, alpha), target in product(RULES.items(), PROMISES):
             of = f"{name}, {rule}, {target:g}"
             outcome |= {f"{of}: {k}": v for k, v in kept(learnt, test, target, alpha).items()}
@@ -114,13 +118,13 @@ def kept(
     answered = judged.match_probability[:, 0] >= threshold.value
     if alpha is not None:
         answered &= judged.p_value > alpha
-    right = float(test.match[answered, 0].double().mean()) if bool(answered.any()) else None
+    right = float(test.match[answered, 0].mean()) if bool(answered.any()) else None
     return {
         "made": 1.0,
         "obtained": right,
         "kept": None if right is None else float(right >= target),
-        "answered, with a match": float(answered[test.known].double().mean()),
-        "answered, strangers": float(answered[~test.known].double().mean()),
+        "answered, with a match": float(answered[test.known].mean()),
+        "answered, strangers": float(answered[~test.known].mean()),
     }
 
 

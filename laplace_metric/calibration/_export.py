@@ -130,7 +130,8 @@ class VerdictModule(nn.Module):
             self._constant("cap", score.cap),
             self._constant("offset", score.offset),
         )
-        self.matcher = replace(matcher, score=tensors, calibrator=self.knots or beta)
+        calibrator_of_tensors: Any = self.knots or beta
+        self.matcher = replace(matcher, score=tensors, calibrator=calibrator_of_tensors)
         self.labeller = labeller
         if labeller is not None:
             self.labeller = LabelPosterior(self._constant("labels", labeller.numbers))

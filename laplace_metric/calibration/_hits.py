@@ -114,8 +114,10 @@ def label_evidence(distance: Any, labels: Any) -> tuple[Any, Any, Any, Any]:
     other = xp.where(xp.isfinite(other), other, last)  # infinite if all agree
     both = near + other
     ratio = xp.where(both > 0, near / _or_one(both), 0.5)
-    ambiguity = (weight * xp.log(_or_one(weighted[:, :VOTES]))).sum(1)
-    return share, weighted, xp.where(exists, ratio, 1.0), abs(ambiguity)  # < 0 but for rounding
+    ambiguity = -(weight * xp.log(_or_one(weighted[:, :VOTES]))).sum(1)
+    # where all agree it is 0, and its rounding would have a rank
+    ambiguity = xp.where(ambiguity > ROUNDING, ambiguity, 0.0)
+    return share, weighted, xp.where(exists, ratio, 1.0), ambiguity
 
 
 def _weights(voters: Any, exists: Any) -> Any:
@@ -289,9 +291,8 @@ def query_statistics(hits: SearchHits) -> Any:
     """Compute statistics [Q, 3] that are larger for queries unlike any before.
 
     The distance of the nearest item, the query's epistemic number, and the ambiguity of its
-    neighbours' labels (0 without labels, and where all agree: its rounding would have a rank).
+    neighbours' labels (0 without labels).
     """
-    xp, ambiguity = namespace(hits.distance), hits.epistemic * 0.0
-    if hits.votes is not None:
-        ambiguity = xp.where(hits.votes.ambiguity > ROUNDING, hits.votes.ambiguity, 0.0)
+    xp = namespace(hits.distance)
+    ambiguity = xp.zeros_like(hits.epistemic) if hits.votes is None else hits.votes.ambiguity
     return xp.stack([xp.amin(hits.distance, 1), hits.epistemic, ambiguity], 1)

@@ -100,9 +100,7 @@ def calibrated(
         grid=np.column_stack([learnt.grid, labeller.answer(ours)[1]]),
         label_probability=probability,
         right=np.take_along_axis(second.match, answer[:, None], 1)[:, 0],
-        labels=HeldOutLabels(
-            labelled.classes, clustering_codes, clustering_scores, codes, scores
-        ),
+        labels=HeldOutLabels(labelled.classes, clustering_codes, clustering_scores, codes, scores),
     )
 
 
@@ -266,6 +264,7 @@ def calibration_from_json(content: dict[str, Any], arrays: Arrays) -> Calibratio
     if any(number.shape != (len(FEATURES),) for number in numbers.values()):
         raise ValueError(f"a calibration by {len(numbers['weights'])} features")
     losses = {key: (float(a), float(b)) for key, (a, b) in content["losses"].items()}
+    queries: dict[str, Any] = {key: stored[key] for key in PER_QUERY}
     learnt = Calibration(
         MatchProbability(
             feature_set,
@@ -275,12 +274,12 @@ def calibration_from_json(content: dict[str, Any], arrays: Arrays) -> Calibratio
         ),
         None,
         **{key: content[key] for key in (*COUNTS, "cross_fitted")},
-        **{key: stored[key] for key in PER_QUERY},
+        **queries,
     )
     if "labeller" not in stored:  # calibrated with matches
         return learnt
     labeller, labels = LabelPosterior(stored["labeller"]), _labels_from_json(content, stored)
-    answers = {key: stored[key] for key in PER_ANSWER}
+    answers: dict[str, Any] = {key: stored[key] for key in PER_ANSWER}
     return replace(learnt, labeller=labeller, labels=labels, **answers)
 
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
@@ -27,8 +28,7 @@ from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.progress import tqdm
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
-from laplace_metric.calibration._columns import Column
-from laplace_metric.calibration._hits import VOTES, LabelledHits, LabelVotes, SearchHits
+from laplace_metric.calibration._hits import VOTES, LabelledHits
 from laplace_metric.errors import InputError, LabelError, LaplaceMetricWarning
 from laplace_metric.heads._capture import HeadActivations, LocatedHead, SeenInputs, capture
 from laplace_metric.heads._locate import locate_head
@@ -37,6 +37,7 @@ from laplace_metric.laplace._fit import fit_posterior
 from laplace_metric.laplace._settings import FitOptions
 from laplace_metric.models._calling import device_of, to_device
 from laplace_metric.models._store import row_fingerprints
+from laplace_metric.search._columns import Column
 from laplace_metric.search._encoding import BATCH, FittedEmbedder, batches
 from laplace_metric.search._engines import EngineKind
 from laplace_metric.search._index import Index
@@ -166,7 +167,7 @@ def cross_labelled_hits(
         )
         parts.append(_recoded(hits, classes, others))
         rows.append(ours)
-    return LabelledHits.concatenate(parts).take(torch.cat(rows).argsort())
+    return LabelledHits.concatenate(parts).take(torch.cat(rows).argsort().numpy())
 
 
 def _fitted_to(embedder: RefittableEmbedder, features: Tensor, codes: Tensor) -> FoldEmbedder:
@@ -188,25 +189,22 @@ def _head_alone(head: LocatedHead) -> nn.Module:
 
 def _recoded(labelled: LabelledHits, classes: Column, rows: Tensor) -> LabelledHits:
     """With places among all ``classes``, and positions among all items."""
-    hits, votes = labelled.hits, labelled.hits.votes
-    assert votes is not None
+    hits, votes = labelled.hits, labelled.hits.voted
     assert labelled.classes is not None
     assert labelled.codes is not None
-    place = torch.from_numpy(classes.codes_of(labelled.classes.values)).to(votes.labels.device)
-    new_votes = LabelVotes(
-        _looked_up(place, votes.labels), votes.share, votes.weighted, votes.ratio, votes.ambiguity
-    )
-    positions = _looked_up(rows.to(hits.positions.device), hits.positions)
-    found = SearchHits(
-        positions, hits.distance, hits.squared, hits.trace, hits.epistemic, new_votes
+    place = classes.codes_of(labelled.classes)
+    found = replace(
+        hits,
+        positions=_looked_up(rows.numpy(), hits.positions),
+        votes=replace(votes, labels=_looked_up(place, votes.labels)),
     )
     codes = _looked_up(place, labelled.codes)
-    return LabelledHits(found, labelled.match, labelled.known, codes, classes)
+    return LabelledHits(found, labelled.match, labelled.known, codes, classes.values)
 
 
-def _looked_up(table: Tensor, at: Tensor) -> Tensor:
+def _looked_up(table: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """-1 where ``at`` is."""
-    return table[at.clamp(min=0)].masked_fill(at < 0, -1)
+    return np.where(at < 0, -1, table[at.clip(min=0)])
 
 
 def cross_index(

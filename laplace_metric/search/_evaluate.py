@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -33,32 +35,36 @@ from laplace_metric.search._report import (
 PRECISIONS = (0.9, 0.95, 0.99)
 """Precisions that thresholds are asked to guarantee."""
 ALPHA_SETS = 0.1
+Flags = npt.NDArray[np.bool_]
 
 
 def evaluated(
-    labelled: LabelledHits, calibration: Calibration | None, ood: SearchHits | None
+    labelled: LabelledHits,
+    calibration: Calibration | None,
+    ood: SearchHits | None,
+    template: Tensor,
 ) -> IndexReport:
-    """See ``Index.evaluate``."""
-    answers = _Answers.of(labelled.hits, calibration)
-    known, right = labelled.known, labelled.match[:, 0]
+    """See ``Index.evaluate``; the report has the type and the device of ``template``."""
+    answers = _Answers.of(labelled.hits, calibration, template)
+    known, right = _there(labelled.known, template), _there(labelled.match[:, 0], template)
     curves = {name: sparsification(score, right) for name, score in answers.scores.items()}
     optional: dict[str, Any] = {}
-    others = None if ood is None else _Answers.of(ood, calibration)
+    others = None if ood is None else _Answers.of(ood, calibration, template)
     if calibration is not None:
         optional = _calibrated(labelled, calibration, answers, others)
     if ood is not None and others is not None:
-        optional |= _ood(answers, ood, others)
+        optional |= _ood(answers, others)
     return IndexReport(
         queries=len(right),
-        known_share=float(known.double().mean()),
-        answers_right=float(right.double().mean()),
+        known_share=float(labelled.known.mean()),
+        answers_right=float(labelled.match[:, 0].mean()),
         recall_at_1=_mean(right[known]),
         r_auroc={name: _r_auroc(score, right) for name, score in answers.scores.items()},
         ausc={name: curve.ausc for name, curve in curves.items()},
         ausc_oracle=curves[DISTANCE].ausc_oracle,
         sparsification=curves,
         right=right,
-        uncertainty=labelled.hits.trace,
+        uncertainty=answers.scores[UNCERTAINTY],
         match_probability=answers.probability,
         scores=answers.scores,
         has_match=known,
@@ -88,38 +94,38 @@ class _Answers:
     unknown: Tensor | None = None
 
     @classmethod
-    def of(cls, hits: SearchHits, calibration: Calibration | None) -> _Answers:
-        scores = {UNCERTAINTY: hits.trace, DISTANCE: hits.distance[:, 0]}
-        scores[EPISTEMIC] = hits.epistemic
+    def of(cls, hits: SearchHits, calibration: Calibration | None, template: Tensor) -> _Answers:
+        numbers = {UNCERTAINTY: hits.uncertainty, DISTANCE: hits.distance[:, 0]}
+        numbers[EPISTEMIC] = hits.epistemic
+        scores = {name: template.new_tensor(array) for name, array in numbers.items()}
         if hits.votes is not None:
-            scores[AMBIGUITY] = hits.votes.ambiguity
+            scores[AMBIGUITY] = _there(hits.votes.ambiguity, template)
         if calibration is None:
             return cls(scores)
         assessment = calibration.assess(hits)
-        nearest = assessment.match_probability[:, 0]
-        unknown = assessment.p_value <= ALPHA_UNKNOWN
+        nearest = _there(assessment.match_probability[:, 0], template)
+        unknown = _there(assessment.p_value <= ALPHA_UNKNOWN, template)
         return cls({MATCH: 1 - nearest} | scores, assessment, nearest, unknown)
 
-    def accepted(self, threshold: Threshold) -> Tensor:
+    def accepted(self, threshold: Threshold) -> Flags:
         """Which queries [Q] are answered."""
         assert self.assessment is not None
-        p_value = self.assessment.p_value
-        found: Tensor = accepts(threshold, self.probability, p_value, ALPHA_UNKNOWN)
+        nearest = self.assessment.match_probability[:, 0]
+        found: Flags = accepts(threshold, nearest, self.assessment.p_value, ALPHA_UNKNOWN)
         return found
 
 
 def _calibrated(
     labelled: LabelledHits, calibration: Calibration, answers: _Answers, ood: _Answers | None
 ) -> dict[str, Any]:
-    p, assessment, unknown = answers.probability, answers.assessment, answers.unknown
-    assert p is not None
+    assessment = answers.assessment
     assert assessment is not None
-    assert unknown is not None
+    p, unknown = assessment.match_probability[:, 0], assessment.p_value <= ALPHA_UNKNOWN
     known, right = labelled.known, labelled.match[:, 0]
     reliability = expected_calibration_error(p, right)
     return _labels(labelled, assessment) | {
         "ece": reliability.ece,
-        "brier": float((p - right.double()).square().mean()),
+        "brier": float(np.square(p - right).mean()),
         "mean_match_probability": _mean(p),
         **_guarantees(calibration, answers, labelled, ood),
         "retrieval_sets": _sets(labelled, calibration, assessment.logit),
@@ -134,7 +140,7 @@ def _labels(labelled: LabelledHits, assessment: Assessment) -> dict[str, float |
     """Measure the labels; empty where matches were given instead of labels."""
     if assessment.answer is None or assessment.label_probability is None or labelled.codes is None:
         return {}
-    answered = labelled.match.gather(1, assessment.answer[:, None])[:, 0]
+    answered = np.take_along_axis(labelled.match, assessment.answer[:, None], 1)[:, 0]
     ece = expected_calibration_error(assessment.label_probability, answered).ece
     return {"label_accuracy": _mean(answered), "label_ece": ece}
 
@@ -176,7 +182,9 @@ def _outcome(
     return GuaranteedPrecision(*of, *shares, without_match=open_set, ood=foreign)
 
 
-def _sets(labelled: LabelledHits, calibration: Calibration, logit: Tensor) -> SetCoverage:
+def _sets(
+    labelled: LabelledHits, calibration: Calibration, logit: npt.NDArray[np.float64]
+) -> SetCoverage:
     guaranteed = 1 - ALPHA_SETS
     try:
         members = calibration.members(logit, ALPHA_SETS)
@@ -186,11 +194,12 @@ def _sets(labelled: LabelledHits, calibration: Calibration, logit: Tensor) -> Se
     return SetCoverage(guaranteed, _mean(covered[labelled.known]), _mean(members.sum(1)))
 
 
-def _ood(answers: _Answers, hits: SearchHits, ood: _Answers) -> dict[str, Any]:
+def _ood(answers: _Answers, ood: _Answers) -> dict[str, Any]:
     aurocs = {name: auroc(score, ood.scores[name]) for name, score in answers.scores.items()}
     unknown = None if ood.unknown is None else _mean(ood.unknown)
-    numbers = OODReport(len(hits.trace), aurocs, unknown)
-    return {"ood": numbers, "ood_uncertainty": hits.trace, "ood_scores": ood.scores}
+    uncertainty = ood.scores[UNCERTAINTY]
+    numbers = OODReport(len(uncertainty), aurocs, unknown)
+    return {"ood": numbers, "ood_uncertainty": uncertainty, "ood_scores": ood.scores}
 
 
 def _r_auroc(score: Tensor, right: Tensor) -> float | None:
@@ -200,5 +209,10 @@ def _r_auroc(score: Tensor, right: Tensor) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _mean(values: Tensor) -> float | None:
-    return float(values.to(torch.float64).mean()) if len(values) else None
+def _mean(values: Any) -> float | None:
+    array = np.asarray(values.cpu() if isinstance(values, Tensor) else values)
+    return float(array.mean(dtype=np.float64)) if len(array) else None
+
+
+def _there(array: npt.NDArray[Any], template: Tensor) -> Tensor:
+    return torch.from_numpy(array).to(template.device)

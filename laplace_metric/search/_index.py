@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -25,9 +26,9 @@ from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._hits import VOTES, LabelledHits, LabelVotes, SearchHits
 from laplace_metric.calibration._learn import calibrated
 from laplace_metric.calibration._thresholds import Threshold
+from laplace_metric.distributions._von_mises_fisher import credible_radius
 from laplace_metric.errors import (
     InputError,
-    NonFiniteError,
     NotFittedError,
     StaleCalibrationWarning,
     UnreachableAlphaWarning,
@@ -276,7 +277,10 @@ class Index(Shown):
         if self.calibration is not None:
             assessment = self._fresh(self.calibration).assess(hits)
             _warn_if_unreachable(self.calibration, alpha)
-        return SearchResult.of(hits, self.items.ids, self.items.labels, assessment, k, alpha)
+        template = encoded.mean.new_empty(0)
+        return SearchResult.of(
+            hits, self.items.ids, self.items.labels, assessment, k, alpha, template
+        )
 
     def classify(
         self,
@@ -489,11 +493,12 @@ class Index(Shown):
     ) -> Calibration:
         source = as_generator(0 if generator is None else generator)
         assert source is not None
+        order = torch.randperm(len(labelled), generator=source, device=source.device)
         calibration = calibrated(
             labelled,
             min(k, len(now)),
             len(now),
-            source,
+            order.cpu().numpy(),
             portable=portable,
             cross_fitted=cross_fitted,
         )
@@ -549,7 +554,7 @@ class Index(Shown):
         if ood is not None:
             encoded, _ = self.query_encoder.all("ood", ood, progress=progress)
             ood_hits = self._nearest(encoded, min(depth, len(self)))
-        return evaluated(labelled, calibration, ood_hits)
+        return evaluated(labelled, calibration, ood_hits, self.items.encoded.mean.new_empty(0))
 
     def labelled_hits(
         self,
@@ -604,7 +609,7 @@ class Index(Shown):
         order = torch.arange(len(found))
         order[rows_without] = len(found) + torch.arange(len(rows_without))
         joined = LabelledHits.concatenate([found, pretended])
-        return joined.take(order.to(found.match.device))
+        return joined.take(order.numpy())
 
     def retrieval_sets(
         self, queries: Any, alpha: float = 0.1, *, progress: bool = False
@@ -625,7 +630,7 @@ class Index(Shown):
         calibration = self._fresh(self._calibrated())
         hits = self._deep_hits(queries, calibration, progress=progress)
         members = calibration.members(calibration.assess(hits).logit, alpha)
-        return RetrievalSets(hits.positions, members, self.items.ids)
+        return self._sets(hits, members)
 
     def label_sets(
         self,
@@ -840,6 +845,11 @@ class Index(Shown):
         encoded, _ = self.query_encoder.all("queries", queries, progress=progress)
         return self._nearest(encoded, min(calibration.depth, len(self)))
 
+    def _sets(self, hits: SearchHits, members: npt.NDArray[np.bool_]) -> RetrievalSets:
+        device = self.items.encoded.mean.device
+        positions, held = (torch.from_numpy(x).to(device) for x in (hits.positions, members))
+        return RetrievalSets(positions, held, self.items.ids)
+
     def _depth(self, k: int) -> int:
         """Neighbours to look at, so that a calibration sees what it saw on held-out queries.
 
@@ -892,12 +902,10 @@ class Index(Shown):
     def _nearest(self, queries: Encoded, k: int, search: RowSearch | None = None) -> SearchHits:
         pairs, search = self.encoder.pairs, self.engine.search if search is None else search
         hits = nearest(search, queries, self.items.encoded, pairs, k, self.rank_by)
-        _check_distances(hits)
         codes = self.items.label_codes
         if codes is None:
             return hits
-        rows = hits.positions.cpu()
-        labels = codes[rows.clamp(min=0)].masked_fill(rows < 0, -1).to(hits.positions.device)
+        labels = np.where(hits.positions < 0, -1, codes.cpu().numpy()[hits.positions.clip(min=0)])
         return replace(hits, votes=LabelVotes.of(hits.distance, labels))
 
     def _now(self) -> Index:
@@ -940,15 +948,3 @@ def _drawn_open_set(known: Bool[Tensor, " Q"], share: float, generator: Seed) ->
     rows = known.nonzero().flatten()
     order = torch.randperm(len(rows), generator=source, device=source.device).cpu()
     return rows[order[: max(0, missing)]]
-
-
-def _check_distances(hits: SearchHits) -> None:
-    fine = (
-        hits.distance.isfinite() & hits.squared.mean.isfinite() & hits.squared.variance.isfinite()
-    )
-    bad = ~(fine | (hits.positions < 0)).all(1)
-    if bool(bad.any()):
-        raise NonFiniteError(
-            f"distances of {int(bad.sum())} of {len(bad)} queries overflow {hits.distance.dtype}: "
-            "scale the inputs of the index and the queries down, or use float64."
-        )

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplace_metric.calibration._columns import LARGEST, Column, Values
 from laplace_metric.errors import InputError, LabelError
+from laplace_metric.search._columns import LARGEST, Column, Values
 
 LARGE_BYTES = 2**26
 """Of means, from which batches are joined."""

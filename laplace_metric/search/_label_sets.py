@@ -28,10 +28,11 @@ from torch import Tensor
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.tables import as_pandas
 from laplace_metric.calibration._calibration import Calibration
-from laplace_metric.calibration._columns import Column
-from laplace_metric.calibration._conformal import LabelLevels, fewest_queries
+from laplace_metric.calibration._conformal import fewest_queries
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
+from laplace_metric.calibration._labels import LabelLevels
 from laplace_metric.errors import UnreachableAlphaWarning
+from laplace_metric.search._columns import Column
 from laplace_metric.search._items import Items
 
 if TYPE_CHECKING:
@@ -71,9 +72,12 @@ class LabelSets(Shown):
     ) -> LabelSets:
         """Labels of neighbours whose score reaches the level of their class."""
         assert hits.votes is not None  # labelled queries calibrated the index
-        level, codes, score = levels.of(classes), hits.votes.labels, calibration.label_scores(hits)
-        members = (score >= level.to(score.device)[codes.clamp(min=0)]) & (score > -torch.inf)
-        return cls(classes, codes, score, members, level == -torch.inf)
+        level, codes = levels.of(classes.values), hits.votes.labels
+        score = calibration.label_scores(hits)
+        members = (score >= level[codes.clip(min=0)]) & (score > -np.inf)
+        everywhere = torch.from_numpy(level == -np.inf)
+        found, scores, held = (torch.from_numpy(array) for array in (codes, score, members))
+        return cls(classes, found, scores, held, everywhere)
 
     def _sentence(self) -> str:
         sizes = self.sizes.double()
@@ -158,7 +162,7 @@ def warn_if_everything(levels: LabelLevels, alpha: float) -> None:
     UnreachableAlphaWarning
         With how many held-out queries there are, and how many it takes.
     """
-    if levels.other > -torch.inf or bool((levels.level > -torch.inf).any()):
+    if levels.other > -np.inf or bool((levels.level > -np.inf).any()):
         return
     warnings.warn(
         f"alpha={alpha:g}: every set holds every label. {int(levels.queries.sum())} held-out "
@@ -221,11 +225,11 @@ def reviewed(
 ) -> LabelReview:
     """From what every item finds among the others, block by block."""
     parts = [_judged(part, calibration) for part in others]
-    own, best, nearest = (torch.cat(part).numpy() for part in zip(*parts, strict=True))
+    own, best, nearest = (np.concatenate(part) for part in zip(*parts, strict=True))
     assert items.labels is not None
     assert items.label_codes is not None
-    codes = items.label_codes.cpu()
-    shared = (torch.bincount(codes)[codes] > 1).numpy()
+    codes = items.label_codes.cpu().numpy()
+    shared = np.bincount(codes)[codes] > 1
     order = np.lexsort((-best, own))
     rows = order[shared[order]][:most]
     of = items.labels.values
@@ -235,12 +239,14 @@ def reviewed(
     )
 
 
-def _judged(others: LabelledHits, calibration: Calibration) -> tuple[Tensor, Tensor, Tensor]:
+Arrays = np.ndarray[Any, Any]
+
+
+def _judged(others: LabelledHits, calibration: Calibration) -> tuple[Arrays, Arrays, Arrays]:
     """P(y), max_c P(c), and the nearest item that carries that c."""
     judged = calibration.assess(others.hits)
     assert judged.answer is not None  # labels calibrated it
     assert judged.label_probability is not None
-    scores = calibration.label_scores(others.hits).clamp(min=0).masked_fill(~others.match, 0)
-    nearest = others.hits.positions.gather(1, judged.answer[:, None])[:, 0]
-    own, best = scores.amax(1).double(), judged.label_probability.double()
-    return own.cpu(), best.cpu(), nearest.cpu()
+    scores = np.where(others.match, calibration.label_scores(others.hits).clip(min=0), 0)
+    nearest = np.take_along_axis(others.hits.positions, judged.answer[:, None], 1)[:, 0]
+    return scores.max(1), judged.label_probability, nearest

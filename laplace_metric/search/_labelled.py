@@ -18,12 +18,12 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from laplace_metric.calibration._columns import Column
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
 from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError
 from laplace_metric.models._calling import check_labels
 from laplace_metric.models._reading import ItemBatches, is_rows, plain, yields_items
 from laplace_metric.models._store import Fingerprints
+from laplace_metric.search._columns import Column, Values
 from laplace_metric.search._encoding import batches, count_of_batches
 from laplace_metric.search._engines import Engine
 from laplace_metric.search._faiss import WithoutSome
@@ -144,7 +144,7 @@ class Judge:
     is_match: Callable[[Int[Tensor, "q k"], Int[Tensor, " q"]], Bool[Tensor, "q k"]]
     n_matches: Int[Tensor, " Q"]
     codes: Int[Tensor, " Q"] | None = None
-    classes: Column | None = None
+    classes: Values | None = None
 
     @property
     def known(self) -> Bool[Tensor, " Q"]:
@@ -157,17 +157,16 @@ class Judge:
 
     def of_some(self, hits: SearchHits, queries: Int[Tensor, " q"]) -> LabelledHits:
         """Judge the hits of these queries [q]."""
-        rows, device = hits.positions.cpu(), hits.positions.device
+        rows = torch.from_numpy(hits.positions)
         match, known = self.is_match(rows, queries) & (rows >= 0), self.known[queries]
-        codes = None if self.codes is None else self.codes[queries].to(device)
-        return LabelledHits(hits, match.to(device), known.to(device), codes, self.classes)
+        codes = None if self.codes is None else self.codes[queries].numpy()
+        return LabelledHits(hits, match.numpy(), known.numpy(), codes, self.classes)
 
     def pretended(self, hits: SearchHits) -> LabelledHits:
         """Judge the hits of some queries among the items that are no match: none is one."""
-        device, n = hits.positions.device, len(hits.positions)
-        match = torch.zeros_like(hits.positions, dtype=torch.bool)
-        codes = None if self.codes is None else torch.full((n,), -1, device=device)
-        return LabelledHits(hits, match, match.new_zeros(n), codes, self.classes)
+        none = np.zeros(hits.positions.shape, dtype=bool)
+        codes = None if self.codes is None else np.full(len(none), -1)
+        return LabelledHits(hits, none, none[:, 0], codes, self.classes)
 
     def others(self, engine: Engine, queries: Int[Tensor, " q"], n_items: int) -> WithoutSome:
         """An engine that finds the items that are no match of ``queries`` [q]."""
@@ -226,7 +225,7 @@ def _by_label(items: Items, labels: Column) -> Judge:
     def is_match(rows: Tensor, queries: Tensor) -> Tensor:
         return of_items[rows.clamp(min=0)] == codes[queries, None]
 
-    return Judge(is_match, count.masked_fill(codes < 0, 0), codes, classes)
+    return Judge(is_match, count.masked_fill(codes < 0, 0), codes, classes.values)
 
 
 def rows_of_matches(items: Items, matches: Matches) -> list[Tensor]:

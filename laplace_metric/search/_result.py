@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.tables import as_pandas
 from laplace_metric.calibration._calibration import Assessment
-from laplace_metric.calibration._columns import Column
 from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.calibration._thresholds import Threshold, accepts
 from laplace_metric.errors import NotFittedError
+from laplace_metric.search._columns import Column
 
 if TYPE_CHECKING:
     import pandas
@@ -94,6 +95,8 @@ class SearchResult(Shown):
         their vote. It does not shrink with more items. None for an index without labels.
     alpha : float
         Share of known queries that may be called unknown.
+    template : Tensor [0]
+        Of the type of the numbers of ``hits`` and of the device of all.
     """
 
     hits: SearchHits
@@ -105,6 +108,7 @@ class SearchResult(Shown):
     p_value: Float[Tensor, " Q"] | None
     ambiguity: Float[Tensor, " Q"] | None
     alpha: float
+    template: Tensor
 
     @classmethod
     def of(
@@ -115,21 +119,32 @@ class SearchResult(Shown):
         assessment: Assessment | None,
         k: int,
         alpha: float,
+        template: Tensor,
     ) -> SearchResult:
         """The k nearest, with what deeper hits and a calibration say of each query."""
-        positions = hits.positions.cpu().numpy()
+        positions = hits.positions
         neighbour_labels = None if labels is None else _entries(labels, positions)
         shown = None if neighbour_labels is None else neighbour_labels[:, :k]
-        ambiguity = None if hits.votes is None else hits.votes.ambiguity.to(hits.trace)
-        nearest = hits.nearest(k), _entries(ids, positions[:, :k]), shown
-        if assessment is None:
-            return cls(*nearest, None, None, None, None, ambiguity, alpha)
         label = None
-        if assessment.answer is not None and neighbour_labels is not None:
-            answer = assessment.answer[:, None].cpu().numpy()
-            label = np.take_along_axis(neighbour_labels, answer, 1)[:, 0]
-        probabilities = assessment.match_probability[:, :k], label, assessment.label_probability
-        return cls(*nearest, *probabilities, assessment.p_value, ambiguity, alpha)
+        answer = None if assessment is None else assessment.answer
+        if answer is not None and neighbour_labels is not None:
+            label = np.take_along_axis(neighbour_labels, answer[:, None], 1)[:, 0]
+
+        def there(array: np.ndarray[Any, Any] | None) -> Tensor | None:
+            return None if array is None else torch.from_numpy(array).to(template.device)
+
+        return cls(
+            hits.nearest(k),
+            _entries(ids, positions[:, :k]),
+            shown,
+            None if assessment is None else there(assessment.match_probability[:, :k]),
+            label,
+            None if assessment is None else there(assessment.label_probability),
+            None if assessment is None else there(assessment.p_value),
+            None if hits.votes is None else template.new_tensor(hits.votes.ambiguity),
+            alpha,
+            template,
+        )
 
     def _sentence(self) -> str:
         q, k = self.ids.shape
@@ -147,12 +162,12 @@ class SearchResult(Shown):
     @property
     def positions(self) -> Int[Tensor, "Q k"]:
         """Rows of the index [Q, k]."""
-        return self.hits.positions
+        return self.template.new_tensor(self.hits.positions, dtype=torch.int64)
 
     @property
     def distance(self) -> Float[Tensor, "Q k"]:
         """Between mean embeddings [Q, k]; on the sphere ``2 - 2 cos`` is its square."""
-        return self.hits.distance
+        return self.template.new_tensor(self.hits.distance)
 
     @property
     def distance_sd(self) -> Float[Tensor, "Q k"]:
@@ -162,12 +177,12 @@ class SearchResult(Shown):
         interval. ``LaplaceEmbedder.distance`` is exact, at half a millisecond a pair. Between an
         image and a text it is the spread of what both may mean: of the variances that were learnt.
         """
-        return self.hits.distance_sd
+        return self.template.new_tensor(self.hits.distance_sd)
 
     @property
     def uncertainty(self) -> Float[Tensor, " Q"]:
         """Uncertainty of each query [Q]: the trace of its covariance."""
-        return self.hits.trace
+        return self.template.new_tensor(self.hits.uncertainty)
 
     @property
     def epistemic(self) -> Float[Tensor, " Q"]:
@@ -176,7 +191,7 @@ class SearchResult(Shown):
         The uncertainty where the fit keeps nothing to compare with; 1e6 where nothing but zeros
         enters the head.
         """
-        return self.hits.epistemic
+        return self.template.new_tensor(self.hits.epistemic)
 
     @property
     def unknown(self) -> Bool[Tensor, " Q"] | None:

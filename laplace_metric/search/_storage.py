@@ -8,15 +8,16 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from laplace_metric import io as files
 from laplace_metric.calibration import _learn as calibrations
 from laplace_metric.calibration._calibration import Calibration
-from laplace_metric.calibration._columns import Column
 from laplace_metric.errors import FileFormatError
 from laplace_metric.io import FileKind
 from laplace_metric.search import _faiss as engines
+from laplace_metric.search._columns import Column
 from laplace_metric.search._engines import IVF, Engine, EngineKind, Flat, FlatEngine
 from laplace_metric.search._faiss import FaissEngine
 from laplace_metric.search._faiss_arrays import Place
@@ -55,8 +56,8 @@ def save_index(folder: Path, state: IndexState, identity: str) -> None:
     if isinstance(state.engine, (FaissEngine, FlatEngine)) and state.rank_by == "expected":
         tensors["vectors"] = state.engine.vectors
     if state.calibration is not None:
-        content["calibration"], more = calibrations.calibration_to_json(state.calibration)
-        tensors |= more
+        content["calibration"], arrays = calibrations.calibration_to_json(state.calibration)
+        tensors |= {name: torch.from_numpy(array) for name, array in arrays.items()}
     files.write(folder, content, tensors, INDEX)
 
 
@@ -117,7 +118,9 @@ def _state(
         engine = FaissEngine.restored(arrays, vectors, kind, mapped=mapped, place=place)
     calibration = None
     if "calibration" in content:
-        calibration = calibrations.calibration_from_json(content["calibration"], tensors)
+        prefix = calibrations.PREFIX
+        stored = {name: t.numpy() for name, t in tensors.items() if name.startswith(prefix)}
+        calibration = calibrations.calibration_from_json(content["calibration"], stored)
     counts = int(content["changes"]), int(content["next_id"])
     return IndexState(items, kind, rank_by, engine, *counts, calibration)
 

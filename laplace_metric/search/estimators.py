@@ -23,13 +23,13 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from torch import Tensor, nn
 
 from laplace_metric._utils.validation import check_count, check_name
-from laplace_metric.calibration._columns import Column
 from laplace_metric.calibration._hits import VOTES
 from laplace_metric.errors import InputError, LabelError, LaplaceMetricWarning
 from laplace_metric.laplace import Fitted, Settings
 from laplace_metric.laplace._fit import fit_posterior
 from laplace_metric.laplace._settings import FitOptions
 from laplace_metric.models import Precomputed
+from laplace_metric.search._columns import Column
 from laplace_metric.search._cross_fit import cross_index
 from laplace_metric.search._encoding import Encoder
 from laplace_metric.search._index import Index
@@ -199,16 +199,15 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         hits = index.search(batch, depth).hits
         votes = hits.votes
         assert votes is not None
-        probability = torch.zeros(len(batch), len(self.classes_), dtype=torch.float64)
-        codes = votes.labels[:, :VOTES].cpu()
+        probability, codes = np.zeros((len(batch), len(self.classes_))), votes.labels[:, :VOTES]
         if calibration is None:
-            probability.scatter_(1, codes, votes.weighted[:, :VOTES].cpu())
+            np.put_along_axis(probability, codes, votes.weighted[:, :VOTES], 1)
         else:
-            scores = calibration.label_scores(hits)[:, :VOTES].double().cpu()
-            probability.scatter_add_(1, codes, scores.clamp(min=0))
-        none = (1 - probability.sum(1, keepdim=True)).clamp(min=0)
+            scores = calibration.label_scores(hits)[:, :VOTES].clip(min=0)
+            np.add.at(probability, (np.arange(len(batch))[:, None], codes), scores)
+        none = (1 - probability.sum(1, keepdims=True)).clip(min=0)
         probability += none / len(self.classes_)
-        found: Array = (probability / probability.sum(1, keepdim=True)).numpy()
+        found: Array = probability / probability.sum(1, keepdims=True)
         return found
 
     def predict(self, X: Any) -> Array:
