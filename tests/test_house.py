@@ -143,3 +143,10 @@ def test_calls_go_straight():
     assert fit.frames_to_curvature <= 8
     assert measured["embed"].files <= 12
     assert measured["search"].files <= 21
+
+
+def test_calibration_does_without_torch():
+    """A service that decides by a calibration has NumPy, SciPy and scikit-learn."""
+    code = "import sys, laplace_metric.calibration; print('torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from laplace_metric.calibration._columns import Column
 from torch import Tensor
 
 from benchmarks.retrieval.measure import K, summarised
@@ -29,6 +28,7 @@ from laplace_metric.errors import InputError
 from laplace_metric.evaluation._intervals import share_interval
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Index
+from laplace_metric.search._columns import Column
 from laplace_metric.search._cross_fit import check_sizes, cross_labelled_hits, folds_of
 from laplace_metric.search._label_sets import LabelSets
 

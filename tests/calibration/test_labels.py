@@ -14,7 +14,6 @@ from scipy.stats import beta, binom
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.calibration import _conformal as labels
-from laplace_metric.calibration._columns import Column
 from laplace_metric.calibration._conformal import (
     HeldOutLabels,
     conformal_quantile,
@@ -23,6 +22,7 @@ from laplace_metric.calibration._conformal import (
 )
 from laplace_metric.errors import InputError, NotFittedError, UnreachableAlphaWarning
 from laplace_metric.search import Index
+from laplace_metric.search._columns import Column
 
 ALPHA = st.floats(0.01, 0.99)
 
