@@ -201,7 +201,7 @@ def _sets(calibration: Calibration, logit: Array, match: Array, known: Array) ->
         members = calibration.members(logit, ALPHA_SETS)
     except InputError:
         return {f"{name} made": 0.0, f"{name} coverage": None, f"{name} size": None}
-    held: Array = (members & match).any(1)
+    held: Array = np.any(members & match, axis=1)
     covered, size = held[known], members.sum(1)
     means = float(covered.mean()), float(size.mean())
     return {f"{name} made": 1.0, f"{name} coverage": means[0], f"{name} size": means[1]}

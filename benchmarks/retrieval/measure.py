@@ -19,7 +19,7 @@ from benchmarks.retrieval.problems import Problem
 from benchmarks.retrieval.rows import record_rows
 from benchmarks.retrieval.split import Question, asked
 from laplace_metric.calibration._hits import LabelledHits
-from laplace_metric.distributions._von_mises_fisher import credible_radius
+from laplace_metric.distributions import cap_angle, vmf_concentration
 from laplace_metric.search._neighbours import RANKINGS
 
 SPLITS, QUERIES, K = 20, 6_000, 10
@@ -74,6 +74,27 @@ def credible(judged: LabelledHits, dimension: int) -> dict[str, float]:
     held = (members & judged.match).any(1)[judged.known]
     sizes = members.sum(1)
     return {"coverage": float(held.mean()), "size": float(sizes.mean())}
+
+
+def credible_radius(trace: Tensor, dimension: int, probability: float) -> Tensor:
+    """Euclidean radius [Q] about the unit mean of the cap with a query's posterior, in [0, 2].
+
+    The smallest cap that holds its latent direction with this probability (Kirchhof et al. 2023,
+    MCInfoNCE, section 5.3 and C.5): it says where the query may lie, and nothing about labels.
+
+    Parameters
+    ----------
+    trace : Tensor [Q]
+        Of the tangent covariance, whose resultant length ``(1 + t)^(-1/2)`` gives the
+        concentration, as in ``Embedding.concentration``.
+
+    Examples
+    --------
+    >>> credible_radius(torch.tensor([1e-4, 0.1, 10.0]), 64, 0.95)
+    tensor([0.0114, 0.3490, 1.3297])
+    """
+    concentration = vmf_concentration((1 + trace).rsqrt(), dimension)
+    return 2 * (cap_angle(concentration, dimension, probability) / 2).sin()
 
 
 def summarised(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -269,27 +269,3 @@ def _step(x: Tensor, angle: Angle, k: Tensor, dimension: int) -> tuple[Tensor, T
         growth = w / s.clamp_min(torch.finfo(s.dtype).tiny) * sine - versine  # sin(a+x) / sin a - 1
         exponent = exponent + (dimension - 2) * torch.log1p(growth.clamp_min(-1))
     return shift, exponent.exp()
-
-
-def credible_radius(
-    trace: Float[Tensor, " Q"], dimension: int, probability: float
-) -> Float[Tensor, " Q"]:
-    """Euclidean radius [Q] about the unit mean of the cap with a query's posterior, in [0, 2].
-
-    The smallest cap that holds its latent direction with this probability (Kirchhof et al. 2023,
-    MCInfoNCE, section 5.3 and C.5): it says where the query may lie, and nothing about labels.
-
-    Parameters
-    ----------
-    trace : Tensor [Q]
-        Of the tangent covariance, whose resultant length ``(1 + t)^(-1/2)`` gives the
-        concentration, as in ``Embedding.concentration``.
-
-    Examples
-    --------
-    >>> import torch
-    >>> credible_radius(torch.tensor([1e-4, 0.1, 10.0]), 64, 0.95)
-    tensor([0.0114, 0.3490, 1.3297])
-    """
-    concentration = vmf_concentration((1 + trace).rsqrt(), dimension)
-    return 2 * (cap_angle(concentration, dimension, probability) / 2).sin()

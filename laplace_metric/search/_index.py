@@ -26,7 +26,6 @@ from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._hits import VOTES, LabelledHits, LabelVotes, SearchHits
 from laplace_metric.calibration._learn import calibrated
 from laplace_metric.calibration._thresholds import Threshold
-from laplace_metric.distributions._von_mises_fisher import credible_radius
 from laplace_metric.errors import (
     InputError,
     NotFittedError,

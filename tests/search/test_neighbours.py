@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import nn
 
 from benchmarks.costs.distances import second_order
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.laplace import Distance
 from laplace_metric.search import _neighbours as neighbours
 from laplace_metric.search._encoding import Encoder
@@ -87,12 +84,12 @@ def test_the_spread_of_a_distance_is_that_of_joint_draws(distance):
     positions = torch.arange(N).expand(Q, N)
     squared = pairs(queries, items, positions)
     gaps = torch.cdist(queries.mean, items.mean)
-    hits = SearchHits(positions, gaps, squared, queries.trace, queries.epistemic)
+    deviation = neighbours._deviation(squared, positions)
     draw = embedder.draw(20_000, torch.Generator().manual_seed(3))
     sampled = _joint(draw, x, y).norm(dim=-1).std(0)
-    far = gaps > 6 * hits.distance_sd
+    far = gaps > 6 * deviation
     assert int(far.sum()) > 20
-    torch.testing.assert_close(hits.distance_sd[far], sampled[far], rtol=0.06, atol=0)
+    torch.testing.assert_close(deviation[far], sampled[far], rtol=0.06, atol=0)
 
 
 def _joint(draw, x, y):
@@ -103,7 +100,5 @@ def _joint(draw, x, y):
 
 def test_no_neighbour_has_no_finite_spread_and_no_error_none():
     squared = Distance(torch.tensor([[0.0, torch.inf]]), torch.tensor([[0.0, torch.inf]]))
-    hits = SearchHits(torch.tensor([[0, -1]]), torch.zeros(1, 2), squared, *torch.zeros(2, 1))
-    assert hits.distance_sd.tolist() == [[0.0, torch.inf]]
-    first = replace(hits, trace=torch.ones(1)).nearest(1)
-    assert first.distance_sd.tolist() == [[0.0]]
+    deviation = neighbours._deviation(squared, torch.tensor([[0, -1]]))
+    assert deviation.tolist() == [[0.0, torch.inf]]

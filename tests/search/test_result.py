@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from laplace_metric.calibration._hits import PairFeatures
-from laplace_metric.distributions._von_mises_fisher import credible_radius
 from laplace_metric.errors import (
     MissingPackageError,
     StaleCalibrationWarning,

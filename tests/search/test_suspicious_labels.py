@@ -36,7 +36,7 @@ def test_each_item_is_judged_by_all_others(index, points, embedder):
         judged = index.calibration.assess(hits)
         scores = index.calibration.label_scores(hits)[0]
         of = alone.labels[hits.positions[0]]
-        mine = float(scores[torch.from_numpy(of == index.labels[row])].clamp(min=0).max())
+        mine = float(scores[of == index.labels[row]].clip(min=0).max())
         i = place[row]
         assert float(review.probability[i]) == pytest.approx(mine, abs=1e-6)
         assert review.suggested[i] == of[int(judged.answer[0])]

@@ -172,7 +172,7 @@ def calibration_reference(calibration: Calibration | None) -> dict[str, Tensor]:
             "the index is calibrated by cross-fitting, by its own items, which new queries differ "
             "from even without drift: drift is not watched. Give held-out queries: --reference DATA"
         )
-    return {"match probability": calibration.probability[:, 0].cpu()}
+    return {"match probability": torch.from_numpy(calibration.probability[:, 0])}
 
 
 class ServerMetrics:
