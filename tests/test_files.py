@@ -66,24 +66,6 @@ def test_saving_again_replaces_and_leaves_nothing_behind(fitted, model, loader, 
     assert LaplaceEmbedder.load(tmp_path, model).settings.hessian == "fixed"
 
 
-def test_a_crash_while_saving_keeps_the_old_posterior(fitted, model, loader, tmp_path, monkeypatch):
-    fitted.save(tmp_path)
-    replace, calls = os.replace, []
-
-    def fails_at_the_index(source, target):
-        calls.append(target)
-        if len(calls) == 2:
-            raise OSError("disk full")
-        replace(source, target)
-
-    monkeypatch.setattr(os, "replace", fails_at_the_index)
-    with pytest.raises(OSError, match="disk full"):
-        LaplaceEmbedder(model).fit(loader, progress=False).save(tmp_path)
-    monkeypatch.undo()
-    assert LaplaceEmbedder.load(tmp_path, model).settings.hessian == "positives"
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
-
-
 def test_not_fitted(model, tmp_path):
     with pytest.raises(NotFittedError, match="call fit"):
         LaplaceEmbedder(model).save(tmp_path)
@@ -127,29 +109,6 @@ def test_folders_that_are_not_ours(fitted, model, tmp_path):
     fitted.save(tmp_path)
     edit(tmp_path, version=99)
     with pytest.raises(FileFormatError, match="version 99.*upgrade"):
-        LaplaceEmbedder.load(tmp_path, model)
-
-
-@pytest.mark.parametrize("name", ["prior_precision", "n_effective", "clipped_fraction"])
-def test_a_digit_of_the_json_that_flipped_is_noticed(name, fitted, model, tmp_path):
-    fitted.save(tmp_path)
-    path = tmp_path / files.INDEX
-    head, tail = path.read_text().rsplit(f'"{name}": ', 1)
-    path.write_text(f'{head}"{name}": {(int(tail[0]) + 1) % 10}{tail[1:]}')
-    with pytest.raises(FileFormatError, match="does not have the sha256"):
-        LaplaceEmbedder.load(tmp_path, model)
-
-
-def test_damaged_tensors(fitted, model, tmp_path):
-    fitted.save(tmp_path)
-    tensors = next(tmp_path.glob("*.safetensors"))
-    content = bytearray(tensors.read_bytes())
-    content[-1] ^= 1
-    tensors.write_bytes(bytes(content))
-    with pytest.raises(FileFormatError, match="sha256"):
-        LaplaceEmbedder.load(tmp_path, model)
-    tensors.unlink()
-    with pytest.raises(FileFormatError, match="cannot be read"):
         LaplaceEmbedder.load(tmp_path, model)
 
 

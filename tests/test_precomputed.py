@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -43,13 +42,6 @@ def test_arrays_are_a_linear_identity_head(arrays, structure):
             ours(given).variance.float(), by_model(embeddings).variance, rtol=1e-4, atol=1e-7
         )
     assert ours.fitted_.n_points == 80
-
-
-def test_a_double_query_of_a_float_fit(arrays):
-    embeddings, labels = arrays
-    ours = LaplaceEmbedder.from_embeddings(embeddings, labels)
-    as_double = ours(embeddings.double().numpy())
-    torch.testing.assert_close(as_double.variance, ours(embeddings).variance)
 
 
 def test_append_to_a_model_that_ends_in_a_normalisation(arrays, data):
@@ -119,8 +111,3 @@ def test_append_needs_vectors(data):
     x, y = data
     with pytest.raises(HeadError, match=r"a tensor \[60, 5, 1\], not a tensor \[B, Z\]"):
         LaplaceEmbedder(nn.Unflatten(1, (5, 1)), head="append").fit([(x, y)], progress=False)
-
-
-def test_labels_that_are_neither_numbers_nor_names_say_what_to_do(arrays):
-    with pytest.raises(LabelError, match="one whole number or one string per item"):
-        LaplaceEmbedder.from_embeddings(arrays[0], np.array([b"a"] * 80))

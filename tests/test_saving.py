@@ -251,26 +251,3 @@ def test_mapped_files_are_checked_as_asked(tmp_path):
     tensors.write_bytes(whole[:-1])
     with pytest.raises(FileFormatError, match="sha256"):
         files.read(tmp_path, KIND, mapped=True)
-
-
-def test_several_values_change_together_or_not_at_all(tmp_path):
-    save(tmp_path / "a", 1)
-    save(tmp_path / "b", 1)
-
-    def two(then):
-        with files.together():
-            save(tmp_path / "a", 2)
-            assert load(tmp_path / "a") == 1
-            save(tmp_path / "b", 2)
-            then()
-
-    def full():
-        raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        two(full)
-    assert (load(tmp_path / "a"), load(tmp_path / "b")) == (1, 1)
-    assert names(tmp_path / "a") == ["thing", "thing.json"]
-    two(lambda: None)
-    assert (load(tmp_path / "a"), load(tmp_path / "b")) == (2, 2)
-    assert names(tmp_path / "a") == ["thing", "thing.json"]

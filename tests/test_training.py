@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from pytorch_metric_learning.losses import ArcFaceLoss, ContrastiveLoss
+from pytorch_metric_learning.losses import ArcFaceLoss
 from pytorch_metric_learning.miners import PairMarginMiner
 from torch import Tensor, nn
 
-from benchmarks.datasets import load
 from laplace_metric.datasets import ImageSet
 from laplace_metric.errors import EmptyLoaderError, InputError, LabelError, NonFiniteError
 from laplace_metric.training import train_embedder
@@ -118,34 +116,6 @@ def test_every_part_gets_its_mode_back(fail: BaseException | None) -> None:
     assert (model.training, model.first.training, model.second.training) == (True, True, False)
 
 
-def test_interrupted_training_keeps_the_finished_steps() -> None:
-    def interrupted() -> Iterator[tuple[Tensor, Tensor]]:
-        yield BATCHES[0]
-        raise KeyboardInterrupt
-
-    model, uninterrupted = linear(), linear()
-    rate = 0.1
-    train_embedder(
-        uninterrupted,
-        BATCHES[:1],
-        squares,
-        epochs=1,
-        optimizer=torch.optim.SGD(uninterrupted.parameters(), lr=rate),
-        progress=False,
-    )
-    with pytest.raises(KeyboardInterrupt):
-        train_embedder(
-            model,
-            interrupted(),
-            squares,
-            epochs=1,
-            optimizer=torch.optim.SGD(model.parameters(), lr=rate),
-            progress=False,
-        )
-    assert torch.equal(model.weight, uninterrupted.weight)
-    assert not torch.equal(model.weight, linear().weight)
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_loss_that_is_not_finite_takes_no_step(value: float) -> None:
     model = linear()
@@ -163,31 +133,6 @@ def test_bad_input() -> None:
         train_embedder(linear(), iter(BATCHES), squares, epochs=2, progress=False)
     with pytest.raises(LabelError):
         train_embedder(linear(), [X], squares, epochs=1, progress=False)
-
-
-def test_progress_bar_only_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    train_embedder(linear(), BATCHES, squares, epochs=2, progress=False)
-    assert capsys.readouterr().err == ""
-    train_embedder(linear(), BATCHES, squares, epochs=2)
-    assert "epoch 2/2" in capsys.readouterr().err
-
-
-def test_learns_the_digits() -> None:
-    """The pairs of held-out digits come apart: nearest neighbours agree more than in pixels."""
-    train, test = load("digits"), load("digits", "test")
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16))
-    loader = train.loader(128, True, torch.Generator().manual_seed(0))
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    untrained = mean_precision(model(test.pixels()).detach(), test.labels)
-    losses = train_embedder(
-        model, loader, ContrastiveLoss(), epochs=3, optimizer=optimizer, progress=False
-    )
-    assert losses[-1] < losses[0]
-    trained = mean_precision(model(test.pixels()).detach(), test.labels)
-    assert trained > untrained + 0.15
-    assert trained > 0.8
 
 
 def test_benchmark_training_resumes_and_repeats(
@@ -221,10 +166,3 @@ def test_benchmark_training_resumes_and_repeats(
     assert [(r.seed, r.dropout, r.embedding_size) for r in RUNS[:5]] == [
         (0, 0.0, 64), (0, 0.0, 3), (0, 0.2, 64), (0, 0.2, 3), (1, 0.0, 64)
     ]  # fmt: skip
-
-
-def mean_precision(embeddings: Tensor, labels: Tensor) -> float:
-    """Share of the 20 nearest neighbours with the same label."""
-    distance = torch.cdist(nn.functional.normalize(embeddings), nn.functional.normalize(embeddings))
-    nearest = distance.fill_diagonal_(torch.inf).topk(20, largest=False).indices
-    return float((labels[nearest] == labels[:, None]).float().mean())

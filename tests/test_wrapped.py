@@ -10,7 +10,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError
-from laplace_metric.laplace import _fitted
 from laplace_metric.models._calling import unwrapped
 
 
@@ -60,20 +59,6 @@ def test_a_module_that_has_a_module_is_no_wrapper():
     for wrong in ("resnet", None):
         with pytest.raises(InputError, match="pass a torch.nn.Module"):
             unwrapped(wrong)
-
-
-def test_inputs_go_where_the_model_is(model, loader, data, monkeypatch):
-    embedder = LaplaceEmbedder(model).fit(loader, progress=False)
-    asked, moved = [], []
-    place = torch.device("cpu", 0)
-    monkeypatch.setattr(_fitted, "device_of", lambda m: asked.append(m) or place)
-    real = _fitted.to_device
-    monkeypatch.setattr(_fitted, "to_device", lambda x, d: moved.append(d) or real(x, d))
-    embedder(data[0])
-    embedder.distance(data[0], data[0])
-    embedder.draw(2)(data[0])
-    assert moved == [place] * 4
-    assert all(m is model for m in asked)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")

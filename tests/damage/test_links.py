@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -129,13 +129,6 @@ def test_a_value_below_the_folder_of_its_batch(tmp_path):
         pass
     assert load(tmp_path / "below") == 2
     assert not (tmp_path / ".together").exists()
-
-
-def test_a_writer_without_locks_finishes_too(value, monkeypatch):
-    commit(value, 2)
-    monkeypatch.setattr(_hidden, "locked", lambda _: nullcontext(False))
-    save(value, 3)
-    assert [load(value, kind) for kind in (THING, OTHER)] == [3, 2]
 
 
 PLANTS = {
@@ -340,13 +333,6 @@ def test_a_pipe_or_a_device_in_place_of_a_saved_file(value, kind):
         os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
         with pytest.raises(FileFormatError):
             load(value)
-
-
-def test_true_is_no_version(value, monkeypatch):
-    monkeypatch.setattr(files._write, "sealed", lambda c: files.sealed({**c, "version": True}))
-    save(value, 2)
-    with pytest.raises(FileFormatError, match="has version True"):
-        load(value)
 
 
 def test_the_meta_device_is_named():

@@ -60,16 +60,6 @@ def test_loader_leaves_the_global_generator_alone(shuffle: bool) -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_loader_knows_the_number_of_images() -> None:
-    assert len(numbered(9).loader(2).dataset) == 9  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("batch_size", [0, -1])
-def test_bad_batch_size(batch_size: int) -> None:
-    with pytest.raises(InputError, match=f"batch_size={batch_size}"):
-        numbered(3).loader(batch_size)
-
-
 @pytest.mark.parametrize(
     "indices", [[4, 1], torch.tensor([4, 1]), (i for i in (4, 1)), range(4, 0, -3)]
 )
@@ -93,20 +83,9 @@ IMAGES = torch.zeros(2, 1, 3, 3)
 LABELS = torch.tensor([0, 1])
 
 
-@pytest.mark.parametrize("images", [IMAGES.double(), IMAGES[0], IMAGES.long()])
-def test_bad_images(images: Tensor) -> None:
-    with pytest.raises(InputError, match=r"images must be \[N, C, H, W\]"):
-        ImageSet(images, LABELS, "bad", ("a", "b"))
-
-
 @pytest.mark.parametrize(
     "labels", [LABELS.int(), LABELS[:1], LABELS[:, None], LABELS - 1, LABELS + 1]
 )
 def test_bad_labels(labels: Tensor) -> None:
     with pytest.raises(LabelError, match="labels must"):
         ImageSet(IMAGES, labels, "bad", ("a", "b"))
-
-
-def test_bad_extras() -> None:
-    with pytest.raises(InputError, match=r"extras\['counts'\] must have 2 rows"):
-        ImageSet(IMAGES, LABELS, "bad", ("a", "b"), {"counts": torch.zeros(3, 10)})

@@ -6,7 +6,6 @@ import torch
 from sklearn.datasets import load_digits, load_sample_image
 
 from benchmarks.datasets import load
-from laplace_metric.errors import InputError
 
 
 def test_digits_are_those_of_scikit_learn() -> None:
@@ -43,21 +42,7 @@ def test_grey_is_the_luma_of_the_colours() -> None:
     assert 0 <= float(grey.images.min()) < float(grey.images.max()) <= 1
 
 
-def test_labels_name_the_photograph() -> None:
-    found = load("photographs", "test", size=28)
-    assert found.class_names == ("china", "flower")
-    assert found.labels.bincount().tolist() == [165, 165]
-    assert found.labels.tolist() == sorted(found.labels.tolist())
-
-
 def test_limit_keeps_both_photographs() -> None:
     limited = load("photographs", limit=10)
     assert limited.labels.bincount().tolist() == [5, 5]
     assert torch.equal(limited.images[1], load("photographs").images[424])
-
-
-@pytest.mark.parametrize("size", [0, -1, 214, 1000])
-def test_bad_size(size: int) -> None:
-    with pytest.raises(InputError, match=rf"size={size} must lie in 1\.\.213"):
-        load("photographs", size=size)
-    assert len(load("photographs", size=213))

@@ -8,7 +8,6 @@ import torch
 
 from laplace_metric.errors import FileFormatError, InputError, LabelError, NonFiniteError
 from laplace_metric.models import _rows as checks
-from laplace_metric.models._disk import DiskRows
 from laplace_metric.models._rows import Block, FeatureSource
 from laplace_metric.models._store import FeatureStore, block_rows
 
@@ -54,6 +53,8 @@ def test_same_rows_wherever_they_are_kept(tmp_path, kind, dtype):
         assert torch.equal(torch.cat([b.features for b in blocks]), ROWS.to(dtype))
         assert torch.equal(torch.cat([b.labels for b in blocks]), LABELS)
         assert torch.equal(store.labels, LABELS)
+        assert torch.equal(store.classes, torch.arange(7))
+        assert torch.equal(store.rows(store.members(3)), ROWS[LABELS == 3].to(dtype))
         assert [b.start for b in blocks] == list(range(0, N, block_rows(WIDTH, dtype.itemsize)))
         assert blocks[-1].stop == N
     assert bool(list(tmp_path.iterdir())) == (kind == "durable")  # temporary files are gone
@@ -90,21 +91,6 @@ def test_boundaries_do_not_depend_on_batches(tmp_path, kind):
     other = fill(store_of(kind, tmp_path / "other"), size=64)
     assert [block.start for block in blocks] == list(range(0, N, STEP))
     assert same_blocks(list(other.blocks()), blocks)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_classes_and_their_members(tmp_path, kind):
-    with fill(store_of(kind, tmp_path)) as store:
-        assert torch.equal(store.classes, torch.arange(7))
-        assert torch.equal(store.rows(store.members(3)), ROWS[LABELS == 3])
-
-
-@pytest.mark.parametrize("kind", ["spilled", "durable"])
-def test_appended_rows_are_copied(tmp_path, kind):
-    store, batch = store_of(kind, tmp_path), ROWS[:9].clone()
-    store.append(batch, LABELS[:9], where="batch")
-    batch.zero_()
-    assert torch.equal(store.rows(torch.arange(9)), ROWS[:9])
 
 
 @pytest.mark.parametrize("kind", ["spilled", "durable"])
@@ -160,14 +146,6 @@ def test_a_store_around_tensors_copies_nothing():
     assert store.labels.data_ptr() == LABELS.data_ptr()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_blocks_keep_their_rows(tmp_path, kind):
-    blocks = fill(store_of(kind, tmp_path)).blocks()  # nothing else holds the store
-    assert sum(len(block) for block in blocks) == N
-    del blocks
-    assert bool(list(tmp_path.iterdir())) == (kind == "durable")
-
-
 def test_an_exception_removes_the_temporary_files(tmp_path):
     def interrupted():
         with fill(store):
@@ -180,13 +158,6 @@ def test_an_exception_removes_the_temporary_files(tmp_path):
     assert not list(tmp_path.iterdir())
     with pytest.raises(InputError, match="closed"):
         store.blocks()
-
-
-def test_closing_removes_a_folder_that_is_still_held(tmp_path):
-    rows = DiskRows.temporary(str(tmp_path))
-    rows.append(ROWS, LABELS)
-    rows.close()
-    assert not list(tmp_path.iterdir())
 
 
 def test_bad_rows():
@@ -229,15 +200,3 @@ def test_checks_of_an_accelerator_come_with_the_next_reading(tmp_path, kind, mon
     store.close()
     if kind == "durable":
         assert len(FeatureStore.resume(tmp_path / "durable")) == 0  # a bad row is never committed
-
-
-def test_outstanding_checks_are_few(monkeypatch):
-    monkeypatch.setattr(checks, "_later", lambda device: True)
-    monkeypatch.setattr(checks, "CHECKS_AT_ONCE", 3)
-    pending = checks.FiniteChecks()
-    for number in range(7):
-        pending.add(BATCHES[0], where=f"batch {number}")
-    assert len(pending.pending) == 1
-    pending.add(BATCHES[1], where="batch 7")
-    with pytest.raises(NonFiniteError, match="batch 7"):
-        pending.add(BATCHES[0], where="batch 8")

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.curvature._statistics import ClassSums, Statistics
-from laplace_metric.errors import FileFormatError, InputError, LabelError
+from laplace_metric.curvature._statistics import Statistics
+from laplace_metric.errors import InputError, LabelError
 from laplace_metric.scale import Plan, collect, merge
 from tests.scale.data import D, N, batches, covariances, difference, embedder, network, points
 
@@ -171,17 +171,6 @@ def test_a_task_knows_what_the_head_computes():
     assert margins[0] != margins[1]
 
 
-def test_an_error_ends_the_plan():
-    h, _ = points()
-    plan = Plan(embedder(), h[:1])
-    with pytest.raises(LabelError, match="two classes"):
-        plan.send(collect(plan.task, h[:3], torch.zeros(3, dtype=torch.int64)))
-    with pytest.raises(InputError, match="is done"):
-        plan.send(None)
-    with pytest.raises(InputError, match="not done"):
-        plan.result()
-
-
 def test_wrong_plans_and_shards():
     h, labels = points()
     with pytest.raises(InputError, match="pairs='all'"):
@@ -200,28 +189,3 @@ def test_wrong_plans_and_shards():
     statistics = collect(plan.task, torch.zeros(4, D).double(), torch.tensor([0, 1, 0, 1]))
     with pytest.raises(InputError, match="zero and have no direction"):
         plan.send(statistics)
-
-
-def test_save_and_load(tmp_path):
-    _, a, b = first_task()
-    a.save(tmp_path / "a")
-    b.save(tmp_path / "b")
-    loaded = Statistics.load(tmp_path / "a") + Statistics.load(tmp_path / "b")
-    assert loaded.sha256 == (a + b).sha256
-    (path,) = (tmp_path / "a").glob("*.safetensors")
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(FileFormatError, match="damaged"):
-        Statistics.load(tmp_path / "a")
-    with pytest.raises(FileFormatError, match="not saved statistics"):
-        Statistics.load(tmp_path / "c")
-
-
-def test_class_sums_in_place_are_those_at_once():
-    h, labels = points()
-    whole, parts = ClassSums.of(labels, h), ClassSums.zeros(labels.unique(), D)
-    for i in range(3):
-        parts.add_(labels[i::3], h[i::3])
-    assert torch.equal(parts.counts, whole.counts)
-    assert difference(parts.sums, whole.sums) < 1e-14

@@ -93,8 +93,3 @@ def test_near_and_far_do_not_wait_in_their_loop(monkeypatch):
 
     assert NearFar.of(watch(source.blocks()), source.classes, len(source)) is not None
     assert len(watched) >= 2
-
-
-def test_the_check_works():
-    with pytest.raises(AssertionError, match="waits"), NoWaiting():
-        bool(torch.ones(1))

@@ -17,12 +17,12 @@ import torch
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError, LabelError
 from tests.scale import page
-from tests.scale.data import N, batches, covariances, difference, embedder, network, points
+from tests.scale.data import N, batches, covariances, difference, embedder, points
 
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 pytest.importorskip("pyarrow", reason="the extra 'ray' is not installed: Ray Data needs pyarrow")
 
-from benchmarks.examples import at_scale, ray_fit  # noqa: E402
+from benchmarks.examples import ray_fit  # noqa: E402
 
 KIND = {"hessian": "positives", "structure": "kron"}
 CUTS = (0, 7, 7, 120, N)
@@ -79,26 +79,6 @@ def check(fitted: LaplaceEmbedder, whole: LaplaceEmbedder) -> None:
     assert difference(covariances(fitted), covariances(whole)) < 1e-11  # the inverse: conditioned
 
 
-def test_tasks_on_shards(whole):
-    check(ray_fit.fit_shards(embedder(**KIND), shards(), points()[0][:2]), whole)
-
-
-def test_statistics_merge_as_a_tree():
-    parts = [ray.put(part) for part in "abcdefghijk"]
-    calls = []
-
-    class Joined:
-        @staticmethod
-        def remote(*some):
-            calls.append(len(some))
-            return "".join(ray.get(list(some)) if some[0] in parts else some)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ray_fit, "_merge", Joined)
-        assert ray_fit._tree(parts, width=4) == "abcdefghijk"
-    assert calls == [4, 4, 3, 3]
-
-
 def test_rows_of_a_data_set_with_an_empty_block(whole):
     def all_but_a_block(batch):
         return {name: values[batch["labels"] >= 0] for name, values in batch.items()}
@@ -125,11 +105,3 @@ def test_the_page(tmp_path, monkeypatch):
     scope = page.run(page.run({}), "ray")
     curvatures = [x.hessian_.diagonal() for x in (scope["plan"].result(), scope["embedder"])]
     assert difference(*curvatures) < 1e-12
-
-
-def test_the_example(capsys):
-    ray_fit.compare(at_scale.Problem(network(), *points()), n_shards=2)
-    printed = capsys.readouterr().out
-    differences = [float(x.split()[0]) for x in printed.split("difference: ")[1:]]
-    assert len(differences) == 2
-    assert max(differences) < 1e-11

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -112,11 +109,6 @@ def test_splits_differ_by_seed_and_leave_the_global_generator_alone():
             whole.split(share)
 
 
-def test_a_split_without_classes():
-    first, second = ImageFolder("x", list("abcd"), None, Pixels(None, 1, 3)).split(0.25)
-    assert (len(first), len(second), second.labels) == (3, 1, None)
-
-
 def in_order(loader):
     batches = list(loader)
     return torch.cat([x for x, _ in batches]), [name for _, names in batches for name in names]
@@ -161,20 +153,6 @@ def test_the_loader_of_pytorch_takes_it_too(photos, workers):
     assert torch.equal(next(iter(part))[0], found.pixels([4, 0]))
     alone = ImageFolder("alone", found.ids.tolist(), None, found.reader)
     assert torch.equal(torch.cat(list(DataLoader(alone, batch_size=2))), found.pixels())
-
-
-def test_errors_of_workers_keep_their_words(photos):
-    (photos / "cat" / "1.png").write_bytes(b"no image")
-    with pytest.raises(InputError, match=r"cat/1.png cannot be read as an image"):
-        list(load_folder(photos).loader(2, workers=1))
-
-
-def test_copies_and_pickles(photos):
-    found = load_folder(photos, transform=CentreCrop(4, 0.5, 0.5))
-    for other in (copy.deepcopy(found), pickle.loads(pickle.dumps(found))):
-        assert repr(other) == repr(found)
-        assert torch.equal(other.pixels(), found.pixels())
-        assert other.labels.tolist() == found.labels.tolist()
 
 
 def test_thumbnails_are_read_one_by_one(write, tmp_path):
@@ -261,18 +239,3 @@ def test_published_sets_are_taken_as_they_are_too():
     array = LaplaceEmbedder(model).fit(digits.pixels(), digits.labels, progress=False)
     torch.testing.assert_close(lazy.posterior_.spectrum, array.posterior_.spectrum)
     assert lazy.index(digits, progress=False).labels.tolist() == digits.labels.tolist()
-
-
-def test_real_photographs_are_those_of_the_published_set(real_data, tmp_path):
-    """Birds and emoji, written as files: the same numbers as from their archives."""
-    from benchmarks.datasets.packed import read_packed
-
-    for name, archive in (("cub", "CUB/cub100_jpeg.npz"), ("emoji", "Emoji/emoji_png96.npz")):
-        packed, _ = read_packed(real_data / archive)
-        folder = tmp_path / name
-        folder.mkdir()
-        for row in range(0, 2000, 50):
-            (folder / f"{row:05}.{'jpg' if name == 'cub' else 'png'}").write_bytes(packed.file(row))
-        found = load_folder(folder, size=64)
-        rows = torch.arange(0, 2000, 50)
-        assert torch.equal(found.pixels(), packed.squares(rows, 64).float() / 255)

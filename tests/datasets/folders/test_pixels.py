@@ -11,8 +11,8 @@ from PIL import Image, ImageOps
 
 from benchmarks.datasets.formats import read_square
 from laplace_metric.cli.sources import ReadOptions, open_source
-from laplace_metric.datasets import CentreCrop, ImageFolder, load_folder
-from laplace_metric.datasets._pixels import ORIENTATION, TURNS, Pixels, as_grey_or_rgb
+from laplace_metric.datasets import CentreCrop, load_folder
+from laplace_metric.datasets._pixels import ORIENTATION, as_grey_or_rgb
 from laplace_metric.errors import InputError
 
 
@@ -33,12 +33,6 @@ def test_cameras_say_which_side_is_up(write, tmp_path, orientation, ending):
     found = load_folder(path.parent).pixels()[0]
     assert torch.equal(found, expected)
     assert tuple(found.shape[1:]) == ((8, 6) if orientation in (5, 6, 7, 8) else (6, 8))
-
-
-def test_all_eight_orientations_differ():
-    picture = Image.fromarray(np.arange(6, dtype=np.uint8).reshape(2, 3))
-    turned = {picture.transpose(Image.Transpose[name]).tobytes() for name in TURNS.values()}
-    assert len(turned | {picture.tobytes()}) == 8
 
 
 @pytest.mark.parametrize("note", [b"Exif\0\0no note at all", b"Exif\0\0II*\0\xf2"])
@@ -126,22 +120,6 @@ def test_a_crop_that_cannot_be(write, tmp_path):
         grey.pixels()
 
 
-def test_a_transform_gets_upright_rgb_pictures(write, tmp_path):
-    exif = Image.Exif()
-    exif[ORIENTATION] = 6
-    write("photos/1.jpg", (8, 6), exif=exif)
-    seen = []
-
-    def transform(picture):
-        seen.append((picture.mode, picture.size))
-        return torch.zeros(2)
-
-    assert load_folder(tmp_path / "photos", transform=transform).pixels().tolist() == [[0, 0]]
-    assert seen == [("RGB", (6, 8))]
-    with pytest.raises(InputError, match=r"transform gives a Image: it must give a tensor"):
-        load_folder(tmp_path / "photos", transform=lambda picture: picture).pixels()
-
-
 def test_images_of_several_sizes_ask_for_one(write, tmp_path):
     write("photos/1.png", (4, 6))
     write("photos/2.png", (4, 5))
@@ -208,10 +186,3 @@ def test_a_bomb_is_named_and_not_unpacked(tmp_path, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
     with pytest.raises(InputError, match=r"1.png cannot be read as an image .*decompression bomb"):
         load_folder(tmp_path).pixels()
-
-
-def test_one_by_its_name(write, tmp_path):
-    write("photos/1.png")
-    pixels = Pixels(tmp_path / "photos", None, 3)
-    whole = ImageFolder("photos", ["1.png"], None, pixels)
-    assert torch.equal(pixels.one("1.png"), whole[0])

@@ -136,14 +136,6 @@ def test_batches_of_other_kinds_and_given_loaders(package):
     assert callback.numbers_["recall_at_1"] > 0
 
 
-def test_without_queries_it_only_fits(package):
-    callback = lightning_callback()
-    trainer, _ = trainer_of(val_dataloaders=[loader(0), loader(1)], max_epochs=1)
-    callback.on_train_epoch_end(trainer, Module())
-    assert callback.numbers_ == {}
-    assert callback.embedder_.fitted_.n_points == 60
-
-
 def test_what_cannot_work_is_refused_before_training(package):
     with pytest.raises(InputError, match=r"one process, the trainer has 2.*distributed=True"):
         lightning_callback().on_fit_start(trainer_of(world_size=2)[0], Module())
