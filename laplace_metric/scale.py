@@ -33,7 +33,6 @@ from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._locate import locate_head
 from laplace_metric.laplace._fit import in_dtype, posterior_of
 from laplace_metric.models._calling import Inputs, check_labels, device_of, to_device
-from laplace_metric.models._rows import FeatureSource
 from laplace_metric.models._store import FeatureStore
 
 
@@ -99,7 +98,7 @@ class Plan:
         jacobian = in_dtype(precision, self.head, settings)
         self.settings = settings.for_head(jacobian)
         self.loss = loss = settings.loss(normalized=self.head.normalized)
-        columns: list[FeatureSource] = []
+        columns: list[FeatureStore] = []
         if loss.negatives_by_pair:
             if reference is None:
                 raise InputError(
@@ -146,8 +145,9 @@ class Plan:
                 "the plan is not done: collect plan.task and send it until it is None."
             )
         jacobian = in_dtype(None, self.head, self.settings)
-        phases = self.head, jacobian, self._curvature, self._n_points, self.loss
-        fitted = posterior_of(*phases, self.settings)
+        fitted = posterior_of(
+            self.head, jacobian, self._curvature, self._n_points, self.loss, self.settings
+        )
         return LaplaceEmbedder.from_fitted(self.model, self.settings, fitted)
 
 

@@ -95,24 +95,6 @@ def test_embeddings_need_no_network(tmp_path):
     same(LaplaceEmbedder.from_pretrained(tmp_path), embedder)
 
 
-<<<<<<< HEAD
-def test_it_is_one_format_with_save(embedder, tmp_path):
-    embedder.save_pretrained(tmp_path)
-    same(LaplaceEmbedder.load(tmp_path, embedder.model), embedder)
-    names = {path.name.split("-")[0] for path in tmp_path.iterdir()}
-    assert names == {"README.md", "config.json", "config", "posterior.json", "posterior"}
-
-
-def test_a_second_save_replaces_the_first(embedder, tmp_path):
-    embedder.save_pretrained(tmp_path)
-    again = LaplaceEmbedder(trained(plain, 1)).fit([(X, Y)], progress=False)
-    again.save_pretrained(tmp_path)
-    same(LaplaceEmbedder.from_pretrained(tmp_path, plain), again)
-    assert len(list(tmp_path.iterdir())) == 5
-
-
-=======
->>>>>>> ce8e459 (Tests of my rooms: what another test covers goes, 34 errors on purpose say that enough stays)
 def test_the_card(embedder, tmp_path):
     yaml = pytest.importorskip("yaml")
     folder = tmp_path / "birds"

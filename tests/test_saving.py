@@ -251,3 +251,9 @@ def test_mapped_files_are_checked_as_asked(tmp_path):
     tensors.write_bytes(whole[:-1])
     with pytest.raises(FileFormatError, match="sha256"):
         files.read(tmp_path, KIND, mapped=True)
+
+
+def test_a_digest_knows_order_shapes_and_types():
+    row, column = torch.zeros(1, 2), torch.zeros(2, 1)
+    parts = ([row], [column], [row.double()], [row, column], [column, row], [row + 1])
+    assert len({files.digest("a", part) for part in parts} | {files.digest("b", [row])}) == 7

@@ -40,12 +40,11 @@ from laplace_metric.curvature._terms import (
 from laplace_metric.curvature.by_class import ClassPairWeights, Points
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.heads._jacobian import HeadJacobian, LinearJacobian
-from laplace_metric.models._rows import FeatureSource
 from laplace_metric.models._store import FeatureStore
 
 
 def all_pairs_curvature(
-    source: FeatureSource,
+    source: FeatureStore,
     head: HeadJacobian,
     loss: ContrastiveLoss,
     structure: str = "diag",
@@ -85,12 +84,12 @@ def all_pairs_curvature(
 
 
 def margin_columns(
-    source: FeatureSource,
+    source: FeatureStore,
     loss: ContrastiveLoss,
     structure: str,
     reference: int | None = None,
     generator: Seed = None,
-) -> list[FeatureSource]:
+) -> list[FeatureStore]:
     """Return the points among which in-margin negatives are searched: none, all, or some."""
     if not loss.negatives_by_pair:
         return []
@@ -105,7 +104,7 @@ def curvature_passes(
     head: HeadJacobian,
     loss: ContrastiveLoss,
     structure: str,
-    columns: Sequence[FeatureSource] = (),
+    columns: Sequence[FeatureStore] = (),
 ) -> PassSchedule[Curvature]:
     """The passes of a fit: class sums, then those of the structure.
 
@@ -164,7 +163,7 @@ class AllPairs:
         head: HeadJacobian,
         loss: ContrastiveLoss,
         sums: ClassSums,
-        columns: Sequence[FeatureSource] = (),
+        columns: Sequence[FeatureStore] = (),
     ) -> AllPairs:
         """The pairs that a loss means, of points with these class sums."""
         space, cross = loss.geometry, loss.approximation.cross

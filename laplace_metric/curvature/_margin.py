@@ -50,8 +50,7 @@ from laplace_metric.curvature._statistics import ClassSums
 from laplace_metric.curvature.by_class import PairCounts, Points
 from laplace_metric.errors import InputError
 from laplace_metric.heads._jacobian import HeadJacobian
-from laplace_metric.models._rows import FeatureSource
-from laplace_metric.models._store import block_rows
+from laplace_metric.models._store import FeatureStore, block_rows
 
 GROUPS = 8
 COLUMN_BYTES = 64 * 2**20
@@ -97,7 +96,7 @@ class MarginPairWeights:
 
     Parameters
     ----------
-    columns : FeatureSource
+    columns : FeatureStore
         R points that stand for all N.
     whole : ClassSums
         Of all N points.
@@ -107,7 +106,7 @@ class MarginPairWeights:
 
     head: HeadJacobian
     geometry: Geometry
-    columns: FeatureSource
+    columns: FeatureStore
     class_sums: ClassSums
     margin: float
     cross: bool

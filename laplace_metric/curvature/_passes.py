@@ -38,8 +38,8 @@ from laplace_metric.curvature.by_class import Points
 from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.io import digest
-from laplace_metric.models._rows import Block, FeatureSource, Kept
-from laplace_metric.models._store import BLOCK_BYTES, block_rows
+from laplace_metric.models._rows import Block, Kept
+from laplace_metric.models._store import BLOCK_BYTES, FeatureStore, block_rows
 
 CHUNK_BYTES = 16 * 2**20
 """Memory of the tiles of all classes of one pass."""
@@ -139,7 +139,7 @@ class Pass(ABC):
         return digest(described, [self.head.parameters, *self.head.constants, *self.inputs()])
 
     @abstractmethod
-    def start(self, source: FeatureSource) -> Statistics:
+    def start(self, source: FeatureStore) -> Statistics:
         """Sums of no point."""
 
     @abstractmethod
@@ -150,12 +150,12 @@ class Pass(ABC):
         """Add what an audit of merged statistics compares, in place."""
         so_far.by_class.add_(block.labels)
 
-    def blocks(self, source: FeatureSource) -> Iterator[Block]:
+    def blocks(self, source: FeatureStore) -> Iterator[Block]:
         """Return the blocks that are read."""
         return source.blocks()
 
     def read(
-        self, source: FeatureSource, callback: Callback | None = None, *, audited: bool = False
+        self, source: FeatureStore, callback: Callback | None = None, *, audited: bool = False
     ) -> Statistics:
         """Read a source; statistics that name no task."""
         with torch.no_grad():
@@ -168,7 +168,7 @@ class Pass(ABC):
                     callback(len(block))
         return so_far
 
-    def collect(self, source: FeatureSource, callback: Callback | None = None) -> Statistics:
+    def collect(self, source: FeatureStore, callback: Callback | None = None) -> Statistics:
         """Read one shard of the points; statistics to be merged with those of the others.
 
         Examples
@@ -234,13 +234,13 @@ class ClassSumsPass(Pass):
         """None: this is the first pass."""
         return []
 
-    def start(self, source: FeatureSource) -> Statistics:
+    def start(self, source: FeatureStore) -> Statistics:
         """No points yet; without directions, the counts of all of them."""
         if not self.geometry.curved_loss:
             return Statistics(UNNAMED, ClassSums.of(source.labels))
         return Statistics(UNNAMED, ClassSums.zeros(source.classes, self.head.n_outputs))
 
-    def blocks(self, source: FeatureSource) -> Iterator[Block]:
+    def blocks(self, source: FeatureStore) -> Iterator[Block]:
         """All points, or none where labels are enough."""
         return source.blocks() if self.geometry.curved_loss else iter(())
 
@@ -291,7 +291,7 @@ class PointsPass(Pass):
         kinds = [[str(kind) for kind in kinds] for kinds in self.pair_weights]
         return {"term": type(self.term).__name__, "pair_weights": kinds}
 
-    def start(self, source: FeatureSource) -> Statistics:
+    def start(self, source: FeatureStore) -> Statistics:
         """Zero totals for each tuple of weights."""
         for kind in chain.from_iterable(self.pair_weights):
             kind.prepare()
@@ -363,13 +363,13 @@ class ClassesPass(Pass):
         """Kind of term, and which tile."""
         return {"term": type(self.term).__name__, "tile": self.tile}
 
-    def start(self, source: FeatureSource) -> Statistics:
+    def start(self, source: FeatureStore) -> Statistics:
         """``G_c = 0`` [c, *tile]."""
         shape = (len(self.class_sums.classes), *self.tile.shape)
         sums = torch.zeros(shape, dtype=torch.float64, device=source.device)
         return Statistics(UNNAMED, ClassSums.zeros(self.class_sums.classes, 0), (sums,))
 
-    def blocks(self, source: FeatureSource) -> Iterator[Block]:
+    def blocks(self, source: FeatureStore) -> Iterator[Block]:
         """The points class by class."""
         n_rows, n_columns = self.tile.n_bytes // (8 * self.tile.shape[-1]), self.tile.shape[-1]
         rows = block_rows(max(n_rows, n_columns), 8, BLOCK_BYTES)
@@ -411,7 +411,7 @@ def class_chunks(sums: ClassSums, tile: Tile) -> Iterator[ClassSums]:
 PassSchedule = Generator[Pass, Statistics, T]
 
 
-def execute(schedule: PassSchedule[T], source: FeatureSource, *, progress: bool = False) -> T:
+def execute(schedule: PassSchedule[T], source: FeatureStore, *, progress: bool = False) -> T:
     """Run a schedule on one source in this process; a pass of over two seconds shows a bar."""
     finished: Any = None
     while True:

@@ -49,7 +49,6 @@ from laplace_metric.laplace._fit import (
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._settings import FitOptions, Settings
 from laplace_metric.models._calling import device_of, labelled_batches
-from laplace_metric.models._rows import FeatureSource
 from laplace_metric.models._store import (
     FINGERPRINTS,
     FeatureStore,
@@ -66,14 +65,14 @@ class PassExecutor:
 
     Parameters
     ----------
-    source : FeatureSource
+    source : FeatureStore
     group : ProcessGroup
     checkpoint : Checkpoint or None
     progress : bool
         Whether passes that take longer than a few seconds show a bar.
     """
 
-    source: FeatureSource
+    source: FeatureStore
     group: ProcessGroup
     checkpoint: Checkpoint | None = None
     progress: bool = False
@@ -123,7 +122,7 @@ class PassExecutor:
 
     def columns(
         self, loss: ContrastiveLoss, structure: str, options: FitOptions
-    ) -> list[FeatureSource]:
+    ) -> list[FeatureStore]:
         """The columns of a finite margin: points of all ranks, held by each."""
         if not loss.negatives_by_pair:
             return []

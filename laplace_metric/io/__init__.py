@@ -28,7 +28,6 @@ from laplace_metric.io._disk import (
 from laplace_metric.io._hidden import (
     exists,
     json_text,
-    remove_hidden,
     require_writable,
     tidy,
     write_atomically,
@@ -59,7 +58,6 @@ __all__ = [
     "read",
     "read_index",
     "refuse_link",
-    "remove_hidden",
     "require_writable",
     "sealed",
     "settled",

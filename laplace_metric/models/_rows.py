@@ -1,10 +1,8 @@
-"""Sources of points, what may be appended, and the rows that are stored in memory."""
+"""Blocks of points, what may be appended, and the checks of what is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -70,33 +68,6 @@ class Block:
     def stop(self) -> int:
         """The row after the last one: where the next block starts."""
         return self.start + len(self)
-
-
-class FeatureSource(Protocol):
-    """N points, read as often as needed, in blocks or by index."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def device(self) -> torch.device:
-        """Device on which everything is handed out."""
-
-    @property
-    def labels(self) -> Int[Tensor, " N"]:
-        """Labels of all rows."""
-
-    @property
-    def classes(self) -> Int[Tensor, " C"]:
-        """The labels that occur, ascending."""
-
-    def members(self, label: int) -> Int[Tensor, " n"]:
-        """Indices of the points of a class, ascending."""
-
-    def blocks(self) -> Iterator[Block]:
-        """Every row once; the boundaries depend on width and type alone."""
-
-    def rows(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
-        """The features at ``index``."""
 
 
 def no_labels() -> Int[Tensor, " 0"]:

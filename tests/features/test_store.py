@@ -8,7 +8,7 @@ import torch
 
 from laplace_metric.errors import FileFormatError, InputError, LabelError, NonFiniteError
 from laplace_metric.models import _rows as checks
-from laplace_metric.models._rows import Block, FeatureSource
+from laplace_metric.models._rows import Block
 from laplace_metric.models._store import FeatureStore, block_rows
 
 WIDTH = 512
@@ -62,7 +62,7 @@ def test_same_rows_wherever_they_are_kept(tmp_path, kind, dtype):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_at_any_index(tmp_path, kind):
-    source: FeatureSource = fill(store_of(kind, tmp_path))
+    source = fill(store_of(kind, tmp_path))
     g = torch.Generator().manual_seed(1)
     indices = [
         torch.tensor([N - 1, 0, 0, 150, 151, 152, 3]),

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.display import Shown
 from laplace_metric._utils.randomness import own_randomness
-from laplace_metric._utils.validation import as_path, check_count, check_function
+from laplace_metric._utils.validation import as_path, check_count
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import (
     InputError,
@@ -88,9 +88,8 @@ def seen_by(embedder: LaplaceEmbedder, loader: Iterable[Any]) -> Seen:
     >>> sorted(seen_by(LaplaceEmbedder.from_embeddings(x, y), [(x, y)]).scores)
     ['epistemic', 'uncertainty']
     """
-    how: dict[str, Any] = {"progress": False, "description": "Measuring"}
-    parts = []
-    for inputs, labels in labelled_batches(loader, device_of(embedder.model), **how):
+    device, parts = device_of(embedder.model), []
+    for inputs, labels in labelled_batches(loader, device, progress=False, description="Measuring"):
         embedding = embedder(inputs)
         scores = {"uncertainty": embedding.uncertainty}
         with suppress(NotFittedError):  # pairs of batches keep nothing to compare with
@@ -166,7 +165,6 @@ def lightning_callback(
     queries: Any = None,
     ood: Mapping[str, Any] | None = None,
     model: str | None = None,
-    pair: Callable[[Any], tuple[Any, Any]] | None = None,
     folder: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Any:
@@ -189,8 +187,6 @@ def lightning_callback(
         Out-of-distribution sets.
     model : dotted name or None
         Of the sub-module that embeds; None: the LightningModule, whose ``forward`` does.
-    pair : function of a batch, or None
-        Gives its ``(inputs, labels)``; None: it is that already, or a mapping with "labels".
     folder : path or None
         Where ``save_pretrained`` writes each time, with the numbers on its card.
     settings : mapping
@@ -201,11 +197,11 @@ def lightning_callback(
     MissingPackageError
         Without lightning and pytorch_lightning.
     InputError
-        For a number of epochs below 1, or a pair that is no function.
+        For a number of epochs below 1.
     """
     sets = {"fit_on": fit_on, "queries": queries, "ood": dict(ood or {})}
     kind: Any = type("LaplaceCallback", (PosteriorCallback, _callback_class()), {})
-    return kind(every_n_epochs, sets, model, pair, folder, dict(settings or {}))
+    return kind(every_n_epochs, sets, model, folder, dict(settings or {}))
 
 
 def _callback_class() -> type:
@@ -227,16 +223,13 @@ class PosteriorCallback:
         every_n_epochs: int | None,
         sets: dict[str, Any],
         model: str | None,
-        pair: Callable[[Any], tuple[Any, Any]] | None,
         folder: str | Path | None,
         settings: dict[str, Any],
     ) -> None:
         super().__init__()
         if every_n_epochs is not None:
             every_n_epochs = check_count("every_n_epochs", every_n_epochs)
-        if pair is not None:
-            check_function("pair", pair, "batch")
-        self.every_n_epochs, self.sets, self.model, self.pair = every_n_epochs, sets, model, pair
+        self.every_n_epochs, self.sets, self.model = every_n_epochs, sets, model
         self.folder = None if folder is None else as_path("folder", folder)
         self.settings = settings
         self.numbers_: dict[str, float] = {}
@@ -310,7 +303,7 @@ class PosteriorCallback:
         if loader is None or isinstance(loader, Mapping):
             kind = type(loader).__name__
             raise InputError(f"{name} is a {kind}: pass lightning_callback({name}=loader).")
-        return loader if self.pair is None else _Pairs(loader, self.pair)
+        return loader
 
     def _network(self, pl_module: Any) -> nn.Module:
         if self.model is None:
@@ -322,16 +315,6 @@ class PosteriorCallback:
             raise InputError(
                 f"model={self.model!r} is no sub-module of the {type(pl_module).__name__}: {parts}."
             ) from error
-
-
-class _Pairs:
-    """The ``(inputs, labels)`` of each batch."""
-
-    def __init__(self, loader: Any, pair: Callable[[Any], tuple[Any, Any]]) -> None:
-        self.loader, self.pair = loader, pair
-
-    def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        return map(self.pair, self.loader)
 
 
 def _single(loaders: Any) -> Any:

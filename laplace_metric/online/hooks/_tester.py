@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -170,17 +171,18 @@ class LaplaceTester(GlobalEmbeddingSpaceTester):  # type: ignore[misc]
         return hook
 
 
+@dataclass(frozen=True)
 class _Test:
-    """State of one call of ``test``; each level of labels is fitted once."""
+    """One call of ``test``; each level of labels is fitted once."""
 
-    def __init__(
-        self, tester: LaplaceTester, splits: dict[str, Any], model: nn.Module, collate_fn: Any
-    ) -> None:
-        self.tester, self.splits, self.model, self.collate_fn = tester, splits, model, collate_fn
-        self._levels: dict[int, _Level] = {}
+    tester: LaplaceTester
+    splits: dict[str, Any]
+    model: nn.Module
+    collate_fn: Any
+    levels: dict[int, _Level] = field(default_factory=dict)
 
     def at(self, level: int) -> _Level:
-        return self._levels.setdefault(level, _Level(self, level))
+        return self.levels.setdefault(level, _Level(self, level))
 
 
 class _Level:
@@ -224,8 +226,10 @@ class _Batches:
 
     def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
         tester, device = self.test.tester, device_of(self.test.model)
-        how = tester.batch_size, tester.dataloader_num_workers, self.test.collate_fn
-        for batch in common_functions.get_eval_dataloader(self.data, *how):
+        loader = common_functions.get_eval_dataloader(
+            self.data, tester.batch_size, tester.dataloader_num_workers, self.test.collate_fn
+        )
+        for batch in loader:
             inputs, labels = tester.data_and_label_getter(batch)
             if isinstance(inputs, Tensor):
                 inputs = common_functions.to_device(inputs, device=device, dtype=tester.dtype)

@@ -125,11 +125,8 @@ def test_every_few_epochs_and_after_an_early_end(package):
 
 
 def test_batches_of_other_kinds_and_given_loaders(package):
-    train = [{"image": x, "class": y, "path": "a"} for x, y in loader(0)]
-    callback = lightning_callback(
-        fit_on=train, queries=train, pair=lambda b: (b["image"], b["class"]),
-        settings={"structure": "diag"},
-    )  # fmt: skip
+    train = [{"x": x, "labels": y} for x, y in loader(0)]
+    callback = lightning_callback(fit_on=train, queries=train, settings={"structure": "diag"})
     trainer, _ = trainer_of(train_dataloader=None, val_dataloaders=None, max_epochs=1)
     callback.on_train_epoch_end(trainer, Module())
     assert callback.embedder_.settings.structure == "diag"
@@ -143,8 +140,6 @@ def test_what_cannot_work_is_refused_before_training(package):
         lightning_callback(model="head").on_fit_start(trainer_of()[0], Module())
     with pytest.raises(InputError, match="every_n_epochs=0"):
         lightning_callback(0)
-    with pytest.raises(InputError, match="pair is a int"):
-        lightning_callback(pair=3)
     trainer, _ = trainer_of(train_dataloader={"a": loader(0)}, max_epochs=1)
     with pytest.raises(InputError, match=r"fit_on is a dict: pass lightning_callback\(fit_on="):
         lightning_callback().on_train_epoch_end(trainer, Module())
