@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,6 @@ from laplace_metric.monitor._windows import (
 )
 
 if TYPE_CHECKING:
-    from laplace_metric.embedder import LaplaceEmbedder
     from laplace_metric.plots import Figure
 
 MONITOR = files.FileKind("monitor", "a saved monitor", 1)
@@ -115,47 +114,6 @@ class Monitor(Shown):
     def _shown_rows(self) -> Rows:
         shown = {"watches": ", ".join(self.streams), "window": self.window}
         return in_rows({**shown, "false alarms": self.false_alarms}.items())
-
-    @classmethod
-    def of(
-        cls,
-        embedder: LaplaceEmbedder,
-        loader: Iterable[Any],
-        *,
-        progress: bool = True,
-        **options: Any,
-    ) -> Monitor:
-        """A monitor of the quantity "uncertainty", with that of held-out data as reference.
-
-        Parameters
-        ----------
-        embedder : LaplaceEmbedder
-            Fitted; anything that has ``uncertainties(loader)``.
-        loader : iterable of batches
-            Data that neither the model nor the posterior was fitted on.
-        **options
-            Of ``Monitor``.
-
-        Raises
-        ------
-        InputError
-            For an embedder without ``uncertainties``, and as ``Monitor``.
-
-        Examples
-        --------
-        >>> from laplace_metric import LaplaceEmbedder
-        >>> x, y = torch.randn(200, 8), torch.arange(200) % 4
-        >>> embedder = LaplaceEmbedder.from_embeddings(x[:100], y[:100])
-        >>> monitor = Monitor.of(embedder, [x[100:]], window=50, progress=False)
-        >>> len(monitor.update({"uncertainty": embedder(x[:50]).uncertainty}))
-        1
-        """
-        if not callable(getattr(embedder, "uncertainties", None)):
-            raise InputError(
-                f"embedder is a {type(embedder).__name__}: pass a fitted LaplaceEmbedder."
-            )
-        reference = {"uncertainty": embedder.uncertainties(loader, progress=progress)}
-        return cls(reference, **options)
 
     @property
     def n(self) -> int:

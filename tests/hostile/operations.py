@@ -316,11 +316,6 @@ operation(
     weight=3, deterministic=False,
 )
 operation(
-    "Monitor.of", lambda: lambda **k: Monitor.of(**k, window=30, progress=False),
-    other={"embedder": ("junk", places.model_embedder),
-           "loader": ("loader", lambda: places.loader() * 2)},
-)
-operation(
     "monitor.update", lambda: places.monitor().update,
     other={"values": ("mapping", lambda: {"uncertainty": torch.linspace(0, 1, 40)})}, weight=2,
 )

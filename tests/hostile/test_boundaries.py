@@ -266,7 +266,6 @@ REFUSED = {
     "bootstrap": lambda: ev.bootstrap_interval(None, [1.0]),
     "bootstrap result": lambda: ev.bootstrap_interval(lambda x: x, [1.0, 2.0], n=2),
     "monitor generator": lambda: Monitor(STREAM, window=30, generator="0"),
-    "monitor embedder": lambda: Monitor.of("x", PAIRS),
     "monitor path": lambda: Monitor(STREAM, window=30).save(5),
     "loss text": lambda: train("x"),
     "loss float": lambda: train(lambda z, y: 1.0),

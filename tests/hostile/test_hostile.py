@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -70,8 +69,7 @@ def _a_layer_of_ours_crashes() -> None:
 
 
 def _names_the_keyword() -> None:
-    embedder = SimpleNamespace(uncertainties=lambda *_, **__: torch.rand(60))
-    Monitor.of(embedder, [], **{outcomes.UNKNOWN: 1})
+    Monitor({"uncertainty": torch.rand(60)}, **{outcomes.UNKNOWN: 1})
 
 
 def _calls_wrongly() -> None:

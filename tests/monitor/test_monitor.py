@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, InputError, NonFiniteError
 from laplace_metric.io import sealed
 from laplace_metric.monitor import Monitor
@@ -109,12 +108,6 @@ def test_a_report_prints_the_alarms_of_its_own_window():
     assert "ALARM" not in str(second) + str(quiet)
 
 
-def test_names_may_come_in_any_order(uncut):
-    one = monitor()
-    one.update(dict(reversed(stream().items())))
-    assert one.reports == uncut.reports
-
-
 @pytest.mark.parametrize("at", [0, 100, 357, 700])
 def test_goes_on_after_a_restart_as_without(uncut, tmp_path, at):
     one = monitor()
@@ -208,18 +201,6 @@ def test_rates_without_drift():
         drifted += sum(bool(r.drifted) for r in one.reports)
     assert alarms / 150 < rate + 3 * np.sqrt(rate * (1 - rate) / 150)
     assert drifted / 600 < rate + 4 * np.sqrt(rate * (1 - rate) / 600)
-
-
-def test_of_an_embedder():
-    g = torch.Generator().manual_seed(0)
-    x, y = torch.randn(400, 8, generator=g), torch.arange(400) % 4
-    embedder = LaplaceEmbedder.from_embeddings(x[:200], y[:200])
-    one = Monitor.of(embedder, [x[200:300], x[300:]], window=50, progress=False)
-    reference = torch.from_numpy(one.streams["uncertainty"].reference)
-    torch.testing.assert_close(reference.float(), embedder(x[200:]).uncertainty)
-    before = torch.random.get_rng_state()
-    one.update({"uncertainty": embedder(x[:50]).uncertainty})
-    assert torch.equal(before, torch.random.get_rng_state())
 
 
 def test_plot(uncut):

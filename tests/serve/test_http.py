@@ -108,17 +108,6 @@ def test_one_at_a_time_they_are_python_s_to_the_last_bit(shop, query_files, pyth
         assert_is_row(read(content), python[row], 0)
 
 
-def test_small_answers_do_not_wait_for_an_acknowledgement(client):
-    """40 ms a request, on a connection that stays open, where Nagle's algorithm is on."""
-    client.get("/healthz")
-    seconds = []
-    for _ in range(20):
-        begin = time.perf_counter()
-        client.get("/healthz")
-        seconds.append(time.perf_counter() - begin)
-    assert min(seconds) < 0.03
-
-
 REFUSED = [
     ({"content": b"no image", "headers": IMAGE}, 415, "cannot be read"),
     ({"content": b""}, 400, "0 queries"),
@@ -350,33 +339,6 @@ def test_a_stop_answers_what_was_asked(shop, query_files, number, code):
         body = json.loads(received.split(b"\r\n\r\n", 1)[1])
         assert len(body["neighbours"]) == 5
         assert server.process.wait(60) == code
-
-
-def test_metrics_count_what_was_asked(shop, query_files):
-    from tests.serve.test_metrics import parsed, sample
-
-    with (
-        serving(shop, "--quiet", "--precision", "0.7") as server,
-        httpx.Client(base_url=server.url, timeout=60) as client,
-    ):
-        asked = [client.post("/search", content=p.read_bytes()).json() for p in query_files]
-        client.post("/search", content=b"no image")
-        client.get("/../nothing")
-        families = parsed(client.get("/metrics").text)
-    name = "laplace_metric_requests_total"
-    requests = families["laplace_metric_requests"]
-    assert sample(requests, name, path="/search", status="200") == len(query_files)
-    assert sample(requests, name, path="/search", status="415") == 1
-    assert sample(requests, name, path="other", status="404") == 1
-    unknown = np.mean([answer["unknown"] for answer in asked])
-    share = sample(families["laplace_metric_unknown_share"], "laplace_metric_unknown_share")
-    assert share == pytest.approx(unknown)
-    accepted = sum(answer["accepted"] for answer in asked)
-    decisions = families["laplace_metric_decisions"]
-    name = "laplace_metric_decisions_total"
-    assert sample(decisions, name, decision="answer") == accepted
-    queries = "laplace_metric_monitor_queries"
-    assert sample(families[queries], queries) == len(query_files)
 
 
 def test_drift_is_seen_on_metrics_and_page(shop):

@@ -110,18 +110,3 @@ def test_an_image_dropped_in_a_browser_is_answered(server, query_files, browser,
     page.set_input_files("input[type=file]", files=[str(query_files[1])])  # a choice sends too
     page.wait_for_function("() => document.querySelector('#decision')")
     page.close()
-
-
-@pytest.mark.parametrize("colours", ["light", "dark"])
-def test_nothing_is_wider_than_a_telephone(server, query_files, browser, colours):
-    page = browser.new_page(viewport={"width": 360, "height": 740}, color_scheme=colours)
-    for asked in (False, True):
-        page.goto(server.url)
-        if asked:
-            page.set_input_files("input[type=file]", files=[str(query_files[0])])
-            page.wait_for_selector("#decision")
-        assert page.evaluate("document.documentElement.scrollWidth") == 360
-    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    brightness = sum(int(part) for part in re.findall(r"\d+", ground)[:3]) / 3
-    assert (brightness > 128) == (colours == "light")
-    page.close()

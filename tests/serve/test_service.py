@@ -374,10 +374,3 @@ def test_a_reload_swaps_the_index_and_a_bad_one_leaves_the_old(shop, start, quer
     text = service.metrics_text()
     assert 'reloads_total{result="loaded"} 1.0' in text
     assert 'reloads_total{result="failed"} 1.0' in text
-
-
-def test_answers_are_json(shop, start, query_files):
-    from dataclasses import asdict
-
-    answer = start(shop).ask({"image": query_files[0].read_bytes()}).result()
-    assert json.loads(json.dumps(asdict(answer), allow_nan=False)) == asdict(answer)

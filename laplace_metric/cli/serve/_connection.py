@@ -161,8 +161,7 @@ class Liveness:
         self._open.append(writer)
         if len(self._open) > MOST:
             self._open[0].transport.abort()
-        broken = (asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.TimeoutError)
-        with suppress(*broken, OSError):
+        with suppress(EOFError, asyncio.LimitOverrunError, asyncio.TimeoutError, OSError):
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), SECONDS)
             alive = head.startswith(PROBES)
             status, body = (b"200 OK", ALIVE) if alive else (b"404 Not Found", b"{}")
