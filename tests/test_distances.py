@@ -10,7 +10,6 @@ from torch import nn
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.distributions import DenseCovariance, DiagonalCovariance
 from laplace_metric.distributions._covariance import RotatedCovariance
-from laplace_metric.errors import InputError
 from laplace_metric.laplace._distances import in_shared_basis, squared_distance
 from laplace_metric.laplace._moments import EmbeddingPairs
 
@@ -147,12 +146,6 @@ def test_shared_weights_are_those_of_joint_draws(distance, structure, loader, da
     torch.testing.assert_close(alone.mean, expected, rtol=0.1, atol=0)
 
 
-def test_pairs_need_equal_lengths(model, loader, data):
-    embedder = LaplaceEmbedder(model).fit(loader, progress=False)
-    with pytest.raises(InputError, match="x has 3 rows and y 2"):
-        embedder.distance(data[0][:3], data[0][:2])
-
-
 def chord(pairs):
     return squared_distance(pairs, spherical=True, exact=True)
 
@@ -194,20 +187,6 @@ def test_the_exact_chord_of_near_pairs_is_the_closed_form(size, gap, dense):
     tolerance = {2: 0.008, 3: 0.003, 4: 0.0021}.get(size, 6e-4)  # that of six points in w
     assert float(ours.mean) == pytest.approx(mean, rel=tolerance)
     assert float(ours.standard_deviation) == pytest.approx(deviation, rel=tolerance)
-
-
-@pytest.mark.parametrize("wide", [0, 1])
-@pytest.mark.parametrize("dense", [True, False])
-def test_one_uncertain_side_is_enough_for_the_quadrature(dense, wide):
-    """``c`` of a fixed direction and a uniform one has mean 0 and variance 1 / Z."""
-    one = torch.ones(1, 40, dtype=torch.float64)
-    sides = [(one, DiagonalCovariance(1e-9 * one)), (1e-9 * one, DiagonalCovariance(one))]
-    (x, xx), (y, yy) = sides[wide], sides[1 - wide]
-    if dense:
-        xx, yy = DenseCovariance(xx.dense()), DenseCovariance(yy.dense())
-    ours = chord(EmbeddingPairs(x, y, xx, yy, None))
-    assert float(ours.mean) == pytest.approx(2, rel=1e-6)
-    assert float(ours.variance) == pytest.approx(4 / 40, rel=1e-4)
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -37,18 +37,12 @@ class Geometry:
         """K: how many rows of the [Z, A] curvature differ (Z on the sphere, 1 raw)."""
         return n_outputs if self.spherical else 1
 
-    def points(
-        self, features: Float[Tensor, "n D"], raw: Float[Tensor, "n Z"], *, checked: bool = True
-    ) -> Points:
-        """See ``by_class.view_points``."""
-        return view_points(features, raw, spherical=self.spherical, checked=checked)
-
     def points_of(
         self, head: HeadJacobian, features: Float[Tensor, "n D"], *, checked: bool = True
     ) -> Points:
         """Points of a head's inputs, in the type of the head where that is the longer one."""
         h = features.to(torch.promote_types(features.dtype, head.dtype))
-        return self.points(h, head.forward(h), checked=checked)
+        return view_points(h, head.forward(h), spherical=self.spherical, checked=checked)
 
     def point_blocks(
         self, u: Float[Tensor, "n K"], w: Float[Tensor, " n"], m: Float[Tensor, "n K0"]

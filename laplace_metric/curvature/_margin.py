@@ -38,7 +38,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -47,7 +47,7 @@ from torch import Tensor
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric.curvature._loss import Geometry
 from laplace_metric.curvature._statistics import ClassSums
-from laplace_metric.curvature.by_class import PairCounts, Points
+from laplace_metric.curvature.by_class import ClassPairWeights, PairCounts, Points
 from laplace_metric.errors import InputError
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.models._store import FeatureStore, block_rows
@@ -72,22 +72,6 @@ def column_groups(n: int, structure: str, reference: int, generator: Seed = None
     size = reference // GROUPS
     drawn = torch.randperm(n, generator=as_generator(generator))[: size * GROUPS]
     return list(drawn.split(size if structure == "diag" else len(drawn)))
-
-
-class PairWeights(Protocol):
-    """The weights y_ij of one kind of pairs, as the points of a block see them."""
-
-    def prepare(self) -> None:
-        """Compute what is computed once, before any point is read."""
-
-    def sums(self, points: Points, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """``w_i`` [n] and ``m_i`` [n, K] ([n, 0] where the geometry does not need it)."""
-
-    def pairs(self, points: Points, labels: Tensor) -> Iterator[tuple[Points, Tensor]]:
-        """(columns, Y [n, m]) of pairs that must be looked at one by one."""
-
-    def tensors(self) -> list[Tensor]:
-        """Return the tensors that the weights depend on, apart from the class sums."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +140,15 @@ class MarginPairWeights:
 
     def _points(self, features: Tensor) -> Points:
         return self.geometry.points_of(self.head, features, checked=False)
+
+
+PairWeights = ClassPairWeights | MarginPairWeights
+"""The weights y_ij of one kind of pairs, as the points of a block see them.
+
+``prepare``: what is computed once. ``sums``: w_i [n] and m_i [n, K], [n, 0] where the geometry does
+not need it. ``pairs``: (columns, Y [n, m]) of pairs that must be looked at one by one. ``tensors``:
+what the weights depend on, apart from the class sums.
+"""
 
 
 CPU_BLOCK = (1024, 512)

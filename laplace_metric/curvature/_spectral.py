@@ -11,7 +11,6 @@ One decomposition a fit; every prior precision after that is free.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 from jaxtyping import Float
@@ -23,22 +22,6 @@ from laplace_metric.heads._layers import Layout
 DENSE_LIMIT_BYTES = 2**30
 NEGATIVE_SHARE = 0.2
 """Of the curvature, from which on its absolute values are a heuristic and no approximation."""
-
-
-class Eigenbasis(Protocol):
-    """Q [P, P] with orthonormal columns, never written out unless it is dense."""
-
-    def to_eigenbasis(self, vectors: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
-        """``Q^T v`` [..., P]."""
-
-    def from_eigenbasis(self, coordinates: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
-        """``Q c`` [..., P]."""
-
-    def diagonal(self, values: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
-        """diag(Q diag(values) Q^T) [P]."""
-
-    def to(self, like: Tensor) -> Eigenbasis:
-        """In the dtype and on the device of ``like``."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +116,13 @@ class KroneckerEigenbasis:
                 for b in self.blocks
             )
         )
+
+
+Eigenbasis = IdentityEigenbasis | DenseEigenbasis | KroneckerEigenbasis
+"""Q [P, P] with orthonormal columns, never written out unless it is dense.
+
+``to_eigenbasis``: Q^T v; ``from_eigenbasis``: Q c; ``diagonal``: diag(Q diag(values) Q^T).
+"""
 
 
 @dataclass(frozen=True)

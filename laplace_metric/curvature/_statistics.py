@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric import io as files
-from laplace_metric.errors import FileFormatError, InputError, LabelError
+from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.io import digest
 
 
@@ -113,20 +113,6 @@ class ClassSums:
         return torch.searchsorted(self.classes, labels.contiguous()).clamp_max(
             len(self.classes) - 1
         )
-
-    def index(self, labels: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
-        """Positions of labels [n] in ``classes``.
-
-        Raises
-        ------
-        LabelError
-            For a label that these sums have not seen.
-        """
-        position = self.position(labels)
-        if not torch.equal(self.classes[position], labels):
-            unseen = labels[self.classes[position] != labels].unique().tolist()
-            raise LabelError(f"labels {unseen[:5]} do not occur in the class sums.")
-        return position
 
 
 STRIP = 256

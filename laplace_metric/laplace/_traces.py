@@ -5,7 +5,7 @@
 
 C is never written out:
 
-    linear head, diagonal or Kronecker     ``linear_traces``
+    linear head, diagonal or Kronecker     in blocks, below
     layered head, either                   sum over layers of v . diag(M^T M), v . (M^T u)^2
     any other                              |F|^2, |F^T u|^2 with F F^T = C
 
@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import threading
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -46,18 +46,6 @@ from laplace_metric.models._store import block_rows
 
 Forms = tuple[Tensor, Tensor, Tensor]
 """``tr C``, ``z^T C z`` and ``z^T z`` [n]."""
-
-
-class Traces(Protocol):
-    """Traces of blocks of at most ``rows`` features h [n, D]."""
-
-    rows: int
-
-    def trace(self, h: Float[Tensor, "n D"]) -> Float[Tensor, " n"]:
-        """``tr C`` [n]."""
-
-    def forms(self, h: Tensor, z: Tensor | None) -> Forms:
-        """On the sphere; of the head's own z if it is not given."""
 
 
 def variance_trace(
@@ -124,9 +112,12 @@ def traces_of(head: HeadJacobian, posterior: Posterior) -> Traces:
     """The cheapest form for this head and structure; of a Kronecker basis, O(A^2 Z) once."""
     if not is_structured(head, posterior):
         return _RootTraces(head, posterior)
-    if isinstance(head, LinearJacobian):
-        return linear_traces(head, posterior)
-    return _LayerTraces(head, posterior)
+    if not isinstance(head, LinearJacobian):
+        return _LayerTraces(head, posterior)
+    if isinstance(posterior.basis, KroneckerEigenbasis):
+        (block,) = posterior.basis.blocks
+        return KroneckerTraces(head, block, block.fold(posterior.spectrum))
+    return DiagonalTraces(head, head.layout.fold(posterior.spectrum))
 
 
 class _RootTraces:
@@ -275,12 +266,11 @@ class KroneckerTraces(DiagonalTraces):
         return torch.mm(z, self._left, out=self._scratch.z[: len(z)])
 
 
-def linear_traces(head: LinearJacobian, posterior: Posterior) -> DiagonalTraces:
-    """For the diagonal or the Kronecker structure."""
-    if isinstance(posterior.basis, KroneckerEigenbasis):
-        (block,) = posterior.basis.blocks
-        return KroneckerTraces(head, block, block.fold(posterior.spectrum))
-    return DiagonalTraces(head, head.layout.fold(posterior.spectrum))
+Traces = DiagonalTraces | _RootTraces | _LayerTraces
+"""Traces of blocks of at most ``rows`` features h [n, D].
+
+``trace``: tr C [n]; ``forms``: on the sphere, of the head's own z if it is not given.
+"""
 
 
 def _strips(right: Tensor, sums: Tensor, n_features: int) -> list[tuple[int, Affine]]:

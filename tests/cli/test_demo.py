@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from tempfile import gettempdir
 
@@ -93,10 +92,3 @@ def test_the_rows_shown_are_of_several_classes():
     ]
     table = command._table({"digit": command._rows(rows), "photograph": []})
     assert list(table.columns[1].cells) == ["0", "3", "6"]
-
-
-def test_json_rows_have_what_the_table_needs():
-    row = {"query": "7/0001.png", "label": "7", "decision": "answer", "match_probability": 0.9}
-    rows = command._rows([json.loads(json.dumps(row))])
-    table = command._table({"digit": rows, "photograph": []})
-    assert table.row_count == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -217,14 +216,6 @@ def test_a_damaged_file_is_named_and_computed_again(counted, capsys):
     assert [path.read_bytes() for path in files] == contents
 
 
-def test_a_file_of_another_batch_under_this_name_is_noticed(counted, capsys):
-    run(FIT)
-    first, second, *_ = sorted(Path(CACHE).rglob("*.safetensors"))
-    first.write_bytes(second.read_bytes())
-    assert run(FIT) > ASKED
-    assert f"{first} is damaged" in capsys.readouterr().err.replace("\n", "")
-
-
 def test_where_it_cannot_be_written_it_is_not_kept_and_said_once(counted, capsys):
     Path(CACHE).write_text("a file in its place")
     run(FIT)
@@ -290,14 +281,3 @@ def test_two_commands_at_once(counted):
     assert not [p for p in Path(CACHE).rglob(".*") if p.name != ".gitignore"]
     assert run([*search[:3], "--output", "c.csv"]) <= ASKED
     assert Path("c.csv").read_bytes() == Path("a.csv").read_bytes()
-
-
-def test_numbers_for_machines_are_the_same_and_alone_on_stdout(counted, capsys):
-    for arguments in COMMANDS[:2]:
-        run(arguments)
-    capsys.readouterr()
-    shown = []
-    for _ in range(2):
-        run(["evaluate", "index", "photos", "--json", "-"])
-        shown.append(json.loads(capsys.readouterr().out))
-    assert shown[0] == shown[1]
