@@ -387,16 +387,11 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         array([0, 1])
         """
         from laplace_metric.search import Index
+        from laplace_metric.search._encoding import Encoder
 
+        encoder = Encoder.of(self, compact=compact)
         return Index.build(
-            self,
-            gallery,
-            labels,
-            ids,
-            engine=engine,
-            rank_by=rank_by,
-            compact=compact,
-            progress=progress,
+            encoder, gallery, labels, ids, engine=engine, rank_by=rank_by, progress=progress
         )
 
     def cross_index(

@@ -218,18 +218,12 @@ def retrieval_calibration(
 
 
 def majority(votes: Int[Tensor, "S Q"]) -> tuple[Int[Tensor, " Q"], Float[Tensor, " Q"]]:
-    """Mode [Q] of votes [S, Q] over the samples, the smallest among equals, and its share [Q].
+    """Mode [Q] of votes [S, Q] over the samples, the smallest among equals, and its share [Q]."""
+    from scipy.stats import mode
 
-    Sorted votes form runs; the first longest run is the smallest of the most frequent labels.
-    """
-    ordered = votes.sort(dim=0).values
-    places = torch.arange(len(votes), device=votes.device)[:, None].expand_as(votes)
-    starts = torch.ones_like(votes, dtype=torch.bool)
-    starts[1:] = ordered[1:] != ordered[:-1]
-    run_start = torch.where(starts, places, 0).cummax(0).values
-    longest = (places - run_start + 1).max(0).values
-    end = (places - run_start + 1 == longest).int().argmax(0)
-    return ordered.gather(0, end[None])[0], longest.double() / len(votes)
+    found = mode(votes.cpu().numpy(), axis=0)
+    label, count = (torch.as_tensor(values, device=votes.device) for values in found)
+    return label, count.double() / len(votes)
 
 
 def _gallery(

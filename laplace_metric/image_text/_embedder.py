@@ -398,8 +398,15 @@ class ImageTextEmbedder:
     ) -> Index:
         items, queries = self.search_encoders()[side]
         rank_by = items.rankings[-1] if rank_by is None else rank_by
-        return Index.between(
-            items, queries, inputs, None, ids, engine=engine, rank_by=rank_by, progress=progress
+        return Index.build(
+            items,
+            inputs,
+            None,
+            ids,
+            query_encoder=queries,
+            engine=engine,
+            rank_by=rank_by,
+            progress=progress,
         )
 
     def search_encoders(self) -> Sequence[tuple[TowerEncoder, TowerEncoder]]:

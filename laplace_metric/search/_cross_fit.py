@@ -38,7 +38,7 @@ from laplace_metric.laplace._settings import FitOptions
 from laplace_metric.models._calling import device_of, to_device
 from laplace_metric.models._store import row_fingerprints
 from laplace_metric.search._columns import Column
-from laplace_metric.search._encoding import BATCH, FittedEmbedder, batches
+from laplace_metric.search._encoding import BATCH, Encoder, FittedEmbedder, batches
 from laplace_metric.search._engines import EngineKind
 from laplace_metric.search._index import Index
 from laplace_metric.search._items import joined_labels
@@ -56,20 +56,18 @@ MOST_IN_PAIRS = 0.25
 class RefittableEmbedder(FittedEmbedder, Protocol):
     """With settings by which another posterior can be fitted."""
 
-    settings: Settings
+    @property
+    def settings(self) -> Settings:
+        """Settings of a fit."""
 
 
 @dataclass(frozen=True)
-class FoldEmbedder:
-    """The head alone, over what entered it, with the posterior of some folds."""
+class HeadEmbedder:
+    """A model with a posterior over its head, and the settings to fit another one."""
 
     model: nn.Module
     fitted_: Fitted
-
-    @property
-    def spherical(self) -> bool:
-        """True if embeddings are directions."""
-        return self.fitted_.spherical
+    settings: Settings
 
 
 class _Directions(nn.Module):
@@ -153,7 +151,7 @@ def cross_labelled_hits(
         one = _fitted_to(embedder, features[others], codes[others])
         there = labels.take(others.numpy()).values
         index = Index.build(
-            one, features[others], there, engine=engine, rank_by=rank_by, progress=False
+            Encoder.of(one), features[others], there, engine=engine, rank_by=rank_by, progress=False
         )
         asked_for += len(ours)  # folds are small: what one rounds away the next makes up for
         share = (round(open_set_fraction * asked_for) - drawn) / len(ours)
@@ -170,14 +168,15 @@ def cross_labelled_hits(
     return LabelledHits.concatenate(parts).take(torch.cat(rows).argsort().numpy())
 
 
-def _fitted_to(embedder: RefittableEmbedder, features: Tensor, codes: Tensor) -> FoldEmbedder:
+def _fitted_to(embedder: RefittableEmbedder, features: Tensor, codes: Tensor) -> HeadEmbedder:
     head = embedder.fitted_.head
     model = _head_alone(head)
     pairs = list(zip(features.split(BATCH), codes.split(BATCH), strict=True))
-    options = FitOptions(progress=False)
+    settings, options = embedder.settings, FitOptions(progress=False)
     with warnings.catch_warnings():  # the fit to all items has told them
         warnings.simplefilter("ignore", LaplaceMetricWarning)
-        return FoldEmbedder(model, fit_posterior(model, HEAD, pairs, embedder.settings, options))
+        fitted = fit_posterior(model, HEAD, pairs, settings, options)
+    return HeadEmbedder(model, fitted, settings)
 
 
 def _head_alone(head: LocatedHead) -> nn.Module:
@@ -253,7 +252,13 @@ def cross_index(
     )
     pairs = [(batch, None) for batch in seen]
     index = Index.build(
-        embedder, pairs, labels.values, ids, engine=engine, rank_by=rank_by, progress=False
+        Encoder.of(embedder),
+        pairs,
+        labels.values,
+        ids,
+        engine=engine,
+        rank_by=rank_by,
+        progress=False,
     )
     index.learn(labelled, k, generator, portable=portable, cross_fitted=True)
     return index

@@ -39,10 +39,6 @@ class FittedEmbedder(Protocol):
     def fitted_(self) -> Fitted:
         """Head and posterior."""
 
-    @property
-    def spherical(self) -> bool:
-        """True if embeddings are directions."""
-
 
 class SearchEncoder(Protocol):
     """Inputs of one kind as an index knows them.
@@ -97,7 +93,6 @@ class SearchableEmbedder(Protocol):
 
 BATCH = 256
 """Rows of one array, or texts of one list, that enter the model at once."""
-Texts = list[str] | tuple[str, ...]
 
 
 def encoders_of(embedder: FittedEmbedder | SearchableEmbedder) -> Sequence[Encoders]:
@@ -123,8 +118,6 @@ class Encoder:
     model : nn.Module
     fitted : Fitted
         Of its head.
-    spherical : bool
-        Whether embeddings are directions.
 
     Attributes
     ----------
@@ -136,13 +129,13 @@ class Encoder:
         Fingerprints of the head's inputs that the posterior was fitted to.
     """
 
-    def __init__(self, model: nn.Module, fitted: Fitted, *, spherical: bool) -> None:
-        self.model, self.head, self.spherical = model, fitted.head, spherical
-        shared = PairDistances(fitted, spherical=spherical)
+    def __init__(self, model: nn.Module, fitted: Fitted) -> None:
+        self.model, self.head, self.spherical = model, fitted.head, fitted.spherical
+        shared = PairDistances(fitted, spherical=fitted.spherical)
         self.pairs: PairMoments = shared
         self.rankings: tuple[str, ...] = RANKINGS
         self._kept = shared.basis_inputs
-        self.identity, self.fitted_rows = _identity(fitted, spherical), fitted.fingerprints
+        self.identity, self.fitted_rows = _identity(fitted), fitted.fingerprints
         self._weights = FittedWeights(fitted.head, fitted.posterior.mean)
         self._weights.check(values=True)
         self._traces = traces_of(fitted.jacobian, fitted.posterior)
@@ -165,7 +158,7 @@ class Encoder:
         named = hasattr(type(embedder), "fitted_") or "fitted_" in getattr(embedder, "__dict__", {})
         if not named:
             raise InputError(f"embedder is a {type(embedder).__name__}: pass a LaplaceEmbedder.")
-        encoder = cls(embedder.model, embedder.fitted_, spherical=embedder.spherical)
+        encoder = cls(embedder.model, embedder.fitted_)
         return encoder.compacted() if compact else encoder
 
     def compacted(self) -> Encoder:
@@ -300,8 +293,8 @@ def _nothing(h: Tensor) -> Tensor:
     return h.new_empty(len(h), 0)
 
 
-def _identity(fitted: Fitted, spherical: bool) -> str:
-    described = f"{spherical} {fitted.structure}"
+def _identity(fitted: Fitted) -> str:
+    described = f"{fitted.spherical} {fitted.structure}"
     return digest(described, (fitted.posterior.mean, fitted.posterior.spectrum))
 
 

@@ -38,7 +38,6 @@ from laplace_metric.search import _faiss as engines
 from laplace_metric.search import _storage as storage
 from laplace_metric.search._classify import LIKELIER_THAN_NOT, Classification, classified
 from laplace_metric.search._encoding import (
-    Encoder,
     FittedEmbedder,
     SearchableEmbedder,
     SearchEncoder,
@@ -122,42 +121,22 @@ class Index(Shown):
     @classmethod
     def build(
         cls,
-        embedder: FittedEmbedder,
-        gallery: Any,
-        labels: Any = None,
-        ids: Any = None,
-        *,
-        engine: str | EngineKind = "flat",
-        rank_by: str = "mean",
-        compact: bool = False,
-        progress: bool = True,
-    ) -> Index:
-        """See ``LaplaceEmbedder.index``."""
-        return cls.between(
-            Encoder.of(embedder, compact=compact),
-            None,
-            gallery,
-            labels,
-            ids,
-            engine=engine,
-            rank_by=rank_by,
-            progress=progress,
-        )
-
-    @classmethod
-    def between(
-        cls,
         encoder: SearchEncoder,
-        query_encoder: SearchEncoder | None,
         gallery: Any,
         labels: Any = None,
         ids: Any = None,
         *,
+        query_encoder: SearchEncoder | None = None,
         engine: str | EngineKind = "flat",
         rank_by: str = "mean",
         progress: bool = True,
     ) -> Index:
-        """Index items that one encoder reads, searched by queries that another one reads.
+        """Index items that ``encoder`` reads; see ``LaplaceEmbedder.index``.
+
+        Parameters
+        ----------
+        query_encoder : SearchEncoder or None
+            Reader of the queries; None: as for items.
 
         Raises
         ------
@@ -448,7 +427,7 @@ class Index(Shown):
             generator=generator if open_set_fraction else None,
             progress=progress,
         )
-        return self._learn(labelled, k, generator, now, portable=portable)
+        return self.learn(labelled, k, generator, portable=portable, since=now)
 
     def learn(
         self,
@@ -458,6 +437,7 @@ class Index(Shown):
         *,
         portable: bool = False,
         cross_fitted: bool = False,
+        since: Index | None = None,
     ) -> Calibration:
         """Calibrate from the hits of queries in this index or in one like it; see ``calibrate``.
 
@@ -469,27 +449,15 @@ class Index(Shown):
             As for ``calibrate``.
         cross_fitted : bool
             Whether the queries are items of this index; ``Calibration.cross_fitted`` says so.
+        since : Index or None
+            The index as it was when it was searched: later changes count as such. None: as it is.
 
         Raises
         ------
         InputError
             For too few queries.
         """
-        k, now = check_count("k", k), self._now()
-        return self._learn(
-            labelled, k, generator, now, portable=portable, cross_fitted=cross_fitted
-        )
-
-    def _learn(
-        self,
-        labelled: LabelledHits,
-        k: int,
-        generator: Seed,
-        now: Index,
-        *,
-        portable: bool = False,
-        cross_fitted: bool = False,
-    ) -> Calibration:
+        k, now = check_count("k", k), self._now() if since is None else since
         source = as_generator(0 if generator is None else generator)
         assert source is not None
         order = torch.randperm(len(labelled), generator=source, device=source.device)

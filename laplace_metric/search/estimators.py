@@ -11,7 +11,6 @@ Of a query, the index has P(c) for the labels c of its voting neighbours, and P(
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,12 +24,12 @@ from torch import Tensor, nn
 from laplace_metric._utils.validation import check_count, check_name
 from laplace_metric.calibration._hits import VOTES
 from laplace_metric.errors import InputError, LabelError, LaplaceMetricWarning
-from laplace_metric.laplace import Fitted, Settings
+from laplace_metric.laplace import Settings
 from laplace_metric.laplace._fit import fit_posterior
 from laplace_metric.laplace._settings import FitOptions
 from laplace_metric.models import Precomputed
 from laplace_metric.search._columns import Column
-from laplace_metric.search._cross_fit import cross_index
+from laplace_metric.search._cross_fit import HeadEmbedder, cross_index
 from laplace_metric.search._encoding import Encoder
 from laplace_metric.search._index import Index
 
@@ -46,20 +45,6 @@ except ImportError:  # before 1.6 it is a method
 Array = npt.NDArray[Any]
 ROWS = 256
 """That enter the model at once."""
-
-
-@dataclass
-class RowsEmbedder:
-    """A posterior over the last layer of a model of rows, and how to fit another one."""
-
-    model: nn.Module
-    fitted_: Fitted
-    settings: Settings
-
-    @property
-    def spherical(self) -> bool:
-        """True if embeddings are directions."""
-        return self.fitted_.spherical
 
 
 class PosteriorEstimator(BaseEstimator):  # type: ignore[misc]
@@ -92,7 +77,7 @@ class PosteriorEstimator(BaseEstimator):  # type: ignore[misc]
         rows: Array = validate_data(self, x, reset=False, dtype=[np.float64, np.float32])
         return rows
 
-    def _fit_posterior(self, x: Array, codes: Tensor) -> RowsEmbedder:
+    def _fit_posterior(self, x: Array, codes: Tensor) -> HeadEmbedder:
         model = Precomputed(x.shape[1]) if self.model is None else self.model
         head = "append" if self.model is None else self.head
         settings = Settings(
@@ -103,7 +88,7 @@ class PosteriorEstimator(BaseEstimator):  # type: ignore[misc]
         )
         pairs = list(zip(batches_of(x), codes.split(ROWS), strict=True))
         fitted = fit_posterior(model, head, pairs, settings, FitOptions(progress=False))
-        return RowsEmbedder(model, fitted, settings)
+        return HeadEmbedder(model, fitted, settings)
 
 
 def batches_of(x: Array) -> list[Array]:
@@ -173,7 +158,7 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         self.calibrated_ = self.index_.calibration is not None
         return self
 
-    def _indexed(self, embedder: RowsEmbedder, x: Array, codes: Tensor) -> Index:
+    def _indexed(self, embedder: HeadEmbedder, x: Array, codes: Tensor) -> Index:
         rows, column = batches_of(x), Column.of("y", codes)
         try:
             return cross_index(
@@ -186,7 +171,7 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
                 stacklevel=3,
             )
             pairs = [(batch, None) for batch in rows]
-            return Index.build(embedder, pairs, codes, progress=False)
+            return Index.build(Encoder.of(embedder), pairs, codes, progress=False)
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities [N, C] of the classes, in the order of ``classes_``; each row sums to 1."""

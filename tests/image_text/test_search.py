@@ -23,6 +23,7 @@ from laplace_metric.image_text import _search as search_of_two
 from laplace_metric.image_text._search import IndependentPairs
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Index
+from laplace_metric.search._encoding import Encoder
 from laplace_metric.search._items import Encoded
 from tests.image_text.conftest import features, make_embedder, make_pairs
 from tests.thread_table import hammered
@@ -227,7 +228,7 @@ def test_what_is_refused(fitted, pairs):
     with pytest.raises(NotFittedError, match="not fitted"):
         make_embedder().index_images(pairs.images)
     with pytest.raises(InputError, match="two sides: call its index_images, or index_texts"):
-        Index.build(fitted, pairs.images)
+        Encoder.of(fitted)
     index = fitted.index_images(pairs.images, **QUIET)
     with pytest.raises(InputError, match="features have size 12, in the fit it was 7"):
         index.search(pairs.images, k=1)
