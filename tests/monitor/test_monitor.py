@@ -1,4 +1,4 @@
-"""The monitor: cuts, restarts, errors, words, and what it promises of a quiet stream."""
+"""The monitor: cuts, restarts, errors, words, and its guarantee for a quiet stream."""
 
 from __future__ import annotations
 

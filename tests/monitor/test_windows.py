@@ -43,7 +43,7 @@ def test_three_tests_and_no_fourth():
 
 
 @pytest.mark.parametrize("side", [1, -1], ids=["largest", "smallest"])
-def test_a_few_strangers_in_one_tail_are_seen(side):
+def test_a_few_foreign_queries_in_one_tail_are_seen(side):
     window = stats.norm.ppf((np.arange(500) + 0.5) / 500)
     window[::20] = side * 3
     assert stats.ks_2samp(NORMAL, window).pvalue > 0.05

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from laplace_metric.cli import main
@@ -22,9 +21,7 @@ from laplace_metric.cli.serve import _command as command
 from laplace_metric.cli.serve import _service
 from laplace_metric.cli.serve._guard import Limits, RequestRefused
 from laplace_metric.cli.serve._page import search_page, thumbnail
-from laplace_metric.cli.serve._query import QueryReader, Question
 from laplace_metric.cli.serve._service import SearchService, load_served
-from laplace_metric.cli.sources import TEXTS, Pixels
 from laplace_metric.errors import InputError, LaplaceMetricWarning, MissingPackageError
 from tests.cli.workshop import trusting
 from tests.serve.conftest import options_of
@@ -117,13 +114,6 @@ def test_a_cross_fitted_index_is_served_without_a_drift_alarm(vectors, tmp_path,
     options = options_of(tmp_path, "--reference", str(vectors / "queries.npy"))
     watched = load_served(options, limits, reporter)
     assert watched.drift is not None
-
-
-def test_texts_are_read_as_they_are():
-    reader = QueryReader(TEXTS, Pixels(Path(), None, 3), 1, torch.float32)
-    assert reader.read(Question.of({"text": "a coat"})) == ["a coat"]
-    with pytest.raises(RequestRefused, match="send 'text'"):
-        reader.read(Question.of({"vector": [1.0]}))
 
 
 def test_an_item_outside_the_folder_of_the_index_is_not_shown(shop, start):

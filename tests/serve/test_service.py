@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from laplace_metric.cli.serve import _service as worker_module
+from laplace_metric.cli.serve import _service
 from laplace_metric.cli.serve._guard import Limits, RequestRefused
 from laplace_metric.cli.serve._query import TEXT, MemoryGate, Question, json_fields
 from laplace_metric.cli.serve._service import Job, Worker
@@ -118,7 +118,7 @@ def test_clients_of_one_batch_window_keep_their_own_options(
     shop, start, query_files, monkeypatch, option, values, read
 ):
     """Three queries wait for the model together; the second asks for another value."""
-    monkeypatch.setattr(worker_module, "BUDGET", 1e9)  # whatever waits goes in together
+    monkeypatch.setattr(_service, "BUDGET", 1e9)  # whatever waits goes in together
     service, gate, content = start(shop), threading.Event(), query_files[0].read_bytes()
     service._worker.submit(Job("wait", ["x"], lambda texts: [gate.wait()]))
     asked = [values[0], values[1], values[0]]
@@ -278,7 +278,7 @@ def test_numbers_may_be_texts_and_empty_ones_are_left_out():
     assert (asked.vector, asked.k, asked.precision, asked.threshold) == ([1.0, 2.5], 7, None, 0.25)
 
 
-def test_a_promise_that_cannot_be_kept_is_said_at_the_start(shop, start):
+def test_a_guarantee_that_cannot_hold_is_refused_at_the_start(shop, start):
     with pytest.raises(InputError, match="cannot be guaranteed"):
         start(shop, precision=0.9999)
 
@@ -327,7 +327,7 @@ def test_what_waits_goes_in_together_and_no_more_than_a_batch():
 
 
 def test_a_slow_model_gets_its_queries_one_by_one(monkeypatch):
-    monkeypatch.setattr(worker_module, "BUDGET", 0.01)
+    monkeypatch.setattr(_service, "BUDGET", 0.01)
     sizes, worker = [], Worker(batch=8)
 
     def run(texts: list[str]) -> list[str]:
