@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.progress import ItemBar
-from laplace_metric._utils.validation import as_tensor, check_count, check_dense, check_floating
+from laplace_metric._utils.validation import as_tensor, check_dense, check_floating
 from laplace_metric.errors import DtypeError, InputError, LabelError, NonFiniteError
 from laplace_metric.models._calling import Inputs, call_model, device_of, evaluation_mode, to_device
 
@@ -225,7 +225,7 @@ class PairBatches:
     Raises
     ------
     InputError
-        For less than 2 pairs, or a batch size below 2: a pair alone has nothing to differ from.
+        For less than 2 pairs: a pair alone has nothing to differ from.
     """
 
     pairs: ImageTextPairs
@@ -233,7 +233,6 @@ class PairBatches:
     generator: torch.Generator
 
     def __post_init__(self) -> None:
-        check_count("batch_size", self.batch_size, 2)
         if len(self.pairs) < 2:
             raise InputError("pairs holds one pair: pass at least two.")
 

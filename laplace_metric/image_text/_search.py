@@ -12,6 +12,7 @@ both inputs may mean, not of the weights, which two towers do not share.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -57,6 +58,7 @@ class IndependentPairs:
         return Distance(*far)
 
 
+@dataclass(frozen=True, eq=False)
 class TowerEncoder:
     """One encoder with its head and posterior, as a search encodes items or queries.
 
@@ -71,18 +73,13 @@ class TowerEncoder:
     """
 
     spherical = False
+    pairs = IndependentPairs()
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        head: GaussianHead,
-        posterior: TowerPosterior | None,
-        identity: str,
-        fitted_rows: Fingerprints | None = None,
-    ) -> None:
-        self.encoder, self.head, self.posterior = encoder, head, posterior
-        self.identity, self.fitted_rows = identity, fitted_rows
-        self.pairs = IndependentPairs()
+    encoder: Encoder
+    head: GaussianHead
+    posterior: TowerPosterior | None
+    identity: str
+    fitted_rows: Fingerprints | None = None
 
     @property
     def rankings(self) -> tuple[str, ...]:

@@ -69,15 +69,6 @@ def test_scores_are_in_the_order_of_the_pairs(spied):
         assert float(found.scores["ambiguity"][row]) == pytest.approx(float(trace), **close)
 
 
-def test_means_by_image(spied):
-    pairs, _, found = spied
-    by_image = found.by_image()["match"]
-    assert by_image.shape == (pairs.n_images,)
-    for image in (0, 7, 59):
-        own = found.scores["match"][pairs.pairs[:, 0] == image]
-        torch.testing.assert_close(by_image[image], own.mean())
-
-
 @pytest.mark.parametrize("objective", ["prolip", "siglip", "clip"])
 def test_planted_wrong_pairs_are_found(objective):
     n = CLASSES * 20

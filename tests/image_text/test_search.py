@@ -18,7 +18,7 @@ from laplace_metric.errors import (
     NotFittedError,
     UnknownNameError,
 )
-from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs, csd
+from laplace_metric.image_text import ImageTextEmbedder, csd
 from laplace_metric.image_text import _search as search_of_two
 from laplace_metric.image_text._search import IndependentPairs
 from laplace_metric.models import Precomputed
@@ -198,21 +198,6 @@ def test_images_of_the_fit_are_warned_of_also_after_loading(fitted, pairs, tmp_p
             index.labelled_hits(held.images, matches=held.texts_of_images())
             images = embedder.index_images(pairs.images, **QUIET)
             images.labelled_hits(pairs.texts, matches=pairs.images_of_texts())  # texts recur
-
-
-def test_lists_and_functions_are_inputs_too(pairs):
-    """As the encoders take them: a list of strings, a list of anything."""
-    words = [f"word {j}" for j in range(pairs.n_texts)]
-    table = dict(zip(words, pairs.texts, strict=True))
-    embedder = ImageTextEmbedder(
-        lambda images: torch.stack(list(images)),
-        lambda texts: torch.stack([table[t] for t in texts]),
-        dim=8,
-    )
-    named = ImageTextPairs(list(pairs.images), words, pairs.pairs)
-    embedder.fit(named, **QUICK)
-    index = embedder.index_images(named.images, [f"image {i}" for i in range(60)], **QUIET)
-    assert index.search(["word 1", "word 2"], k=1).ids[0, 0].startswith("image ")
 
 
 @pytest.mark.parametrize("engine", ["ivf", "hnsw"])
