@@ -1,7 +1,21 @@
-"""The embeddings and the index of the search tests."""
+"""The embeddings and the index of the search tests; calibrations in an order that torch draws."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
+
+from laplace_metric.calibration import _learn
+from laplace_metric.calibration._calibration import Calibration
+from laplace_metric.calibration._hits import LabelledHits
 from tests.search.conftest import embedder, points, quick
 
-__all__ = ["embedder", "points", "quick"]
+__all__ = ["calibrated", "embedder", "points", "quick"]
+
+
+def calibrated(
+    labelled: LabelledHits, k: int, n_items: int, generator: torch.Generator, **options: Any
+) -> Calibration:
+    order = torch.randperm(len(labelled), generator=generator).numpy()
+    return _learn.calibrated(labelled, k, n_items, order, **options)

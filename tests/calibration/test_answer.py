@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from scipy.optimize import minimize
 
-from laplace_metric.calibration._apply import PENALTY, START, Candidates, LabelPosterior
 from laplace_metric.calibration._hits import LabelVotes
+from laplace_metric.calibration._labels import PENALTY, START, Candidates, LabelPosterior
 
 
 def problem(n: int = 400, seed: int = 0):
     """Scores, votes and matches of n queries with 25 neighbours of six labels."""
-    g = torch.Generator().manual_seed(seed)
-    distance = torch.rand(n, 25, generator=g).sort(1).values
-    labels = torch.randint(0, 6, (n, 25), generator=g)
+    g = np.random.default_rng(seed)
+    distance = np.sort(g.random((n, 25)), 1)
+    labels = g.integers(0, 6, (n, 25))
     votes = LabelVotes.of(distance, labels)
-    logit = 3 * votes.share.double() - 2 + torch.randn(n, 25, generator=g).double()
-    truth = torch.where(torch.rand(n, generator=g) < 0.6, labels[:, 0], 6)
+    logit = 3 * votes.share - 2 + g.normal(size=(n, 25))
+    truth = np.where(g.random(n) < 0.6, labels[:, 0], 6)
     return logit, votes, labels == truth[:, None]
 
 
@@ -54,7 +53,7 @@ def test_the_numbers_are_those_of_the_likelihood():
 def test_probabilities_are_of_labels_and_none():
     logit, votes, _ = problem(50)
     candidates = Candidates.of(logit, votes)
-    p = LabelPosterior(torch.tensor([0.7, 0.4, -0.2], dtype=torch.float64))(candidates)
+    p = LabelPosterior(np.array([0.7, 0.4, -0.2]))(candidates)
     assert p.shape == (50, 20)
     for row in range(50):
         seen, terms = set(), []
@@ -73,15 +72,15 @@ def test_probabilities_are_of_labels_and_none():
 def test_it_is_calibrated_on_other_queries():
     logit, votes, match = problem(4000)
     first, second = slice(0, 2000), slice(2000, 4000)
-    at = lambda part: Candidates.of(logit[part], votes.at(part, part))  # noqa: E731
-    fitted = LabelPosterior.fit(at(first), match[first])
-    best = fitted(at(second)).max(1)
-    right = match[second].gather(1, best.indices[:, None])[:, 0].double()
-    assert float(best.values.mean()) == pytest.approx(float(right.mean()), abs=0.03)
+    whole = Candidates.of(logit, votes)
+    parts = [Candidates(*(x[part] for x in vars(whole).values())) for part in (first, second)]
+    answer, p = LabelPosterior.fit(parts[0], match[first]).answer(parts[1])
+    right = np.take_along_axis(match[second], answer[:, None], 1)[:, 0]
+    assert p.mean() == pytest.approx(float(right.mean()), abs=0.03)
 
 
 def test_no_neighbours_are_no_answer():
-    votes = LabelVotes.of(torch.full((1, 3), torch.inf), torch.full((1, 3), -1))
-    candidates = Candidates.of(torch.full((1, 3), -torch.inf).double(), votes)
-    p = LabelPosterior(torch.tensor(START, dtype=torch.float64))(candidates)
+    votes = LabelVotes.of(np.full((1, 3), np.inf), np.full((1, 3), -1))
+    candidates = Candidates.of(np.full((1, 3), -np.inf), votes)
+    p = LabelPosterior(START)(candidates)
     assert p.tolist() == [[0.0, 0.0, 0.0]]

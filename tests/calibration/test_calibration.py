@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,10 +19,10 @@ from laplace_metric.calibration._hits import (
     SearchHits,
     query_statistics,
 )
-from laplace_metric.calibration._learn import calibrated
 from laplace_metric.calibration._thresholds import threshold_for
 from laplace_metric.errors import FewQueriesWarning, InputError, UnknownNameError
 from laplace_metric.evaluation import expected_calibration_error
+from tests.calibration.conftest import calibrated
 
 CLASSES, KNOWN, K, RUNS, TAUGHT = 20, 15, 3, 40, 240
 
@@ -45,14 +46,14 @@ def splits(labelled: LabelledHits):
     """A calibration and the queries left over, from orders of the same queries."""
     for seed in range(RUNS):
         g = torch.Generator().manual_seed(seed)
-        order = torch.randperm(len(labelled), generator=g)
+        order = torch.randperm(len(labelled), generator=g).numpy()
         taught, left = labelled.take(order[:TAUGHT]), labelled.take(order[TAUGHT:])
         yield calibrated(taught, K, 150, g), left
 
 
 def within(rates: list[float], low: float, high: float) -> None:
     """The mean lies between the bounds, give or take three standard errors."""
-    rate = torch.tensor(rates)
+    rate = np.array(rates)
     slack = 3 * float(rate.std()) / len(rates) ** 0.5
     assert low - slack <= float(rate.mean()) <= high + slack
 
@@ -61,8 +62,8 @@ def test_known_queries_are_called_unknown_at_most_as_often_as_promised(labelled,
     alpha, alarms, detected, sizes = 0.1, [], [], []
     for fitted, left in splits(labelled):
         unknown = fitted.assess(left.hits).p_value <= alpha
-        alarms.append(float(unknown[left.known].double().mean()))
-        detected.append(float(unknown[~left.known].double().mean()))
+        alarms.append(float(unknown[left.known].mean()))
+        detected.append(float(unknown[~left.known].mean()))
         sizes.append(len(fitted.statistics))
     within(alarms, alpha - 1 / (min(sizes) + 1) - 0.02, alpha)
     assert sum(detected) > 3 * sum(alarms)
@@ -74,7 +75,7 @@ def test_sets_hold_a_match_as_often_as_promised(alpha, labelled, quick):
     for fitted, left in splits(labelled):
         members = fitted.members(fitted.matcher.logit(PairFeatures.of(left.hits)), alpha)
         hit = (members & left.match).any(1)[left.known]
-        covered.append(float(hit.double().mean()))
+        covered.append(float(hit.mean()))
         sizes.append(int(fitted.known.sum()))
     within(covered, 1 - alpha, 1 - alpha + 1 / (min(sizes) + 1))
 
@@ -96,24 +97,24 @@ def first_matches(logit, match):
 
 
 def test_a_calibration_keeps_what_the_second_half_says(labelled):
-    fitted = calibrated(labelled.take(torch.arange(400)), K, 150, torch.Generator().manual_seed(0))
-    order = torch.randperm(400, generator=torch.Generator().manual_seed(0))
+    fitted = calibrated(labelled.take(np.arange(400)), K, 150, torch.Generator().manual_seed(0))
+    order = torch.randperm(400, generator=torch.Generator().manual_seed(0)).numpy()
     first, second = labelled.take(order[:200]), labelled.take(order[200:])
     logit = fitted.matcher.logit(PairFeatures.of(second.hits))
-    assert torch.equal(fitted.logit, logit[:, :K])
-    assert torch.equal(fitted.match, second.match[:, :K])
-    assert torch.equal(fitted.known, second.known)
+    assert np.array_equal(fitted.logit, logit[:, :K])
+    assert np.array_equal(fitted.match, second.match[:, :K])
+    assert np.array_equal(fitted.known, second.known)
     assert fitted.first_match.tolist() == pytest.approx(first_matches(logit, second.match))
     halves = [query_statistics(half.hits)[half.known] for half in (first, second)]
-    assert torch.equal(fitted.statistics, torch.cat(halves))
+    assert np.array_equal(fitted.statistics, np.concatenate(halves))
     assert fitted.smallest_p_value == 1 / (len(fitted.statistics) + 1)
     assessment = fitted.assess(second.hits)
-    assert torch.equal(assessment.logit, logit)
-    assert torch.equal(fitted.label_probability, assessment.label_probability)
-    answers = second.match.gather(1, assessment.answer[:, None])[:, 0]
-    assert torch.equal(fitted.right, answers)
+    assert np.array_equal(assessment.logit, logit)
+    assert np.array_equal(fitted.label_probability, assessment.label_probability)
+    answers = np.take_along_axis(second.match, assessment.answer[:, None], 1)[:, 0]
+    assert np.array_equal(fitted.right, answers)
     label_quality = fitted.quality(10, of="label")
-    gap = (fitted.label_probability - answers.double()).square()
+    gap = np.square(fitted.label_probability - answers)
     assert label_quality.brier.estimate == pytest.approx(float(gap.mean()))
     wanted = threshold_for(fitted.label_probability, fitted.right, recall=0.5)
     assert fitted.threshold_for(recall=0.5, of="label", alpha=None) == wanted
@@ -125,7 +126,7 @@ def test_a_calibration_keeps_what_the_second_half_says(labelled):
     assert fitted.threshold_for(recall=0.5, alpha=None) == wanted
     ours = fitted.quality(10)
     assert ours.reliability.ece == expected_calibration_error(p, fitted.match[:, 0]).ece < 0.15
-    gap = (p - fitted.match[:, 0].double()).square()
+    gap = np.square(p - fitted.match[:, 0])
     assert ours.brier.estimate == pytest.approx(float(gap.mean()))
     assert ours.brier.low <= ours.brier.estimate <= ours.brier.high
 
@@ -134,8 +135,8 @@ def test_another_seed_is_another_split(labelled):
     one, two, three = (
         calibrated(labelled, K, 150, torch.Generator().manual_seed(s)) for s in (0, 0, 1)
     )
-    assert torch.equal(one.logit, two.logit)
-    assert not torch.equal(one.logit, three.logit)
+    assert np.array_equal(one.logit, two.logit)
+    assert not np.array_equal(one.logit, three.logit)
 
 
 def test_sets_that_cannot_be_promised(labelled, quick):
@@ -144,10 +145,10 @@ def test_sets_that_cannot_be_promised(labelled, quick):
     logit = fitted.matcher.logit(PairFeatures.of(labelled.hits))
     with pytest.raises(InputError, match=rf"alpha=0.001 needs at least 999 .* of {n}, 0.0% have"):
         fitted.members(logit, 0.001)
-    near = replace(labelled, match=labelled.match.clone())
+    near = replace(labelled, match=labelled.match.copy())
     near.match[::3] = False
     fitted = calibrated(near, K, 150, torch.Generator().manual_seed(0))
-    missed = float((fitted.first_match[fitted.known] == -torch.inf).double().mean())
+    missed = float((fitted.first_match[fitted.known] == -np.inf).mean())
     assert missed > 0.2
     with pytest.raises(InputError, match=f"alpha=0.2 .*40 nearest items.*{missed:.1%} have none"):
         fitted.members(logit, 0.2)
@@ -155,7 +156,7 @@ def test_sets_that_cannot_be_promised(labelled, quick):
 
 
 def test_too_few_queries_that_have_a_match(labelled):
-    known = labelled.known.nonzero().flatten()
+    known = np.flatnonzero(labelled.known)
     g = torch.Generator()
     with pytest.raises(InputError, match="of one half have a match.*at least 5"):
         calibrated(labelled.take(known[:9]), K, 150, g.manual_seed(0))
@@ -163,9 +164,9 @@ def test_too_few_queries_that_have_a_match(labelled):
 
 
 def test_strange_are_a_far_neighbour_an_undetermined_query_and_labels_that_disagree(labelled):
-    hits: SearchHits = labelled.hits.take(torch.arange(2))
-    wanted = torch.stack([hits.distance[:, 0], hits.epistemic, hits.votes.ambiguity], 1)
-    assert torch.equal(query_statistics(hits), wanted.double())
+    hits: SearchHits = labelled.hits.take(np.arange(2))
+    wanted = np.stack([hits.distance[:, 0], hits.epistemic, hits.votes.ambiguity], 1)
+    assert np.array_equal(query_statistics(hits), wanted)
 
 
 def least_common(known, new):
@@ -185,26 +186,25 @@ def least_common(known, new):
 
 @pytest.mark.parametrize("n", [1, 7, 40])
 def test_p_values_of_the_least_common_statistic(n):
-    g = torch.Generator().manual_seed(n)
-    known = torch.randint(0, 9, (n, 3), generator=g).double()
-    new = torch.randint(-1, 11, (50, 3), generator=g).double()
+    g = np.random.default_rng(n)
+    known, new = g.integers(0, 9, (n, 3)) * 1.0, g.integers(-1, 11, (50, 3)) * 1.0
     ours = conformal.least_common_p_values(known, new)
     assert ours.tolist() == [least_common(known.tolist(), row) for row in new.tolist()]
 
 
 @pytest.mark.parametrize("cells", [1, 500])
 def test_blocks_of_p_values(cells, monkeypatch):
-    known, new = torch.rand(2, 30, 3, generator=torch.Generator().manual_seed(0))
+    known, new = np.random.default_rng(0).random((2, 30, 3))
     whole = conformal.least_common_p_values(known, new)
     monkeypatch.setattr(conformal, "BLOCK_CELLS", cells)
-    assert torch.equal(conformal.least_common_p_values(known, new), whole)
+    assert np.array_equal(conformal.least_common_p_values(known, new), whole)
 
 
 def test_noise_is_unknown_from_twenty_held_out_queries_on(labelled):
-    known = labelled.known.nonzero().flatten()
+    known = np.flatnonzero(labelled.known)
     for n in (20, 60, 120, 240):
         fitted = calibrated(labelled.take(known[:n]), K, 150, torch.Generator().manual_seed(0))
-        hits = labelled.hits.take(torch.arange(50))
+        hits = labelled.hits.take(np.arange(50))
         votes = replace(hits.votes, ambiguity=hits.votes.ambiguity + 3)
         noise = replace(
             hits, distance=hits.distance + 9, epistemic=hits.epistemic + 99, votes=votes
@@ -216,20 +216,20 @@ def test_noise_is_unknown_from_twenty_held_out_queries_on(labelled):
 @pytest.mark.parametrize("n_matching", [0, 1, 99, 100])
 def test_an_embedder_that_is_nearly_always_right_or_wrong(n_matching, labelled):
     """A prior's slope, shrunk; thresholds and conformal parts as ever."""
-    queries = labelled.take(torch.arange(100))
-    match = torch.arange(100)[:, None].expand(100, 40) < n_matching
-    zeros = torch.zeros(100, dtype=torch.long)
+    queries = labelled.take(np.arange(100))
+    match = np.arange(100)[:, None] + np.zeros(40) < n_matching
+    zeros = np.zeros(100, dtype=np.int64)
     given = replace(queries, match=match, codes=zeros, known=zeros == 0)
     with pytest.warns(FewQueriesWarning, match="of the 50 queries that fit"):
         fitted = calibrated(given, K, 150, torch.Generator().manual_seed(0))
     p = fitted.probability[:, 0]
     assert fitted.matcher.chosen == "distance, logistic"
-    assert len(p.unique()) == len(p), "never a constant"
+    assert len(np.unique(p)) == len(p), "never a constant"
     assert float(p.mean()) == pytest.approx(float(n_matching > 50), abs=0.05)
     assert len(fitted.assess(queries.hits).p_value) == 100
     if n_matching >= 99:
         assert fitted.threshold_for(precision=0.8, alpha=None).accepted > 0.9
-        assert float(fitted.members(fitted.logit, 0.1).any(1).double().mean()) >= 0.9
+        assert float(fitted.members(fitted.logit, 0.1).any(1).mean()) >= 0.9
     else:
         with pytest.raises(InputError, match="cannot be guaranteed"):
             fitted.threshold_for(precision=0.8)
@@ -240,17 +240,17 @@ def test_a_calibration_survives_json_and_tensors(labelled):
     content, tensors = storage.calibration_to_json(fitted)
     assert all(name.startswith("calibration.") for name in tensors)
     again = storage.calibration_from_json(
-        json.loads(json.dumps(content)), {**tensors, "mean": torch.zeros(1)}
+        json.loads(json.dumps(content)), {**tensors, "mean": np.zeros(1)}
     )
-    assert torch.equal(again.probability, fitted.probability)
+    assert np.array_equal(again.probability, fitted.probability)
     assert again.matcher.losses == fitted.matcher.losses
     assert again.matcher.chosen == fitted.matcher.chosen
     assert again.matcher.score.offset == fitted.matcher.score.offset
     assert (again.k, again.depth, again.n_items) == (fitted.k, fitted.depth, fitted.n_items)
     for name, ours in vars(fitted.assess(labelled.hits)).items():
-        assert torch.equal(getattr(again.assess(labelled.hits), name), ours), name
+        assert np.array_equal(getattr(again.assess(labelled.hits), name), ours), name
     logit = fitted.matcher.logit(PairFeatures.of(labelled.hits))
-    assert torch.equal(again.members(logit, 0.2), fitted.members(logit, 0.2))
+    assert np.array_equal(again.members(logit, 0.2), fitted.members(logit, 0.2))
     assert again.threshold_for(recall=0.5) == fitted.threshold_for(recall=0.5)
 
 

@@ -13,22 +13,17 @@ from hypothesis import strategies as st
 from scipy.stats import beta, binom
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration import _conformal as labels
-from laplace_metric.calibration._conformal import (
-    HeldOutLabels,
-    conformal_quantile,
-    fewest_queries,
-    label_scores,
-)
+from laplace_metric.calibration import _labels as labels
+from laplace_metric.calibration._conformal import conformal_quantile, fewest_queries
+from laplace_metric.calibration._labels import HeldOutLabels, label_scores
 from laplace_metric.errors import InputError, NotFittedError, UnreachableAlphaWarning
 from laplace_metric.search import Index
-from laplace_metric.search._columns import Column
 
 ALPHA = st.floats(0.01, 0.99)
 
 
-def column(n: int) -> Column:
-    return Column.of("classes", np.arange(n))
+def held_out(n: int, *arrays) -> HeldOutLabels:
+    return HeldOutLabels(np.arange(n), *(np.asarray(array) for array in arrays))
 
 
 @settings(deadline=None)
@@ -50,7 +45,7 @@ def test_a_quantile_is_the_largest_that_keeps_the_promise(values, alpha, confide
 
     rank = max(k for k in range(n + 1) if kept(k))
     wanted = -math.inf if rank == 0 else sorted(values)[rank - 1]
-    assert conformal_quantile(torch.tensor(values).double(), alpha, confidence) == wanted
+    assert conformal_quantile(np.array(values, dtype=float), alpha, confidence) == wanted
 
 
 @given(st.floats(1e-300, 1 - 1e-9), st.sampled_from([1, 5]))
@@ -92,12 +87,12 @@ def test_levels_of_classes_at_the_edge_of_rare():
 
 def check_levels(second, first, alpha):
     """The query is put among its own class, then everybody of its category is counted."""
-    held = HeldOutLabels(
-        column(5),
-        torch.tensor([c for c, _ in first], dtype=torch.long),
-        torch.tensor([s for _, s in first], dtype=torch.float64),
-        torch.tensor([c for c, _ in second], dtype=torch.long),
-        torch.tensor([s for _, s in second], dtype=torch.float64),
+    held = held_out(
+        5,
+        np.array([c for c, _ in first], dtype=np.int64),
+        np.array([s for _, s in first], dtype=float),
+        np.array([c for c, _ in second], dtype=np.int64),
+        np.array([s for _, s in second], dtype=float),
     )
     levels, cluster = held.levels(alpha), clusters(first, alpha)
     count = [sum(c == d for c, _ in second) for d in range(5)]
@@ -109,7 +104,7 @@ def check_levels(second, first, alpha):
             d for d in range(5) if with_query[d] <= few and cluster[d] == cluster[c]
         }  # fmt: skip
         of_category = [s for d, s in second if d in same]
-        wanted = conformal_quantile(torch.tensor(of_category, dtype=torch.float64), alpha)
+        wanted = conformal_quantile(np.array(of_category, dtype=float), alpha)
         assert float(levels.level[c]) == wanted
         assert bool(levels.alone[c]) == alone
     assert levels.queries.tolist() == count
@@ -138,9 +133,8 @@ def clusters(first: list[tuple[int, float]], alpha: float) -> list[int]:
 
 
 def test_scores_of_labels_stand_at_their_nearest_item():
-    g = torch.Generator().manual_seed(0)
-    codes = torch.randint(-1, 4, (50, 12), generator=g)
-    posterior = torch.rand(50, 5, generator=g).double()
+    g = np.random.default_rng(0)
+    codes, posterior = g.integers(-1, 4, (50, 12)), g.random((50, 5))
     scores = label_scores(posterior, codes)
     for q in range(50):
         for j in range(12):
@@ -149,39 +143,39 @@ def test_scores_of_labels_stand_at_their_nearest_item():
             assert float(scores[q, j]) == (wanted if first else -math.inf)
 
 
-DIFFICULTY = torch.tensor([0.2, 0.6, 1.0, 1.6, 0.3, 0.8, 1.2, 2.0, 0.5, 1.4])
-SHARE = torch.tensor([30.0, 30, 30, 30, 1, 1, 1, 1, 1, 1])
+DIFFICULTY = np.array([0.2, 0.6, 1.0, 1.6, 0.3, 0.8, 1.2, 2.0, 0.5, 1.4])
+SHARE = np.array([30.0, 30, 30, 30, 1, 1, 1, 1, 1, 1])
 
 
-def exchangeable(n: int, g: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+def exchangeable(n: int, g: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Classes of two sizes, and the scores that their queries give to their own label."""
-    codes = torch.multinomial(SHARE, n, replacement=True, generator=g)
-    return codes, -DIFFICULTY[codes] * torch.randn(n, generator=g).abs().double()
+    codes = g.choice(len(SHARE), n, p=SHARE / SHARE.sum())
+    return codes, -DIFFICULTY[codes] * np.abs(g.normal(size=n))
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.25])
 def test_every_class_is_covered_as_promised(alpha):
     """Over many held-out sets: a class alone within [1 - alpha, 1 - alpha + 1 / (n + 1)], the rare
     ones together at least 1 - alpha; pooled levels promise that of no class."""
-    g = torch.Generator().manual_seed(0)
+    g = np.random.default_rng(0)
     few, runs = fewest_queries(alpha, 5), 300
-    alone, upper = torch.full((2, runs, 4), torch.nan, dtype=torch.float64)
+    alone, upper = np.full((2, runs, 4), np.nan)
     rare, pooled = [], []
     test_codes, test_scores = exchangeable(40_000, g)
     for run in range(runs):
-        held = HeldOutLabels(column(10), *exchangeable(600, g), *exchangeable(600, g))
+        held = held_out(10, *exchangeable(600, g), *exchangeable(600, g))
         levels = held.levels(alpha)
         held_in = test_scores >= levels.level[test_codes]
-        by_class = torch.bincount(test_codes, held_in.double(), minlength=10)
-        coverage = by_class / torch.bincount(test_codes, minlength=10)
+        by_class = np.bincount(test_codes, held_in, minlength=10)
+        coverage = by_class / np.bincount(test_codes, minlength=10)
         assert bool(levels.alone[:4].all())
         assert not bool(levels.alone[4:].any())
         assert int(levels.queries[:4].min()) >= few
-        alone[run], upper[run] = coverage[:4], 1 / (levels.queries[:4] + 1).double()
-        rare.append(float(held_in[test_codes >= 4].double().mean()))
+        alone[run], upper[run] = coverage[:4], 1 / (levels.queries[:4] + 1)
+        rare.append(float(held_in[test_codes >= 4].mean()))
         once = test_scores >= held.levels(alpha, by_class=False).other
-        pooled.append([float(once[test_codes == c].double().mean()) for c in (0, 3)])
-    error = 3 * alone.std(0) / runs**0.5 + 3 * (alpha / torch.bincount(test_codes)[:4]).sqrt()
+        pooled.append([float(once[test_codes == c].mean()) for c in (0, 3)])
+    error = 3 * alone.std(0) / runs**0.5 + 3 * np.sqrt(alpha / np.bincount(test_codes)[:4])
     assert bool((alone.mean(0) >= 1 - alpha - error).all())
     assert bool((alone.mean(0) <= 1 - alpha + upper.mean(0) + error).all())
     spread = 3 * float(np.std(rare)) / runs**0.5 + 3 * (alpha / 6 / 200) ** 0.5
@@ -193,12 +187,12 @@ def test_every_class_is_covered_as_promised(alpha):
 
 def test_rare_classes_are_covered_on_average_and_the_choice_of_who_is_rare_costs_nothing():
     """Classes at the edge between rare and not: exact ranks, each with its own next query."""
-    g, alpha, covered = torch.Generator().manual_seed(1), 0.2, []
+    g, alpha, covered = np.random.default_rng(1), 0.2, []
     few = fewest_queries(alpha, 5)
     for _ in range(4000):
-        codes = torch.randint(0, 4, (4 * few + 1,), generator=g)
-        scores = -DIFFICULTY[codes] * torch.randn(len(codes), generator=g).abs().double()
-        held = HeldOutLabels(column(4), codes[:0], scores[:0], codes[:-1], scores[:-1])
+        codes = g.integers(0, 4, 4 * few + 1)
+        scores = -DIFFICULTY[codes] * np.abs(g.normal(size=len(codes)))
+        held = held_out(4, codes[:0], scores[:0], codes[:-1], scores[:-1])
         levels = held.levels(alpha)
         if not bool(levels.alone[codes[-1]]):
             covered.append(float(scores[-1] >= levels.level[codes[-1]]))
@@ -208,13 +202,13 @@ def test_rare_classes_are_covered_on_average_and_the_choice_of_who_is_rare_costs
 
 
 def test_with_confidence_a_class_is_covered_in_that_share_of_the_held_out_sets():
-    g, alpha, kept, usual = torch.Generator().manual_seed(2), 0.1, [], []
+    g, alpha, kept, usual = np.random.default_rng(2), 0.1, [], []
     for _ in range(1500):
-        scores = torch.rand(150, generator=g).double()  # coverage of a level is 1 - level
-        codes = torch.zeros(150, dtype=torch.long)
-        held = HeldOutLabels(column(1), codes[:0], scores[:0], codes, scores)
-        kept.append(float(held.levels(alpha, confidence=0.9).level) <= alpha)
-        usual.append(float(held.levels(alpha).level) <= alpha)
+        scores = g.random(150)  # coverage of a level is 1 - level
+        codes = np.zeros(150, dtype=np.int64)
+        held = held_out(1, codes[:0], scores[:0], codes, scores)
+        kept.append(float(held.levels(alpha, confidence=0.9).level[0]) <= alpha)
+        usual.append(float(held.levels(alpha).level[0]) <= alpha)
     ranks = [k for k in range(1, 150) if binom.cdf(k - 1, 150, alpha) <= 0.1]
     exact = float(beta.sf(1 - alpha, 151 - ranks[-1], ranks[-1]))
     assert exact >= 0.9
@@ -273,14 +267,14 @@ def test_sets_of_an_index_are_what_scores_and_levels_say(index, world):
 def test_held_out_labels_are_split_as_everything_else(index, world):
     x, y = world
     queries = index.labelled_hits(x[400:1400], y[400:1400].tolist(), 50)
-    order = torch.randperm(1000, generator=torch.Generator().manual_seed(0))
+    order = torch.randperm(1000, generator=torch.Generator().manual_seed(0)).numpy()
     held = index.calibration.labels
-    assert torch.equal(held.clustering_codes, queries.codes[order[:500]])
-    assert torch.equal(held.codes, queries.codes[order[500:]])
+    assert np.array_equal(held.clustering_codes, queries.codes[order[:500]])
+    assert np.array_equal(held.codes, queries.codes[order[500:]])
     second = queries.take(order[500:])
     scores = index.calibration.label_scores(second.hits)
     own = second.hits.votes.labels == second.codes[:, None]
-    assert torch.equal(held.scores, scores.masked_fill(~own, -math.inf).amax(1))
+    assert np.array_equal(held.scores, scores.masked_fill(~own, -math.inf).amax(1))
 
 
 def test_every_class_of_an_index_is_covered_and_pooled_sets_leave_some_out(index, world):
@@ -288,7 +282,7 @@ def test_every_class_of_an_index_is_covered_and_pooled_sets_leave_some_out(index
     x, y = world
     coverage = {True: [], False: []}
     for seed in range(6):
-        order = 400 + torch.randperm(2000, generator=torch.Generator().manual_seed(seed))
+        order = 400 + torch.randperm(2000, generator=torch.Generator().manual_seed(seed)).numpy()
         ours, theirs = order.split(1000)
         index.calibrate(x[ours], y[ours.numpy()].tolist(), generator=seed)
         labels = y[theirs.numpy()]
@@ -346,8 +340,8 @@ def test_label_sets_survive_a_save(index, world, embedder, tmp_path):
     x, _ = world
     index.save(tmp_path)
     ours, theirs = (i.label_sets(x[1400:1420]) for i in (index, Index.load(tmp_path, embedder)))
-    assert torch.equal(ours.members, theirs.members)
-    assert torch.equal(ours.score, theirs.score)
+    assert np.array_equal(ours.members, theirs.members)
+    assert np.array_equal(ours.score, theirs.score)
 
 
 @pytest.mark.parametrize("name", ["label_codes", "label_clustering_codes", "label_scores"])

@@ -9,31 +9,28 @@ from sklearn.model_selection import GroupKFold
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.calibration import _probability as probability
-from laplace_metric.calibration._calibrators import FLATTEST
 from laplace_metric.calibration._hits import FEATURES, PairFeatures
-from laplace_metric.calibration._learn import calibrated
-from laplace_metric.calibration._probability import FOLDS, fit_match_probability
+from laplace_metric.calibration._probability import FLATTEST, FOLDS, fit_match_probability
 from laplace_metric.datasets import load
 from laplace_metric.errors import FewQueriesWarning, InputError
 from laplace_metric.evaluation import auroc, expected_calibration_error
+from tests.calibration.conftest import calibrated
 
 Q, K = 300, 4
 
 
 def simulated(slopes=(-4.0, 0.0, -1.5, -0.5), seed: int = 0, n: int = Q, bend: bool = False):
     """Features of [n, K] pairs, their true probabilities and labels drawn from them."""
-    g = torch.Generator().manual_seed(seed)
-    values = torch.randn(n, K, 4, generator=g, dtype=torch.float64) * 0.5
-    values = torch.cat(
-        [values, torch.zeros(n, K, len(FEATURES) - 4).double()], 2
-    )  # labels say nothing
-    values[..., 0] = (values[..., 0] + 1.5).abs()
+    g = np.random.default_rng(seed)
+    values = np.zeros((n, K, len(FEATURES)))  # labels say nothing
+    values[..., :4] = 0.5 * g.normal(size=(n, K, 4))
+    values[..., 0] = np.abs(values[..., 0] + 1.5)
     values[..., 2] = values[:, :1, 2]
-    values[..., 3] = torch.arange(1, K + 1).log()
-    eta = values[..., :4] @ torch.tensor(slopes, dtype=torch.float64) + 6.5
-    true = torch.where(eta < 0, 0.15, 0.8).double() if bend else eta.sigmoid()
-    match = torch.rand(n, K, generator=g, dtype=torch.float64) < true
-    return PairFeatures(values, torch.ones(n, K, dtype=torch.bool)), true, match
+    values[..., 3] = np.log(np.arange(1, K + 1))
+    eta = values[..., :4] @ np.array(slopes) + 6.5
+    true = np.where(eta < 0, 0.15, 0.8) if bend else 1 / (1 + np.exp(-eta))
+    match = g.random((n, K)) < true
+    return PairFeatures(values, np.ones((n, K), dtype=bool)), true, match
 
 
 def test_it_is_calibrated_and_near_the_truth():
@@ -42,12 +39,10 @@ def test_it_is_calibrated_and_near_the_truth():
     assert matcher.feature_set == "posterior"
     new, true, labels = simulated(seed=1, n=4000)
     p = matcher(matcher.logit(new))
-    assert float((p - true).abs().mean()) < 0.03
+    assert float(np.abs(p - true).mean()) < 0.03
     assert expected_calibration_error(p.flatten(), labels.flatten(), 10).ece < 0.03
     score = matcher.score.weights
-    torch.testing.assert_close(
-        score, torch.tensor([-4.0, 0.0, -1.5, -0.5, 0, 0, 0, 0, 0]).double(), atol=0.6, rtol=0
-    )
+    np.testing.assert_allclose(score, [-4.0, 0.0, -1.5, -0.5, 0, 0, 0, 0, 0], atol=0.6)
 
 
 def test_the_chosen_one_has_the_smallest_loss_and_it_is_honest():
@@ -61,11 +56,11 @@ def test_the_chosen_one_has_the_smallest_loss_and_it_is_honest():
     }
     assert matcher.losses[matcher.chosen][0] == min(loss for loss, _ in matcher.losses.values())
     best, error = matcher.losses[matcher.chosen]
-    entropy = float(-(true * true.log() + (1 - true) * (1 - true).log()).mean())
+    entropy = float(-(true * np.log(true) + (1 - true) * np.log(1 - true)).mean())
     assert entropy - 3 * error < best < matcher.losses["distance, logistic"][0]
     new, _, labels = simulated(seed=1, n=2000, bend=True)
     p = matcher(matcher.logit(new))
-    fresh = float(-torch.where(labels, p, 1 - p).log().mean())
+    fresh = float(-np.log(np.where(labels, p, 1 - p)).mean())
     assert abs(fresh - best) < 4 * error
 
 
@@ -80,12 +75,12 @@ def test_without_a_posterior_s_evidence_the_distance_is_enough():
 def test_the_log_loss_is_that_of_the_folds():
     features, _, match = simulated(n=50)
     matcher = fit_match_probability(features, match)
-    x, y = features.values.reshape(-1, len(FEATURES)).numpy(), match.double().flatten().numpy()
+    x, y = features.values.reshape(-1, len(FEATURES)), match.flatten() * 1.0
     groups = np.repeat(np.arange(50), K)
     loss = np.empty(len(y))
     for train, test in GroupKFold(FOLDS).split(x, y, groups):
         score, fitted = probability._fitted(x[train], y[train], groups[train], "all", "beta")
-        p = fitted(score(torch.from_numpy(x[test]))).numpy()
+        p = fitted(score(x[test]))
         loss[test] = -(y[test] * np.log(p) + (1 - y[test]) * np.log(1 - p))
     mean_loss, error = matcher.losses["all, beta"]
     assert mean_loss == pytest.approx(loss.mean())
@@ -94,8 +89,8 @@ def test_the_log_loss_is_that_of_the_folds():
 
 def test_pairs_of_one_query_stay_together(monkeypatch):
     features, _, match = simulated(n=40)
-    features.values[..., 1] = torch.arange(40).double()[:, None]
-    exists = features.exists.clone()
+    features.values[..., 1] = np.arange(40.0)[:, None]
+    exists = features.exists.copy()
     exists[3:9, 2:] = False
     training_queries = []
     fitted = probability.fit_score
@@ -120,29 +115,27 @@ def test_nobody_is_no_match():
     features, _, match = simulated()
     for chosen in ("distance", "all"):
         matcher = fit_match_probability(features, match)
-        exists = features.exists.clone()
+        exists = features.exists.copy()
         exists[0, 1:] = False
         logit = matcher.logit(PairFeatures(features.values, exists))
         p = matcher(logit)
-        assert logit[0, 1:].tolist() == [-torch.inf] * 3
+        assert logit[0, 1:].tolist() == [-np.inf] * 3
         assert p[0].tolist()[1:] == [0, 0, 0], chosen
         assert float(p[0, 0]) > 0
-    assert p.dtype == torch.float64
 
 
 @pytest.mark.parametrize("name", ["logistic", "beta", "isotonic"])
 def test_every_map_gives_nobody_no_chance(name):
     features, _, match = simulated()
-    x, y = features.values.reshape(-1, len(FEATURES)).numpy(), match.double().flatten().numpy()
+    x, y = features.values.reshape(-1, len(FEATURES)), match.flatten() * 1.0
     fitted = probability._fitted(x, y, np.repeat(np.arange(Q), K), "all", name)
     matcher = probability.MatchProbability("all", *fitted, {})
-    assert matcher(torch.tensor([-torch.inf, 0.0], dtype=torch.float64))[0] == 0
+    assert matcher(np.array([-np.inf, 0.0]))[0] == 0
 
 
 def test_labels_that_vote_are_worth_more_than_the_distance():
     features, _, match = simulated(slopes=(-1.0, 0.0, 0.0, 0.0))
-    g = torch.Generator().manual_seed(5)
-    noise = torch.rand(*match.shape, generator=g, dtype=torch.float64)
+    noise = np.random.default_rng(5).random(match.shape)
     features.values[..., 4] = 0.7 * match + 0.3 * noise
     matcher = fit_match_probability(features, match)
     assert matcher.feature_set in ("labels", "all")
@@ -153,13 +146,13 @@ def test_labels_that_vote_are_worth_more_than_the_distance():
 @pytest.mark.parametrize("exceptions", [0, 1, 4])
 def test_where_nearly_all_match_or_none_it_still_falls_with_the_distance(value, exceptions):
     features, _, match = simulated(n=40)
-    match = torch.full_like(match, value)
+    match = np.full_like(match, value)
     match[:exceptions] = not value
     with pytest.warns(FewQueriesWarning, match=f"^{exceptions} of the 40 queries.*at least 5"):
         matcher = fit_match_probability(features, match)
     assert list(matcher.losses) == [matcher.chosen] == ["distance, logistic"]
     p = matcher(matcher.logit(features))[:, 0]  # one rank, so that the distance alone counts
-    assert torch.equal(p.argsort(), (-features.values[:, 0, 0]).argsort())
+    assert np.array_equal(p.argsort(), (-features.values[:, 0, 0]).argsort())
     share = (40 - exceptions if value else exceptions) / 40
     assert float(p.mean()) == pytest.approx(share, abs=0.06)
     assert float(matcher.score.weights[0]) <= FLATTEST / features.values[..., 0].std() * 0.99
@@ -167,7 +160,7 @@ def test_where_nearly_all_match_or_none_it_still_falls_with_the_distance(value, 
 
 def test_five_of_either_kind_are_enough(recwarn):
     features, _, match = simulated(n=40)
-    match = torch.ones_like(match)
+    match = np.ones_like(match)
     match[:5] = False
     assert len(fit_match_probability(features, match).losses) == 8, "no step function of so few"
     assert not [w for w in recwarn if w.category is FewQueriesWarning]
@@ -176,7 +169,7 @@ def test_five_of_either_kind_are_enough(recwarn):
 @pytest.mark.parametrize(("kinds", "tried"), [(49, 8), (50, 12)])
 def test_a_step_function_takes_fifty_of_either_kind(kinds, tried):
     features, _, match = simulated(n=120)
-    match = torch.ones_like(match)
+    match = np.ones_like(match)
     match[:kinds] = False
     assert len(fit_match_probability(features, match).losses) == tried
 
@@ -192,18 +185,18 @@ def test_few_queries_of_real_digits_rank_as_well_as_the_distance(n):
     gain = []
     for seed in range(2):
         g = torch.Generator().manual_seed(seed)
-        order = torch.randperm(len(asked), generator=g)
+        order = torch.randperm(len(asked), generator=g).numpy()
         test = asked.take(order[n:])
         calibration = calibrated(asked.take(order[:n]), 10, len(index), g)
         p, right = calibration.assess(test.hits).match_probability[:, 0], test.match[:, 0]
-        far = test.hits.distance[:, 0].double()
+        far = test.hits.distance[:, 0]
         gain.append(auroc(-p[right], -p[~right]) - auroc(far[right], far[~right]))
     assert float(np.mean(gain)) >= -1e-12
 
 
 def test_a_fold_without_a_match_is_judged_by_a_constant():
     features, _, match = simulated(n=40)
-    match = torch.zeros_like(match)
+    match = np.zeros_like(match)
     match[[0, 5, 10, 15, 20]] = True
     losses = fit_match_probability(features, match).losses
     assert all(np.isfinite(loss) for loss, _ in losses.values())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,7 +47,7 @@ def neighbours(draw):
 @settings(deadline=None, max_examples=200)
 def test_it_is_the_vote_by_hand(query):
     distances, labels = query
-    ours = LabelVotes.of(torch.tensor([distances], dtype=torch.float64), torch.tensor([labels]))
+    ours = LabelVotes.of(np.array([distances]), np.array([labels]))
     share, weighted, ratio, ambiguity = by_hand(distances, labels)
     exists = [d < math.inf for d in distances]
     for name, wanted in (("share", share), ("weighted", weighted), ("ratio", ratio)):
@@ -60,20 +60,20 @@ def test_it_is_the_vote_by_hand(query):
 
 
 def test_blocks_are_the_whole(monkeypatch):
-    g = torch.Generator().manual_seed(0)
-    distance, labels = torch.rand(9, 30, generator=g).sort(1).values, torch.arange(270).view(9, 30)
+    g = np.random.default_rng(0)
+    distance, labels = np.sort(g.random((9, 30)), 1), np.arange(270).reshape(9, 30)
     whole = LabelVotes.of(distance, labels % 4)
     monkeypatch.setattr(votes, "BLOCK_CELLS", 1)
     parts = LabelVotes.of(distance, labels % 4)
-    assert all(torch.equal(a, getattr(parts, name)) for name, a in vars(whole).items())
+    assert all(np.array_equal(a, getattr(parts, name)) for name, a in vars(whole).items())
 
 
 def test_half_of_the_labels_is_the_most_ambiguous_of_two():
-    distance = torch.ones(1, 20)
+    distance = np.ones((1, 20))
     for n, wanted in (
         (0, 0.0),
         (10, math.log(2)),
         (5, -0.25 * math.log(0.25) - 0.75 * math.log(0.75)),
     ):
-        labels = (torch.arange(20) < n).long()[None]
+        labels = (np.arange(20) < n)[None].astype(np.int64)
         assert float(LabelVotes.of(distance, labels).ambiguity) == pytest.approx(wanted, abs=1e-12)
