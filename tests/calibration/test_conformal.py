@@ -42,7 +42,7 @@ def test_with_ties_the_promises_hold_for_whoever_is_new(scores, percent):
     alarms = covered = 0
     for i in range(n):
         held_out = torch.tensor(scores[:i] + scores[i + 1 :])
-        alarms += float(p_values(held_out, torch.tensor([scores[i]]))) <= alpha + 1e-12
+        alarms += p_values(held_out, torch.tensor([scores[i]])).item() <= alpha + 1e-12
         covered += scores[i] >= conformal_quantile(held_out, alpha)
     assert alarms / n <= alpha + 1e-12
     assert covered / n >= 1 - alpha - 1e-12
@@ -55,7 +55,7 @@ def test_over_every_order_coverage_is_within_its_bounds(n, alpha):
     alarms = covered = 0
     for *held_out, new in orders:
         held = torch.tensor(held_out, dtype=torch.float64)
-        alarms += float(p_values(held, torch.tensor([new]).double())) <= alpha + 1e-12
+        alarms += p_values(held, torch.tensor([new]).double()).item() <= alpha + 1e-12
         covered += new >= conformal_quantile(held, alpha)
     k = math.floor(alpha * (n + 1) + 1e-9)
     assert alarms / len(orders) == pytest.approx(k / (n + 1))
@@ -68,7 +68,7 @@ def test_over_every_order_coverage_is_within_its_bounds(n, alpha):
 def test_over_many_draws_coverage_is_within_its_bounds(alpha):
     g, n, runs = torch.Generator().manual_seed(0), 37, 4000
     draws = torch.randn(runs, n + 1, generator=g, dtype=torch.float64)
-    alarms = [float(p_values(row[:n], row[n:])) <= alpha for row in draws]
+    alarms = [p_values(row[:n], row[n:]).item() <= alpha for row in draws]
     covered = [float(row[n]) >= conformal_quantile(row[:n], alpha) for row in draws]
     slack = 3 * (alpha * (1 - alpha) / runs) ** 0.5
     assert alpha - 1 / (n + 1) - slack <= sum(alarms) / runs <= alpha + slack

@@ -56,7 +56,7 @@ def test_it_is_the_vote_by_hand(query):
             [x for x, e in zip(wanted, exists, strict=True) if e], abs=1e-12
         ), name
         assert bool(((got >= 0) & (got <= 1 + 1e-12)).all())
-    assert float(ours.ambiguity) == pytest.approx(ambiguity, abs=1e-9)
+    assert ours.ambiguity.item() == pytest.approx(ambiguity, abs=1e-9)
 
 
 def test_blocks_are_the_whole(monkeypatch):
@@ -76,4 +76,4 @@ def test_half_of_the_labels_is_the_most_ambiguous_of_two():
         (5, -0.25 * math.log(0.25) - 0.75 * math.log(0.75)),
     ):
         labels = (np.arange(20) < n)[None].astype(np.int64)
-        assert float(LabelVotes.of(distance, labels).ambiguity) == pytest.approx(wanted, abs=1e-12)
+        assert LabelVotes.of(distance, labels).ambiguity.item() == pytest.approx(wanted, abs=1e-12)
