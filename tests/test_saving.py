@@ -257,3 +257,10 @@ def test_a_digest_knows_order_shapes_and_types():
     row, column = torch.zeros(1, 2), torch.zeros(2, 1)
     parts = ([row], [column], [row.double()], [row, column], [column, row], [row + 1])
     assert len({files.digest("a", part) for part in parts} | {files.digest("b", [row])}) == 7
+
+
+def test_a_json_without_end_is_refused(tmp_path, monkeypatch):
+    save(tmp_path, 1)
+    monkeypatch.setattr("laplace_metric.io._read.JSON_BYTES", 100)
+    with pytest.raises(FileFormatError, match="it has more than 100 bytes"):
+        load(tmp_path)
