@@ -89,20 +89,20 @@ def top_folders(folder: Path, ids: Sequence[str]) -> tuple[str, ...] | None:
     Raises
     ------
     InputError
-        If some images lie in such folders and some beside them.
+        If some images lie in such folders and some next to them.
 
     Examples
     --------
     >>> top_folders(Path("photos"), ["cat/1.jpg", "cat/2024/2.jpg", "dog/1.jpg"])
     ('cat', 'cat', 'dog')
     """
-    beside = [name for name in ids if "/" not in name]
-    if not beside:
+    outside = [name for name in ids if "/" not in name]
+    if not outside:
         return tuple(name.split("/", 1)[0] for name in ids)
-    if len(beside) < len(ids):
+    if len(outside) < len(ids):
         within = next(name for name in ids if "/" in name)
         raise InputError(
-            f"{folder} holds images in class folders ({within}) and beside them ({beside[0]}): "
+            f"{folder} holds images in class folders ({within}) and next to them ({outside[0]}): "
             "move them all into class folders, or none."
         )
     return None
@@ -202,7 +202,7 @@ def load_folder(
     Raises
     ------
     InputError
-        If there is no such path or no image, or images stand both in class folders and beside
+        If there is no such path or no image, or images stand both in class folders and next to
         them; for options out of range. An image that cannot be read is told when it is read.
     LabelError
         If ``label_of`` gives no name, or a label of the table is empty.

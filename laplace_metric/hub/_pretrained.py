@@ -187,7 +187,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-# A folder for hubs: what ``save`` writes, and beside it the weights of the model and a card.
+# A folder for hubs: what ``save`` writes, with the weights of the model and a card.
 
 
 CONFIG = files.FileKind("config", "a folder of save_pretrained", 1)

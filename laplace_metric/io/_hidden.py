@@ -10,7 +10,7 @@ named after the token, such as ``.posterior.0123456789abcdef.tmp/posterior.json`
 token to ``.together`` in the folder that holds them all is the one step that commits the batch;
 then each JSON moves to its place. A reader looks for the committed JSON and moves nothing. Writers
 move what a killed one left, each within the folder that it writes to and under its lock. The note
-names no path: what a stranger writes there leads nowhere.
+names no path: what another user writes there leads nowhere.
 """
 
 from __future__ import annotations

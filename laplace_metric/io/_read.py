@@ -1,4 +1,4 @@
-"""Read beside writers: the old value or the new one, never a mix."""
+"""Read while others write: the old value or the new one, never a mix."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Loaded = TypeVar("Loaded")
 READS = 1000
-"""Tries to read beside a writer that never rests."""
+"""Tries to read next to a writer that never rests."""
 
 
 def settled(paths: Sequence[Path], load: Callable[[], Loaded]) -> Loaded:
@@ -101,7 +101,7 @@ def read(
     """The JSON content and the tensors of what ``write`` wrote.
 
     ``mapped`` leaves the tensors on disk until they are used; without ``verify``, only their header
-    is hashed then. Beside a writer, this is the old value or the new one.
+    is hashed then. While a writer replaces it, this is the old value or the new one.
 
     Raises
     ------

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from laplace_metric.models._reading import (
 )
 
 _LOG = logging.getLogger(__name__)
+Read = TypeVar("Read")
 Inputs = Any
 """A tensor, an array, a data frame, rows of numbers or strings (``model(x)``), a tuple
 (``model(*x)``) or a mapping (``model(**x)``)."""
@@ -263,20 +264,33 @@ def _split(batch: Any, index: int) -> tuple[Inputs, Any]:
     )
 
 
-def _iterated(loader: Iterable[Any]) -> Iterator[Any]:
-    """The batches, or ``InputError`` for what has none."""
+def _read(
+    loader: Iterable[Any],
+    read: Callable[[int, Any], tuple[Read, int]],
+    *,
+    progress: bool,
+    description: str,
+    status: Callable[[], str] | None = None,
+) -> Iterator[Read]:
+    """Read each batch of a loader: ``read(index, batch)`` gives a value and its number of items."""
     try:
-        return iter(loader)
+        batches = iter(loader)
     except TypeError as error:
         raise InputError(
             f"loader is a {type(loader).__name__}: pass an iterable of batches ({error})."
         ) from error
-
-
-def _bar(loader: Iterable[Any], description: str, progress: bool) -> ItemBar | None:
-    if not progress:
-        return None
-    return ItemBar(description, items_of(loader), operator.length_hint(loader) or None)
+    index, start, bar = -1, time.perf_counter(), None
+    if progress:
+        bar = ItemBar(description, items_of(loader), operator.length_hint(loader) or None)
+    with bar or nullcontext():
+        for index, batch in enumerate(batches):
+            value, n_items = read(index, batch)
+            yield value
+            if bar is not None:
+                bar.advance(n_items, "" if status is None else status())
+    _LOG.debug("%s: %d batches in %.1f s", description, index + 1, time.perf_counter() - start)
+    if index < 0:
+        raise EmptyLoaderError("loader yielded no batch: pass a loader with at least one batch.")
 
 
 def rows_of_batch(inputs: Inputs) -> int:
@@ -320,15 +334,12 @@ def input_batches(
         raise InputError(f"loader is a {type(loader).__name__}: pass an iterable of batches.")
     if yields_items(loader):
         loader = ItemBatches(loader)
-    empty, bar = True, _bar(loader, description, progress)
-    with bar or nullcontext():
-        for batch in _iterated(loader):
-            empty, inputs = False, labels_of(batch)[0]
-            yield to_device(inputs, device)
-            if bar is not None:
-                bar.advance(rows_of_batch(inputs))
-    if empty:
-        raise EmptyLoaderError("loader yielded no batch: pass a loader with at least one batch.")
+
+    def read(_: int, batch: Any) -> tuple[Inputs, int]:
+        inputs = labels_of(batch)[0]
+        return to_device(inputs, device), rows_of_batch(inputs)
+
+    yield from _read(loader, read, progress=progress, description=description)
 
 
 def labels_of(batch: Any) -> tuple[Inputs, Any]:
@@ -380,20 +391,16 @@ def labelled_batches(
     InputError
         If the loader is not iterable.
     """
-    index, known, batches = -1, {} if names is None else names, _iterated(loader)
-    start, bar = time.perf_counter(), _bar(loader, description, progress)
-    with bar or nullcontext():
-        for index, batch in enumerate(batches):
-            inputs, labels = _split(batch, index)
-            checked = check_labels(labels, name=f"labels of loader batch {index}")
-            if known or not isinstance(labels, Tensor):
-                note_names(known, labels, checked, first=index == 0)
-            yield to_device(inputs, device), checked.to(device)
-            if bar is not None:
-                bar.advance(len(checked), "" if status is None else status())
-    _LOG.debug("%s: %d batches in %.1f s", description, index + 1, time.perf_counter() - start)
-    if index < 0:
-        raise EmptyLoaderError("loader yielded no batch: pass a loader with at least one batch.")
+    known = {} if names is None else names
+
+    def read(index: int, batch: Any) -> tuple[tuple[Inputs, Tensor], int]:
+        inputs, labels = _split(batch, index)
+        checked = check_labels(labels, name=f"labels of loader batch {index}")
+        if known or not isinstance(labels, Tensor):
+            note_names(known, labels, checked, first=index == 0)
+        return (to_device(inputs, device), checked.to(device)), len(checked)
+
+    yield from _read(loader, read, progress=progress, description=description, status=status)
 
 
 def shown(value: Any) -> str:

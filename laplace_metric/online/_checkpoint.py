@@ -56,7 +56,7 @@ class ResumableRun(Protocol):
         """Before the checkpoint of a finished epoch."""
 
     def status(self, progress: Progress) -> str:
-        """Shown beside the bar."""
+        """Text next to the bar."""
 
 
 @dataclass

@@ -182,7 +182,7 @@ class Callback:
         """After the scheduler's step."""
 
     def status(self, progress: Progress) -> str:
-        """Shown beside the bar."""
+        """Text next to the bar."""
         return ""
 
 

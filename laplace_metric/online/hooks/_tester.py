@@ -26,7 +26,7 @@ Splits = list[tuple[str, list[str]]]
 class LaplaceTester(GlobalEmbeddingSpaceTester):  # type: ignore[misc]
     """``GlobalEmbeddingSpaceTester`` that also fits a posterior and measures it.
 
-    The model is ``embedder(trunk(x))``, whose weights stay as they are. Beside
+    The model is ``embedder(trunk(x))``, whose weights stay as they are. In addition to
     ``precision_at_1_level0`` and the like, ``all_accuracies`` then has
     ``r_auroc_epistemic_level0``, ``ood_auroc_NAME_level0`` and so on (``posterior_numbers``), so
     that a ``HookContainer`` records them. It goes through the fit set and each split once more than

@@ -115,7 +115,7 @@ def test_folders_that_hold_no_images_say_what_they_hold(tmp_path, photos, write)
     with pytest.raises(InputError, match=r"its files: 3 .heic. Convert images"):
         load_folder(tmp_path / "empty")
     write("photos/beside.png")
-    with pytest.raises(InputError, match=r"\(cat/1.png\) and beside them \(beside.png\)"):
+    with pytest.raises(InputError, match=r"\(cat/1.png\) and next to them \(beside.png\)"):
         load_folder(photos)
 
 
