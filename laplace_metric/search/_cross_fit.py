@@ -5,7 +5,7 @@ of the other folds, with a posterior that was fitted to the other folds:
 
     hits of fold f  <-  items outside f,  posterior of the items outside f
 
-so that no query was in the fit that judges it, nor among the items that it finds. All N queries
+so that no query was in the fit that assesses it, nor among the items that it finds. All N queries
 together calibrate the index of all items, whose posterior is that of all items.
 """
 

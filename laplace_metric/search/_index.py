@@ -48,7 +48,7 @@ from laplace_metric.search._evaluate import evaluated
 from laplace_metric.search._faiss import WithoutSome, kind_of
 from laplace_metric.search._items import Encoded, Items
 from laplace_metric.search._label_sets import LabelReview, LabelSets, reviewed, warn_if_everything
-from laplace_metric.search._labelled import Matches, judge_of, warn_if_fitted
+from laplace_metric.search._labelled import Matches, relevance_of, warn_if_fitted
 from laplace_metric.search._neighbours import RowSearch, check_ranking, nearest, vectors_of
 from laplace_metric.search._report import IndexReport
 from laplace_metric.search._result import RetrievalSets, SearchResult
@@ -559,20 +559,20 @@ class Index(Shown):
             If more than a hundredth of the queries were in the fit of the posterior.
         """
         self, k = self._now(), check_count("k", k)
-        read = judge_of(self.items, labels, matches)
+        read = relevance_of(self.items, labels, matches)
         known_rows, rows = self.query_encoder.fitted_rows, list[Fingerprints]()
         encoder = self.query_encoder
         encoded, batch_labels = encoder.all("queries", queries, progress=progress, rows=rows)
         if rows:
             warn_if_fitted(known_rows, np.concatenate(rows))
-        judge, depth = read(encoded, batch_labels), min(k, len(self))
-        found = judge(self._nearest(encoded, depth))
-        rows_without = _drawn_open_set(judge.known, open_set_fraction, generator)
+        relevance, depth = read(encoded, batch_labels), min(k, len(self))
+        found = relevance(self._nearest(encoded, depth))
+        rows_without = _drawn_open_set(relevance.known, open_set_fraction, generator)
         if not len(rows_without):
             return found
-        others = judge.others(self._exact(), rows_without, len(self))
+        others = relevance.others(self._exact(), rows_without, len(self))
         asked = encoded.take(rows_without.to(encoded.mean.device))
-        pretended = judge.pretended(self._nearest(asked, depth, others))
+        pretended = relevance.pretended(self._nearest(asked, depth, others))
         order = torch.arange(len(found))
         order[rows_without] = len(found) + torch.arange(len(rows_without))
         joined = LabelledHits.concatenate([found, pretended])
@@ -677,8 +677,8 @@ class Index(Shown):
     def suspicious_labels(self, most: int = 100) -> LabelReview:
         """The items whose label looks most wrong to their neighbours; no model runs.
 
-        Each item is asked of all others, and judged by the calibration. A label that a whole corner
-        of the data shares is not found, however wrong; one that no other item has is left out.
+        Each item is asked of all others, and assessed by the calibration. A wrong label that a
+        whole corner of the data shares is not found; one that no other item has is left out.
 
         Parameters
         ----------
@@ -850,7 +850,7 @@ class Index(Shown):
 
     def _others(self, k: int) -> Iterator[LabelledHits]:
         """Search each item among the others, block by block."""
-        judge = judge_of(self.items, self.labels, None)(self.items.encoded, [])
+        relevance = relevance_of(self.items, self.labels, None)(self.items.encoded, [])
         for own in torch.arange(len(self)).split(BLOCK):
 
             def itself(rows: Tensor, part: slice, own: Tensor = own) -> Tensor:
@@ -858,7 +858,7 @@ class Index(Shown):
 
             search = WithoutSome(self.engine, itself, 1, len(self))
             asked = self.items.encoded.take(own.to(self.items.encoded.mean.device))
-            yield judge.of_some(self._nearest(asked, k, search), own)
+            yield relevance.of_some(self._nearest(asked, k, search), own)
 
     def _check_k(self, name: str, k: int) -> int:
         k = check_count(name, k)

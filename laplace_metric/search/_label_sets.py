@@ -224,7 +224,7 @@ def reviewed(
     others: Iterable[LabelledHits], calibration: Calibration, items: Items, most: int
 ) -> LabelReview:
     """From what every item finds among the others, block by block."""
-    parts = [_judged(part, calibration) for part in others]
+    parts = [_assessed(part, calibration) for part in others]
     own, best, nearest = (np.concatenate(part) for part in zip(*parts, strict=True))
     assert items.labels is not None
     assert items.label_codes is not None
@@ -242,11 +242,11 @@ def reviewed(
 Arrays = np.ndarray[Any, Any]
 
 
-def _judged(others: LabelledHits, calibration: Calibration) -> tuple[Arrays, Arrays, Arrays]:
+def _assessed(others: LabelledHits, calibration: Calibration) -> tuple[Arrays, Arrays, Arrays]:
     """P(y), max_c P(c), and the nearest item that carries that c."""
-    judged = calibration.assess(others.hits)
-    assert judged.answer is not None  # labels calibrated it
-    assert judged.label_probability is not None
+    assessed = calibration.assess(others.hits)
+    assert assessed.answer is not None  # labels calibrated it
+    assert assessed.label_probability is not None
     scores = np.where(others.match, calibration.label_scores(others.hits).clip(min=0), 0)
-    nearest = np.take_along_axis(others.hits.positions, judged.answer[:, None], 1)[:, 0]
-    return scores.max(1), judged.label_probability, nearest
+    nearest = np.take_along_axis(others.hits.positions, assessed.answer[:, None], 1)[:, 0]
+    return scores.max(1), assessed.label_probability, nearest

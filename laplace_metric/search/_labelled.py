@@ -128,7 +128,7 @@ Matches = Sequence[Any]
 
 
 @dataclass(frozen=True)
-class Judge:
+class Relevance:
     """Which items are a match of each of Q queries.
 
     Parameters
@@ -152,18 +152,18 @@ class Judge:
         return self.n_matches > 0
 
     def __call__(self, hits: SearchHits) -> LabelledHits:
-        """Judge the hits of all Q queries."""
+        """Label the hits of all Q queries."""
         return self.of_some(hits, torch.arange(len(hits.positions)))
 
     def of_some(self, hits: SearchHits, queries: Int[Tensor, " q"]) -> LabelledHits:
-        """Judge the hits of these queries [q]."""
+        """Label the hits of these queries [q]."""
         rows = torch.from_numpy(hits.positions)
         match, known = self.is_match(rows, queries) & (rows >= 0), self.known[queries]
         codes = None if self.codes is None else self.codes[queries].numpy()
         return LabelledHits(hits, match.numpy(), known.numpy(), codes, self.classes)
 
     def pretended(self, hits: SearchHits) -> LabelledHits:
-        """Judge the hits of some queries among the items that are no match: none is one."""
+        """Label the hits of some queries among the items that are no match: none is one."""
         none = np.zeros(hits.positions.shape, dtype=bool)
         codes = None if self.codes is None else np.full(len(none), -1)
         return LabelledHits(hits, none, none[:, 0], codes, self.classes)
@@ -178,9 +178,9 @@ class Judge:
         return WithoutSome(engine, passed_over, most, n_items)
 
 
-def judge_of(
+def relevance_of(
     items: Items, labels: Any, matches: Matches | None
-) -> Callable[[Encoded, list[Any]], Judge]:
+) -> Callable[[Encoded, list[Any]], Relevance]:
     """Return the function that finds matches among hits, given queries and their labels.
 
     Raises
@@ -215,7 +215,7 @@ def _labels(items: Items, encoded: Encoded, batch_labels: list[Any], labels: Any
     return column
 
 
-def _by_label(items: Items, labels: Column) -> Judge:
+def _by_label(items: Items, labels: Column) -> Relevance:
     assert items.classes is not None
     assert items.label_codes is not None
     of_items, classes = items.label_codes.cpu(), items.classes
@@ -225,7 +225,7 @@ def _by_label(items: Items, labels: Column) -> Judge:
     def is_match(rows: Tensor, queries: Tensor) -> Tensor:
         return of_items[rows.clamp(min=0)] == codes[queries, None]
 
-    return Judge(is_match, count.masked_fill(codes < 0, 0), codes, classes.values)
+    return Relevance(is_match, count.masked_fill(codes < 0, 0), codes, classes.values)
 
 
 def rows_of_matches(items: Items, matches: Matches) -> list[Tensor]:
@@ -257,7 +257,7 @@ def _ids(name: str, named: Any) -> Column:
     return Column.of(name, named if isinstance(named, (Tensor, np.ndarray)) else list(named))
 
 
-def _by_name(items: Items, rows: list[Tensor], n_queries: int) -> Judge:
+def _by_name(items: Items, rows: list[Tensor], n_queries: int) -> Relevance:
     if len(rows) != n_queries:
         raise InputError(
             f"matches has {len(rows)} lists for {n_queries} queries: pass one for each, an empty "
@@ -272,7 +272,7 @@ def _by_name(items: Items, rows: list[Tensor], n_queries: int) -> Judge:
         place = torch.searchsorted(keys, asked.contiguous()).clamp_max(max(0, len(keys) - 1))
         return keys[place] == asked if len(keys) else torch.zeros_like(asked, dtype=torch.bool)
 
-    return Judge(is_match, sizes)
+    return Relevance(is_match, sizes)
 
 
 # Queries that were in the fit: the posterior is surer of them than of anything new.
