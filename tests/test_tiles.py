@@ -187,7 +187,7 @@ ELSEWHERE = {
     "search._index.BLOCK": "search/test_suspicious_labels.py",
     "search._encoding.BATCH": "search/test_index.py",
     "search._neighbours.COMPACT_BYTES": "search/test_compact.py",
-    "search._faiss.CELLS": "search/test_strangers.py",
+    "search._faiss.CELLS": "search/test_open_set.py",
     "calibration._hits.BLOCK_CELLS": "calibration/test_votes.py",
     "calibration._conformal.BLOCK_CELLS": "calibration/test_calibration.py",
     "evaluation._candidates.BLOCK_BYTES": "search/test_flat.py",

@@ -96,26 +96,26 @@ def test_the_probability_is_as_honest_as_its_bins(report, calibrated, parts):
     assert report.reliability.ece == report.ece
 
 
-def test_promises_are_what_their_thresholds_give(calibrated, parts):
+def test_guarantees_are_what_their_thresholds_give(calibrated, parts):
     x, y = parts[2]
     calibration = calibrated.calibration
     report = calibrated.evaluate(x, y)
     result = calibrated.search(x, k=1)
-    assert [promise.guaranteed for promise in report.guarantees] == list(PRECISIONS)
-    for promise in report.guarantees:
-        threshold, text = guaranteed_threshold(calibration, promise.guaranteed)
-        assert promise.explanation == text
+    assert [guarantee.guaranteed for guarantee in report.guarantees] == list(PRECISIONS)
+    for guarantee in report.guarantees:
+        threshold, text = guaranteed_threshold(calibration, guarantee.guaranteed)
+        assert guarantee.explanation == text
         if threshold is None:
             assert "cannot be guaranteed" in text
-            assert (promise.threshold, promise.obtained, promise.answered) == (None,) * 3
+            assert (guarantee.threshold, guarantee.obtained, guarantee.answered) == (None,) * 3
             continue
         accepted = result.accepted(threshold).numpy()
-        assert promise.threshold == threshold.value
-        assert promise.answered == pytest.approx(accepted.mean())
-        assert promise.obtained == pytest.approx(report.right.numpy()[accepted].mean())
+        assert guarantee.threshold == threshold.value
+        assert guarantee.answered == pytest.approx(accepted.mean())
+        assert guarantee.obtained == pytest.approx(report.right.numpy()[accepted].mean())
 
 
-def test_strangers_that_are_answered_are_counted(report, calibrated, parts):
+def test_open_set_queries_that_are_answered_are_counted(report, calibrated, parts):
     x, y = parts[2]
     most, foreign = report.largest_guarantee, calibrated.search(parts[3], k=1)
     threshold = calibrated.calibration.largest_guarantee()
@@ -189,13 +189,13 @@ def test_each_query_can_be_looked_up(report, calibrated, parts):
     assert "scores" not in report.to_json()
 
 
-def test_a_promise_that_cannot_be_made_says_what_it_lacks(calibrated, parts):
-    promise = next(p for p in calibrated.evaluate(*parts[2]).guarantees if p.threshold is None)
+def test_a_guarantee_that_cannot_be_given_says_what_it_lacks(calibrated, parts):
+    guarantee = next(p for p in calibrated.evaluate(*parts[2]).guarantees if p.threshold is None)
     unknown = calibrated.calibration.held_out_unknown()
     tested = calibrated.calibration.held_out()
     of_fit = calibrated.calibration._thresholds("match")
     alone = queries_needed(
-        *tested, precision=promise.guaranteed, abstained=unknown, thresholds=of_fit
+        *tested, precision=guarantee.guaranteed, abstained=unknown, thresholds=of_fit
     )
-    assert promise.queries_needed.right == alone.right
-    assert promise.queries_needed.more == (None if alone.more is None else 2 * alone.more)
+    assert guarantee.queries_needed.right == alone.right
+    assert guarantee.queries_needed.more == (None if alone.more is None else 2 * alone.more)

@@ -1,4 +1,4 @@
-"""Queries that pretend to be strangers: they find all items but their own matches."""
+"""Open-set queries made of known ones: they find all items but their own matches."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def of_ten(points, embedder):
 def test_they_are_as_many_as_are_missing(of_ten):
     index, x, y = of_ten
     plain = index.labelled_hits(x, y, DEPTH)
-    strangers = int((~plain.known).sum())
-    assert 0 < strangers < 0.3 * len(y)
+    open_set = int((~plain.known).sum())
+    assert 0 < open_set < 0.3 * len(y)
     found = index.labelled_hits(x, y, DEPTH, open_set_fraction=0.4, generator=1)
     assert int((~found.known).sum()) == round(0.4 * len(y))
     turned = plain.known & ~found.known
@@ -34,7 +34,7 @@ def test_they_are_as_many_as_are_missing(of_ten):
     assert np.array_equal(found.hits.positions[~turned], plain.hits.positions[~turned])
     assert not bool(found.match[turned].any())
     assert bool((found.codes[turned] == -1).all())
-    less = index.labelled_hits(x, y, DEPTH, open_set_fraction=strangers / len(y) / 2)
+    less = index.labelled_hits(x, y, DEPTH, open_set_fraction=open_set / len(y) / 2)
     assert np.array_equal(less.known, plain.known)
     again = index.labelled_hits(x, y, DEPTH, open_set_fraction=0.4, generator=1)
     assert np.array_equal(again.known, found.known)
@@ -81,18 +81,18 @@ def test_named_matches_are_hidden_as_labels_are(points, embedder):
         assert int((found.hits.positions[i] >= 0).sum()) == DEPTH
 
 
-def test_a_calibration_with_them_answers_fewer_strangers(of_ten, points):
+def test_a_calibration_with_them_answers_fewer_open_set_queries(of_ten, points):
     index, x, y = of_ten
     asked, truth = x[120:], y[120:]
     let_in = []
     for share in (0.0, 0.3):
-        some = y[:120] < 10  # no strangers are at hand
+        some = y[:120] < 10  # no open-set queries are at hand
         calibration = index.calibrate(
             x[:120][some], y[:120][some], open_set_fraction=share, generator=0
         )
         found = index.search(asked, k=1)
-        strangers = truth >= 10
-        let_in.append(float(found.match_probability[strangers, 0].mean()))
+        open_set = truth >= 10
+        let_in.append(float(found.match_probability[open_set, 0].mean()))
         assert float(calibration.known.mean()) == pytest.approx(1 - share, abs=0.1)
     assert let_in[1] < 0.8 * let_in[0]
 
@@ -137,3 +137,10 @@ def test_lists_of_an_inverted_file(points, embedder):
     assert np.array_equal(found.known, wanted.known)
     assert np.array_equal(found.hits.positions[turned], wanted.hits.positions[turned])
     assert not np.array_equal(found.hits.positions[~turned], wanted.hits.positions[~turned])
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan"), "many"])
+def test_a_share_is_a_share(share, of_ten):
+    index, x, y = of_ten
+    with pytest.raises(InputError, match="open_set_fraction"):
+        index.calibrate(x, y, open_set_fraction=share)
