@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from laplace_metric.calibration._hits import LabelVotes
+from laplace_metric.errors import InputError
 from laplace_metric.search._engines import IVF, FlatEngine
 from laplace_metric.search._faiss import WithoutSome
 
@@ -144,3 +145,16 @@ def test_a_share_is_a_share(share, of_ten):
     index, x, y = of_ten
     with pytest.raises(InputError, match="open_set_fraction"):
         index.calibrate(x, y, open_set_fraction=share)
+
+
+def test_where_fewer_items_are_left_places_stay_open(points, embedder):
+    x, y = points
+    rows = torch.cat([(y == 0).nonzero()[:20, 0], (y == 1).nonzero()[:4, 0]])
+    index = embedder.index(x[rows], y[rows], progress=False)
+    queries = (y == 0).nonzero()[20:30, 0]
+    found = index.labelled_hits(x[queries], y[queries], 10, open_set_fraction=0.5)
+    open_set = np.flatnonzero(~np.asarray(found.known))
+    assert len(open_set)
+    assert (np.asarray(found.hits.positions)[open_set, 4:] == -1).all()
+    assert np.isinf(np.asarray(found.hits.distance)[open_set, 4:]).all()
+    assert (np.asarray(found.hits.positions)[open_set, :4] >= 20).all()
