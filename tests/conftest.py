@@ -22,15 +22,17 @@ LONGER = SLOW.with_name("longer.txt")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tiers; run the longest first, so that no process is left alone with them.
 
-    The quick tier has the first case of every function that no list names.
+    The quick tier has the first case of every function in files that have no slow one; functions
+    that are too long for it are in ``longer.txt``.
     """
     rank = {name: row for row, name in enumerate(SLOW.read_text().split())}
     seen = set(LONGER.read_text().split())
+    slow_files = {name.partition("::")[0] for name in rank}
     for item in items:
         name = function_of(item)
         if name in rank:
             item.add_marker("slow")
-        elif name not in seen:
+        elif name not in seen and name.partition("::")[0] not in slow_files:
             item.add_marker("quick")
         seen.add(name)
     first: dict[Path, int] = {}  # the tests of a file stay together: they share its fixtures

@@ -2,8 +2,9 @@
 
 LOG is the output of ``pytest --durations=0 --durations-min=0.05``. Functions go to the slow tier,
 the longest first, until the others take ``--seconds``, all processes together. The quick tier has
-the first case of each of those others, without the longest, in ``--quick`` seconds. Nothing is
-deleted: ``pytest -m slow``, ``pytest -m quick`` and ``pytest -m "not slow"`` run them.
+the first case of every function in files without slow ones; the longest of these are left out of
+it, too, until it takes ``--quick`` seconds. Nothing is deleted: ``pytest -m slow``, ``-m quick``
+and ``-m "not slow"`` run them.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def main() -> None:
     options = parser.parse_args()
     total, one_case = durations(options.log.read_text())
     slow = longest(total, options.seconds)
-    for name in slow:
-        del one_case[name]
+    files = {name.partition("::")[0] for name in slow}
+    one_case = Counter({k: v for k, v in one_case.items() if k.partition("::")[0] not in files})
     longer = longest(one_case, options.quick)
     SLOW.write_text("\n".join(slow) + "\n")
     LONGER.write_text("".join(f"{name}\n" for name in sorted(longer)))

@@ -94,6 +94,8 @@ def test_few_shots_never_show_what_is_asked(unseen):
     for shots in open_set.SHOTS[1:]:
         few = open_set.few(shown, shots)
         assert set(few.labels.unique(return_counts=True)[1].tolist()) == {shots}
+    uneven = Part(torch.zeros(5), torch.tensor([0, 0, 0, 1, 1]))
+    assert open_set.few(uneven, 3).labels.tolist() == [0, 0, 0]
     weights = [p.clone() for p in unseen.method.model.parameters()]
     tuned = open_set.tuned(unseen, few)
     same = zip(weights, unseen.method.model.parameters(), strict=True)

@@ -186,6 +186,8 @@ def test_severities_become_a_heat_map(record):
 
 def test_the_forest_is_sorted_and_has_every_interval(record):
     differences = Part(record, TASK).differences("r_auroc")
+    (chart,) = charts.differences(Part(record, TASK), "r_auroc")
+    assert chart.good.startswith("right of the solid zero line"), "more is better"
     assert len(differences) == len(SIX) - 1
     for direction in (1, -1):
         (axes,) = forest_plot(differences, "difference in R-AUROC", direction).axes

@@ -12,6 +12,7 @@ from benchmarks.scale import common
 from benchmarks.scale.billion import Cluster
 from benchmarks.sizes import SMALL_PROBLEM
 from benchmarks.tables import ROOT
+from benchmarks.timing import slope
 from laplace_metric.curvature._passes import class_chunks
 from laplace_metric.curvature._statistics import ClassSums
 from laplace_metric.curvature._terms import LayeredDiagonal
@@ -87,3 +88,8 @@ def test_the_numbers_of_the_text_about_cross_blocks():
     jacobians = 8 * paper.n_classes * paper.n_outputs**2 * paper.columns
     assert f"{jacobians / 1e15:.1f} petabytes" in PAGE.read_text()
     assert f"{4 * paper.class_bytes / 1e9:.0f} GB at 10^6 classes" in PAGE.read_text()
+
+
+def test_growth_is_the_slope_of_the_logarithms():
+    assert slope([10, 100, 1000], [2, 200, 20_000]) == pytest.approx(2)
+    assert slope([10, 10], [1, 2]) is None
