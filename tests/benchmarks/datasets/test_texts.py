@@ -175,20 +175,6 @@ def test_images_without_texts(folder: Path) -> None:
         captions("hierarcaps", "test", folder)
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([{"levels": levels} for levels in LEVELS[:2]], "describes 2 where there are 3 images"),
-        ([{"levels": levels[:-1]} for levels in LEVELS], "has 3 levels in row 0, not 4"),
-        ([{"levels": [1, 2, 3, 4]}] * 3, "no 'levels' in row 0"),
-    ],
-)
-def test_damaged_texts(folder: Path, rows: object, message: str) -> None:
-    write(folder, rows)
-    with pytest.raises(FileFormatError, match=message):
-        captions("hierarcaps", "test", folder)
-
-
 def fact(codepoints: str, name: str, subgroup: str, *keywords: str) -> dict[str, object]:
     return {
         "codepoints": codepoints,
@@ -305,24 +291,6 @@ def test_missing_texts(emoji_folder: Path) -> None:
     (emoji_folder / "Emoji/emoji.json").unlink()
     with pytest.raises(InputError, match=r"needs the file .*emoji\.json, which is not there"):
         load("emoji", data=emoji_folder)
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (FACTS[:5], "describes 5 where there are 6 images"),
-        ([*FACTS[:5], {**FACTS[5], "codepoints": " "}], "no code points in row 5"),
-        *(
-            ([*FACTS[:5], {k: v for k, v in FACTS[5].items() if k != field}], f"no '{field}' in")
-            for field in FACTS[5]
-        ),
-    ],
-)
-def test_emoji_damaged_texts(emoji_folder: Path, rows: object, message: str) -> None:
-    emoji_write(emoji_folder, rows)
-    for read in (load, captions):
-        with pytest.raises(FileFormatError, match=rf"emoji\.json .*{message}"):
-            read("emoji", data=emoji_folder)
 
 
 def test_real_emoji(real_data: Path) -> None:
