@@ -52,18 +52,36 @@ def fit(options: Namespace) -> None:
     with reporter.warnings():
         loaded, head, source = load_model_and_data(options, reporter)
         recipe = ModelRecipe(
-            options.model, head, source.kind, source.options, *_data(options, source)
+            model=options.model,
+            head=head,
+            kind=source.kind,
+            read_options=source.options,
+            data=str(options.data.resolve()),
+            fingerprint=source.fingerprint,
+            holdout=options.holdout,
+            seed=options.seed,
         )
         rows = split_rows(len(source), options.holdout, options.seed)[0]
         source.take(rows).require_classes("fit", least=2)
         items = remembered(source, loaded, head, options, reporter).take(rows)
-        embedder = LaplaceEmbedder(loaded.model, head, **_settings(options))
+        embedder = LaplaceEmbedder(
+            loaded.model,
+            head,
+            structure=options.structure,
+            distance=options.distance,
+            hessian=options.hessian,
+            positivity=options.positivity,
+            margin=options.margin,
+            prior_precision=options.prior_precision,
+        )
         checkpoint = options.checkpoint or files.refuse_link(folder / CHECKPOINT)
         loader = items.batches(options.batch_size)
         embedder.fit(loader, progress=reporter.progress, checkpoint_dir=checkpoint)
         if options.optimize_prior:
             embedder.optimize_prior_precision()
-    _save(embedder, recipe, folder)
+    with files.together(folder):
+        recipe.write(folder)
+        embedder.save(folder)
     write_atomically(folder / RUN, run_text(options))
     discard(folder / CHECKPOINT)
     numbers = _numbers(embedder, items, recipe) | {"held_out": len(source) - len(items)}
@@ -74,21 +92,6 @@ def fit(options: Namespace) -> None:
         )
     reporter.say(f"wrote {folder}")
     reporter.numbers({**numbers, "output": str(folder)})
-
-
-def _data(options: Namespace, source: Source) -> tuple[str, str, float | None, int]:
-    return str(options.data.resolve()), source.fingerprint, options.holdout, options.seed
-
-
-def _settings(options: Namespace) -> dict[str, Any]:
-    names = ("structure", "distance", "hessian", "positivity", "margin", "prior_precision")
-    return {name: getattr(options, name) for name in names}
-
-
-def _save(embedder: LaplaceEmbedder, recipe: ModelRecipe, folder: Path) -> None:
-    with files.together(folder):
-        recipe.write(folder)
-        embedder.save(folder)
 
 
 def _numbers(embedder: LaplaceEmbedder, source: Source, recipe: ModelRecipe) -> dict[str, Any]:

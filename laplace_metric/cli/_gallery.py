@@ -156,22 +156,33 @@ class LoadedIndex:
         places = [place.resolve() for place in (*self.named, self.told) if place is not None]
         if not data.is_file() or data not in places:
             return False
+        return set(self.index.ids.tolist()) <= set(self._opened(data).ids)
+
+    def _opened(self, path: Path) -> Source:
         options = {**self.posterior.recipe.read_options, **self.origin.read_options}
-        return set(self.index.ids.tolist()) <= set(open_source(data, ReadOptions(**options)).ids)
+        return open_source(path, ReadOptions(**options))
+
+    def items(self) -> Source:
+        """Return the data that were indexed, as they are now.
+
+        Raises
+        ------
+        InputError
+            If they are not known, gone, or have changed.
+        """
+        source = self._opened(self.item_data())
+        if self.origin.data is not None and source.fingerprint != self.origin.fingerprint:
+            raise InputError(f"{source.path} has changed since the index was built from it.")
+        return source
 
     def item_texts(self, reporter: Reporter) -> Mapping[Any, str]:
         """The text of each id; none of images and arrays, nor of a table that has changed."""
-        recipe, origin = self.posterior.recipe, self.origin
-        if origin.data is None or recipe.kind != TEXTS:
+        if self.origin.data is None or self.posterior.recipe.kind != TEXTS:
             return {}
-        options = ReadOptions(**{**recipe.read_options, **origin.read_options})
         try:
-            source = open_source(self.item_data(), options)
+            source = self.items()
         except (LaplaceMetricError, OSError) as error:
             reporter.note(f"the texts of the items are not shown: {error}")
-            return {}
-        if source.fingerprint != origin.fingerprint:
-            reporter.note(f"the texts of the items are not shown: {source.path} has changed")
             return {}
         held, texts = set(self.index.ids.tolist()), source.read(range(len(source)))
         pairs = zip(source.ids, texts, strict=True)
@@ -303,12 +314,12 @@ def _posterior_of(folder: Path, options: Namespace) -> Path:
     )
 
 
-def excerpt(text: str) -> str:
-    """At most ``LONGEST`` characters.
+def excerpt(text: str, longest: int = LONGEST) -> str:
+    """Return at most so many characters.
 
     Examples
     --------
     >>> len(excerpt("x" * 2_000)), excerpt("x" * 2_000)[-2:], excerpt("short")
     (1000, 'x…', 'short')
     """
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return text if len(text) <= longest else text[: longest - 1] + "…"

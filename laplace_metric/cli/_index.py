@@ -34,18 +34,23 @@ def index(options: Namespace) -> None:
         require_source(path)
     posterior = load_posterior(options.posterior, options, reporter)
     source = posterior.source(options.data, options, reporter)
-    where = str(options.data.resolve()), source.fingerprint
-    split = _split(options, posterior.recipe, source, reporter)
+    holdout, seed = _split(options, posterior.recipe, source, reporter)
     if options.cross_fit is not None and options.compact:
         raise InputError(
             "--cross-fit is for small collections, --compact for large ones: give one."
         )
-    if options.cross_fit is not None and split[0] is not None:
+    if options.cross_fit is not None and holdout is not None:
         raise InputError(
-            f"--cross-fit: the fit kept {split[0]:g} of {options.data} apart, which calibrates. "
+            f"--cross-fit: the fit kept {holdout:g} of {options.data} apart, which calibrates. "
             "Leave --cross-fit out, or fit without --holdout."
         )
-    origin = Origin(*where, *split, read_options=_columns(options))
+    origin = Origin(
+        data=str(options.data.resolve()),
+        fingerprint=source.fingerprint,
+        holdout=holdout,
+        seed=seed,
+        read_options=_columns(options),
+    )
     items, held, _ = (source.take(rows) for rows in origin.split(len(source)))
     if options.calibrate is not None:
         held = posterior.source(options.calibrate, options, reporter)

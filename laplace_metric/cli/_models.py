@@ -161,8 +161,10 @@ class SentenceTransformer(nn.Module):
 
     def forward(self, texts: Sequence[str]) -> Tensor:
         """Embeddings on the encoder's device."""
-        options = {"batch_size": len(texts), "convert_to_tensor": True, "show_progress_bar": False}
-        return self.encoder.encode(list(texts), **options).clone()  # no inference tensor
+        found = self.encoder.encode(
+            list(texts), batch_size=len(texts), convert_to_tensor=True, show_progress_bar=False
+        )
+        return found.clone()  # no inference tensor
 
 
 class TokenizedTexts(nn.Module):
@@ -177,8 +179,13 @@ class TokenizedTexts(nn.Module):
 
     def forward(self, texts: Sequence[str]) -> Tensor:
         """Embeddings on the model's device; what a text has beyond the longest is cut off."""
-        how = {"padding": True, "truncation": True, "max_length": self.longest}
-        tokens = self.tokenizer(list(texts), return_tensors="pt", **how)
+        tokens = self.tokenizer(
+            list(texts),
+            return_tensors="pt",
+            padding=True,
+            truncation=True,
+            max_length=self.longest,
+        )
         vectors: Tensor = self.model(**to_device(dict(tokens), device_of(self)))
         return vectors
 

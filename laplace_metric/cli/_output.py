@@ -102,27 +102,14 @@ class Reporter:
 
     @contextmanager
     def warnings(self, refused: type[Warning] | None = None) -> Iterator[None]:
-        """Warnings become notes; those that are ``refused`` are raised."""
-        with warnings_as_notes(Console(stderr=True, quiet=self.quiet), refused):
+        """Warnings become notes, each distinct one at the end; those ``refused`` are raised."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            if refused is not None:
+                warnings.simplefilter("error", refused)
             yield
-
-
-@contextmanager
-def warnings_as_notes(console: Console, refused: type[Warning] | None = None) -> Iterator[None]:
-    """Show each distinct warning as one line, at the end; raise those that are ``refused``."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        if refused is not None:
-            warnings.simplefilter("error", refused)
-        yield
-    for text in dict.fromkeys(in_options(str(warning.message)) for warning in caught):
-        console.print(
-            f"note: {one_line(text)}",
-            style="yellow",
-            soft_wrap=True,
-            highlight=False,
-            markup=False,
-        )
+        for text in dict.fromkeys(in_options(str(warning.message)) for warning in caught):
+            self.note(text)
 
 
 def reporter_of(options: Any, *files: Path | None) -> Reporter:

@@ -29,10 +29,8 @@ from laplace_metric.cli.sources import (
     ARRAYS,
     IMAGES,
     Pixels,
-    ReadOptions,
     Source,
     given_texts,
-    open_source,
     path_below,
     require_source,
     root_of,
@@ -213,20 +211,15 @@ def _asked(queries: Source) -> Sequence[Any]:
 
 def _items(gallery: LoadedIndex, kind: str) -> Sequence[Any]:
     """Items to show: texts, or images that are read when they are shown."""
-    recipe, origin = gallery.posterior.recipe, gallery.origin
     ids = gallery.index.ids.tolist()
     if kind == IMAGES:
-        return ImageFiles(_there(gallery.image_folder()), ids, inside=not gallery.is_listed())
-    options = ReadOptions(**{**recipe.read_options, **origin.read_options})
-    texts = open_source(_there(gallery.item_data()), options)
+        folder = gallery.image_folder()
+        if not folder.exists():
+            raise InputError(f"{folder}, which the index was built from, does not exist.")
+        return ImageFiles(folder, ids, inside=not gallery.is_listed())
+    texts = gallery.items()
     row = {name: number for number, name in enumerate(texts.ids)}
     return [texts.read([row[name]])[0] for name in ids]
-
-
-def _there(path: Path) -> Path:
-    if not path.exists():
-        raise InputError(f"--picture needs {path}, which the index was built from: it is gone.")
-    return path
 
 
 def picture_of(result: SearchResult, queries: Sequence[Any], items: Sequence[Any]) -> bytes:

@@ -52,12 +52,6 @@ def test_cross_fitting_is_that_of_the_library(arrays, capsys):
     assert "items of the index themselves" in capsys.readouterr().err
 
 
-def test_it_says_what_calibrated(arrays, capsys):
-    assert main(["fit", *DATA, "--quiet"]) == 0
-    assert main([*BUILD, "--cross-fit", "5"]) == 0
-    assert "calibrated with 200 cross-fitted items: Brier score" in capsys.readouterr().out
-
-
 def test_what_does_not_go_together(arrays, capsys):
     assert main(["fit", *DATA, "--holdout", "0.4", "--quiet"]) == 0
     assert main([*BUILD, "--cross-fit", "5", "--quiet"]) == 2

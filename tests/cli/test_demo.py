@@ -43,27 +43,6 @@ def test_counts_are_those_of_the_rows():
     assert sentence.endswith("with it 2 of them.")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["demo", "--output", "/no/such/folder/r.html"], "does not exist"),
-        (["demo", "--what"], "--what"),
-        (["what"], "has no command 'what'"),
-    ],
-)
-def test_mistakes_are_one_line_and_exit_code_2(arguments, says, capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    try:
-        code = main(arguments)
-    except SystemExit as stop:
-        code = stop.code
-    shown = capsys.readouterr()
-    assert code == 2
-    assert says in shown.err
-    assert len(shown.err.strip().splitlines()) == 1
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_ctrl_c_exits_with_130_and_leaves_nothing(tmp_path, capsys, monkeypatch):
     def interrupted(_):
         raise KeyboardInterrupt

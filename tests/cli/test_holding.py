@@ -256,6 +256,8 @@ def test_a_recipe_inside_an_index_is_asked_for_too(arrays, capsys):
         ("posterior/recipe.json", {"read_options": [1]}),
         ("posterior/recipe.json", {"read_options": {"size": -1}}),
         ("posterior/recipe.json", {"kind": []}),
+        ("posterior/recipe.json", {"holdout": 2.0, "seed": -1}),
+        ("posterior/recipe.json", {"fingerprint": 1}),
         ("posterior/recipe.json", {"model": 5}),
         ("posterior/posterior.json", {"head": {"name": "append", "dtype": 3}}),
         ("posterior/posterior.json", {"n_points": "x", "settings": 3}),

@@ -167,10 +167,6 @@ def test_the_answers_are_shown_and_written(place, capsys):
     assert main([*words, "--picture", "three.png", "--quiet"]) == 0
 
 
-def test_more_answers_than_items_are_all_items(place):
-    assert len(search("--text", "a two", "-k", "999")["results"]) == 200
-
-
 def test_a_model_with_its_own_transform(place):
     assert (
         main([*FIT, "--model", "my_towers:sized", "--overwrite", "--quiet", "--epochs", "2"]) == 0

@@ -11,7 +11,6 @@ import pytest
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.cli._loading import ModelRecipe, split_rows
 from laplace_metric.cli.sources import open_source
-from laplace_metric.io import sealed
 from laplace_metric.search import Index
 from tests.cli.workshop import trusting as main
 
@@ -144,14 +143,3 @@ def test_items_of_the_fit_are_known_in_another_file(arrays, capsys):
     build = ["index", "others.npz", "--posterior", "posterior", "--calibrate", "copy.npz"]
     assert main([*build, "--overwrite", "--quiet"]) == 2
     assert "copy.npz: 38% of the queries" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"holdout": 2.0}, {"holdout": "x"}, {"seed": -1}, {"data": None}, {"fingerprint": 1}],
-)
-def test_a_damaged_split_is_told(changes, arrays, capsys):
-    path = arrays / "posterior" / ModelRecipe.KIND.index
-    path.write_text(json.dumps(sealed({**json.loads(path.read_text()), **changes})))
-    assert main([*INDEX, "--quiet"]) == 2
-    assert f"recipe.json is damaged: {next(iter(changes))} is" in capsys.readouterr().err

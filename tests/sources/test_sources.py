@@ -58,28 +58,6 @@ def test_part_of_a_source_is_read_in_its_order(images):
     assert part.fingerprint != source.fingerprint
 
 
-def test_size_and_channels_are_those_of_pillow(images):
-    folder, arrays = images
-    source = open_source(folder, ReadOptions(size=3, channels=3))
-    own = Image.fromarray(arrays["a/0.png"]).convert("RGB").resize((3, 3), Image.BILINEAR)
-    expected = torch.from_numpy(np.array(own)).permute(2, 0, 1) / 255
-    torch.testing.assert_close(source.read([0])[0], expected)
-
-
-def test_a_transform_gets_rgb_pictures(images):
-    seen = []
-
-    def transform(picture):
-        seen.append(picture.mode)
-        return torch.ones(2)
-
-    assert open_source(images[0], ReadOptions(transform=transform)).read([0, 1]).shape == (2, 2)
-    assert seen == ["RGB", "RGB"]
-    bad = open_source(images[0], ReadOptions(transform=lambda picture: picture))
-    with pytest.raises(InputError, match="transform gives a Image"):
-        bad.read([0])
-
-
 def test_colour_is_kept(tmp_path):
     write_image(tmp_path / "flat" / "x.png", np.full((2, 2, 3), (255, 0, 51), np.uint8))
     source = open_source(tmp_path / "flat")
@@ -102,19 +80,6 @@ def test_unreadable_images_are_named_or_skipped(images, said):
     assert any("skipped 1 of 6 images" in text for text in said)
 
 
-def test_images_that_do_not_fit_together(images, tmp_path):
-    folder, _ = images
-    write_image(folder / "a" / "9.png", np.zeros((5, 4), np.uint8))
-    with pytest.raises(InputError, match=r"a/9.png is 4 x 5 pixels.*4 x 6: give --size"):
-        open_source(folder).read([0, 3])
-    write_image(folder / "beside.png", np.zeros((5, 4), np.uint8))
-    with pytest.raises(InputError, match=r"in class folders \(a/0.png\) and beside"):
-        open_source(folder)
-    write_image(tmp_path / "deep" / "x.png", np.zeros((5, 4), np.uint16))
-    with pytest.raises(InputError, match="more than 8 bits"):
-        open_source(tmp_path / "deep").read([0])
-
-
 @pytest.mark.parametrize(
     ("name", "says"),
     [("empty", "holds no image"), ("none", "does not exist"), ("a.doc", "no kind that can be")],
@@ -124,14 +89,6 @@ def test_paths_that_hold_nothing(name, says, tmp_path):
     (tmp_path / "a.doc").touch()
     with pytest.raises(InputError, match=says):
         open_source(tmp_path / name)
-
-
-def test_fingerprints_differ_where_names_do_not(tmp_path):
-    for place, side in (("one", 3), ("two", 30)):
-        write_image(tmp_path / place / "a" / "0.png", np.eye(side, dtype=np.uint8))
-    one, two = (open_source(tmp_path / place) for place in ("one", "two"))
-    assert one.ids == two.ids
-    assert one.fingerprint != two.fingerprint
 
 
 def test_csv(tmp_path, said):

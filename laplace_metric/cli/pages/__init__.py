@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
-__all__ = ["Chart", "templates"]
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A figure as SVG, and its title."""
-
-    title: str
-    svg: Markup
+__all__ = ["templates"]
 
 
 def templates(*folders: Path) -> Environment:

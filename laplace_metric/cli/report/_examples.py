@@ -13,16 +13,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from laplace_metric.cli._gallery import LoadedIndex
+from laplace_metric.cli._gallery import LoadedIndex, excerpt
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli.report._verdict import percent
 from laplace_metric.cli.sources import (
     IMAGES,
     TEXTS,
     Pixels,
-    ReadOptions,
     Source,
-    open_source,
     path_below,
     root_of,
 )
@@ -67,33 +65,23 @@ def looks_of_items(gallery: LoadedIndex, reporter: Reporter) -> LookOf:
     recipe, origin = gallery.posterior.recipe, gallery.origin
     if origin.data is None or recipe.kind not in (IMAGES, TEXTS):
         return lambda _: Look()
-    path = gallery.item_data()
     try:
         if recipe.kind == IMAGES:
             folder = gallery.image_folder()
-            if path.is_dir():
+            if gallery.item_data().is_dir() or not gallery.is_listed():
                 return lambda name: picture_of_file(folder, name, inside=True)
-        source = open_source(path, ReadOptions(**{**recipe.read_options, **origin.read_options}))
+        source = gallery.items()
     except (LaplaceMetricError, OSError) as error:
         reporter.note(f"the items are named, not shown: {error}")
         return lambda _: Look()
-    if source.fingerprint != origin.fingerprint:
-        reporter.note(f"the items are named, not shown: {path} has changed")
-        return lambda _: Look()
     known, look = set(source.ids), looks_of_queries(source)
-    if recipe.kind == IMAGES and not gallery.is_listed():
-        return lambda name: picture_of_file(folder, name, inside=True)
     return lambda name: look(name) if name in known else Look()
 
 
 def _texts_of(source: Source) -> LookOf:
     rows = {name: row for row, name in enumerate(source.ids)}
 
-    def look(name: str) -> Look:
-        text = str(source.read([rows[name]])[0])
-        return Look(text=text if len(text) <= LONGEST else text[: LONGEST - 1] + "…")
-
-    return look
+    return lambda name: Look(text=excerpt(str(source.read([rows[name]])[0]), LONGEST))
 
 
 def picture_of_file(folder: Path, name: str, *, inside: bool = False) -> Look:

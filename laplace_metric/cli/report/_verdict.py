@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from markupsafe import Markup
 from torch import Tensor
 
 from laplace_metric import plots
-from laplace_metric.cli.pages import Chart
 from laplace_metric.errors import UndefinedMetricWarning
 from laplace_metric.evaluation import (
     auroc,
@@ -379,9 +379,10 @@ def _resampled(
 
 @dataclass(frozen=True)
 class ExplainedChart:
-    """A figure, how to read it, and what is good."""
+    """A figure as SVG with its title, how to read it, and what is good."""
 
-    chart: Chart
+    title: str
+    svg: Markup
     about: str
     good: str
 
@@ -438,4 +439,4 @@ def _histogram(measures: IndexReport) -> tuple[Figure, str]:
 
 def _explained(title: str, figure: Figure, about: str, good: str) -> ExplainedChart:
     prefix = title.split()[-1].strip("?").lower()
-    return ExplainedChart(Chart(title, inline_svg(figure, prefix, title)), about, good)
+    return ExplainedChart(title, inline_svg(figure, prefix, title), about, good)
