@@ -46,7 +46,7 @@ def _run(words: list[str]) -> int:
             raise InputError(f"{rest[0]!r:.60} is no option of {f'{PROGRAM} {name}'.strip()}.")
         below = () if command.function else commands_in(name).items()
         version = rest == ["--version"]
-        print(f"{PROGRAM} {__version__}" if version else help_of(name, command, below), end="")
+        print(f"{PROGRAM} {__version__}\n" if version else help_of(name, command, below), end="")
         return 0
     options = parse(name, command, rest)
     try:
