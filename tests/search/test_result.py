@@ -146,3 +146,12 @@ def test_sets_hold_what_scores_as_first_matches_do(calibrated, points):
     assert torch.equal(sets.complete, ~sets.members[:, -1])
     larger = calibrated.retrieval_sets(x[300:360], alpha=0.1)
     assert bool((larger.members | ~sets.members).all())
+
+
+def test_items_that_come_while_an_index_is_calibrated_count_as_changes(index, points):
+    x, y = points
+    before = index._now()
+    labelled = before.labelled_hits(x[300:], y[300:], 30)
+    index.add(x[:3], y[:3], ["new 1", "new 2", "new 3"])
+    index.learn(labelled, 6, since=before)
+    assert index.changes == 3
