@@ -366,7 +366,7 @@ class ImageTextEmbedder:
         >>> embedder = ImageTextEmbedder(Precomputed(), Precomputed(), dim=4)
         >>> index = embedder.fit(pairs, epochs=1, progress=False).index_images(pairs.images)
         >>> index.labelled_hits(pairs.texts, k=6, matches=pairs.images_of_texts()).match.sum(1)
-        tensor([2, 2, 2])
+        array([2, 2, 2])
         """
         return self._index(0, images, ids, rank_by, engine, progress=progress)
 

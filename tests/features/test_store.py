@@ -200,3 +200,15 @@ def test_checks_of_an_accelerator_come_with_the_next_reading(tmp_path, kind, mon
     store.close()
     if kind == "durable":
         assert len(FeatureStore.resume(tmp_path / "durable")) == 0  # a bad row is never committed
+
+
+def test_outstanding_checks_are_few(monkeypatch):
+    monkeypatch.setattr(checks, "_later", lambda device: True)
+    monkeypatch.setattr(checks, "CHECKS_AT_ONCE", 3)
+    pending = checks.FiniteChecks()
+    for number in range(7):
+        pending.add(BATCHES[0], where=f"batch {number}")
+    assert len(pending.pending) == 1
+    pending.add(BATCHES[1], where="batch 7")
+    with pytest.raises(NonFiniteError, match="batch 7"):
+        pending.add(BATCHES[0], where="batch 8")

@@ -68,4 +68,4 @@ def test_an_import_in_a_notebook_without_widgets_warns_of_nothing():
 def test_bars_come_from_one_place():
     package = Path(laplace_metric.__file__).parent
     importing = [p.name for p in package.rglob("*.py") if "from tqdm" in p.read_text()]
-    assert importing == ["randomness.py"]
+    assert importing == ["progress.py"]
