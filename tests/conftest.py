@@ -14,7 +14,7 @@ GIVEN = os.environ.get(VARIABLE)
 BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
 ROOT = Path(__file__).resolve().parents[1]
 SLOW = Path(__file__).with_name("slow.txt")
-"""Functions of the slow tier, the longest first: ``python -m tests.tiers`` writes it."""
+"""Functions of the slow tier: ``python -m tests.tiers`` writes it."""
 LONGER = SLOW.with_name("longer.txt")
 """Functions that are in neither the slow nor the quick tier; written by the same command."""
 

@@ -16,7 +16,9 @@ import pytest
 
 import laplace_metric
 from tests.call_trace import traces
+from tests.conftest import LONGER, SLOW
 from tests.mutants import ROOMS, ROOT, read
+from tests.tiers import exists
 
 PACKAGE = Path(laplace_metric.__file__).parent
 HEAVY = ("scipy", "sklearn", "matplotlib", "rich", "jinja2", "pandas", "PIL", "faiss")
@@ -107,6 +109,13 @@ def test_every_mutant_still_applies(room):
         source = (ROOT / mutant.file).read_text(encoding="utf-8")
         assert source.count(mutant.old) == 1, (mutant.file, mutant.old)
         compile(source.replace(mutant.old, mutant.new), mutant.file, "exec")
+
+
+@pytest.mark.parametrize("tier", [SLOW, LONGER], ids=lambda path: path.stem)
+def test_every_function_of_a_tier_exists(tier):
+    names = tier.read_text().split()
+    assert len(set(names)) == len(names)
+    assert not [name for name in names if not exists(name)]
 
 
 def modules_after(statement: str) -> set[str]:

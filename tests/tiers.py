@@ -1,7 +1,8 @@
-"""Choose the tiers from measured durations: ``python -m tests.tiers LOG [--seconds 240]``.
+"""Choose the tiers from measured durations: ``python -m tests.tiers LOG [--seconds 390]``.
 
-LOG is the output of ``pytest --durations=0 --durations-min=0.05``. Functions go to the slow tier,
-the longest first, until the others take ``--seconds``, all processes together. The quick tier has
+LOG is the output of ``pytest -m "not slow" --durations=0 --durations-min=0.05``. Slow functions
+stay slow, as long as they exist. Others join them, the longest first, until what is left takes
+``--seconds``, all processes together. The quick tier has
 the first case of every function in files without slow ones; the longest of these are left out of
 it, too, until it takes ``--quick`` seconds. Nothing is deleted: ``pytest -m slow``, ``-m quick``
 and ``-m "not slow"`` run them.
@@ -10,11 +11,12 @@ and ``-m "not slow"`` run them.
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from tests.conftest import LONGER, SLOW
+from tests.conftest import LONGER, ROOT, SLOW
 
 LINE = re.compile(r"^\s*([\d.]+)s (?:call|setup|teardown) +(\S+?::[^\s\[]+)(.*)")
 
@@ -40,21 +42,33 @@ def longest(seconds: Counter[str], limit: float) -> list[str]:
     return found
 
 
+def exists(name: str) -> bool:
+    """Whether the file of `name` still defines the test, or what the doctest is an example of."""
+    path, _, test = name.partition("::")
+    if not (ROOT / path).is_file():
+        return False
+    nodes = ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8")))
+    defined = {x.name for x in nodes if isinstance(x, (ast.FunctionDef, ast.ClassDef))}
+    return test.rpartition(".")[2] in defined
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("log", type=Path)
-    parser.add_argument("--seconds", type=float, default=240)
+    parser.add_argument("--seconds", type=float, default=390)
     parser.add_argument("--quick", type=float, default=110)
     options = parser.parse_args()
     total, one_case = durations(options.log.read_text())
-    slow = longest(total, options.seconds)
+    before = [name for name in SLOW.read_text().split() if exists(name)]
+    total = Counter({name: total[name] for name in total if exists(name) and name not in before})
+    slow = [*before, *longest(total, options.seconds)]
     files = {name.partition("::")[0] for name in slow}
-    one_case = Counter({k: v for k, v in one_case.items() if k.partition("::")[0] not in files})
+    one_case = Counter({k: one_case[k] for k in total if k.partition("::")[0] not in files})
     longer = longest(one_case, options.quick)
     SLOW.write_text("\n".join(slow) + "\n")
     LONGER.write_text("".join(f"{name}\n" for name in sorted(longer)))
     left = len(one_case) - len(longer)
-    print(f"{len(slow)} of {len(total)} functions are slow, {left} of those in the log quick")
+    print(f"{len(slow)} functions are slow, {left} of the {len(total)} in the log quick")
 
 
 if __name__ == "__main__":
