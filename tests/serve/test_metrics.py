@@ -116,6 +116,7 @@ def test_an_alarm_outlives_the_monitor_that_raised_it():
     summary = watch.summary()
     assert [alarm.name for alarm in summary.alarms] == ["u", "u"]
     assert [alarm.at > 600 for alarm in summary.alarms] == [False, True]
+    assert [alarm.since > 600 for alarm in summary.alarms] == [False, True]
     assert (summary.queries, summary.windows, summary.drifted) == (800, 8, 4)
 
 
