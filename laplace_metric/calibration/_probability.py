@@ -60,6 +60,8 @@ FLATTEST = SLOPE / 10
 """The score of the distance alone falls at least as fast as that: it never is a constant."""
 BETA_WIDTH = 0.5
 """Prior standard deviation of a and b about 1."""
+ROUNDING = 1e-7
+"""Standard deviation of a constant feature at most, relative to its mean: that of float32."""
 FLOOR = 1e-3
 """Of the median of a spread: below, a pair counts as that certain."""
 LOGARITHMS = [FEATURES.index(name) for name in ("spread", "uncertainty")]
@@ -225,7 +227,9 @@ def _standardised_regression(
     """Weights [F] and offset, found in units of the standard deviation."""
     x = values[:, columns]
     mean, scale = x.mean(0), x.std(0)
-    scale[scale == 0] = 1.0
+    # a constant column has the spread of its rounding: as a unit it would give weights of 1e15
+    constant = scale <= ROUNDING * abs(mean)
+    x, scale = np.where(constant, mean, x), np.where(constant, 1.0, scale)
     centre = np.where(np.array(columns) == FEATURES.index("distance"), SLOPE, 0.0)
     most = np.where((centre < 0) & (columns == FEATURE_SETS["distance"]), FLATTEST, np.inf)
     bounds = [(-np.inf, float(end)) for end in most]

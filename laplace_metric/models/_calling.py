@@ -306,7 +306,7 @@ def rows_of_batch(inputs: Inputs) -> int:
         inputs = next(iter(inputs.values() if isinstance(inputs, Mapping) else inputs), None)
     try:
         return len(inputs)
-    except TypeError:
+    except (TypeError, RuntimeError):  # RuntimeError: a nested tensor
         return 1
 
 

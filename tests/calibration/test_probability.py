@@ -206,3 +206,17 @@ def test_it_refuses():
     features, _, match = simulated(n=9)
     with pytest.raises(InputError, match="9 queries.*at least 10"):
         fit_match_probability(features, match)
+
+
+@pytest.mark.parametrize("rounding", [1e-16, 1e-9])
+def test_a_constant_feature_has_no_weight(rounding):
+    """Its spread is that of rounding; divided by it, a new value of the feature would decide all."""
+    g = np.random.default_rng(0)
+    values = g.random((120, len(FEATURES)))
+    column = FEATURES.index("share")
+    values[:, column] = 0.3 * (1 + rounding * g.standard_normal(120))
+    match = (values[:, FEATURES.index("distance")] < g.random(120)).astype(float)
+    score = probability.fit_score(values, match, np.ones(120), list(range(len(FEATURES))))
+    assert score.weights[column] == 0
+    assert abs(score.weights).max() < 100
+    assert abs(score.offset) < 100
