@@ -301,6 +301,8 @@ def rows_of_batch(inputs: Inputs) -> int:
     >>> x = torch.ones(5, 2)
     >>> rows_of_batch(x), rows_of_batch({"x": x}), rows_of_batch((x, x)), rows_of_batch(3)
     (5, 5, 5, 1)
+    >>> rows_of_batch(torch.nested.nested_tensor([x]))
+    1
     """
     if isinstance(inputs, (Mapping, tuple)):
         inputs = next(iter(inputs.values() if isinstance(inputs, Mapping) else inputs), None)
