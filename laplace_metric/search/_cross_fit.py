@@ -228,6 +228,8 @@ def cross_index(
     ------
     InputError
         For a number of folds that cannot be, or items that the posterior was not fitted to.
+    LabelError
+        For another number of inputs than of labels.
     """
     k, depth = check_count("k", k), check_count("depth", depth)
     n_folds = check_count("folds", folds, least=2)

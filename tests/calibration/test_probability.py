@@ -210,7 +210,7 @@ def test_it_refuses():
 
 @pytest.mark.parametrize("rounding", [1e-16, 1e-9])
 def test_a_constant_feature_has_no_weight(rounding):
-    """Its spread is that of rounding; divided by it, a new value of the feature would decide all."""
+    """Its spread is that of rounding: divided by it, a new value would decide everything."""
     g = np.random.default_rng(0)
     values = g.random((120, len(FEATURES)))
     column = FEATURES.index("share")
