@@ -196,12 +196,21 @@ def _hooks(
     try:
         with _REGISTRATION:
             for name, parts in heads.items():
+                _check_hooked(name, parts)
                 handles.append(parts[0].register_forward_pre_hook(enter(name, parts)))
                 handles.append(parts[1].register_forward_hook(leave(name, parts)))
         yield
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _check_hooked(name: str, parts: tuple[nn.Module, nn.Module]) -> None:
+    if any(isinstance(part, torch.jit.ScriptModule) for part in parts):
+        raise HeadError(
+            f"head {name!r} is inside a traced or scripted model, which takes no hooks: pass the "
+            "model that it was made from, or head='append' for a new linear layer after it."
+        )
 
 
 def _pooled_at(parts: tuple[nn.Module, nn.Module], value: Tensor) -> Tensor:
