@@ -72,5 +72,5 @@ class InfoNCE(NormUncertainty):
         check_positive(self, "inverse_temperature")
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        """The loss; nothing else is learnt beside the network."""
+        """The loss; the network is all that is trained."""
         return {"loss": InfoNCELoss(inverse_temperature=self.inverse_temperature)}

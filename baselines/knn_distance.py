@@ -17,7 +17,7 @@ from laplace_metric._utils.validation import check_count
 
 @dataclass(eq=False, kw_only=True)
 class KNNDistance(Detector):
-    """How far the training set is; costs one forward pass and N Z products, and keeps N Z numbers.
+    """Distance to the training set; costs one forward pass and N Z products, and keeps N Z numbers.
 
     ``uncertainty`` is the Euclidean distance of the unit vectors, in [0, 2]. On the training set
     itself the nearest neighbour is the input, at distance 0.

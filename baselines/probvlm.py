@@ -191,7 +191,7 @@ class ProbVLM:
         return self._embed(0, image)
 
     def embed_text(self, text: Embedding) -> Embedding:
-        """As ``embed_image``, of texts.
+        """Embed texts, as ``embed_image`` does images.
 
         Raises
         ------

@@ -127,7 +127,7 @@ class SNGP(Trained):
         )
 
     def read(self, activations: HeadActivations) -> Tensor:
-        """What phi is a function of [B, W]."""
+        """Inputs of phi [B, W]."""
         x = vectors(activations, self.on)
         return nn.functional.layer_norm(x, x.shape[-1:]) if self.layer_norm else x
 

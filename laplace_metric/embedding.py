@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class HeadInputScore(Protocol):
-    """How little a fit set determines inputs, by what enters the head (``familiarity.NearFar``)."""
+    """Distance of inputs from a fit set, by what enters the head (``familiarity.NearFar``)."""
 
     def standardised(self, features: Tensor) -> tuple[Tensor | None, Tensor]:
         """near [B], None without known classes, and far [B]."""

@@ -127,7 +127,7 @@ class FewQueriesWarning(LaplaceMetricWarning):
 
 
 class FittedQueriesWarning(LaplaceMetricWarning):
-    """Queries that calibrate or judge an index were in the fit of its posterior."""
+    """Queries that calibrate or evaluate an index were in the fit of its posterior."""
 
 
 class DistanceScaleWarning(LaplaceMetricWarning):

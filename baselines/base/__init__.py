@@ -1,4 +1,4 @@
-"""What the methods share: the contract with files, one way to train, heads for an uncertainty."""
+"""Shared parts: the contract with files, one way to train, heads for an uncertainty."""
 
 from baselines.base.baseline import Baseline, OnePass
 from baselines.base.classifiers import ClassifierDetector

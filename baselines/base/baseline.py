@@ -156,7 +156,7 @@ class Baseline(ProbabilisticEmbedder):
 
     @property
     def saves_network(self) -> bool:
-        """Whether ``learnt`` holds the whole network, so that any weights may be passed to load."""
+        """True if ``learnt`` holds the whole network, so that any weights may be passed to load."""
         return any(name == "model" for name, _ in self.learnt())
 
     def activations(
@@ -220,7 +220,7 @@ class OnePass(Baseline):
         """Distributions from one pass, in eval mode and without gradients."""
 
     def means(self, activations: HeadActivations) -> Tensor:
-        """What is searched with [B, Z]: the model's output, of unit length if spherical."""
+        """Vectors to search with [B, Z]: the model's output, of unit length if spherical."""
         output = activations.output
         return nn.functional.normalize(output, dim=-1) if self.spherical else output
 

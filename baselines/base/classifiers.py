@@ -1,4 +1,4 @@
-"""Detectors that read the logits of a linear classifier beside the vectors."""
+"""Detectors that read the logits of a linear classifier in addition to the vectors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class FittedClassifier(Protocol):
-    """What ``of`` reads: a fitted ``CrossEntropy``, say."""
+    """Model that ``of`` reads: a fitted ``CrossEntropy``, say."""
 
     model: nn.Module
     spherical: bool

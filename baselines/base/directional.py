@@ -1,4 +1,4 @@
-"""What the von Mises-Fisher methods share: a direction with a concentration, losses over draws."""
+"""Shared parts of von Mises-Fisher methods: a direction with a concentration, losses over draws."""
 
 from __future__ import annotations
 

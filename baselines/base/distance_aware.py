@@ -1,4 +1,4 @@
-"""What keeps distances in a classifier: spectral normalisation, and a Gaussian process on top.
+"""Parts that keep distances in a classifier: spectral normalisation, and a Gaussian process on top.
 
 The process has random Fourier features: it is linear in phi, with an exact posterior variance.
 

@@ -1,4 +1,4 @@
-"""What fitting finds beside the settings: the head, the sizes, the modules that are learnt."""
+"""Results of fitting: the head, the sizes, the modules that are learnt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from laplace_metric.models._calling import Inputs
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of what a method is built for: features D, embedding Z, classes C."""
+    """Sizes that a method is built for: features D, embedding Z, classes C."""
 
     features: int
     embedding: int

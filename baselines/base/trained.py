@@ -67,7 +67,7 @@ class Trained(OnePass):
         """The loss of a batch; ``labels`` [B] are class numbers 0..C-1."""
 
     def views(self, inputs: Inputs, labels: Tensor) -> tuple[Inputs, Tensor]:
-        """What is shown for a batch: itself, or augmented views of it."""
+        """Return the views of a batch: itself, or augmented views of it."""
         if self.augment is None:
             return inputs, labels
         if not self.contrasts:

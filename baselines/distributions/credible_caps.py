@@ -1,4 +1,4 @@
-"""Whether unit vectors lie in the credible cap of a von Mises-Fisher distribution."""
+"""Return whether unit vectors lie in the credible cap of a von Mises-Fisher distribution."""
 
 from __future__ import annotations
 

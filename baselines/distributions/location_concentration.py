@@ -51,7 +51,7 @@ class FiniteNonNegative(constraints.Constraint):
     """
 
     def check(self, value: Float[Tensor, "*B"]) -> Bool[Tensor, "*B"]:
-        """Whether each number lies in the range [...]."""
+        """Return whether each number lies in the range [...]."""
         return (value >= 0) & torch.isfinite(value)
 
 
@@ -65,7 +65,7 @@ class FinitePositive(constraints.Constraint):
     """
 
     def check(self, value: Float[Tensor, "*B"]) -> Bool[Tensor, "*B"]:
-        """Whether each number lies in the range [...]."""
+        """Return whether each number lies in the range [...]."""
         return (value > 0) & torch.isfinite(value)
 
 
@@ -159,7 +159,7 @@ class LocationConcentration(Distribution):
 
 
 def _concentration(loc: Tensor, concentration: Tensor | float) -> Tensor:
-    """As a tensor like loc."""
+    """Concentration as a tensor like loc."""
     check_floating("loc", loc, "[..., D]")
     if loc.dim() == 0:
         raise InputError("loc must be a floating tensor [..., D] of unit vectors.")

@@ -79,7 +79,7 @@ def _draw(
 
 
 class _Parts(NamedTuple):
-    """What one draw reads and writes."""
+    """State that one draw reads and writes."""
 
     loc: Tensor  # [B, D]
     w: Tensor  # [S, B]

@@ -77,7 +77,7 @@ class VonMisesFisher(LocationConcentration):
 
     @property
     def variance(self) -> Float[Tensor, "*B D"]:
-        """Of each coordinate [..., D]: ``T + (A' - T) mu^2``, ``T = (1 - A^2 - A')/(D - 1)``."""
+        """Variance [..., D]: ``T + (A' - T) mu^2``, ``T = (1 - A^2 - A')/(D - 1)``."""
         along, across = self._variances()
         return across + (along - across) * self.loc.square()
 
@@ -150,7 +150,7 @@ class Directions:
 
     @property
     def distribution(self) -> VonMisesFisher:
-        """As torch has it, of batch shape [B]."""
+        """Distribution as torch has it, of batch shape [B]."""
         return VonMisesFisher(self.loc, self.concentration, validate_args=False)
 
     @property
@@ -169,7 +169,7 @@ class Directions:
         return self.distribution.sample((check_count("n", n, 0),), generator)
 
     def select(self, index: Tensor | slice) -> Directions:
-        """Those at ``index`` of the batch."""
+        """Distributions at ``index`` of the batch."""
         return Directions(self.loc[index], self.concentration[index])
 
     @classmethod

@@ -92,7 +92,7 @@ def _check_array(file: IO[bytes], size: int) -> None:
         (2, 0): np.lib.format.read_array_header_2_0,
     }
     if version not in readers:
-        return  # names of fields beyond Latin-1, which are no numbers: refused when it is read
+        return  # names of fields beyond Latin-1, which are not numbers: refused when it is read
     shape, _, dtype = readers[version](file)
     if any(side < 0 for side in shape):
         raise ValueError(f"an array of shape {shape}")

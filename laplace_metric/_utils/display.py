@@ -103,7 +103,7 @@ def in_words(value: Any) -> str:
 
 
 def shape_of(array: Tensor | np.ndarray[Any, Any]) -> str:
-    """Shape, type and, where it is no CPU, device.
+    """Shape, type and, unless it is the CPU, device.
 
     Examples
     --------

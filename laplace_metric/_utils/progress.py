@@ -14,7 +14,7 @@ __all__ = ["ItemBar", "tqdm"]
 
 
 class ItemBar:
-    """Counts the items that are done; batches, where nobody knows how many items there will be.
+    """Counts the items that are done; batches, where the number of items is not known.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What any engine returns, as hits: arrays in, arrays out, no index.
+"""Hits of any engine: arrays in, arrays out, no index.
 
 An engine gives distances ``d_ij = |m_i - m_j|`` and labels ``l_ij`` of the k nearest items; the
 query's uncertainty and epistemic number come from the embedder, or from an exported graph. With

@@ -266,7 +266,7 @@ class Calibration(Shown):
         alpha: float = 0.05,
         dtype: torch.dtype | None = None,
     ) -> VerdictGraph:
-        """Write ``apply`` as one graph, beside that of the embedder (``LaplaceEmbedder.export``).
+        """Write ``apply`` as one graph, next to that of the embedder (``LaplaceEmbedder.export``).
 
         distances, labels, epistemic, uncertainty -> the fields of ``Verdict``, for any number of
         queries and of neighbours, 20 or more (or all items). Labels are int64: numbers as they

@@ -83,12 +83,12 @@ def least_common_p_values(
 
 
 def ranks_among_others(known: Float[np.ndarray, "n J"]) -> Int[np.ndarray, "J n"]:
-    """How many of the other n - 1 known points are at least as large in each statistic."""
+    """Count how many of the other n - 1 known points are at least as large in each statistic."""
     return np.stack([len(x) - 1 - np.searchsorted(np.sort(x), x) for x in known.T])
 
 
 def count_as_strange(columns: Any, others: Any, new: Any) -> Any:
-    """How many known points are at most as common as each of ``new`` [Q, J], of arrays or tensors.
+    """Count the known points at most as common as each of ``new`` [Q, J], of arrays or tensors.
 
     Parameters
     ----------

@@ -162,7 +162,7 @@ class VerdictModule(nn.Module):
     def _hits(
         self, distance: Tensor, labels: Tensor | None, uncertainty: Tensor, epistemic: Tensor
     ) -> SearchHits:
-        """With 21 neighbours or more, so that 20 are never all; the additional ones are nobody."""
+        """With 21 neighbours or more, so that 20 are never all; the others do not exist."""
         last = distance.index_select(1, self.last)  # in a graph, it refuses fewer columns
         nobody = torch.full_like(last, torch.inf).expand(-1, VOTES + 1 - self.least)
         distance = torch.cat([distance.masked_fill(last < 0, torch.inf), nobody], 1)

@@ -184,7 +184,7 @@ class SearchHits:
 
 @dataclass(frozen=True)
 class LabelledHits:
-    """Queries of which it is known which neighbours are a match.
+    """Queries with known matches among their neighbours.
 
     Parameters
     ----------

@@ -155,7 +155,7 @@ def run_of(flags: Flags) -> int:
 
 @dataclass(frozen=True)
 class QueriesNeeded:
-    """What is missing to guarantee a precision.
+    """Queries that are missing to guarantee a precision.
 
     Parameters
     ----------

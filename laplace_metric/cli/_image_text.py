@@ -54,7 +54,7 @@ DROPOUT = 0.3
 
 @dataclass(frozen=True)
 class PairsRecipe(SavedRecord):
-    """Everything a later search needs: models, how images are read, where the table was.
+    """Settings that a later search needs: models, how images are read, where the table was.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ Record = TypeVar("Record", bound="SavedRecord")
 
 @dataclass(frozen=True)
 class SavedRecord:
-    """Plain values that are saved as a JSON in a folder, beside what they describe."""
+    """Plain values that are saved as a JSON in a folder, next to what they describe."""
 
     KIND: ClassVar[files.FileKind]
     VALID: ClassVar[dict[str, Callable[[Any], bool]]]

@@ -346,7 +346,7 @@ _VALUE = r"""'[^']*'|"[^"]*"|\.\.\.|[-+]?\d[\d_]*(?:\.\d+)?(?:e[-+]?\d+)?|\w+|""
 
 @cache
 def option_names() -> dict[str, str]:
-    """What an argument of the library is called on the command line."""
+    """Return the name of a library's argument on the command line."""
     options = (option for command in COMMANDS.values() for option in command.options)
     return {option.key: option.name for option in options if not option.positional} | _ALIASES
 

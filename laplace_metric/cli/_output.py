@@ -1,4 +1,4 @@
-"""What a command prints, and the files that it writes."""
+"""Output of a command: what it prints, and its files."""
 
 from __future__ import annotations
 

@@ -65,12 +65,12 @@ class Option:
 
     @property
     def name(self) -> str:
-        """As it is typed; of an argument by its place, the name of the value."""
+        """Name as it is typed; of an argument by its place, the name of the value."""
         return self.form.partition(":")[0].split()[0]
 
     @property
     def metavar(self) -> str:
-        """What the help calls the value; "" for a flag."""
+        """Name of the value in the help; "" for a flag."""
         return self.form.partition(":")[0].partition(" ")[2]
 
     @property

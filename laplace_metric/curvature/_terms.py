@@ -5,7 +5,7 @@ Every term is linear in the pair targets y and gives terms, which are added up i
     2 sum_i J_i^T T_i J_i / r_i^2  -  2 sum_ij y_ij J^_i^T J^_j
 
 The second sum over all pairs of a class is a product of class sums, ``G_c = sum_{i in c} J^_i``,
-so it is no sum over points: G_c is, and is collected tile by tile before its products are taken.
+so it is not a sum over points: G_c is, and is collected tile by tile before its products are taken.
 
 diag(H) of any head from its Jacobian backend.
 
@@ -63,7 +63,7 @@ class CurvatureTerm(ABC):
 
     @property
     def inputs(self) -> list[Tensor]:
-        """Tensors that the terms depend on, beside the head."""
+        """Tensors that the terms depend on, in addition to the head."""
         return []
 
     @abstractmethod

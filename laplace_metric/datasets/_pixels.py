@@ -163,7 +163,7 @@ IN_PYTHON = Remedies()
 
 
 class Unreadable(NamedTuple):
-    """A file that is no whole image, and why."""
+    """A file that is not a complete image, and why."""
 
     path: Path
     why: str

@@ -104,7 +104,7 @@ class TorchProcessGroup(ProcessGroup):
             error = caught
         errors = self.gather(None if error is None else f"{type(error).__name__}: {error}")
         failed = [(rank, message) for rank, message in enumerate(errors) if message is not None]
-        if error is not None and len(set(errors)) == 1:  # the same everywhere: nobody is to blame
+        if error is not None and len(set(errors)) == 1:  # the same on every rank: none caused it
             raise error
         if failed:
             listed = "; ".join(f"rank {rank} of {self.n} failed: {m}" for rank, m in failed)

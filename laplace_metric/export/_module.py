@@ -50,7 +50,7 @@ class Tapped(nn.Module):
         _tap(last, self._seen, "z")
 
     def forward(self, inputs: Any) -> tuple[Tensor, Tensor]:
-        """Of one batch, as a model is called (``models._calling.Inputs``)."""
+        """Inputs of one batch, as a model is called (``models._calling.Inputs``)."""
         entered, left = self._seen["h"], self._seen["z"]
         entered.clear()  # of a call that failed
         left.clear()
@@ -235,7 +235,7 @@ class EmbedderModule(nn.Module):
         self.train(False)
 
     def train(self, mode: bool = True) -> EmbedderModule:
-        """Nothing: it stays in evaluation mode."""
+        """Stay in evaluation mode."""
         super().train(False)
         return self
 

@@ -226,7 +226,7 @@ class NearFar:
             raise InputError(f"near and far have tensors of shapes {actual}, not {shapes}.")
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything, by name."""
+        """All tensors, by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod

@@ -68,7 +68,7 @@ class HeadJacobian(ABC):
 
     @property
     def constants(self) -> list[Tensor]:
-        """Tensors beside the parameters that it depends on."""
+        """Tensors that it depends on, in addition to the parameters."""
         return []
 
     def layers(self, features: Float[Tensor, "B D"]) -> list[Layer] | None:

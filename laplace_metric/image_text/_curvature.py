@@ -128,7 +128,7 @@ class TowerPairs:
         return total
 
     def _blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]:
-        """Of some rows at once: h [n, A], mu [n, D], w [n, M], u [n, D] and k [n]."""
+        """Values of some rows at once: h [n, A], mu [n, D], w [n, M], u [n, D] and k [n]."""
         step = max(1, ROWS // len(self.other))
         for start in range(0, len(self.raw), step):
             rows = slice(start, start + step)

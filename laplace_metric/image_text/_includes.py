@@ -1,4 +1,4 @@
-"""Does a text include an image? ``inc`` as a probability, with random pairs beside it.
+"""Does a text include an image? ``inc`` as a probability, compared with random pairs.
 
 ``inc`` of one pair says nothing by itself: its level follows the widths of both. So it is read
 against pairs that belong together and as many random ones: the probability is a logistic regression

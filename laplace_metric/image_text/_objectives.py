@@ -126,7 +126,7 @@ def soft_contrastive_loss(
     *,
     pseudo_weight: float = 0.1,
 ) -> Float[Tensor, ""]:
-    """PCME++: binary cross-entropy of ``sigmoid(b - a CSD)``, and of pseudo-positives beside it.
+    """PCME++: binary cross-entropy of ``sigmoid(b - a CSD)``, and of pseudo-positives.
 
     A pair that does not match but is at least as near as a match of its image or its text counts
     as a match in the second term (Chun 2024, eqs 2 and 3).
@@ -419,7 +419,7 @@ class CLIP(Objective):
         return multi_positive_infonce(image.mu @ text.mu.mT, batch.match, self.a.clamp_max(100))
 
     def logit_scale(self) -> None:
-        """None: a softmax over a batch is no probability of a pair."""
+        """None: a softmax over a batch is not a probability of a pair."""
 
     def softmax_scale(self) -> float:
         """Scale of the loss, at most 100."""

@@ -95,7 +95,7 @@ class TowerEncoder:
         progress: bool,
         rows: list[Fingerprints] | None = None,
     ) -> tuple[Encoded, list[Any]]:
-        """Everything that ``inputs`` holds; never labels. ``rows`` gets fingerprints.
+        """Encode all that ``inputs`` holds; never labels. ``rows`` gets fingerprints.
 
         Raises
         ------

@@ -282,11 +282,11 @@ def _acquired(path: Path, deadline: float) -> int | None:
 
 
 def _release(handle: int, path: Path) -> None:
-    if os.name == "nt":  # only a file that nobody has open can be removed there
+    if os.name == "nt":  # a file that is open cannot be removed there
         os.close(handle)
         with suppress(OSError):
             path.unlink()
         return
-    path.unlink(missing_ok=True)  # while it is held: nobody can have taken this one since
+    path.unlink(missing_ok=True)  # while it is held: no other process can have taken this one since
     fcntl.flock(handle, fcntl.LOCK_UN)  # a forked process may have it open as well
     os.close(handle)

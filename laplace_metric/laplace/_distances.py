@@ -177,7 +177,7 @@ def squared_distance_in_basis(
 def _exact_on_the_sphere(
     pairs: EmbeddingPairs | SpectralPairs, *, spherical: bool
 ) -> tuple[Tensor, Tensor]:
-    """Second order where a draw stays beside its mean, the quadrature elsewhere."""
+    """Second order where a draw stays near its mean, the quadrature elsewhere."""
     second_order = spectral_moments if isinstance(pairs, SpectralPairs) else dense_moments
     mean, variance = second_order(pairs, spherical=spherical)  # type: ignore[arg-type]
     if isinstance(pairs, SpectralPairs):

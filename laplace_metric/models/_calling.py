@@ -357,7 +357,7 @@ def labels_of(batch: Any) -> tuple[Inputs, Any]:
     """
     if isinstance(batch, Mapping):
         inputs, labels = split_mapping(batch)
-        batch = inputs  # what else goes by that name, such as a label for each token, is no input
+        batch = inputs  # what else goes by that name, such as labels of tokens, is not an input
     elif isinstance(batch, (tuple, list)) and len(batch) == 2:
         inputs, labels = batch
     else:

@@ -285,7 +285,7 @@ class RunningRanks:
 
     @property
     def values(self) -> Array:
-        """Everything so far, sorted."""
+        """All values so far, sorted."""
         return np.sort(np.concatenate([self._sorted, self._recent]), kind="stable")
 
     def p_values(self, values: Array, draws: Array) -> Array:

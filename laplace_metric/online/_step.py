@@ -91,7 +91,7 @@ class _Replaced(nn.Module):
         self._replaced = {
             _dotted(names[id(part)], leaf): parameters[_dotted(name, leaf)]
             for name, part in head.named_modules()
-            if id(part) in names  # a slice, such as model[-3:], is no module of the model
+            if id(part) in names  # a slice, such as model[-3:], is not a module of the model
             for leaf, _ in part.named_parameters(recurse=False)
             if _dotted(name, leaf) in parameters
         }

@@ -85,7 +85,7 @@ def neighbours_plot(
     rows: int = 8,
     columns: int = 6,
 ) -> Figure:
-    """One row a query, its neighbours beside it, and what colours mean below.
+    """One row per query with its neighbours, and what colours mean below.
 
     Parameters
     ----------

@@ -74,7 +74,7 @@ class SearchEncoder(Protocol):
         progress: bool,
         rows: list[Fingerprints] | None = None,
     ) -> tuple[Encoded, list[Any]]:
-        """Everything that ``inputs`` holds, and the labels of batches that came with any."""
+        """Encode all that ``inputs`` holds, and the labels of batches that came with any."""
 
 
 Encoders = tuple[SearchEncoder, SearchEncoder]
@@ -207,7 +207,7 @@ class Encoder:
         progress: bool,
         rows: list[Fingerprints] | None = None,
     ) -> tuple[Encoded, list[Any]]:
-        """Everything that ``inputs`` holds, and the labels [n] of each batch that came with any.
+        """Encode all that ``inputs`` holds, and the labels [n] of each batch that came with any.
 
         ``rows`` gets the fingerprints of each batch.
 

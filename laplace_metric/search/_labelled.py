@@ -163,13 +163,13 @@ class Relevance:
         return LabelledHits(hits, match.numpy(), known.numpy(), codes, self.classes)
 
     def pretended(self, hits: SearchHits) -> LabelledHits:
-        """Label the hits of some queries among the items that are no match: none is one."""
+        """Label the hits of some queries among the items that do not match: none is one."""
         none = np.zeros(hits.positions.shape, dtype=bool)
         codes = None if self.codes is None else np.full(len(none), -1)
         return LabelledHits(hits, none, none[:, 0], codes, self.classes)
 
     def others(self, engine: Engine, queries: Int[Tensor, " q"], n_items: int) -> WithoutSome:
-        """An engine that finds the items that are no match of ``queries`` [q]."""
+        """An engine that finds the items that do not match ``queries`` [q]."""
 
         def passed_over(rows: Tensor, part: slice) -> Tensor:
             return self.is_match(rows.cpu(), queries[part]).to(rows.device)
@@ -275,7 +275,7 @@ def _by_name(items: Items, rows: list[Tensor], n_queries: int) -> Relevance:
     return Relevance(is_match, sizes)
 
 
-# Queries that were in the fit: the posterior is surer of them than of anything new.
+# Queries that were in the fit: the posterior is more certain about them than about anything new.
 
 
 TOLERATED = 0.01

@@ -1,4 +1,4 @@
-"""What the server counts for Prometheus, and its monitor of drift."""
+"""Counts of the server for Prometheus, and its monitor of drift."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def _guess_channels(first: Path, options: ReadOptions, notify: Notify) -> int:
     if options.transform is not None:
         return 3
     if (found := is_grey(first)) is None:
-        return 3  # which image cannot be read is said when it is read
+        return 3  # an image that cannot be read is named when it is read
     grey, mode = found
     name = "grey" if grey else "RGB"
     notify(f"images are read as {name}, as {first} is ({mode}); --channels chooses")

@@ -75,7 +75,7 @@ class Seen(Shown):
 
 
 def seen_by(embedder: LaplaceEmbedder, loader: Iterable[Any]) -> Seen:
-    """Everything that a loader of ``(inputs, labels)`` yields; one forward pass.
+    """Encode all that a loader of ``(inputs, labels)`` yields; one forward pass.
 
     Raises
     ------
