@@ -322,7 +322,7 @@ def check_sizes(labels: Column) -> None:
 
 
 def _check_folds(folds: int, labels: Column) -> None:
-    largest = int(np.unique(labels.values, return_counts=True)[1].max())
+    largest = int(np.unique(labels.values, return_counts=True)[1].max(initial=0))
     if folds > len(labels) or largest < 2:
         raise InputError(
             f"folds={folds}: there are {len(labels)} items, {largest} at most of one class. Each "

@@ -176,6 +176,12 @@ def test_what_cannot_be(how, message, items, model):
         LaplaceEmbedder(model).cross_index(x, y, progress=False, **how)
 
 
+def test_no_items_are_refused(items, model):
+    embedder = LaplaceEmbedder(model).fit([items], progress=False)
+    with pytest.raises(InputError, match="there are 0 items"):
+        embedder.cross_index([], torch.zeros(0).long(), progress=False)
+
+
 def test_a_loader_with_fewer_inputs_than_labels_is_refused(items, model):
     x, y = items
     embedder = LaplaceEmbedder(model).fit([(x, y)], progress=False)
