@@ -10,12 +10,14 @@ from benchmarks.records import markdown, read_record, thousandths
 
 
 def hostile() -> str:
-    """How 10,000 bad calls ended, before and now, and on seeds that were never run before."""
+    """Return how 10,000 bad calls ended, one row per release and seed."""
     runs = read_record("promises")["hostile"]
-    header = ["a call ended in"]
-    header += [f"{run['version']}, seed {run['seed']}" for run in runs]
-    names = runs[0]["classes"]
-    return markdown(header, [[n, *(f"{run['classes'][n]:,}" for run in runs)] for n in names])
+    names = list(runs[0]["classes"])
+    lines = [
+        [f"{run['version']}, {run['seed']}", *(f"{run['classes'][n]:,}" for n in names)]
+        for run in runs
+    ]
+    return markdown(["release, seed", *names], lines)
 
 
 def unseen() -> str:
