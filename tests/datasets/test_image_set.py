@@ -61,7 +61,7 @@ def test_loader_leaves_the_global_generator_alone(shuffle: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "indices", [[4, 1], torch.tensor([4, 1]), (i for i in (4, 1)), range(4, 0, -3)]
+    "indices", [[4, 1], [-2, -5], torch.tensor([4, 1]), (i for i in (4, 1)), range(4, 0, -3)]
 )
 def test_subset_keeps_rows_aligned(indices: object) -> None:
     part = numbered(6).subset(indices)  # type: ignore[arg-type]
