@@ -238,7 +238,10 @@ def cross_index(
     seen = seen_at(embedder.model, embedder.fitted_.head, inputs, progress=progress)
     features = torch.cat([at_least_float32(batch.look().features) for batch in seen])
     if len(features) != len(labels.values):
-        raise LabelError(f"the head saw {len(features)} items for {len(labels.values)} labels.")
+        raise LabelError(
+            f"inputs hold {len(features)} items for {len(labels.values)} labels: pass one label "
+            "per item."
+        )
     _check_fitted(embedder, features)
     generator = as_generator(seed)
     assert generator is not None
