@@ -26,7 +26,6 @@ from laplace_metric.heads._chain import jacobian_of
 from laplace_metric.heads._layers import OrthogonalFactor, columnwise
 from laplace_metric.image_text._pairs import encode_all
 from laplace_metric.models._store import FeatureStore, row_fingerprints
-from laplace_metric.monitor._windows import RunningRanks
 from laplace_metric.search._items import Encoded
 from laplace_metric.search._labelled import in_fit
 from laplace_metric.search._neighbours import _distances_of_means
@@ -120,16 +119,6 @@ def encoded() -> tuple[torch.Tensor, torch.Tensor]:
     return encode_all(lambda part: part * 2, x, "images", progress=False), 2 * x
 
 
-def ranks() -> tuple[np.ndarray, np.ndarray]:
-    values, draws = (np.random.default_rng(i).random(90).round(1 - i + 1) for i in range(2))
-    cases = [np.append(values[:i], 0.5) for i in range(90)]
-    plain = [
-        ((seen > v).sum() + u * ((seen == v).sum() + 1)) / (len(seen) + 1)
-        for seen, v, u in zip(cases, values, draws, strict=True)
-    ]
-    return RunningRanks(np.array([0.5])).p_values(values, draws), np.array(plain)
-
-
 def rows() -> tuple[np.ndarray, np.ndarray]:
     x = numbers(30, 3).numpy()
     return np.concatenate(batches_of(x)), x
@@ -167,7 +156,6 @@ CASES: dict[str, tuple[int, Case]] = {
     "search.estimators.ROWS": (7, rows),
     "evaluation._candidates.WORK_BYTES": (1, candidates),
     "image_text._pairs.BLOCK": (7, encoded),
-    "monitor._windows.BLOCK": (7, ranks),
 }
 """A small value, and what is compared; some go beyond the constant as it is."""
 

@@ -1,36 +1,46 @@
-"""``Monitor``: a stream of queries against a reference, window by window and for ever."""
+"""``Monitor``: a stream of queries against a reference, window by window and for ever.
+
+The p-value of a value is its place from above among everything so far, the reference, the stream
+and itself, ties broken by a uniform draw (Vovk, Gammerman and Shafer 2005, chapter 2). If all of
+these are exchangeable, the p-values are independent and uniform on [0, 1], whatever the
+distribution and with any ties. (A comparison with the reference alone is not: its p-values share
+the reference and are dependent.)
+"""
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from laplace_metric import io as files
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric._utils.validation import ArrayLike, as_path, check_count, check_share
-from laplace_metric.errors import FileFormatError, InputError
-from laplace_metric.monitor._martingale import Alarm
-from laplace_metric.monitor._windows import (
-    LEAST,
-    StreamState,
-    WindowReport,
-    checked_reference,
-    checked_values,
-    compare,
-    holm,
+from laplace_metric._utils.validation import (
+    ArrayLike,
+    as_path,
+    as_scores,
+    check_count,
+    check_share,
 )
+from laplace_metric.errors import FileFormatError, InputError
+from laplace_metric.monitor._martingale import Alarm, Array, Martingale
+from laplace_metric.monitor._windows import WindowReport, compare, holm
 
 if TYPE_CHECKING:
     from laplace_metric.plots import Figure
 
 MONITOR = files.FileKind("monitor", "a saved monitor", 1)
+LEAST = 30
+"""Values of a reference and of a window, below which a test can hardly tell anything."""
+BETS = ("bets", "best", "since")
+"""Arrays of a martingale."""
 
 
 class Monitor(Shown):
@@ -100,12 +110,18 @@ class Monitor(Shown):
         self.false_alarms = check_share("false_alarms", false_alarms)
         source = as_generator(generator)
         self.generator = torch.Generator() if source is None else source
-        if self.generator.device.type != "cpu":
-            raise InputError(f"generator is on {self.generator.device}: pass one of the CPU.")
         self.reports: list[WindowReport] = []
-        columns = checked_reference(reference)
-        threshold = float(np.log(len(columns) / self.false_alarms))
-        self.streams = {name: StreamState(name, x, threshold) for name, x in columns.items()}
+        if not isinstance(reference, Mapping) or not reference:
+            raise InputError("reference is empty or no mapping: pass {name: values [n]}.")
+        threshold = float(np.log(len(reference) / self.false_alarms))
+        self.streams: dict[str, Stream] = {}
+        for name, values in reference.items():
+            column = as_scores(f"reference[{name!r}]", values).cpu().numpy()
+            if len(column) < LEAST:
+                raise InputError(
+                    f"reference[{name!r}] has {len(column)} values: pass {LEAST} or more."
+                )
+            self.streams[str(name)] = Stream(str(name), column, threshold)
 
     def _sentence(self) -> str:
         alarms = f"{len(self.alarms)} alarm{'' if len(self.alarms) == 1 else 's'}"
@@ -142,18 +158,28 @@ class Monitor(Shown):
 
         Raises
         ------
-        InputError, NonFiniteError
-            Then nothing of ``values`` was taken in.
+        InputError
+            For other names, columns of different lengths, and NaN (a ``NonFiniteError``). Then
+            nothing of ``values`` was taken in.
         """
-        columns = checked_values(values, tuple(self.streams))
-        m = len(next(iter(columns.values())))
+        if not isinstance(values, Mapping) or values.keys() != self.streams.keys():
+            passed = sorted(map(str, values)) if isinstance(values, Mapping) else type(values)
+            raise InputError(
+                f"values holds {passed}, the reference {sorted(self.streams)}: pass a mapping with "
+                "the same names."
+            )
+        columns = [as_scores(f"values[{x!r}]", values[x]).cpu().numpy() for x in self.streams]
+        if len({len(column) for column in columns}) > 1:
+            lengths = dict(zip(self.streams, map(len, columns), strict=True))
+            raise InputError(f"values has the lengths {lengths}: pass one number for each query.")
+        m = len(columns[0])
         shape = m, len(columns)
         draws = torch.rand(shape, dtype=torch.float64, generator=self.generator).numpy()
         before, start = len(self.reports), 0
         while start < m:
             stop = min(m, start + self.window - self.n % self.window)
-            for i, (name, stream) in enumerate(self.streams.items()):
-                stream.take(columns[name][start:stop], draws[start:stop, i])
+            for i, stream in enumerate(self.streams.values()):
+                stream.take(columns[i][start:stop], draws[start:stop, i])
             if self.n % self.window == 0:
                 self.reports.append(self._report())
             start = stop
@@ -170,7 +196,7 @@ class Monitor(Shown):
         Raises
         ------
         InputError
-            Before the first full window; for a ``change`` that is not a count.
+            Before the first full window.
 
         Examples
         --------
@@ -181,13 +207,6 @@ class Monitor(Shown):
         """
         from laplace_metric.plots import monitor_plot
 
-        if not self.reports:
-            raise InputError(
-                f"the monitor has seen {self.n} queries: a plot needs a full window of "
-                f"{self.window}."
-            )
-        if change is not None:
-            change = check_count("change", change, 0)
         return monitor_plot(self.reports, self.alarms, self.alarm_level, change=change)
 
     @property
@@ -197,10 +216,14 @@ class Monitor(Shown):
 
     def save(self, path: str | Path) -> None:
         """Write the folder ``path``, safetensors and JSON; a loaded monitor goes on as this one."""
-        streams = list(self.streams.values())
+        streams = self.streams.values()
         tensors = {"generator": self.generator.get_state()}
         for i, stream in enumerate(streams):
-            tensors |= {f"{i}.{name}": x for name, x in stream.tensors().items()}
+            bets, seen = stream.martingale, np.array(stream.seen)
+            arrays = {"reference": stream.reference, "values": seen, "window": stream.window}
+            arrays |= {name: getattr(bets, name) for name in BETS}
+            for name, values in arrays.items():
+                tensors[f"{i}.{name}"] = torch.from_numpy(np.ascontiguousarray(values))
         alarms = [stream.martingale.alarm for stream in streams]
         content = {
             "window": self.window,
@@ -223,35 +246,71 @@ class Monitor(Shown):
         """
         content, tensors = files.read(as_path("path", path), MONITOR)
         try:
-            return cls._restored(content, tensors)
+            reference = {name: tensors[f"{i}.reference"] for i, name in enumerate(content["names"])}
+            rate = content["false_alarms"]
+            monitor = cls(reference, window=content["window"], false_alarms=rate)
+            monitor.generator.set_state(tensors["generator"])
+            monitor.reports = [WindowReport.from_json(report) for report in content["reports"]]
+            for i, stream in enumerate(monitor.streams.values()):
+                bets, alarm = stream.martingale, content["alarms"][i]
+                bets.n, bets.alarm = content["n"], alarm and Alarm(**alarm)
+                for name in BETS:
+                    setattr(bets, name, tensors[f"{i}.{name}"].numpy())
+                stream.seen = array("d", tensors[f"{i}.values"].numpy().tobytes())
+                stream.window = tensors[f"{i}.window"].numpy()
         except files.MALFORMED as error:
             raise FileFormatError(f"{path} is damaged: {error!r}.") from error
-
-    @classmethod
-    def _restored(cls, content: dict[str, Any], tensors: dict[str, Tensor]) -> Monitor:
-        reference = {name: tensors[f"{i}.reference"] for i, name in enumerate(content["names"])}
-        options = {name: content[name] for name in ("window", "false_alarms")}
-        monitor = cls(reference, **options)
-        monitor.generator.set_state(tensors["generator"])
-        monitor.reports = [WindowReport.from_json(report) for report in content["reports"]]
-        for i, stream in enumerate(monitor.streams.values()):
-            alarm = content["alarms"][i]
-            state = {name: tensors[f"{i}.{name}"] for name in stream.tensors()}
-            stream.restore(state, content["n"], alarm and Alarm(**alarm))
         return monitor
 
     def _report(self) -> WindowReport:
         tests = {name: compare(s.reference, s.window) for name, s in self.streams.items()}
         adjusted = holm([test.p_value for test in tests.values()])
-        tests = {
-            name: replace(test, p_value=p)
-            for (name, test), p in zip(tests.items(), adjusted, strict=True)
-        }
-        evidence = {
-            name: stream.martingale.log_value / float(np.log(10))
-            for name, stream in self.streams.items()
-        }
-        for stream in self.streams.values():
+        evidence = {}
+        for (name, stream), p in zip(self.streams.items(), adjusted, strict=True):
+            tests[name] = replace(tests[name], p_value=p)
+            evidence[name] = stream.martingale.log_value / float(np.log(10))
             stream.window = np.empty(0)
         first = self.n - self.window + 1
         return WindowReport(first, self.n, self.false_alarms, tests, evidence, self.alarms)
+
+
+class Stream:
+    """One quantity: its reference, all values so far, its bets and its unfinished window.
+
+    Parameters
+    ----------
+    name : str
+    reference : array [n]
+    threshold : float
+        Of the martingale.
+    """
+
+    def __init__(self, name: str, reference: Array, threshold: float) -> None:
+        self.reference = reference
+        self.seen = array("d", np.sort(reference).tobytes())
+        self.martingale = Martingale(name, threshold)
+        self.window = np.empty(0)
+
+    def take(self, values: Array, draws: Array) -> None:
+        """The next values [m], no more than the window still lacks."""
+        self.martingale.update(rank_p_values(self.seen, values, draws))
+        self.window = np.concatenate([self.window, values])
+
+
+def rank_p_values(seen: array[float], values: Array, draws: Array) -> Array:
+    """p [m] of the next values [m], which join the sorted ``seen``; small = large value.
+
+    ``draws`` [m] in [0, 1) are for ties. Counts are whole numbers, so the result does not depend on
+    how a stream is cut.
+
+    Examples
+    --------
+    >>> rank_p_values(array("d", [1.0, 2.0, 3.0]), np.array([2.5, 9.0]), np.array([0.5, 0.5]))
+    array([0.375, 0.1  ])
+    """
+    found = np.empty(len(values))
+    for i, value in enumerate(values.tolist()):
+        left, right = bisect_left(seen, value), bisect_right(seen, value)
+        found[i] = (len(seen) - right + draws[i] * (right - left + 1)) / (len(seen) + 1)
+        seen.insert(right, value)
+    return found

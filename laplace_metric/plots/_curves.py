@@ -189,41 +189,37 @@ def answering_plot(
     >>> [round(float(y), 2) for y in figure.axes[0].lines[0].get_ydata()]
     [1.0, 1.0, 0.67]
     """
-    styles, first, lowest = styles_of(uncertainty), True, 1.0
+    styles, lowest = styles_of(uncertainty), 1.0
     axes = prepare(axes, "queries answered, the surest first", "right, of those answered")
     for style, (name, scores) in zip(styles, uncertainty.items(), strict=True):
-        values, accepted, good = _counts(name, scores, correct)
+        u = as_scores(name, scores)
+        right = as_rates("correct", correct, u, name).cpu().numpy()
+        if not np.isin(right, (0, 1)).all():
+            raise InputError("correct has values between 0 and 1: pass booleans, or 0 and 1.")
+        values, accepted, good = _counts(u.cpu().numpy(), right)
         share, precision = accepted / accepted[-1], good / accepted
         axes.plot(share, precision, color=style.colour, ls=style.line, lw=2, label=name)
-        if first:
-            low, high = share_interval(good, accepted)
-            axes.fill_between(share, low, high, color=style.colour, alpha=0.15, lw=0)
-            for text, limit in (marks or {}).items():
-                _mark(axes, text, int((values <= limit).sum()) - 1, share, precision)
-        first, lowest = False, min(lowest, float(precision[share >= FEW].min()))
+        lowest = min(lowest, float(precision[share >= FEW].min()))
+        if style is not styles[0]:
+            continue
+        low, high = share_interval(good, accepted)
+        axes.fill_between(share, low, high, color=style.colour, alpha=0.15, lw=0)
+        for text, limit in (marks or {}).items():
+            if (at := int((values <= limit).sum()) - 1) >= 0:
+                point = share[at], precision[at]
+                axes.plot([point[0]], [point[1]], "o", ms=6, mfc="none", mec=INK, mew=1.5)
+                axes.annotate(text, point, xytext=(0, -14), textcoords="offset points",
+                              ha="center", fontsize=FONT - 1, color=INK)  # fmt: skip
     axes.set(xlim=(-0.01, 1.01), ylim=(max(-0.01, np.floor(10 * lowest - 1) / 10), 1.02))
     return finish_figure(axes, percent="xy")
 
 
-def _mark(axes: Axes, text: str, at: int, share: Array, precision: Array) -> None:
-    if at < 0:
-        return
-    axes.plot(share[at], precision[at], "o", ms=6, mfc="none", mec=INK, mew=1.5)
-    axes.annotate(text, (share[at], precision[at]), xytext=(0, -14), textcoords="offset points",
-                  ha="center", fontsize=FONT - 1, color=INK)  # fmt: skip
-
-
-def _counts(name: str, uncertainty: ArrayLike, correct: ArrayLike) -> tuple[Array, Array, Array]:
+def _counts(scores: Array, right: Array) -> tuple[Array, Array, Array]:
     """Different scores, rising, how many queries have one or less, and how many are right."""
-    scores = as_scores(name, uncertainty)
-    right = as_rates("correct", correct, scores, name).cpu().numpy()
-    if not np.isin(right, (0, 1)).all():
-        raise InputError("correct has values between 0 and 1: pass booleans, or 0 and 1.")
-    u = scores.cpu().numpy()
-    order = np.argsort(u, kind="stable")
-    last = np.append(np.diff(u[order]) != 0, True)  # ties are answered together
-    accepted = np.arange(1, len(u) + 1, dtype=np.float64)
-    return u[order][last], accepted[last], np.cumsum(right[order])[last]
+    order = np.argsort(scores, kind="stable")
+    last = np.diff(scores[order], append=np.inf) != 0  # ties are answered together
+    accepted = np.arange(1, len(scores) + 1, dtype=np.float64)
+    return scores[order][last], accepted[last], np.cumsum(right[order])[last]
 
 
 # Which probability to accept: precision and coverage at every threshold.
@@ -273,14 +269,9 @@ def threshold_plot(
     if abstained is not None:
         answered = as_rates("abstained", abstained, p, "probability").cpu().numpy() == 0
         values, right = values[answered], right[answered]
-    order = np.argsort(-values, kind="stable")
-    accepted = np.arange(1, len(values) + 1)
-    last = np.diff(values[order], append=-np.inf) != 0  # ties are accepted together
-    x = values[order][last]
-    curves = {
-        "right, of those accepted": (np.cumsum(right[order]) / accepted)[last],
-        "accepted, of all queries": (accepted / n)[last],
-    }
+    limits, accepted, good = _counts(-values, right)
+    x = -limits
+    curves = {"right, of those accepted": good / accepted, "accepted, of all queries": accepted / n}
     axes = prepare(axes, "threshold on the probability", "share of held-out queries")
     for style, (name, y) in zip(styles_of(curves), curves.items(), strict=True):
         mark = "o" if len(x) == 1 else ""  # of a single probability, a step has no length

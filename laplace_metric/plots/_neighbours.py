@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,56 +28,8 @@ LEGEND = 0.35
 """Inches below the rows."""
 
 
-class RankedNeighbours(Protocol):
-    """The k neighbours of Q queries, as ``SearchResult`` has them."""
-
-    @property
-    def positions(self) -> Tensor:
-        """Rows of the items [Q, k]; -1 where there is none."""
-
-    @property
-    def ids(self) -> npt.NDArray[Any]:
-        """[Q, k]."""
-
-    @property
-    def labels(self) -> npt.NDArray[Any] | None:
-        """[Q, k], if items have any."""
-
-    @property
-    def distance(self) -> Tensor:
-        """[Q, k]."""
-
-    @property
-    def distance_sd(self) -> Tensor:
-        """Its standard deviation [Q, k]."""
-
-    @property
-    def match_probability(self) -> Tensor | None:
-        """[Q, k], after a calibration."""
-
-    @property
-    def label(self) -> npt.NDArray[Any] | None:
-        """Answer of the index to each query [Q], after a calibration."""
-
-    @property
-    def label_probability(self) -> Tensor | None:
-        """Probability of that answer [Q]."""
-
-    @property
-    def epistemic(self) -> Tensor:
-        """Epistemic number of the queries [Q]."""
-
-    @property
-    def ambiguity(self) -> Tensor | None:
-        """Ambiguity of the labels of each query's neighbours [Q], if items have any."""
-
-    @property
-    def unknown(self) -> Tensor | None:
-        """True where a query [Q] has no match, after a calibration."""
-
-
 def neighbours_plot(
-    result: RankedNeighbours,
+    result: Any,
     queries: ImagesOrTexts,
     items: ImagesOrTexts,
     *,
@@ -89,7 +41,8 @@ def neighbours_plot(
 
     Parameters
     ----------
-    result : RankedNeighbours
+    result : ``SearchResult``
+        Of Q queries, k neighbours each.
     queries, items : images [H, W], [C, H, W] or [H, W, C] with values in [0, 1] or bytes, or
         texts, of all Q queries and all items
     truth : labels of the queries [Q] or None
@@ -124,7 +77,7 @@ def neighbours_plot(
     return figure
 
 
-def _checked_truth(truth: Any, result: RankedNeighbours) -> npt.NDArray[Any] | None:
+def _checked_truth(truth: Any, result: Any) -> npt.NDArray[Any] | None:
     if truth is None:
         return None
     if result.labels is None:
@@ -148,7 +101,7 @@ def _legend(figure: Figure, words: tuple[str, str]) -> None:
 
 def _query(
     axes: Axes,
-    result: RankedNeighbours,
+    result: Any,
     queries: ImagesOrTexts,
     i: int,
     truth: npt.NDArray[Any] | None,
@@ -172,7 +125,7 @@ def _query(
 
 def _neighbour(
     axes: Axes,
-    result: RankedNeighbours,
+    result: Any,
     items: ImagesOrTexts,
     i: int,
     j: int,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,49 +16,9 @@ from laplace_metric.plots._style import FONT, INK, STYLES, ShownFigure, prepare
 WINDOW, REFERENCE, MARK = STYLES[0], STYLES[2], STYLES[1]
 
 
-class WindowSummary(Protocol):
-    """One window of a stream, as ``monitor.WindowReport`` has it."""
-
-    @property
-    def first(self) -> int:
-        """Its first query, counted from 1."""
-
-    @property
-    def last(self) -> int:
-        """Its last query."""
-
-    @property
-    def shift_tests(self) -> Mapping[str, Any]:
-        """By quantity: ``window`` and ``reference``, each with ``low``, ``median``, ``high``."""
-
-    @property
-    def drifted(self) -> Sequence[str]:
-        """Quantities that differ from the reference."""
-
-    @property
-    def evidence(self) -> Mapping[str, float]:
-        """log10 of the evidence of drift, by quantity."""
-
-
-class AlarmMark(Protocol):
-    """An alarm, as ``monitor.Alarm`` has it."""
-
-    @property
-    def name(self) -> str:
-        """Its quantity."""
-
-    @property
-    def at(self) -> int:
-        """The query that raised it."""
-
-    @property
-    def since(self) -> int:
-        """The query at which the change is estimated to have begun."""
-
-
 def monitor_plot(
-    windows: Sequence[WindowSummary],
-    alarms: Sequence[AlarmMark],
+    windows: Sequence[Any],
+    alarms: Sequence[Any],
     alarm_level: float,
     *,
     change: int | None = None,
@@ -70,8 +30,8 @@ def monitor_plot(
 
     Parameters
     ----------
-    windows : sequence of WindowSummary
-    alarms : sequence of AlarmMark
+    windows : sequence of ``monitor.WindowReport``
+    alarms : sequence of ``monitor.Alarm``
     alarm_level : float
         log10 of the evidence that raises one.
     change : int, optional
@@ -90,7 +50,7 @@ def monitor_plot(
     2
     """
     if not windows:
-        raise InputError("no window to plot: pass at least one.")
+        raise InputError("no full window to plot: more queries have to come first.")
     names = list(windows[0].shift_tests)
     rows = len(names) + 1
     figure = ShownFigure(figsize=(7.2, 1.5 + 1.7 * rows), layout="constrained")
@@ -111,7 +71,7 @@ def monitor_plot(
     return figure
 
 
-def _mark(axes: Axes, alarms: Sequence[AlarmMark], change: int | None) -> None:
+def _mark(axes: Axes, alarms: Sequence[Any], change: int | None) -> None:
     """When the stream changed, if that is known; when that was told, and what was estimated."""
     if change is not None:
         axes.axvline(change, color=INK, lw=1.4, label=f"change, after query {change:,}")
@@ -121,7 +81,7 @@ def _mark(axes: Axes, alarms: Sequence[AlarmMark], change: int | None) -> None:
                      "change")  # fmt: skip
 
 
-def _draw_quantity(axes: Axes, windows: Sequence[WindowSummary], name: str) -> None:
+def _draw_quantity(axes: Axes, windows: Sequence[Any], name: str) -> None:
     x = np.array([(window.first + window.last) / 2 for window in windows])
     reference = windows[0].shift_tests[name].reference
     axes.axhspan(reference.low, reference.high, facecolor=(REFERENCE.colour, 0.18),
@@ -138,7 +98,7 @@ def _draw_quantity(axes: Axes, windows: Sequence[WindowSummary], name: str) -> N
 
 
 def _draw_evidence(
-    axes: Axes, windows: Sequence[WindowSummary], alarms: Sequence[AlarmMark], alarm_level: float
+    axes: Axes, windows: Sequence[Any], alarms: Sequence[Any], alarm_level: float
 ) -> None:
     names = windows[0].evidence
     for style, name in zip(STYLES * len(names), names, strict=False):

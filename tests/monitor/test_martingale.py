@@ -82,14 +82,6 @@ def test_what_there_is_too_much_of_and_since_when(change, kind):
     assert abs(alarm.since - 2001) < 20
 
 
-def test_an_alarm_stays():
-    martingale = Martingale("x", np.log(100.0))
-    martingale.update(np.full(30, 0.001))
-    first = martingale.alarm
-    martingale.update(np.random.default_rng(2).random(500))
-    assert martingale.alarm == first
-
-
 def test_seldom_ever_without_drift():
     r = np.random.default_rng(3)
     alarms = 0

@@ -50,13 +50,6 @@ def test_a_few_foreign_queries_in_one_tail_are_seen(side):
     assert p_value(NORMAL, window) < 1e-3
 
 
-@pytest.mark.parametrize("draw", [R.normal, lambda size: R.geometric(0.4, size).astype(float)],
-                         ids=["normal", "ties"])  # fmt: skip
-def test_level(draw):
-    found = np.array([p_value(draw(size=600), draw(size=120)) for _ in range(300)])
-    assert (found <= 0.1).mean() < 0.1 + 3 * np.sqrt(0.09 / 300)
-
-
 def test_numbers_of_a_shift():
     window = np.round(R.normal(size=300) + 0.5, 1)
     reference = np.round(NORMAL, 1)
