@@ -74,8 +74,8 @@ def pairwise_log_expected_likelihood(p: P, q: P) -> Float[Tensor, "B C"]:
     if isinstance(p, VonMisesFisher) and isinstance(q, VonMisesFisher):
         one_plus_cosine = (1 + (p.loc @ q.loc.mT).double()).clamp_min(0)
         return _kernel(p.concentration[:, None], q.concentration, one_plus_cosine, p.dimension)
-    means, variances = (p.mean[:, None], q.mean), (_variances(p)[:, None], _variances(q))
-    return _gaussian(*means, *variances).sum(-1)  # of [B, C, D]
+    apart = _gaussian(p.mean[:, None], q.mean, _variances(p)[:, None], _variances(q))
+    return apart.sum(-1)  # of [B, C, D]
 
 
 def _kernel(k1: Tensor, k2: Tensor, one_plus_cosine: Tensor, dimension: int) -> Tensor:

@@ -232,8 +232,16 @@ def largest_guarantee(
     chosen = int(np.flatnonzero(bounds >= target)[-1])
     value = float(tests.values[tests.starts[chosen]])
     accepted = p >= value
-    found = float(right[accepted].mean()), float(bounds[chosen]), float(accepted.mean()), len(p)
-    return Threshold(value, "precision", target, confidence, *found)
+    return Threshold(
+        value,
+        "precision",
+        target,
+        confidence,
+        estimate=float(right[accepted].mean()),
+        lower=float(bounds[chosen]),
+        accepted=float(accepted.mean()),
+        n=len(p),
+    )
 
 
 Chosen = tuple[float, float]
@@ -248,10 +256,11 @@ def _for_precision(
     if last is None:
         advice = _more_queries(p, right, target, 1 - delta, thresholds)
         at = max(tests.starts, key=lambda start: tests.bound(start, level), default=None)
-        best = (0.0, 0, 0)
-        if at is not None:
-            best = tests.bound(at, level), int(tests.right[at]), int(tests.accepted[at])
-        raise InputError(_unreachable("precision", target, *best) + advice)
+        if at is None:
+            raise InputError(_unreachable("precision", target, 0.0, 0, 0) + advice)
+        bound, n_right = tests.bound(at, level), int(tests.right[at])
+        unreachable = _unreachable("precision", target, bound, n_right, int(tests.accepted[at]))
+        raise InputError(unreachable + advice)
     return float(tests.values[last]), tests.bound(last, level)
 
 
@@ -269,8 +278,8 @@ def _for_recall(p: Array, right: Flags, target: float, delta: float) -> Chosen:
         if abstained >= (1 - target) * len(of_matches):
             advice = " Ask for less, or abstain from fewer: with a smaller alpha, or alpha=None."
         most, of = int(good[:1].sum()), int(total[:1].sum())  # 0 where there is no match at all
-        best = lower_bound(most, of, delta), most, of
-        raise InputError(_unreachable("recall", target, *best) + why + advice)
+        unreachable = _unreachable("recall", target, lower_bound(most, of, delta), most, of)
+        raise InputError(unreachable + why + advice)
     return float(values[steps - 1]), lower_bound(int(good[steps - 1]), len(of_matches), delta)
 
 

@@ -225,8 +225,10 @@ def load_folder(
     _check_how(size, channels, transform)
     if label_of is not None:
         check_function("label_of", label_of, "path")
-    columns = (path_column, label_column)
-    ids, labels = _found(place, columns) if place.is_dir() else _listed(place, *columns)
+    if place.is_dir():
+        ids, labels = _found(place, (path_column, label_column))
+    else:
+        ids, labels = _listed(place, path_column, label_column)
     folder = place if place.is_dir() else place.parent
     if label_of is not None:
         labels = labels_by(label_of, ids)

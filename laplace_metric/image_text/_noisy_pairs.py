@@ -147,8 +147,9 @@ def subset(pairs: ImageTextPairs, keep: Tensor) -> ImageTextPairs:
     rows = pairs.pairs[keep[pairs.pairs[:, 0]]]
     images, i = rows[:, 0].unique(return_inverse=True)
     texts, t = rows[:, 1].unique(return_inverse=True)
-    inputs = take_inputs(pairs.images, images), take_inputs(pairs.texts, texts)
-    return ImageTextPairs(*inputs, torch.stack([i, t], 1))
+    return ImageTextPairs(
+        take_inputs(pairs.images, images), take_inputs(pairs.texts, texts), torch.stack([i, t], 1)
+    )
 
 
 def _folds(

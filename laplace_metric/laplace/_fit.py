@@ -125,8 +125,8 @@ def in_dtype(dtype: torch.dtype | None, head: LocatedHead, settings: Settings) -
 
 def with_near_far(fitted: Fitted, store: FeatureStore) -> Fitted:
     """The same with what ``Embedding.epistemic`` needs of the fit set."""
-    points, dtype = (store.blocks(), store.classes, len(store)), fitted.posterior.mean.dtype
-    return replace(fitted, near_far=NearFar.of(*points, dtype))
+    dtype = fitted.posterior.mean.dtype
+    return replace(fitted, near_far=NearFar.of(store.blocks(), store.classes, len(store), dtype))
 
 
 def minibatch_curvature(

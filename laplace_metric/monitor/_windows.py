@@ -105,8 +105,8 @@ def tail_p_value(reference: Array, window: Array) -> float:
     both = np.concatenate([reference, window])
     bound = np.quantile(both, 1 - TAIL, method="higher")
     beyond, in_window = int((both >= bound).sum()), int((window >= bound).sum())
-    law, counts = stats.hypergeom, (len(both), beyond, len(window))
-    return float(min(1.0, 2 * min(law.cdf(in_window, *counts), law.sf(in_window - 1, *counts))))
+    law = stats.hypergeom(len(both), beyond, len(window))
+    return float(min(1.0, 2 * min(law.cdf(in_window), law.sf(in_window - 1))))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -288,9 +288,13 @@ class OnlineStep:
         h, structure = at_least_float32(sampled.features.detach()), self.settings.structure
         total: Any = None
         for head, pairs in zip(trained.jacobians(sampled), mined, strict=True):
-            chosen: dict[str, Any] = {"labels": labels}
-            if pairs:
-                chosen = {"indices_tuple": pairs[0]}
-            value: Any = batch_curvature(h, head, trained.contrast, structure, **chosen)
+            value: Any = batch_curvature(
+                h,
+                head,
+                trained.contrast,
+                structure,
+                labels=None if pairs else labels,
+                indices_tuple=pairs[0] if pairs else None,
+            )
             total = value if total is None else total + value
         return total if len(mined) == 1 else total.scaled(1 / len(mined))

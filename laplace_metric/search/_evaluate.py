@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,13 +48,8 @@ def evaluated(
     answers = _Answers.of(labelled.hits, calibration, template)
     known, right = _there(labelled.known, template), _there(labelled.match[:, 0], template)
     curves = {name: sparsification(score, right) for name, score in answers.scores.items()}
-    optional: dict[str, Any] = {}
     others = None if ood is None else _Answers.of(ood, calibration, template)
-    if calibration is not None:
-        optional = _calibrated(labelled, calibration, answers, others)
-    if ood is not None and others is not None:
-        optional |= _ood(answers, others)
-    return IndexReport(
+    report = IndexReport(
         queries=len(right),
         known_share=float(labelled.known.mean()),
         answers_right=float(labelled.match[:, 0].mean()),
@@ -69,8 +64,12 @@ def evaluated(
         scores=answers.scores,
         has_match=known,
         called_unknown=answers.unknown,
-        **optional,
     )
+    if others is not None:
+        report = _with_ood(report, answers, others)
+    if calibration is not None:
+        report = _calibrated(report, labelled, calibration, answers, others)
+    return report
 
 
 def guaranteed_threshold(
@@ -116,38 +115,42 @@ class _Answers:
 
 
 def _calibrated(
-    labelled: LabelledHits, calibration: Calibration, answers: _Answers, ood: _Answers | None
-) -> dict[str, Any]:
+    report: IndexReport,
+    labelled: LabelledHits,
+    calibration: Calibration,
+    answers: _Answers,
+    ood: _Answers | None,
+) -> IndexReport:
+    """Add what a calibration predicts; labels only where labels were given instead of matches."""
     assessment = answers.assessment
     assert assessment is not None
     p, unknown = assessment.match_probability[:, 0], assessment.p_value <= ALPHA_UNKNOWN
     known, right = labelled.known, labelled.match[:, 0]
     reliability = expected_calibration_error(p, right)
-    return _labels(labelled, assessment) | {
-        "ece": reliability.ece,
-        "brier": float(np.square(p - right).mean()),
-        "mean_match_probability": _mean(p),
-        **_guarantees(calibration, answers, labelled, ood),
-        "retrieval_sets": _sets(labelled, calibration, assessment.logit),
-        "unknown": {"of_known": _mean(unknown[known]), "of_others": _mean(unknown[~known])},
-        "smallest_p_value": calibration.smallest_p_value,
-        "cross_fitted": calibration.cross_fitted,
-        "reliability": reliability,
-    }
-
-
-def _labels(labelled: LabelledHits, assessment: Assessment) -> dict[str, float | None]:
-    """Measure the labels; empty where matches were given instead of labels."""
-    if assessment.answer is None or assessment.label_probability is None or labelled.codes is None:
-        return {}
-    answered = np.take_along_axis(labelled.match, assessment.answer[:, None], 1)[:, 0]
-    ece = expected_calibration_error(assessment.label_probability, answered).ece
-    return {"label_accuracy": _mean(answered), "label_ece": ece}
+    probability = assessment.label_probability
+    if assessment.answer is not None and probability is not None and labelled.codes is not None:
+        answered = np.take_along_axis(labelled.match, assessment.answer[:, None], 1)[:, 0]
+        ece = expected_calibration_error(probability, answered).ece
+        report = replace(report, label_accuracy=_mean(answered), label_ece=ece)
+    guarantees, largest = _guarantees(calibration, answers, labelled, ood)
+    return replace(
+        report,
+        ece=reliability.ece,
+        brier=float(np.square(p - right).mean()),
+        mean_match_probability=_mean(p),
+        guarantees=guarantees,
+        largest_guarantee=largest,
+        retrieval_sets=_sets(labelled, calibration, assessment.logit),
+        unknown={"of_known": _mean(unknown[known]), "of_others": _mean(unknown[~known])},
+        smallest_p_value=calibration.smallest_p_value,
+        cross_fitted=calibration.cross_fitted,
+        reliability=reliability,
+    )
 
 
 def _guarantees(
     calibration: Calibration, answers: _Answers, labelled: LabelledHits, ood: _Answers | None
-) -> dict[str, Any]:
+) -> tuple[tuple[GuaranteedPrecision, ...], GuaranteedPrecision | None]:
     def outcome(threshold: Threshold) -> GuaranteedPrecision:
         return _outcome(threshold, answers, labelled, ood)
 
@@ -156,7 +159,7 @@ def _guarantees(
     if found[0].threshold is None:
         with suppress(InputError, NotFittedError):
             least = outcome(calibration.largest_guarantee())
-    return {"guarantees": found, "largest_guarantee": least}
+    return found, least
 
 
 def _guaranteed_precision(
@@ -175,11 +178,15 @@ def _outcome(
     threshold: Threshold, answers: _Answers, labelled: LabelledHits, ood: _Answers | None
 ) -> GuaranteedPrecision:
     accepted = answers.accepted(threshold)
-    shares = _mean(labelled.match[accepted, 0]), _mean(accepted)
-    open_set = _mean(accepted[~labelled.known])
-    foreign = None if ood is None else _mean(ood.accepted(threshold))
-    of = threshold.target, threshold.value, str(threshold)
-    return GuaranteedPrecision(*of, *shares, without_match=open_set, ood=foreign)
+    return GuaranteedPrecision(
+        threshold.target,
+        threshold.value,
+        str(threshold),
+        _mean(labelled.match[accepted, 0]),
+        _mean(accepted),
+        without_match=_mean(accepted[~labelled.known]),
+        ood=None if ood is None else _mean(ood.accepted(threshold)),
+    )
 
 
 def _sets(
@@ -194,12 +201,16 @@ def _sets(
     return SetCoverage(guaranteed, _mean(covered[labelled.known]), _mean(members.sum(1)))
 
 
-def _ood(answers: _Answers, ood: _Answers) -> dict[str, Any]:
+def _with_ood(report: IndexReport, answers: _Answers, ood: _Answers) -> IndexReport:
     aurocs = {name: auroc(score, ood.scores[name]) for name, score in answers.scores.items()}
-    unknown = None if ood.unknown is None else _mean(ood.unknown)
     uncertainty = ood.scores[UNCERTAINTY]
-    numbers = OODReport(len(uncertainty), aurocs, unknown)
-    return {"ood": numbers, "ood_uncertainty": uncertainty, "ood_scores": ood.scores}
+    unknown = None if ood.unknown is None else _mean(ood.unknown)
+    return replace(
+        report,
+        ood=OODReport(len(uncertainty), aurocs, unknown),
+        ood_uncertainty=uncertainty,
+        ood_scores=ood.scores,
+    )
 
 
 def _r_auroc(score: Tensor, right: Tensor) -> float | None:

@@ -137,8 +137,9 @@ def _fill_lists(
         _check("lists", np.array_equal(codes, vectors[rows], equal_nan=True))
         seen[rows] = True
         codes, ids = np.ascontiguousarray(codes), np.ascontiguousarray(ids)
-        pointers = faiss.swig_ptr(ids), faiss.swig_ptr(codes.view(np.uint8))
-        index.invlists.add_entries(number, len(ids), *pointers)
+        index.invlists.add_entries(
+            number, len(ids), faiss.swig_ptr(ids), faiss.swig_ptr(codes.view(np.uint8))
+        )
     _check("lists", bool(seen.all()))  # an id that comes twice in one list
 
 

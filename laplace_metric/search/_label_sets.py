@@ -232,10 +232,14 @@ def reviewed(
     shared = np.bincount(codes)[codes] > 1
     order = np.lexsort((-best, own))
     rows = order[shared[order]][:most]
-    of = items.labels.values
-    found = items.ids.values[rows], of[rows], of[nearest[rows].clip(min=0)]
+    labels = items.labels.values
     return LabelReview(
-        torch.from_numpy(rows), *found, *map(torch.from_numpy, (own[rows], best[rows]))
+        torch.from_numpy(rows),
+        items.ids.values[rows],
+        labels[rows],
+        labels[nearest[rows].clip(min=0)],
+        torch.from_numpy(own[rows]),
+        torch.from_numpy(best[rows]),
     )
 
 

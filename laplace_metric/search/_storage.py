@@ -121,8 +121,8 @@ def _state(
         prefix = calibrations.PREFIX
         stored = {name: t.numpy() for name, t in tensors.items() if name.startswith(prefix)}
         calibration = calibrations.calibration_from_json(content["calibration"], stored)
-    counts = int(content["changes"]), int(content["next_id"])
-    return IndexState(items, kind, rank_by, engine, *counts, calibration)
+    changes, next_id = int(content["changes"]), int(content["next_id"])
+    return IndexState(items, kind, rank_by, engine, changes, next_id, calibration)
 
 
 def _items(content: dict[str, Any], tensors: dict[str, Tensor]) -> Items:

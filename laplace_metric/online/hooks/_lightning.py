@@ -137,12 +137,16 @@ def posterior_numbers(
 
 def _of_answers(queries: Seen, references: Seen | None, among_them: bool) -> dict[str, float]:
     """Measure queries with another item of their class."""
-    against: dict[str, Any] = {}
-    if references is not None:
-        against = {"gallery": references.mean, "gallery_labels": references.labels}
-        if among_them:
-            against["exclude"] = torch.arange(len(queries.labels))
-    recall = recall_at_k(queries.mean, queries.labels, 1, **against)
+    recall = recall_at_k(
+        queries.mean,
+        queries.labels,
+        1,
+        gallery=None if references is None else references.mean,
+        gallery_labels=None if references is None else references.labels,
+        exclude=torch.arange(len(queries.labels))
+        if references is not None and among_them
+        else None,
+    )
     if not recall.n_queries:
         return {}
     counted, right = recall.counted, recall.per_query[recall.counted]

@@ -131,12 +131,13 @@ class LaplaceTester(GlobalEmbeddingSpaceTester):  # type: ignore[misc]
         reference_split_names: list[str],
     ) -> None:
         """Compute the accuracies of the base class, and the posterior's."""
-        names = query_split_name, reference_split_names
-        super().do_knn_and_accuracies(accuracies, embeddings_and_labels, *names)
+        super().do_knn_and_accuracies(
+            accuracies, embeddings_and_labels, query_split_name, reference_split_names
+        )
         assert self._test is not None
         every = []
         for level in self.label_levels:
-            found = self._test.at(level).numbers(*names)
+            found = self._test.at(level).numbers(query_split_name, reference_split_names)
             every.append(found)
             self._embedder = self._test.at(level).embedder
             for name, value in found.items():
@@ -164,8 +165,8 @@ class LaplaceTester(GlobalEmbeddingSpaceTester):  # type: ignore[misc]
 
         def hook(trainer: Any) -> bool:
             if trainer.epoch % test_interval == 0:
-                models = trainer.models["trunk"], trainer.models["embedder"]
-                self.test(dataset_dict, trainer.epoch, *models, splits_to_eval, collate_fn)
+                trunk, embedder = trainer.models["trunk"], trainer.models["embedder"]
+                self.test(dataset_dict, trainer.epoch, trunk, embedder, splits_to_eval, collate_fn)
             return True
 
         return hook
