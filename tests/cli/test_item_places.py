@@ -13,7 +13,7 @@ from laplace_metric.cli._options import COMMANDS
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli._parser import parse
 from laplace_metric.cli.serve._guard import RequestRefused
-from laplace_metric.cli.serve._page import thumbnail
+from laplace_metric.cli.serve._http import thumbnail
 from tests.cli.workshop import trusting as main
 
 

@@ -18,7 +18,7 @@ from laplace_metric.cli._options import COMMANDS
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli._parser import parse
 from laplace_metric.cli.serve._guard import Limits
-from laplace_metric.cli.serve._service import SearchService, load_served
+from laplace_metric.cli.serve._service import SearchService, ServedIndex
 from tests.cli.workshop import trusting, write_images, write_model
 
 
@@ -92,7 +92,7 @@ def start() -> Iterator[Start]:
 
         def loading():
             with inside(folder):
-                return load_served(options, limits, Reporter(quiet=True))
+                return ServedIndex(options, limits, Reporter(quiet=True))
 
         services.append(SearchService(loading, limits, **how))
         return services[-1]

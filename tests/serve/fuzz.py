@@ -154,7 +154,7 @@ def fuzz(service: SearchService, png: bytes, seed: int, count: int) -> Counter[t
 def main() -> None:
     from laplace_metric.cli._output import Reporter
     from laplace_metric.cli.serve._guard import Limits
-    from laplace_metric.cli.serve._service import load_served
+    from laplace_metric.cli.serve._service import ServedIndex
     from tests.serve.attack import eight_by_eight
     from tests.serve.conftest import inside, options_of
 
@@ -166,7 +166,7 @@ def main() -> None:
     limits, reporter = Limits(), Reporter(quiet=True)
     with inside(options.folder):
         served = options_of(options.folder)
-        service = SearchService(lambda: load_served(served, limits, reporter), limits)
+        service = SearchService(lambda: ServedIndex(served, limits, reporter), limits)
         found = fuzz(service, eight_by_eight(), options.seed, options.requests)
     service.close()
     print(json.dumps({str(status): sum(n for (_, s), n in found.items() if s == status)

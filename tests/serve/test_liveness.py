@@ -16,8 +16,8 @@ from laplace_metric.cli.serve._connection import MOST, Liveness
 def liveness():
     listener = socket.create_server(("127.0.0.1", 0))
     thread = Liveness(listener)
-    yield thread
-    thread.close()
+    with thread:
+        yield thread
 
 
 def asked(port, request=b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n"):
@@ -72,7 +72,7 @@ def test_an_unfinished_head_is_cut_in_time_and_a_long_one_at_once(liveness, monk
 
 def test_it_ends_with_the_server():
     thread = Liveness(socket.create_server(("127.0.0.1", 0)))
-    port = thread.port
-    thread.close()
+    with thread:
+        assert asked(thread.port).startswith(b"HTTP/1.1 200")
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port), timeout=1)
+        socket.create_connection(("127.0.0.1", thread.port), timeout=1)

@@ -17,7 +17,7 @@ from PIL import Image
 
 from laplace_metric.cli.serve import _service
 from laplace_metric.cli.serve._guard import Limits, RequestRefused
-from laplace_metric.cli.serve._query import TEXT, MemoryGate, Question, json_fields
+from laplace_metric.cli.serve._query import TEXT, MemoryGate, Question
 from laplace_metric.cli.serve._service import Job, Worker
 from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
 from tests.serve.conftest import pixels_of
@@ -83,27 +83,6 @@ def test_no_thread_of_a_request_sets_the_filters_of_warnings(shop, start, query_
     assert warnings.filters == before
 
 
-def test_many_threads_get_their_own_answers(shop, start, query_files):
-    service = start(shop, batch=8)
-    result = service.served.gallery.index.search(
-        torch.from_numpy(np.concatenate([pixels_of(path) for path in query_files])), 3
-    )
-
-    def asked(row: int):
-        return service.ask({"image": query_files[row].read_bytes(), "k": 3}).result()
-
-    rows = [row for row in range(len(query_files)) for _ in range(3)]
-    with ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(asked, rows))
-    step = 6 * service.served.gallery.index.calibration.smallest_p_value
-    for row, answer in zip(rows, answers, strict=True):
-        assert_is_row(answer, result, row, tolerance=2e-5, step=step)
-    text = service.metrics_text()
-    calls = float(text.split("\nlaplace_metric_model_calls_total ")[1].split()[0])
-    assert f"\nlaplace_metric_model_queries_total {float(len(rows))}" in text
-    assert calls < len(rows)  # some went in together
-
-
 @pytest.mark.parametrize(
     ("option", "values", "read"),
     [
@@ -128,19 +107,6 @@ def test_clients_of_one_batch_window_keep_their_own_options(
     assert "\nlaplace_metric_model_calls_total 2.0\n" in service.metrics_text()
 
 
-def test_an_embedding_is_what_python_gives(shop, start, query_files):
-    service = start(shop)
-    embedding = service.served.gallery.posterior.embedder(
-        torch.from_numpy(pixels_of(query_files[0]))
-    )
-    answer = service.embed({"image": query_files[0].read_bytes()}).result()
-    assert answer.mean == embedding.mean[0].tolist()
-    assert answer.variance == embedding.variance[0].tolist()
-    assert answer.uncertainty == float(embedding.uncertainty[0])
-    assert answer.epistemic == float(embedding.epistemic[0])
-    assert answer.ambiguity == float(embedding.ambiguity[0])
-
-
 def test_vectors_without_a_calibration(vectors, start):
     service = start(vectors)
     queries = np.load(vectors / "queries.npy")
@@ -149,7 +115,7 @@ def test_vectors_without_a_calibration(vectors, start):
     assert [n.distance for n in answer.neighbours] == result.distance[0].tolist()
     assert answer.neighbours[0].match_probability is answer.accepted is answer.unknown is None
     assert "not calibrated" in answer.decision
-    assert service.drift() is None
+    assert service.served.drift is None
     for asked in ({"threshold": 0.5}, {"precision": 0.5}):
         with pytest.raises(NotFittedError, match=next(iter(asked))):
             service.ask({"vector": queries[0].tolist(), **asked})
@@ -211,66 +177,41 @@ def test_decoders_wait_for_memory():
 
 def test_json_has_no_room_for_more_than_a_query(vectors, shop, start):
     service = start(vectors)
-    most = service.most_bytes("application/json")
+    most = service.served.reader.most_bytes("application/json")
     longest = json.dumps({"text": "\U0001f600" * TEXT, "k": 1000, "precision": 0.95})
     assert len(longest) < most < 300_000
-    assert service.most_bytes("image/png") == most  # not of this index
-    photos = start(shop)
+    assert service.served.reader.most_bytes("image/png") == most  # not of this index
+    photos = start(shop).served.reader
     assert photos.most_bytes("application/json") < 300_000
     assert photos.most_bytes("image/png") == Limits.body
     with pytest.raises(RequestRefused, match="has 63 numbers"):
         service.ask({"vector": [0.5] * 63})
 
 
-def test_pixels_are_counted_before_they_are_decoded(shop, start, monkeypatch):
-    service = start(shop)
-    monkeypatch.setattr(Image.Image, "convert", lambda *_: pytest.fail("decoded"))
-    with pytest.raises(RequestRefused, match="36,012,001"):
-        service.ask({"image": png(6001, 6001)})
-
-
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({}, "0 queries"),
-        ({"image": b"", "k": 3}, "0 queries"),
+        ({"image": b"", "k": 3}, "^0 queries"),
         ({"text": "a", "vector": [1]}, "2 queries"),
-        ({"text": "a", "kk": 3}, "kk=3: the field is not known: give image"),
-        ({"image": "a path"}, "file of a form"),
-        ({"text": b"x"}, "text=b'x': Input should be a valid string"),
+        ({"text": "a", "kk": 3}, "kk=3: the field is not known"),
+        ({"text": b"\xff"}, "text=.*unicode"),
         ({"text": " "}, "blank"),
         ({"text": "x" * 30_000}, "at most 20000 characters"),
-        ({"vector": []}, "0 queries"),
         ({"vector": "{}"}, "valid list"),
-        ({"vector": [1, "2"]}, r"vector\[1\]"),
-        ({"vector": [1, True]}, r"vector\[1\]"),
+        ({"vector": [1, "two", None]}, r"vector\[1\]='two': give finite numbers"),
         ({"vector": [1e308]}, "finite"),
-        ({"vector": [[1]]}, r"vector\[0\]"),
+        ({"vector": [10**400]}, "finite"),
         ({"text": "a", "k": 0}, "k=0"),
         ({"text": "a", "k": 2.5}, "k=2.5"),
-        ({"text": "a", "k": "many"}, "'many'"),
-        ({"text": "a", "k": True}, "k=True"),
-        ({"text": "a", "k": 5000}, "less than or equal to 1000"),
-        ({"text": "a", "threshold": 1.5}, "threshold"),
+        ({"text": "a", "k": "many"}, "k='many'"),
         ({"text": "a", "threshold": "nan"}, "threshold"),
         ({"text": "a", "precision": 1}, "precision"),
-        ({"text": "a", "alpha": 0}, "alpha"),
         ({"text": "a", "alpha": 0.05, "threshold": 0.5, "precision": 0.5}, "one of them"),
     ],
 )
 def test_questions_that_are_refused(fields, said):
     with pytest.raises(InputError, match=said):
         Question.of(fields)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"[1]", b"{", b"\xff\xfe", b'{"vector": [NaN]}', b'{"k": Infinity}', b'{"k":1,"k":2}',
-     b"[" * 100_000],
-)  # fmt: skip
-def test_bodies_that_are_no_json(body):
-    with pytest.raises(RequestRefused):
-        json_fields(body)
 
 
 def test_numbers_may_be_texts_and_empty_ones_are_left_out():
@@ -299,12 +240,12 @@ def test_a_bad_query_fails_for_itself():
     worker, gate = Worker(batch=8), threading.Event()
     first = worker.submit(Job("wait", ["x"], lambda texts: [gate.wait()]))
     waiting = [worker.submit(Job("half", torch.tensor([[x]]), halves)) for x in (2.0, -1.0, 6.0)]
-    gate.set()
+    threading.Timer(0.1, gate.set).start()
+    worker.close()  # answers what waits
     assert first.result()
     assert [waiting[0].result(), waiting[2].result()] == [1.0, 3.0]
     with pytest.raises(ValueError, match="negative"):
         waiting[1].result()
-    worker.close()
     with pytest.raises(RequestRefused, match="stopping"):
         worker.submit(Job("half", torch.ones(1, 1), halves))
 
@@ -339,18 +280,6 @@ def test_a_slow_model_gets_its_queries_one_by_one(monkeypatch):
     assert [result.result() for result in results] == [str(i) for i in range(10)]
     worker.close()
     assert sizes == [1] * 10
-
-
-def test_closing_answers_what_is_queued():
-    worker, gate = Worker(batch=1), threading.Event()
-    worker.submit(Job("wait", ["x"], lambda texts: [gate.wait()]))
-    last = worker.submit(Job("k", ["last"], lambda texts: texts))
-    closing = threading.Thread(target=worker.close)
-    closing.start()
-    gate.set()
-    assert last.result(timeout=10) == "last"
-    closing.join(timeout=10)
-    assert not closing.is_alive()
 
 
 def test_a_reload_swaps_the_index_and_a_bad_one_leaves_the_old(shop, start, query_files):

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
+
+from pydantic import BaseModel, SkipValidation
 
 from laplace_metric.calibration._thresholds import Threshold
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import NotFittedError
 from laplace_metric.search import SearchResult
 
+Name = SkipValidation[str | int]
+"""A name, which may hold bytes that are not UTF-8 (``_utils.names``)."""
+NUMBERS = (
+    "label", "label_probability", "unknown", "p_value", "epistemic", "uncertainty", "ambiguity"
+)  # fmt: skip
+"""Of each query, as ``SearchResult`` has them."""
+ITEM = {
+    "row": "positions", "id": "ids", "label": "labels", "distance": "distance",
+    "distance_sd": "distance_sd", "match_probability": "match_probability",
+}  # fmt: skip
+"""Of each neighbour, and what ``SearchResult`` calls them."""
 
-@dataclass(frozen=True)
-class NeighbourAnswer:
+
+class NeighbourAnswer(BaseModel):
     """One item of the gallery, as in ``SearchResult``.
 
     Parameters
@@ -33,16 +46,15 @@ class NeighbourAnswer:
 
     rank: int
     row: int
-    id: str | int
-    label: str | int | None
+    id: Name
+    label: Name | None
     distance: float
     distance_sd: float | None
     match_probability: float | None
-    text: str | None = None
+    text: SkipValidation[str | None]
 
 
-@dataclass(frozen=True)
-class SearchAnswer:
+class SearchAnswer(BaseModel):
     """Response for one query: its neighbours, its numbers, and whether to answer.
 
     Parameters
@@ -68,7 +80,7 @@ class SearchAnswer:
     """
 
     neighbours: list[NeighbourAnswer]
-    label: str | int | None
+    label: Name | None
     label_probability: float | None
     unknown: bool | None
     p_value: float | None
@@ -81,8 +93,7 @@ class SearchAnswer:
     decision: str
 
 
-@dataclass(frozen=True)
-class EmbedAnswer:
+class EmbedAnswer(BaseModel):
     """An embedding with its uncertainty, as in ``Embedding``.
 
     Parameters
@@ -97,64 +108,50 @@ class EmbedAnswer:
     mean: list[float]
     variance: list[float]
     uncertainty: float
-    epistemic: float | None
-    ambiguity: float | None
+    epistemic: float | None = None
+    ambiguity: float | None = None
 
 
 def search_answers(
     result: SearchResult, threshold: Threshold | float | None, texts: Mapping[Any, str]
 ) -> list[SearchAnswer]:
     """Return an answer for each query of a result; ``texts`` of items by their ids."""
-    n = len(result)
+    n, k = result.ids.shape
+    numbers = {name: _plain(getattr(result, name), [None] * n) for name in NUMBERS}
+    items = {
+        name: _plain(getattr(result, source), [[None] * k] * n) for name, source in ITEM.items()
+    }
     accepted = [None] * n if threshold is None else result.accepted(threshold).tolist()
     value = threshold.value if isinstance(threshold, Threshold) else threshold
     precision = threshold.target if isinstance(threshold, Threshold) else None
-    label, label_probability = _plain(result.label, n), _plain(result.label_probability, n)
-    unknown, p_value = _plain(result.unknown, n), _plain(result.p_value, n)
-    epistemic, uncertainty = _plain(result.epistemic, n), _plain(result.uncertainty, n)
-    ambiguity = _plain(result.ambiguity, n)
     answers = []
     for i in range(n):
-        near = neighbours_of(result, i, texts)
-        words = decision(near, unknown[i], accepted[i], value, precision)
-        answers.append(
-            SearchAnswer(
-                near, label[i], label_probability[i], unknown[i], p_value[i], epistemic[i],
-                uncertainty[i], ambiguity[i], value, precision, accepted[i], words,
-            )
-        )  # fmt: skip
+        near = [
+            {"rank": j + 1, "text": texts.get(items["id"][i][j])}
+            | {name: values[i][j] for name, values in items.items()}
+            for j in range(k)
+            if items["row"][i][j] >= 0  # an approximate engine may find fewer
+        ]
+        words = decision(near, numbers["unknown"][i], accepted[i], value, precision)
+        decided = {"accepted": accepted[i], "threshold": value, "precision": precision}
+        told = {name: values[i] for name, values in numbers.items()}
+        fields = {"neighbours": near, "decision": words, **decided, **told}
+        answers.append(SearchAnswer.model_validate(fields))
     return answers
-
-
-def neighbours_of(
-    result: SearchResult, row: int, texts: Mapping[Any, str]
-) -> list[NeighbourAnswer]:
-    """Return the neighbours of one query; fewer than k where an approximate engine found fewer."""
-    k = result.ids.shape[1]
-    places, ids = result.positions[row].tolist(), result.ids[row].tolist()
-    labels = _plain(None if result.labels is None else result.labels[row], k)
-    distances, deviations = _plain(result.distance[row], k), _plain(result.distance_sd[row], k)
-    match = result.match_probability
-    matches = _plain(None if match is None else match[row], k)
-    return [
-        NeighbourAnswer(
-            i + 1, places[i], ids[i], labels[i], distances[i], deviations[i], matches[i],
-            texts.get(ids[i]),
-        )
-        for i in range(k)
-        if places[i] >= 0
-    ]  # fmt: skip
 
 
 def embed_answers(embedding: Embedding) -> list[EmbedAnswer]:
     """Return an answer for each input."""
-    n = len(embedding.mean)
-    columns = [_plain(_known(embedding, name), n) for name in EmbedAnswer.__dataclass_fields__]
-    return [EmbedAnswer(*numbers) for numbers in zip(*columns, strict=True)]
+    columns = {}
+    for name in EmbedAnswer.model_fields:
+        with suppress(NotFittedError):
+            columns[name] = _plain(getattr(embedding, name), [None] * len(embedding.mean))
+    rows = ({name: x[i] for name, x in columns.items()} for i in range(len(embedding.mean)))
+    return [EmbedAnswer.model_validate(row) for row in rows]
 
 
 def decision(
-    neighbours: list[NeighbourAnswer],
+    neighbours: Sequence[Mapping[str, Any]],
     unknown: bool | None,
     accepted: bool | None,
     threshold: float | None,
@@ -164,16 +161,16 @@ def decision(
 
     Examples
     --------
-    >>> near = NeighbourAnswer(1, 0, "a.png", "cat", 0.1, 0.01, 0.97)
+    >>> near = {"id": "a.png", "label": "cat", "match_probability": 0.97}
     >>> decision([near], False, True, 0.8, 0.9)
     "Answer 'cat': a match with probability 97.0 %, and answers from 80.0 % on are guaranteed to \
 be right at least 90 % of the time."
     """
-    first = neighbours[0] if neighbours else None
-    if first is None or first.match_probability is None:
+    if not neighbours or neighbours[0]["match_probability"] is None:
         return "No decision: the index is not calibrated, so distances are all that is known."
-    name = first.id if first.label is None else first.label
-    sure = f"a match with probability {100 * first.match_probability:.1f} %"
+    first = neighbours[0]
+    name = first["id"] if first["label"] is None else first["label"]
+    sure = f"a match with probability {100 * first['match_probability']:.1f} %"
     no_match = " Nothing in the index looks like a match of this query." if unknown else ""
     if accepted is None or threshold is None:
         return f"Nearest is {name!r}, {sure}. No threshold was asked for.{no_match}"
@@ -190,16 +187,12 @@ be right at least 90 % of the time."
     return f"Abstain: {name!r} is {sure}; {rule}."
 
 
-def _known(embedding: Embedding, name: str) -> Any:
-    try:
-        return getattr(embedding, name)
-    except NotFittedError:
-        return None
-
-
-def _plain(values: Any, n: int) -> list[Any]:
-    """Return n values as JSON has them: without tensors, NaN and infinity."""
-    if values is None:
-        return [None] * n
-    listed: list[Any] = values.tolist()
-    return [None if isinstance(x, float) and not math.isfinite(x) else x for x in listed]
+def _plain(values: Any, default: Any = None) -> Any:
+    """Return lists of numbers as JSON has them, without NaN and infinity; or the default."""
+    if isinstance(values, list):
+        return [_plain(value) for value in values]
+    if isinstance(values, float):
+        return values if math.isfinite(values) else None
+    if hasattr(values, "tolist"):
+        return _plain(values.tolist())
+    return default if values is None else values

@@ -11,7 +11,7 @@ import socket
 import threading
 import warnings
 from argparse import Namespace
-from collections.abc import Callable
+from contextlib import nullcontext
 from importlib import import_module
 from ipaddress import ip_address
 from types import FrameType
@@ -28,16 +28,10 @@ from laplace_metric.errors import (
 )
 
 if TYPE_CHECKING:
-    from laplace_metric.cli.serve._connection import Liveness
     from laplace_metric.cli.serve._service import SearchService
 
-PACKAGES = {
-    "fastapi": "fastapi",
-    "uvicorn": "uvicorn",
-    "python_multipart": "python-multipart",
-    "prometheus_client": "prometheus-client",
-}
-"""Modules of the extra, and the packages that have them."""
+PACKAGES = ("fastapi", "uvicorn", "python-multipart", "prometheus-client")
+"""Packages of the extra; each has a module of its name."""
 BACKLOG = 2048
 GRACE = 30
 """Seconds in which requests are answered after the server was told to stop."""
@@ -51,20 +45,18 @@ def serve(options: Namespace) -> None:
     Warnings of the first load become notes; later ones are those of single requests, and are not
     shown. Filters are of the whole process: they are set before there are threads, none of which
     could set its own.
+
+    Raises
+    ------
+    InputError
+        For an index, a key or an address that cannot be served.
     """
     require_packages()
-    with warnings.catch_warnings():
-        for category in (LaplaceMetricWarning, Image.DecompressionBombWarning):
-            warnings.simplefilter("ignore", category)
-        _serve(options, Reporter(options.quiet))
-
-
-def _serve(options: Namespace, reporter: Reporter) -> None:
+    from laplace_metric.cli.serve._connection import Liveness
     from laplace_metric.cli.serve._guard import BODIES, Limits
-    from laplace_metric.cli.serve._service import SearchService, load_served
+    from laplace_metric.cli.serve._service import SearchService, ServedIndex
 
-    key = read_key(options)
-    body = int(options.max_body * 2**20)
+    reporter, key, body = Reporter(options.quiet), read_key(options), int(options.max_body * 2**20)
     limits = Limits(
         body=body,
         bodies=max(BODIES, 2 * body),
@@ -72,20 +64,33 @@ def _serve(options: Namespace, reporter: Reporter) -> None:
         waiting=options.max_waiting,
         connections=options.max_connections,
     )
-    with reporter.warnings():
-        service = SearchService(
-            lambda: load_served(options, limits, reporter),
-            limits,
-            precision=options.precision,
-            batch=options.batch,
-        )
-    listener = listening(options.host, options.port)
-    liveness = _liveness(options, listener, reporter)
-    try:
-        _run(service, listener, reporter, lambda: _say_where(listener, service, liveness), key)
-    finally:
-        if liveness is not None:
-            liveness.close()
+    with warnings.catch_warnings():
+        for category in (LaplaceMetricWarning, Image.DecompressionBombWarning):
+            warnings.simplefilter("ignore", category)
+        with reporter.warnings():
+            service = SearchService(
+                lambda: ServedIndex(options, limits, reporter),
+                limits,
+                precision=options.precision,
+                batch=options.batch,
+            )
+        listener = listening(options.host, options.port)
+        host, port = listener.getsockname()[:2]
+        url, alive = f"http://[{host}]" if ":" in host else f"http://{host}", ""
+        liveness: Liveness | nullcontext[None] = nullcontext()
+        place = options.health_port
+        if place is None:
+            place = port + 1 if options.port else 0
+        try:
+            liveness = Liveness(listening(options.host, place, "--health-port"))
+            alive = f" (liveness: {url}:{liveness.port}/healthz)"
+        except InputError as error:
+            if options.health_port is not None:
+                raise
+            reporter.note(f"{error} Liveness is answered by the server alone, at /healthz")
+        with listener, liveness:
+            serving = f"serving {len(service.served.index):,} items at {url}:{port}{alive}"
+            _run(service, listener, reporter, serving, key)
 
 
 def require_packages() -> None:
@@ -96,9 +101,9 @@ def require_packages() -> None:
     MissingPackageError
         If it is not; the message names the extra.
     """
-    for module, package in PACKAGES.items():
+    for package in PACKAGES:
         try:
-            import_module(module)
+            import_module(package.replace("-", "_"))
         except ImportError as error:
             install = "pip install 'laplace-metric[serve]'"
             raise MissingPackageError(package, "laplace-metric serve", install) from error
@@ -168,43 +173,21 @@ def listening(host: str, port: int, option: str = "--port") -> socket.socket:
     return listener
 
 
-def _liveness(options: Namespace, listener: socket.socket, reporter: Reporter) -> Liveness | None:
-    """Return the thread that answers at --health-port, by default the port behind --port."""
-    from laplace_metric.cli.serve._connection import Liveness
-
-    port, behind = options.health_port, listener.getsockname()[1] + 1 if options.port else 0
-    try:
-        return Liveness(listening(options.host, behind if port is None else port, "--health-port"))
-    except InputError as error:
-        if port is not None:
-            raise
-        reporter.note(f"{error} Liveness is answered by the server alone, at /healthz")
-        return None
-
-
-def _say_where(listener: socket.socket, service: SearchService, liveness: Liveness | None) -> None:
-    address, port = listener.getsockname()[:2]
-    shown = f"[{address}]" if ":" in address else address
-    alive = "" if liveness is None else f" (liveness: http://{shown}:{liveness.port}/healthz)"
-    print(
-        f"serving {len(service.served.index):,} items at http://{shown}:{port}{alive}", flush=True
-    )
-
-
 def _run(
     service: SearchService,
     listener: socket.socket,
     reporter: Reporter,
-    started: Callable[[], None],
+    serving: str,
     key: bytes | None,
 ) -> None:
+    """Answer until a signal stops the server; print ``serving`` once it answers."""
     import uvicorn
 
     from laplace_metric.cli.serve._connection import connections_within
     from laplace_metric.cli.serve._http import application
 
     config = uvicorn.Config(
-        application(service, started, key),
+        application(service, lambda: print(serving, flush=True), key),
         http=connections_within(service.limits),
         ws="none",
         log_level="error",
@@ -219,8 +202,14 @@ def _run(
     def stop(signum: int, frame: FrameType | None) -> None:
         server.should_exit = True  # uvicorn, once all is answered, sends what stopped it again
 
+    def load_again() -> None:
+        try:
+            reporter.note(f"loaded again: {service.reload():,} items")
+        except (LaplaceMetricError, OSError) as error:
+            reporter.note(f"the index could not be loaded, the old one goes on: {error}")
+
     def reload(signum: int, frame: FrameType | None) -> None:
-        threading.Thread(target=_reload, args=(service, reporter), daemon=True).start()
+        threading.Thread(target=load_again, daemon=True).start()
 
     handlers = {signal.SIGTERM: stop}
     if hasattr(signal, "SIGHUP"):
@@ -232,10 +221,3 @@ def _run(
         for number, handler in before.items():
             signal.signal(number, handler)
         service.close()
-
-
-def _reload(service: SearchService, reporter: Reporter) -> None:
-    try:
-        reporter.note(f"loaded again: {service.reload():,} items")
-    except (LaplaceMetricError, OSError) as error:
-        reporter.note(f"the index could not be loaded, the old one goes on: {error}")

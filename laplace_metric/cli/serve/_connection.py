@@ -10,6 +10,7 @@ import asyncio
 import socket
 import threading
 from contextlib import suppress
+from functools import partial
 from typing import Any, cast
 
 import h11
@@ -130,23 +131,24 @@ ALIVE = b'{"status":"alive"}'
 
 
 class Liveness:
-    """Answers ``GET /healthz`` and ``GET /health`` at a listening socket, until ``close``."""
+    """Answers ``GET /healthz`` and ``GET /health`` at a socket, until the end of a ``with``."""
 
     def __init__(self, listener: socket.socket) -> None:
         self.port = int(listener.getsockname()[1])
         self._listener, self._open = listener, list[asyncio.StreamWriter]()
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="liveness", daemon=True)
+        run = partial(asyncio.run, self._serve())
+        self._thread = threading.Thread(target=run, name="liveness", daemon=True)
         self._thread.start()
         self._ready.wait()
 
-    def close(self) -> None:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
         """Stop the thread, and with it the answers that are on their way."""
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
-
-    def _run(self) -> None:
-        asyncio.run(self._serve())
 
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()

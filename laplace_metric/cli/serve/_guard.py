@@ -1,11 +1,12 @@
 """Protection of the application: the key, limits on bodies and requests at once, times.
 
-Plain ASGI. A body is read here, up to the limit, and handed on whole. A request counts as running
-once its body has arrived: neither slow bodies nor refusals keep others out.
+Plain ASGI. A body is read here, up to the limit, and handed on in parts. A request counts as
+running once its body has arrived: neither slow bodies nor refusals keep others out.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import logging
@@ -23,12 +24,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from laplace_metric.cli.serve._metrics import ServerMetrics
 from laplace_metric.errors import InputError
 
-BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TIMEOUT, CONFLICT = 400, 401, 403, 404, 408, 409
-TOO_LARGE, WRONG_TYPE, SERVER_FAULT, BUSY = 413, 415, 500, 503
-CLIENT_GONE = 499
-"""Status in the metrics if a client did not wait for its answer."""
 BODIES = 64 * 2**20
 """Bytes of all bodies in memory, unless a single one may have more."""
+PART = 2**16
+"""Bytes of a body that the application gets before other requests have their turn."""
 LINGER = 5.0
 """Seconds without a byte after which the rest of a refused body is no longer thrown away. Until
 then it is, so that a client that sends before it reads gets the answer."""
@@ -39,6 +38,8 @@ LIVENESS = ("/healthz", "/health")
 """Answered without a key."""
 ALWAYS = (*LIVENESS, "/metrics")
 """Answered however busy the server is; a body is not read."""
+CLIENT_GONE = 499
+"""Status in the metrics if a client did not wait for its answer."""
 MOST_FAULTS = 100
 """Places in the code of which a traceback is logged."""
 LOG = logging.getLogger("uvicorn.error")
@@ -49,11 +50,11 @@ class RequestRefused(InputError):
 
     Examples
     --------
-    >>> RequestRefused("the body is too large", TOO_LARGE).status
+    >>> RequestRefused("the body is too large", 413).status
     413
     """
 
-    def __init__(self, message: str, status: int = BAD_REQUEST) -> None:
+    def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
         self.status = status
 
@@ -148,19 +149,25 @@ class Guard:
             self.metrics.request(path, status, time.perf_counter() - begin)
 
     async def _answer(self, request: Request, send: Send) -> None:
-        path = request.scope["path"]
+        path, body = request.scope["path"], bytearray()
         try:
             self._check_key(path, request.headers)
-            body = b"" if path in ALWAYS else await self._body(request)
-        except RequestRefused as refusal:
-            await self._refuse(refusal, request.receive, send)
+            if path not in ALWAYS:
+                await self._read(request, body)
+        except BaseException as error:
+            self.held -= len(body)
+            body.clear()
+            if not isinstance(error, RequestRefused):
+                raise
+            await self._refuse(error, request.receive, send)
             return
+        size = len(body)
         self.running += 1
         try:
             await self.application(request.scope, _replayed(body, request.receive), send)
         finally:
             self.running -= 1
-            self.held -= len(body)
+            self.held -= size
 
     def _check_key(self, path: str, headers: Mapping[str, str]) -> None:
         if self.key is None or path in LIVENESS:
@@ -170,42 +177,36 @@ class Guard:
         if not hmac.compare_digest(given.encode("latin-1"), self.key):
             raise RequestRefused(
                 "the key is missing or wrong: send Authorization: Bearer KEY, or X-API-Key: KEY.",
-                UNAUTHORIZED,
+                401,
             )
 
-    async def _body(self, request: Request) -> bytes:
+    async def _read(self, request: Request, body: bytearray) -> None:
         self._check_free(request)
         most = self.most_bytes(media_type(request))
         declared = request.headers.get("content-length", "")
         if declared.isdecimal():
             self._check_size(int(declared), 0, most)
-        body = bytearray()
         try:
             with anyio.fail_after(self.limits.seconds):
                 async for part in request.stream():
                     self._check_size(len(part), len(body), most)
                     body += part
                     self.held += len(part)
-            self._check_free(request)  # others have come meanwhile
-            return bytes(body)
-        except BaseException as error:
-            self.held -= len(body)
-            if not isinstance(error, TimeoutError):
-                raise
-            raise RequestRefused(
-                f"the body did not come within {self.limits.seconds:g} seconds.", TIMEOUT
-            ) from error
+        except TimeoutError as error:
+            limit = f"{self.limits.seconds:g} seconds"
+            raise RequestRefused(f"the body did not come within {limit}.", 408) from error
+        self._check_free(request)  # others have come meanwhile
 
     def _check_free(self, request: Request) -> None:
         if request.scope.get("state", {}).get("crowded"):
             raise RequestRefused(
                 f"{self.limits.connections} connections of this address are open: close some, or "
                 "ask again later.",
-                BUSY,
+                503,
             )
         if self.running >= self.limits.waiting:
             raise RequestRefused(
-                f"{self.limits.waiting} requests are being answered: ask again later.", BUSY
+                f"{self.limits.waiting} requests are being answered: ask again later.", 503
             )
 
     def _check_size(self, coming: int, there: int, most: int) -> None:
@@ -213,12 +214,12 @@ class Guard:
             raise RequestRefused(
                 f"the body is too large: at most {most:,} bytes are read of this type. Send a "
                 "smaller query; for images the server may be started with --max-body.",
-                TOO_LARGE,
+                413,
             )
         if self.held + coming > self.limits.bodies:
             raise RequestRefused(
                 f"{self.limits.bodies:,} bytes are being read for all clients: ask again later.",
-                BUSY,
+                503,
             )
 
     async def _refuse(self, refusal: RequestRefused, receive: Receive, send: Send) -> None:
@@ -230,18 +231,15 @@ class Guard:
         self.refused += 1
         try:
             with anyio.move_on_after(self.limits.seconds):
-                await self._drain(receive)
+                message: Message = {"more_body": True}
+                while message.get("more_body", False):
+                    message = {}
+                    with anyio.move_on_after(LINGER):
+                        message = await receive()
+                    await anyio.sleep(TURN * self.refused)
         finally:
             self.refused -= 1
         await send({"type": "http.response.body", "body": b""})
-
-    async def _drain(self, receive: Receive) -> None:
-        message: Message = {"more_body": True}
-        while message.get("more_body", False):
-            message = {}
-            with anyio.move_on_after(LINGER):
-                message = await receive()
-            await anyio.sleep(TURN * self.refused)
 
     def _log(self, error: Exception) -> None:
         """Log the traceback of each place in the code once: requests cannot fill the log."""
@@ -265,22 +263,23 @@ def problem(message: str, status: int, headers: Mapping[str, str] | None = None)
     >>> problem("no", 400).body
     b'{"error": "no"}'
     """
-    more = dict(headers or {})
-    if status == BUSY:
-        more["Retry-After"] = "1"
-    if status == UNAUTHORIZED:
-        more["WWW-Authenticate"] = "Bearer"
-    return Response(json.dumps({"error": message}), status, more, "application/json")
+    more = {503: {"Retry-After": "1"}, 401: {"WWW-Authenticate": "Bearer"}}.get(status, {})
+    content = json.dumps({"error": message})
+    return Response(content, status, {**(headers or {}), **more}, "application/json")
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    sent = False
+def _replayed(body: bytearray, receive: Receive) -> Receive:
+    """Return a function that gives a body in parts, which leave it, and then what else comes."""
+    going_on = True
 
     async def replay() -> Message:
-        nonlocal sent
-        if sent:
+        nonlocal going_on
+        if not going_on:
             return await receive()  # only a disconnect can come
-        sent = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        part = bytes(body[:PART])
+        del body[:PART]
+        going_on = len(body) > 0
+        await asyncio.sleep(0)
+        return {"type": "http.request", "body": part, "more_body": going_on}
 
     return replay

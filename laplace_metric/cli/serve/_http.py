@@ -1,49 +1,35 @@
-"""The service over HTTP: FastAPI routes, bodies of every kind, errors as JSON."""
+"""The service over HTTP: FastAPI routes, bodies of every kind, errors as JSON, pages for people."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
+import io
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
+from PIL import Image
+from pydantic_core import from_json
 from starlette.exceptions import HTTPException
-from starlette.formparsers import MultiPartException, MultiPartParser
 
 from laplace_metric._utils.names import utf8
 from laplace_metric._utils.version import __version__
+from laplace_metric.cli._gallery import LoadedIndex
+from laplace_metric.cli.pages import templates
 from laplace_metric.cli.serve._answers import EmbedAnswer, SearchAnswer
-from laplace_metric.cli.serve._guard import (
-    BAD_REQUEST,
-    BUSY,
-    FORBIDDEN,
-    SERVER_FAULT,
-    WRONG_TYPE,
-    Guard,
-    RequestRefused,
-    media_type,
-    problem,
-)
+from laplace_metric.cli.serve._guard import Guard, RequestRefused, media_type, problem
 from laplace_metric.cli.serve._metrics import CONTENT_TYPE
-from laplace_metric.cli.serve._page import (
-    ERRORS,
-    PARAMETERS,
-    REQUEST_BODY,
-    SAFE,
-    documentation,
-    is_cross_fitted,
-    search_page,
-    thumbnail,
-)
-from laplace_metric.cli.serve._query import json_fields
+from laplace_metric.cli.serve._query import Question
 from laplace_metric.cli.serve._service import SearchService
+from laplace_metric.cli.sources import IMAGES, Pixels, path_below
 from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
 
 LOOPBACK = ("127.0.0.1", "::1")
@@ -53,8 +39,40 @@ PASSED_ON = ("forwarded", "via", "x-real-ip", "origin")
 """Headers of proxies, next to x-forwarded-..., and of pages of other sites."""
 READERS = 4
 """Threads that read queries, so that decoding an image holds up no other request."""
-PART = 2**16
-"""Bytes of a form that are parsed before other requests have their turn."""
+USUAL = 0.9
+"""Precision that the form asks for, where the index can guarantee it."""
+SIDE = 160
+"""Longest side of a thumbnail in pixels; a smaller image stays as it is."""
+TEMPLATES = templates()
+SCRIPT = TEMPLATES.get_template("search.js.j2").render()
+"""The one script: it sends the form when an image is dropped or chosen. The page works without."""
+_HASH = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+SAFE = {
+    "Content-Security-Policy": "default-src 'none'; img-src 'self' data:; "
+    f"style-src 'unsafe-inline'; script-src 'sha256-{_HASH}'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+"""Headers of pages."""
+
+_FIELDS = Question.model_json_schema()["properties"]
+_IN_JSON = {name: schema for name, schema in _FIELDS.items() if name != "image"}
+_BODIES: dict[str, dict[str, Any]] = {
+    "image/*": {"type": "string", "format": "binary"},
+    "text/plain": {"type": "string"},
+    "application/json": {"type": "object", "properties": _IN_JSON},
+    "multipart/form-data": {"type": "object", "properties": _FIELDS},
+}
+ASKED = {
+    "requestBody": {
+        "required": True,
+        "description": "One query, of the kind of the index. The other fields stand next to it, or "
+        "in the address.",
+        "content": {kind: {"schema": schema} for kind, schema in _BODIES.items()},
+    }
+}
+"""What OpenAPI says of a query; every error is JSON with one field, "error"."""
 ROUTES = APIRouter()
 
 
@@ -68,15 +86,18 @@ def application(
     ``started`` is called once requests are answered. With a ``key`` all paths but those of liveness
     need it.
     """
-    readers = ThreadPoolExecutor(READERS, "reader")
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         started()
         yield
-        await asyncio.get_running_loop().run_in_executor(None, service.close)
-        readers.shutdown(wait=False)
+        await asyncio.to_thread(service.close)
 
+    handlers: dict[Any, Any] = {
+        LaplaceMetricError: _named_error,
+        HTTPException: _http_error,
+        Exception: _fault,
+    }
     app = FastAPI(
         title="laplace-metric",
         version=__version__,
@@ -85,38 +106,28 @@ def application(
         redoc_url=None,
         lifespan=lifespan,
         redirect_slashes=False,  # it reads the Host header, which a client makes up
+        exception_handlers=handlers,
     )
-    app.state.service, app.state.readers, app.state.trusted = service, readers, key is not None
+    app.state.service, app.state.trusted = service, key is not None
+    app.state.readers = ThreadPoolExecutor(READERS, "reader")
     app.include_router(ROUTES)
-    handlers: dict[Any, Callable[[Request, Any], Any]] = {
-        LaplaceMetricError: _named_error,
-        HTTPException: _http_error,
-        Exception: _fault,
-    }
-    for error, handler in handlers.items():
-        app.add_exception_handler(error, handler)
     paths = frozenset(route.path for route in ROUTES.routes if isinstance(route, APIRoute))
-    return Guard(app, service.limits, service.metrics, paths, service.most_bytes, key)
+    limits, most_bytes = service.limits, lambda kind: service.served.reader.most_bytes(kind)
+    return Guard(app, limits, service.metrics, paths, most_bytes, key)
 
 
-@ROUTES.post(
-    "/search",
-    responses={200: {"model": SearchAnswer}, **ERRORS},
-    openapi_extra={"parameters": PARAMETERS, "requestBody": REQUEST_BODY},
-)
+@ROUTES.post("/search", responses={200: {"model": SearchAnswer}}, openapi_extra=ASKED)
 async def search(request: Request) -> Response:
     """Neighbours of one query: of an image, a text or a vector."""
-    return _json(asdict(await _asked(request, _service(request).ask)))
+    asked = await _read(request, _service(request).ask, await fields_of(request))
+    return _json((await asyncio.wrap_future(asked)).model_dump())
 
 
-@ROUTES.post(
-    "/embed",
-    responses={200: {"model": EmbedAnswer}, **ERRORS},
-    openapi_extra={"requestBody": REQUEST_BODY},
-)
+@ROUTES.post("/embed", responses={200: {"model": EmbedAnswer}}, openapi_extra=ASKED)
 async def embed(request: Request) -> Response:
     """The embedding of one query: of an image, a text or a vector."""
-    return _json(asdict(await _asked(request, _service(request).embed)))
+    asked = await _read(request, _service(request).embed, await fields_of(request))
+    return _json((await asyncio.wrap_future(asked)).model_dump())
 
 
 @ROUTES.get("/healthz")
@@ -124,14 +135,15 @@ async def embed(request: Request) -> Response:
 async def healthz(request: Request) -> Response:
     """Facts about what is served; 200 as long as searches are answered."""
     served = _service(request).served
+    calibration = served.index.calibration
     return _json(
         {
             "status": "ok",
             "items": len(served.index),
             "kind": served.reader.kind,
-            "calibrated": served.index.calibration is not None,
+            "calibrated": calibration is not None,
             "drift_watched": served.drift is not None,
-            "cross_fitted": is_cross_fitted(_service(request)),
+            "cross_fitted": calibration is not None and calibration.cross_fitted,
         }
     )
 
@@ -153,7 +165,7 @@ def reload(request: Request) -> Response:
         raise
     except (LaplaceMetricError, OSError) as error:
         message = f"the index could not be loaded, the old one goes on: {error}"
-        raise RequestRefused(message, SERVER_FAULT) from error
+        raise RequestRefused(message, 500) from error
 
 
 @ROUTES.get("/items/{row}")
@@ -165,32 +177,38 @@ async def item(request: Request, row: str) -> Response:
 
 @ROUTES.get("/docs", include_in_schema=False)
 def docs(request: Request) -> Response:
-    """The paths, from the schema of ``/openapi.json``."""
-    return Response(documentation(request.app.openapi()), 200, SAFE, "text/html")
+    """The paths, from the schema of ``/openapi.json``, without scripts from outside."""
+    schema = request.app.openapi()
+    routes = [
+        {"path": path, "method": method.upper(), **route}
+        for path, methods in schema["paths"].items()
+        for method, route in methods.items()
+    ]
+    answers = schema["components"]["schemas"]
+    template = TEMPLATES.get_template("routes.html.j2")
+    page = template.render(routes=routes, answers=answers, info=schema["info"])
+    return Response(page, 200, SAFE, "text/html")
 
 
 @ROUTES.get("/", include_in_schema=False)
 async def form(request: Request) -> Response:
     """The page for people."""
-    return await _page(request, 200)
+    page = await _read(request, search_page, _service(request), {})
+    return Response(utf8(page), 200, SAFE, "text/html")
 
 
 @ROUTES.post("/", include_in_schema=False)
 async def answered(request: Request) -> Response:
     """The page with an answer."""
-    fields: Mapping[str, Any] = {}
+    service, fields, answer = _service(request), dict[str, Any](), None
+    status, said = 200, ""
     try:
-        fields = await _read(request, await reading(request))
-        answer = await _asked(request, _service(request).ask, lambda: fields)
+        fields = await fields_of(request)
+        answer = await asyncio.wrap_future(await _read(request, service.ask, fields))
     except (InputError, NotFittedError) as error:
-        return await _page(request, _status(error), fields=fields, error=str(error))
-    return await _page(request, 200, fields=fields, answer=answer)
-
-
-async def _page(request: Request, status: int, **content: Any) -> Response:
-    text = await _read(request, search_page, _service(request), content)
-    headers = {**SAFE, **({"Retry-After": "1"} if status == BUSY else {})}
-    return Response(utf8(text), status, headers, "text/html")
+        status, said = _status(error), str(error)
+    page = await _read(request, search_page, service, fields, answer, said)
+    return Response(utf8(page), status, SAFE, "text/html")
 
 
 def _service(request: Request) -> SearchService:
@@ -204,71 +222,44 @@ async def _read(request: Request, call: Callable[..., Any], *arguments: Any) -> 
     return await loop.run_in_executor(request.app.state.readers, call, *arguments)
 
 
-async def _asked(
-    request: Request,
-    ask: Callable[[Mapping[str, Any]], Any],
-    read: Callable[[], Mapping[str, Any]] | None = None,
-) -> Any:
-    fields = await reading(request) if read is None else read
-    return await asyncio.wrap_future(await _read(request, lambda: ask(fields())))
+async def fields_of(request: Request) -> dict[str, Any]:
+    """Return the fields of a body, whatever its kind, and those of the address.
 
-
-async def reading(request: Request) -> Callable[[], dict[str, Any]]:
-    """Return a function that parses the fields of a request, to be called in another thread."""
-    kind = media_type(request)
+    Raises
+    ------
+    RequestRefused
+        For a body that cannot be read, and a field that is given twice.
+    """
+    kind, pairs = media_type(request), list[tuple[str, Any]](request.query_params.multi_items())
     if kind == "multipart/form-data":
-        form = await _form(request)
-        return lambda: _with_address(request, form)
-    body = await request.body()
-    return lambda: _with_address(request, _plain_fields(kind, body))
-
-
-def _with_address(request: Request, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a body, whatever its kind, and those of the address."""
-    address, pairs = dict(request.query_params), request.query_params.multi_items()
-    repeated = sorted(set(address) & set(fields))
-    if repeated or len(address) < len(pairs):
-        raise RequestRefused(f"{', '.join(repeated) or 'a field'} is given twice: give it once.")
-    return {**address, **fields}
-
-
-def _plain_fields(kind: str, body: bytes) -> dict[str, Any]:
-    if kind == "application/json":
-        return json_fields(body)
-    if kind == "text/plain":
         try:
-            return {"text": body.decode()}
-        except UnicodeDecodeError as error:
-            raise RequestRefused("the text is not UTF-8.") from error
-    if kind.startswith("image/") or kind in ("application/octet-stream", ""):
-        return {"image": body}
-    raise RequestRefused(
-        f"Content-Type {kind!r:.60} is not read: send image/*, text/plain, application/json or "
-        "multipart/form-data.",
-        WRONG_TYPE,
-    )
-
-
-async def _in_parts(body: bytes) -> AsyncGenerator[bytes, None]:
-    for start in range(0, len(body), PART):
-        yield body[start : start + PART]
-        await asyncio.sleep(0)
-
-
-async def _form(request: Request) -> dict[str, Any]:
-    parts = _in_parts(await request.body())
-    parser = MultiPartParser(request.headers, parts, max_files=1, max_fields=10)
-    try:
-        form = await parser.parse()
-    except (MultiPartException, LookupError, ValueError) as error:
-        why = getattr(error, "message", str(error))
-        raise RequestRefused(f"the form cannot be read: {why}") from error
-    fields: dict[str, Any] = {}
-    for name, value in form.multi_items():
-        if name in fields:
-            raise RequestRefused(f"field {name!r:.60} is given twice: give it once.")
-        fields[name] = value if isinstance(value, str) else await value.read()
-    await form.close()
+            async with request.form(max_files=1, max_fields=10) as form:
+                for name, value in form.multi_items():
+                    pairs.append((name, value if isinstance(value, str) else await value.read()))
+        except (HTTPException, LookupError, ValueError) as error:
+            why = error.detail if isinstance(error, HTTPException) else error
+            raise RequestRefused(f"the form cannot be read: {why}") from error
+    elif kind == "application/json":
+        try:
+            content = from_json(await request.body(), allow_inf_nan=False)
+        except ValueError as error:
+            raise RequestRefused(f"the body is not JSON of finite numbers: {error}.") from error
+        if not isinstance(content, dict):
+            raise RequestRefused('the body is no JSON object: send {"text": ...} or the like.')
+        pairs += content.items()
+    elif kind == "text/plain":
+        pairs.append(("text", await request.body()))
+    elif kind.startswith("image/") or kind in ("application/octet-stream", ""):
+        pairs.append(("image", await request.body()))
+    else:
+        raise RequestRefused(
+            f"Content-Type {kind!r:.60} is not read: send image/*, text/plain, application/json or "
+            "multipart/form-data.",
+            415,
+        )
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise RequestRefused("a field is given twice: give each once, in the body or the address.")
     return fields
 
 
@@ -291,8 +282,77 @@ def require_local(request: Request) -> None:
         raise RequestRefused(
             "reload is for clients on the server's own machine, without a proxy between. Send "
             "SIGHUP to the server instead, or start it with --api-key-file and send the key.",
-            FORBIDDEN,
+            403,
         )
+
+
+def search_page(
+    service: SearchService,
+    fields: Mapping[str, Any],
+    answer: SearchAnswer | None = None,
+    error: str = "",
+) -> str:
+    """Return the page with the form, the fields that were sent, an answer or an error."""
+    served, picture, usual = service.served, None, service.precision
+    kind, calibration = served.reader.kind, served.index.calibration
+    if usual is None:
+        try:
+            served.guaranteed(USUAL)
+            usual = USUAL
+        except LaplaceMetricError:
+            pass
+    if answer is not None and kind == IMAGES:
+        with served.reader.picture(fields["image"]) as image:
+            picture = "data:image/png;base64," + base64.b64encode(png(image)).decode()
+    return TEMPLATES.get_template("search.html.j2").render(
+        kind=kind,
+        n_items=len(served.index),
+        fields=fields,
+        k=fields.get("k") or 5,
+        precision=fields.get("precision", "" if usual is None else usual),
+        not_guaranteed=USUAL if usual is None else None,
+        answer=answer,
+        error=error,
+        picture=picture,
+        drift=served.drift,
+        cross_fitted=calibration is not None and calibration.cross_fitted,
+        script=SCRIPT,
+    )
+
+
+def thumbnail(gallery: LoadedIndex, row: str) -> bytes:
+    """Return a PNG of the item at a row of the index.
+
+    Raises
+    ------
+    RequestRefused
+        If there is no such item, or its image is not below the folder that was indexed.
+    """
+    if gallery.posterior.recipe.kind != IMAGES:
+        raise RequestRefused("the items of this index are not images.", 404)
+    if not re.fullmatch("[0-9]{1,9}", row) or int(row) >= len(gallery.index):
+        raise RequestRefused(f"there is no item {row!r:.40}.", 404)
+    try:
+        folder = gallery.image_folder()
+        path = path_below(folder, str(gallery.index.ids[int(row)]))
+    except InputError as error:  # its message holds paths of this machine
+        raise RequestRefused(
+            f"the image of item {row} lies outside of the folder that the server may read: start "
+            "it with --data, the folder that holds the items.",
+            404,
+        ) from error
+    try:
+        return png(Pixels(folder, None, 3).decoded(str(path)))
+    except InputError as error:
+        raise RequestRefused(f"the image of item {row} cannot be read.", 404) from error
+
+
+def png(image: Image.Image) -> bytes:
+    """Return an image as PNG with at most ``SIDE`` pixels a side."""
+    image.thumbnail((SIDE, SIDE))
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
 
 
 def _json(content: Any) -> Response:
@@ -304,7 +364,7 @@ def _json(content: Any) -> Response:
 def _status(error: Exception) -> int:
     """Return the status of an error of the package: 4xx unless it has another one."""
     theirs = isinstance(error, (InputError, NotFittedError))
-    status: int = getattr(error, "status", BAD_REQUEST if theirs else SERVER_FAULT)
+    status: int = getattr(error, "status", 400 if theirs else 500)
     return status
 
 
@@ -312,10 +372,10 @@ def _named_error(request: Request, error: Exception) -> Response:
     return problem(str(error), _status(error))
 
 
-def _http_error(request: Request, error: HTTPException) -> Response:
+def _http_error(request: Request, error: Any) -> Response:
     message = f"{request.method} {request.scope['path']}: {error.detail}. See /docs."
     return problem(message, error.status_code, error.headers)
 
 
 def _fault(request: Request, error: Exception) -> Response:
-    return problem("the server failed; its log says why.", SERVER_FAULT)
+    return problem("the server failed; its log says why.", 500)

@@ -6,7 +6,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -29,8 +29,6 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 RECENT = 1000
 """Queries of which the share of unknown ones is shown."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-BLOCK = 64
-"""Queries that the monitor gets at once: a seventh of the time, and the same results."""
 PERIOD = 1_000_000
 """Queries after which a new monitor begins, as one stores 8 bytes of each; alarms stay.
 
@@ -38,40 +36,6 @@ With ``false_alarms`` a, the j-th monitor (from 0) raises an alarm at ``(j + 1) 
 evidence that a asks for: the probabilities of a false alarm sum to at most a, however many there
 are."""
 disable_created_metrics()  # a second series for each counter, with the time at which it began
-
-
-@dataclass(frozen=True)
-class DriftSummary:
-    """Summary of the queries that the monitor has seen so far.
-
-    Parameters
-    ----------
-    signals : tuple of str
-        Quantities that are watched.
-    queries, windows, drifted : int
-        Queries, full windows, and windows that differ from the reference.
-    evidence : dict of str to float
-        log10 of the odds against "no drift since this monitor began", of each signal.
-    alarms : tuple of Alarm
-        Alarms of all monitors, the earliest first; queries are counted from the first.
-    last_window : str
-        First line of the last report; empty before the first full window.
-    """
-
-    signals: tuple[str, ...] = ()
-    queries: int = 0
-    windows: int = 0
-    drifted: int = 0
-    evidence: Mapping[str, float] = field(default_factory=dict)
-    alarms: tuple[Alarm, ...] = ()
-    last_window: str = ""
-
-    def __str__(self) -> str:
-        if self.alarms:
-            return f"Drift. {'. '.join(map(str, self.alarms))}."
-        last = f"Last window, {self.last_window}." if self.last_window else ""
-        watched = f"No drift in {self.queries:,} queries ({' and '.join(self.signals)})."
-        return f"{watched} {last}".rstrip()
 
 
 class DriftWatch:
@@ -86,11 +50,20 @@ class DriftWatch:
     period : int
         Queries after which a new monitor begins.
 
+    Attributes
+    ----------
+    alarms : tuple of Alarm
+        Alarms of all monitors, the earliest first; queries are counted from the first.
+    queries, windows, drifted : int
+        Queries, full windows, and windows that differ from the reference.
+    evidence : dict of str to float
+        log10 of the odds against "no drift since this monitor began", of each signal.
+
     Examples
     --------
     >>> watch = DriftWatch({"uncertainty": torch.rand(500)}, window=100, false_alarms=0.01)
     >>> watch.add({"uncertainty": torch.rand(150) + 1, "other": torch.rand(150)})
-    >>> [alarm.name for alarm in watch.summary().alarms]
+    >>> [alarm.name for alarm in watch.alarms]
     ['uncertainty']
     """
 
@@ -103,54 +76,48 @@ class DriftWatch:
         period: int = PERIOD,
     ) -> None:
         self._new = partial(Monitor, reference, window=window, false_alarms=false_alarms)
-        self._period, self._periods = period, 0
-        self._lock, self._waiting = threading.Lock(), list[Mapping[str, Tensor]]()
-        self._past, self._monitor = DriftSummary(), self._next_monitor()
+        self._period, self._periods, self._lock = period, 0, threading.Lock()
+        self.queries = self.windows = self.drifted = self._before = 0
+        self._past: tuple[Alarm, ...] = ()
+        self.alarms: tuple[Alarm, ...] = ()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin with a new monitor, which asks for more evidence than the one before."""
+        self._monitor, self._past, self._before = self._new(), self.alarms, self.queries
+        self._periods += 1
+        for stream in self._monitor.streams.values():
+            stream.martingale.threshold += math.log(self._periods * (self._periods + 1))
 
     def add(self, signals: Mapping[str, Tensor]) -> None:
         """Take the signals [m] of the next queries; those without a reference are left out."""
         with self._lock:
-            self._waiting.append(signals)
-            if sum(len(next(iter(part.values()))) for part in self._waiting) >= BLOCK:
-                self._flush()
+            if self._monitor.n >= self._period:
+                self._begin()
+            monitor, before = self._monitor, self._before
+            reports = monitor.update({name: signals[name].cpu() for name in monitor.streams})
+            self.queries = before + monitor.n
+            self.windows += len(reports)
+            self.drifted += sum(bool(report.drifted) for report in reports)
+            here = (
+                replace(alarm, at=before + alarm.at, since=before + alarm.since)
+                for alarm in monitor.alarms
+            )
+            self.alarms = (*self._past, *here)
 
-    def summary(self) -> DriftSummary:
-        """Summarise every query that was added."""
-        with self._lock:
-            self._flush()
-            return self._summary()
+    @property
+    def evidence(self) -> dict[str, float]:
+        """Evidence of drift by signal."""
+        streams = self._monitor.streams.items()
+        return {name: stream.martingale.log_value / math.log(10) for name, stream in streams}
 
-    def _flush(self) -> None:
-        if self._monitor.n >= self._period:
-            self._past, self._monitor = self._summary(), self._next_monitor()
-        parts, self._waiting = self._waiting, []
-        if parts:
-            names = self._monitor.streams
-            self._monitor.update({x: torch.cat([p[x] for p in parts]).cpu() for x in names})
-
-    def _next_monitor(self) -> Monitor:
-        monitor = self._new()
-        self._periods += 1
-        for stream in monitor.streams.values():
-            stream.martingale.threshold += math.log(self._periods * (self._periods + 1))
-        return monitor
-
-    def _summary(self) -> DriftSummary:
-        past, monitor = self._past, self._monitor
-        alarms = [
-            replace(alarm, at=past.queries + alarm.at, since=past.queries + alarm.since)
-            for alarm in monitor.alarms
-        ]
-        logs = {name: stream.martingale.log_value for name, stream in monitor.streams.items()}
-        return DriftSummary(
-            signals=tuple(monitor.streams),
-            queries=past.queries + monitor.n,
-            windows=past.windows + len(monitor.reports),
-            drifted=past.drifted + sum(bool(report.drifted) for report in monitor.reports),
-            evidence={name: value / math.log(10) for name, value in logs.items()},
-            alarms=(*past.alarms, *alarms),
-            last_window=str(monitor.reports[-1]).splitlines()[0] if monitor.reports else "",
-        )
+    def __str__(self) -> str:
+        if self.alarms:
+            return f"Drift. {'. '.join(map(str, self.alarms))}."
+        watched = f"No drift in {self.queries:,} queries ({' and '.join(self._monitor.streams)})."
+        if not self._monitor.reports:
+            return watched
+        return f"{watched} Last window, {str(self._monitor.reports[-1]).splitlines()[0]}."
 
 
 def calibration_reference(calibration: Calibration | None) -> dict[str, Tensor]:
@@ -182,15 +149,16 @@ class ServerMetrics:
         self.registry = CollectorRegistry()
         counter = partial(Counter, namespace="laplace_metric", registry=self.registry)
         gauge = partial(Gauge, namespace="laplace_metric", registry=self.registry)
-        histogram = partial(Histogram, namespace="laplace_metric", registry=self.registry)
         self._requests = counter("requests", "Requests by path and status.", ["path", "status"])
-        about = "From a request to its answer."
-        self._seconds = histogram("request_seconds", about, ["path"], buckets=BUCKETS)
+        self._seconds = Histogram(
+            "request_seconds", "From a request to its answer.", ["path"], "laplace_metric",
+            registry=self.registry, buckets=BUCKETS,
+        )  # fmt: skip
         self._decisions = counter("decisions", "Searches by what to do with them.", ["decision"])
         self._unknown = counter("unknown", "Queries with no match in the index.")
+        self._recent: deque[bool] = deque(maxlen=RECENT)
         about = f"Share of unknown queries among the last {RECENT}."
         self._unknown_share = gauge("unknown_share", about)
-        self._recent: deque[bool] = deque(maxlen=RECENT)
         self._calls = counter("model_calls", "Calls of the model.")
         self._queries = counter("model_queries", "Queries in calls of the model.")
         self._reloads = counter("reloads", "Reloads of the index.", ["result"])
@@ -203,10 +171,6 @@ class ServerMetrics:
         self._windows = gauge("monitor_windows", "Full windows.")
         about = "Windows that differ from the reference."
         self._drifted = gauge("monitor_drifted_windows", about)
-        for decision in ("answer", "abstain", "none"):
-            self._decisions.labels(decision)
-        for result in ("loaded", "failed"):
-            self._reloads.labels(result)
 
     def request(self, path: str, status: int, seconds: float) -> None:
         """Count a request that was answered."""
@@ -231,18 +195,18 @@ class ServerMetrics:
         """Count a reload of the index."""
         self._reloads.labels("loaded" if succeeded else "failed").inc()
 
-    def text(self, items: int, drift: DriftSummary | None) -> str:
+    def text(self, items: int, drift: DriftWatch | None) -> str:
         """Return the page that Prometheus reads, in its text format 0.0.4."""
         self._items.set(items)
         self._watched.set(drift is not None)
-        drift = DriftSummary() if drift is None else drift
-        alarmed = {alarm.name for alarm in drift.alarms}
         self._alarm.clear()
         self._evidence.clear()
-        for signal, evidence in drift.evidence.items():
-            self._alarm.labels(signal).set(signal in alarmed)
-            self._evidence.labels(signal).set(evidence)
-        self._monitored.set(drift.queries)
-        self._windows.set(drift.windows)
-        self._drifted.set(drift.drifted)
+        if drift is not None:
+            alarmed = {alarm.name for alarm in drift.alarms}
+            for signal, evidence in drift.evidence.items():
+                self._alarm.labels(signal).set(signal in alarmed)
+                self._evidence.labels(signal).set(evidence)
+        self._monitored.set(0 if drift is None else drift.queries)
+        self._windows.set(0 if drift is None else drift.windows)
+        self._drifted.set(0 if drift is None else drift.drifted)
         return generate_latest(self.registry).decode()

@@ -11,21 +11,23 @@ and one alone if s is more than the budget.
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from argparse import Namespace
+from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._thresholds import Threshold
-from laplace_metric.cli._gallery import LoadedIndex, load_gallery
+from laplace_metric.cli._gallery import load_gallery
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli.serve._answers import (
     EmbedAnswer,
@@ -33,13 +35,8 @@ from laplace_metric.cli.serve._answers import (
     embed_answers,
     search_answers,
 )
-from laplace_metric.cli.serve._guard import BUSY, CONFLICT, Limits, RequestRefused
-from laplace_metric.cli.serve._metrics import (
-    DriftSummary,
-    DriftWatch,
-    ServerMetrics,
-    calibration_reference,
-)
+from laplace_metric.cli.serve._guard import Limits, RequestRefused
+from laplace_metric.cli.serve._metrics import DriftWatch, ServerMetrics, calibration_reference
 from laplace_metric.cli.serve._query import ALPHA, QueryReader, Question
 from laplace_metric.cli.sources import IMAGES, require_source
 from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
@@ -58,32 +55,57 @@ class ServedIndex:
 
     Parameters
     ----------
+    options : Namespace
+        Of the command line.
+    limits : Limits
+    reporter : Reporter
+
+    Attributes
+    ----------
     gallery : LoadedIndex
     reader : QueryReader
     drift : DriftWatch or None
+        A monitor that begins anew.
     texts : mapping of id to str
         Items that are texts, for answers.
     """
 
-    def __init__(
-        self,
-        gallery: LoadedIndex,
-        reader: QueryReader,
-        drift: DriftWatch | None,
-        texts: Mapping[Any, str],
-    ) -> None:
-        self.gallery, self.reader, self.drift, self.texts = gallery, reader, drift, texts
-        self.index = gallery.index
-        self.guaranteed = lru_cache(64)(self._guaranteed)
+    def __init__(self, options: Namespace, limits: Limits, reporter: Reporter) -> None:
+        if options.reference is not None:
+            require_source(options.reference)
+        self.gallery = gallery = load_gallery(options.index, options, reporter)
+        self.index, self.drift = gallery.index, None
+        reference = self._reference(options, reporter)
+        if reference:
+            window, rate = options.window, options.false_alarms
+            self.drift = DriftWatch(reference, window=window, false_alarms=rate)
+        if gallery.posterior.recipe.kind == IMAGES and gallery.origin.data is not None:
+            try:
+                gallery.image_folder()
+            except InputError as error:
+                reporter.note(f"images of items are not served: {error}")
+        self.reader = QueryReader(gallery, options, limits)
+        self.texts = gallery.item_texts(reporter)
 
-    def threshold(self, question: Question, default: float | None) -> Threshold | float | None:
-        """Return the match probability from which to answer.
+    def _reference(self, options: Namespace, reporter: Reporter) -> dict[str, Tensor]:
+        if options.reference is not None:
+            source = self.gallery.queries(options.reference, options, reporter)
+            loader = reporter.watch("Reference", source.inputs(BATCH))
+            return self.index.search(loader, 1).signals
+        try:
+            reference = calibration_reference(self.index.calibration)
+        except InputError as error:
+            reporter.note(str(error))
+            return {}
+        if all(len(values) >= LEAST for values in reference.values()):
+            return reference
+        reporter.note(
+            f"fewer than {LEAST} held-out queries: drift is not watched. Give --reference"
+        )
+        return {}
 
-        Parameters
-        ----------
-        question : Question
-        default : float or None
-            Precision to guarantee if the question has neither threshold nor precision.
+    def guaranteed(self, precision: float, alpha: float = ALPHA) -> Threshold:
+        """Return the match probability from which that share of answers is right.
 
         Raises
         ------
@@ -92,56 +114,22 @@ class ServedIndex:
         InputError
             For a precision that its calibration cannot guarantee.
         """
-        if question.threshold is not None:
-            self._require_calibrated("threshold")
-            return question.threshold
-        precision = default if question.precision is None else question.precision
-        return None if precision is None else self.guaranteed(precision, question.alpha)
+        return self.calibrated("precision").threshold_for(precision=precision, alpha=alpha)
 
-    def _guaranteed(self, precision: float, alpha: float) -> Threshold:
-        self._require_calibrated("precision")
-        assert self.index.calibration is not None
-        return self.index.calibration.threshold_for(precision=precision, alpha=alpha)
+    def calibrated(self, name: str) -> Calibration:
+        """Return the calibration, which the field ``name`` needs.
 
-    def _require_calibrated(self, name: str) -> None:
+        Raises
+        ------
+        NotFittedError
+            Without one.
+        """
         if self.index.calibration is None:
             raise NotFittedError(
                 f"{name}: this index is not calibrated, so it has no match probabilities. Leave it "
                 "out, or build the index with held-out queries."
             )
-
-
-def load_served(options: Namespace, limits: Limits, reporter: Reporter) -> ServedIndex:
-    """Load the index of the options, with its reader and a monitor that begins anew."""
-    if options.reference is not None:
-        require_source(options.reference)
-    gallery = load_gallery(options.index, options, reporter)
-    reference = _reference(gallery, options, reporter)
-    window, rate = options.window, options.false_alarms
-    drift = DriftWatch(reference, window=window, false_alarms=rate) if reference else None
-    if gallery.posterior.recipe.kind == IMAGES and gallery.origin.data is not None:
-        try:
-            gallery.image_folder()
-        except InputError as error:
-            reporter.note(f"images of items are not served: {error}")
-    reader = QueryReader.of(gallery, options, limits)
-    return ServedIndex(gallery, reader, drift, gallery.item_texts(reporter))
-
-
-def _reference(gallery: LoadedIndex, options: Namespace, reporter: Reporter) -> dict[str, Tensor]:
-    if options.reference is not None:
-        source = gallery.queries(options.reference, options, reporter)
-        loader = reporter.watch("Reference", source.inputs(BATCH))
-        return gallery.index.search(loader, 1).signals
-    try:
-        reference = calibration_reference(gallery.index.calibration)
-    except InputError as error:
-        reporter.note(str(error))
-        return {}
-    if all(len(values) >= LEAST for values in reference.values()):
-        return reference
-    reporter.note(f"fewer than {LEAST} held-out queries: drift is not watched. Give --reference")
-    return {}
+        return self.index.calibration
 
 
 class SearchService:
@@ -172,13 +160,12 @@ class SearchService:
     def __init__(
         self,
         load: Callable[[], ServedIndex],
-        limits: Limits | None = None,
+        limits: Limits,
         *,
         precision: float | None = None,
         batch: int = 16,
     ) -> None:
-        self.limits = Limits() if limits is None else limits
-        self.precision, self.metrics = precision, ServerMetrics()
+        self.limits, self.precision, self.metrics = limits, precision, ServerMetrics()
         self._load, self._reloading = load, threading.Lock()
         self.served = self._loaded()
         self._worker = Worker(batch)
@@ -192,11 +179,15 @@ class SearchService:
             For a question that cannot be answered; also ``InputError``, ``NotFittedError``.
         """
         served, question = self.served, Question.of(fields)
-        if question.k > (n := len(served.index)):
-            raise RequestRefused(f"k={question.k}: the index has {n} items.")
+        k, alpha, precision = question.k, question.alpha, question.precision or self.precision
+        if k > (n := len(served.index)):
+            raise RequestRefused(f"k={k}: the index has {n} items.")
         inputs = served.reader.read(question)
-        threshold = served.threshold(question, self.precision)
-        k, alpha = question.k, question.alpha
+        threshold: Threshold | float | None = question.threshold
+        if threshold is not None:
+            served.calibrated("threshold")
+        elif precision is not None:
+            threshold = served.guaranteed(precision, alpha)
         run = partial(self._search, served, k, alpha, threshold)
         return self._worker.submit(
             Job((id(served), k, alpha, threshold, _like(inputs)), inputs, run)
@@ -215,10 +206,6 @@ class SearchService:
         run = partial(self._embed, served)
         return self._worker.submit(Job((id(served), "embed", _like(inputs)), inputs, run))
 
-    def most_bytes(self, content_type: str) -> int:
-        """Bytes that a body of this type may have."""
-        return self.served.reader.most_bytes(content_type, self.limits)
-
     def reload(self) -> int:
         """Load the index again; what runs meanwhile is answered by the old one, also if it fails.
 
@@ -235,7 +222,7 @@ class SearchService:
             If it cannot be loaded.
         """
         if not self._reloading.acquire(blocking=False):
-            raise RequestRefused("the index is being loaded already: wait for that.", CONFLICT)
+            raise RequestRefused("the index is being loaded already: wait for that.", 409)
         succeeded = False
         try:
             self.served = self._loaded()
@@ -245,14 +232,9 @@ class SearchService:
             self.metrics.reload(succeeded=succeeded)
             self._reloading.release()
 
-    def drift(self) -> DriftSummary | None:
-        """Return the summary of the monitor; None without a reference."""
-        drift = self.served.drift
-        return None if drift is None else drift.summary()
-
     def metrics_text(self) -> str:
         """Return the page for Prometheus."""
-        return self.metrics.text(len(self.served.index), self.drift())
+        return self.metrics.text(len(self.served.index), self.served.drift)
 
     def close(self) -> None:
         """Answer what is queued, then refuse."""
@@ -261,7 +243,7 @@ class SearchService:
     def _loaded(self) -> ServedIndex:
         served = self._load()
         if self.precision is not None:  # a guarantee that cannot hold is refused at the start
-            served.guaranteed(self.precision, ALPHA)
+            served.guaranteed(self.precision)
         return served
 
     def _search(
@@ -273,10 +255,10 @@ class SearchService:
         inputs: Inputs,
     ) -> Sequence[SearchAnswer]:
         result = _called(lambda x: served.index.search(x, k, alpha=alpha), inputs)
-        self.metrics.batch(len(result))
         if served.drift is not None:
             served.drift.add(result.signals)
         answers = search_answers(result, threshold, served.texts)
+        self.metrics.batch(len(answers))
         for answer in answers:
             self.metrics.answer(accepted=answer.accepted, unknown=answer.unknown)
         return answers
@@ -343,10 +325,8 @@ class Worker:
 
     def __init__(self, batch: int) -> None:
         self.batch, self._together = batch, 1
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._closing, self._closed = threading.Lock(), False
-        self._thread = threading.Thread(target=self._work, name="model", daemon=True)
-        self._thread.start()
+        self._waiting, self._lock = deque[Job](), threading.Lock()
+        self._thread = ThreadPoolExecutor(1, "model")
 
     def submit(self, job: Job) -> Future[Any]:
         """Queue it.
@@ -356,56 +336,38 @@ class Worker:
         RequestRefused
             After ``close``.
         """
-        with self._closing:
-            if self._closed:
-                raise RequestRefused("the server is stopping: ask again later.", BUSY)
-            self._jobs.put(job)
+        with self._lock:  # one turn of the thread for each job that waits
+            try:
+                self._thread.submit(self._work)
+            except RuntimeError as error:
+                raise RequestRefused("the server is stopping: ask again later.", 503) from error
+            self._waiting.append(job)
         return job.result
 
     def close(self) -> None:
         """Run what is queued, then end."""
-        with self._closing:
-            if not self._closed:
-                self._jobs.put(None)
-            self._closed = True
-        self._thread.join()
+        self._thread.shutdown()
 
     def _work(self) -> None:
-        going_on = True
-        while going_on:
-            jobs, going_on = self._waiting()
-            together: dict[Hashable, list[Job]] = {}
-            for job in jobs:
+        """Run the jobs that wait, as many as go together; none if an earlier turn took them."""
+        together: dict[Hashable, list[Job]] = {}
+        with self._lock:
+            for _ in range(min(len(self._waiting), self._together)):
+                job = self._waiting.popleft()
                 together.setdefault(job.key, []).append(job)
-            for group in together.values():
-                begin = time.perf_counter()
-                run_together(group)
-                seconds = (time.perf_counter() - begin) / len(group)
-                self._together = max(1, min(self.batch, int(BUDGET / max(seconds, 1e-9))))
-
-    def _waiting(self) -> tuple[list[Job], bool]:
-        """Return the jobs that have arrived, at least one; and whether more may come."""
-        taken: list[Job] = []
-        while len(taken) < self._together:
-            try:
-                job = self._jobs.get(block=not taken)
-            except queue.Empty:
-                break
-            if job is None:
-                return taken, False
-            taken.append(job)
-        return taken, True
+        for group in together.values():
+            begin = time.perf_counter()
+            run_together(group)
+            seconds = (time.perf_counter() - begin) / len(group)
+            self._together = max(1, min(self.batch, int(BUDGET / max(seconds, 1e-9))))
 
 
 def run_together(jobs: Sequence[Job]) -> None:
     """Run one call for all; if it fails, each alone, so that a bad query fails for itself."""
-    several = [job.inputs for job in jobs]
-    if isinstance(several[0], Tensor):
-        inputs: Any = torch.cat(several)
-    else:
-        inputs = [text for texts in several for text in texts]
+    inputs = [job.inputs for job in jobs]
     try:
-        results = jobs[0].run(inputs)
+        together = torch.cat(inputs) if isinstance(inputs[0], Tensor) else list(chain(*inputs))
+        results = jobs[0].run(together)
     except Exception as error:
         if len(jobs) > 1:
             for job in jobs:
