@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from io import FileIO
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +25,7 @@ from torch import Tensor
 
 from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError, InputError
-from laplace_metric.models._rows import RowSpec, no_labels
+from laplace_metric.models._rows import RowSpec
 
 FEATURE_FOLDER = files.FileKind("features", "a folder of features", 2)
 NAMES = ("features.bin", "labels.bin")
@@ -155,6 +154,8 @@ class DiskRows:
         FileFormatError
             If another process has written to the folder.
         """
+        if not self.durable:
+            return
         if self.spec is not None:
             with files.named_errors(self.folder):
                 for name in NAMES:
@@ -172,14 +173,13 @@ class DiskRows:
     ) -> tuple[Float[Tensor, "n D"], Int[Tensor, " n"]]:
         """Rows ``start`` to ``stop``, in new (pinned) memory."""
         run = [(start, slice(0, stop - start))]
-        features = self._read(0, run, stop - start, pinned=pinned)
-        return features, self._read(1, run, stop - start, pinned=pinned)
+        features, labels = (self._read(n, run, stop - start, pinned=pinned) for n in (0, 1))
+        return features, labels
 
-    def labels(self, start: int, stop: int) -> Int[Tensor, " n"]:
-        """Labels of the rows ``start`` to ``stop``."""
-        if self.spec is None:
-            return no_labels()
-        return self._read(1, [(start, slice(0, stop - start))], stop - start)
+    def labels(self) -> Int[Tensor, " N"]:
+        """Labels of all rows."""
+        n = len(self)
+        return self._read(1, [(0, slice(0, n))], n) if self.spec else torch.empty(0).long()
 
     def rows(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
         """The features at ``index``, in any order and with repetitions; -1 is the last one.
@@ -193,8 +193,6 @@ class DiskRows:
         if len(self) and len(index) and not -len(self) <= index.min() <= index.max() < len(self):
             raise InputError(f"index goes from {index.min()} to {index.max()}: N = {len(self)}.")
         index = index % max(1, len(self))
-        if bool((index.diff() > 0).all()):
-            return self._read(0, _runs(index), len(index))
         values, inverse = torch.unique(index, return_inverse=True)
         return self._read(0, _runs(values), len(values))[inverse]
 
@@ -228,16 +226,20 @@ class DiskRows:
         rows = torch.empty(n, *like.shape[1:], dtype=like.dtype, pin_memory=pinned)
         memory = _bytes_of(rows)
         try:
-            with FileIO(path) as file:
+            with path.open("rb") as file:
                 for start, part in runs:
                     file.seek(start * size)
-                    _fill(file, memory[part.start * size : part.stop * size])
+                    target = memory[part.start * size : part.stop * size]
+                    if file.readinto(target) < len(target):
+                        raise FileFormatError(
+                            f"{path} ends early: another program cut it. Fit again."
+                        )
         except OSError as error:
             raise FileFormatError(f"{path} cannot be read: {error.strerror}.") from error
         return rows
 
     def _publish(self) -> None:
-        """Replace the JSON, if there is anything new; return when it is on the disk."""
+        """Replace the JSON; return when it is on the disk."""
         content = {
             "exhausted": self.exhausted,
             "rows": self._n_rows,
@@ -245,16 +247,13 @@ class DiskRows:
             "dtypes": [str(column.dtype).removeprefix("torch.") for column in self.spec or ()],
             "columns": [sha256.hexdigest() for sha256 in self._hashes],
         }
-        if self._committed is not None:
-            before = files.read_index(self.folder, FEATURE_FOLDER)
-            if before[files.SEAL] != self._committed:
-                raise FileFormatError(
-                    f"{self.folder} is written by another process: use two folders."
-                )
-            if content.items() <= before.items():
-                return
+        if self._committed is not None and self._committed != self._seal():
+            raise FileFormatError(f"{self.folder} is written by another process: use two folders.")
         files.write(self.folder, content, {}, FEATURE_FOLDER)
-        self._committed = files.read_index(self.folder, FEATURE_FOLDER)[files.SEAL]
+        self._committed = self._seal()
+
+    def _seal(self) -> str:
+        return str(files.read_index(self.folder, FEATURE_FOLDER)[files.SEAL])
 
     def _restore(self, content: dict[str, Any]) -> None:
         """Take what is committed, once both files are those that were written."""
@@ -280,13 +279,6 @@ class DiskRows:
 def _bytes_of(rows: Tensor) -> memoryview:
     """The memory of a contiguous tensor on the CPU."""
     return memoryview(rows.view(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
-
-
-def _fill(file: FileIO, memory: memoryview) -> None:
-    while memory:
-        if not (n_bytes := file.readinto(memory)):
-            raise FileFormatError(f"{file.name} ends early: another program cut it. Fit again.")
-        memory = memory[n_bytes:]
 
 
 def _hash_of(path: Path, n_bytes: int) -> Any:

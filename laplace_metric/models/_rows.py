@@ -70,11 +70,6 @@ class Block:
         return self.start + len(self)
 
 
-def no_labels() -> Int[Tensor, " 0"]:
-    """Labels of a source to which nothing was appended."""
-    return torch.empty(0, dtype=torch.int64)
-
-
 def check_shapes(features: Tensor, labels: Tensor, *, where: str) -> None:
     """Features must be floats [N, D] with one label a row.
 
@@ -97,28 +92,17 @@ def check_shapes(features: Tensor, labels: Tensor, *, where: str) -> None:
 
 def check_spec(features: Tensor, labels: Tensor, spec: RowSpec | None, *, where: str) -> None:
     """Raise ``InputError`` unless the rows have the width and the types of earlier ones."""
-    if spec is None:
-        return
-    if features.shape[1] != spec[0].shape[1]:
-        raise InputError(
-            f"{where} has {features.shape[1]} features, earlier ones {spec[0].shape[1]}"
-        )
-    for name, now, before in zip(("features", "labels"), (features, labels), spec, strict=True):
+    names, rows = ("features", "labels"), (features, labels)
+    for name, now, before in zip(names, rows, spec or rows, strict=True):
         if (now.dtype, now.shape[1:]) != (before.dtype, before.shape[1:]):
             raise InputError(
                 f"{where} has {name} {now.dtype} {tuple(now.shape)}, earlier ones are "
-                f"{before.dtype} of shape {('N', *before.shape[1:])}: pass one type."
+                f"{before.dtype} of shape {('N', *before.shape[1:])}: pass rows of one kind."
             )
 
 
 def check_finite(features: Float[Tensor, "n D"], *, where: str) -> None:
-    """No row may hold NaN or infinity; ``where`` names the features in the error.
-
-    Raises
-    ------
-    NonFiniteError
-        If one does; it says how many.
-    """
+    """Raise ``NonFiniteError`` with the number of rows, if some hold NaN or infinity."""
     if features.numel() and not _finite(features):
         bad = int((~torch.isfinite(features)).any(1).sum())
         raise NonFiniteError(

@@ -24,14 +24,11 @@ from laplace_metric.models._rows import (
     RowSpec,
     check_shapes,
     check_spec,
-    no_labels,
 )
 
 BLOCK_BYTES = 4 * 2**20
 """Bytes of one block: small enough for a CPU's cache, large enough for a full-speed product."""
 
-LABELS_AT_ONCE = 2**20
-"""Labels that ``classes`` reads at once: 8 MiB."""
 FINGERPRINTS = 5_000_000
 """Rows beyond which a store keeps no fingerprints."""
 FINGERPRINT_BYTES = 2**24
@@ -89,16 +86,7 @@ def block_rows(n_columns: int, itemsize: int, budget: int = BLOCK_BYTES) -> int:
 
 
 class MemoryRows:
-    """Batches, joined when they are first read.
-
-    Examples
-    --------
-    >>> rows = MemoryRows()
-    >>> rows.append(torch.ones(2, 3), torch.zeros(2, dtype=torch.int64))
-    >>> rows.append(torch.ones(1, 3), torch.zeros(1, dtype=torch.int64))
-    >>> rows.read(1, 3)[0].shape
-    torch.Size([2, 3])
-    """
+    """Batches, joined when they are first read."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[Tensor, Tensor]] = []
@@ -110,10 +98,7 @@ class MemoryRows:
     @property
     def spec(self) -> RowSpec | None:
         """Width and types: features [0, D], labels [0]."""
-        if not self.batches:
-            return None
-        features, labels = self.batches[0]
-        return features[:0], labels[:0]
+        return (self.batches[0][0][:0], self.batches[0][1][:0]) if self.batches else None
 
     def append(self, features: Float[Tensor, "n D"], labels: Int[Tensor, " n"]) -> None:
         """Keep rows; nothing is copied."""
@@ -132,9 +117,9 @@ class MemoryRows:
         features, _ = self._joined()
         return features[index.to(features.device)]
 
-    def labels(self, start: int, stop: int) -> Int[Tensor, " n"]:
-        """Labels of the rows ``start`` to ``stop``."""
-        return self._joined()[1][start:stop] if self.batches else no_labels()
+    def labels(self) -> Int[Tensor, " N"]:
+        """Labels of all rows."""
+        return self._joined()[1] if self.batches else torch.empty(0).long()
 
     def close(self) -> None:
         """Let go of the tensors."""
@@ -240,12 +225,12 @@ class FeatureStore:
 
     def commit(self) -> None:
         """Make every row so far durable; without ``durable``, only the checks are finished."""
-        if isinstance(rows := self._checked, DiskRows) and rows.durable:
+        if isinstance(rows := self._checked, DiskRows):
             rows.commit()
 
     def complete(self) -> None:
         """Commit, and note that the loader was exhausted."""
-        if isinstance(rows := self._checked, DiskRows) and rows.durable:
+        if isinstance(rows := self._checked, DiskRows):
             rows.complete()
 
     @property
@@ -265,16 +250,12 @@ class FeatureStore:
     @property
     def labels(self) -> Int[Tensor, " N"]:
         """Labels of all rows; those on disk are read each time, blocks have theirs."""
-        return self._move(self._checked.labels(0, len(self)))
+        return self._move(self._checked.labels())
 
     @property
     def classes(self) -> Int[Tensor, " C"]:
         """The labels that occur, ascending."""
-        rows, classes = self._checked, torch.empty(0, dtype=torch.int64)
-        for start in range(0, len(self), LABELS_AT_ONCE):
-            labels = rows.labels(start, min(start + LABELS_AT_ONCE, len(self))).unique()
-            classes = torch.cat([classes, labels.to(classes)]).unique()
-        return self._move(classes)
+        return self.labels.unique().long()
 
     def members(self, label: int) -> Int[Tensor, " n"]:
         """Indices of the points of a class, ascending."""
@@ -304,7 +285,12 @@ class FeatureStore:
 
     def blocks(self) -> Iterator[Block]:
         """Every row once, in blocks whose boundaries depend on width and stored type alone."""
-        return self._blocks(self._checked)
+        rows, pinned = self._checked, self.device.type == "cuda"
+        derived = self._derived if isinstance(rows, MemoryRows) else None
+        for part in self._slices():
+            features, labels = map(self._move, rows.read(part.start, part.stop, pinned=pinned))
+            features = features.to(self._dtype or features.dtype)
+            yield Block(part.start, features, labels, derived)
 
     def fingerprints(self) -> Fingerprints | None:
         """Return the fingerprints of all rows, to recognise fitted rows; None for too many rows."""
@@ -354,16 +340,6 @@ class FeatureStore:
             step = block_rows(spec[0].shape[1], spec[0].element_size())
             for start in range(0, len(self), step):
                 yield slice(start, min(start + step, len(self)))
-
-    def _blocks(self, rows: MemoryRows | DiskRows) -> Iterator[Block]:
-        pinned = self.device.type == "cuda"
-        derived = self._derived if isinstance(rows, MemoryRows) else None
-        for part in self._slices():
-            features, labels = (
-                self._move(t) for t in rows.read(part.start, part.stop, pinned=pinned)
-            )
-            features = features.to(self._dtype or features.dtype)
-            yield Block(part.start, features, labels, derived)
 
     def _move(self, rows: Tensor) -> Tensor:
         """To the device; towards an accelerator, nothing waits for the copy."""
