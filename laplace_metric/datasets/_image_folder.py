@@ -229,7 +229,7 @@ class ImageFolder(Dataset[Any]):
         """Ids of the images that cannot be read; all of them are decoded to find out."""
         names = self.ids.tolist()
         checked = zip(names, self.reader.unreadable(names), strict=True)
-        return tuple(name for name, why in checked if why is not None)
+        return tuple(name for name, damaged in checked if damaged)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,17 +22,6 @@ from laplace_metric.io import sha256_of
 GREY = ("1", "L", "LA", "La")
 DEEP = ("I", "F")
 TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
-ORIENTATION = 0x0112  # the tag of Exif
-TURNS = {
-    2: "FLIP_LEFT_RIGHT",
-    3: "ROTATE_180",
-    4: "FLIP_TOP_BOTTOM",
-    5: "TRANSPOSE",
-    6: "ROTATE_270",
-    7: "TRANSVERSE",
-    8: "ROTATE_90",
-}
-"""What makes an image upright that a camera wrote with this orientation (Exif 2.32, 4.6.4)."""
 
 
 def as_grey_or_rgb(image: Any, channels: int) -> Any:
@@ -50,17 +40,11 @@ def as_grey_or_rgb(image: Any, channels: int) -> Any:
     """
     if image.mode.startswith(DEEP):
         raise ValueError(f"{image.mode} pixels have more than 8 bits")
-    return _upright(_on_white(image).convert("L" if channels == 1 else "RGB"), image)
+    from PIL import ImageOps  # only here and below: most users read no photographs
 
-
-def _upright(picture: Any, image: Any) -> Any:
-    from PIL.Image import Transpose  # only here: most users read no photographs
-
-    try:
-        turn = TURNS.get(image.getexif().get(ORIENTATION))
-    except Exception:  # a damaged note of the camera spoils no picture
-        return picture
-    return picture if turn is None else picture.transpose(Transpose[turn])
+    with suppress(Exception):  # a damaged note of the camera spoils no picture
+        ImageOps.exif_transpose(image, in_place=True)
+    return _on_white(image).convert("L" if channels == 1 else "RGB")
 
 
 def _on_white(image: Any) -> Any:
@@ -227,9 +211,18 @@ class Pixels:
     def tensor(self, picture: Any) -> Tensor:
         """Return the model's input [C, H, W] for a picture that is grey or RGB already."""
         if self.transform is not None:
-            return _transformed(self.transform, picture)
-        if self.size is not None:
-            picture = _squared(picture, self.size, crop=self.crop)
+            tensor = self.transform(picture)
+            if not isinstance(tensor, Tensor):
+                raise InputError(
+                    f"the model's transform gives a {type(tensor).__name__}: it must give a tensor."
+                )
+            return tensor
+        if self.size is not None and self.crop:
+            picture = centre_square(picture, self.size)
+        elif self.size is not None:
+            from PIL.Image import Resampling
+
+            picture = picture.resize((self.size, self.size), Resampling.BILINEAR)
         array = np.array(picture)  # a copy: from_numpy wants to own what it may write to
         planes = array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
         return torch.from_numpy(np.ascontiguousarray(planes)).float() / 255
@@ -251,21 +244,18 @@ class Pixels:
             self._check_readable([picture])
         return picture
 
-    def unreadable(self, names: Iterable[str]) -> Iterator[Unreadable | None]:
-        """Return for each file why it cannot be read, None where it can; all are decoded."""
+    def unreadable(self, names: Iterable[str]) -> Iterator[bool]:
+        """Return for each file whether it cannot be read; all are decoded."""
         with ThreadPoolExecutor(THREADS) as pool:
-            yield from pool.map(self._why_not, names)
-
-    def _why_not(self, name: str) -> Unreadable | None:
-        picture = self._attempt(name)
-        return picture if isinstance(picture, Unreadable) else None
+            pictures = pool.map(self._attempt, names)
+            yield from (isinstance(picture, Unreadable) for picture in pictures)
 
     def _read(self, name: str) -> Any:
         picture = self._attempt(name)
         return picture if isinstance(picture, Unreadable) else self.tensor(picture)
 
     def _attempt(self, name: str) -> Any:
-        from PIL import Image  # only here and below: most users read no photographs
+        from PIL import Image
 
         path = self.folder / name
         if path.exists() and not path.is_file():  # reading a pipe or a device may never end
@@ -300,23 +290,6 @@ def is_grey(path: Path) -> tuple[bool, str] | None:
             return image.mode in GREY, image.mode
     except Exception:
         return None
-
-
-def _squared(picture: Any, size: int, *, crop: bool) -> Any:
-    from PIL.Image import Resampling
-
-    if crop:
-        return centre_square(picture, size)
-    return picture.resize((size, size), Resampling.BILINEAR)
-
-
-def _transformed(transform: Any, picture: Any) -> Tensor:
-    tensor = transform(picture)
-    if not isinstance(tensor, Tensor):
-        raise InputError(
-            f"the model's transform gives a {type(tensor).__name__}: it must give a tensor."
-        )
-    return tensor
 
 
 def _sides(image: Tensor) -> str:

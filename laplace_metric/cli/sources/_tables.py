@@ -19,10 +19,9 @@ from torch import Tensor
 from laplace_metric._utils.archives import DAMAGE, check_npy, check_size, check_zip
 from laplace_metric._utils.names import utf8_path
 from laplace_metric._utils.tables import read_table
-from laplace_metric.cli.sources._images import listed_images
+from laplace_metric.cli.sources._images import given_texts, listed_images
 from laplace_metric.cli.sources._source import (
     ARRAYS,
-    TEXTS,
     Notify,
     ReadOptions,
     Source,
@@ -232,14 +231,11 @@ def _table_source(
     texts = column(names["text"])
     require_items(path, len(texts), "row")
     ids = column(names["id"]) if "id" in names else None
-    return Source(
-        path,
-        TEXTS,
-        tuple(ids or (f"row {row + 1}" for row in range(len(texts)))),
-        None if classes is None else tuple(classes),
-        lambda rows: [texts[row] for row in rows],
-        digest(json.dumps(texts)),
-        {"text_column": names["text"]},
+    return replace(
+        given_texts(texts, path),
+        ids=tuple(ids or (f"row {row + 1}" for row in range(len(texts)))),
+        classes=None if classes is None else tuple(classes),
+        options={"text_column": names["text"]},
     )
 
 
@@ -331,8 +327,10 @@ def parquet_source(path: Path, options: ReadOptions, notify: Notify) -> Source:
 
 
 def _parquet_file(path: Path) -> Any:
+    parquet = pyarrow("parquet")
+
     def opened() -> Any:
-        file = pyarrow("parquet").ParquetFile(path)
+        file = parquet.ParquetFile(path)
         groups = (file.metadata.row_group(i) for i in range(file.metadata.num_row_groups))
         check_size(sum(group.total_byte_size for group in groups), path.stat().st_size)
         return file
@@ -341,10 +339,9 @@ def _parquet_file(path: Path) -> Any:
 
 
 def _guarded(path: Path, read: Callable[[], Any]) -> Any:
-    lib = pyarrow("lib")
     try:
         return read()
-    except (*DAMAGE, lib.ArrowException) as error:
+    except (*DAMAGE, pyarrow("lib").ArrowException) as error:
         raise FileFormatError(f"{path} is not a Parquet file: {error}.") from error
 
 
