@@ -8,12 +8,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from laplace_metric.errors import InputError
 
-ENDPOINT, DEFAULT_ENDPOINT = "HF_ENDPOINT", "https://huggingface.co"
 SWITCHES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 """With one of these the libraries of the hub read what the machine has, and connect to nothing."""
 SECONDS = 5.0
@@ -22,6 +23,8 @@ SECONDS = 5.0
 @contextmanager
 def without_retries(name: str) -> Iterator[None]:
     """Load a model of the hub; where that cannot be reached, only from the machine's cache.
+
+    Offline are what is imported within, and the library if it is there already.
 
     Parameters
     ----------
@@ -37,14 +40,23 @@ def without_retries(name: str) -> Iterator[None]:
     if reason is None:
         yield
         return
+    before = {switch: os.environ.get(switch) for switch in SWITCHES}
+    constants: Any = sys.modules.get("huggingface_hub.constants", SimpleNamespace())
+    was = getattr(constants, SWITCHES[0], False)
+    os.environ.update(dict.fromkeys(SWITCHES, "1"))
+    setattr(constants, SWITCHES[0], True)
     try:
-        with _switched_off():
-            yield
+        yield
     except InputError as error:
         raise InputError(
             f"{error} {reason}, so that only models in the cache of this machine can be loaded. "
             "Download it where there is a network, and name its folder."
         ) from error
+    finally:
+        for switch, value in before.items():
+            os.environ.pop(switch) if value is None else os.environ.update({switch: value})
+        constants = sys.modules.get("huggingface_hub.constants", constants)
+        setattr(constants, SWITCHES[0], was)
 
 
 def unreachable() -> str | None:
@@ -52,7 +64,7 @@ def unreachable() -> str | None:
     for switch in SWITCHES:
         if os.environ.get(switch, "").upper() in ("1", "ON", "YES", "TRUE"):
             return f"{switch} is set"
-    endpoint = os.environ.get(ENDPOINT) or DEFAULT_ENDPOINT
+    endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     try:
         urlopen(Request(endpoint, method="HEAD"), timeout=SECONDS).close()
     except HTTPError:  # it answers
@@ -63,22 +75,3 @@ def unreachable() -> str | None:
             return None
         return f"{endpoint} cannot be reached ({reason})"
     return None
-
-
-@contextmanager
-def _switched_off() -> Iterator[None]:
-    """Offline: for what is imported within, and for the library if it is there already."""
-    before = {switch: os.environ.get(switch) for switch in SWITCHES}
-    constants = sys.modules.get("huggingface_hub.constants")
-    was = getattr(constants, SWITCHES[0], False)
-    os.environ.update(dict.fromkeys(SWITCHES, "1"))
-    if constants is not None:
-        setattr(constants, SWITCHES[0], True)
-    try:
-        yield
-    finally:
-        for switch, value in before.items():
-            os.environ.pop(switch) if value is None else os.environ.update({switch: value})
-        constants = sys.modules.get("huggingface_hub.constants")
-        if constants is not None:
-            setattr(constants, SWITCHES[0], was)

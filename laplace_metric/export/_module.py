@@ -66,29 +66,20 @@ class Tapped(nn.Module):
         return at_least_float32(h), at_least_float32(z)
 
 
-class _TapsInput:
-    """Notes h; the first layer is linear and leaves it alone."""
-
-    def forward(self, h: Tensor, *args: Any, **kwargs: Any) -> Any:
-        self.seen_h["h"].append(h)  # type: ignore[attr-defined]
-        return super().forward(h, *args, **kwargs)  # type: ignore[misc]
-
-
-class _TapsOutput:
-    """Notes z, before a later step that may work in place."""
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        z = super().forward(*args, **kwargs)  # type: ignore[misc]
-        self.seen_z["z"].append(z.clone())  # type: ignore[attr-defined]
-        return z
-
-
-_TAPS: dict[str, type] = {"h": _TapsInput, "z": _TapsOutput}
-
-
 def _tap(module: nn.Module, seen: Seen, which: str) -> None:
-    kind = type(module)
-    module.__class__ = type(kind.__name__, (_TAPS[which], kind), {})
+    """Note h, which enters the module, or a copy of z, which a later step may change in place."""
+    kind: Any = type(module)
+
+    class Noting(kind):  # type: ignore[misc]
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            output = super().forward(*args, **kwargs)
+            getattr(self, f"seen_{which}")[which].append(
+                args[0] if which == "h" else output.clone()
+            )
+            return output
+
+    Noting.__name__ = kind.__name__
+    module.__class__ = Noting
     setattr(module, f"seen_{which}", seen)
 
 
@@ -262,12 +253,14 @@ class EmbedderModule(nn.Module):
         return Numbers(mean, self.familiarity(h), uncertainty)
 
 
-def _analytic(head: LocatedHead, jacobian: HeadJacobian) -> HeadJacobian:
+def _analytic(head: LocatedHead, jacobian: HeadJacobian) -> LinearJacobian | ChainJacobian:
     """The head as linear layers, whatever differentiated it in the fit."""
     if isinstance(jacobian, (LinearJacobian, ChainJacobian)):
         return jacobian
     try:
-        return jacobian_of(head.module, head.n_outputs, "analytic")
+        found = jacobian_of(head.module, head.n_outputs, "analytic")
+        assert isinstance(found, (LinearJacobian, ChainJacobian))
+        return found
     except HeadError as error:
         raise HeadError(
             f"head {head.name!r} is a {type(head.module).__name__}, and a graph of its "

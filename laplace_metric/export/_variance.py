@@ -1,6 +1,4 @@
-"""The variance of a head as a graph: slopes of activations in closed form, no autograd.
-
-The trace of an embedding's covariance as a plain graph, from buffers.
+"""The trace of an embedding's covariance as a plain graph, from buffers.
 
 With C = J S J^T, u = z / |z| and T = I - u u^T,
 
@@ -13,109 +11,26 @@ S diagonal in Q_S (x) Q_A, V [O, A] its eigenvalues,
 
 so that on the sphere no term is subtracted from another. M of the last layer is the identity,
 ``|T q_o|^2 = 1 - (u^T q_o)^2``. A dense S = Q diag(s) Q^T takes J itself: ``|T J Q s^(1/2)|^2``.
+The slopes of activations are forward derivatives, which a graph can hold.
 
 Warburg et al. 2023, section 3, have the diagonal case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplace_metric.curvature._spectral import (
-    DenseEigenbasis,
-    IdentityEigenbasis,
-    KroneckerEigenbasis,
-)
-from laplace_metric.errors import HeadError
+from laplace_metric.curvature._spectral import DenseEigenbasis, KroneckerEigenbasis
 from laplace_metric.heads._chain import ChainJacobian
-from laplace_metric.heads._jacobian import HeadJacobian, LinearJacobian
-from laplace_metric.heads._layers import Layout
+from laplace_metric.heads._jacobian import LinearJacobian
 from laplace_metric.laplace._posterior import Posterior
 
-
-def _gelu(module: Any, s: Tensor) -> Tensor:
-    """``Phi(s) + s phi(s)``, or of its approximation ``s (1 + tanh g(s)) / 2``."""
-    if module.approximate == "tanh":
-        c, k = (2 / torch.pi) ** 0.5, 0.044715
-        t = torch.tanh(c * (s + k * s * s * s))
-        return 0.5 * (1 + t) + 0.5 * s * (1 - t * t) * c * (1 + 3 * k * s * s)
-    density = (-0.5 * s * s).exp() / (2 * torch.pi) ** 0.5
-    return 0.5 * (1 + torch.erf(s / 2**0.5)) + s * density
-
-
-def _elu(module: Any, s: Tensor) -> Tensor:
-    return torch.where(s > 0, torch.ones_like(s), module.alpha * s.clamp(max=0).exp())
-
-
-def _leaky(module: Any, s: Tensor) -> Tensor:
-    return torch.where(s > 0, torch.ones_like(s), module.negative_slope)
-
-
-def _softplus(module: Any, s: Tensor) -> Tensor:
-    linear = s * module.beta > module.threshold
-    return torch.where(linear, torch.ones_like(s), torch.sigmoid(module.beta * s))
-
-
-def _silu(_: Any, s: Tensor) -> Tensor:
-    return torch.sigmoid(s) * (1 + s * (1 - torch.sigmoid(s)))
-
-
-def _sigmoid(_: Any, s: Tensor) -> Tensor:
-    return torch.sigmoid(s) * (1 - torch.sigmoid(s))
-
-
-def _one(_: Any, s: Tensor) -> Tensor:
-    return torch.ones_like(s)
-
-
-SLOPES: dict[type[nn.Module], Callable[[Any, Tensor], Tensor]] = {
-    nn.ReLU: lambda _, s: (s > 0).to(s),
-    nn.LeakyReLU: _leaky,
-    nn.ELU: _elu,
-    nn.GELU: _gelu,
-    nn.SiLU: _silu,
-    nn.Softplus: _softplus,
-    nn.Tanh: lambda _, s: 1 - torch.tanh(s).square(),
-    nn.Sigmoid: _sigmoid,
-    nn.Identity: _one,
-    nn.Dropout: _one,
-}
-"""phi'(s) of each activation that a chain of layers may have, in evaluation mode."""
-
-
-def value_and_slope(
-    group: Sequence[nn.Module], s: Float[Tensor, "B O"]
-) -> tuple[Float[Tensor, "B O"], Float[Tensor, "B O"]]:
-    """phi(s) and phi'(s) of activations one after the other (none: s and 1).
-
-    Raises
-    ------
-    HeadError
-        For an activation without a slope here.
-
-    Examples
-    --------
-    >>> value_and_slope([nn.ReLU()], torch.tensor([[-1.0, 2.0]]))
-    (tensor([[0., 2.]]), tensor([[0., 1.]]))
-    """
-    slope = torch.ones_like(s)
-    for module in group:
-        if type(module) not in SLOPES:
-            raise HeadError(f"no graph knows the slope of a {type(module).__name__}.")
-        slope = slope * SLOPES[type(module)](module, s)
-        s = s if isinstance(module, nn.Dropout) else _fresh(module, s)
-    return s, slope
-
-
-def _fresh(module: nn.Module, s: Tensor) -> Tensor:
-    """phi(s); what works in place is given a copy."""
-    value: Tensor = module(s.clone() if getattr(module, "inplace", False) else s)
-    return value
+Seen = list[tuple[Tensor, Tensor | None]]
+"""a_l [B, A] and M_l [B, Z, O], None for the identity, from the first layer to the last."""
 
 
 class HeadVariance(nn.Module):
@@ -123,155 +38,121 @@ class HeadVariance(nn.Module):
 
     Parameters
     ----------
-    head : HeadJacobian
-        Linear, or a chain of linear layers.
+    head : LinearJacobian or ChainJacobian
     posterior : Posterior
     spherical : bool
         Whether embeddings are directions.
     """
 
-    def __init__(self, head: HeadJacobian, posterior: Posterior, *, spherical: bool) -> None:
+    root: Tensor | None
+
+    def __init__(
+        self, head: LinearJacobian | ChainJacobian, posterior: Posterior, *, spherical: bool
+    ) -> None:
         super().__init__()
-        self.chain, self.spherical = LayerChain(head), spherical
-        self.terms = _terms(self.chain.layouts, posterior)
+        linears = head.linears if isinstance(head, ChainJacobian) else (head,)
+        self.activations = head.activations if isinstance(head, ChainJacobian) else ()
+        self.layouts, self.spherical = head.layouts, spherical
+        for i, linear in enumerate(linears if self.activations else ()):
+            self._keep(f"weight_{i}", linear.weight)
+            self._keep(f"bias_{i}", linear.bias)
+        basis, spectrum = posterior.basis, posterior.spectrum
+        self._keep("root", None)
+        if isinstance(basis, DenseEigenbasis):  # R = Q s^(1/2) [P, P]
+            root = basis.vectors * spectrum.sqrt()
+            if len(linears) == 1:  # [A, Z, P]: a linear head needs no J
+                root = self.layouts[0].fold(root.mT).permute(2, 1, 0)
+            self.root = root.contiguous()
+            return
+        parts = spectrum.split([layout.n_parameters for layout in self.layouts])
+        for i, (layout, part) in enumerate(zip(self.layouts, parts, strict=True)):
+            block = basis.blocks[i] if isinstance(basis, KroneckerEigenbasis) else None
+            variances = layout.fold(part) if block is None else block.fold(part)
+            self._keep(f"variances_{i}", variances.mT.contiguous())
+            self._keep(f"left_{i}", None if block is None else block.left)
+            self._keep(f"right_{i}", None if block is None else block.right)
+
+    def _keep(self, name: str, tensor: Tensor | None) -> None:
+        self.register_buffer(name, None if tensor is None else tensor.clone())
 
     def forward(self, h: Float[Tensor, "B D"], z: Float[Tensor, "B Z"]) -> Float[Tensor, " B"]:
         """The trace [B]."""
         square = z.square().sum(1, keepdim=True)
         u = z / square.sqrt() if self.spherical else None
-        layers = self.chain(h)
-        if isinstance(self.terms, nn.ModuleList):
-            parts = [term(a, m, u) for term, (a, m) in zip(self.terms, layers, strict=True)]
-            total = torch.stack(parts).sum(0)
+        layers = self._layers(h)
+        if self.root is not None:
+            total = self._dense(layers, u)
         else:
-            total = self.terms(layers, u)
+            parts = [self._part(i, a, m, u) for i, (a, m) in enumerate(layers)]
+            total = torch.stack(parts).sum(0)
         return total / square[:, 0] if self.spherical else total
 
-
-class LayerChain(nn.Module):
-    """h [B, D] -> (a_l [B, A], M_l [B, Z, O], None for the identity) of every linear layer."""
-
-    last: Tensor
-
-    def __init__(self, head: HeadJacobian) -> None:
-        super().__init__()
-        linears: tuple[LinearJacobian, ...]
-        groups: list[tuple[nn.Module, ...]] = []
-        if isinstance(head, LinearJacobian):
-            linears = (head,)
-        elif isinstance(head, ChainJacobian):
-            linears, groups = head.linears, list(head.activations)
-        else:
-            raise HeadError(
-                f"a graph needs nn.Linear, or a chain of linear layers with elementwise "
-                f"activations between them, and this head is differentiated by "
-                f"{type(head).__name__}: put a linear head after it with head='append'."
-            )
-        self.layouts = tuple(linear.layout for linear in linears)
-        self.activations = nn.ModuleList(nn.ModuleList(group) for group in groups)
-        for i, linear in enumerate(linears[:-1] if groups else []):
-            self.register_buffer(f"weight_{i}", linear.weight.clone())
-            self.register_buffer(f"bias_{i}", None if linear.bias is None else linear.bias.clone())
-        self.register_buffer("last", linears[-1].weight.clone() if groups else None)
-
-    def forward(self, h: Float[Tensor, "B D"]) -> list[tuple[Tensor, Tensor | None]]:
-        """From the first layer to the last."""
-        inputs = [h]
+    def _layers(self, h: Tensor) -> Seen:
+        inputs: list[Tensor] = [h]
         slopes: list[Tensor] = []
+        factors: list[Tensor | None] = [None]
         for i, group in enumerate(self.activations):
-            assert isinstance(group, nn.ModuleList)
-            weight, bias = getattr(self, f"weight_{i}"), getattr(self, f"bias_{i}")
-            s = nn.functional.linear(inputs[-1], weight, bias)
-            value, slope = value_and_slope(list(group), s)
+            s = nn.functional.linear(
+                inputs[-1], self.get_buffer(f"weight_{i}"), getattr(self, f"bias_{i}")
+            )
+            value, slope = value_and_slope(group, s)
             inputs.append(value)
             slopes.append(slope)
-        factors: list[Tensor | None] = [None]
         for i in reversed(range(len(slopes))):
-            weight = self.last if i + 1 == len(slopes) else getattr(self, f"weight_{i + 1}")
-            behind = weight if factors[0] is None else factors[0] @ weight
+            weight, behind = self.get_buffer(f"weight_{i + 1}"), factors[0]
+            behind = weight if behind is None else behind @ weight
             factors.insert(0, behind * slopes[i][:, None, :])
-        augmented = [_augmented(a, layout) for a, layout in zip(inputs, self.layouts, strict=True)]
+        augmented = [x.augment(a) for x, a in zip(self.layouts, inputs, strict=True)]
         return list(zip(augmented, factors, strict=True))
 
-
-class LayerTerm(nn.Module):
-    """One layer's part of the trace, S diagonal in its own basis."""
-
-    variances: Tensor
-    left: Tensor | None
-    right: Tensor | None
-
-    def __init__(self, variances: Tensor, left: Tensor | None, right: Tensor | None) -> None:
-        super().__init__()
-        self.register_buffer("variances", variances.mT.contiguous())
-        self.register_buffer("left", left)
-        self.register_buffer("right", right)
-
-    def forward(self, a: Tensor, m: Tensor | None, u: Tensor | None) -> Float[Tensor, " B"]:
-        """From a [B, A], M [B, Z, O] and the direction u [B, Z], None for raw embeddings."""
-        seen = a if self.right is None else a @ self.right
-        v = seen.square() @ self.variances  # [B, O]
+    def _part(self, i: int, a: Tensor, m: Tensor | None, u: Tensor | None) -> Tensor:
+        """One layer's part of the trace [B], S diagonal in its own basis."""
+        left, right = getattr(self, f"left_{i}"), getattr(self, f"right_{i}")
+        seen = a if right is None else a @ right
+        v = seen.square() @ self.get_buffer(f"variances_{i}")  # [B, O]
         if m is None:
             if u is None:
                 return v.sum(1)
-            along = u if self.left is None else u @ self.left
+            along = u if left is None else u @ left
             return (v * (1 - along.square())).sum(1)
-        m = m if self.left is None else m @ self.left
+        m = m if left is None else m @ left
         return (v * _projected(m, u).square().sum(1)).sum(1)
 
-
-class DenseTerm(nn.Module):
-    """The whole trace, S dense: root R = Q s^(1/2) [P, P]."""
-
-    root: Tensor
-
-    def __init__(self, layouts: Sequence[Layout], vectors: Tensor, spectrum: Tensor) -> None:
-        super().__init__()
-        self.layouts = tuple(layouts)
-        root = vectors * spectrum.sqrt()
-        if len(layouts) == 1:  # [A, Z, P]: a linear head needs no J
-            root = layouts[0].fold(root.mT).permute(2, 1, 0)
-        self.register_buffer("root", root.contiguous())
-
-    def forward(
-        self, layers: Sequence[tuple[Tensor, Tensor | None]], u: Tensor | None
-    ) -> Float[Tensor, " B"]:
-        """From every layer's (a, M)."""
-        if len(self.layouts) == 1:
+    def _dense(self, layers: Seen, u: Tensor | None) -> Tensor:
+        assert self.root is not None
+        if len(layers) == 1:
             f = (layers[0][0] @ self.root.flatten(1)).unflatten(1, self.root.shape[1:])
-        else:
-            f = torch.cat([self._jacobian(*x) for x in zip(layers, self.layouts, strict=True)], 2)
-            f = f @ self.root
+            return _projected(f, u).square().sum((1, 2))
+        jacobians = []
+        for (a, m), layout in zip(layers, self.layouts, strict=True):
+            identity = torch.eye(layout.n_outputs, dtype=a.dtype, device=a.device)[None]
+            m = identity if m is None else m
+            jacobians.append(layout.flatten(m[..., None] * a[:, None, None, :]))
+        f = torch.cat(jacobians, 2) @ self.root
         return _projected(f, u).square().sum((1, 2))
 
-    @staticmethod
-    def _jacobian(layer: tuple[Tensor, Tensor | None], layout: Layout) -> Tensor:
-        a, m = layer
-        if m is None:
-            m = torch.eye(layout.n_outputs, dtype=a.dtype, device=a.device)[None]
-        return layout.flatten(m[..., None] * a[:, None, None, :])
+
+def value_and_slope(group: Sequence[nn.Module], s: Float[Tensor, "B O"]) -> tuple[Tensor, Tensor]:
+    """phi(s) and phi'(s) [B, O] of activations one after the other.
+
+    Examples
+    --------
+    >>> value_and_slope([nn.ReLU()], torch.tensor([[-1.0, 2.0]]))
+    (tensor([[0., 2.]]), tensor([[0., 1.]]))
+    """
+
+    def phi(x: Tensor) -> Tensor:
+        for module in group:
+            if isinstance(module, nn.SiLU):  # ONNX has no form of its own derivative
+                x = x * x.sigmoid()
+            elif not isinstance(module, nn.Dropout):
+                x = module(x.clone())  # it may work in place
+        return x
+
+    value, slope = torch.func.jvp(phi, (s,), (torch.ones_like(s),))[:2]
+    return value, slope
 
 
 def _projected(m: Float[Tensor, "B Z O"], u: Float[Tensor, "B Z"] | None) -> Tensor:
     """``(I - u u^T) M``; M itself for raw embeddings."""
     return m if u is None else m - u[:, :, None] * (u[:, None, :] @ m)
-
-
-def _augmented(h: Tensor, layout: Layout) -> Tensor:
-    return torch.cat([h, torch.ones_like(h[:, :1])], 1) if layout.bias else h
-
-
-def _terms(layouts: Sequence[Layout], posterior: Posterior) -> nn.Module:
-    """Buffers of the posterior, by its structure."""
-    basis, spectrum = posterior.basis, posterior.spectrum
-    if isinstance(basis, DenseEigenbasis):
-        return DenseTerm(layouts, basis.vectors, spectrum)
-    parts = spectrum.split([layout.n_parameters for layout in layouts])
-    if isinstance(basis, KroneckerEigenbasis):
-        blocks = zip(basis.blocks, parts, strict=True)
-        terms = [LayerTerm(b.fold(v), b.left.clone(), b.right.clone()) for b, v in blocks]
-    else:
-        assert isinstance(basis, IdentityEigenbasis)
-        folded = [x.fold(v) for x, v in zip(layouts, parts, strict=True)]
-        terms = [LayerTerm(v, None, None) for v in folded]
-    return nn.ModuleList(terms)

@@ -80,20 +80,10 @@ def write_program(
     WriteError
         If it cannot be written; an old file is kept.
     """
-    with writing(path) as temporary:
-        if format == "onnx":
-            _write_onnx(program, temporary, metadata, sizes)
-            return
-        with temporary.open("wb") as file:
+    if format != "onnx":
+        with writing(path) as temporary, temporary.open("wb") as file:
             torch.export.save(program, file, extra_files={METADATA: json.dumps(metadata)})
-
-
-def _write_onnx(
-    program: torch.export.ExportedProgram,
-    path: Path,
-    metadata: dict[str, str],
-    sizes: Sequence[str],
-) -> None:
+        return
     inputs, outputs = (json.loads(metadata[name]) for name in ("inputs", "outputs"))
     try:
         with warnings.catch_warnings():
@@ -113,7 +103,8 @@ def _write_onnx(
     _rename_inner(onnx.model.graph, {*inputs, *outputs})
     _name_sizes(onnx.model.graph, sizes)
     onnx.model.metadata_props.update(metadata)
-    onnx.save(path, external_data=False)
+    with writing(path) as temporary:
+        onnx.save(temporary, external_data=False)
 
 
 def _rename_inner(graph: Any, names: set[str]) -> None:
@@ -184,42 +175,35 @@ class ExportedGraph:
 class _ByPlace(nn.Module):
     """The module with tensors in the order of ``names``, as every graph takes them."""
 
-    def __init__(self, module: EmbedderModule, names: Sequence[str], *, by_name: bool) -> None:
+    def __init__(self, module: EmbedderModule, names: Sequence[str] | None) -> None:
         super().__init__()
-        self.module, self.names, self.by_name = module, tuple(names), by_name
+        self.module, self.names = module, names
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        if self.by_name:
-            return tuple(self.module(**dict(zip(self.names, tensors, strict=True))))
-        return tuple(self.module(*tensors))
+        if self.names is None:
+            return tuple(self.module(*tensors))
+        return tuple(self.module(dict(zip(self.names, tensors, strict=True))))
 
 
 def write_graph(
     module: EmbedderModule, model: nn.Module, example: Inputs, path: Path, format: str
 ) -> ExportedGraph:
-    """Trace on ``example`` and write ``path``; see ``LaplaceEmbedder.export``."""
-    check_format(format)
-    named = _named(model, example, device_of(module))
-    opset = OPSET if format == "onnx" else None
-    kind, spherical = module.compares_with, module.spherical
-    graph = ExportedGraph(path, format, tuple(named), OUTPUTS, kind, spherical, opset)
-    program = exported_program(module, named, by_name=_by_name(model, example))
-    write_program(program, path, format, graph.metadata, SIZES)
-    return graph
+    """Trace on ``example`` and write ``path``; see ``LaplaceEmbedder.export``.
 
-
-def exported_program(
-    module: EmbedderModule, example: Mapping[str, Tensor], *, by_name: bool = False
-) -> torch.export.ExportedProgram:
-    """The traced graph; the first dimension of every input is free, as is the length of tokens.
+    The first dimension of every input is free, as is the length of tokens.
 
     Raises
     ------
     ExportError
         If the model cannot be traced: its Python looks at values, or fixes the batch.
     """
-    flat = _ByPlace(module, list(example), by_name=by_name)
-    tensors = tuple(torch.cat([x, x]) if len(x) == 1 else x for x in example.values())
+    check_format(format)
+    named = _named(model, example, device_of(module))
+    opset = OPSET if format == "onnx" else None
+    kind, spherical = module.compares_with, module.spherical
+    graph = ExportedGraph(path, format, tuple(named), OUTPUTS, kind, spherical, opset)
+    by_name = isinstance(model, Sentences) or isinstance(example, Mapping)
+    tensors = tuple(torch.cat([x, x]) if len(x) == 1 else x for x in named.values())
     batch, length = torch.export.Dim("batch"), torch.export.Dim.AUTO
     shapes = tuple(
         {0: batch, 1: length} if x.ndim == 2 and not x.is_floating_point() else {0: batch}
@@ -228,8 +212,11 @@ def exported_program(
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return torch.export.export(
-                flat.eval(), tensors, dynamic_shapes={"tensors": shapes}, strict=False
+            program = torch.export.export(
+                _ByPlace(module, list(named) if by_name else None).eval(),
+                tensors,
+                dynamic_shapes={"tensors": shapes},
+                strict=False,
             )
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -238,17 +225,19 @@ def exported_program(
             "forward pass may neither look at values nor fix the number of rows (x.shape[0] "
             "leaves it free, len(x) fixes it)."
         ) from error
-
-
-def _by_name(model: nn.Module, example: Inputs) -> bool:
-    return isinstance(model, Sentences) or isinstance(example, Mapping)
+    write_program(program, path, format, graph.metadata, SIZES)
+    return graph
 
 
 def _named(model: nn.Module, example: Inputs, device: torch.device) -> dict[str, Tensor]:
     """Tensors [B, ...] of an example, by the names that the graph gives them."""
+    values: dict[str, Any]
     if isinstance(model, Sentences) and not isinstance(example, Mapping):
-        example = _tokens(model, example)
-    if isinstance(example, Mapping):
+        if isinstance(example, str) or not all(isinstance(text, str) for text in example):
+            raise InputError("example of a model of texts: pass a list of strings, or its tokens.")
+        tokens = model.model.preprocess(list(example), prompt=model.prompt)
+        values = {name: value for name, value in tokens.items() if isinstance(value, Tensor)}
+    elif isinstance(example, Mapping):
         values = {str(name): value for name, value in example.items()}
     elif isinstance(example, (tuple, list)) and all(isinstance(x, Tensor) for x in example):
         values = {f"input_{i}": value for i, value in enumerate(example)}
@@ -256,20 +245,10 @@ def _named(model: nn.Module, example: Inputs, device: torch.device) -> dict[str,
         values = {"input": as_tensor("example", example)}
     for name, value in values.items():
         if not isinstance(value, Tensor) or value.ndim == 0 or not len(value):
+            shown = list(value.shape) if isinstance(value, Tensor) else f"a {type(value).__name__}"
             raise InputError(
-                f"example has no rows of tensors ({name} is {_shown(value)}): pass one batch, as "
-                "the model takes it."
+                f"example has no rows of tensors ({name} is {shown}): pass one batch, as the model "
+                "takes it."
             )
     moved: dict[str, Tensor] = to_device(values, device)
     return moved
-
-
-def _tokens(model: Sentences, texts: Any) -> dict[str, Tensor]:
-    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-        raise InputError("example of a model of texts: pass a list of strings, or its tokens.")
-    tokens = model.model.preprocess(list(texts), prompt=model.prompt)
-    return {name: value for name, value in tokens.items() if isinstance(value, Tensor)}
-
-
-def _shown(value: Any) -> str:
-    return f"{list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"

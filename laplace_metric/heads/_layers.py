@@ -79,7 +79,7 @@ class Layout:
         """[h, 1] if there is a bias, else h."""
         if not self.bias:
             return features
-        return torch.cat([features, features.new_ones(len(features), 1)], dim=1)
+        return torch.cat([features, features.new_ones(features.shape[0], 1)], dim=1)
 
 
 @dataclass(frozen=True)

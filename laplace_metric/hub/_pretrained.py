@@ -50,22 +50,19 @@ def local_folder(source: str | Path, revision: str | None = None) -> Path:
             'that save_pretrained wrote, or "owner/name".'
         )
     with without_retries(name):
-        return _downloaded(name, revision)
+        try:
+            from huggingface_hub import snapshot_download
 
-
-def _downloaded(name: str, revision: str | None) -> Path:
-    try:
-        from huggingface_hub import snapshot_download
-    except ImportError as error:
-        what = f"source={name!r}, which is no folder of this machine,"
-        raise MissingPackageError("huggingface_hub", what, "pip install huggingface_hub") from error
-    try:
-        return Path(snapshot_download(name, revision=revision))
-    except Exception as error:  # the hub's own, those of its transport, those of the disk
-        first = (str(error).strip().splitlines() or [""])[0]
-        raise InputError(
-            f"source={name!r} cannot be downloaded: {type(error).__name__}: {first.rstrip('.')}."
-        ) from error
+            return Path(snapshot_download(name, revision=revision))
+        except ImportError as error:
+            what = f"source={name!r}, which is no folder of this machine,"
+            install = "pip install huggingface_hub"
+            raise MissingPackageError("huggingface_hub", what, install) from error
+        except Exception as error:  # the hub's own, those of its transport, those of the disk
+            first = (str(error).strip().splitlines() or [""])[0].rstrip(".")
+            raise InputError(
+                f"source={name!r} cannot be downloaded: {type(error).__name__}: {first}."
+            ) from error
 
 
 # The model card: what is in the folder, how to load it, what was measured, what numbers mean.
@@ -79,16 +76,7 @@ class NumberRows(Protocol):
 
 
 Numbers = NumberRows | Mapping[str, Any]
-TAGS = ("metric-learning", "uncertainty", "laplace-approximation", "out-of-distribution-detection")
-MEANINGS = """\
-- `epistemic`: how far an input is from everything fitted, in standard deviations; about 0 for
-  known ones.
-- `ambiguity`: how divided the label of an input is, in nats.
-- `uncertainty`: expected squared error of the embedding.
-
-They say what the fit set and the last layer know. They do not know the noise of labels, nor the
-errors that the layers before the last one share on every input. Choose thresholds on your own
-data."""
+CARD_TEXT = Path(__file__).with_name("card.txt").read_text(encoding="utf-8")
 
 
 def named_numbers(numbers: Numbers | None) -> dict[str, str]:
@@ -106,20 +94,20 @@ def named_numbers(numbers: Numbers | None) -> dict[str, str]:
     """
     if numbers is None:
         return {}
-    if isinstance(numbers, Mapping):
-        return {str(name): _in_words(name, value) for name, value in numbers.items()}
-    if not callable(getattr(numbers, "rows", None)):
-        raise InputError(
-            f"numbers is a {type(numbers).__name__}: pass a mapping of name to number, or what "
-            "index.evaluate gives."
-        )
-    return dict(numbers.rows())
-
-
-def _in_words(name: Any, value: Any) -> str:
-    if not isinstance(value, (Real, str)):
-        raise InputError(f"numbers[{name!r}] is a {type(value).__name__}: pass a number.")
-    return in_words(float(value)) if isinstance(value, Real) and value % 1 else str(value)
+    if not isinstance(numbers, Mapping):
+        if not callable(getattr(numbers, "rows", None)):
+            raise InputError(
+                f"numbers is a {type(numbers).__name__}: pass a mapping of name to number, or what "
+                "index.evaluate gives."
+            )
+        return dict(numbers.rows())
+    words = {}
+    for name, value in numbers.items():
+        if not isinstance(value, (Real, str)):
+            raise InputError(f"numbers[{name!r}] is a {type(value).__name__}: pass a number.")
+        is_fraction = isinstance(value, Real) and value % 1
+        words[str(name)] = in_words(float(value)) if is_fraction else str(value)
+    return words
 
 
 def model_card(name: str, content: Mapping[str, Any]) -> str:
@@ -136,46 +124,29 @@ def model_card(name: str, content: Mapping[str, Any]) -> str:
     if content["base_model"]:
         header["base_model"] = content["base_model"]
     lines = [f"{key}: {json.dumps(value)}" for key, value in header.items()]
-    front = "\n".join(["---", *lines, "tags:", *(f"- {tag}" for tag in TAGS), "---"])
-    parts = [front, f"# {name}", _what(content), _how(name, content), "## Fit", _fit(content)]
-    measured = content["numbers"]
-    shown = _table(measured) if measured else "Nothing was measured when this was written."
-    parts += ["## Measured", shown, "## What the numbers mean", MEANINGS]
-    return "\n\n".join(parts) + "\n"
-
-
-def _what(content: Mapping[str, Any]) -> str:
-    of = "Embeddings" if content["model"] is None else f"A {content['model']}"
-    last = "a layer after them" if content["model"] is None else "its last layer"
-    return (
-        f"{of} with a Laplace posterior over {last}: each embedding comes with its uncertainty. By "
-        "[laplace-metric](https://pypi.org/project/laplace-metric/)."
-    )
-
-
-def _how(name: str, content: Mapping[str, Any]) -> str:
-    model, comment = "", ""
-    if content["model"] is not None:
+    what, last, model, comment = "Embeddings", "a layer after them", "", ""
+    if (kind := content["model"]) is not None:
         weights = "its weights are in this folder" if content["weights"] else "with its weights"
-        model, comment = ", model", f"  # model: the {content['model']}, {weights}"
-    return (
-        "```python\nfrom laplace_metric import LaplaceEmbedder\n\n"
-        f"embedder = LaplaceEmbedder.from_pretrained({name!r}{model}){comment}\n"
-        "embedding = embedder(inputs)\n"
-        "embedding.mean, embedding.epistemic, embedding.uncertainty\n```"
-    )
-
-
-def _fit(content: Mapping[str, Any]) -> str:
-    kind = "directions" if content["directions"] else "vectors"
+        what, last, model = f"A {kind}", "its last layer", ", model"
+        comment = f"  # model: the {kind}, {weights}"
     facts = {
         "fitted to": f"{content['points']:,} points",
         "head": f"`{content['head']}`",
-        "embeddings": f"{content['dimensions']} numbers, {kind}",
+        "embeddings": f"{content['dimensions']} numbers, "
+        f"{'directions' if content['directions'] else 'vectors'}",
         **{key: in_words(value) for key, value in content["settings"].items() if value is not None},
         "written by": content["library"],
     }
-    return _table(facts)
+    measured = content["numbers"]
+    return CARD_TEXT.format(
+        front="\n".join(lines),
+        name=name,
+        what=what,
+        last=last,
+        load=f"LaplaceEmbedder.from_pretrained({name!r}{model}){comment}",
+        fit=_table(facts),
+        measured=_table(measured) if measured else "Nothing was measured when this was written.",
+    )
 
 
 def _table(rows: Mapping[str, str]) -> str:
@@ -286,11 +257,16 @@ def network_of(
     """
     content, tensors = files.read(folder, CONFIG)
     if model is None:
-        _check_needs_none(content, source)
+        if (kind := content.get("model")) is not None:
+            base = content.get("base_model")
+            named = f" (base model: {base})" if base else ""
+            raise InputError(
+                f"{source} holds a posterior of a {kind}{named}: pass model=, that network or a "
+                "function without arguments that makes it; its weights need not be loaded."
+            )
         return None
     given = isinstance(model, nn.Module)
-    made = model if given or not callable(model) else model()
-    network = unwrapped(made)
+    network = unwrapped(model if given or not callable(model) else model())
     if not content.get("weights"):
         return network if given else network.eval()
     try:
@@ -306,16 +282,6 @@ def network_of(
             f"{type(network).__name__}: {words:.300}"
         ) from error
     return filled.eval()
-
-
-def _check_needs_none(content: dict[str, Any], source: str | Path) -> None:
-    if (kind := content.get("model")) is not None:
-        base = content.get("base_model")
-        named = f" (base model: {base})" if base else ""
-        raise InputError(
-            f"{source} holds a posterior of a {kind}{named}: pass model=, that network or a "
-            "function without arguments that makes it; its weights need not be loaded."
-        )
 
 
 def _has(network: nn.Module, state: Weights) -> bool:

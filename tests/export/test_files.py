@@ -119,18 +119,6 @@ def test_a_mean_inside_the_model_keeps_its_place(tmp_path):
     assert max(relative_errors(run_onnx(graph.path, x), embedder, x)) < CLOSE
 
 
-@needs_onnx
-def test_rows_that_an_embedder_refuses(tmp_path):
-    embedder = LaplaceEmbedder(nn.Linear(D, 3, bias=False)).fit([inputs(dtype=torch.float32)])
-    x = QUERIES[:3].float()
-    x[0], x[1, 0] = 0, torch.nan
-    graph = embedder.export(tmp_path / "e.onnx", example=x)
-    _, epistemic, _ = run_onnx(graph.path, x)
-    assert epistemic[0] == 1e6
-    assert epistemic[1].isnan()
-    torch.testing.assert_close(epistemic[2:], embedder(x[2:]).epistemic, rtol=1e-5, atol=1e-5)
-
-
 class Tokens(nn.Module):
     """One vector a text, by words and mask."""
 
@@ -156,35 +144,12 @@ def test_tokens_of_any_length(tmp_path, format):
     path = tmp_path / ("e.pt2" if format == "torch" else "e.onnx")
     graph = embedder.export(path, format, example=tokens(2, 4))
     assert graph.inputs == ("input_ids", "attention_mask")
+    if format == "onnx":
+        assert [x.shape for x in onnx_session(path).get_inputs()] == [["batch", "length"]] * 2
     run = run_torch if format == "torch" else run_onnx
     for n, length in ((9, 7), (1, 3)):
         x = tokens(n, length)
         assert max(relative_errors(run(path, *x.values()), embedder, x)) < CLOSE
-
-
-def test_inputs_by_place(tmp_path):
-    class Two(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.head = nn.Linear(D, 3).double()
-
-        def forward(self, a, b):
-            return self.head(a - b)
-
-    x, y = inputs()
-    embedder = LaplaceEmbedder(Two()).fit([((x, x.roll(1, 0)), y)], progress=False)
-    graph = embedder.export(tmp_path / "e.pt2", "torch", example=(x[:3], x[:3]))
-    assert graph.inputs == ("input_0", "input_1")
-    pair = QUERIES, QUERIES.roll(2, 0)
-    assert max(relative_errors(run_torch(graph.path, *pair), embedder, pair)) < EXACT
-
-
-@needs_onnx
-def test_sizes_have_names(tmp_path):
-    embedder = LaplaceEmbedder(Tokens()).fit([(tokens(60, 5), torch.arange(60) % 3)])
-    graph = embedder.export(tmp_path / "e.onnx", example=tokens(2, 4))
-    shapes = [x.shape for x in onnx_session(graph.path).get_inputs()]
-    assert shapes == [["batch", "length"]] * 2
 
 
 @pytest.mark.parametrize("looks", ["values", "rows"])
@@ -213,7 +178,6 @@ def test_a_model_that_cannot_be_traced(tmp_path, looks):
     [
         (torch.zeros(0, D), "no rows"),
         ({"x": "text"}, "x is a str"),
-        (torch.tensor(1.0), "no rows"),
         (np.array(["a"]), "example has dtype"),
     ],
 )
@@ -226,8 +190,6 @@ def test_other_refusals(tmp_path, monkeypatch):
     embedder = fitted("linear")
     with pytest.raises(UnknownNameError, match="format='tflite'"):
         embedder.export(tmp_path / "e", "tflite", example=QUERIES)
-    with pytest.raises(InputError, match="path=3"):
-        embedder.export(3, "torch", example=QUERIES)
     with pytest.raises(WriteError):
         embedder.export(tmp_path / "missing" / "e.pt2", "torch", example=QUERIES)
     monkeypatch.setattr(_files, "find_spec", lambda name: None)
