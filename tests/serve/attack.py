@@ -76,14 +76,6 @@ def deep_png(side: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + parts
 
 
-def large_png(size: int = 10 * 2**20) -> bytes:
-    """A grey PNG of noise, which does not shrink: nearly ``size`` bytes."""
-    side, file = int((0.999 * size) ** 0.5), io.BytesIO()
-    noise = np.random.default_rng(0).integers(0, 256, (side, side), dtype=np.uint8)
-    Image.fromarray(noise).save(file, "PNG", compress_level=0)
-    return file.getvalue()
-
-
 def eight_by_eight() -> bytes:
     """A grey PNG."""
     file = io.BytesIO()
@@ -233,12 +225,6 @@ def flood() -> tuple[str, Callable, bytes]:
     return "vectors", send, head_of(len(body)) + body
 
 
-def photos() -> tuple[str, Callable, bytes]:
-    """Images of 10 MiB, just within the limit of a body: each is read, decoded and answered."""
-    body = large_png()
-    return "images", send, head_of(len(body), "image/png") + body
-
-
 def pictures() -> tuple[str, Callable, bytes]:
     body = deep_png(5600)
     return "images", send, head_of(len(body), "image/png") + body
@@ -256,16 +242,7 @@ def refusals() -> tuple[str, Callable, bytes]:
     return "vectors", hold, head_of(10**9)
 
 
-def nothing() -> tuple[str, Callable, bytes]:
-    """What the probe measures on this machine anyway."""
-
-    async def wait(address, here, content, until, statuses) -> None:
-        await asyncio.sleep(until - time.monotonic())
-
-    return "vectors", wait, b""
-
-
-ATTACKS = {f.__name__: f for f in (nothing, flood, photos, pictures, bodies, heads, refusals)}
+ATTACKS = {f.__name__: f for f in (flood, pictures, bodies, heads, refusals)}
 
 
 def main() -> None:

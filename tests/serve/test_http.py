@@ -98,13 +98,6 @@ def test_32_clients_lose_nothing_and_get_their_own_answers(server, query_files, 
         )
 
 
-def test_one_at_a_time_they_are_python_s_to_the_last_bit(shop, query_files, python):
-    with serving(shop, "--quiet", "--batch", "1") as server:
-        answers = ask_by_32_clients(server, query_files)
-    for row, content in answers:
-        assert_is_row(SearchAnswer.model_validate(content), python[row], 0)
-
-
 JSON = {"Content-Type": "application/json"}
 REFUSED = [
     ({"content": b"no image", "headers": IMAGE}, 415, "cannot be read"),
@@ -126,13 +119,6 @@ def test_bad_bodies_are_refused_in_words(client, request_, status, said):
     response = client.post("/search", **request_)
     assert response.status_code == status, response.text
     assert said in response.json()["error"]
-
-
-def test_other_paths_and_methods_are_refused_in_words(client):
-    for method, path, status in [("GET", "/search", 405), ("GET", "/none", 404)]:
-        response = client.request(method, path)
-        assert response.status_code == status
-        assert path in response.json()["error"]
 
 
 def address(server: ServerProcess) -> tuple[str, int]:
@@ -166,18 +152,6 @@ def resident(server: ServerProcess) -> float:
     """Bytes in memory of its process."""
     with open(f"/proc/{server.process.pid}/statm") as file:
         return int(file.read().split()[1]) * 4096.0
-
-
-def test_a_client_that_goes_away_harms_nobody(server, client, query_files):
-    for sent in (
-        b"POST /sea",
-        b"POST /search HTTP/1.1\r\nHost: h\r\nContent-Length: 99\r\n\r\nabc",
-    ):
-        with socket.create_connection(address(server)) as connection:
-            connection.sendall(sent)
-    assert client.post("/search", content=query_files[0].read_bytes()).status_code == 200
-    time.sleep(0.2)
-    assert 'status="499"' in client.get("/metrics").text
 
 
 def test_too_many_at_once_are_sent_away_and_health_is_not(shop, query_files):

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from laplace_metric._utils.names import one_line, utf8
+from laplace_metric._utils.names import utf8
 from laplace_metric.cli.serve._guard import Limits
 from laplace_metric.cli.serve._http import application
 from tests.cli.workshop import trusting, write_model
@@ -131,7 +131,3 @@ def test_an_ascii_terminal_gets_every_result(hostile, json_too, monkeypatch):
         assert found == names_of(hostile)
     else:
         assert "\\xb1" in text  # ±
-
-
-def test_what_is_shown_stays_on_its_line():
-    assert one_line("é\x00\x9b\u2028\udcff") == "é\\x00\\x9b\u2028\\udcff"

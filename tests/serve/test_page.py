@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -60,53 +57,3 @@ def test_items_are_images_of_the_index_alone(server, shop):
             response = client.get(f"/items/{row}")
             assert response.status_code == 404
             assert "no item" in response.json()["error"]
-
-
-def chromium() -> str | None:
-    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
-    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    playwright = pytest.importorskip("playwright.sync_api")
-    program = chromium()
-    if program is None:
-        pytest.skip("no Chromium: name one in CHROMIUM")
-    with playwright.sync_playwright() as running:
-        made = running.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield made
-        made.close()
-
-
-DROP = """
-async ([name, bytes]) => {
-  const transfer = new DataTransfer();
-  transfer.items.add(new File([new Uint8Array(bytes)], name, {type: "image/png"}));
-  window.dispatchEvent(new DragEvent("drop", {dataTransfer: transfer, cancelable: true}));
-}
-"""
-
-
-def test_an_image_dropped_in_a_browser_is_answered(server, query_files, browser, tmp_path):
-    page = browser.new_page(viewport={"width": 1000, "height": 1100})
-    problems, asked = [], []
-    page.on("console", lambda message: problems.append(message.text))
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto(server.url)
-    page.evaluate(DROP, ["x.png", list(query_files[0].read_bytes())])
-    page.wait_for_selector("#decision")
-    assert page.inner_text("#decision").split()[0] in ("Answer", "Abstain", "Nearest")
-    assert page.locator("#neighbours li").count() == 5
-    widths = page.eval_on_selector_all("#neighbours img", "all => all.map(i => i.naturalWidth)")
-    assert min(widths) > 0  # every picture came
-    assert page.eval_on_selector(".query img", "image => image.naturalWidth") > 0
-    assert "drift" in page.inner_text("#drift").lower()
-    assert all(url.startswith((server.url, "data:")) for url in asked)
-    assert not problems
-    where = Path(os.environ.get("SCREENSHOTS", tmp_path))
-    page.screenshot(path=where / "serve.png", full_page=True)
-    page.set_input_files("input[type=file]", files=[str(query_files[1])])  # a choice sends too
-    page.wait_for_function("() => document.querySelector('#decision')")
-    page.close()

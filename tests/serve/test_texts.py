@@ -114,16 +114,6 @@ def test_a_table_that_has_changed_or_gone_is_not_shown(library, start, capsys):
         path.write_text(before)
 
 
-def test_a_table_with_other_columns_than_that_of_the_fit(library, start, tmp_path):
-    write_table(tmp_path / "other.csv", sentences(1, 50), "sentence")
-    index = ["index", "other.csv", "--posterior", str(library / "posterior"), "--quiet"]
-    with inside(tmp_path):
-        (tmp_path / "letters.py").write_text(MODEL)
-        assert trusting([*index, "--text-column", "sentence"]) == 0
-    answer = start(tmp_path).ask({"text": "ship", "k": 3}).result()
-    assert all(n.text in dict(sentences(1, 50)) for n in answer.neighbours)
-
-
 def test_texts_over_http_and_on_the_page(library):
     require_extra()
     httpx = pytest.importorskip("httpx")
