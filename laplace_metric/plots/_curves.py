@@ -56,9 +56,10 @@ def reliability_plot(results: Mapping[str, Reliability], axes: Axes | None = Non
     axes = prepare(axes, "confidence", "accuracy")
     axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=":", alpha=0.6, label="honest")
     for style, (name, result) in zip(styles_of(results), results.items(), strict=True):
-        count = _array(result.bin_count)
+        bins = result.bin_count, result.bin_confidence, result.bin_accuracy
+        count, x, y = (np.asarray(values, dtype=np.float64) for values in bins)
         filled = count > 0
-        x, y = _array(result.bin_confidence)[filled], _array(result.bin_accuracy)[filled]
+        x, y = x[filled], y[filled]
         share = count[filled] / count.sum()
         often = share >= RARE
         axes.plot(x[often], y[often], color=style.colour, ls=style.line, lw=1.2)
@@ -138,10 +139,6 @@ def _scale_log(axes: Axes, values: Array) -> None:
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _array(values: object) -> Array:
-    return np.asarray(values, dtype=np.float64)
 
 
 # What is gained by not answering: how often the surest answers are right.

@@ -60,62 +60,38 @@ def neighbours_plot(
     n_queries, k = result.ids.shape
     if len(queries) != n_queries:
         raise InputError(f"queries has {len(queries)} images for {n_queries} queries.")
-    known = _checked_truth(truth, result)
+    known = None if truth is None else np.asarray(truth)
+    if known is not None and result.labels is None:
+        raise InputError("truth is given, but the items of this search have no labels.")
+    if known is not None and known.shape != (n_queries,):
+        raise InputError(f"truth has shape {known.shape} for {n_queries} queries.")
     rows, columns = min(rows, n_queries), min(columns, k)
     size = (columns + 1) * CELL[0], rows * CELL[1] + LEGEND
     figure = ShownFigure(figsize=size, layout="constrained")
-    engine = figure.get_layout_engine()
-    assert engine is not None
-    engine.set(h_pad=0.1)  # type: ignore[call-arg]
+    figure.get_layout_engine().set(h_pad=0.1)  # type: ignore[union-attr, call-arg]
     grid = figure.subplots(rows, columns + 1, squeeze=False)
     for i in range(rows):
-        _query(grid[i, 0], result, queries, i, known)
+        _query(grid[i, 0], result, queries[i], i, known)
         for j in range(columns):
             _neighbour(grid[i, j + 1], result, items, i, j, known)
     if known is not None or result.match_probability is not None:
-        _legend(figure, RIGHT if known is not None else LIKELY)
+        words = zip((SURE, UNSURE), RIGHT if known is not None else LIKELY, strict=True)
+        keys = [Patch(fill=False, ec=colour, lw=1.5, label=word) for colour, word in words]
+        keys.append(Patch(fill=False, ec="none", label=D))
+        figure.legend(handles=keys, loc="outside lower center", ncols=3, fontsize=FONT,
+                      frameon=False, handlelength=1.2)  # fmt: skip
     return figure
 
 
-def _checked_truth(truth: Any, result: Any) -> npt.NDArray[Any] | None:
-    if truth is None:
-        return None
-    if result.labels is None:
-        raise InputError("truth is given, but the items of this search have no labels.")
-    known = np.asarray(truth)
-    if known.shape != (len(result.ids),):
-        raise InputError(f"truth has shape {known.shape} for {len(result.ids)} queries.")
-    return known
-
-
-def _legend(figure: Figure, words: tuple[str, str]) -> None:
-    """Words in the colours that they explain."""
-    keys = [Patch(fill=False, ec=colour, lw=1.5, label=word)
-            for colour, word in zip((SURE, UNSURE), words, strict=True)]  # fmt: skip
-    keys.append(Patch(fill=False, ec="none", label=D))
-    figure.legend(
-        handles=keys, loc="outside lower center", ncols=3, fontsize=FONT, frameon=False,
-        handlelength=1.2,
-    )  # fmt: skip
-
-
-def _query(
-    axes: Axes,
-    result: Any,
-    queries: ImagesOrTexts,
-    i: int,
-    truth: npt.NDArray[Any] | None,
-) -> None:
-    _draw(axes, queries[i])
+def _query(axes: Axes, result: Any, query: Any, i: int, truth: npt.NDArray[Any] | None) -> None:
+    _draw(axes, query)
     unknown = result.unknown is not None and bool(result.unknown[i])
-    lines = ["unknown" if unknown else "query"]
-    if result.label is not None and result.label_probability is not None and not unknown:
-        lines = [
-            f"→ {_short(result.label[i])}",
-            f"probability {float(result.label_probability[i]):.0%}",
-        ]
-    if truth is not None:
-        lines.insert(0, f"is {_short(truth[i])}")
+    lines = [] if truth is None else [f"is {_short(truth[i])}"]
+    if result.label is None or result.label_probability is None or unknown:
+        lines.append("unknown" if unknown else "query")
+    else:
+        lines.append(f"→ {_short(result.label[i])}")
+        lines.append(f"probability {float(result.label_probability[i]):.0%}")
     lines.append(f"epistemic {float(result.epistemic[i]):+.1f}")
     if result.ambiguity is not None:
         lines.append(f"ambiguity {float(result.ambiguity[i]):.2f}")
@@ -124,12 +100,7 @@ def _query(
 
 
 def _neighbour(
-    axes: Axes,
-    result: Any,
-    items: ImagesOrTexts,
-    i: int,
-    j: int,
-    truth: npt.NDArray[Any] | None,
+    axes: Axes, result: Any, items: ImagesOrTexts, i: int, j: int, truth: npt.NDArray[Any] | None
 ) -> None:
     position = int(result.positions[i, j])
     if position < 0:
@@ -143,12 +114,11 @@ def _neighbour(
         p = float(result.match_probability[i, j])
         lines.append(f"match {p:.0%}")
         colour = SURE if p >= 0.5 else UNSURE
-    if truth is not None and result.labels is not None:
-        colour = SURE if result.labels[i, j] == truth[i] else UNSURE
+    if truth is not None:
+        colour = SURE if name == truth[i] else UNSURE
     axes.set_title("\n".join(lines), fontsize=FONT, color=colour, parse_math=False)
     for spine in axes.spines.values():
-        spine.set_color(colour)
-        spine.set_linewidth(1.5)
+        spine.set(color=colour, linewidth=1.5)
 
 
 def _short(name: Any) -> str:

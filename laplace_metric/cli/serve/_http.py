@@ -93,11 +93,6 @@ def application(
         yield
         await asyncio.to_thread(service.close)
 
-    handlers: dict[Any, Any] = {
-        LaplaceMetricError: _named_error,
-        HTTPException: _http_error,
-        Exception: _fault,
-    }
     app = FastAPI(
         title="laplace-metric",
         version=__version__,
@@ -106,8 +101,9 @@ def application(
         redoc_url=None,
         lifespan=lifespan,
         redirect_slashes=False,  # it reads the Host header, which a client makes up
-        exception_handlers=handlers,
     )
+    for error in (LaplaceMetricError, HTTPException, Exception):
+        app.add_exception_handler(error, _problem)
     app.state.service, app.state.trusted = service, key is not None
     app.state.readers = ThreadPoolExecutor(READERS, "reader")
     app.include_router(ROUTES)
@@ -190,25 +186,20 @@ def docs(request: Request) -> Response:
     return Response(page, 200, SAFE, "text/html")
 
 
-@ROUTES.get("/", include_in_schema=False)
-async def form(request: Request) -> Response:
-    """The page for people."""
-    page = await _read(request, search_page, _service(request), {})
-    return Response(utf8(page), 200, SAFE, "text/html")
-
-
-@ROUTES.post("/", include_in_schema=False)
-async def answered(request: Request) -> Response:
-    """The page with an answer."""
+@ROUTES.api_route("/", methods=["GET", "POST"], include_in_schema=False)
+async def page(request: Request) -> Response:
+    """The page for people, with an answer to what was sent."""
     service, fields, answer = _service(request), dict[str, Any](), None
     status, said = 200, ""
-    try:
-        fields = await fields_of(request)
-        answer = await asyncio.wrap_future(await _read(request, service.ask, fields))
-    except (InputError, NotFittedError) as error:
-        status, said = _status(error), str(error)
-    page = await _read(request, search_page, service, fields, answer, said)
-    return Response(utf8(page), status, SAFE, "text/html")
+    if request.method == "POST":
+        try:
+            fields = await fields_of(request)
+            answer = await asyncio.wrap_future(await _read(request, service.ask, fields))
+        except (InputError, NotFittedError) as error:
+            status, said = _status(error), str(error)
+    text = await _read(request, search_page, service, fields, answer, said)
+    headers = {**SAFE, **({"Retry-After": "1"} if status == 503 else {})}
+    return Response(utf8(text), status, headers, "text/html")
 
 
 def _service(request: Request) -> SearchService:
@@ -368,14 +359,11 @@ def _status(error: Exception) -> int:
     return status
 
 
-def _named_error(request: Request, error: Exception) -> Response:
-    return problem(str(error), _status(error))
-
-
-def _http_error(request: Request, error: Any) -> Response:
-    message = f"{request.method} {request.scope['path']}: {error.detail}. See /docs."
-    return problem(message, error.status_code, error.headers)
-
-
-def _fault(request: Request, error: Exception) -> Response:
+def _problem(request: Request, error: Any) -> Response:
+    """Return the response of any exception; only those of the package and of HTTP say why."""
+    if isinstance(error, HTTPException):
+        message = f"{request.method} {request.scope['path']}: {error.detail}. See /docs."
+        return problem(message, error.status_code, error.headers)
+    if isinstance(error, LaplaceMetricError):
+        return problem(str(error), _status(error))
     return problem("the server failed; its log says why.", 500)
