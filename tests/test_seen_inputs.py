@@ -27,19 +27,15 @@ def network(kind):
         "plain": [nn.Linear(12, 5)],
         "unit": [nn.Linear(12, 5), Unit()],
         "append": [nn.Linear(12, 5)],
-        "maps": [nn.Unflatten(1, (12, 1, 1)), nn.Conv2d(12, 5, 1), nn.Flatten()],
-        "float64": [nn.Linear(12, 5)],
     }
-    model = nn.Sequential(*body, *last[kind])
-    return model.double() if kind == "float64" else model
+    return nn.Sequential(*body, *last[kind])
 
 
-@pytest.fixture(params=["plain", "unit", "append", "maps", "float64"])
+@pytest.fixture(params=["plain", "unit", "append"])
 def both(request):
     """An embedder, batches of inputs with labels, and the same batches as they were seen."""
     model = network(request.param)
     x = torch.randn(80, 6, generator=torch.Generator().manual_seed(1))
-    x = x.double() if request.param == "float64" else x
     y = torch.arange(80) % 4
     head = find_head(model, x[:2], "append" if request.param == "append" else None)
     pairs = list(zip(x.split(BATCH), y.split(BATCH), strict=True))
@@ -85,12 +81,9 @@ def test_so_is_all_that_is_asked_of_it(both):
 
 
 def test_what_was_seen_at_another_head_is_refused(both):
-    embedder, pairs, seen = both
+    embedder, pairs, _ = both
     embedder.fit(pairs, progress=False)
     other = find_head(nn.Sequential(*list(embedder.model)[:1]), pairs[0][0])
     foreign = SeenInputs(other, BATCH, lambda: capture(embedder.model, other, pairs[0][0]))
     with pytest.raises(HeadError, match="seen at head '0', not at"):
         embedder(foreign)
-    with pytest.raises(HeadError, match="seen at head '0', not at"):
-        LaplaceEmbedder(embedder.model, embedder.head).fit([(foreign, pairs[0][1])])
-    assert len(seen[0][0]) == BATCH

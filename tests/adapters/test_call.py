@@ -48,23 +48,6 @@ def test_the_head_of_a_tower(normalize):
     )
 
 
-def test_saved_and_loaded_on_the_same_tower(tmp_path):
-    towers = Towers()
-    embedder = LaplaceEmbedder(Call(towers, "encode_image")).fit([(X, Y)], progress=False)
-    embedder.save(tmp_path)
-    again = LaplaceEmbedder.load(tmp_path, Call(towers, "encode_image"))
-    assert torch.equal(again(X).variance, embedder(X).variance)
-
-
-def test_it_holds_the_model_itself_in_its_modes():
-    towers = Towers().eval()
-    towers.text.train()
-    call = Call(towers, "encode_text")
-    assert [p is q for p, q in zip(call.parameters(), towers.parameters(), strict=True)]
-    assert not towers.training
-    assert towers.text.training
-
-
 def test_what_is_no_method():
     with pytest.raises(InputError, match="method='encode_imge'.*Towers"):
         Call(Towers(), "encode_imge")

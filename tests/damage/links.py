@@ -17,7 +17,7 @@ from tests.damage.writers import Writer
 
 TOKEN = "0123456789abcdef"
 """What names hidden folders here, so that a link can lie where the next one would be."""
-NOTES = (".together", ".renames.json")
+NOTE = ".together"
 
 
 def plant(writer: Writer, place: Path, step: int) -> dict[str, object]:
@@ -132,15 +132,12 @@ def _put_link(path: Path, victim: Path, kind: str) -> None:
 
 
 def _put_notes(folder: Path, path: Path) -> None:
-    """As if a batch of which ``path`` is a part was committed, now or by an older version."""
+    """As if a batch of which ``path`` is a part was committed."""
     for root in {folder, (folder / path).parent, (folder / path).parent.parent}:
         if not root.is_relative_to(folder):
             continue
-        hidden = [p.relative_to(root) for p in root.rglob(f".*.{TOKEN}.tmp")]
-        contents = (TOKEN, json.dumps([f"{p}/{p.name.split('.')[1]}.json" for p in hidden]))
-        for name, text in zip(NOTES, contents, strict=True):
-            with contextlib.suppress(FileExistsError), (root / name).open("x") as file:
-                file.write(text)
+        with contextlib.suppress(FileExistsError), (root / NOTE).open("x") as file:
+            file.write(TOKEN)
 
 
 def _seen(folder: Path) -> list[tuple[object, ...]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -119,18 +118,6 @@ def test_a_batch_that_was_not_committed_is_not_seen(value):
     assert not [path.name for path in value.iterdir() if path.name.startswith(".")]
 
 
-def test_a_value_below_the_folder_of_its_batch(tmp_path):
-    save(tmp_path / "below", 1)
-    commit(tmp_path, 2, (THING,), place=tmp_path / "below")
-    before = seen(tmp_path)
-    assert load(tmp_path / "below") == 2
-    assert seen(tmp_path) == before
-    with files.together(tmp_path):
-        pass
-    assert load(tmp_path / "below") == 2
-    assert not (tmp_path / ".together").exists()
-
-
 PLANTS = {
     "leftover": lambda folder, victim: (folder / HIDDEN).symlink_to(victim),
     "leftover, committed": lambda folder, victim: (
@@ -147,10 +134,6 @@ PLANTS = {
         (folder / ".together").write_text(TOKEN),
     ),
     "note": lambda folder, victim: (folder / ".together").symlink_to(victim / "thing.json"),
-    "note to nothing": lambda folder, victim: (folder / ".together").symlink_to(victim / "new"),
-    "older note": lambda folder, victim: (folder / ".renames.json").write_text(
-        f'["../victim/{HIDDEN}/thing.json"]'
-    ),
     "folder below, committed": lambda folder, victim: (
         (folder / "below").symlink_to(victim),
         (folder / ".together").write_text(TOKEN),
@@ -259,17 +242,6 @@ def test_commands_refuse_a_link_in_place_of_their_working_folder(
 
 def kept(folder, said):
     return FeatureFiles(folder, said.append)
-
-
-def test_the_feature_cache_is_for_its_owner(tmp_path):
-    said, seen_at_head = [], HeadActivations(*(torch.ones(2, 3),) * 3)
-    folder = tmp_path / "cache"
-    kept(folder, said).put("ab" * 32, seen_at_head)
-    modes = {stat.S_IMODE(path.lstat().st_mode) for path in folder.rglob("*.safetensors")}
-    assert modes == {0o600}
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "ab")} == {0o700}
-    assert kept(folder, said).get("ab" * 32) is not None
-    assert said == []
 
 
 @pytest.mark.parametrize("why", ["other users may write", "belongs to another user", "is a link"])

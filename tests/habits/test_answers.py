@@ -36,14 +36,6 @@ def test_a_precision_is_the_threshold_that_promises_it(index, points):
         assert np.array_equal(found.labels, index.classify(x, threshold.value).labels)
 
 
-def test_the_threshold_itself_is_answered(index, points):
-    x = points[0][300:]
-    exact = float(index.classify(x).probability.median())
-    found = index.classify(x, exact)
-    assert (found.probability == exact).any()
-    assert [label is not None for label in found.labels] == found.answered.tolist()
-
-
 @pytest.mark.parametrize(
     ("how", "error", "message"),
     [

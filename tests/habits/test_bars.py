@@ -7,7 +7,6 @@ import pytest
 from torch.utils.data import DataLoader, TensorDataset
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric._utils.progress import ItemBar
 from laplace_metric.cli import main
 
 
@@ -18,8 +17,6 @@ def one_by_one(x, y):
 
 GIVEN = {
     "rows": (lambda x, y: (x, y), "200/200", "items"),
-    "lists": (lambda x, y: (x.tolist(), y.tolist()), "200/200", "items"),
-    "a data set": (lambda x, y: (TensorDataset(x, y), None), "200/200", "items"),
     "a loader": (lambda x, y: (DataLoader(TensorDataset(x, y), 30), None), "200/200", "items"),
     "a loader that drops": (
         lambda x, y: (DataLoader(TensorDataset(x, y), 30, drop_last=True), None),
@@ -45,16 +42,6 @@ def test_a_fit_counts_what_was_given(given, points, network, capsys):
     assert f" {unit}" in line.rsplit(",", 1)[1]
 
 
-@pytest.mark.parametrize("given", GIVEN)
-def test_an_index_counts_what_was_given(given, points, embedder, capsys):
-    make, count, unit = GIVEN[given]
-    data, labels = make(points[0][:200], points[1][:200])
-    embedder.index(data, labels)
-    line = last_line(capsys, "Embedding")
-    assert f" {count} " in line
-    assert f" {unit}" in line.rsplit(",", 1)[1]
-
-
 def test_the_command_line_counts_items_too(points, tmp_path, capsys):
     x, y = (values.numpy()[:240] for values in points)
     np.savez(tmp_path / "items.npz", embeddings=x, labels=y)
@@ -65,12 +52,3 @@ def test_the_command_line_counts_items_too(points, tmp_path, capsys):
     said = capsys.readouterr().err
     assert " 144/144 " in said
     assert " 48/48 " in said
-
-
-def test_a_note_stands_behind_the_bar_and_a_hidden_one_says_nothing(capsys):
-    with ItemBar("Training", 3) as bar:
-        bar.advance(3, "loss 0.5")
-    assert "3/3" in last_line(capsys, "Training")
-    with ItemBar("Training", 3, shown=False) as bar:
-        bar.advance(3)
-    assert capsys.readouterr().err == ""

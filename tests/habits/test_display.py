@@ -82,22 +82,9 @@ def cells(html):
     return found
 
 
-def test_an_index_says_that_it_is_not_calibrated(embedder, points):
-    index = embedder.index(points[0], progress=False)
-    assert "without labels" in repr(index)
-    assert "call calibrate" in repr(index)
-    assert "not calibrated" in repr(index.search(points[0][:2]))
-
-
 def test_more_rows_than_there_is_room_for_are_named():
     fields = [(f"field_{n}", int, 0) for n in range(20)]
     wide = dataclasses.make_dataclass("Wide", fields, bases=(Shown,), repr=False)
     lines = repr(wide()).splitlines()
     assert len(lines) == LINES
     assert lines[-1].startswith("  and      field_8, field_9")
-
-
-def test_nothing_is_computed_to_be_shown(embedder, points):
-    embedding = embedder(points[0])
-    repr(embedding)
-    assert "_near_and_far" not in vars(embedding)

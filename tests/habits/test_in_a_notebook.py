@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,8 +12,6 @@ import pytest
 import torch
 from PIL import Image
 
-import laplace_metric
-from laplace_metric.monitor import Monitor
 from laplace_metric.plots import threshold_plot
 
 A_KERNEL = """
@@ -31,13 +28,6 @@ def of_a_threshold():
     return threshold_plot([0.2, 0.9], [0, 1])
 
 
-def of_a_stream():
-    x = torch.rand(200, generator=torch.Generator().manual_seed(0))
-    monitor = Monitor({"uncertainty": x[:100]}, window=50)
-    monitor.update({"uncertainty": x[100:]})
-    return monitor.plot()
-
-
 def of_neighbours():
     from laplace_metric import LaplaceEmbedder
 
@@ -46,7 +36,7 @@ def of_neighbours():
     return index.search(x[:2], k=2).figure(["a", "b"], ["item"] * 40)
 
 
-@pytest.mark.parametrize("draw", [of_a_threshold, of_a_stream, of_neighbours])
+@pytest.mark.parametrize("draw", [of_a_threshold, of_neighbours])
 def test_a_figure_without_pyplot_shows_itself(draw):
     figure = draw()
     image = Image.open(io.BytesIO(figure._repr_png_()))
@@ -63,9 +53,3 @@ def test_an_import_in_a_notebook_without_widgets_warns_of_nothing():
     assert "IProgress not found" in said_by("import tqdm.auto").stderr  # what it is about
     run = said_by("from laplace_metric.models import Sentences")
     assert (run.returncode, run.stderr) == (0, "")
-
-
-def test_bars_come_from_one_place():
-    package = Path(laplace_metric.__file__).parent
-    importing = [p.name for p in package.rglob("*.py") if "from tqdm" in p.read_text()]
-    assert importing == ["progress.py"]

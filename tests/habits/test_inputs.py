@@ -13,7 +13,6 @@ from torch.utils.data import Dataset, TensorDataset
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import HeadError, InputError, LabelError, NonFiniteError
-from laplace_metric.models._calling import labels_of
 from laplace_metric.training import train_embedder
 
 pytestmark = [
@@ -54,18 +53,14 @@ class Pixels(nn.Module):
 def ways(x, y, names):
     frame, array = pd.DataFrame(x.numpy()), x.numpy().astype(np.float64)
     return {
-        "tensors": (x, y),
         "arrays of float64": (array, y.numpy()),
         "lists": (x.double().tolist(), y.tolist()),
-        "names": (x, names),
         "an array of names": (array, np.array(names)),
         "a frame and a series": (frame, pd.Series(names)),
         "a categorical series": (frame, pd.Series(names, dtype="category")),
-        "a series of numbers": (frame, pd.Series(y.numpy())),
         "a loader without labels": ([x[:30], x[30:]], names),
         "a data set": (TensorDataset(x, y), None),
         "a data set with names": (Items(x, names), None),
-        "a list of items": ([(row, int(label)) for row, label in zip(x, y, strict=True)], None),
         "batches with names": ([(x[:50], names[:50]), (x[50:], np.array(names[50:]))], None),
     }
 
@@ -96,17 +91,6 @@ def test_embeddings_may_be_frames_lists_and_names(way, points, names):
     )
 
 
-@pytest.mark.parametrize("way", ["arrays of float64", "lists", "a frame and a series"])
-def test_an_index_of_a_network_takes_them_too(way, points, names, network):
-    x, y = points
-    embedder = LaplaceEmbedder(network).fit(x, y, progress=False)
-    data, labels = ways(x, y, names)[way]
-    index = embedder.index(data, labels, progress=False)
-    result = index.search(data, k=2)
-    assert result.ids[:, 0].tolist() == list(range(400))
-    assert index.evaluate(data, labels).answers_right == 1.0
-
-
 @pytest.mark.parametrize("data", [Dicts, lambda x, y: [{"pixels": x, "labels": y}]])
 def test_mappings_with_labels_and_output_objects(data, points, names, network):
     x, y = points
@@ -116,12 +100,6 @@ def test_mappings_with_labels_and_output_objects(data, points, names, network):
     batch = {"pixels": x, "labels": y}
     torch.testing.assert_close(embedder(batch).variance, expected(x).variance)
     assert embedder.index(batch, progress=False).labels.tolist() == y.tolist()
-
-
-def test_the_output_of_a_pooler_is_no_embedding_by_its_name(points, network):
-    x, y = points
-    with pytest.raises(HeadError, match="not a tensor"):
-        LaplaceEmbedder(Pixels(network, "pooler_output")).fit([({"pixels": x}, y)], progress=False)
 
 
 def test_a_mapping_with_two_kinds_of_labels_is_refused(points, network):
@@ -158,24 +136,13 @@ def test_a_number_for_each_item_is_still_a_batch():
     assert index.search(t[:5], k=1).ids[:, 0].tolist() == [0, 1, 2, 3, 4]
 
 
-def test_labels_for_tokens_are_no_labels():
-    batch = {"input_ids": torch.ones(2, 3).long(), "labels": torch.ones(2, 3).long()}
-    inputs, labels = labels_of(batch)
-    assert list(inputs) == ["input_ids"]
-    assert labels is None
-
-
 @pytest.mark.parametrize(
     ("data", "labels", "error", "message"),
     [
         (torch.ones(4, 6), None, LabelError, r"without labels: pass fit\(inputs, labels\)"),
         (torch.ones(4, 6), [0, 1, 0], LabelError, "3 entries for at least 4 inputs"),
-        (torch.ones(4, 6), [0, 1] * 3, LabelError, "6 entries for 4 inputs"),
         (torch.ones(4, 6), ["a", None, "a", "b"], LabelError, "none missing"),
-        (torch.ones(4, 6), pd.Series(["a", None, "a", "b"]), LabelError, "none missing"),
-        (torch.ones(4, 6), ["a", "b", "a", float("nan")], LabelError, r"row 3 \(1 of 4\)"),
         (torch.ones(4, 6), pd.array(["a", pd.NA, "a", None]), LabelError, r"rows 1, 3 \(2 of 4\)"),
-        (torch.ones(4, 6), pd.Series([0, None, 1, 1]), LabelError, r"row 1 \(1 of 4\): leave"),
         (torch.ones(4, 5), [0, 1, 0, 1], InputError, r"cannot take inputs \[4, 5\]"),
         (pd.DataFrame({"name": ["a"] * 4}), [0, 1, 0, 1], HeadError, r"a list \(a str\)"),
         (Items([torch.ones(2), torch.ones(3)], [0, 1]), None, InputError, "collate_fn"),
@@ -192,8 +159,6 @@ def test_embeddings_from_elsewhere_are_checked_by_row():
     broken[3, 0], broken[7] = torch.nan, torch.inf
     with pytest.raises(NonFiniteError, match=r"rows 3, 7 \(2 of 20\): leave these rows out"):
         LaplaceEmbedder.from_embeddings(broken, y)
-    with pytest.raises(NonFiniteError, match=r"rows 0, 1, 2, 3, 4, ... \(20 of 20\)"):
-        LaplaceEmbedder.from_embeddings(x / 0, y)
     with pytest.raises(LabelError, match="labels is missing in row 1 "):
         LaplaceEmbedder.from_embeddings(x, ["a", None, *y[2:]])
     with pytest.raises(LabelError, match="embeddings has 20 rows, but labels has 19 entries"):
@@ -218,13 +183,12 @@ BLANK = {
 }
 
 
-@pytest.mark.parametrize("name", ["", "  "])
 @pytest.mark.parametrize("way", BLANK)
-def test_a_class_without_a_name_is_refused(way, name, points, names):
+def test_a_class_without_a_name_is_refused(way, points, names):
     """A blank cell is a label that is missing."""
     x, blank = points[0][:100], names[:100]
     fitted = LaplaceEmbedder.from_embeddings(x, blank)
     index = fitted.index(x, blank, progress=False)
-    blank = [name if row in (3, 7) else label for row, label in enumerate(blank)]
+    blank = ["  " if row in (3, 7) else label for row, label in enumerate(blank)]
     with pytest.raises(LabelError, match=r"empty text in rows 3, 7 \(2 of 100\): leave"):
         BLANK[way](x, blank, fitted, index)

@@ -34,13 +34,3 @@ def test_it_says_what_a_user_waits_for(caplog, tmp_path, points, network):
     ):
         (line,) = (line for line in said if line.startswith(beginning))
         assert end in line
-
-
-def test_details_are_for_those_who_search_a_fault(caplog, points, network):
-    x, y = points
-    with caplog.at_level("DEBUG", "laplace_metric"):
-        LaplaceEmbedder(network).fit([(x[:50], y[:50]), (x[50:99], y[50:99])], progress=False)
-    said = "\n".join(record.getMessage() for record in caplog.records)
-    assert "Fitting: 2 batches in" in said
-    assert "head '2': " in said
-    assert "positivity='absolute'" in said

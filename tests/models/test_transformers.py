@@ -11,7 +11,6 @@ from torch import Tensor
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import HeadError, InputError
 from laplace_metric.models import Call, Pooled
-from laplace_metric.models._calling import to_device
 from tests.models.unchanged import fitted, unit
 
 transformers = pytest.importorskip("transformers", reason="the extra 'models' is not installed")
@@ -104,16 +103,6 @@ def test_a_bare_model_names_the_adapter():
     lists = {name: part.tolist() for name, part in tokens().items()}
     with pytest.raises(InputError, match="return_tensors='pt'"):
         LaplaceEmbedder(bert()).fit([(lists, Y)], progress=False)
-
-
-def test_a_batch_encoding_moves_whole():
-    given = tokens()
-    moved = to_device(given, torch.device("meta"))
-    assert {name: part.device.type for name, part in moved.items()} == {
-        "input_ids": "meta",
-        "attention_mask": "meta",
-    }
-    assert all(part.device.type == "cpu" for part in given.values())
 
 
 def test_half_precision():
