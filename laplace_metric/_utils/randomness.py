@@ -72,7 +72,13 @@ def own_randomness(generator: Seed, device: torch.device) -> Iterator[torch.Gene
             source = torch.Generator() if generator is None else generator
             if generator is None:
                 source.manual_seed(_seed(torch.default_generator))
-            _seed_globals(_seed(source), device)
+            seed = _seed(source)
+            torch.default_generator.manual_seed(seed)
+            if device.type == "cuda":
+                with torch.cuda.device(device):
+                    torch.cuda.manual_seed(seed)
+            np.random.seed(seed % 2**32)  # noqa: NPY002
+            random.seed(seed)
             yield source
     finally:
         random.setstate(others[0])
@@ -81,12 +87,3 @@ def own_randomness(generator: Seed, device: torch.device) -> Iterator[torch.Gene
 
 def _seed(generator: torch.Generator) -> int:
     return int(torch.randint(2**62, (), generator=generator))
-
-
-def _seed_globals(seed: int, device: torch.device) -> None:
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002
-    random.seed(seed)

@@ -211,7 +211,10 @@ def as_rates(name: str, values: ArrayLike, like: Tensor, other: str) -> Tensor:
     """Scores in [0, 1], float64 on the device of ``like``, one for each of its rows."""
     rates = as_tensor(name, values)
     _check_shape(name, rates, "[Q]")
-    _check_length(name, rates, like.shape[0], other)
+    if len(rates) != len(like):
+        raise InputError(
+            f"{name} has length {len(rates)} but {other} has {len(like)}: pass one for each row."
+        )
     if rates.is_floating_point() and bool(rates.isnan().any()):
         raise NonFiniteError(
             f"{name} holds {int(rates.isnan().sum())} NaN (queries that a retrieval metric "
@@ -284,11 +287,3 @@ def _check_shape(name: str, values: Tensor, shape: str) -> None:
         raise InputError(f"{name} has shape {tuple(values.shape)}: pass the shape {shape}.")
     if values.numel() == 0:
         raise InputError(f"{name} is empty, shape {tuple(values.shape)}: pass at least one row.")
-
-
-def _check_length(name: str, values: Tensor, length: int, other: str) -> None:
-    """Raise unless ``values`` has one entry for each row of ``other``."""
-    if values.shape[0] != length:
-        raise InputError(
-            f"{name} has length {values.shape[0]} but {other} has {length}: pass one for each row."
-        )

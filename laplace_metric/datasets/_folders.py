@@ -222,49 +222,42 @@ def load_folder(
     (['cherry/1.JPG', 'lime/1.JPG'], ['cherry', 'lime'], torch.Size([2, 3, 8, 8]))
     """
     place = as_path("path", path)
-    _check_how(size, channels, transform)
-    if label_of is not None:
-        check_function("label_of", label_of, "path")
-    if place.is_dir():
-        ids, labels = _found(place, (path_column, label_column))
-    else:
-        ids, labels = _listed(place, path_column, label_column)
-    folder = place if place.is_dir() else place.parent
-    if label_of is not None:
-        labels = labels_by(label_of, ids)
-    elif place.is_dir():
-        labels = top_folders(folder, ids)
-    pixels = Pixels(folder, size, channels, transform, crop)
-    whole = ImageFolder(place.name or str(place), ids, labels, pixels)
-    return _readable(whole) if skip_unreadable else whole
-
-
-def _check_how(size: Any, channels: Any, transform: Any) -> None:
     if size is not None:
         check_count("size", size)
     if channels not in (1, 3) or isinstance(channels, bool):
         raise InputError(f"channels={channels!r}: pass 3 for RGB or 1 for grey.")
-    if transform is None:
-        return
-    if size is not None:
+    if transform is not None and size is not None:
         raise InputError(f"size={size} and a transform: pass one of the two.")
-    if not callable(transform):
+    if transform is not None and not callable(transform):
         kind = type(transform).__name__
         raise InputError(f"transform is a {kind}: pass a function of a PIL image.")
+    if label_of is not None:
+        check_function("label_of", label_of, "path")
+    if place.is_dir():
+        if path_column is not None or label_column is not None:
+            raise InputError(
+                f"{place} is a folder: path_column and label_column are of a table (.csv, .tsv)."
+            )
+        folder, (ids, others) = place, images_below(place)
+        if others:
+            _LOG.info("%s: %d files that are no images are left out", place, len(others))
+        labels = top_folders(place, ids) if label_of is None else None
+    else:
+        folder, (ids, labels) = place.parent, _listed(place, path_column, label_column)
+    if label_of is not None:
+        labels = labels_by(label_of, ids)
+    reader = Pixels(folder, size, channels, transform, crop)
+    whole = ImageFolder(place.name or str(place), ids, labels, reader)
+    damaged = whole.unreadable() if skip_unreadable else ()
+    if not damaged:
+        return whole
+    if len(damaged) == len(whole):
+        reader.decoded(ids[0])  # which says why
+    _LOG.warning("left out of %r: %s", whole.name, ", ".join(damaged))
+    return whole.subset([name not in damaged for name in whole.ids.tolist()])
 
 
-def _found(place: Path, columns: tuple[str | None, str | None]) -> tuple[Names, Names | None]:
-    if columns != (None, None):
-        raise InputError(
-            f"{place} is a folder: path_column and label_column are of a table (.csv, .tsv)."
-        )
-    ids, others = images_below(place)
-    if others:
-        _LOG.info("%s: %d files that are no images are left out", place, len(others))
-    return tuple(ids), None
-
-
-def _listed(table: Path, path_column: Any, label_column: Any) -> tuple[Names, Names | None]:
+def _listed(table: Path, path_column: Any, label_column: Any) -> tuple[list[str], Names | None]:
     """Paths and labels of a table."""
     if not table.exists():
         raise InputError(f"path={str(table)!r} does not exist: pass a folder, or a .csv of paths.")
@@ -278,7 +271,7 @@ def _listed(table: Path, path_column: Any, label_column: Any) -> tuple[Names, Na
             f"{table} has no column {' or '.join(map(repr, PATHS))}: name the one that holds the "
             f"paths with path_column; its columns: {_names(header)}."
         )
-    ids = tuple(row[paths] for row in rows)
+    ids = [row[paths] for row in rows]
     check_listed(table, ids)
     labels = None if own is None else tuple(row[own] for row in rows)
     if labels is not None and "" in labels:
@@ -300,13 +293,3 @@ def _column(
 
 def _names(header: Sequence[str]) -> str:
     return ", ".join(map(repr, header)) or "none"
-
-
-def _readable(whole: ImageFolder) -> ImageFolder:
-    damaged = whole.unreadable()
-    if not damaged:
-        return whole
-    if len(damaged) == len(whole):
-        whole.reader.decoded(whole.ids[0])  # which says why
-    _LOG.warning("left out of %r: %s", whole.name, ", ".join(damaged))
-    return whole.subset([name not in damaged for name in whole.ids.tolist()])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -161,18 +161,15 @@ class ImageFolder(Dataset[Any]):
         if not isinstance(share, (int, float)) or not 0 < share < 1:
             raise InputError(f"share={share!r}: pass a number above 0 and below 1.")
         source, second = as_generator(generator), np.zeros(len(self), dtype=bool)
-        for rows in self._classes():
+        classes = np.zeros(len(self)) if self.labels is None else self.labels
+        for name in np.unique(classes):
+            rows = np.flatnonzero(classes == name)
             order = torch.randperm(len(rows), generator=source).numpy()
             most = max(len(rows) - 1, 0)
             second[rows[order[: min(max(round(share * len(rows)), 1), most)]]] = True
         if not second.any():
             raise InputError(f"{self!r} has one image a class: a split needs two of some class.")
         return self.subset(~second), self.subset(second)
-
-    def _classes(self) -> Iterator[npt.NDArray[np.int64]]:
-        """Rows of each class."""
-        labels = np.zeros(len(self)) if self.labels is None else self.labels
-        yield from (np.flatnonzero(labels == name) for name in np.unique(labels))
 
     def loader(
         self,

@@ -88,36 +88,25 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """
     held: list[nn.Module] = []
     try:
-        _hold_in_evaluation(model, held)
+        with _MODES:
+            modules = list(model.modules())
+            if any(module.training or id(module) in _SWITCHED for module in modules):
+                for module in modules:
+                    _, calls, training = _SWITCHED.get(id(module), (module, 0, module.training))
+                    _SWITCHED[id(module)] = (module, calls + 1, training)
+                    held.append(module)
+                if any(module.training for module in modules):
+                    model.eval()
         with torch.no_grad():
             yield
     finally:
-        if held:
-            _release(held)
-
-
-def _hold_in_evaluation(model: nn.Module, held: list[nn.Module]) -> None:
-    """Switch the modules of ``model``; ``held`` gets those that have to be released."""
-    modules = list(model.modules())
-    with _MODES:
-        if not any(module.training or id(module) in _SWITCHED for module in modules):
-            return
-        for module in modules:
-            _, calls, training = _SWITCHED.get(id(module), (module, 0, module.training))
-            _SWITCHED[id(module)] = (module, calls + 1, training)
-            held.append(module)
-        if any(module.training for module in modules):
-            model.eval()
-
-
-def _release(held: Iterable[nn.Module]) -> None:
-    with _MODES:
-        for module in held:
-            _, calls, training = _SWITCHED.pop(id(module))
-            if calls > 1:
-                _SWITCHED[id(module)] = (module, calls - 1, training)
-            else:
-                module.training = training
+        with _MODES:
+            for module in held:
+                _, calls, training = _SWITCHED.pop(id(module))
+                if calls > 1:
+                    _SWITCHED[id(module)] = (module, calls - 1, training)
+                else:
+                    module.training = training
 
 
 def call_model(model: nn.Module, inputs: Inputs) -> Any:

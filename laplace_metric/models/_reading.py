@@ -300,16 +300,11 @@ class ItemBatches:
         return len(self._data)
 
     def __iter__(self) -> Iterator[Any]:
-        batches = iter(self._loader)
-        while True:
-            try:
-                batch = next(batches)
-            except StopIteration:
-                return
-            except (TypeError, RuntimeError) as error:
-                raise InputError(
-                    f"items of the data set cannot be put together to a batch ({error}): give it a "
-                    "transform that makes tensors of one shape, or pass a DataLoader with its own "
-                    "collate_fn."
-                ) from error
-            yield batch
+        try:
+            yield from self._loader
+        except (TypeError, RuntimeError) as error:
+            raise InputError(
+                f"items of the data set cannot be put together to a batch ({error}): give it a "
+                "transform that makes tensors of one shape, or pass a DataLoader with its own "
+                "collate_fn."
+            ) from error
