@@ -89,17 +89,6 @@ def test_alarms_stand_in_the_order_of_their_queries():
     assert report.drifted == NAMES
 
 
-def test_a_report_prints_the_alarms_of_its_own_window():
-    one = monitor()
-    one.update({name: x + 20 for name, x in values(150, 4).items()})
-    *_, quiet = one.update(values(150, 6))
-    first, second = one.reports[:2]
-    assert first.new_alarms == quiet.alarms == one.alarms
-    assert str(first).count("ALARM") == len(one.alarms) == 2
-    assert not second.new_alarms
-    assert "ALARM" not in str(second) + str(quiet)
-
-
 @pytest.mark.parametrize("at", [0, 357, 700])
 def test_goes_on_after_a_restart_as_without(uncut, tmp_path, at):
     one = monitor()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import matplotlib as mpl
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
@@ -14,7 +13,6 @@ from scipy.stats import binomtest
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation import (
     expected_calibration_error,
-    retrieval_calibration,
 )
 from tests.rooms import room
 
@@ -65,11 +63,6 @@ def test_reliability_joins_no_bin_that_is_rare():
     axes = figure.axes[0]
     assert len(axes.lines[1].get_xdata()) == 1
     assert len(axes.collections[0].get_offsets()) == 2
-
-
-def test_reliability_takes_a_calibration():
-    votes = retrieval_calibration(torch.randn(4, 6, 2), [0, 0, 1, 1, 2, 2])
-    assert len(plots.reliability_plot({"votes": votes}).axes[0].collections) == 2
 
 
 def test_histograms_hold_every_value_and_sum_to_one():

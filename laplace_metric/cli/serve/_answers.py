@@ -182,9 +182,8 @@ be right at least 90 % of the time."
         )
     if accepted:
         return f"Answer {name!r}: {sure}, and {rule}."
-    if unknown:
-        return f"Abstain:{no_match} {name!r} is {sure}; {rule}, of queries that are not unknown."
-    return f"Abstain: {name!r} is {sure}; {rule}."
+    known = ", of queries that are not unknown" if unknown else ""
+    return f"Abstain:{no_match} {name!r} is {sure}; {rule}{known}."
 
 
 def _plain(values: Any, default: Any = None) -> Any:
