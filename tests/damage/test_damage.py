@@ -13,7 +13,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="forks and kills")
 
 
 OPTIONS = (
-    *("--writers", "python", "--kills", "2", "--damages", "45", "--disks", "1"),
+    *("--writers", "python", "--kills", "3", "--damages", "45", "--disks", "1"),
     *("--only", "LaplaceEmbedder", "Monitor", "Statistics", "baseline", "Index", "feature"),
 )
 

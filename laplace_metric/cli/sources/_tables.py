@@ -85,7 +85,11 @@ def array_source(path: Path, embeddings: Any, labels: Any, ids: Any) -> Source:
     LabelError
         If labels or ids are not N.
     """
-    if embeddings.ndim != 2 or not _numeric(embeddings):
+    if isinstance(embeddings, Tensor):
+        numeric = not embeddings.is_complex() and embeddings.dtype != torch.bool
+    else:
+        numeric = embeddings.dtype.kind in "fiu"
+    if embeddings.ndim != 2 or not numeric:
         shape, kind = tuple(embeddings.shape), embeddings.dtype
         raise InputError(f"{path} holds {kind} of shape {shape}: embeddings are numbers [N, D].")
     n = len(embeddings)
@@ -142,7 +146,9 @@ def _read_labels(path: Path) -> Any:
 def _strings(path: Path, what: str, values: Any, n: int) -> tuple[str, ...] | None:
     if values is None:
         return None
-    items = _items(values)
+    if isinstance(values, np.ndarray) and values.dtype.kind == "S":
+        values = values.astype(str)
+    items = values.tolist() if isinstance(values, (np.ndarray, Tensor)) else list(values)
     if len(items) != n or any(isinstance(item, list) for item in items):
         raise LabelError(f"{path}: {len(items)} {what} for {n} rows. Give one a row.")
     if any(isinstance(item, float) for item in items):
@@ -152,18 +158,6 @@ def _strings(path: Path, what: str, values: Any, n: int) -> tuple[str, ...] | No
         row = names.index("") + 1
         raise LabelError(f"{path}: {what} has nothing for row {row}. Fill it in.")
     return names
-
-
-def _items(values: Any) -> list[Any]:
-    if isinstance(values, np.ndarray) and values.dtype.kind == "S":
-        values = values.astype(str)
-    return values.tolist() if isinstance(values, (np.ndarray, Tensor)) else list(values)
-
-
-def _numeric(values: Any) -> bool:
-    if isinstance(values, Tensor):
-        return not values.is_complex() and values.dtype != torch.bool
-    return values.dtype.kind in "fiu"
 
 
 def _tensor(values: Any, rows: Sequence[int]) -> Tensor:
