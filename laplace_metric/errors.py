@@ -122,6 +122,10 @@ class UnreachableAlphaWarning(LaplaceMetricWarning):
     """Too few queries were held out for a conformal test to reject at this level."""
 
 
+class ScoresWarning(LaplaceMetricWarning):
+    """Hits without a judgement are left out, or scores point away from the relevant hits."""
+
+
 class FewQueriesWarning(LaplaceMetricWarning):
     """Too few queries calibrate an index to determine how its match probability falls."""
 

@@ -248,6 +248,23 @@ SEARCH_PAIRS = (
     _trust("the folder's pairs.json"),
     *REPORTING,
 )
+DECIDE = (
+    argument(
+        "data TABLE: a .csv or .tsv, one hit a row: columns query, score, item (if there is one), "
+        "and to learn a rule relevant (1, 0, or -1: not judged)"
+    ),
+    Option("--precision P: learn: this share of the answers is right, at least", share),
+    Option("--recall R: learn: this share of the right first hits is answered, at least", share),
+    Option("--fmr F: learn: false match rate of the comparisons, at most", share),
+    Option("--fpir F: learn: queries without a match that are answered, at most", share),
+    Option("--confidence C: of the guarantee", share, 0.95),
+    choice("--kind", "of the scores", "similarity", "distance", "score"),
+    Option("--apply RULE: use a rule that was learnt, on a table without relevant", Path),
+    Option("--output FILE: rule.json; of --apply decisions.csv, .json or .parquet", Path),
+    Option("--json FILE: the result for machines; - for stdout"),
+    flag("--quiet: no notes or results; errors only"),
+    flag("--overwrite: replace outputs that exist"),
+)
 SHELL = Option("shell SHELL: bash or zsh", choices=("bash", "zsh"), required=True)
 COMMANDS = {
     "fit": Command(
@@ -296,6 +313,13 @@ COMMANDS = {
         "index --trust-recipe --precision 0.9",
         "serve._command:serve",
         SERVE,
+    ),
+    "decide": Command(
+        "answer or abstain by the scores of any search. Learns a rule with a guarantee from judged "
+        "hits, and applies it; needs no model and no items",
+        "scores.csv --precision 0.95",
+        "_decide:decide",
+        DECIDE,
     ),
     "image-text": Command(
         "search images by texts and texts by images. Of pairs that you have: fit, then search",

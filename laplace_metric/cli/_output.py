@@ -107,9 +107,11 @@ class Reporter:
             warnings.simplefilter("always")
             if refused is not None:
                 warnings.simplefilter("error", refused)
-            yield
-        for text in dict.fromkeys(in_options(str(warning.message)) for warning in caught):
-            self.note(text)
+            try:
+                yield
+            finally:  # they may say why an error came
+                for text in dict.fromkeys(in_options(str(each.message)) for each in caught):
+                    self.note(text)
 
 
 def reporter_of(options: Any, *files: Path | None) -> Reporter:

@@ -1,0 +1,268 @@
+"""Decisions for scores with known truth: ``python -m benchmarks retrieval --pieces decisions``.
+
+2,000 calibrations each of worlds in which the rates of every threshold are known: a query has a
+match in the collection or not, and the score of its first hit is normal, with another mean for
+right ones, or one of a few values (ties). Each calibration fits a probability, asks for a guarantee
+and breaks it if the true rate of the rule is on the wrong side: the share of these, with an exact
+95 % interval (Clopper & Pearson), and the mean coverage. ``keep relevant`` holds on average: the
+mean share of relevant items left out over calibrations, with its 95 % interval.
+
+On real problems (``--pieces scores``) twenty times up to 1,000 queries calibrate and up to 2,000
+others are asked, 90 % precision guaranteed: scores alone, the full evidence of an index, and the
+distance from which on the calibration queries are right that often, as one would set it by hand.
+"""
+
+from __future__ import annotations
+
+import warnings
+from argparse import Namespace
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.stats import binomtest, norm
+
+from benchmarks.records import folder_of, markdown, read_record, write_record
+from benchmarks.retrieval.few import summarised
+from benchmarks.retrieval.measure import K, shuffled
+from benchmarks.retrieval.problems import Problem
+from benchmarks.retrieval.rows import record_rows
+from benchmarks.retrieval.split import drawn
+from laplace_metric.calibration import DecisionRule, calibrate_scores
+from laplace_metric.calibration._hits import LabelledHits
+from laplace_metric.calibration._learn import calibrated
+from laplace_metric.errors import FewQueriesWarning, InputError
+from laplace_metric.evaluation import auroc
+
+RUNS, SIZES = 2_000, (100, 400, 1_000)
+GRID = np.linspace(-6, 10, 3_201)
+STEP = 0.5
+"""Between the scores of a world with ties."""
+Array = npt.NDArray[np.float64]
+RATES = {
+    "precision": 0.9,
+    "recall": 0.8,
+    "false_match_rate": 0.02,
+    "false_positive_identification_rate": 0.05,
+}
+
+
+@dataclass(frozen=True)
+class World:
+    """First hits: of ``open`` queries and ``wrong`` mated ones N(0, 1), of the others N(gap, 1)."""
+
+    name: str
+    open: float
+    wrong: float
+    gap: float
+    tied: bool = False
+
+    def draw(self, g: np.random.Generator, n: int) -> tuple[Array, Any, Any]:
+        """Scores [n, 1], relevant [n, 1], mated [n]."""
+        mated = g.random(n) >= self.open
+        right = mated & (g.random(n) >= self.wrong)
+        score = g.normal(size=n) + self.gap * right
+        if self.tied:
+            score = np.floor(score / STEP) * STEP
+        return score[:, None], right[:, None], mated
+
+    def truth(self, rule: DecisionRule) -> tuple[dict[str, float], float]:
+        """The rates of a rule, which accepts from some score on; and its coverage."""
+        possible = np.arange(-6, 10, STEP) if self.tied else GRID
+        accepted = rule.accept(possible[:, None])
+        start = possible[accepted.argmax()] if accepted.any() else np.inf
+        false, true = norm.sf(start), norm.sf(start - self.gap)
+        right = (1 - self.open) * (1 - self.wrong)
+        answered = right * true + (1 - right) * false
+        rates = {
+            "precision": right * true / answered if answered else 1.0,
+            "recall": true,
+            "false_match_rate": false,
+            "false_positive_identification_rate": false,
+        }
+        return {name: float(rate) for name, rate in rates.items()}, float(answered)
+
+
+WORLDS = (
+    World("apart", 0.3, 0.1, 3.0),
+    World("close", 0.3, 0.3, 1.5),
+    World("ties", 0.3, 0.1, 3.0, tied=True),
+    World("rare errors", 0.02, 0.02, 2.5),
+)
+
+
+def simulated(world: World, n: int, runs: int) -> list[dict[str, Any]]:
+    """One row a rate: how often it could be guaranteed, was broken, and the coverage."""
+    made, broken, covered = (dict.fromkeys(RATES, 0.0) for _ in range(3))
+    for run in range(runs):
+        score, right, mated = world.draw(np.random.default_rng([n, run]), n)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FewQueriesWarning)
+            try:
+                calibration = calibrate_scores(score, right, mated=mated, seed=run)
+            except InputError:  # all hits of the fitting half are right
+                continue
+        for name, target in RATES.items():
+            try:
+                rule = calibration.guarantee(**{name: target})
+            except InputError:
+                continue
+            rates, coverage = world.truth(rule)
+            least = name in ("precision", "recall")
+            made[name] += 1
+            covered[name] += coverage
+            broken[name] += rates[name] < target - 1e-12 if least else rates[name] > target + 1e-12
+    return [
+        {"world": world.name, "n": n, "rate": name, "target": target, "runs": runs}
+        | {"made": made[name] / runs, "coverage": covered[name] / max(1, made[name])}
+        | interval(int(broken[name]), runs)
+        for name, target in RATES.items()
+    ]
+
+
+def interval(count: int, runs: int) -> dict[str, float]:
+    """Share of the runs, with its exact interval."""
+    ends = binomtest(count, runs).proportion_ci(0.95, method="exact")
+    return {"broken": count / runs, "low": float(ends.low), "high": float(ends.high)}
+
+
+def left_out(n: int, miss: float, runs: int) -> dict[str, Any]:
+    """Mean share of relevant items that ``keep_relevant`` leaves out, over calibrations."""
+    lost, passed = [], []
+    for run in range(runs):
+        g = np.random.default_rng([n, run, 1])
+        score, relevant = lists(g, n + 200)
+        try:
+            calibration = calibrate_scores(score[:n], relevant[:n], seed=run)
+            kept = calibration.keep_relevant(score[n:], miss)
+        except InputError:
+            continue
+        rank, known = np.arange(score.shape[1]), relevant[n:].any(1)
+        missed = (relevant[n:] & (rank >= kept[:, None])).sum(1)[known] / relevant[n:].sum(1)[known]
+        lost.append(float(missed.mean()))
+        passed.append(float(kept.mean()))
+    error = 1.96 * float(np.std(lost, ddof=1)) / len(lost) ** 0.5
+    found = {"n": n, "miss": miss, "runs": runs, "made": len(lost) / runs}
+    mean = float(np.mean(lost))
+    return found | {"left out": mean, "low": mean - error, "high": mean + error,
+                    "passed on": float(np.mean(passed))}  # fmt: skip
+
+
+def lists(g: np.random.Generator, n: int, k: int = 10) -> tuple[Array, Any]:
+    """Ten hits of each query, of which up to four are relevant, sorted by their scores."""
+    relevant = np.arange(k) < g.integers(0, 5, n)[:, None]
+    score = g.normal(size=(n, k)) + 2 * relevant + g.normal(size=(n, 1))
+    order = np.argsort(-score, 1)
+    return np.take_along_axis(score, order, 1), np.take_along_axis(relevant, order, 1)
+
+
+def run(options: Namespace) -> None:
+    """Every world and size."""
+    runs = 20 if options.size == "smoke" else RUNS
+    rows = [row for world in WORLDS for n in SIZES for row in simulated(world, n, runs)]
+    kept = [left_out(n, 0.1, runs // 4) for n in SIZES]
+    write_record("decisions", {"rates": rows, "keep relevant": kept}, folder_of(options))
+
+
+# Real problems.
+
+TARGET, CALIBRATE, ASKED, HITS = 0.9, 1_000, 2_000, 10
+
+
+def compared(problem: Problem, splits: int, queries: int) -> dict[str, Any]:
+    """Means of every number over the splits."""
+    x, y = shuffled(problem.pool, queries)
+    index = problem.embedder.index(*problem.gallery, progress=False)
+    judged = index.labelled_hits(x, y, problem.depth)
+    n = min(CALIBRATE, len(judged) // 2)
+    rows = [one_split(judged, len(index), n, seed) for seed in range(splits)]
+    facts = {"problem": problem.name, "queries": n, "splits": splits}
+    return facts | {"right": float(judged.match[:, 0].mean())} | summarised(rows)
+
+
+def one_split(judged: LabelledHits, n_items: int, n: int, seed: int) -> dict[str, float]:
+    """Kept, answered and AUROC of the three ways."""
+    generator = torch.Generator().manual_seed(seed)
+    order = drawn(len(judged), generator)
+    ours, test = judged.take(order[:n]), judged.take(order[n : n + ASKED])
+    right, distance = test.match[:, 0], test.hits.distance[:, 0]
+    scores = calibrate_scores(
+        ours.hits.distance[:, :HITS], ours.match[:, :HITS], kind="distance", mated=ours.known
+    )
+    full = calibrated(ours, K, n_items, drawn(n, generator))
+    p = {
+        "scores": scores.probability(test.hits.distance[:, :HITS])[:, 0],
+        "all": full.assess(test.hits).match_probability[:, 0],
+        "by hand": -distance,
+    }
+    thresholds = {"by hand": -by_hand(ours.hits.distance[:, 0], ours.match[:, 0])}
+    for name, of in (("scores", scores.guarantee), ("all", full.threshold_for)):
+        try:
+            thresholds[name] = of(precision=TARGET).value
+        except InputError:
+            thresholds[name] = np.inf
+    row = {}
+    for name, values in p.items():
+        answered = values >= thresholds[name]
+        row[f"{name}: given"] = float(np.isfinite(thresholds[name]))
+        row[f"{name}: answered"] = float(answered.mean())
+        row[f"{name}: kept"] = float(not answered.any() or right[answered].mean() >= TARGET)
+        row[f"{name}: auroc"] = auroc(-values[right], -values[~right])
+    return row
+
+
+def by_hand(distance: Array, right: npt.NDArray[np.bool_]) -> float:
+    """The largest distance up to which the share of right ones is as wanted."""
+    order = np.argsort(distance)
+    share = np.cumsum(right[order]) / np.arange(1, len(order) + 1)
+    enough = np.flatnonzero(share >= TARGET)
+    return float(distance[order][enough[-1]]) if len(enough) else -np.inf
+
+
+def run_scores(options: Namespace) -> None:
+    """Every problem."""
+    how = options.splits, options.queries
+    record_rows(options, "scores", lambda problem: compared(problem, *how))
+
+
+# Tables.
+
+
+def rates_table() -> str:
+    """Worst and usual share of broken guarantees, by rate and number of queries."""
+    header = ["rate", "guaranteed", "queries", "given", "answered", "broken, of 5 %", "worst world"]
+    rows, lines = read_record("decisions")["rates"], []
+    for name, target in RATES.items():
+        for n in SIZES:
+            found = [row for row in rows if row["rate"] == name and row["n"] == n]
+            worst = max(found, key=lambda row: row["broken"])
+            made = [row["made"] for row in found]
+            answered = [row["coverage"] for row in found if row["made"]]
+            lines.append([
+                name.replace("_", " "),
+                f"{target:g}",
+                f"{n:,}",
+                f"{min(made):.0%} to {max(made):.0%}",
+                f"{min(answered):.0%} to {max(answered):.0%}" if answered else "",
+                f"{worst['broken']:.1%} ({worst['low']:.1%} to {worst['high']:.1%})",
+                worst["world"] if worst["broken"] else "",
+            ])  # fmt: skip
+    return markdown(header, lines)
+
+
+def scores_table() -> str:
+    """Scores alone, the full evidence and a threshold by hand, on every problem."""
+    header, lines = ["problem", "nearest right", "calibration queries"], []
+    for name in ("scores", "all", "by hand"):
+        header += [f"{name}: given", "not broken", "answered", "AUROC"]
+    for row in read_record("scores")["rows"]:
+        cells = [row["problem"], f"{row['right']:.3f}", f"{row['queries']:,}"]
+        for name in ("scores", "all", "by hand"):
+            mean = {what: row[f"{name}: {what}"]["mean"] for what in ("given", "kept", "answered")}
+            cells += [f"{mean['given']:.0%}", f"{mean['kept']:.0%}", f"{mean['answered']:.1%}"]
+            area = row[f"{name}: auroc"]
+            cells.append(f"{area['mean']:.3f} ± {area['half']:.3f}")
+        lines.append(cells)
+    return markdown(header, lines)

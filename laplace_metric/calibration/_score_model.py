@@ -1,0 +1,228 @@
+"""Scored hits -> the probability of a match: features of a list, and the model of ``_scores``.
+
+With v the score, larger for a match (a distance counts with its sign changed), the features of hit
+i in its list are
+
+    value  v_i            best  max_j v_j - v_i          next  v_i less the next lower v_j
+    z      (v_i - mean_j v_j) / sd_j v_j                 rank  log i
+
+in units of their standard deviation, so that they depend on no scale. The probability is that of
+``_probability``: a logistic score whose weights of values are at least 0, then the calibrator with
+the smallest cross-validated log loss.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from laplace_metric._utils.validation import ArrayLike, as_floats
+from laplace_metric.calibration._probability import (
+    CALIBRATORS,
+    ENOUGH,
+    FOLDS,
+    ROUNDING,
+    WIDE,
+    WIDTH,
+    Calibrator,
+    fit_calibrator,
+    posterior_mode,
+)
+from laplace_metric.errors import FewQueriesWarning, InputError, NonFiniteError, ScoresWarning
+
+Array = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+Judged = npt.NDArray[np.int8]
+LIST = ("value", "best", "next", "z")
+"""Features of one scorer."""
+WRONG_WAY = 1e-3
+"""p-value below which relevant hits score lower than others."""
+RISING = 1.5
+"""Prior mean of the standardised weight of the first scorer's value."""
+
+
+@dataclass(frozen=True)
+class ScoreModel:
+    """p = calibrator(weights . features + offset); a weight is 0 where a feature is not used."""
+
+    weights: Array
+    offset: float
+    calibrator: Calibrator
+
+    def __call__(self, features: Array) -> Array:
+        return np.asarray(self.calibrator(features @ self.weights + self.offset))
+
+
+def fit_score_model(
+    features: Array, judged: Judged, exists: Flags, scorers: int
+) -> tuple[str, dict[str, float], ScoreModel]:
+    """Choose features and calibrator by cross-validated log loss; a query counts once."""
+    from sklearn.model_selection import GroupKFold
+
+    use = exists & (judged >= 0)
+    x, y = features[use], (judged[use] == 1).astype(np.float64)
+    groups = np.unique(use.nonzero()[0], return_inverse=True)[1]
+    weight = 1 / np.bincount(groups)[groups]
+    _check_both_kinds(x[:, 0], y)
+    first = judged[:, 0]
+    least = min(int((first == 1).sum()), int((first == 0).sum()))
+    width = WIDE if least >= ENOUGH else WIDTH
+    names = [name for name in CALIBRATORS if name != "isotonic" or least >= ENOUGH]
+    sets = _feature_sets(scorers, features.shape[-1], judged.shape[1])
+    if least < FOLDS:
+        warnings.warn(
+            f"only {least} of the {len(first)} queries that fit the probability have a relevant, "
+            f"or an irrelevant, first hit: at least {FOLDS} of both are needed. Calibrate on more "
+            "queries.",
+            FewQueriesWarning,
+            stacklevel=3,
+        )
+        sets, names = {"value": [0]}, ["logistic"]
+    losses = {f"{of}, {name}": 0.0 for of in sets for name in names}
+    for train, test in GroupKFold(FOLDS).split(x, y, groups):
+        for of, columns in sets.items():
+            weights, offset = _logistic(x[train], y[train], weight[train], columns, scorers, width)
+            seen, new = x[train] @ weights + offset, x[test] @ weights + offset
+            for name in names:
+                p = fit_calibrator(name, seen, y[train], weight[train])(new).clip(1e-12, 1 - 1e-12)
+                loss = -np.log(np.where(y[test] == 1, p, 1 - p))
+                losses[f"{of}, {name}"] += float(loss @ weight[test] / weight.sum())
+    # rounded: losses that differ by an optimiser's rounding are equal, the first is simplest
+    chosen = min(losses, key=lambda key: round(losses[key], 9))
+    of, name = chosen.split(", ")
+    weights, offset = _logistic(x, y, weight, sets[of], scorers, width)
+    calibrator = fit_calibrator(name, x @ weights + offset, y, weight)
+    return chosen, losses, ScoreModel(weights, offset, calibrator)
+
+
+def _check_both_kinds(value: Array, y: Array) -> None:
+    from scipy.stats import mannwhitneyu
+
+    if not 0 < y.sum() < len(y):
+        what = "relevant" if len(y) and y.all() else "irrelevant or not judged"
+        raise InputError(f"relevant: all hits are {what}. Pass hits of both kinds.")
+    if np.ptp(value) == 0:
+        raise InputError(f"scores are all {value[0]:g}: nothing can be learnt from them.")
+    found = mannwhitneyu(value[y == 1], value[y == 0], alternative="less", method="asymptotic")
+    if found.pvalue < WRONG_WAY:
+        auroc = found.statistic / (y.sum() * (len(y) - y.sum()))
+        warnings.warn(
+            f"scores: by this kind= relevant hits rank below others (AUROC {auroc:.2f}). Similarities "
+            "and distances taken for each other look like that.",
+            ScoresWarning,
+            stacklevel=4,
+        )
+
+
+def _feature_sets(scorers: int, n_features: int, k: int) -> dict[str, list[int]]:
+    """Columns: the value of the first scorer; the values; all of a list; and further evidence."""
+    lists = len(LIST) * scorers + 1
+    sets = {"value": [0]}
+    if scorers > 1:
+        sets["values"] = list(range(0, lists - 1, len(LIST)))
+    if k > 1:
+        sets["list"] = list(range(lists))
+    if n_features > lists:
+        sets["evidence"] = list(range(n_features))
+    return sets
+
+
+def _logistic(
+    x: Array, y: Array, weight: Array, columns: list[int], scorers: int, width: float
+) -> tuple[Array, float]:
+    """Weights [F] and offset, found in units of the standard deviation; no value counts against."""
+    part, values = x[:, columns], range(0, len(LIST) * scorers, len(LIST))
+    mean, scale = part.mean(0), part.std(0)
+    constant = scale <= ROUNDING * np.abs(mean)  # the spread of a rounding is no unit
+    scale = np.where(constant, 1.0, scale)
+    standard = np.where(constant, 0.0, (part - mean) / scale)
+    centre = np.array([RISING if column == 0 else 0.0 for column in columns])
+    bounds = [(0.0 if column in values else -np.inf, np.inf) for column in columns]
+    found, offset = posterior_mode(standard, y, weight, centre, width, bounds)
+    weights = np.zeros(x.shape[1])
+    weights[columns] = np.where(constant, 0.0, found / scale)
+    return weights, offset - float(weights[columns] @ mean)
+
+
+# Scores -> features.
+
+
+def checked_scores(scores: ArrayLike, kinds: tuple[str, ...]) -> tuple[Array, Flags]:
+    """Values [Q, k, S], larger for a match, 0 where there is no hit; and which hits exist."""
+    given = as_floats("scores", scores)
+    values = given[..., None] if given.ndim == 2 else given
+    if values.ndim != 3 or not values.size or values.shape[2] != len(kinds):
+        shape = "[Q, k]" if len(kinds) == 1 else f"[Q, k, {len(kinds)}]"
+        raise InputError(f"scores has shape {given.shape}: pass {shape} for kind={kinds}.")
+    if np.isnan(values).any():
+        raise NonFiniteError("scores holds NaN: pass -inf where a list ends, inf of distances.")
+    values = values * np.where(np.array(kinds) == "distance", -1.0, 1.0)
+    exists: Flags = np.asarray(np.isfinite(values).all(2))
+    if (values == np.inf).any() or (np.diff(exists.astype(int), axis=1) > 0).any():
+        raise InputError(
+            "scores is infinite in front of other hits: -inf (inf of distances) stands behind the "
+            "last hit of a query, for all scorers."
+        )
+    if not exists[:, 0].all():
+        raise InputError(
+            f"scores: {int((~exists[:, 0]).sum())} queries have no hit: leave them out."
+        )
+    first = np.where(exists, values[..., 0], -np.inf)
+    wrong = np.asarray((first[:, 1:] > first[:, :-1]).any(1))
+    if kinds[0] != "score" and wrong.any():
+        order, other = "fall", "distance"
+        if kinds[0] == "distance":
+            order, other = "rise", "similarity"
+        raise InputError(
+            f"scores of {int(wrong.sum()):,} of {len(wrong):,} queries do not {order} from hit to "
+            f"hit, as kind={kinds[0]!r} says. Pass kind={other!r} if they are that, 'score' if the "
+            "hits are in another order, or sort them."
+        )
+    return np.where(exists[..., None], values, 0.0), exists
+
+
+def score_features(values: Array, exists: Flags, columns: Sequence[Array]) -> Array:
+    """[Q, k, F]: ``LIST`` of each scorer, the rank, further columns; 0 where there is no hit."""
+    n = exists.sum(1)[:, None]
+    found: list[Array] = []
+    for v in np.moveaxis(values, 2, 0):
+        listed = np.where(exists, v, -np.inf)
+        order = np.argsort(-listed, 1, kind="stable")
+        ordered = np.take_along_axis(listed, order, 1)
+        mean = v.sum(1, keepdims=True) / n
+        sd = np.sqrt((np.where(exists, v - mean, 0.0) ** 2).sum(1, keepdims=True) / n)
+        following = np.column_stack([ordered[:, 1:], np.full(len(v), -np.inf)])
+        with np.errstate(invalid="ignore"):  # behind the last hit nothing follows
+            gaps = np.where(np.isfinite(following), ordered - following, 0.0)
+        gap = np.empty_like(v)
+        np.put_along_axis(gap, order, gaps, 1)
+        z = np.divide(v - mean, sd, out=np.zeros_like(v), where=sd > ROUNDING * np.abs(mean))
+        found += [v, ordered[:, :1] - v, gap, z]
+    rank = np.log(np.arange(1.0, exists.shape[1] + 1)) + np.zeros(exists.shape)
+    return np.where(exists[..., None], np.stack([*found, rank, *columns], -1), 0.0)
+
+
+def evidence_column(name: str, column: ArrayLike, exists: Flags) -> Array:
+    """Further evidence [Q, k], of one number a query or a hit."""
+    values = as_floats(name, column)
+    if values.shape == exists.shape[:1]:
+        values = np.broadcast_to(values[:, None], exists.shape)
+    if values.shape != exists.shape:
+        raise InputError(f"{name} has shape {values.shape}: pass {exists.shape}, or one a query.")
+    if not np.isfinite(values[exists]).all():
+        raise NonFiniteError(f"{name} holds NaN or infinity: pass finite numbers.")
+    return np.where(exists, values, 0.0)
+
+
+def judgements(name: str, values: ArrayLike, shape: tuple[int, ...]) -> Judged:
+    judged = as_floats(name, values)
+    if judged.shape != shape or not np.isin(judged, (-1, 0, 1)).all():
+        raise InputError(
+            f"{name} has shape {judged.shape}: pass {list(shape)} booleans, or 1, 0, and -1 where "
+            "it is not known."
+        )
+    return judged.astype(np.int8)

@@ -1,0 +1,554 @@
+"""Decisions for the scores of any search: probability of a match, guarantees, what to pass on.
+
+A search returns k hits for each query, with a score or several. Half of the queries fit the
+probability of a match (``_score_model``), the other half carries every guarantee, with p the
+probability of the first hit:
+
+    precision, recall  of accepted first hits: ``threshold_for`` (Learn then Test)
+    FPIR, FMR          of first hits of queries without a match, and of comparisons: ``_rates``
+    relevant items     that are left out of what is passed on: ``_rates``
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from laplace_metric._utils.display import Rows, Shown, in_rows
+from laplace_metric._utils.validation import ArrayLike, as_floats, as_path, check_name, check_share
+from laplace_metric.calibration._probability import CALIBRATORS, FOLDS, Calibrator
+from laplace_metric.calibration._rates import (
+    error_rates,
+    fewest_false,
+    highest_behind,
+    precision_of_mixture,
+    threshold_of_false,
+    threshold_of_miss,
+)
+from laplace_metric.calibration._score_model import (
+    Array,
+    Flags,
+    Judged,
+    ScoreModel,
+    checked_scores,
+    evidence_column,
+    fit_score_model,
+    judgements,
+    score_features,
+)
+from laplace_metric.calibration._sequences import QueriesNeeded, queries_needed
+from laplace_metric.calibration._thresholds import threshold_for
+from laplace_metric.errors import (
+    FileFormatError,
+    InputError,
+    ScoresWarning,
+)
+from laplace_metric.io import MALFORMED, SEAL, sealed, write_atomically
+
+KINDS = ("similarity", "distance", "score")
+LEAST = 2 * FOLDS
+"""Queries in each half."""
+FORMAT, VERSION = "laplace_metric.scores", 1
+
+
+@dataclass(frozen=True, repr=False)
+class ScoreCalibration(Shown):
+    """Match probabilities of scored hits, fitted on one half of the queries, tested on the other.
+
+    Parameters
+    ----------
+    kinds : tuple of "similarity" | "distance" | "score"
+        One per scorer.
+    k : int
+        Hits of each query.
+    evidence : tuple of str
+        Names of further columns.
+    chosen : str
+        Features and calibrator with the smallest cross-validated log loss.
+    losses : dict of str to float
+        That loss, of every candidate.
+    model : features -> probability
+    held_out : [n, k]
+        Probabilities of the second half.
+    relevant : [n, k]
+        Whether these hits are relevant: 1, 0, or -1 where nobody judged.
+    mated : [n]
+        Whether the collection holds a relevant item: 1, 0, or -1 where it is not known.
+    total : [n]
+        Relevant items of each query in the collection.
+    grid : [m]
+        Probabilities of the first hits of the first half, among which thresholds are chosen.
+
+    Examples
+    --------
+    >>> g = np.random.default_rng(0)
+    >>> right = g.random(600) < 0.7
+    >>> cosine = np.where(right, g.normal(0.8, 0.07, 600), g.normal(0.65, 0.07, 600))
+    >>> calibration = calibrate_scores(cosine[:, None], right[:, None])
+    >>> print(calibration.guarantee(precision=0.9))  # doctest: +ELLIPSIS
+    accept a first hit if its match probability is at least 0...: precision at least 90% with 95% \
+confidence; ...
+    """
+
+    kinds: tuple[str, ...]
+    k: int
+    evidence: tuple[str, ...]
+    chosen: str
+    losses: Mapping[str, float]
+    model: ScoreModel
+    held_out: Array
+    relevant: Judged
+    mated: Judged
+    total: Array
+    grid: Array
+
+    def _sentence(self) -> str:
+        return f"learnt what a match looks like by {self.chosen}, tested on {len(self.mated):,}."
+
+    def _shown_rows(self) -> Rows:
+        p, right = self._first()
+        return in_rows(
+            {
+                "hits of a query": self.k,
+                "first hit is relevant": f"{right.mean():.1%} of {len(right):,} judged",
+                "open-set queries": f"{int((self.mated == 0).sum()):,} of {len(self.mated):,}",
+                "mean probability of the first hit": f"{p.mean():.1%}",
+            }.items()
+        )
+
+    def probability(self, scores: ArrayLike, **evidence: ArrayLike) -> Array:
+        """Return the match probability of each hit [Q, k]; 0 where there is none.
+
+        Parameters
+        ----------
+        scores : [Q, k] or [Q, k, S]
+            As for ``calibrate_scores``: the same scorers, in the same order, and as many hits.
+        **evidence : [Q] or [Q, k]
+            The columns that calibrated it, by name.
+
+        Raises
+        ------
+        InputError
+            For other shapes or columns than those that calibrated it, NaN, and scores that are not
+            sorted.
+        """
+        values, exists = checked_scores(scores, self.kinds)
+        if values.shape[1] != self.k:
+            raise InputError(f"scores has {values.shape[1]} hits a query: pass {self.k}.")
+        if set(evidence) != set(self.evidence):
+            wanted = ", ".join(self.evidence) or "none"
+            raise InputError(f"evidence is {sorted(evidence)}: pass {wanted}, which calibrated it.")
+        columns = [evidence_column(name, evidence[name], exists) for name in self.evidence]
+        return np.where(exists, self.model(score_features(values, exists, columns)), 0.0)
+
+    def _first(self) -> tuple[Array, Flags]:
+        """Probability of the first hit, and whether it is relevant, where that was judged."""
+        judged = self.relevant[:, 0] >= 0
+        return self.held_out[judged, 0], self.relevant[judged, 0] == 1
+
+    def guarantee(
+        self,
+        *,
+        precision: float | None = None,
+        recall: float | None = None,
+        false_match_rate: float | None = None,
+        false_positive_identification_rate: float | None = None,
+        confidence: float = 0.95,
+    ) -> DecisionRule:
+        """Return the rule that answers most and keeps one of these rates.
+
+        Parameters
+        ----------
+        precision : float in (0, 1)
+            Share of the accepted first hits that are relevant, at least. Holds for the share of
+            open-set queries that calibrated it: see ``DecisionRule.precision_at``.
+        recall : float in (0, 1)
+            Share of the relevant first hits that are accepted, at least.
+        false_match_rate, false_positive_identification_rate : float in (0, 1)
+            At most; see the module. They do not depend on the share of open-set queries.
+        confidence : float in (0, 1)
+
+        Raises
+        ------
+        InputError
+            Unless one rate is given; if it cannot be guaranteed, with what would do.
+        """
+        asked = {
+            "precision": precision,
+            "recall": recall,
+            "false_match_rate": false_match_rate,
+            "false_positive_identification_rate": false_positive_identification_rate,
+        }
+        given = {name: rate for name, rate in asked.items() if rate is not None}
+        if len(given) != 1:
+            raise InputError(f"pass one of {', '.join(f'{name}=' for name in asked)}.")
+        (quantity, rate), p_and_right = *given.items(), self._first()
+        target = check_share(quantity, rate)
+        if quantity in ("precision", "recall"):
+            p, right = p_and_right
+            grid = self.grid if quantity == "precision" else None
+            found = threshold_for(
+                p, right, precision=precision, recall=recall, confidence=confidence, thresholds=grid
+            )
+            return DecisionRule(
+                self, found.value, quantity, target, confidence, found.estimate, found.lower, len(p)
+            )
+        false, delta = self._false(quantity), 1 - check_share("confidence", confidence)
+        kept = threshold_of_false(false, target, delta)
+        if kept is None:
+            least, what = fewest_false(target, delta), "comparisons that are no match, one a query"
+            if quantity == "false_positive_identification_rate":
+                what = "queries without a match in the collection (mated=0)"
+            raise InputError(
+                f"{quantity}={target:g} cannot be guaranteed: it takes {least:,} {what}, in the "
+                f"tested half, which has {len(false):,}. Calibrate on about "
+                f"{2 * (least - len(false)):,} more."
+            )
+        value, bound = kept
+        estimate = float((false >= value).mean())
+        return DecisionRule(self, value, quantity, target, confidence, estimate, bound, len(false))
+
+    def _false(self, quantity: str) -> Array:
+        """Held-out probabilities that should be rejected, one a query: they are independent."""
+        if quantity == "false_positive_identification_rate":
+            return self.held_out[self.mated == 0, 0]
+        wrong = self.relevant == 0
+        draws = np.random.default_rng(0).random(wrong.shape)
+        drawn = np.where(wrong, draws, -1.0).argmax(1)
+        rows = wrong.any(1)
+        return np.take_along_axis(self.held_out, drawn[:, None], 1)[rows, 0]
+
+    def queries_needed(self, precision: float, confidence: float = 0.95) -> QueriesNeeded:
+        """Estimate how many more queries it takes to guarantee a precision.
+
+        Raises
+        ------
+        InputError
+            For shares outside (0, 1).
+        """
+        p, right = self._first()
+        return queries_needed(
+            p, right, precision=precision, confidence=confidence, thresholds=self.grid
+        )
+
+    def keep_relevant(self, scores: ArrayLike, miss: float, **evidence: ArrayLike) -> Any:
+        """Return how many of the first hits to pass on [Q], so that few relevant items are lost.
+
+        The expected share of a query's relevant items that is left out is at most ``miss``, for
+        queries that have one: on average over calibration sets, by conformal risk control.
+
+        Raises
+        ------
+        InputError
+            If the share cannot be guaranteed; as ``probability``.
+        """
+        t = threshold_of_miss(self.held_out, self.relevant, self.total, check_share("miss", miss))
+        return (highest_behind(self.probability(scores, **evidence)) >= t).sum(1)
+
+    def save(self, path: str | Path) -> None:
+        """Write one JSON file; ``ScoreCalibration.load`` reads it.
+
+        Raises
+        ------
+        WriteError
+            If it cannot be written; an old file is kept.
+        """
+        _write(as_path("path", path), _to_json(self), None)
+
+    @classmethod
+    def load(cls, path: str | Path) -> ScoreCalibration:
+        """Read the file of ``save``, or of ``DecisionRule.save``.
+
+        Raises
+        ------
+        FileFormatError
+            For a file that is not ours, damaged or newer.
+        """
+        return _read(as_path("path", path))[0]
+
+
+@dataclass(frozen=True, repr=False)
+class DecisionRule(Shown):
+    """Accept a first hit whose match probability is at least ``value``.
+
+    Parameters
+    ----------
+    calibration : ScoreCalibration
+    value : float in [0, 1]
+    quantity : str
+        The rate that is guaranteed: precision and recall are at least ``target``, a false match
+        rate and a false positive identification rate at most.
+    target, confidence : float
+        The guarantee, and the probability with which it holds.
+    estimate, bound : float
+        The rate on held-out queries, and the bound of its test.
+    n : int
+        Held-out queries, or comparisons, that the test rests on.
+    """
+
+    calibration: ScoreCalibration
+    value: float
+    quantity: str
+    target: float
+    confidence: float
+    estimate: float
+    bound: float
+    n: int
+
+    def __str__(self) -> str:
+        side = "at least" if self.quantity in ("precision", "recall") else "at most"
+        return (
+            f"accept a first hit if its match probability is at least {self.value:.4f}: "
+            f"{self.quantity.replace('_', ' ')} {side} {100 * self.target:g}% with "
+            f"{100 * self.confidence:g}% confidence; on {self.n:,} held-out queries "
+            f"{self.estimate:.2%}, and {self.rates()['coverage']:.1%} of all are answered"
+        )
+
+    def _sentence(self) -> str:
+        return str(self)
+
+    def _shown_rows(self) -> Rows:
+        return in_rows((name, f"{rate:.2%}") for name, rate in self.rates().items())
+
+    def accept(self, scores: ArrayLike, **evidence: ArrayLike) -> Flags:
+        """Return whether to accept the first hit of each query [Q]; abstain elsewhere.
+
+        Raises
+        ------
+        InputError
+            As ``ScoreCalibration.probability``.
+        """
+        return np.asarray(self.calibration.probability(scores, **evidence)[:, 0] >= self.value)
+
+    def rates(self) -> dict[str, float]:
+        """Return the rates of this rule on held-out queries; those of no query are left out.
+
+        Coverage and precision of the first hits; FMR and FNMR of all comparisons (1:1), FPIR and
+        FNIR of queries without and with a match in the collection (1:N).
+        """
+        c = self.calibration
+        return error_rates(self.value, c.held_out, c.relevant, c.mated)
+
+    def precision_at(self, open_set_fraction: ArrayLike) -> tuple[Array, Array]:
+        """Return precision and its lower bound where this share of the queries has no match.
+
+        See ``precision_of_mixture``; the bound holds with the ``confidence`` of the rule for one
+        threshold that was fixed before; this one was chosen for ``target``.
+
+        Parameters
+        ----------
+        open_set_fraction : [...] in [0, 1]
+
+        Raises
+        ------
+        InputError
+            For shares outside [0, 1], and without held-out queries of both kinds.
+        """
+        share = as_floats("open_set_fraction", open_set_fraction)
+        if not ((share >= 0) & (share <= 1)).all():
+            raise InputError("open_set_fraction lies outside [0, 1]: pass shares.")
+        c = self.calibration
+        return precision_of_mixture(
+            share,
+            self.value,
+            c.held_out[:, 0],
+            c.relevant[:, 0],
+            c.mated,
+            1 - self.confidence,
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write one JSON file; ``DecisionRule.load`` reads it.
+
+        Raises
+        ------
+        WriteError
+            If it cannot be written; an old file is kept.
+        """
+        asked = {"quantity": self.quantity, "target": self.target, "confidence": self.confidence}
+        _write(as_path("path", path), _to_json(self.calibration), asked)
+
+    @classmethod
+    def load(cls, path: str | Path) -> DecisionRule:
+        """Read the file of ``save``; the threshold is computed again from the held-out queries.
+
+        Raises
+        ------
+        FileFormatError
+            For a file that is not ours, damaged or newer, or that holds no rule.
+        """
+        calibration, asked = _read(as_path("path", path))
+        if asked is None:
+            raise FileFormatError(f"{path} holds a calibration without a rule: load it as one.")
+        try:
+            rates = {str(asked["quantity"]): float(asked["target"])}
+            return calibration.guarantee(**rates, confidence=float(asked["confidence"]))
+        except (InputError, *MALFORMED) as error:
+            raise FileFormatError(f"{path} holds a rule that does not follow from it.") from error
+
+
+def calibrate_scores(
+    scores: ArrayLike,
+    relevant: ArrayLike,
+    *,
+    kind: str | Sequence[str] = "similarity",
+    mated: ArrayLike | None = None,
+    total: ArrayLike | None = None,
+    evidence: Mapping[str, ArrayLike] | None = None,
+    seed: int = 0,
+) -> ScoreCalibration:
+    """Learn from judged hits how probable a match is; half of the queries are kept to test it.
+
+    Parameters
+    ----------
+    scores : [Q, k] or [Q, k, S]
+        Of the hits of each query, the first hit first, by S scorers. Where a query has fewer hits:
+        -inf behind them, inf of distances.
+    relevant : [Q, k]
+        Whether each hit is relevant: booleans, or 1 and 0; -1 where nobody judged.
+    kind : "similarity" | "distance" | "score", or one per scorer
+        Similarities fall and distances rise from hit to hit; "score": larger is better, in any
+        order, as of a reranker. Only the first scorer's order is checked.
+    mated : [Q] booleans, or 1, 0 and -1, optional
+        Whether the collection holds a relevant item, found or not. Default: whether one of the hits
+        is; -1, not known, where none is and some are not judged.
+    total : [Q], optional
+        Relevant items in the collection, for ``keep_relevant``. Default: those among the hits.
+    evidence : dict of str to [Q] or [Q, k], optional
+        Further columns, such as an uncertainty or the share of a label among the hits.
+    seed : int
+        Of the split into halves.
+
+    Raises
+    ------
+    InputError
+        For shapes that do not fit, NaN, scores that are not sorted as ``kind`` says, fewer than 20
+        queries, and hits that are all relevant or all irrelevant.
+
+    Warns
+    -----
+    FewQueriesWarning
+        If fewer than 5 queries of the fitting half have a relevant hit first, or an irrelevant one.
+    ScoresWarning
+        If hits are not judged: they are left out. If relevant hits have lower scores than others,
+        of distances larger ones.
+
+    Examples
+    --------
+    >>> g = np.random.default_rng(0)
+    >>> distance = np.sort(g.gamma(3.0, size=(400, 10)), 1)
+    >>> relevant = g.random((400, 10)) < np.exp(-distance)
+    >>> calibration = calibrate_scores(distance, relevant, kind="distance")
+    >>> bool((np.diff(calibration.probability([np.arange(10.0)])) <= 0).all())
+    True
+    """
+    kinds = (kind,) if isinstance(kind, str) else tuple(kind)
+    for name in kinds:
+        check_name("kind", name, KINDS)
+    values, exists = checked_scores(scores, kinds)
+    judged = judgements("relevant", relevant, exists.shape)
+    judged = np.where(exists, judged, np.int8(0)).astype(np.int8)
+    found = (judged == 1).any(1)
+    if mated is None:
+        unknown = ~found & (judged < 0).any(1)
+        has_match = np.where(unknown, -1, found).astype(np.int8)
+    else:
+        has_match = judgements("mated", mated, found.shape)
+        if wrong := int((found & (has_match == 0)).sum()):
+            raise InputError(f"mated is 0 for {wrong} queries with a relevant hit: make it 1.")
+    counted = (judged == 1).sum(1).astype(np.float64)
+    if total is not None:
+        given = as_floats("total", total)
+        if given.shape != counted.shape or not np.isfinite(given).all() or (given < counted).any():
+            raise InputError("total: pass [Q] counts, at least the relevant hits of each query.")
+        counted = given
+    if missing := int((judged < 0).sum()):
+        warnings.warn(
+            f"{missing:,} of {int(exists.sum()):,} hits are not judged (-1): they are left out.",
+            ScoresWarning,
+            stacklevel=2,
+        )
+    columns = {} if evidence is None else dict(evidence)
+    extra = [evidence_column(name, column, exists) for name, column in columns.items()]
+    features = score_features(values, exists, extra)
+    order = np.random.default_rng(seed).permutation(len(values))
+    first, second = np.array_split(order, 2)
+    if len(second) < LEAST:
+        raise InputError(f"{len(values)} queries to calibrate on: pass at least {2 * LEAST}.")
+    chosen, losses, model = fit_score_model(
+        features[first], judged[first], exists[first], len(kinds)
+    )
+    probability = np.where(exists, model(features), 0.0)
+    return ScoreCalibration(
+        kinds,
+        values.shape[1],
+        tuple(columns),
+        chosen,
+        losses,
+        model,
+        held_out=probability[second],
+        relevant=judged[second],
+        mated=has_match[second],
+        total=counted[second],
+        grid=probability[first, 0],
+    )
+
+
+# One JSON file of numbers.
+
+ARRAYS = ("held_out", "relevant", "mated", "total", "grid")
+
+
+def _to_json(c: ScoreCalibration) -> dict[str, Any]:
+    kind = c.model.calibrator.kind
+    model = {"weights": c.model.weights.tolist(), "offset": c.model.offset, "calibrator": kind}
+    model["numbers"] = c.model.calibrator.numbers.tolist()
+    content = {"kinds": c.kinds, "k": c.k, "evidence": c.evidence, "chosen": c.chosen}
+    arrays = {name: getattr(c, name).tolist() for name in ARRAYS}
+    return {**content, "losses": dict(c.losses), "model": model, **arrays}
+
+
+def _write(path: Path, content: dict[str, Any], rule: dict[str, Any] | None) -> None:
+    whole = {"format": FORMAT, "version": VERSION, "calibration": content, "rule": rule}
+    write_atomically(path, json.dumps(sealed(whole), allow_nan=False))
+
+
+def _read(path: Path) -> tuple[ScoreCalibration, dict[str, Any] | None]:
+    try:
+        whole = json.loads(path.read_text(encoding="utf-8"))
+        ours = (whole["format"], repr(whole["version"])) == (FORMAT, str(VERSION))
+        if not ours or sealed(whole)[SEAL] != whole[SEAL]:
+            raise FileFormatError(
+                f"{path} is no score calibration of version {VERSION}, or was changed."
+            )
+        c, model = whole["calibration"], whole["calibration"]["model"]
+        numbers = np.array(model["numbers"], dtype=np.float64)
+        calibrator = Calibrator(check_name("calibrator", model["calibrator"], CALIBRATORS), numbers)
+        weights = np.array(model["weights"], dtype=np.float64)
+        found = ScoreCalibration(
+            tuple(c["kinds"]),
+            int(c["k"]),
+            tuple(c["evidence"]),
+            str(c["chosen"]),
+            dict(c["losses"]),
+            ScoreModel(weights, float(model["offset"]), calibrator),
+            held_out=np.array(c["held_out"], dtype=np.float64),
+            relevant=np.array(c["relevant"], dtype=np.int8),
+            mated=np.array(c["mated"], dtype=np.int8),
+            total=np.array(c["total"], dtype=np.float64),
+            grid=np.array(c["grid"], dtype=np.float64),
+        )
+        n = len(found.mated)
+        if found.held_out.shape != (n, found.k) or found.relevant.shape != (n, found.k):
+            raise ValueError(f"hits of {n} queries")
+        return found, whole["rule"]
+    except (OSError, InputError, *MALFORMED) as error:
+        raise FileFormatError(
+            f"{path} is no score calibration that can be read: {error}."
+        ) from error

@@ -1,0 +1,350 @@
+"""Decisions for any scores: features, thresholds and rates against loops; guarantees on digits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+from sklearn.datasets import load_digits
+from sklearn.neighbors import NearestNeighbors
+
+from laplace_metric.calibration import DecisionRule, ScoreCalibration, calibrate_scores
+from laplace_metric.calibration._rates import (
+    error_rates,
+    fewest_false,
+    precision_of_mixture,
+    threshold_of_false,
+    threshold_of_miss,
+)
+from laplace_metric.calibration._score_model import checked_scores, score_features
+from laplace_metric.errors import (
+    FewQueriesWarning,
+    FileFormatError,
+    InputError,
+    NonFiniteError,
+    ScoresWarning,
+)
+
+
+def drawn(n=400, k=5, seed=0, open_set=0.2):
+    g = np.random.default_rng(seed)
+    relevant = (np.arange(k) < g.integers(0, 3, n)[:, None]) & (g.random(n) >= open_set)[:, None]
+    score = g.normal(size=(n, k)) + 2 * relevant
+    order = np.argsort(-score, 1)
+    return np.take_along_axis(score, order, 1), np.take_along_axis(relevant, order, 1)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Distances to the ten nearest of 500 digits 0 to 7, of queries of all ten digits."""
+    x, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(x))
+    x, y = x[order], y[order]
+    gallery = np.flatnonzero(y < 8)[:500]
+    rest = np.setdiff1d(np.arange(len(x)), gallery)
+    distance, rows = NearestNeighbors(n_neighbors=10).fit(x[gallery]).kneighbors(x[rest])
+    return distance, y[gallery][rows] == y[rest][:, None], y[rest] < 8
+
+
+# Features.
+
+
+@given(st.integers(1, 5), st.integers(1, 6), st.sampled_from([1e-6, 1.0, 1e6]), st.integers(0, 99))
+def test_features_are_those_of_a_loop(n, k, scale, seed):
+    g = np.random.default_rng(seed)
+    values = scale * np.round(g.normal(size=(n, k)), 1)  # with ties
+    exists = np.arange(k) < g.integers(1, k + 1, n)[:, None]
+    found = score_features(np.where(exists, values, 0)[..., None], exists, [])
+    for q, size in enumerate(exists.sum(1)):
+        v = values[q, :size]
+        order = sorted(range(size), key=lambda i: (-v[i], i))
+        for place, i in enumerate(order):
+            follows = v[order[place + 1]] if place + 1 < size else v[i]
+            z = (v[i] - v.mean()) / v.std() if v.std() > 1e-9 * scale else 0.0
+            wanted = [v[i], v.max() - v[i], v[i] - follows, z, np.log(i + 1)]
+            np.testing.assert_allclose(found[q, i], wanted, rtol=1e-9, atol=1e-9 * scale)
+        assert not found[q, size:].any()
+
+
+@pytest.mark.parametrize("change", [lambda s: 1e4 * s - 3e5, lambda s: 1e-4 * s + 0.5])
+def test_units_of_the_scores_change_no_decision(change):
+    score, relevant = drawn()
+    one, other = calibrate_scores(score, relevant), calibrate_scores(change(score), relevant)
+    np.testing.assert_allclose(
+        one.probability(score), other.probability(change(score)), rtol=1e-3, atol=1e-4
+    )
+
+
+def test_a_distance_is_a_similarity_with_its_sign_changed():
+    score, relevant = drawn()
+    one = calibrate_scores(score, relevant)
+    other = calibrate_scores(-score, relevant, kind="distance")
+    np.testing.assert_array_equal(one.held_out, other.held_out)
+
+
+def test_the_probability_rises_with_the_score():
+    g = np.random.default_rng(0)
+    right = g.random(600) < 0.5
+    calibration = calibrate_scores((g.normal(size=600) + right)[:, None], right[:, None])
+    assert (np.diff(calibration.probability(np.linspace(-9, 9, 200)[:, None])[:, 0]) >= 0).all()
+
+
+def test_a_second_scorer_and_evidence_teach_something():
+    g = np.random.default_rng(0)
+    right = g.random((800, 1)) < 0.5
+    blind, seeing = g.normal(size=(800, 1)), g.normal(size=(800, 1)) + 3 * right
+    alone = calibrate_scores(blind, right)
+    both = calibrate_scores(np.stack([blind, seeing], -1), right, kind=("similarity", "score"))
+    extra = calibrate_scores(blind, right, evidence={"seeing": seeing[:, 0]})
+    loss = [min(c.losses.values()) for c in (alone, both, extra)]
+    assert loss[0] > 0.6
+    assert max(loss[1:]) < 0.35
+    assert both.chosen.startswith("values")
+    assert extra.chosen.startswith("evidence")
+    p = extra.probability(blind, seeing=seeing[:, 0])
+    assert p[right].mean() > p[~right].mean() + 0.5
+
+
+# Rates and their thresholds.
+
+
+@given(st.integers(1, 400), st.sampled_from([0.3, 0.05, 0.01]), st.sampled_from([0.05, 0.2]))
+def test_a_false_rate_is_exceeded_with_probability_delta_at_most(n, target, delta):
+    """Of uniform p, the rate above p_(r) exceeds the target if r - 1 or fewer are that high."""
+    false = np.sort(np.random.default_rng(n).random(n))
+    found = threshold_of_false(false, target, delta)
+    if found is None:
+        assert n < fewest_false(target, delta)
+        return
+    r = int((false >= found[0]).sum()) + 1  # accepted are those above p_(r)
+    assert binom.cdf(r - 1, n, target) <= delta
+    assert binom.cdf(r, n, target) > delta  # one more would exceed it
+    assert found[1] <= target + 1e-9
+
+
+def test_ties_of_false_ones_are_all_rejected():
+    value, _ = threshold_of_false(np.r_[np.zeros(500), np.full(20, 0.7)], 0.02, 0.05)
+    assert value > 0.7
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([0.5, 0.2, 0.1]), st.booleans())
+def test_what_is_passed_on_is_that_of_a_search_over_all_thresholds(seed, miss, tied):
+    g = np.random.default_rng(seed)
+    n, k = 60, 4
+    p = g.random((n, k)).round(1 if tied else 9)
+    relevant = (g.random((n, k)) < 0.4).astype(np.int8)
+    total = relevant.sum(1) + g.integers(0, 2, n) * (g.random() < 0.3)
+
+    def risk(t):
+        losses = []
+        for q in np.flatnonzero(total):
+            kept = max((i + 1 for i in range(k) if p[q, i] >= t), default=0)
+            losses.append(1 - relevant[q, :kept].sum() / total[q])
+        return (sum(losses) + 1) / (len(losses) + 1)
+
+    possible = [t for t in [*np.unique(p), np.inf] if risk(t) <= miss + 1e-9]
+    if not possible:
+        with pytest.raises(InputError, match="cannot be guaranteed"):
+            threshold_of_miss(p, relevant, total.astype(float), miss)
+        return
+    t = threshold_of_miss(p, relevant, total.astype(float), miss)
+    assert risk(t) <= miss + 1e-9
+    assert risk(t) == pytest.approx(risk(max(possible)))
+
+
+def test_rates_are_those_of_a_count():
+    p = np.array([[0.9, 0.2], [0.8, 0.7], [0.3, 0.1], [0.6, 0.0]])
+    relevant = np.array([[1, 0], [0, 1], [0, 0], [-1, 0]], np.int8)
+    found = error_rates(0.5, p, relevant, np.array([1, 1, 0, -1], np.int8))
+    assert found == {
+        "coverage": 3 / 4,
+        "precision": 1 / 2,
+        "false_match_rate": 1 / 5,
+        "false_non_match_rate": 0.0,
+        "false_positive_identification_rate": 0.0,
+        "false_negative_identification_rate": 1 / 2,
+    }
+
+
+def test_precision_of_a_mixture_is_that_of_the_queries_at_their_own_share():
+    score, relevant = drawn(2_000, open_set=0.4)
+    rule = calibrate_scores(score, relevant).guarantee(recall=0.8)
+    c = rule.calibration
+    share = float((c.mated == 0).mean())
+    precision, bound = rule.precision_at([0.0, share, 1.0])
+    assert precision[1] == pytest.approx(rule.rates()["precision"])
+    assert precision[0] > precision[1] > precision[2] == 0.0
+    assert (bound <= precision).all()
+    lower = precision_of_mixture(
+        np.array([share]), rule.value, c.held_out[:, 0], c.relevant[:, 0], c.mated, 1e-9
+    )[1]
+    assert lower < bound[1]
+
+
+# Guarantees.
+
+
+def test_guarantees_hold_on_digits_that_no_one_saw(digits):
+    distance, relevant, mated = digits
+    half = len(mated) // 2
+    calibration = calibrate_scores(
+        distance[:half], relevant[:half], kind="distance", mated=mated[:half]
+    )
+    new, right, known = distance[half:], relevant[half:], mated[half:]
+    rule = calibration.guarantee(precision=0.95)
+    answered = rule.accept(new)
+    assert answered.mean() > 0.6
+    assert right[answered, 0].mean() >= 0.95
+    rule = calibration.guarantee(false_positive_identification_rate=0.1)
+    assert rule.accept(new)[~known].mean() <= 0.1
+    kept = calibration.keep_relevant(new, 0.1)
+    rows = right.any(1)
+    missed = (right & (np.arange(10) >= kept[:, None])).sum(1)[rows] / right.sum(1)[rows]
+    assert missed.mean() < 0.15
+    assert kept[rows].mean() < 10
+
+
+def test_a_false_match_rate_counts_one_comparison_a_query():
+    score, relevant = drawn(2_000)
+    calibration = calibrate_scores(score, relevant)
+    rule = calibration.guarantee(false_match_rate=0.02)
+    assert rule.n == int((calibration.relevant == 0).any(1).sum())
+    assert rule.rates()["false_match_rate"] < 0.03
+    assert rule.bound <= 0.02
+
+
+def test_what_cannot_be_guaranteed_says_how_many_queries_it_takes():
+    score, relevant = drawn(200)
+    calibration = calibrate_scores(score, relevant)
+    with pytest.raises(InputError, match=r"it takes 299 queries without a match .* about \d+ more"):
+        calibration.guarantee(false_positive_identification_rate=0.01)
+    with pytest.raises(InputError, match=r"precision=0.999 cannot be guaranteed"):
+        calibration.guarantee(precision=0.999)
+    with pytest.raises(InputError, match="at least 99 queries"):
+        calibration.keep_relevant(score, 0.01)
+    assert calibration.queries_needed(0.9).flawless == 51
+    with pytest.raises(InputError, match="pass one of precision=, recall="):
+        calibration.guarantee(precision=0.9, recall=0.9)
+
+
+# Files.
+
+
+def test_a_rule_of_a_file_decides_as_before(tmp_path):
+    score, relevant = drawn()
+    rule = calibrate_scores(score, relevant).guarantee(precision=0.8)
+    rule.save(tmp_path / "rule.json")
+    again = DecisionRule.load(tmp_path / "rule.json")
+    assert str(again) == str(rule)
+    np.testing.assert_array_equal(again.accept(score), rule.accept(score))
+    assert ScoreCalibration.load(tmp_path / "rule.json").chosen == rule.calibration.chosen
+    rule.calibration.save(tmp_path / "calibration.json")
+    with pytest.raises(FileFormatError, match="without a rule"):
+        DecisionRule.load(tmp_path / "calibration.json")
+
+
+@pytest.mark.parametrize("damage", ["value", "format", "cut"])
+def test_a_damaged_file_is_refused(tmp_path, damage):
+    path = tmp_path / "rule.json"
+    calibrate_scores(*drawn()).guarantee(recall=0.8).save(path)
+    content = json.loads(path.read_text())
+    if damage == "value":
+        content["calibration"]["held_out"][0][0] = 0.123
+    elif damage == "format":
+        content["format"] = "other"
+    path.write_text(path.read_text()[:-9] if damage == "cut" else json.dumps(content))
+    with pytest.raises(FileFormatError):
+        DecisionRule.load(path)
+
+
+def test_scores_need_no_torch():
+    code = (
+        "import sys, numpy as np; from laplace_metric.calibration import calibrate_scores as c;"
+        "g = np.random.default_rng(0); y = g.random((99, 1)) < .5;"
+        "c(g.normal(size=(99, 1)) + 2 * y, y).guarantee(recall=.7);"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# Bad input.
+
+SCORE, RELEVANT = drawn(60)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scores": SCORE[:, ::-1]}, "60 of 60 queries do not fall from hit to hit.*'distance'"),
+        ({"scores": SCORE, "kind": "distance"}, "do not rise from hit to hit.*'similarity'"),
+        ({"scores": SCORE[:, 0]}, r"scores has shape \(60,\): pass \[Q, k\]"),
+        ({"scores": SCORE, "kind": ("score", "score")}, r"pass \[Q, k, 2\]"),
+        ({"scores": np.where(SCORE.max() == SCORE, np.nan, SCORE)}, "NaN"),
+        ({"scores": np.where(SCORE.max() == SCORE, np.inf, SCORE)}, "infinite in front"),
+        ({"scores": np.full_like(SCORE, -np.inf)}, "60 queries have no hit"),
+        ({"scores": np.full_like(SCORE, 0.7)}, "scores are all 0.7"),
+        ({"scores": SCORE[:18], "relevant": RELEVANT[:18]}, "18 queries to calibrate on"),
+        ({"relevant": RELEVANT[:, :2]}, r"relevant has shape \(60, 2\): pass \[60, 5\]"),
+        ({"relevant": RELEVANT * 2}, "pass .* booleans, or 1, 0, and -1"),
+        ({"relevant": np.ones_like(RELEVANT)}, "all hits are relevant"),
+        ({"relevant": np.zeros_like(RELEVANT)}, "all hits are irrelevant"),
+        ({"mated": np.zeros(60)}, r"mated is 0 for \d+ queries with a relevant hit"),
+        ({"total": np.zeros(60)}, "total: pass"),
+        ({"evidence": {"age": np.zeros(3)}}, r"age has shape \(3,\)"),
+        ({"evidence": {"age": np.full(60, np.inf)}}, "age holds NaN or infinity"),
+        ({"kind": "cosine"}, "kind"),
+    ],
+)
+def test_bad_input_is_named(change, message):
+    arguments = {"scores": SCORE, "relevant": RELEVANT} | change
+    error = NonFiniteError if "NaN" in message else InputError
+    with pytest.raises(error, match=message):
+        calibrate_scores(arguments.pop("scores"), arguments.pop("relevant"), **arguments)
+
+
+def test_new_scores_must_be_like_those_that_calibrated():
+    calibration = calibrate_scores(SCORE, RELEVANT, evidence={"age": np.arange(60.0)})
+    with pytest.raises(InputError, match="2 hits a query: pass 5"):
+        calibration.probability(SCORE[:, :2], age=np.arange(60.0))
+    with pytest.raises(InputError, match="pass age, which calibrated it"):
+        calibration.probability(SCORE)
+
+
+def test_what_is_not_judged_is_left_out_and_counted():
+    score, relevant = drawn()
+    hidden = np.where(np.random.default_rng(1).random(relevant.shape) < 0.3, -1, relevant)
+    with pytest.warns(ScoresWarning, match=rf"{(hidden < 0).sum()} of 2,000 hits are not judged"):
+        calibration = calibrate_scores(score, hidden)
+    assert (calibration.mated == -1).any()
+    rule = calibration.guarantee(recall=0.7)
+    assert rule.n == int((calibration.relevant[:, 0] >= 0).sum())
+
+
+def test_scores_that_point_the_wrong_way_are_told():
+    score, relevant = drawn(k=1)
+    with pytest.warns(ScoresWarning, match="relevant hits rank below others"):
+        calibrate_scores(-score, relevant)
+
+
+def test_too_few_errors_are_told():
+    score, relevant = drawn(k=1)
+    keep = relevant[:, 0] | (np.cumsum(~relevant[:, 0]) <= 4)
+    with pytest.warns(FewQueriesWarning, match="at least 5 of both"):
+        calibrate_scores(score[keep], relevant[keep])
+
+
+def test_ragged_lists_end_with_infinity():
+    score, relevant = drawn()
+    ends = np.arange(5) >= np.random.default_rng(0).integers(1, 6, len(score))[:, None]
+    ragged = np.where(ends, -np.inf, score)
+    calibration = calibrate_scores(ragged, relevant)
+    p = calibration.probability(ragged)
+    assert not p[ends].any()
+    assert checked_scores(ragged, ("similarity",))[1].sum() == (~ends).sum()
