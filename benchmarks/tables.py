@@ -24,6 +24,7 @@ from benchmarks.recovery.runs import recovered
 from benchmarks.report import three_numbers
 from benchmarks.report.cells import quality_table
 from benchmarks.report.method_table import methods
+from benchmarks.retrieval import decisions
 from benchmarks.retrieval import tables as retrieval_tables
 from benchmarks.scale import billion
 from benchmarks.scale import tables as scale_tables
@@ -188,6 +189,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **uses_tables.WORDNET_TABLES,
     **token_tables.TABLES,
     **retrieval_tables.TABLES,
+    **decisions.TABLES,
     "strangers-on-digits": retrieval_tables.strangers_on_digits,
     **promises.TABLES,
     **serve.TABLES,

@@ -266,3 +266,6 @@ def scores_table() -> str:
             cells.append(f"{area['mean']:.3f} ± {area['half']:.3f}")
         lines.append(cells)
     return markdown(header, lines)
+
+
+TABLES = {"retrieval-decisions": rates_table, "retrieval-scores": scores_table}

@@ -22,7 +22,11 @@ from laplace_metric.calibration._rates import (
     threshold_of_false,
     threshold_of_miss,
 )
-from laplace_metric.calibration._score_model import checked_scores, score_features
+from laplace_metric.calibration._score_model import (
+    checked_scores,
+    fit_score_model,
+    score_features,
+)
 from laplace_metric.errors import (
     FewQueriesWarning,
     FileFormatError,
@@ -348,3 +352,34 @@ def test_ragged_lists_end_with_infinity():
     p = calibration.probability(ragged)
     assert not p[ends].any()
     assert checked_scores(ragged, ("similarity",))[1].sum() == (~ends).sum()
+
+
+def test_a_query_counts_once_however_many_hits_it_has():
+    """Half of the queries have one hit, of which .9 are relevant, the others nine with .1."""
+    g = np.random.default_rng(0)
+    n, k = 2_000, 9
+    long = np.arange(n) % 2 == 1
+    exists = long[:, None] | (np.arange(k) == 0)
+    judged = (g.random((n, k)) < np.where(long, 0.1, 0.9)[:, None]).astype(np.int8)
+    features = np.zeros((n, k, 5))
+    features[..., 0] = g.normal(size=(n, k))  # says nothing
+    _, _, model = fit_score_model(features, judged, exists, 1)
+    assert model(features)[exists].mean() == pytest.approx(0.5, abs=0.03)
+
+
+def test_no_value_counts_against_a_match():
+    """A second scorer that points the wrong way is left out, not turned round."""
+    g = np.random.default_rng(0)
+    right = g.random((600, 1)) < 0.5
+    one, other = g.normal(size=(600, 1)) + right, g.normal(size=(600, 1)) - 2 * right
+    calibration = calibrate_scores(np.stack([one, other], -1), right, kind=("score", "score"))
+    assert calibration.model.weights[[0, 4]].min() >= 0
+
+
+def test_queries_of_which_nobody_knows_are_in_no_rate_of_identification():
+    score, relevant = drawn()
+    judged = np.where(np.arange(400)[:, None] % 2 == 0, relevant, -1)
+    with pytest.warns(ScoresWarning):
+        calibration = calibrate_scores(score, judged)
+    rule = calibration.guarantee(false_positive_identification_rate=0.2)
+    assert rule.n == int((calibration.mated == 0).sum()) < int((calibration.mated != 1).sum())

@@ -91,7 +91,8 @@ def test_mistakes_are_named(tmp_path, monkeypatch, capsys, words, message):
         ("query,score,relevant\n", "holds no row"),
     ],
 )
-def test_a_bad_table_is_named(tmp_path, capsys, text, message):
+def test_a_bad_table_is_named(tmp_path, monkeypatch, capsys, text, message):
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "bad.csv"
     path.write_text(text)
     assert main(["decide", str(path), "--precision", "0.9"]) == 2
