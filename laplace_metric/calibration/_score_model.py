@@ -111,8 +111,8 @@ def _check_both_kinds(value: Array, y: Array) -> None:
     if found.pvalue < WRONG_WAY:
         auroc = found.statistic / (y.sum() * (len(y) - y.sum()))
         warnings.warn(
-            f"scores: by this kind= relevant hits rank below others (AUROC {auroc:.2f}). Similarities "
-            "and distances taken for each other look like that.",
+            f"scores: by this kind= relevant hits rank below others (AUROC {auroc:.2f}). "
+            "Similarities and distances taken for each other look like that.",
             ScoresWarning,
             stacklevel=4,
         )
