@@ -101,8 +101,8 @@ def told_apart(embedder: ImageTextEmbedder, problem: ClassProblem, seed: int) ->
         rows = few(problem.shot_labels, k, seed)
         shots, labels = embedder.embed_image(problem.shots[rows]), problem.shot_labels[rows]
         if bool((prompts.variance > 0).all()):
-            fit = prompt_weights(shots, labels, prompts, t, generator=seed)
-            row[f"weights, {k} shots"] = accuracy(zero_shot(image, prompts, t, fit.weights))
+            pi = prompt_weights(shots, labels, prompts, t, generator=seed)
+            row[f"weights, {k} shots"] = accuracy(zero_shot(image, prompts, t, pi))
         row[f"mean of {k} shots"] = accuracy(image.mean @ _class_means(shots, labels, prompts).mT)
     return row
 

@@ -10,8 +10,15 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric._utils.validation import as_path, check_function, check_name
+from laplace_metric._utils.randomness import Seed, as_generator, own_randomness
+from laplace_metric._utils.validation import (
+    as_path,
+    check_count,
+    check_function,
+    check_name,
+    check_positive,
+    check_real,
+)
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.image_text._files import load_heads, save_heads
@@ -19,12 +26,15 @@ from laplace_metric.image_text._fit import (
     FittedHeads,
     MaskedInputs,
     Towers,
-    fit_heads,
+    computed,
     fit_posteriors,
     image_fingerprints,
+    masked_features,
+    new_heads,
+    table,
 )
 from laplace_metric.image_text._gaussians import similarities
-from laplace_metric.image_text._heads import HeadSettings, TrainingOptions
+from laplace_metric.image_text._heads import HeadSettings
 from laplace_metric.image_text._includes import (
     Inclusion,
     InclusionCalibration,
@@ -32,12 +42,16 @@ from laplace_metric.image_text._includes import (
     random_partners,
 )
 from laplace_metric.image_text._objectives import OBJECTIVES, Objective
-from laplace_metric.image_text._pairs import Encoder, ImageTextPairs, encode_all
+from laplace_metric.image_text._pairs import Encoder, ImageTextPairs, PairBatches, encode_all
 from laplace_metric.image_text._posterior import embedding_of
 from laplace_metric.image_text._search import TowerEncoder, tower_encoders
+from laplace_metric.image_text._training import PairRun, optimizer_of
 from laplace_metric.models._calling import Inputs
+from laplace_metric.online._checkpoint import Checkpointer
 from laplace_metric.search import Index
 from laplace_metric.search._engines import EngineKind
+from laplace_metric.training import train_epochs
+from laplace_metric.training._loop import train_mode
 
 
 class ImageTextEmbedder:
@@ -189,10 +203,64 @@ class ImageTextEmbedder:
         """
         if not isinstance(pairs, ImageTextPairs):
             raise InputError(f"pairs is a {type(pairs).__name__}: pass ImageTextPairs.")
+        check_count("epochs", epochs)
+        check_count("batch_size", batch_size, 2)
+        check_positive("learning_rate", learning_rate)
+        if check_real("weight_decay", weight_decay) < 0:
+            raise InputError(f"weight_decay={weight_decay!r}: pass a number >= 0.")
         folder = None if checkpoint is None else as_path("checkpoint", checkpoint)
-        options = TrainingOptions(epochs, batch_size, learning_rate, weight_decay, progress, folder)
-        self._fitted = fit_heads(
-            self.towers, pairs, self.objective, self.settings, options, generator, masked
+        towers, settings = self.towers, self.settings
+        full = towers.features(pairs, settings.tokens, progress=progress)
+        hidden = masked_features(
+            towers, full, masked, self.objective, train=settings.train_encoders
+        )
+        with own_randomness(generator, full[0].device) as source:
+            sizes = full[0].shape[-1], full[1].shape[-1]
+            heads = new_heads(sizes, self.objective, settings).to(full[0])
+            encoders, images, texts = nn.ModuleList(), table(full[0]), table(full[1])
+            if settings.train_encoders:
+                encoders = towers.modules
+                images = computed(towers.image, pairs.images, "images")
+                texts = computed(towers.text, pairs.texts, "texts")
+            run = PairRun(
+                heads,
+                encoders,
+                optimizer_of(heads, encoders, learning_rate, weight_decay, settings.encoder_rate),
+                pairs,
+                images,
+                texts,
+                hidden,
+                PairBatches(pairs, batch_size, source),
+                full[0].device,
+                {
+                    **asdict(settings),
+                    "epochs": epochs,
+                    "batch_size": batch_size,
+                    "learning_rate": learning_rate,
+                    "weight_decay": weight_decay,
+                },
+            )
+            checkpointer = Checkpointer(run, source, folder)
+            checkpointer.begin(epochs)
+            with train_mode([heads, encoders]):
+                train_epochs(
+                    run.step,
+                    run.loader,
+                    run.device,
+                    epochs=epochs,
+                    show=progress,
+                    progress=run.progress,
+                    callback=checkpointer,
+                )
+        heads.eval()
+        if settings.train_encoders:
+            full = towers.features(pairs, settings.tokens, progress=progress)
+        self._fitted = FittedHeads(
+            heads,
+            fit_posteriors(heads, *full, settings),
+            run.progress.losses,
+            {monitor.title: monitor.history for monitor in run.monitors},
+            fingerprints=image_fingerprints(heads, full[0]),
         )
         return self
 

@@ -31,7 +31,6 @@ from laplace_metric.image_text._training import Spread
 IMAGE_TEXT = files.FileKind("imagetext", "saved heads of images and texts", 2)
 HEADS, SIDES = "heads.", ("image.", "text.")
 """Beginnings of names of tensors."""
-DTYPES = {"torch.float32": torch.float32, "torch.float64": torch.float64}
 NUMBERS = ("slope", "offset", "auroc")
 
 
@@ -46,7 +45,6 @@ def save_heads(
         "objective": names.get(type(objective)),
         "objective_settings": objective.settings,
         "sizes": [heads.image.size, heads.text.size],
-        "dtype": str(heads.image.mean.weight.dtype),
         "losses": fitted.losses,
         "spreads": {k: [asdict(s) for s in rows] for k, rows in fitted.spreads.items()},
     }
@@ -87,7 +85,8 @@ def load_heads(
         image_size, text_size = content["sizes"]
         with torch.random.fork_rng(devices=[]):  # the first weights are replaced
             heads = new_heads((image_size, text_size), objective, settings)
-        heads.to(DTYPES[content["dtype"]]).load_state_dict(_named(tensors, HEADS))
+        state = _named(tensors, HEADS)
+        heads.to(state["image.mean.weight"]).load_state_dict(state)
         spreads = {k: [Spread(**row) for row in rows] for k, rows in content["spreads"].items()}
         fitted = FittedHeads(heads.eval(), None, content["losses"], spreads)
         if "n_effective" in content:

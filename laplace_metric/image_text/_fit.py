@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplace_metric._utils.randomness import Seed, own_randomness
 from laplace_metric.errors import InputError
-from laplace_metric.image_text._heads import GaussianHead, HeadSettings, TrainingOptions
+from laplace_metric.image_text._heads import GaussianHead, HeadSettings
 from laplace_metric.image_text._includes import InclusionCalibration
 from laplace_metric.image_text._objectives import Objective
 from laplace_metric.image_text._pairs import (
     BLOCK,
     Encoder,
     ImageTextPairs,
-    PairBatches,
     check_towers,
     count_inputs,
     encode,
@@ -26,12 +24,9 @@ from laplace_metric.image_text._pairs import (
     take_inputs,
 )
 from laplace_metric.image_text._posterior import TowerPosterior, fit_tower
-from laplace_metric.image_text._training import Features, PairRun, Spread, TwoHeads, optimizer_of
+from laplace_metric.image_text._training import Features, Spread, TwoHeads
 from laplace_metric.models._calling import Inputs
 from laplace_metric.models._store import Fingerprints, row_fingerprints, sorted_fingerprints
-from laplace_metric.online._checkpoint import Checkpointer
-from laplace_metric.training import train_epochs
-from laplace_metric.training._loop import train_mode
 
 MaskedInputs = tuple[Inputs | None, Inputs | None]
 """What is left of each image and of each text, in the order of the pairs; None: not used."""
@@ -84,63 +79,6 @@ class FittedHeads:
     fingerprints: Fingerprints | None = None
 
 
-def fit_heads(
-    towers: Towers,
-    pairs: ImageTextPairs,
-    objective: Objective,
-    settings: HeadSettings,
-    options: TrainingOptions,
-    generator: Seed,
-    masked: MaskedInputs | None = None,
-) -> FittedHeads:
-    """Train new heads and fit their posteriors."""
-    features = towers.features(pairs, settings.tokens, progress=options.progress)
-    hidden = _masked_features(towers, features, masked, objective, train=settings.train_encoders)
-    with own_randomness(generator, features[0].device) as source:
-        sizes = features[0].shape[-1], features[1].shape[-1]
-        heads = new_heads(sizes, objective, settings).to(features[0])
-        encoders, images, texts = nn.ModuleList(), _table(features[0]), _table(features[1])
-        if settings.train_encoders:
-            encoders = towers.modules
-            images = _computed(towers.image, pairs.images, "images")
-            texts = _computed(towers.text, pairs.texts, "texts")
-        rate, decay = options.learning_rate, options.weight_decay
-        run = PairRun(
-            heads=heads,
-            encoders=encoders,
-            optimizer=optimizer_of(heads, encoders, rate, decay, settings.encoder_rate),
-            pairs=pairs,
-            images=images,
-            texts=texts,
-            masked=hidden,
-            loader=PairBatches(pairs, options.batch_size, source),
-            device=features[0].device,
-            settings={**asdict(settings), **options.identity},
-        )
-        checkpointer = Checkpointer(run, source, options.folder)
-        checkpointer.begin(options.epochs)
-        with train_mode([heads, encoders]):
-            train_epochs(
-                run.step,
-                run.loader,
-                run.device,
-                epochs=options.epochs,
-                show=options.progress,
-                progress=run.progress,
-                callback=checkpointer,
-            )
-    heads.eval()
-    if settings.train_encoders:
-        features = towers.features(pairs, settings.tokens, progress=options.progress)
-    return FittedHeads(
-        heads,
-        fit_posteriors(heads, *features, settings),
-        run.progress.losses,
-        {monitor.title: monitor.history for monitor in run.monitors},
-        fingerprints=image_fingerprints(heads, features[0]),
-    )
-
-
 def new_heads(sizes: tuple[int, int], objective: Objective, settings: HeadSettings) -> TwoHeads:
     """Untrained heads, for features of two sizes, with a copy of the objective."""
     image, text = (
@@ -158,17 +96,17 @@ def new_heads(sizes: tuple[int, int], objective: Objective, settings: HeadSettin
     return TwoHeads(image, text, deepcopy(objective))
 
 
-def _table(features: Tensor) -> Features:
+def table(features: Tensor) -> Features:
     """Features of a frozen encoder: computed once, looked up by row."""
     return lambda rows: features[rows.to(features.device)]
 
 
-def _computed(encoder: Encoder, inputs: Inputs, name: str) -> Features:
+def computed(encoder: Encoder, inputs: Inputs, name: str) -> Features:
     """Features of an encoder that trains."""
     return lambda rows: encode(encoder, take_inputs(inputs, rows), name, grad=True)
 
 
-def _masked_features(
+def masked_features(
     towers: Towers,
     full: tuple[Tensor, Tensor],
     masked: MaskedInputs | None,
@@ -204,14 +142,14 @@ def _masked_side(
     if (n := count_inputs(name, inputs)) != len(full):
         raise InputError(f"{name} has {n} inputs for {len(full)}: pass one for each, in order.")
     if train:
-        return _computed(encoder, inputs, name)
+        return computed(encoder, inputs, name)
     features = encode_all(encoder, inputs, name, progress=False)
     if features.shape != full.shape:
         raise InputError(
             f"features of {name} have shape {list(features.shape)}, those of the whole inputs "
             f"{list(full.shape)}: use the same encoder."
         )
-    return _table(features.to(full))
+    return table(features.to(full))
 
 
 @torch.no_grad()

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -156,28 +155,3 @@ class HeadSettings:
             check_positive(name, getattr(self, name))
         if self.n_effective is not None:
             check_positive("n_effective", self.n_effective)
-
-
-@dataclass(frozen=True)
-class TrainingOptions:
-    """See ``ImageTextEmbedder.fit``."""
-
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    weight_decay: float
-    progress: bool
-    folder: Path | None
-
-    def __post_init__(self) -> None:
-        check_count("epochs", self.epochs)
-        check_count("batch_size", self.batch_size, 2)
-        check_positive("learning_rate", self.learning_rate)
-        if check_real("weight_decay", self.weight_decay) < 0:
-            raise InputError(f"weight_decay={self.weight_decay!r}: pass a number >= 0.")
-
-    @property
-    def identity(self) -> dict[str, float]:
-        """Settings that a resumed run must share."""
-        names = ("epochs", "batch_size", "learning_rate", "weight_decay")
-        return {name: getattr(self, name) for name in names}

@@ -306,14 +306,14 @@ def encode_all(
 
 
 def check_towers(images: Tensor, texts: Tensor, tokens: str) -> None:
-    """Check that both towers compute in one type, on one device, with the tokens that are asked.
+    """Check that both towers compute in one type, with the tokens that are asked for.
 
     Raises
     ------
     DtypeError
         For two types.
     InputError
-        For two devices, and tokens that are missing or not asked for.
+        For tokens that are missing or not asked for.
     """
     for name, features in (("images", images), ("texts", texts)):
         if (features.ndim == 3) is not (tokens == "uncertainty"):
@@ -327,9 +327,4 @@ def check_towers(images: Tensor, texts: Tensor, tokens: str) -> None:
         raise DtypeError(
             f"features of images are {images.dtype}, those of texts {texts.dtype}: convert one "
             "encoder, with .float() or .double()."
-        )
-    if images.device != texts.device:
-        raise InputError(
-            f"features of images are on {images.device}, those of texts on {texts.device}: move "
-            "one encoder."
         )

@@ -151,8 +151,8 @@ class _Block(nn.Module):
 
 
 def _blocks(tower: PublishedTower, *, quick: bool) -> nn.ModuleDict:
-    layers = [_Block(tower, quick=quick) for _ in range(tower.depth)]
-    return nn.ModuleDict({"resblocks": nn.Sequential(*layers)})
+    blocks = (_Block(tower, quick=quick) for _ in range(tower.depth))
+    return nn.ModuleDict({"resblocks": nn.Sequential(*blocks)})
 
 
 class PublishedImages(nn.Module):
@@ -184,31 +184,25 @@ class PublishedImages(nn.Module):
         InputError
             For images of another size, or not in [0, 1].
         """
-        x = self._checked(images).to(self.proj)
+        if isinstance(images, Tensor) and images.dtype == torch.uint8:
+            images = images.float() / 255
+        check_floating("images", images, "[B, 3, H, W]")
+        if images.shape[1:] != (3, self.size, self.size):
+            raise InputError(
+                f"images have shape {list(images.shape)}: pass [B, 3, {self.size}, {self.size}]."
+            )
+        low, high = (float(x) for x in images.detach().aminmax())
+        if not -1e-6 <= low <= high <= 1 + 1e-6:
+            raise InputError(
+                f"images lie in [{low:.3g}, {high:.3g}]: pass values in [0, 1], not normalised."
+            )
+        x = images.to(self.proj)
         mean, std = (x.new_tensor(c)[:, None, None] for c in PIXELS)
         patches = self.conv1((x - mean) / std).flatten(2).mT
         tokens = torch.stack([self.class_embedding, self.unc_embedding]).expand(len(x), -1, -1)
         x = torch.cat([tokens, patches], 1) + self.positional_embedding
         two = self.ln_post(self.transformer["resblocks"](self.ln_pre(x))[:, :2])
         return torch.stack([self.ln_post(two[:, 0]), two[:, 1]], 1)
-
-    def _checked(self, images: Any) -> Tensor:
-        """Return images as floats in [0, 1]."""
-        if isinstance(images, Tensor) and images.dtype == torch.uint8:
-            images = images.float() / 255
-        check_floating("images", images, "[B, 3, H, W]")
-        if images.shape[1:] != (3, self.size, self.size):
-            raise InputError(
-                f"images have shape {list(images.shape)}: pass [B, 3, {self.size}, {self.size}], "
-                "resized."
-            )
-        low, high = (float(x) for x in images.detach().aminmax())
-        if not -1e-6 <= low <= high <= 1 + 1e-6:
-            raise InputError(
-                f"images lie in [{low:.3g}, {high:.3g}]: pass finite values in [0, 1], not "
-                "normalised."
-            )
-        return images
 
 
 class PublishedTexts(nn.Module):
@@ -242,26 +236,17 @@ class PublishedTexts(nn.Module):
         InputError
             For texts without a tokenizer, another length, and numbers beyond the vocabulary.
         """
-        x = self.token_embedding(self._numbers(texts))
-        tokens = torch.stack([self.unc_emb, self.cls_emb]).expand(len(x), -1, -1)
-        x = torch.cat([x, tokens], 1) + self.positional_embedding
-        h = self.ln_final(self.transformer["resblocks"](x)[:, -1])
-        return torch.stack([h, self.text_projection(h)], 1)
-
-    def _numbers(self, texts: Any) -> Tensor:
         if not isinstance(texts, Tensor):
             if self.tokenizer is None:
                 raise InputError(
-                    f"texts is a {type(texts).__name__}, and there is no tokenizer: pass "
-                    f"load_prolip(..., tokenizer=), or numbers of pieces [B, {self.length}]."
+                    "texts need a tokenizer: pass load_prolip(..., tokenizer=), or numbers of "
+                    f"pieces [B, {self.length}]."
                 )
             texts = self.tokenizer(texts)
-        whole = isinstance(texts, Tensor) and not (texts.is_floating_point() or texts.is_complex())
-        if not whole or texts.ndim != 2 or texts.shape[1] != self.length:
-            what = list(texts.shape) if isinstance(texts, Tensor) else type(texts).__name__
+        if texts.is_floating_point() or texts.shape[1:] != (self.length,):
             raise InputError(
-                f"numbers of pieces are {what}: pass whole numbers [B, {self.length}], padded to "
-                "this length, as the towers were trained."
+                f"numbers of pieces are {texts.dtype} {list(texts.shape)}: pass whole numbers [B, "
+                f"{self.length}], padded to this length, as the towers were trained."
             )
         low, high = (int(x) for x in texts.aminmax())
         if not 0 <= low <= high < self.token_embedding.num_embeddings:
@@ -269,7 +254,11 @@ class PublishedTexts(nn.Module):
                 f"numbers of pieces go from {low} to {high}, and the vocabulary has "
                 f"{self.token_embedding.num_embeddings}: use the tokenizer of the checkpoint."
             )
-        return texts.long().to(self.cls_emb.device)
+        x = self.token_embedding(texts.long().to(self.cls_emb.device))
+        tokens = torch.stack([self.unc_emb, self.cls_emb]).expand(len(x), -1, -1)
+        x = torch.cat([x, tokens], 1) + self.positional_embedding
+        h = self.ln_final(self.transformer["resblocks"](x)[:, -1])
+        return torch.stack([h, self.text_projection(h)], 1)
 
 
 class Published(nn.Module):
@@ -318,9 +307,22 @@ def load_prolip(
     >>> embedder = load_prolip("ProLIP-ViT-B-16-DC-1B-12_8B", tokenizer)  # doctest: +SKIP
     >>> embedder.embed_image(images).uncertainty  # images [B, 3, 224, 224]  # doctest: +SKIP
     """
-    weights, config_file = _places(as_path("path", path))
-    config = PublishedConfig.of(_json(config_file))
-    tensors = _tensors(weights)
+    path = as_path("path", path)
+    weights = path / WEIGHTS if path.is_dir() else path
+    if weights.suffix != ".safetensors":
+        raise FileFormatError(
+            f"{weights} is no safetensors file: other formats are pickles, which run what they "
+            "hold, and are not read. Take model.safetensors of the same model."
+        )
+    try:
+        content = json.loads((weights.parent / CONFIG).read_bytes())
+        tensors = {name: tensor.float() for name, tensor in load_file(weights).items()}
+    except (SafetensorError, OSError, RuntimeError, ValueError) as error:
+        raise FileFormatError(
+            f"the checkpoint in {weights.parent} cannot be read: {error}. It has {WEIGHTS} and "
+            f"{CONFIG}, as on the model hub."
+        ) from error
+    config = PublishedConfig.of(content)
     with torch.device("meta"):  # names and shapes only
         published = Published(config, tokenizer)
         embedder = ImageTextEmbedder(
@@ -334,80 +336,30 @@ def load_prolip(
         )
         sizes = config.image.width, config.text.width
         heads = new_heads(sizes, embedder.objective, embedder.settings)
-    _check_tensors(str(weights), tensors, published.state_dict())
-    tensors = {name: tensor.float() for name, tensor in tensors.items()}
-    published.load_state_dict(tensors, assign=True)
+    try:
+        published.load_state_dict(tensors, assign=True)
+    except RuntimeError as error:
+        raise FileFormatError(f"{weights} is not of the ProLIP of its {CONFIG}: {error}") from error
     published.eval().requires_grad_(False)
     heads.load_state_dict(_state_of_heads(tensors), assign=True)
     embedder._fitted = FittedHeads(heads.eval())
     return embedder
 
 
-def _places(path: Path) -> tuple[Path, Path]:
-    """Return the places of the weights and of the config."""
-    weights = path / WEIGHTS if path.is_dir() else path
-    if weights.suffix != ".safetensors":
-        raise FileFormatError(
-            f"{weights} is no safetensors file: other formats are pickles, which run what they "
-            "hold, and are not read. Take model.safetensors of the same model."
-        )
-    if not weights.is_file():
-        raise FileFormatError(f"{weights} is not there: pass the folder of a checkpoint.")
-    return weights, weights.parent / CONFIG
-
-
-def _json(path: Path) -> object:
-    try:
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise FileFormatError(
-            f"{path} cannot be read ({error.strerror}): it lies beside the weights on the hub, and "
-            "says how many heads they have."
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{path} is damaged: {error}.") from error
-
-
-def _tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError, RuntimeError, ValueError) as error:
-        raise FileFormatError(f"{path} is not a safetensors file: {error}.") from error
-
-
-def _check_tensors(where: str, tensors: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
-    """Raise ``FileFormatError`` for names and shapes other than those of the config."""
-    if missing := [name for name in wanted if name not in tensors]:
-        raise FileFormatError(
-            f"{where} lacks {len(missing)} of {len(wanted)} tensors, the first is {missing[0]!r}: "
-            "is it a checkpoint of ProLIP, and config.json its own?"
-        )
-    if unknown := [name for name in tensors if name not in wanted]:
-        raise FileFormatError(
-            f"{where} has {len(unknown)} tensors that ProLIP has not, the first is {unknown[0]!r}."
-        )
-    for name, shape in ((name, tensor.shape) for name, tensor in wanted.items()):
-        if tensors[name].shape != shape:
-            raise FileFormatError(
-                f"{where}: {name!r} has shape {list(tensors[name].shape)}, and config.json says "
-                f"{list(shape)}."
-            )
-        if not tensors[name].is_floating_point():
-            raise FileFormatError(f"{where}: {name!r} is {tensors[name].dtype}, no weights.")
-
-
 def _state_of_heads(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return projections, scale and offset; the mean of an image has no offset: zeros."""
-    text, weight = "text.text_uncertainty_projection", tensors["visual.proj"].mT.contiguous()
-    return {
+    weight = tensors["visual.proj"].mT.contiguous()
+    heads = {
         "image.mean.weight": weight,
         "image.mean.bias": torch.zeros(len(weight)),
-        "image.log_variance.weight": tensors["visual.uncertainty_proj.weight"],
-        "image.log_variance.bias": tensors["visual.uncertainty_proj.bias"],
-        "text.mean.weight": tensors["text.text_projection.weight"],
-        "text.mean.bias": tensors["text.text_projection.bias"],
-        "text.log_variance.weight": tensors[f"{text}.weight"],
-        "text.log_variance.bias": tensors[f"{text}.bias"],
         "objective.log_a": tensors["logit_scale"],
         "objective.b": tensors["logit_bias"],
     }
+    for ours, theirs in (
+        ("image.log_variance", "visual.uncertainty_proj"),
+        ("text.mean", "text.text_projection"),
+        ("text.log_variance", "text.text_uncertainty_projection"),
+    ):
+        for part in ("weight", "bias"):
+            heads[f"{ours}.{part}"] = tensors[f"{theirs}.{part}"]
+    return heads

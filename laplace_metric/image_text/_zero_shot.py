@@ -27,8 +27,6 @@ al. 2021 for equal weights; Chun et al. 2025, section 3.4). An image goes to the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -47,6 +45,7 @@ from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.image_text._gaussians import similarities
 
+MAX_STEPS = 200
 TOLERANCE = 1e-6
 """Stop when no weight moves by more."""
 
@@ -63,23 +62,6 @@ def check_embeddings(**named: Embedding) -> None:
         raise InputError(f"embeddings differ in size: {sizes}. Pass those of one embedder.")
 
 
-@dataclass(frozen=True)
-class PromptWeights:
-    """Weights of N prompts for each of C classes.
-
-    Parameters
-    ----------
-    weights : Tensor [C, N]
-        pi, at least 0; each class sums to 1. For ``zero_shot``.
-    log_posterior : list of Tensor
-        Of each class: the log posterior density up to a constant, in nats, before each step and
-        after the last; it never falls.
-    """
-
-    weights: Float[Tensor, "C N"]
-    log_posterior: list[Float[Tensor, " steps"]]
-
-
 def prompt_weights(
     image: Embedding,
     labels: ArrayLike,
@@ -89,9 +71,8 @@ def prompt_weights(
     alpha: float = 2.0,
     epsilon: float = 0.02,
     samples: int = 20,
-    max_steps: int = 200,
     generator: Seed = None,
-) -> PromptWeights:
+) -> Float[Tensor, "C N"]:
     """Weights of the prompts of each class from a few images of it.
 
     Do not evaluate on these images: their class is what the weights were fitted to.
@@ -112,9 +93,12 @@ def prompt_weights(
         Added to the variances of the prompts.
     samples : int
         Draws of each image, which are the observations.
-    max_steps : int
-        Of EM.
     generator : torch.Generator, seed or None
+
+    Returns
+    -------
+    Tensor [C, N]
+        pi, at least 0; each class sums to 1. For ``zero_shot``.
 
     Raises
     ------
@@ -127,8 +111,8 @@ def prompt_weights(
     --------
     >>> from laplace_metric.distributions import Gaussian
     >>> prompts = Embedding(Gaussian(torch.eye(2), torch.full((2, 2), 0.1)))
-    >>> fit = prompt_weights(prompts[0], [0], prompts, 2, generator=0)  # one image, at the first
-    >>> bool(fit.weights[0, 0] > fit.weights[0, 1])
+    >>> pi = prompt_weights(prompts[0], [0], prompts, 2, generator=0)  # one image, at the first
+    >>> bool(pi[0, 0] > pi[0, 1])
     True
     """
     check_embeddings(image=image, prompts=prompts)
@@ -136,22 +120,17 @@ def prompt_weights(
     if check_real("alpha", alpha, "number >= 1") < 1:
         raise InputError(f"alpha={alpha!r}: pass a number >= 1; below, weights may be negative.")
     check_positive("epsilon", epsilon)
-    counts = {"samples": samples, "max_steps": max_steps}
-    for name, value in counts.items():
-        check_count(name, value)
+    check_count("samples", samples)
     y = as_labels("labels", labels, image.mean, "image")
     if not 0 <= int(y.min()) <= int(y.max()) < len(mu):
         raise LabelError(f"labels lie in {int(y.min())} to {int(y.max())} of {len(mu)} classes.")
     draws = image.sample(samples, as_generator(generator))  # [samples, B, D]
     prior = _prior(variance.sum(-1), alpha)
-    weights, climbs = [], []
+    weights = []
     for c in range(len(mu)):
         x = draws[:, y == c].flatten(0, 1)
-        log_f = _log_density(x, mu[c], variance[c] + epsilon)
-        pi, climb = _em(log_f, prior[c], max_steps)
-        weights.append(pi)
-        climbs.append(climb)
-    return PromptWeights(torch.stack(weights).to(mu), climbs)
+        weights.append(_em(_log_density(x, mu[c], variance[c] + epsilon), prior[c]))
+    return torch.stack(weights).to(mu)
 
 
 def _prior(trace: Tensor, alpha: float) -> Tensor:
@@ -169,22 +148,19 @@ def _log_density(x: Tensor, mu: Tensor, variance: Tensor) -> Tensor:
     return -(d + v.log().sum(1)) / 2
 
 
-def _em(log_f: Tensor, alpha: Tensor, max_steps: int) -> tuple[Tensor, Tensor]:
-    """Weights [N] and the log posterior on the way."""
+def _em(log_f: Tensor, alpha: Tensor) -> Tensor:
+    """Weights [N] at the mode of the posterior."""
     more = alpha - 1
     if not len(log_f) and not bool(more.any()):  # no image, no prior
-        return torch.full_like(alpha, 1 / len(alpha)), alpha.new_zeros(1)
-    pi, climb = alpha / alpha.sum(), []
-    for _ in range(max_steps):
-        joint = pi.log() + log_f
-        climb.append(joint.logsumexp(1).sum() + torch.xlogy(more, pi).sum())
-        counts = joint.softmax(1).sum(0)
+        return torch.full_like(alpha, 1 / len(alpha))
+    pi = alpha / alpha.sum()
+    for _ in range(MAX_STEPS):
+        counts = (pi.log() + log_f).softmax(1).sum(0)
         new = (counts + more) / (len(log_f) + more.sum())
         moved, pi = float((new - pi).abs().max()), new
         if moved < TOLERANCE:
             break
-    climb.append((pi.log() + log_f).logsumexp(1).sum() + torch.xlogy(more, pi).sum())
-    return pi, torch.stack(climb)
+    return pi
 
 
 def class_embeddings(

@@ -141,10 +141,3 @@ def test_the_product_is_nearer_the_dense_matrix_than_its_diagonal(kind):
     oracle, ours = problem.oracle(), matrix(problem)
     assert float((ours - oracle).norm()) < float((oracle.diagonal().diag() - oracle).norm())
     torch.testing.assert_close(ours.trace(), oracle.trace())
-
-
-def test_a_kronecker_curvature_is_exact():
-    """Images whose inputs are multiples of one: H is a single product."""
-    problem = Problem(4, 3, 3, 2, bias=False, seed=1)
-    problem.h = problem.h[:1] * torch.tensor([[1.0], [2.0], [0.5], [3.0]], dtype=F64)
-    torch.testing.assert_close(matrix(problem), problem.oracle(), rtol=1e-6, atol=1e-9)

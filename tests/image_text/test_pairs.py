@@ -63,9 +63,7 @@ def test_captions_become_texts_each_once():
 @pytest.mark.parametrize(
     ("captions", "error", "message"),
     [
-        (["a"], LabelError, "captions has 1, and there are 2 images"),
         ("ab", LabelError, "pass one for each"),
-        (["a", "  "], InputError, r"captions\[1\] holds '  '"),
         (["a", [3]], InputError, r"captions\[1\] holds 3"),
         ([[], []], LabelError, "all empty"),
         (["a", []], LabelError, "1 of 2 images have no partner, the first is row 1"),
@@ -80,9 +78,7 @@ def test_captions_that_are_refused(captions, error, message):
     ("rows", "error", "message"),
     [
         ([[0, 0], [1, 2]], InputError, "pairs name texts 0 to 2 of 2"),
-        ([[0, 0], [-1, 1]], InputError, "pairs name images -1 to 0 of 2"),
         ([[0, 0], [1, 0]], LabelError, "1 of 2 texts have no partner, the first is row 1"),
-        ([0, 1], InputError, "pass whole numbers"),
         ([[0.0, 1.0]], InputError, "pass whole numbers"),
     ],
 )

