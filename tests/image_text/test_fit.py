@@ -297,3 +297,30 @@ def test_features_of_another_size_are_named(fitted):
         fitted.embed_image(torch.zeros(2, 7))
     with pytest.raises(NotFittedError, match=r"call fit\(pairs\)"):
         ImageTextEmbedder(Precomputed(), Precomputed()).embed_image(torch.zeros(2, 7))
+
+
+def test_the_first_variances_are_a_trace_whatever_the_size():
+    for dim in (4, 64, 384):
+        with torch.random.fork_rng():
+            head = GaussianHead(20, dim)
+            trace = head(torch.randn(50, 20)).trace.detach()
+        assert 0.25 < float(trace.mean()) < 0.5
+
+
+def test_variances_that_are_all_alike_are_named():
+    monitor = SpreadMonitor("images")
+    monitor.add(HeadOutput(torch.ones(3, 1), torch.eye(3), torch.zeros(3, 3)))
+    with pytest.raises(CollapseError, match="variances of the images are all alike"):
+        monitor.finish_epoch()
+
+
+def test_the_masked_term_is_added_to_the_loss(pairs):
+    """At the first step weights are the same: losses differ by the term."""
+    how = {**QUICK, "batch_size": 999, "epochs": 1, "generator": 0}
+    without = make_embedder(ProLIP(c=3.0, epsilon=-2.0)).fit(pairs, **how).fitted_.losses[0]
+    objective = Recorded()
+    masked = (pairs.images / 2 + 1, pairs.texts.flip(1))
+    with_it = make_embedder(objective).fit(pairs, masked=masked, **how).fitted_.losses[0]
+    term = sum(float(value) for _, _, value in objective.seen)
+    assert term > 0
+    assert with_it == pytest.approx(without + term, rel=1e-6)

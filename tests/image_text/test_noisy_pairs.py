@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from laplace_metric.errors import InputError
 from laplace_metric.evaluation import auroc
 from laplace_metric.image_text import ImageTextPairs, inclusion_score, noisy_pairs
 from laplace_metric.image_text._noisy_pairs import subset
@@ -106,3 +107,17 @@ def test_a_subset_keeps_images_texts_and_pairs_that_belong_together():
     again = {(part.images[i], part.texts[t]) for i, t in part.pairs.tolist()}
     assert again == {("a", "red"), ("a", "car"), ("d", "sea")}
     assert sorted(part.texts) == ["car", "red", "sea"]
+
+
+def test_what_is_refused():
+    pairs = make_pairs()
+    with pytest.raises(InputError, match="folds=1"):
+        noisy_pairs(quick, pairs, folds=1)
+    with pytest.raises(InputError, match="folds=4: there are 2 images or groups"):
+        noisy_pairs(quick, pairs, folds=4, groups=torch.arange(pairs.n_images) % 2)
+    with pytest.raises(InputError, match="pairs is a list"):
+        noisy_pairs(quick, [1])
+    with pytest.raises(InputError, match="fit is a str"):
+        noisy_pairs("prolip", pairs)
+    with pytest.raises(InputError, match="fit gave a int"):
+        noisy_pairs(lambda part: 3, pairs, generator=0)

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.distributions import Normal, kl_divergence
 
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.image_text import (
@@ -212,3 +213,9 @@ def test_the_gradient_of_every_part_is_finite_where_variances_vanish():
             part.requires_grad_()
     ProLIPRegions(inclusion=1.0)(*tiny, together).backward()
     assert all(bool(part.grad.isfinite().all()) for side in tiny for part in side[1:])
+
+
+def test_vib_is_the_divergence_that_torch_knows():
+    mu, log_v = gaussians(5, 3)
+    oracle = kl_divergence(Normal(mu, (log_v / 2).exp()), Normal(0.0, 1.0)).sum(-1).mean()
+    torch.testing.assert_close(vib_divergence(mu, log_v), oracle)

@@ -234,3 +234,12 @@ def test_bad_inputs_are_named(images, numbers, tmp_path):
         embedder.embed_image(images * 4 - 2)
     with pytest.raises(InputError, match=r"pass \[B, 3, 8, 8\]"):
         embedder.embed_image(torch.zeros(1, 3, 16, 16))
+
+
+def test_a_file_and_its_folder_are_the_same_and_half_precision_becomes_float(images, tmp_path):
+    tensors = {name: tensor.half() for name, tensor in weights().items()}
+    folder = written(tmp_path, tensors)
+    first, second = (load_prolip(p) for p in (folder, folder / "model.safetensors"))
+    mean = first.embed_image(images).mean
+    assert mean.dtype == torch.float32
+    assert bool((mean == second.embed_image(images).mean).all())

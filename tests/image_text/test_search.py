@@ -212,3 +212,15 @@ def test_searches_from_eight_threads_are_right(fitted):
     inputs = [features(seed=20 + i)[: 5 + i] for i in range(12)]
     outcome = hammered(answer, inputs, 8, 12)
     assert (outcome.calls, outcome.errors, outcome.wrong) == (96, 0, 0), outcome.first_error
+
+
+def test_an_index_keeps_the_heads_that_it_was_built_with(pairs):
+    embedder = make_embedder().fit(pairs, **QUICK)
+    index = embedder.index_images(pairs.images, **QUIET)
+    before = index.search(pairs.texts, k=3)
+    embedder.fit(pairs, epochs=1, progress=False, generator=5)
+    assert torch.equal(index.search(pairs.texts, k=3).distance, before.distance)
+    assert not torch.equal(
+        embedder.index_images(pairs.images, **QUIET).search(pairs.texts, k=3).distance,
+        before.distance,
+    )

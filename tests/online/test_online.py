@@ -120,18 +120,6 @@ def test_gradient_is_that_of_the_expected_loss(make_model, batches):
     assert float(gap) > 0.05
 
 
-@pytest.mark.parametrize("normalised", [False, True])
-def test_each_pass_is_the_model_at_its_own_weights(make_model, batches, normalised):
-    model, x = make_model(), batches[0][0]
-    end = Normalised(model) if normalised else model
-    offsets = torch.randn(3, 27, generator=generator())
-    sampled = sampled_pass(end, find_head(end, x), x, offsets)
-    start = nn.utils.parameters_to_vector(model[-1].parameters()).detach()
-    for offset, embeddings in zip(offsets, sampled.embeddings, strict=True):
-        nn.utils.vector_to_parameters(start + offset, model[-1].parameters())
-        torch.testing.assert_close(embeddings, end(x))
-
-
 def quadratic(embeddings: Tensor, labels: Tensor) -> Tensor:
     """E_q of it is known: 1/2 |z|^2, z = W h, gives W hh^T; W also gets the noise of one draw."""
     return 0.5 * embeddings.square().sum(1).mean()

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from laplace_metric._utils.display import Shown
 from laplace_metric._utils.randomness import own_randomness
@@ -168,7 +168,6 @@ def lightning_callback(
     fit_on: Any = None,
     queries: Any = None,
     ood: Mapping[str, Any] | None = None,
-    model: str | None = None,
     folder: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Any:
@@ -189,8 +188,6 @@ def lightning_callback(
         it is one loader.
     ood : mapping of name to loader
         Out-of-distribution sets.
-    model : dotted name or None
-        Of the sub-module that embeds; None: the LightningModule, whose ``forward`` does.
     folder : path or None
         Where ``save_pretrained`` writes each time, with the numbers on its card.
     settings : mapping
@@ -203,9 +200,8 @@ def lightning_callback(
     InputError
         For a number of epochs below 1.
     """
-    sets = {"fit_on": fit_on, "queries": queries, "ood": dict(ood or {})}
     kind: Any = type("LaplaceCallback", (PosteriorCallback, _callback_class()), {})
-    return kind(every_n_epochs, sets, model, folder, dict(settings or {}))
+    return kind(every_n_epochs, fit_on, queries, dict(ood or {}), folder, dict(settings or {}))
 
 
 def _callback_class() -> type:
@@ -225,15 +221,17 @@ class PosteriorCallback:
     def __init__(
         self,
         every_n_epochs: int | None,
-        sets: dict[str, Any],
-        model: str | None,
+        fit_on: Any,
+        queries: Any,
+        ood: dict[str, Any],
         folder: str | Path | None,
         settings: dict[str, Any],
     ) -> None:
         super().__init__()
         if every_n_epochs is not None:
             every_n_epochs = check_count("every_n_epochs", every_n_epochs)
-        self.every_n_epochs, self.sets, self.model = every_n_epochs, sets, model
+        self.every_n_epochs, self.fit_on = every_n_epochs, fit_on
+        self.queries, self.ood = queries, ood
         self.folder = None if folder is None else as_path("folder", folder)
         self.settings = settings
         self.numbers_: dict[str, float] = {}
@@ -259,14 +257,13 @@ class PosteriorCallback:
         Raises
         ------
         InputError
-            For several processes, and a model that is not there.
+            For several processes.
         """
         if trainer.world_size > 1:
             raise InputError(
                 f"lightning_callback fits in one process, the trainer has {trainer.world_size}: "
                 "leave it out, and call LaplaceEmbedder.fit(loader, distributed=True) afterwards."
             )
-        self._network(pl_module)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Fit after the last epoch, and after every ``every_n_epochs``."""
@@ -285,40 +282,20 @@ class PosteriorCallback:
                 logger.log_metrics(numbers, step=trainer.global_step)
 
     def _fit(self, trainer: Any, pl_module: Any) -> None:
-        network = self._network(pl_module)
-        loader = self.sets["fit_on"]
-        loader = self._read("fit_on", trainer.train_dataloader if loader is None else loader)
-        queries = self.sets["queries"]
-        if queries is None:
-            queries = _single(trainer.val_dataloaders)
-        with own_randomness(0, device_of(network)):  # loaders draw from global states
-            embedder = LaplaceEmbedder(network, **self.settings).fit(loader, progress=False)
-            self.numbers_ = {} if queries is None else self._measured(embedder, queries)
+        loader = trainer.train_dataloader if self.fit_on is None else self.fit_on
+        if loader is None or isinstance(loader, Mapping):
+            kind = type(loader).__name__
+            raise InputError(f"fit_on is a {kind}: pass lightning_callback(fit_on=loader).")
+        queries = _single(trainer.val_dataloaders) if self.queries is None else self.queries
+        with own_randomness(0, device_of(pl_module)):  # loaders draw from global states
+            embedder = LaplaceEmbedder(pl_module, **self.settings).fit(loader, progress=False)
+            self.numbers_ = {}
+            if queries is not None:
+                ood = {name: seen_by(embedder, data) for name, data in self.ood.items()}
+                self.numbers_ = posterior_numbers(seen_by(embedder, queries), ood=ood)
         self._embedder, self._fitted_at = embedder, trainer.global_step
         if self.folder is not None:
             embedder.save_pretrained(self.folder, numbers=self.numbers_)
-
-    def _measured(self, embedder: LaplaceEmbedder, queries: Any) -> dict[str, float]:
-        others = self.sets["ood"].items()
-        ood = {name: seen_by(embedder, self._read(name, data)) for name, data in others}
-        return posterior_numbers(seen_by(embedder, self._read("queries", queries)), ood=ood)
-
-    def _read(self, name: str, loader: Any) -> Any:
-        if loader is None or isinstance(loader, Mapping):
-            kind = type(loader).__name__
-            raise InputError(f"{name} is a {kind}: pass lightning_callback({name}=loader).")
-        return loader
-
-    def _network(self, pl_module: Any) -> nn.Module:
-        if self.model is None:
-            return pl_module
-        try:
-            return pl_module.get_submodule(self.model)
-        except AttributeError as error:
-            parts = sorted(name for name, _ in pl_module.named_children())
-            raise InputError(
-                f"model={self.model!r} is no sub-module of the {type(pl_module).__name__}: {parts}."
-            ) from error
 
 
 def _single(loaders: Any) -> Any:

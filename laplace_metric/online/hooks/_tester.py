@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache
 from typing import Any
 
+import torch
 from pytorch_metric_learning.testers import GlobalEmbeddingSpaceTester
 from pytorch_metric_learning.utils import common_functions
 from torch import Tensor, nn
@@ -53,9 +53,13 @@ class LaplaceTester(GlobalEmbeddingSpaceTester):  # type: ignore[misc]
     >>> y = torch.arange(60) % 3
     >>> data = TensorDataset(torch.randn(60, 4, generator=g) + 2 * y[:, None], y)
     >>> calculator = AccuracyCalculator(include=("precision_at_1",), device=torch.device("cpu"))
-    >>> how = {"normalize_embeddings": False, "settings": {"distance": "euclidean"}}
-    >>> how |= {"accuracy_calculator": calculator, "dataloader_num_workers": 0}
-    >>> tester = LaplaceTester(fit_on=data, **how)
+    >>> tester = LaplaceTester(
+    ...     fit_on=data,
+    ...     settings={"distance": "euclidean"},
+    ...     normalize_embeddings=False,
+    ...     accuracy_calculator=calculator,
+    ...     dataloader_num_workers=0,
+    ... )
     >>> model = nn.Linear(4, 2)
     >>> with torch.no_grad():
     ...     _ = model.weight.copy_(torch.eye(2, 4))
@@ -74,7 +78,7 @@ class LaplaceTester(GlobalEmbeddingSpaceTester):  # type: ignore[misc]
         super().__init__(**tester)
         self.fit_on, self.ood, self.settings = fit_on, dict(ood or {}), dict(settings or {})
         self._embedder: LaplaceEmbedder | None = None
-        self._test: _Test | None = None
+        self._seen: Callable[..., Seen] | None = None
 
     @property
     def embedder_(self) -> LaplaceEmbedder:
@@ -113,7 +117,23 @@ class LaplaceTester(GlobalEmbeddingSpaceTester):  # type: ignore[misc]
         trunk = unwrapped(trunk_model)
         plain = self.use_trunk_output or isinstance(embedder_model, (nn.Identity, type(None)))
         model = trunk if plain else nn.Sequential(trunk, unwrapped(embedder_model))
-        self._test = _Test(self, dict(dataset_dict), model, collate_fn)
+        embedders: dict[int, LaplaceEmbedder] = {}
+
+        def batches(data: Any, level: int) -> Iterator[tuple[Any, Tensor]]:
+            return self._batches(data, level, device_of(model), collate_fn)
+
+        @cache
+        def seen(name: str, level: int, ood: bool = False) -> Seen:
+            """Return a split, or a set of ``ood``, as the posterior of a level sees it."""
+            if level not in embedders:
+                on = dataset_dict[self.fit_on] if isinstance(self.fit_on, str) else self.fit_on
+                one = LaplaceEmbedder(model, **self.settings)
+                embedders[level] = one.fit(batches(on, level), progress=False)
+            self._embedder = embedders[level]
+            data = self.ood[name] if ood else dataset_dict[name]
+            return seen_by(embedders[level], batches(data, level))
+
+        self._seen = seen
         splits = deepcopy(splits_to_eval)  # the base takes names out of it
         try:
             with own_randomness(0, device_of(model)):  # loaders draw from global states
@@ -121,7 +141,21 @@ class LaplaceTester(GlobalEmbeddingSpaceTester):  # type: ignore[misc]
                     dataset_dict, epoch, trunk_model, embedder_model, splits, collate_fn
                 )
         finally:
-            self._test = None
+            self._seen = None
+
+    def _batches(
+        self, data: Any, level: int, device: torch.device, collate_fn: Any
+    ) -> Iterator[tuple[Any, Tensor]]:
+        """Yield ``(inputs, labels)`` of a data set, read as the base class reads it."""
+        loader = common_functions.get_eval_dataloader(
+            data, self.batch_size, self.dataloader_num_workers, collate_fn
+        )
+        for batch in loader:
+            inputs, labels = self.data_and_label_getter(batch)
+            if isinstance(inputs, Tensor):
+                inputs = common_functions.to_device(inputs, device=device, dtype=self.dtype)
+            codes = common_functions.process_label(labels, "all", self.label_mapper)
+            yield inputs, codes[:, level] if codes.ndim > 1 else codes
 
     def do_knn_and_accuracies(
         self,
@@ -134,12 +168,16 @@ class LaplaceTester(GlobalEmbeddingSpaceTester):  # type: ignore[misc]
         super().do_knn_and_accuracies(
             accuracies, embeddings_and_labels, query_split_name, reference_split_names
         )
-        assert self._test is not None
+        assert self._seen is not None
         every = []
         for level in self.label_levels:
-            found = self._test.at(level).numbers(query_split_name, reference_split_names)
+            found = posterior_numbers(
+                self._seen(query_split_name, level),
+                Seen.joined([self._seen(name, level) for name in reference_split_names]),
+                {name: self._seen(name, level, ood=True) for name in self.ood},
+                among_them=query_split_name in reference_split_names,  # in front, as in the base
+            )
             every.append(found)
-            self._embedder = self._test.at(level).embedder
             for name, value in found.items():
                 accuracies[self.accuracies_keyname(name, label_hierarchy_level=level)] = value
         if len(every) > 1:
@@ -170,69 +208,3 @@ class LaplaceTester(GlobalEmbeddingSpaceTester):  # type: ignore[misc]
             return True
 
         return hook
-
-
-@dataclass(frozen=True)
-class _Test:
-    """One call of ``test``; each level of labels is fitted once."""
-
-    tester: LaplaceTester
-    splits: dict[str, Any]
-    model: nn.Module
-    collate_fn: Any
-    levels: dict[int, _Level] = field(default_factory=dict)
-
-    def at(self, level: int) -> _Level:
-        return self.levels.setdefault(level, _Level(self, level))
-
-
-class _Level:
-    """The posterior of one level of labels, and the data sets that it has seen."""
-
-    def __init__(self, test: _Test, level: int) -> None:
-        self.test, self.level = test, level
-        self._seen: dict[str, Seen] = {}
-
-    @cached_property
-    def embedder(self) -> LaplaceEmbedder:
-        on = self.test.tester.fit_on
-        data = self.test.splits[on] if isinstance(on, str) else on
-        embedder = LaplaceEmbedder(self.test.model, **self.test.tester.settings)
-        return embedder.fit(_Batches(data, self.test, self.level), progress=False)
-
-    @cached_property
-    def ood(self) -> dict[str, Seen]:
-        sets = self.test.tester.ood.items()
-        return {name: self._of(data) for name, data in sets}
-
-    def numbers(self, queries: str, references: list[str]) -> dict[str, float]:
-        others = Seen.joined([self._split(name) for name in references])
-        among_them = queries in references  # at the front, as the base puts it
-        return posterior_numbers(self._split(queries), others, self.ood, among_them=among_them)
-
-    def _split(self, name: str) -> Seen:
-        if name not in self._seen:
-            self._seen[name] = self._of(self.test.splits[name])
-        return self._seen[name]
-
-    def _of(self, data: Any) -> Seen:
-        return seen_by(self.embedder, _Batches(data, self.test, self.level))
-
-
-class _Batches:
-    """``(inputs, labels)`` of a data set, read as the tester reads it."""
-
-    def __init__(self, data: Any, test: _Test, level: int) -> None:
-        self.data, self.test, self.level = data, test, level
-
-    def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
-        tester, device = self.test.tester, device_of(self.test.model)
-        loader = common_functions.get_eval_dataloader(
-            self.data, tester.batch_size, tester.dataloader_num_workers, self.test.collate_fn
-        )
-        for batch in loader:
-            inputs, labels = tester.data_and_label_getter(batch)
-            if isinstance(inputs, Tensor):
-                inputs = common_functions.to_device(inputs, device=device, dtype=tester.dtype)
-            codes = common_functions.process_label(labels, "all", tester.label_mapper)
-            yield inputs, codes[:, self.level] if codes.ndim > 1 else codes

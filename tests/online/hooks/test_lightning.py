@@ -80,7 +80,7 @@ def trainer_of(**how):
 def test_it_fits_measures_logs_and_saves(package, tmp_path):
     module, state = Module().train(), torch.get_rng_state()
     before = copy.deepcopy(module.state_dict())
-    callback = lightning_callback(ood={"far": loader(2, 9.0)}, folder=tmp_path, model="net")
+    callback = lightning_callback(ood={"far": loader(2, 9.0)}, folder=tmp_path)
     assert isinstance(callback, Callback)
     assert isinstance(callback, PosteriorCallback)
     with pytest.raises(NotFittedError, match="call trainer.fit"):
@@ -93,7 +93,7 @@ def test_it_fits_measures_logs_and_saves(package, tmp_path):
     callback.on_train_epoch_end(trainer, module)
     (numbers,) = module.logged
     assert torch.equal(torch.get_rng_state(), state)
-    again = LaplaceEmbedder(module.net).fit(loader(0), progress=False)
+    again = LaplaceEmbedder(module).fit(loader(0), progress=False)
     queries, far = (seen_by(again, each) for each in (loader(1), loader(2, 9.0)))
     for name, value in posterior_numbers(queries, ood={"far": far}).items():
         assert numbers[f"laplace/{name}"] == pytest.approx(value, abs=1e-6), name
@@ -103,7 +103,7 @@ def test_it_fits_measures_logs_and_saves(package, tmp_path):
     assert callback.embedder_.fitted_.n_points == 60
     assert module.training
     assert all(torch.equal(before[name], t) for name, t in module.state_dict().items())
-    loaded = LaplaceEmbedder.from_pretrained(tmp_path, network)
+    loaded = LaplaceEmbedder.from_pretrained(tmp_path, Module)
     x = loader(1).dataset.tensors[0]
     assert torch.equal(loaded(x).variance, callback.embedder_(x).variance)
     assert "| ood_auroc_far |" in (tmp_path / "README.md").read_text()
@@ -136,8 +136,6 @@ def test_batches_of_other_kinds_and_given_loaders(package):
 def test_what_cannot_work_is_refused_before_training(package):
     with pytest.raises(InputError, match=r"one process, the trainer has 2.*distributed=True"):
         lightning_callback().on_fit_start(trainer_of(world_size=2)[0], Module())
-    with pytest.raises(InputError, match=r"model='head' is no sub-module.*\['net'\]"):
-        lightning_callback(model="head").on_fit_start(trainer_of()[0], Module())
     with pytest.raises(InputError, match="every_n_epochs=0"):
         lightning_callback(0)
     trainer, _ = trainer_of(train_dataloader={"a": loader(0)}, max_epochs=1)
