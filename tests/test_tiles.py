@@ -147,6 +147,7 @@ CASES: dict[str, tuple[int, Case]] = {
     "familiarity._near_far.AT_ONCE": (1, ambiguity),
     "familiarity._near_far.CELLS": (200, label_model),
     "heads._layers.TILE_ROWS": (3, columns),
+    "models._store.LABELS_AT_ONCE": (9, classes),
     "models._store.BLOCK_BYTES": (0, blocks),
     "models._store.FINGERPRINT_BYTES": (1, fingerprints),
     "curvature._margin.COLUMN_BYTES": (1, margin),

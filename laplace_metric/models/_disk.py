@@ -176,10 +176,11 @@ class DiskRows:
         features, labels = (self._read(n, run, stop - start, pinned=pinned) for n in (0, 1))
         return features, labels
 
-    def labels(self) -> Int[Tensor, " N"]:
-        """Labels of all rows."""
-        n = len(self)
-        return self._read(1, [(0, slice(0, n))], n) if self.spec else torch.empty(0).long()
+    def labels(self, start: int, stop: int) -> Int[Tensor, " n"]:
+        """Labels of the rows ``start`` to ``stop``."""
+        if self.spec is None:
+            return torch.empty(0).long()
+        return self._read(1, [(start, slice(0, stop - start))], stop - start)
 
     def rows(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
         """The features at ``index``, in any order and with repetitions; -1 is the last one.

@@ -29,6 +29,8 @@ from laplace_metric.models._rows import (
 BLOCK_BYTES = 4 * 2**20
 """Bytes of one block: small enough for a CPU's cache, large enough for a full-speed product."""
 
+LABELS_AT_ONCE = 2**20
+"""Labels that ``classes`` reads at once: 8 MiB."""
 FINGERPRINTS = 5_000_000
 """Rows beyond which a store keeps no fingerprints."""
 FINGERPRINT_BYTES = 2**24
@@ -117,9 +119,9 @@ class MemoryRows:
         features, _ = self._joined()
         return features[index.to(features.device)]
 
-    def labels(self) -> Int[Tensor, " N"]:
-        """Labels of all rows."""
-        return self._joined()[1] if self.batches else torch.empty(0).long()
+    def labels(self, start: int, stop: int) -> Int[Tensor, " n"]:
+        """Labels of the rows ``start`` to ``stop``."""
+        return self._joined()[1][start:stop] if self.batches else torch.empty(0).long()
 
     def close(self) -> None:
         """Let go of the tensors."""
@@ -250,12 +252,16 @@ class FeatureStore:
     @property
     def labels(self) -> Int[Tensor, " N"]:
         """Labels of all rows; those on disk are read each time, blocks have theirs."""
-        return self._move(self._checked.labels())
+        return self._move(self._checked.labels(0, len(self)))
 
     @property
     def classes(self) -> Int[Tensor, " C"]:
         """The labels that occur, ascending."""
-        return self.labels.unique().long()
+        rows, classes = self._checked, torch.empty(0, dtype=torch.int64)
+        for start in range(0, len(self), LABELS_AT_ONCE):
+            labels = rows.labels(start, min(start + LABELS_AT_ONCE, len(self))).unique()
+            classes = torch.cat([classes, labels.to(classes)]).unique()
+        return self._move(classes)
 
     def members(self, label: int) -> Int[Tensor, " n"]:
         """Indices of the points of a class, ascending."""
