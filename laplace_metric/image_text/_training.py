@@ -256,3 +256,12 @@ class PairRun:
         """Note the spreads, or stop."""
         for monitor in self.monitors:
             monitor.finish_epoch()
+
+    def status(self, progress: Progress) -> str:
+        """Loss and the spread of the last epoch."""
+        line = f"loss {progress.mean_loss:.4g}"
+        for monitor in self.monitors:
+            if monitor.history:
+                last = monitor.history[-1]
+                line += f", {monitor.title}: spread {last.means:.2f}, trace {last.trace:.2g}"
+        return line

@@ -55,6 +55,9 @@ class ResumableRun(Protocol):
     def epoch_done(self) -> None:
         """Before the checkpoint of a finished epoch."""
 
+    def status(self, progress: Progress) -> str:
+        """Text next to the bar."""
+
 
 @dataclass
 class TrainingRun:
@@ -145,6 +148,10 @@ class TrainingRun:
         self.variances.append(float(posterior.spectrum.mean()))
         self.priors.append(posterior.prior_precision)
 
+    def status(self, progress: Progress) -> str:
+        """Loss and variance."""
+        return f"loss {progress.mean_loss:.4g}, variance {self.step.variance:.3g}"
+
     def _curvature(self, tensors: Sequence[Tensor] | None) -> Curvature | None:
         step = self.step
         if tensors is None or step.trained is None:
@@ -207,7 +214,7 @@ class Checkpointer(Callback):
         self._save()
 
     def status(self, progress: Progress) -> str:
-        return f"loss {progress.mean_loss:.4g}"
+        return self.run.status(progress)
 
     def _save(self) -> None:
         if self.folder is None:
