@@ -33,6 +33,7 @@ deviation 1/2. Score and calibrator are a few numbers each, which can be written
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,11 +148,14 @@ def fit_calibrator(kind: str, logit: Array, match: Array, weight: Array) -> Cali
         terms, rising = np.stack(_log_odds(logit), -1), [(0.0, np.inf)] * 2
         slopes, offset = posterior_mode(terms, match, weight, np.ones(2), BETA_WIDTH, rising)
         return Calibrator(kind, np.array([[*slopes, offset], [0.0] * 3]))
-    from sklearn.isotonic import IsotonicRegression
+    from scipy.optimize import isotonic_regression
 
-    edge = 1 / (len(match) + 2)
-    fit = IsotonicRegression(y_min=edge, y_max=1 - edge, out_of_bounds="clip").fit(logit, match)
-    return Calibrator(kind, np.stack([fit.X_thresholds_, fit.y_thresholds_]).astype(np.float64))
+    knots, place, count = np.unique(logit, return_inverse=True, return_counts=True)
+    edge, mean = 1 / (len(match) + 2), np.bincount(place, match) / count
+    steps = isotonic_regression(mean, weights=count).x.clip(edge, 1 - edge)
+    ends = np.ones(len(knots), bool)  # a knot between two of the same height says nothing
+    ends[1:-1] = (steps[1:-1] != steps[:-2]) | (steps[1:-1] != steps[2:])
+    return Calibrator(kind, np.stack([knots[ends], steps[ends]]))
 
 
 def posterior_mode(
@@ -344,6 +348,21 @@ def _fitted(
     return score, fit_calibrator(name, score(x), y, weight)
 
 
+def query_folds(groups: npt.NDArray[np.int_]) -> Iterator[tuple[Array, Array]]:
+    """Rows [n] to train on and to test with, as masks; the rows of a query stay together.
+
+    Queries with most rows first, each goes to the fold that has the fewest.
+    """
+    rows, fold = np.bincount(groups), np.empty(groups.max() + 1, int)
+    size = np.zeros(FOLDS, int)
+    for query in np.argsort(rows, kind="stable")[::-1]:
+        fold[query] = size.argmin()
+        size[fold[query]] += rows[query]
+    for number in range(FOLDS):
+        test = fold[groups] == number
+        yield ~test, test
+
+
 def _cross_validated(
     x: Array,
     y: Array,
@@ -353,12 +372,10 @@ def _cross_validated(
     width: float,
 ) -> dict[str, tuple[float, float]]:
     """Mean log loss of held-out pairs and its standard error over queries, of each calibrator."""
-    from sklearn.model_selection import GroupKFold
-
     queries = np.bincount(groups).clip(min=1)
     weight = 1 / queries[groups]
     loss = {name: np.empty(len(y)) for name in names}
-    for train, test in GroupKFold(FOLDS).split(x, y, groups):
+    for train, test in query_folds(groups):
         score = fit_score(x[train], y[train], weight[train], FEATURE_SETS[feature_set], width)
         seen, new = score(x[train]), score(x[test])
         for name, held_out in loss.items():

@@ -50,14 +50,14 @@ def threshold_of_false(false: Array, target: float, delta: float) -> tuple[float
     >>> round(value, 4), round(bound, 4)
     (0.9967, 0.0099)
     """
-    from scipy.stats import beta, binom
+    from scipy.special import bdtr, betaincinv
 
     n = len(false)
-    r = int((binom.cdf(range(n), n, target) <= delta).sum())
+    r = int((bdtr(np.arange(n), n, target) <= delta).sum())
     if r == 0:
         return None
     value = float(np.nextafter(np.sort(false)[n - r], 2.0))
-    return value, float(beta.ppf(1 - delta, r, n - r + 1))
+    return value, float(betaincinv(r, n - r + 1, 1 - delta))
 
 
 def fewest_false(target: float, delta: float) -> int:
