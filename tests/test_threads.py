@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import threading
 
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from laplace_metric.models._calling import evaluation_mode
+from laplace_metric.search import Index
 from laplace_metric.search._engines import HNSW, IVF
 from tests.thread_table import KINDS, hammered, problem
 
@@ -30,6 +32,23 @@ def test_calls_from_eight_threads_are_right_and_leave_the_model_alone(kind):
     assert (outcome.calls, outcome.errors, outcome.wrong) == (480, 0, 0), outcome.first_error
     assert state_of(embedder.model) == before
     handle.remove()
+
+
+@pytest.mark.parametrize("structure", ["diag", "kron"])
+def test_searches_from_eight_threads_are_right(structure):
+    KINDS[structure] = (None, {"structure": structure})
+    try:
+        embedder, inputs = problem(structure)
+    finally:
+        del KINDS[structure]
+    index = embedder.index(torch.cat(inputs), progress=False)
+
+    def answer(x):
+        result = index.search(x, k=5)
+        return torch.cat([result.uncertainty[:, None], result.distance_sd], 1)
+
+    outcome = hammered(answer, inputs, 8, 40)
+    assert (outcome.calls, outcome.errors, outcome.wrong) == (320, 0, 0), outcome.first_error
 
 
 def test_two_embedders_of_one_backbone_share_its_modes():
@@ -131,6 +150,32 @@ def test_a_search_that_began_before_a_change_ends_as_if_there_were_none(monkeypa
     result = index.search(inputs[0], k=170)
     assert len(index) == 76
     assert (result.ids == before.ids).all()
+
+
+def test_what_changes_while_an_index_is_calibrated_counts_as_a_change(monkeypatch):
+    embedder, inputs = problem("append")
+    x, labels = torch.cat(inputs), torch.arange(176) % 4
+    index = embedder.index(x[:100], labels[:100], progress=False)
+    index.remove([0])
+    hits = Index.labelled_hits
+
+    def meanwhile(self, *args, **how):
+        index.remove([1, 2])
+        return hits(self, *args, **how)
+
+    monkeypatch.setattr(Index, "labelled_hits", meanwhile)
+    assert index.calibrate(x[100:], labels[100:], k=3).n_items == 99
+    assert (index.changes, len(index)) == (2, 97)
+
+
+def test_an_index_can_still_be_copied():
+    embedder, inputs = problem("inside")
+    index = embedder.index(inputs[0], progress=False)
+    copied = copy.deepcopy(index)
+    copied.remove([0])
+    assert (len(index), len(copied)) == (16, 15)
+    assert index.search(inputs[0], k=1).ids[:, 0].tolist() == list(range(16))
+    assert copied.search(inputs[0], k=1).ids[1:, 0].tolist() == list(range(1, 16))
 
 
 def test_a_head_is_copied_while_hooks_come_and_go():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -134,6 +135,7 @@ PLANTS = {
         (folder / ".together").write_text(TOKEN),
     ),
     "note": lambda folder, victim: (folder / ".together").symlink_to(victim / "thing.json"),
+    "note to nothing": lambda folder, victim: (folder / ".together").symlink_to(victim / "new"),
     "folder below, committed": lambda folder, victim: (
         (folder / "below").symlink_to(victim),
         (folder / ".together").write_text(TOKEN),
@@ -242,6 +244,17 @@ def test_commands_refuse_a_link_in_place_of_their_working_folder(
 
 def kept(folder, said):
     return FeatureFiles(folder, said.append)
+
+
+def test_the_feature_cache_is_for_its_owner(tmp_path):
+    said, seen_at_head = [], HeadActivations(*(torch.ones(2, 3),) * 3)
+    folder = tmp_path / "cache"
+    kept(folder, said).put("ab" * 32, seen_at_head)
+    modes = {stat.S_IMODE(path.lstat().st_mode) for path in folder.rglob("*.safetensors")}
+    assert modes == {0o600}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "ab")} == {0o700}
+    assert kept(folder, said).get("ab" * 32) is not None
+    assert said == []
 
 
 @pytest.mark.parametrize("why", ["other users may write", "belongs to another user", "is a link"])
