@@ -12,8 +12,7 @@ probability of the first hit:
 from __future__ import annotations
 
 import json
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,14 @@ from typing import Any
 import numpy as np
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.validation import ArrayLike, as_floats, as_path, check_name, check_share
-from laplace_metric.calibration._probability import CALIBRATORS, FOLDS, Calibrator
+from laplace_metric._utils.validation import (
+    ArrayLike,
+    as_floats,
+    as_path,
+    check_name,
+    check_share,
+)
+from laplace_metric.calibration._probability import CALIBRATORS, Calibrator
 from laplace_metric.calibration._rates import (
     error_rates,
     fewest_false,
@@ -38,8 +43,6 @@ from laplace_metric.calibration._score_model import (
     ScoreModel,
     checked_scores,
     evidence_column,
-    fit_score_model,
-    judgements,
     score_features,
 )
 from laplace_metric.calibration._sequences import QueriesNeeded, queries_needed
@@ -47,19 +50,15 @@ from laplace_metric.calibration._thresholds import threshold_for
 from laplace_metric.errors import (
     FileFormatError,
     InputError,
-    ScoresWarning,
 )
 from laplace_metric.io import MALFORMED, SEAL, sealed, write_atomically
 
-KINDS = ("similarity", "distance", "score")
-LEAST = 2 * FOLDS
-"""Queries in each half."""
 FORMAT, VERSION = "laplace_metric.scores", 1
 
 
 @dataclass(frozen=True, repr=False)
 class ScoreCalibration(Shown):
-    """Match probabilities of scored hits, fitted on one half of the queries, tested on the other.
+    """Match probabilities of scored hits, and the queries that test what they are worth.
 
     Parameters
     ----------
@@ -75,7 +74,7 @@ class ScoreCalibration(Shown):
         That loss, of every candidate.
     model : features -> probability
     held_out : [n, k]
-        Probabilities of the second half.
+        Probabilities of the tested queries, by a model that did not see them.
     relevant : [n, k]
         Whether these hits are relevant: 1, 0, or -1 where nobody judged.
     mated : [n]
@@ -83,13 +82,15 @@ class ScoreCalibration(Shown):
     total : [n]
         Relevant items of each query in the collection.
     grid : [m]
-        Probabilities of the first hits of the first half, among which thresholds are chosen.
+        Probabilities of the first hits of the first half, among which thresholds are chosen; none
+        of a cross-fitted calibration.
 
     Examples
     --------
     >>> g = np.random.default_rng(0)
     >>> right = g.random(600) < 0.7
     >>> cosine = np.where(right, g.normal(0.8, 0.07, 600), g.normal(0.65, 0.07, 600))
+    >>> from laplace_metric.calibration import calibrate_scores
     >>> calibration = calibrate_scores(cosine[:, None], right[:, None])
     >>> print(calibration.guarantee(precision=0.9))  # doctest: +ELLIPSIS
     accept a first hit if its match probability is at least 0...: precision at least 90% with 95% \
@@ -192,7 +193,7 @@ confidence; ...
         target = check_share(quantity, rate)
         if quantity in ("precision", "recall"):
             p, right = p_and_right
-            grid = self.grid if quantity == "precision" else None
+            grid = self.grid if quantity == "precision" and len(self.grid) else None
             found = threshold_for(
                 p, right, precision=precision, recall=recall, confidence=confidence, thresholds=grid
             )
@@ -207,8 +208,8 @@ confidence; ...
                 what = "queries without a match in the collection (mated=0)"
             raise InputError(
                 f"{quantity}={target:g} cannot be guaranteed: it takes {least:,} {what}, in the "
-                f"tested half, which has {len(false):,}. Calibrate on about "
-                f"{2 * (least - len(false)):,} more."
+                f"tested part, which has {len(false):,}. Calibrate on more, or with "
+                "cross_fit=5."
             )
         value, bound = kept
         estimate = float((false >= value).mean())
@@ -233,9 +234,8 @@ confidence; ...
             For shares outside (0, 1).
         """
         p, right = self._first()
-        return queries_needed(
-            p, right, precision=precision, confidence=confidence, thresholds=self.grid
-        )
+        grid = self.grid if len(self.grid) else None
+        return queries_needed(p, right, precision=precision, confidence=confidence, thresholds=grid)
 
     def keep_relevant(self, scores: ArrayLike, miss: float, **evidence: ArrayLike) -> Any:
         """Return how many of the first hits to pass on [Q], so that few relevant items are lost.
@@ -306,7 +306,8 @@ class DecisionRule(Shown):
         return (
             f"accept a first hit if its match probability is at least {self.value:.4f}: "
             f"{self.quantity.replace('_', ' ')} {side} {100 * self.target:g}% with "
-            f"{100 * self.confidence:g}% confidence; on {self.n:,} held-out queries "
+            f"{100 * self.confidence:g}% confidence; on {self.n:,} "
+            f"{'held-out' if len(self.calibration.grid) else 'cross-fitted'} queries "
             f"{self.estimate:.2%}, and {self.rates()['coverage']:.1%} of all are answered"
         )
 
@@ -391,113 +392,6 @@ class DecisionRule(Shown):
             return calibration.guarantee(**rates, confidence=float(asked["confidence"]))
         except (InputError, *MALFORMED) as error:
             raise FileFormatError(f"{path} holds a rule that does not follow from it.") from error
-
-
-def calibrate_scores(
-    scores: ArrayLike,
-    relevant: ArrayLike,
-    *,
-    kind: str | Sequence[str] = "similarity",
-    mated: ArrayLike | None = None,
-    total: ArrayLike | None = None,
-    evidence: Mapping[str, ArrayLike] | None = None,
-    seed: int = 0,
-) -> ScoreCalibration:
-    """Learn from judged hits how probable a match is; half of the queries are kept to test it.
-
-    Parameters
-    ----------
-    scores : [Q, k] or [Q, k, S]
-        Of the hits of each query, the first hit first, by S scorers. Where a query has fewer hits:
-        -inf behind them, inf of distances.
-    relevant : [Q, k]
-        Whether each hit is relevant: booleans, or 1 and 0; -1 where nobody judged.
-    kind : "similarity" | "distance" | "score", or one per scorer
-        Similarities fall and distances rise from hit to hit; "score": larger is better, in any
-        order, as of a reranker. Only the first scorer's order is checked.
-    mated : [Q] booleans, or 1, 0 and -1, optional
-        Whether the collection holds a relevant item, found or not. Default: whether one of the hits
-        is; -1, not known, where none is and some are not judged.
-    total : [Q], optional
-        Relevant items in the collection, for ``keep_relevant``. Default: those among the hits.
-    evidence : dict of str to [Q] or [Q, k], optional
-        Further columns, such as an uncertainty or the share of a label among the hits.
-    seed : int
-        Of the split into halves.
-
-    Raises
-    ------
-    InputError
-        For shapes that do not fit, NaN, scores that are not sorted as ``kind`` says, fewer than 20
-        queries, and hits that are all relevant or all irrelevant.
-
-    Warns
-    -----
-    FewQueriesWarning
-        If fewer than 5 queries of the fitting half have a relevant hit first, or an irrelevant one.
-    ScoresWarning
-        If hits are not judged: they are left out. If relevant hits have lower scores than others,
-        of distances larger ones.
-
-    Examples
-    --------
-    >>> g = np.random.default_rng(0)
-    >>> distance = np.sort(g.gamma(3.0, size=(400, 10)), 1)
-    >>> relevant = g.random((400, 10)) < np.exp(-distance)
-    >>> calibration = calibrate_scores(distance, relevant, kind="distance")
-    >>> bool((np.diff(calibration.probability([np.arange(10.0)])) <= 0).all())
-    True
-    """
-    kinds = (kind,) if isinstance(kind, str) else tuple(kind)
-    for name in kinds:
-        check_name("kind", name, KINDS)
-    values, exists = checked_scores(scores, kinds)
-    judged = judgements("relevant", relevant, exists.shape)
-    judged = np.where(exists, judged, np.int8(0)).astype(np.int8)
-    found = (judged == 1).any(1)
-    if mated is None:
-        unknown = ~found & (judged < 0).any(1)
-        has_match = np.where(unknown, -1, found).astype(np.int8)
-    else:
-        has_match = judgements("mated", mated, found.shape)
-        if wrong := int((found & (has_match == 0)).sum()):
-            raise InputError(f"mated is 0 for {wrong} queries with a relevant hit: make it 1.")
-    counted = (judged == 1).sum(1).astype(np.float64)
-    if total is not None:
-        given = as_floats("total", total)
-        if given.shape != counted.shape or not np.isfinite(given).all() or (given < counted).any():
-            raise InputError("total: pass [Q] counts, at least the relevant hits of each query.")
-        counted = given
-    if missing := int((judged < 0).sum()):
-        warnings.warn(
-            f"{missing:,} of {int(exists.sum()):,} hits are not judged (-1): they are left out.",
-            ScoresWarning,
-            stacklevel=2,
-        )
-    columns = {} if evidence is None else dict(evidence)
-    extra = [evidence_column(name, column, exists) for name, column in columns.items()]
-    features = score_features(values, exists, extra)
-    order = np.random.default_rng(seed).permutation(len(values))
-    first, second = np.array_split(order, 2)
-    if len(second) < LEAST:
-        raise InputError(f"{len(values)} queries to calibrate on: pass at least {2 * LEAST}.")
-    chosen, losses, model = fit_score_model(
-        features[first], judged[first], exists[first], len(kinds)
-    )
-    probability = np.where(exists, model(features), 0.0)
-    return ScoreCalibration(
-        kinds,
-        values.shape[1],
-        tuple(columns),
-        chosen,
-        losses,
-        model,
-        held_out=probability[second],
-        relevant=judged[second],
-        mated=has_match[second],
-        total=counted[second],
-        grid=probability[first, 0],
-    )
 
 
 # One JSON file of numbers.

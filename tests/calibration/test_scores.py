@@ -227,7 +227,9 @@ def test_a_false_match_rate_counts_one_comparison_a_query():
 def test_what_cannot_be_guaranteed_says_how_many_queries_it_takes():
     score, relevant = drawn(200)
     calibration = calibrate_scores(score, relevant)
-    with pytest.raises(InputError, match=r"it takes 299 queries without a match .* about \d+ more"):
+    with pytest.raises(
+        InputError, match="it takes 299 queries without a match .* which has 42. .*cross_fit=5"
+    ):
         calibration.guarantee(false_positive_identification_rate=0.01)
     with pytest.raises(InputError, match=r"precision=0.999 cannot be guaranteed"):
         calibration.guarantee(precision=0.999)
@@ -236,6 +238,46 @@ def test_what_cannot_be_guaranteed_says_how_many_queries_it_takes():
     assert calibration.queries_needed(0.9).flawless == 51
     with pytest.raises(InputError, match="pass one of precision=, recall="):
         calibration.guarantee(precision=0.9, recall=0.9)
+
+
+@pytest.mark.parametrize("quantity", ["precision", "false_positive_identification_rate"])
+def test_a_cross_fitted_calibration_tests_every_query(quantity):
+    score, relevant = drawn(300)
+    halves = calibrate_scores(score, relevant)
+    crossed = calibrate_scores(score, relevant, cross_fit=5)
+    assert (len(halves.mated), len(crossed.mated)) == (150, 300)
+    rule = crossed.guarantee(**{quantity: 0.75 if quantity == "precision" else 0.1})
+    assert "cross-fitted queries" in str(rule)
+    assert rule.n > 1.8 * halves.guarantee(**{quantity: rule.target}).n
+    p, truth = rule.calibration.probability(score), rule.calibration.held_out
+    assert not np.isin(truth, p).all()  # of other models
+    assert np.corrcoef(np.sort(p[:, 0]), np.sort(truth[:, 0]))[0, 1] > 0.99
+
+
+def test_no_query_is_judged_by_a_model_that_saw_it(monkeypatch):
+    from laplace_metric.calibration import _calibrate_scores
+
+    seen, fit = [], _calibrate_scores.fit_score_model
+    score, relevant = drawn(100)
+
+    def noted(features, *rest):
+        _, _, model = fit(features, *rest)
+        seen.append((features, model))
+        return _, _, model
+
+    monkeypatch.setattr(_calibrate_scores, "fit_score_model", noted)
+    crossed = calibrate_scores(score, relevant, cross_fit=4)
+    (_, whole), *others = seen
+    assert len(others) == 4
+    assert whole is crossed.model
+    values = {tuple(row) for row in score.tolist()}
+    for features, model in others:
+        out = values - {tuple(row[:, 0]) for row in features}
+        assert len(out) == 25
+        rows = np.array([tuple(row) in out for row in score.tolist()])
+        wanted = model(score_features(score[rows][..., None], np.ones((25, 5), bool), []))
+        held = {tuple(row) for row in crossed.held_out.round(12).tolist()}
+        assert {tuple(row) for row in wanted.round(12).tolist()} <= held
 
 
 # Files.
@@ -304,6 +346,7 @@ SCORE, RELEVANT = drawn(60)
         ({"evidence": {"age": np.zeros(3)}}, r"age has shape \(3,\)"),
         ({"evidence": {"age": np.full(60, np.inf)}}, "age holds NaN or infinity"),
         ({"kind": "cosine"}, "kind"),
+        ({"cross_fit": 40}, "cross_fit=40: pass 0, or from 2 to 10"),
     ],
 )
 def test_bad_input_is_named(change, message):

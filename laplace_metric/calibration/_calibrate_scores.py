@@ -1,0 +1,144 @@
+"""Judged scores of any search -> match probabilities and what tests them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from laplace_metric._utils.validation import ArrayLike, as_floats, check_count, check_name
+from laplace_metric.calibration._probability import FOLDS
+from laplace_metric.calibration._score_model import (
+    checked_scores,
+    evidence_column,
+    fit_score_model,
+    judgements,
+    score_features,
+)
+from laplace_metric.calibration._scores import ScoreCalibration
+from laplace_metric.errors import InputError, ScoresWarning
+
+KINDS = ("similarity", "distance", "score")
+LEAST = 2 * FOLDS
+"""Queries in each half."""
+
+
+def calibrate_scores(
+    scores: ArrayLike,
+    relevant: ArrayLike,
+    *,
+    kind: str | Sequence[str] = "similarity",
+    mated: ArrayLike | None = None,
+    total: ArrayLike | None = None,
+    evidence: Mapping[str, ArrayLike] | None = None,
+    cross_fit: int = 0,
+    seed: int = 0,
+) -> ScoreCalibration:
+    """Learn from judged hits how probable a match is; half of the queries are kept to test it.
+
+    Parameters
+    ----------
+    scores : [Q, k] or [Q, k, S]
+        Of the hits of each query, the first hit first, by S scorers. Where a query has fewer hits:
+        -inf behind them, inf of distances.
+    relevant : [Q, k]
+        Whether each hit is relevant: booleans, or 1 and 0; -1 where nobody judged.
+    kind : "similarity" | "distance" | "score", or one per scorer
+        Similarities fall and distances rise from hit to hit; "score": larger is better, in any
+        order, as of a reranker. Only the first scorer's order is checked.
+    mated : [Q] booleans, or 1, 0 and -1, optional
+        Whether the collection holds a relevant item, found or not. Default: whether one of the hits
+        is; -1, not known, where none is and some are not judged.
+    total : [Q], optional
+        Relevant items in the collection, for ``keep_relevant``. Default: those among the hits.
+    evidence : dict of str to [Q] or [Q, k], optional
+        Further columns, such as an uncertainty or the share of a label among the hits.
+    cross_fit : int
+        0: half of the queries fit, the other half tests, and guarantees are proven. 5, for few
+        queries: all of them test, each by a probability that was fitted without its fifth, and the
+        rule uses one that was fitted to all. Its guarantees are simulated, not proven.
+    seed : int
+        Of the split.
+
+    Raises
+    ------
+    InputError
+        For shapes that do not fit, NaN, scores that are not sorted as ``kind`` says, fewer than 20
+        queries, and hits that are all relevant or all irrelevant.
+
+    Warns
+    -----
+    FewQueriesWarning
+        If fewer than 5 queries of the fitting half have a relevant hit first, or an irrelevant one.
+    ScoresWarning
+        If hits are not judged: they are left out. If relevant hits have lower scores than others,
+        of distances larger ones.
+
+    Examples
+    --------
+    >>> g = np.random.default_rng(0)
+    >>> distance = np.sort(g.gamma(3.0, size=(400, 10)), 1)
+    >>> relevant = g.random((400, 10)) < np.exp(-distance)
+    >>> calibration = calibrate_scores(distance, relevant, kind="distance")
+    >>> bool((np.diff(calibration.probability([np.arange(10.0)])) <= 0).all())
+    True
+    """
+    kinds = (kind,) if isinstance(kind, str) else tuple(kind)
+    for name in kinds:
+        check_name("kind", name, KINDS)
+    values, exists = checked_scores(scores, kinds)
+    judged = judgements("relevant", relevant, exists.shape)
+    judged = np.where(exists, judged, np.int8(0)).astype(np.int8)
+    found = (judged == 1).any(1)
+    if mated is None:
+        unknown = ~found & (judged < 0).any(1)
+        has_match = np.where(unknown, -1, found).astype(np.int8)
+    else:
+        has_match = judgements("mated", mated, found.shape)
+        if wrong := int((found & (has_match == 0)).sum()):
+            raise InputError(f"mated is 0 for {wrong} queries with a relevant hit: make it 1.")
+    counted = (judged == 1).sum(1).astype(np.float64)
+    if total is not None:
+        given = as_floats("total", total)
+        if given.shape != counted.shape or not np.isfinite(given).all() or (given < counted).any():
+            raise InputError("total: pass [Q] counts, at least the relevant hits of each query.")
+        counted = given
+    if missing := int((judged < 0).sum()):
+        warnings.warn(
+            f"{missing:,} of {int(exists.sum()):,} hits are not judged (-1): they are left out.",
+            ScoresWarning,
+            stacklevel=2,
+        )
+    if cross_fit and check_count("cross_fit", cross_fit, 2) > LEAST:
+        raise InputError(f"cross_fit={cross_fit}: pass 0, or from 2 to {LEAST} parts.")
+    columns = {} if evidence is None else dict(evidence)
+    extra = [evidence_column(name, column, exists) for name, column in columns.items()]
+    features = score_features(values, exists, extra)
+    order = np.random.default_rng(seed).permutation(len(values))
+    if len(values) < 2 * LEAST:
+        raise InputError(f"{len(values)} queries to calibrate on: pass at least {2 * LEAST}.")
+    parts = np.array_split(order, cross_fit or 2)
+    fitted = order if cross_fit else parts[0]
+    chosen, losses, model = fit_score_model(
+        features[fitted], judged[fitted], exists[fitted], len(kinds)
+    )
+    probability, tested = model(features), order if cross_fit else parts[1]
+    for part in parts if cross_fit else ():
+        rest = np.setdiff1d(order, part)
+        other = fit_score_model(features[rest], judged[rest], exists[rest], len(kinds))[2]
+        probability[part] = other(features[part])
+    probability = np.where(exists, probability, 0.0)
+    return ScoreCalibration(
+        kinds,
+        values.shape[1],
+        tuple(columns),
+        chosen,
+        losses,
+        model,
+        held_out=probability[tested],
+        relevant=judged[tested],
+        mated=has_match[tested],
+        total=counted[tested],
+        grid=np.empty(0) if cross_fit else probability[fitted, 0],
+    )
