@@ -40,6 +40,8 @@ Flags = npt.NDArray[np.bool_]
 Judged = npt.NDArray[np.int8]
 LIST = ("value", "best", "next", "z")
 """Features of one scorer."""
+SELECTED, LEAST = 20_000, 50
+"""Hits, and queries at least, that choose among the candidates: the choice needs no more."""
 WRONG_WAY = 1e-3
 """p-value below which relevant hits score lower than others."""
 RISING = 1.5
@@ -81,6 +83,28 @@ def fit_score_model(
             stacklevel=3,
         )
         sets, names = {"value": [0]}, ["logistic"]
+    losses = _cross_validated(x, y, groups, weight, sets, names, scorers, width)
+    # rounded: losses that differ by an optimiser's rounding are equal, the first is simplest
+    chosen = min(losses, key=lambda key: round(losses[key], 9))
+    of, name = chosen.split(", ")
+    weights, offset = _logistic(x, y, weight, sets[of], scorers, width)
+    calibrator = fit_calibrator(name, x @ weights + offset, y, weight)
+    return chosen, losses, ScoreModel(weights, offset, calibrator)
+
+
+def _cross_validated(
+    x: Array,
+    y: Array,
+    groups: npt.NDArray[np.int_],
+    weight: Array,
+    sets: dict[str, list[int]],
+    names: list[str],
+    scorers: int,
+    width: float,
+) -> dict[str, float]:
+    """Mean log loss of each candidate on held-out queries, of the first ``SELECTED`` hits."""
+    some = groups < max(LEAST, SELECTED * (groups[-1] + 1) // len(y))
+    x, y, groups, weight = x[some], y[some], groups[some], weight[some]
     losses = {f"{of}, {name}": 0.0 for of in sets for name in names}
     for train, test in query_folds(groups):
         for of, columns in sets.items():
@@ -90,12 +114,7 @@ def fit_score_model(
                 p = fit_calibrator(name, seen, y[train], weight[train])(new).clip(1e-12, 1 - 1e-12)
                 loss = -np.log(np.where(y[test] == 1, p, 1 - p))
                 losses[f"{of}, {name}"] += float(loss @ weight[test] / weight.sum())
-    # rounded: losses that differ by an optimiser's rounding are equal, the first is simplest
-    chosen = min(losses, key=lambda key: round(losses[key], 9))
-    of, name = chosen.split(", ")
-    weights, offset = _logistic(x, y, weight, sets[of], scorers, width)
-    calibrator = fit_calibrator(name, x @ weights + offset, y, weight)
-    return chosen, losses, ScoreModel(weights, offset, calibrator)
+    return losses
 
 
 def _check_both_kinds(value: Array, y: Array) -> None:
