@@ -276,6 +276,26 @@ def rates_table() -> str:
     return markdown(header, lines)
 
 
+def crossed_table() -> str:
+    """Halves and cross-fitting: given, and the worst share that is broken, over all worlds."""
+    header, lines = ["rate", "queries"], []
+    for way in ("halves", "cross-fitted"):
+        header += [f"{way}: given", "answered", "broken, of 5 %, worst"]
+    record = read_record("crossed")
+    for name in RATES:
+        for n in sorted({row["n"] for row in record["halves"]}):
+            cells = [name.replace("_", " "), f"{n}"]
+            for way in ("halves", "cross-fitted"):
+                rows = [r for r in record[way] if (r["rate"], r["n"]) == (name, n)]
+                made = [row["made"] for row in rows]
+                answered = [row["coverage"] * row["made"] for row in rows]
+                worst = max(rows, key=lambda row: row["broken"])
+                cells += [f"{np.mean(made):.0%}", f"{np.mean(answered):.0%}"]
+                cells.append(f"{worst['broken']:.1%} ({worst['low']:.1%} to {worst['high']:.1%})")
+            lines.append(cells)
+    return markdown(header, lines)
+
+
 def scores_table() -> str:
     """Scores alone, the full evidence and a threshold by hand, on every problem."""
     header, lines = ["problem", "nearest right", "calibration queries"], []
@@ -292,4 +312,8 @@ def scores_table() -> str:
     return markdown(header, lines)
 
 
-TABLES = {"retrieval-decisions": rates_table, "retrieval-scores": scores_table}
+TABLES = {
+    "retrieval-decisions": rates_table,
+    "retrieval-scores": scores_table,
+    "retrieval-crossed": crossed_table,
+}

@@ -22,6 +22,8 @@ from laplace_metric.errors import InputError, ScoresWarning
 KINDS = ("similarity", "distance", "score")
 LEAST = 2 * FOLDS
 """Queries in each half."""
+TAKEN = ("scores", "miss")
+"""Arguments of the calls that take evidence by name."""
 
 
 def calibrate_scores(
@@ -57,7 +59,8 @@ def calibrate_scores(
     cross_fit : int
         0: half of the queries fit, the other half tests, and guarantees are proven. 5, for few
         queries: all of them test, each by a probability that was fitted without its fifth, and the
-        rule uses one that was fitted to all. Its guarantees are simulated, not proven.
+        rule uses one that was fitted to all. Its guarantees are simulated, not proven; a recall,
+        and ``keep_relevant``, take halves.
     seed : int
         Of the split.
 
@@ -84,7 +87,7 @@ def calibrate_scores(
     >>> bool((np.diff(calibration.probability([np.arange(10.0)])) <= 0).all())
     True
     """
-    kinds = (kind,) if isinstance(kind, str) else tuple(kind)
+    kinds = tuple(kind) if isinstance(kind, (list, tuple)) else (kind,)
     for name in kinds:
         check_name("kind", name, KINDS)
     values, exists = checked_scores(scores, kinds)
@@ -112,10 +115,15 @@ def calibrate_scores(
         )
     if cross_fit and check_count("cross_fit", cross_fit, 2) > LEAST:
         raise InputError(f"cross_fit={cross_fit}: pass 0, or from 2 to {LEAST} parts.")
-    columns = {} if evidence is None else dict(evidence)
+    columns = {} if evidence is None else evidence
+    if not isinstance(columns, Mapping) or not all(_is_name(name) for name in columns):
+        raise InputError(
+            f"evidence={columns!r:.60}: pass columns by their names, {{'age': [...]}}, other than "
+            f"{' and '.join(TAKEN)}."
+        )
     extra = [evidence_column(name, column, exists) for name, column in columns.items()]
     features = score_features(values, exists, extra)
-    order = np.random.default_rng(seed).permutation(len(values))
+    order = np.random.default_rng(check_count("seed", seed, 0)).permutation(len(values))
     if len(values) < 2 * LEAST:
         raise InputError(f"{len(values)} queries to calibrate on: pass at least {2 * LEAST}.")
     parts = np.array_split(order, cross_fit or 2)
@@ -142,3 +150,7 @@ def calibrate_scores(
         total=counted[tested],
         grid=np.empty(0) if cross_fit else probability[fitted, 0],
     )
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and name not in TAKEN

@@ -254,6 +254,14 @@ def test_a_cross_fitted_calibration_tests_every_query(quantity):
     assert np.corrcoef(np.sort(p[:, 0]), np.sort(truth[:, 0]))[0, 1] > 0.99
 
 
+def test_what_does_not_hold_cross_fitted_is_refused():
+    score, relevant = drawn(300)
+    crossed = calibrate_scores(score, relevant, cross_fit=5)
+    for ask in (lambda: crossed.guarantee(recall=0.5), lambda: crossed.keep_relevant(score, 0.3)):
+        with pytest.raises(InputError, match="without cross_fit="):
+            ask()
+
+
 def test_no_query_is_judged_by_a_model_that_saw_it(monkeypatch):
     from laplace_metric.calibration import _calibrate_scores
 
@@ -346,6 +354,12 @@ SCORE, RELEVANT = drawn(60)
         ({"evidence": {"age": np.zeros(3)}}, r"age has shape \(3,\)"),
         ({"evidence": {"age": np.full(60, np.inf)}}, "age holds NaN or infinity"),
         ({"kind": "cosine"}, "kind"),
+        ({"kind": 3}, "kind"),
+        ({"kind": ("similarity", 3)}, "kind"),
+        ({"evidence": [1]}, r"evidence=\[1\]: pass columns by their names"),
+        ({"evidence": {"scores": SCORE}}, "other than scores and miss"),
+        ({"seed": "x"}, "seed"),
+        ({"seed": -1}, "seed"),
         ({"cross_fit": 40}, "cross_fit=40: pass 0, or from 2 to 10"),
     ],
 )
