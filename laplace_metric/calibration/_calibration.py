@@ -317,10 +317,10 @@ class Calibration(Shown):
         from laplace_metric.calibration._export import VerdictModule, write_verdict
 
         alpha = check_share("alpha", alpha)
-        if "spread" in self.looks_at:
+        if "spread" in self.looks_at or self.asks_classes:
             raise ExportError(
-                "this match probability looks at distance_sd, which no other engine knows: "
-                "calibrate with index.calibrate(..., portable=True)."
+                "this calibration looks at distance_sd or the class model of its index, which no "
+                "other engine knows: calibrate with index.calibrate(..., portable=True)."
             )
         module = VerdictModule(
             self.matcher,
@@ -349,12 +349,23 @@ class Calibration(Shown):
         return tuple(name for name, w in zip(FEATURES, weights, strict=True) if w != 0)
 
     @property
+    def asks_classes(self) -> bool:
+        """Whether it depends on the class model of the index."""
+        pool = 0.0 if self.labeller is None else float(self.labeller.numbers[2])
+        return "class_model" in self.looks_at or pool != 0
+
+    @property
     def _needs_labels(self) -> bool:
         votes = bool(VOTED & set(self.looks_at)) or bool((self.statistics[:, 2] != 0).any())
         return votes or self.labeller is not None
 
     def _check_given(self, missing: set[str], hits: SearchHits) -> None:
         """Raise ``InputError`` if something is missing that this calibration uses."""
+        if self.asks_classes:
+            raise InputError(
+                "this calibration asks the class model of its index, which no other engine has: "
+                "calibrate with index.calibrate(..., portable=True)."
+            )
         if "labels" in missing and self._needs_labels:
             raise InputError("labels are missing: pass those of the neighbours [Q, k].")
         if "uncertainty" in missing and "uncertainty" in self.looks_at:

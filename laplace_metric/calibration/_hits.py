@@ -34,18 +34,19 @@ from jaxtyping import Bool, Float, Int
 
 FEATURES = (
     *("distance", "spread", "uncertainty", "rank"),
-    *("share", "weighted", "ratio", "ambiguity", "epistemic"),
+    *("share", "weighted", "ratio", "ambiguity", "epistemic", "class_model"),
 )
 FEATURE_SETS: dict[str, list[int]] = {
     "distance": [0, 3],
     "posterior": [0, 1, 2, 3],
-    "labels": [0, 3, 4, 5, 6],
-    "all": [0, 1, 2, 3, 4, 5, 6, 7, 8],
+    "labels": [0, 3, 4, 5, 6, 9],
+    "all": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9],
     "portable": [0, 2, 3, 4, 5, 6, 7, 8],
 }
 """What a probability may use: distance and rank, the posterior, the vote, or everything.
 
-"portable" is everything but the deviation of a distance, which no other engine knows.
+"portable" is everything but what no other engine knows: the deviation of a distance, and what the
+class model of the gallery says.
 """
 VOTES = 20
 ROUNDING = 1e-12
@@ -70,6 +71,8 @@ class LabelVotes:
         Codes of the neighbours' labels, -1 where there is no neighbour.
     share, weighted, ratio : [Q, K], in [0, 1]
     ambiguity : [Q]
+    likely : [Q, K] or None
+        Log-probability of each neighbour's label by the class model of the gallery; None without.
     """
 
     labels: Int[np.ndarray, "Q K"]
@@ -77,6 +80,7 @@ class LabelVotes:
     weighted: Float[np.ndarray, "Q K"]
     ratio: Float[np.ndarray, "Q K"]
     ambiguity: Float[np.ndarray, " Q"]
+    likely: Float[np.ndarray, "Q K"] | None = None
 
     @classmethod
     def of(cls, distance: Float[np.ndarray, "Q K"], labels: Int[np.ndarray, "Q K"]) -> LabelVotes:
@@ -252,7 +256,8 @@ class PairFeatures:
     values : [Q, k, F], float64
         ``FEATURES``: the distance of the means; the logarithms of its standard deviation, of the
         query's uncertainty and of the neighbour's rank; what the labels of ``VOTES`` neighbours
-        say (``LabelVotes``; 0 without labels); the query's epistemic number.
+        say (``LabelVotes``; 0 without labels); the query's epistemic number; the log-probability
+        of the neighbour's label by the class model (0 without).
     exists : [Q, k]
         Whether there is a neighbour.
     """
@@ -283,6 +288,7 @@ def pair_features(hits: SearchHits) -> tuple[Any, Any]:
     else:
         columns += [votes.share, votes.weighted, votes.ratio, votes.ambiguity[:, None] + none]
     columns.append(hits.epistemic[:, None] + none)
+    columns.append(none if votes is None or votes.likely is None else votes.likely)
     exists = hits.positions >= 0
     return xp.where(exists[..., None], xp.stack(columns, -1), 0.0), exists
 

@@ -1,12 +1,13 @@
 """The label of a query: its probability, and sets of labels that hold it class by class.
 
 "None of the neighbours' labels" is one answer. Among the labels c of the V voting neighbours, with
-l_c the score of the nearest neighbour of that label and p_c its weight in the vote (``_hits``),
+l_c the score of the nearest neighbour of that label, p_c its weight in the vote (``_hits``) and q_c
+its probability by the class model of the gallery (1 without one),
 
-    P(c)    = exp(a l_c + g log p_c + b) / (1 + sum_c' exp(a l_c' + g log p_c' + b))
-    P(none) = 1 / (1 + sum_c' ...)
+    P(c)    = exp(s_c) / (1 + sum_c' exp(s_c')),    s_c = a l_c + g log p_c + h log q_c + b
+    P(none) = 1 / (1 + sum_c' exp(s_c'))
 
-a, g and b maximise the likelihood of labelled queries, whose label is none of the candidates where
+a logarithmic opinion pool (Genest & Zidek 1986). a, g, h and b maximise the likelihood of labelled queries, whose label is none of the candidates where
 they have no neighbour of it: a conditional logit (McFadden 1974) over what the search returned.
 
 The score of label c for a query, larger where it is likelier, is
@@ -45,8 +46,8 @@ from laplace_metric.calibration._hits import VOTES, LabelVotes, namespace
 Labels = npt.NDArray[Any]
 """Whole numbers, or objects that are strings."""
 Numbers = npt.NDArray[np.float64]
-START = np.array([0.5, 0.5, 0.0])
-"""(a, g, b) that a faint penalty draws to, so that separable queries have a solution."""
+START = np.array([0.5, 0.5, 0.0, 0.0])
+"""(a, g, h, b) that a faint penalty draws to, so that separable queries have a solution."""
 PENALTY = 1e-2
 
 
@@ -56,14 +57,15 @@ class Candidates:
 
     Parameters
     ----------
-    logit, log_weight : [Q, V]
-        l_c and log p_c; 0 where a neighbour is not the nearest one of its label.
+    logit, log_weight, likely : [Q, V]
+        l_c, log p_c and log q_c; 0 where a neighbour is not the nearest one of its label.
     first : [Q, V]
         Whether it is.
     """
 
     logit: Float[np.ndarray, "Q V"]
     log_weight: Float[np.ndarray, "Q V"]
+    likely: Float[np.ndarray, "Q V"]
     first: Bool[np.ndarray, "Q V"]
 
     @classmethod
@@ -74,7 +76,9 @@ class Candidates:
         same = (labels[:, :, None] == labels[:, None]) * 1
         first = (same.argmax(2) == xp.arange(same.shape[1])) & (logit > -xp.inf)
         log_weight = xp.log(xp.where(weighted > 0, weighted, 1.0))
-        return cls(xp.where(first, logit, 0.0), xp.where(first, log_weight, 0.0), first)
+        likely = xp.zeros_like(logit) if votes.likely is None else votes.likely[:, :VOTES]
+        columns = [xp.where(first, column, 0.0) for column in (logit, log_weight, likely)]
+        return cls(*columns, first)
 
 
 @dataclass(frozen=True)
@@ -83,11 +87,11 @@ class LabelPosterior:
 
     Parameters
     ----------
-    numbers : [3]
-        a, g and b.
+    numbers : [4]
+        a, g, h and b.
     """
 
-    numbers: Float[np.ndarray, " 3"]
+    numbers: Float[np.ndarray, " 4"]
 
     def __call__(self, candidates: Candidates) -> Any:
         """P [Q, V] of each neighbour's label where it is the nearest of its label, else 0."""
@@ -96,8 +100,8 @@ class LabelPosterior:
 
     def _scores(self, candidates: Candidates) -> tuple[Any, Any]:
         """Scores [Q, V], of which that of "none" would be 0, and log of the sum of all odds [Q]."""
-        xp, (a, g, b) = namespace(candidates.logit), self.numbers
-        score = a * candidates.logit + g * candidates.log_weight + b
+        xp, (a, g, h, b) = namespace(candidates.logit), self.numbers
+        score = a * candidates.logit + g * candidates.log_weight + h * candidates.likely + b
         score = xp.where(candidates.first, score, -xp.inf)
         top = xp.amax(score, 1).clip(min=0)
         odds = xp.exp(-top) + xp.exp(score - top[:, None]).sum(1)
@@ -114,7 +118,7 @@ class LabelPosterior:
         from scipy.optimize import minimize
 
         right = match[:, : candidates.first.shape[1]] & candidates.first
-        terms = [candidates.logit, candidates.log_weight, candidates.first]
+        terms = [candidates.logit, candidates.log_weight, candidates.likely, candidates.first]
 
         def loss(numbers: Numbers) -> tuple[float, Numbers]:
             score, total = cls(numbers)._scores(candidates)

@@ -63,6 +63,9 @@ def calibrated(
     InputError
         For too few queries.
     """
+    if portable and labelled.hits.votes is not None:  # no other engine has a class model
+        votes = replace(labelled.hits.votes, likely=None)
+        labelled = replace(labelled, hits=replace(labelled.hits, votes=votes))
     first, second = (labelled.take(rows) for rows in np.array_split(order, 2))
     _check(first, second)
     features = PairFeatures.of(first.hits)
@@ -141,7 +144,7 @@ def _check(*halves: LabelledHits) -> None:
 # A calibration as one JSON file of numbers, for services that have no index.
 
 
-FORMAT, VERSION = "laplace_metric.calibration", 3
+FORMAT, VERSION = "laplace_metric.calibration", 4
 COUNTS = ("k", "depth", "n_items")
 PER_QUERY = ("logit", "match", "known", "first_match", "statistics", "p_value", "grid")
 PER_ANSWER = ("label_probability", "right")

@@ -67,7 +67,9 @@ FLOOR = 1e-3
 """Of the median of a spread: below, a pair counts as that certain."""
 LOGARITHMS = [FEATURES.index(name) for name in ("spread", "uncertainty")]
 """Features that are -inf where a posterior is certain."""
-BOUNDED = [FEATURES.index(n) for n in ("rank", "share", "weighted", "ratio", "ambiguity")]
+BOUNDED = [
+    FEATURES.index(n) for n in ("rank", "share", "weighted", "ratio", "ambiguity", "class_model")
+]
 """Features that cannot run away."""
 
 
@@ -213,7 +215,7 @@ def fit_score(
     """
     middle = np.median(values, 0)
     low, cap = np.zeros(len(FEATURES)), np.full(len(FEATURES), np.inf)
-    low[FEATURES.index("epistemic")] = -np.inf
+    low[[FEATURES.index("epistemic"), FEATURES.index("class_model")]] = -np.inf
     low[LOGARITHMS] = np.where(np.isfinite(middle), middle + np.log(FLOOR), 0.0)[LOGARITHMS]
     free = np.isin(np.arange(len(FEATURES)), BOUNDED)
     while True:

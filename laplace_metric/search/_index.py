@@ -8,7 +8,7 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ from laplace_metric.evaluation import expected_calibration_error
 from laplace_metric.models._store import Fingerprints
 from laplace_metric.search import _faiss as engines
 from laplace_metric.search import _storage as storage
+from laplace_metric.search._class_model import ClassModel, cross_fitted, inputs_of
 from laplace_metric.search._classify import LIKELIER_THAN_NOT, Classification, classified
 from laplace_metric.search._encoding import (
     FittedEmbedder,
@@ -216,6 +217,11 @@ class Index(Shown):
     def labels(self) -> np.ndarray[Any, Any] | None:
         """Labels of all items [N], if they have any."""
         return None if self.items.labels is None else self.items.labels.values
+
+    @property
+    def class_model(self) -> ClassModel | None:
+        """Class model of the gallery, where a calibration by labels has learnt one."""
+        return self._state.class_model
 
     @property
     def calibration(self) -> Calibration | None:
@@ -418,6 +424,9 @@ class Index(Shown):
         deepest = max(k, depth, VOTES)
         if open_set_fraction:  # else the generator is left to the split
             generator = as_generator(0 if generator is None else generator)
+        now._state = replace(now._state, calibration=None, class_model=None)
+        if not portable and matches is None:
+            now._learn_classes()
         labelled = now.labelled_hits(
             queries,
             labels,
@@ -458,6 +467,9 @@ class Index(Shown):
             For too few queries.
         """
         k, now = check_count("k", k), self._now() if since is None else since
+        votes = labelled.hits.votes
+        if votes is not None and votes.likely is not None and now.class_model is None:
+            now._learn_classes()
         source = as_generator(0 if generator is None else generator)
         assert source is not None
         order = torch.randperm(len(labelled), generator=source, device=source.device)
@@ -472,7 +484,12 @@ class Index(Shown):
         _LOG.info("calibrated %s", calibration._sentence())
         with self._changing:  # what changed meanwhile is news to the calibration
             changes = self.changes - now.changes
-            self._state = replace(self._state, calibration=calibration, changes=changes)
+            self._state = replace(
+                self._state,
+                calibration=calibration,
+                class_model=now.class_model if calibration.asks_classes else None,
+                changes=changes,
+            )
         return calibration
 
     def evaluate(
@@ -558,6 +575,8 @@ class Index(Shown):
         FittedQueriesWarning
             If more than a hundredth of the queries were in the fit of the posterior.
         """
+        if matches is None and self.calibration is None and self.class_model is None:
+            self._learn_classes()
         self, k = self._now(), check_count("k", k)
         read = relevance_of(self.items, labels, matches)
         known_rows, rows = self.query_encoder.fitted_rows, list[Fingerprints]()
@@ -572,7 +591,8 @@ class Index(Shown):
             return found
         others = relevance.others(self._exact(), rows_without, len(self))
         asked = encoded.take(rows_without.to(encoded.mean.device))
-        pretended = relevance.pretended(self._nearest(asked, depth, others))
+        own = None if relevance.codes is None else relevance.codes[rows_without].numpy()
+        pretended = relevance.pretended(self._nearest(asked, depth, others, own=own))
         order = torch.arange(len(found))
         order[rows_without] = len(found) + torch.arange(len(rows_without))
         joined = LabelledHits.concatenate([found, pretended])
@@ -849,8 +869,16 @@ class Index(Shown):
         )
 
     def _others(self, k: int) -> Iterator[LabelledHits]:
-        """Search each item among the others, block by block."""
+        """Search each item among the others, block by block.
+
+        The class model that assesses an item has not seen it.
+        """
         relevance = relevance_of(self.items, self.labels, None)(self.items.encoded, [])
+        models: list[ClassModel | None] = [None]
+        fold, codes, classes = np.zeros(len(self)), self.items.label_codes, self.items.classes
+        if self.class_model is not None and codes is not None and classes is not None:
+            rows, precision = inputs_of(self.items.encoded), float(self.class_model.precision)
+            models, fold = cross_fitted(rows, codes, classes, precision)
         for own in torch.arange(len(self)).split(BLOCK):
 
             def itself(rows: Tensor, part: slice, own: Tensor = own) -> Tensor:
@@ -858,7 +886,8 @@ class Index(Shown):
 
             search = WithoutSome(self.engine, itself, 1, len(self))
             asked = self.items.encoded.take(own.to(self.items.encoded.mean.device))
-            yield relevance.of_some(self._nearest(asked, k, search), own)
+            found = self._nearest(asked, k, search, models, fold[own.numpy()])
+            yield relevance.of_some(found, own)
 
     def _check_k(self, name: str, k: int) -> int:
         k = check_count(name, k)
@@ -866,14 +895,48 @@ class Index(Shown):
             raise InputError(f"{name}={k}: the index has {len(self)} items.")
         return k
 
-    def _nearest(self, queries: Encoded, k: int, search: RowSearch | None = None) -> SearchHits:
+    def _learn_classes(self) -> None:
+        """Fit the class model, if items have classes and queries are of the same kind."""
+        codes, classes = self.items.label_codes, self.items.classes
+        if codes is None or classes is None or self.query_encoder is not self.encoder:
+            return
+        items, model = self.items, ClassModel.fit(inputs_of(self.items.encoded), codes, classes)
+        with self._changing:
+            if self.items is items:  # nothing came or went meanwhile
+                self._state = replace(self._state, class_model=model)
+
+    def _nearest(
+        self,
+        queries: Encoded,
+        k: int,
+        search: RowSearch | None = None,
+        models: Sequence[ClassModel | None] | None = None,
+        which: np.ndarray[Any, Any] | None = None,
+        own: np.ndarray[Any, Any] | None = None,
+    ) -> SearchHits:
+        """Hits; ``which`` of several class ``models`` each query is asked of.
+
+        ``own``: the class that a query pretends not to be there.
+        """
         pairs, search = self.encoder.pairs, self.engine.search if search is None else search
         hits = nearest(search, queries, self.items.encoded, pairs, k, self.rank_by)
         codes = self.items.label_codes
         if codes is None:
             return hits
         labels = np.where(hits.positions < 0, -1, codes.cpu().numpy()[hits.positions.clip(min=0)])
-        return replace(hits, votes=LabelVotes.of(hits.distance, labels))
+        votes = LabelVotes.of(hits.distance, labels)
+        classes = self.items.classes
+        models = [self.class_model] if models is None else models
+        if classes is None or all(model is None for model in models):
+            return replace(hits, votes=votes)
+        likely, rows = np.zeros(labels.shape), inputs_of(queries)
+        for number, model in enumerate(models):
+            if model is not None:
+                at = np.ones(len(labels), bool) if which is None else which == number
+                there = torch.from_numpy(at).to(rows.device)
+                pretended = None if own is None else own[at]
+                likely[at] = model.evidence(rows[there], labels[at], classes, pretended)
+        return replace(hits, votes=replace(votes, likely=likely))
 
     def _now(self) -> Index:
         """A copy, as it is now: what changes ``self`` later leaves it alone."""

@@ -17,6 +17,7 @@ from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.errors import FileFormatError
 from laplace_metric.io import FileKind
 from laplace_metric.search import _faiss as engines
+from laplace_metric.search._class_model import ClassModel
 from laplace_metric.search._columns import Column
 from laplace_metric.search._engines import IVF, Engine, EngineKind, Flat, FlatEngine
 from laplace_metric.search._faiss import FaissEngine
@@ -24,9 +25,9 @@ from laplace_metric.search._faiss_arrays import Place
 from laplace_metric.search._items import Encoded, Items
 from laplace_metric.search._neighbours import check_ranking
 
-INDEX = FileKind("index", "a saved index", 2)
-ENGINE = "engine."
-"""Before the names of the arrays of an engine."""
+INDEX = FileKind("index", "a saved index", 3)
+ENGINE, CLASS_MODEL = "engine.", "class_model."
+"""Before the names of the arrays of an engine, and of a class model."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class IndexState:
     changes: int
     next_id: int
     calibration: Calibration | None
+    class_model: ClassModel | None = None
 
 
 def save_index(folder: Path, state: IndexState, identity: str) -> None:
@@ -58,6 +60,9 @@ def save_index(folder: Path, state: IndexState, identity: str) -> None:
     if state.calibration is not None:
         content["calibration"], arrays = calibrations.calibration_to_json(state.calibration)
         tensors |= {name: torch.from_numpy(array) for name, array in arrays.items()}
+    content["class_model"] = state.class_model is not None
+    if state.class_model is not None:
+        tensors |= {CLASS_MODEL + k: t for k, t in state.class_model.tensors().items()}
     files.write(folder, content, tensors, INDEX)
 
 
@@ -122,7 +127,12 @@ def _state(
         stored = {name: t.numpy() for name, t in tensors.items() if name.startswith(prefix)}
         calibration = calibrations.calibration_from_json(content["calibration"], stored)
     changes, next_id = int(content["changes"]), int(content["next_id"])
-    return IndexState(items, kind, rank_by, engine, changes, next_id, calibration)
+    class_model = None
+    if content["class_model"]:
+        n = len(CLASS_MODEL)
+        own = {k[n:]: t for k, t in tensors.items() if k.startswith(CLASS_MODEL)}
+        class_model = ClassModel.from_tensors(own)
+    return IndexState(items, kind, rank_by, engine, changes, next_id, calibration, class_model)
 
 
 def _items(content: dict[str, Any], tensors: dict[str, Tensor]) -> Items:

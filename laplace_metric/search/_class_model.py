@@ -1,0 +1,284 @@
+"""A class model of the gallery: log P(label | query), as evidence beside the neighbours' votes.
+
+With u the direction of a row, mu their mean, W the covariance within classes, e = tr W / D and
+R R' = (W + e I)^-1 (``familiarity._class_gaussians``),
+
+    x          = R' (u - mu)                                classes have about unit covariance
+    p(c | x)   = softmax_c(w_c . x + b_c)                   multinomial logistic regression
+    (w, b)     = argmax sum_n log p(y_n | x_n) - l/2 sum_c |w_c|^2
+
+where l, of ``PRECISIONS``, gives a held-out fifth of the items the largest likelihood. Linear
+discriminant analysis is the member w_c = m_c, b_c = log pi_c - |m_c|^2 / 2 of the same family, with
+m_c the mean of class c: it is the start of the ascent, and all of it where the items are too few,
+or a pass over ``CELLS`` numbers sees too few of them. A query that pretends to be of no class of
+the gallery is asked of the others: log p(c | x, not its own).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from laplace_metric._utils.precision import full_precision
+from laplace_metric.familiarity._class_gaussians import (
+    WIDEST,
+    CentredSums,
+    ClassGaussians,
+    directions,
+)
+from laplace_metric.search._columns import Column
+from laplace_metric.search._items import Encoded
+
+PRECISIONS = (1000.0, 100.0, 10.0, 1.0)
+"""Candidates for l, strongest first."""
+FOLDS = 5
+"""One of them is held out to choose l."""
+ITERATIONS = 60
+CELLS = 2**31
+"""Items times classes times columns of one pass; a random part of the items where they are more."""
+LEAST = 3
+"""Items a class, on average, below which nothing but the class means is learnt."""
+BLOCK_CELLS = 2**24
+"""Logits, or numbers of rows, that are held at once."""
+
+
+@dataclass(frozen=True)
+class ClassModel:
+    """Fitted to the items of an index when it is calibrated.
+
+    Parameters
+    ----------
+    classes : Column [C]
+        The labels, sorted.
+    mean : Tensor [D], float64
+    root : Tensor [D, D]
+    weights : Tensor [C, D]
+    bias : Tensor [C]
+    precision : Tensor [1]
+        l; 0 for linear discriminant analysis.
+
+    Examples
+    --------
+    >>> g = torch.Generator().manual_seed(0)
+    >>> y = torch.arange(200) % 4
+    >>> x = torch.nn.functional.one_hot(y, 4) + 0.1 * torch.randn(200, 4, generator=g)
+    >>> model = ClassModel.fit(x, y, Column(np.arange(4)))
+    >>> model.log_probability(x[:2], y[:2, None]).exp().min() > 0.9
+    tensor(True)
+    """
+
+    classes: Column
+    mean: Float[Tensor, " D"]
+    root: Float[Tensor, "D D"]
+    weights: Float[Tensor, "C D"]
+    bias: Float[Tensor, " C"]
+    precision: Float[Tensor, 1]
+
+    @classmethod
+    @torch.no_grad()
+    @full_precision()
+    def fit(
+        cls,
+        rows: Float[Tensor, "N D"],
+        codes: Int[Tensor, " N"],
+        classes: Column,
+        precision: float | None = None,
+    ) -> ClassModel | None:
+        """From rows of the gallery and the codes of their classes.
+
+        Classes that do not occur are left out. ``precision``: l; None: chosen. None is returned for
+        one class, and for rows that are all alike.
+        """
+        there, codes = codes.unique(return_inverse=True)
+        classes, n_classes = classes.take(there.cpu().numpy()), len(there)
+        if n_classes < 2:
+            return None
+        gaussians = _gaussians(rows, codes, n_classes)
+        if gaussians is None:
+            return None
+        root = gaussians.within_root if gaussians.within_root.shape[1] else gaussians.total_root
+        means = (gaussians.class_means @ root).float()
+        shares = codes.bincount(minlength=n_classes).to(means) / len(codes)
+        log_share = shares.log()
+        start = torch.cat([means, (log_share - means.square().sum(1) / 2)[:, None]], 1)
+        model = cls(
+            classes, gaussians.mean, root.float(), start[:, :-1], start[:, -1], means.new_zeros(1)
+        )
+        some = _part(codes, CELLS // (n_classes * rows.shape[1]))
+        if len(some) < LEAST * n_classes or precision == 0:
+            return model
+        x, y = model._whitened(rows[some.to(rows.device)]), codes[some].to(rows.device)
+        origin = torch.cat([torch.zeros_like(means), log_share[:, None]], 1)
+        best, precision = _chosen(x, y, origin, precision)
+        best = _posterior_mode(x, y, best, precision)
+        return replace(
+            model,
+            weights=best[:, :-1].clone(),
+            bias=best[:, -1].clone(),
+            precision=torch.tensor([precision], device=rows.device),
+        )
+
+    def _whitened(self, rows: Tensor) -> Tensor:
+        step = max(1, BLOCK_CELLS // rows.shape[1])
+        parts = [directions(part)[0] - self.mean for part in rows.split(step)]
+        return torch.cat([part.to(self.root) @ self.root for part in parts])
+
+    @torch.no_grad()
+    @full_precision()
+    def log_probability(
+        self,
+        rows: Float[Tensor, "Q D"],
+        labels: Int[Tensor, "Q K"],
+        own: Int[Tensor, " Q"] | None = None,
+    ) -> Float[Tensor, "Q K"]:
+        """Log P of ``labels``, codes of classes; -1 is of no class, and gets ``log 1 / (C + 1)``.
+
+        ``own`` [Q]: a class that each query pretends not to be there, -1 for none.
+        """
+        n_classes, parts = len(self.bias), list[Tensor]()
+        step = max(1, BLOCK_CELLS // max(n_classes, rows.shape[1]))
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
+            logits = self._whitened(rows[part]) @ self.weights.mT + self.bias
+            if own is not None:
+                pretends = (own[part] >= 0).nonzero().flatten()
+                logits[pretends, own[part][pretends]] = -torch.inf
+            at = labels[part]
+            log_p = logits.log_softmax(1).gather(1, at.clamp(min=0))
+            parts.append(log_p.masked_fill(at < 0, -float(np.log(n_classes + 1))))
+        return torch.cat(parts) if parts else labels.to(self.bias)
+
+    def evidence(
+        self,
+        rows: Float[Tensor, "Q D"],
+        labels: Int[np.ndarray, "Q K"],
+        classes: Column,
+        own: Int[np.ndarray, " Q"] | None = None,
+    ) -> Float[np.ndarray, "Q K"]:
+        """Log P of neighbours' labels, which are codes of the ``classes`` that are there now."""
+        place = self.classes.codes_of(classes.values)
+
+        def known(codes: npt.NDArray[np.int64]) -> Tensor:
+            return torch.from_numpy(np.where(codes < 0, -1, place[codes.clip(min=0)]))
+
+        pretended = None if own is None else known(own).to(rows.device)
+        log_p = self.log_probability(rows, known(labels).to(rows.device), pretended)
+        return np.where(labels < 0, 0.0, log_p.double().cpu().numpy())
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors, by name."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "classes"}
+        return own | self.classes.tensors("classes")
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor]) -> ClassModel:
+        """Back from ``tensors``.
+
+        Raises
+        ------
+        ValueError
+            For shapes that do not fit; ``KeyError`` if one is missing.
+        """
+        classes, names = Column.from_tensors("classes", tensors), [f.name for f in fields(cls)]
+        parts = [tensors[name] for name in names[1:]]
+        n_classes, width = parts[2].shape
+        shapes = [(width,), (width, width), (n_classes, width), (n_classes,), (1,)]
+        if [tuple(part.shape) for part in parts] != shapes or classes is None:
+            raise ValueError(f"a class model of {n_classes} classes with other shapes")
+        if len(classes) != n_classes:
+            raise ValueError(f"a class model of {len(classes)} classes with {n_classes} weights")
+        return cls(classes, *parts)
+
+
+def _gaussians(rows: Tensor, codes: Tensor, n_classes: int) -> ClassGaussians | None:
+    """Mean, class means and whitening of the directions of all rows; None if they are alike."""
+    sums = CentredSums.zeros(n_classes, rows[:1].float())
+    step = max(1, BLOCK_CELLS // rows.shape[1])
+    for part, own in zip(rows.split(step), codes.split(step), strict=True):
+        u, lengths = directions(part)
+        sums.add_(u, own.to(rows.device), lengths > 0)
+    factors = sums.scatter().factors()
+    if factors is None or len(factors.class_means) < n_classes:
+        return None
+    found = factors.gaussians()
+    return found._replace(class_means=factors.class_means)
+
+
+def _part(codes: Int[Tensor, " N"], most: int) -> Int[Tensor, " n"]:
+    """Rows of at most so many items, drawn with a fixed seed."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randperm(len(codes), generator=generator)[:most].sort().values
+
+
+def _chosen(x: Tensor, y: Tensor, origin: Tensor, precision: float | None) -> tuple[Tensor, float]:
+    """The precision by which a held-out fifth is likeliest, and the weights that found it."""
+    best = origin
+    if precision is not None:
+        return best, precision
+    generator = torch.Generator().manual_seed(0)
+    held = torch.zeros(len(y), dtype=torch.bool)
+    held[torch.randperm(len(y), generator=generator)[: len(y) // FOLDS]] = True
+    held = held.to(y.device)
+    seen = torch.zeros(len(origin), dtype=torch.bool, device=y.device)
+    seen[y[~held]] = True
+    tests = held & seen[y]
+    if not bool(tests.any()):
+        return best, PRECISIONS[1]
+    at, largest, chosen = origin, -np.inf, PRECISIONS[0]
+    for candidate in PRECISIONS:
+        at = _posterior_mode(x[~held], y[~held], at, candidate)
+        log_p = (x[tests] @ at[:, :-1].mT + at[:, -1]).log_softmax(1)
+        value = float(log_p.gather(1, y[tests, None]).mean())
+        if value <= largest:
+            break
+        best, largest, chosen = at, value, candidate
+    return best, chosen
+
+
+def _posterior_mode(x: Tensor, y: Tensor, start: Tensor, precision: float) -> Tensor:
+    """``argmax sum_n log p(y_n | x_n) - l/2 |w|^2`` [C, D + 1] by L-BFGS; b has a flat prior."""
+    from scipy.optimize import minimize
+
+    n = len(x)
+    at = torch.arange(n, device=x.device)
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        wb = torch.from_numpy(flat).to(x).reshape(start.shape)
+        w = wb[:, :-1]
+        log_p = (x @ w.mT + wb[:, -1]).log_softmax(1)
+        value = precision / 2 * w.square().sum() - log_p[at, y].sum()
+        residual = log_p.exp_()
+        residual[at, y] -= 1
+        slope = torch.cat([residual.mT @ x + precision * w, residual.sum(0)[:, None]], 1)
+        return float(value) / n, (slope / n).double().flatten().cpu().numpy()
+
+    options = {"maxiter": ITERATIONS, "ftol": 1e-6, "gtol": 1e-6}
+    found = minimize(loss, start.double().flatten().cpu().numpy(), jac=True, method="L-BFGS-B",
+                     options=options)  # fmt: skip
+    return torch.from_numpy(found.x).to(x).reshape(start.shape)
+
+
+def inputs_of(encoded: Encoded) -> Float[Tensor, "N D"]:
+    """What a class model reads: what entered the head, or the embedding where that is not kept."""
+    rows = encoded.basis_inputs
+    return rows if 0 < rows.shape[1] <= WIDEST else encoded.mean
+
+
+def cross_fitted(
+    rows: Float[Tensor, "N D"], codes: Int[Tensor, " N"], classes: Column, precision: float
+) -> tuple[list[ClassModel | None], Int[np.ndarray, " N"]]:
+    """Models of all folds but one, and which of them did not see each row [N]."""
+    order = torch.randperm(len(codes), generator=torch.Generator().manual_seed(0))
+    order = order[codes[order].argsort(stable=True)]  # every class is dealt out
+    fold = torch.empty_like(codes)
+    fold[order] = torch.arange(len(codes)) % FOLDS
+    models = []
+    for f in range(FOLDS):
+        rest = (fold != f).nonzero().flatten()
+        models.append(ClassModel.fit(rows[rest.to(rows.device)], codes[rest], classes, precision))
+    return models, fold.numpy()
