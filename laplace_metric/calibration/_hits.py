@@ -71,8 +71,8 @@ class LabelVotes:
         Codes of the neighbours' labels, -1 where there is no neighbour.
     share, weighted, ratio : [Q, K], in [0, 1]
     ambiguity : [Q]
-    likely : [Q, K] or None
-        Log-probability of each neighbour's label by the class model of the gallery; None without.
+    class_odds : [Q, K] or None
+        Log odds of each neighbour's label by the class model of the gallery; None without one.
     """
 
     labels: Int[np.ndarray, "Q K"]
@@ -80,7 +80,7 @@ class LabelVotes:
     weighted: Float[np.ndarray, "Q K"]
     ratio: Float[np.ndarray, "Q K"]
     ambiguity: Float[np.ndarray, " Q"]
-    likely: Float[np.ndarray, "Q K"] | None = None
+    class_odds: Float[np.ndarray, "Q K"] | None = None
 
     @classmethod
     def of(cls, distance: Float[np.ndarray, "Q K"], labels: Int[np.ndarray, "Q K"]) -> LabelVotes:
@@ -256,8 +256,8 @@ class PairFeatures:
     values : [Q, k, F], float64
         ``FEATURES``: the distance of the means; the logarithms of its standard deviation, of the
         query's uncertainty and of the neighbour's rank; what the labels of ``VOTES`` neighbours
-        say (``LabelVotes``; 0 without labels); the query's epistemic number; the log-probability
-        of the neighbour's label by the class model (0 without).
+        say (``LabelVotes``; 0 without labels); the query's epistemic number; the log odds of
+        the neighbour's label by the class model (0 without).
     exists : [Q, k]
         Whether there is a neighbour.
     """
@@ -288,7 +288,7 @@ def pair_features(hits: SearchHits) -> tuple[Any, Any]:
     else:
         columns += [votes.share, votes.weighted, votes.ratio, votes.ambiguity[:, None] + none]
     columns.append(hits.epistemic[:, None] + none)
-    columns.append(none if votes is None or votes.likely is None else votes.likely)
+    columns.append(none if votes is None or votes.class_odds is None else votes.class_odds)
     exists = hits.positions >= 0
     return xp.where(exists[..., None], xp.stack(columns, -1), 0.0), exists
 

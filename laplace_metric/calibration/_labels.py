@@ -1,14 +1,15 @@
 """The label of a query: its probability, and sets of labels that hold it class by class.
 
 "None of the neighbours' labels" is one answer. Among the labels c of the V voting neighbours, with
-l_c the score of the nearest neighbour of that label, p_c its weight in the vote (``_hits``) and q_c
-its probability by the class model of the gallery (1 without one),
+l_c the score of the nearest neighbour of that label, p_c its weight in the vote (``_hits``) and o_c
+its log odds by the class model of the gallery (0 without one),
 
-    P(c)    = exp(s_c) / (1 + sum_c' exp(s_c')),    s_c = a l_c + g log p_c + h log q_c + b
+    P(c)    = exp(s_c) / (1 + sum_c' exp(s_c')),    s_c = a l_c + g log p_c + h o_c + b
     P(none) = 1 / (1 + sum_c' exp(s_c'))
 
-a logarithmic opinion pool (Genest & Zidek 1986). a, g, h and b maximise the likelihood of labelled queries, whose label is none of the candidates where
-they have no neighbour of it: a conditional logit (McFadden 1974) over what the search returned.
+a logarithmic opinion pool (Genest & Zidek 1986). a, g, h and b maximise the likelihood of labelled
+queries, whose label is none of the candidates where they have no neighbour of it: a conditional
+logit (McFadden 1974) over what the search returned.
 
 The score of label c for a query, larger where it is likelier, is
 
@@ -57,15 +58,15 @@ class Candidates:
 
     Parameters
     ----------
-    logit, log_weight, likely : [Q, V]
-        l_c, log p_c and log q_c; 0 where a neighbour is not the nearest one of its label.
+    logit, log_weight, class_odds : [Q, V]
+        l_c, log p_c and o_c; 0 where a neighbour is not the nearest one of its label.
     first : [Q, V]
         Whether it is.
     """
 
     logit: Float[np.ndarray, "Q V"]
     log_weight: Float[np.ndarray, "Q V"]
-    likely: Float[np.ndarray, "Q V"]
+    class_odds: Float[np.ndarray, "Q V"]
     first: Bool[np.ndarray, "Q V"]
 
     @classmethod
@@ -76,8 +77,8 @@ class Candidates:
         same = (labels[:, :, None] == labels[:, None]) * 1
         first = (same.argmax(2) == xp.arange(same.shape[1])) & (logit > -xp.inf)
         log_weight = xp.log(xp.where(weighted > 0, weighted, 1.0))
-        likely = xp.zeros_like(logit) if votes.likely is None else votes.likely[:, :VOTES]
-        columns = [xp.where(first, column, 0.0) for column in (logit, log_weight, likely)]
+        odds = xp.zeros_like(logit) if votes.class_odds is None else votes.class_odds[:, :VOTES]
+        columns = [xp.where(first, column, 0.0) for column in (logit, log_weight, odds)]
         return cls(*columns, first)
 
 
@@ -101,7 +102,7 @@ class LabelPosterior:
     def _scores(self, candidates: Candidates) -> tuple[Any, Any]:
         """Scores [Q, V], of which that of "none" would be 0, and log of the sum of all odds [Q]."""
         xp, (a, g, h, b) = namespace(candidates.logit), self.numbers
-        score = a * candidates.logit + g * candidates.log_weight + h * candidates.likely + b
+        score = a * candidates.logit + g * candidates.log_weight + h * candidates.class_odds + b
         score = xp.where(candidates.first, score, -xp.inf)
         top = xp.amax(score, 1).clip(min=0)
         odds = xp.exp(-top) + xp.exp(score - top[:, None]).sum(1)
@@ -118,7 +119,7 @@ class LabelPosterior:
         from scipy.optimize import minimize
 
         right = match[:, : candidates.first.shape[1]] & candidates.first
-        terms = [candidates.logit, candidates.log_weight, candidates.likely, candidates.first]
+        terms = [candidates.logit, candidates.log_weight, candidates.class_odds, candidates.first]
 
         def loss(numbers: Numbers) -> tuple[float, Numbers]:
             score, total = cls(numbers)._scores(candidates)

@@ -64,7 +64,7 @@ def calibrated(
         For too few queries.
     """
     if portable and labelled.hits.votes is not None:  # no other engine has a class model
-        votes = replace(labelled.hits.votes, likely=None)
+        votes = replace(labelled.hits.votes, class_odds=None)
         labelled = replace(labelled, hits=replace(labelled.hits, votes=votes))
     first, second = (labelled.take(rows) for rows in np.array_split(order, 2))
     _check(first, second)

@@ -45,18 +45,15 @@ from laplace_metric.calibration._hits import FEATURE_SETS, FEATURES, PairFeature
 from laplace_metric.errors import FewQueriesWarning, InputError
 
 Array = npt.NDArray[np.float64]
-BY_DEFAULT = ("distance", "posterior", "labels", "all")
-PORTABLE = ("distance", "labels", "portable")
-"""Feature sets among which a calibration chooses."""
 CALIBRATORS = ("logistic", "beta", "isotonic")
 FOLDS = 5
 ENOUGH = 50
 """Queries of each kind, with a match and with anything else, from which on the prior is wide and a
 step function is tried: of fewer, its ties lose the order of the distance (Niculescu-Mizil & Caruana
 2005 want a thousand points)."""
-SLOPE, WIDTH, WIDE = -1.5, 1.0, 100.0
+SLOPE, WIDTH, WIDE = -1.5, 1.0, 3.0
 """Prior mean of the standardised weight of the distance; standard deviation of all weights, and
-where queries are many: only there so that separable data have a solution."""
+where queries are many."""
 FLATTEST = SLOPE / 10
 """The score of the distance alone falls at least as fast as that: it never is a constant."""
 BETA_WIDTH = 0.5
@@ -255,7 +252,7 @@ class MatchProbability:
         The features that it uses.
     score : Score
     calibrator : Calibrator
-    losses : dict of "feature set, calibrator" to (log loss, standard error)
+    losses : dict of calibrator to (log loss, standard error)
         Cross-validated, of every candidate; the smallest was chosen.
     """
 
@@ -276,14 +273,14 @@ class MatchProbability:
 
     @property
     def chosen(self) -> str:
-        """Name of the candidate with the smallest loss."""
+        """Name of the evidence and of the calibrator."""
         return f"{self.feature_set}, {self.calibrator.kind}"
 
 
 def fit_match_probability(
     features: PairFeatures, match: Bool[np.ndarray, "Q k"], *, portable: bool = False
 ) -> MatchProbability:
-    """Choose features and calibrator by cross-validated log loss, then fit them to everything.
+    """Fit all evidence by a ridge, with the calibrator of the smallest cross-validated log loss.
 
     Pairs of one query stay in one fold. Where fewer than five queries have a match, or fewer than
     five have anything else, only the distance and the rank count, by a slope that is mostly the
@@ -295,7 +292,7 @@ def fit_match_probability(
     match : [Q, k]
         Whether their labels agree.
     portable : bool
-        Leave the deviation of a distance out.
+        Leave out what only the index knows.
 
     Raises
     ------
@@ -312,17 +309,15 @@ def fit_match_probability(
         raise InputError(f"{len(match)} queries to calibrate on: pass at least {2 * FOLDS}.")
     x, y, groups = features.values[exists], match[exists].astype(np.float64), exists.nonzero()[0]
     kinds = int((match & exists).any(1).sum()), int((~match & exists).any(1).sum())
-    sets: tuple[str, ...] = PORTABLE if portable else BY_DEFAULT
+    feature_set = "portable" if portable else "all"
     width = WIDE if min(kinds) >= ENOUGH else WIDTH
     names = [name for name in CALIBRATORS if name != "isotonic" or min(kinds) >= ENOUGH]
     if min(kinds) < FOLDS:
         _warn_of_few(kinds, len(match))
-        sets, names = ("distance",), ["logistic"]
-    losses: dict[str, tuple[float, float]] = {}
-    for feature_set in sets:
-        losses |= _cross_validated(x, y, groups, feature_set, names, width)
+        feature_set, names = "distance", ["logistic"]
+    losses = _cross_validated(x, y, groups, feature_set, names, width)
     # rounded: losses that differ by an optimiser's rounding are equal, the first is simplest
-    feature_set, name = min(losses, key=lambda key: round(losses[key][0], 9)).split(", ")
+    name = min(losses, key=lambda key: round(losses[key][0], 9))
     return MatchProbability(feature_set, *_fitted(x, y, groups, feature_set, name, width), losses)
 
 
@@ -384,7 +379,7 @@ def _cross_validated(
             calibrator = fit_calibrator(name, seen, y[train], weight[train])
             held_out[test] = _log_loss(calibrator(new), y[test])
     return {
-        f"{feature_set}, {name}": (
+        name: (
             float(each.mean()),
             float((np.bincount(groups, each) / queries).std(ddof=1) / len(queries) ** 0.5),
         )

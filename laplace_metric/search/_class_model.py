@@ -1,4 +1,4 @@
-"""A class model of the gallery: log P(label | query), as evidence beside the neighbours' votes.
+"""A class model of the gallery: the odds of a label, as evidence beside the neighbours' votes.
 
 With u the direction of a row, mu their mean, W the covariance within classes, e = tr W / D and
 R R' = (W + e I)^-1 (``familiarity._class_gaussians``),
@@ -11,7 +11,8 @@ where l, of ``PRECISIONS``, gives a held-out fifth of the items the largest like
 discriminant analysis is the member w_c = m_c, b_c = log pi_c - |m_c|^2 / 2 of the same family, with
 m_c the mean of class c: it is the start of the ascent, and all of it where the items are too few,
 or a pass over ``CELLS`` numbers sees too few of them. A query that pretends to be of no class of
-the gallery is asked of the others: log p(c | x, not its own).
+the gallery is asked of the others: p(c | x, not its own). Evidence is the log odds
+log p(c | x) / (1 - p(c | x)).
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ CELLS = 2**31
 """Items times classes times columns of one pass; a random part of the items where they are more."""
 LEAST = 3
 """Items a class, on average, below which nothing but the class means is learnt."""
+LARGEST = 20.0
+"""Log odds: of float32 scores, more is rounding."""
 BLOCK_CELLS = 2**24
 """Logits, or numbers of rows, that are held at once."""
 
@@ -68,7 +71,7 @@ class ClassModel:
     >>> y = torch.arange(200) % 4
     >>> x = torch.nn.functional.one_hot(y, 4) + 0.1 * torch.randn(200, 4, generator=g)
     >>> model = ClassModel.fit(x, y, Column(np.arange(4)))
-    >>> model.log_probability(x[:2], y[:2, None]).exp().min() > 0.9
+    >>> model.log_odds(x[:2], y[:2, None]).min() > 2
     tensor(True)
     """
 
@@ -130,28 +133,30 @@ class ClassModel:
 
     @torch.no_grad()
     @full_precision()
-    def log_probability(
+    def log_odds(
         self,
         rows: Float[Tensor, "Q D"],
         labels: Int[Tensor, "Q K"],
         own: Int[Tensor, " Q"] | None = None,
     ) -> Float[Tensor, "Q K"]:
-        """Log P of ``labels``, codes of classes; -1 is of no class, and gets ``log 1 / (C + 1)``.
+        """``log p / (1 - p)`` of ``labels``, codes of classes, in float64 and within ``LARGEST``.
 
-        ``own`` [Q]: a class that each query pretends not to be there, -1 for none.
+        ``labels`` of -1, of no class, have ``p = 1 / (C + 1)``. ``own``: a class that each query
+        pretends not to be there, -1 for none.
         """
         n_classes, parts = len(self.bias), list[Tensor]()
         step = max(1, BLOCK_CELLS // max(n_classes, rows.shape[1]))
-        for start in range(0, len(rows), step):
+        for start in range(0, max(1, len(rows)), step):
             part = slice(start, start + step)
-            logits = self._whitened(rows[part]) @ self.weights.mT + self.bias
+            logits = (self._whitened(rows[part]) @ self.weights.mT + self.bias).double()
             if own is not None:
                 pretends = (own[part] >= 0).nonzero().flatten()
                 logits[pretends, own[part][pretends]] = -torch.inf
             at = labels[part]
             log_p = logits.log_softmax(1).gather(1, at.clamp(min=0))
-            parts.append(log_p.masked_fill(at < 0, -float(np.log(n_classes + 1))))
-        return torch.cat(parts) if parts else labels.to(self.bias)
+            odds = log_p - (-log_p.expm1()).log()
+            parts.append(odds.masked_fill(at < 0, -float(np.log(n_classes))))
+        return torch.cat(parts).clamp(-LARGEST, LARGEST)
 
     def evidence(
         self,
@@ -160,15 +165,15 @@ class ClassModel:
         classes: Column,
         own: Int[np.ndarray, " Q"] | None = None,
     ) -> Float[np.ndarray, "Q K"]:
-        """Log P of neighbours' labels, which are codes of the ``classes`` that are there now."""
+        """Log odds of neighbours' labels, which are codes of the ``classes`` that are there now."""
         place = self.classes.codes_of(classes.values)
 
         def known(codes: npt.NDArray[np.int64]) -> Tensor:
-            return torch.from_numpy(np.where(codes < 0, -1, place[codes.clip(min=0)]))
+            there = np.where(codes < 0, -1, place[codes.clip(min=0)])
+            return torch.from_numpy(there).to(rows.device)
 
-        pretended = None if own is None else known(own).to(rows.device)
-        log_p = self.log_probability(rows, known(labels).to(rows.device), pretended)
-        return np.where(labels < 0, 0.0, log_p.double().cpu().numpy())
+        odds = self.log_odds(rows, known(labels), None if own is None else known(own))
+        return np.where(labels < 0, 0.0, odds.cpu().numpy())
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors, by name."""
@@ -258,8 +263,8 @@ def _posterior_mode(x: Tensor, y: Tensor, start: Tensor, precision: float) -> Te
         return float(value) / n, (slope / n).double().flatten().cpu().numpy()
 
     options = {"maxiter": ITERATIONS, "ftol": 1e-6, "gtol": 1e-6}
-    found = minimize(loss, start.double().flatten().cpu().numpy(), jac=True, method="L-BFGS-B",
-                     options=options)  # fmt: skip
+    begin = start.double().flatten().cpu().numpy()
+    found = minimize(loss, begin, jac=True, method="L-BFGS-B", options=options)
     return torch.from_numpy(found.x).to(x).reshape(start.shape)
 
 

@@ -468,7 +468,7 @@ class Index(Shown):
         """
         k, now = check_count("k", k), self._now() if since is None else since
         votes = labelled.hits.votes
-        if votes is not None and votes.likely is not None and now.class_model is None:
+        if votes is not None and votes.class_odds is not None and now.class_model is None:
             now._learn_classes()
         source = as_generator(0 if generator is None else generator)
         assert source is not None
@@ -929,14 +929,14 @@ class Index(Shown):
         models = [self.class_model] if models is None else models
         if classes is None or all(model is None for model in models):
             return replace(hits, votes=votes)
-        likely, rows = np.zeros(labels.shape), inputs_of(queries)
+        odds, rows = np.zeros(labels.shape), inputs_of(queries)
         for number, model in enumerate(models):
             if model is not None:
                 at = np.ones(len(labels), bool) if which is None else which == number
                 there = torch.from_numpy(at).to(rows.device)
                 pretended = None if own is None else own[at]
-                likely[at] = model.evidence(rows[there], labels[at], classes, pretended)
-        return replace(hits, votes=replace(votes, likely=likely))
+                odds[at] = model.evidence(rows[there], labels[at], classes, pretended)
+        return replace(hits, votes=replace(votes, class_odds=odds))
 
     def _now(self) -> Index:
         """A copy, as it is now: what changes ``self`` later leaves it alone."""
