@@ -38,12 +38,10 @@ FEATURES = (
 )
 FEATURE_SETS: dict[str, list[int]] = {
     "distance": [0, 3],
-    "posterior": [0, 1, 2, 3],
-    "labels": [0, 3, 4, 5, 6, 9],
     "all": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9],
     "portable": [0, 2, 3, 4, 5, 6, 7, 8],
 }
-"""What a probability may use: distance and rank, the posterior, the vote, or everything.
+"""What a probability may use: distance and rank, or everything.
 
 "portable" is everything but what no other engine knows: the deviation of a distance, and what the
 class model of the gallery says.

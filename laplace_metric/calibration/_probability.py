@@ -45,6 +45,8 @@ from laplace_metric.calibration._hits import FEATURE_SETS, FEATURES, PairFeature
 from laplace_metric.errors import FewQueriesWarning, InputError
 
 Array = npt.NDArray[np.float64]
+EVIDENCE, PORTABLE = "all", "portable"
+"""Feature sets of a calibration, and of one that other engines can apply."""
 CALIBRATORS = ("logistic", "beta", "isotonic")
 FOLDS = 5
 ENOUGH = 50
@@ -248,7 +250,7 @@ class MatchProbability:
 
     Parameters
     ----------
-    feature_set : "distance" | "posterior" | "labels" | "all" | "portable"
+    feature_set : "distance" | "all" | "portable"
         The features that it uses.
     score : Score
     calibrator : Calibrator
@@ -309,7 +311,7 @@ def fit_match_probability(
         raise InputError(f"{len(match)} queries to calibrate on: pass at least {2 * FOLDS}.")
     x, y, groups = features.values[exists], match[exists].astype(np.float64), exists.nonzero()[0]
     kinds = int((match & exists).any(1).sum()), int((~match & exists).any(1).sum())
-    feature_set = "portable" if portable else "all"
+    feature_set = PORTABLE if portable else EVIDENCE
     width = WIDE if min(kinds) >= ENOUGH else WIDTH
     names = [name for name in CALIBRATORS if name != "isotonic" or min(kinds) >= ENOUGH]
     if min(kinds) < FOLDS:

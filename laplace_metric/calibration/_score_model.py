@@ -26,7 +26,6 @@ from laplace_metric.calibration._probability import (
     ENOUGH,
     FOLDS,
     ROUNDING,
-    WIDE,
     WIDTH,
     Calibrator,
     fit_calibrator,
@@ -46,6 +45,8 @@ WRONG_WAY = 1e-3
 """p-value below which relevant hits score lower than others."""
 RISING = 1.5
 """Prior mean of the standardised weight of the first scorer's value."""
+WIDE = 100.0
+"""Standard deviation of the weights where queries are many; separable ones have a solution then."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,8 @@ PRECISIONS = (1000.0, 100.0, 10.0, 1.0)
 """Candidates for l, strongest first."""
 FOLDS = 5
 """One of them is held out to choose l."""
-ITERATIONS = 60
+ITERATIONS, TOLERANCE = 60, 1e-6
+"""Of the ascent: relative gain of the likelihood in a step, below which it ends."""
 CELLS = 2**31
 """Items times classes times columns of one pass; a random part of the items where they are more."""
 LEAST = 3
@@ -262,7 +263,7 @@ def _posterior_mode(x: Tensor, y: Tensor, start: Tensor, precision: float) -> Te
         slope = torch.cat([residual.mT @ x + precision * w, residual.sum(0)[:, None]], 1)
         return float(value) / n, (slope / n).double().flatten().cpu().numpy()
 
-    options = {"maxiter": ITERATIONS, "ftol": 1e-6, "gtol": 1e-6}
+    options = {"maxiter": ITERATIONS, "ftol": TOLERANCE, "gtol": 1e-6}
     begin = start.double().flatten().cpu().numpy()
     found = minimize(loss, begin, jac=True, method="L-BFGS-B", options=options)
     return torch.from_numpy(found.x).to(x).reshape(start.shape)

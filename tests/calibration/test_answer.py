@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -15,7 +17,8 @@ def problem(n: int = 400, seed: int = 0):
     g = np.random.default_rng(seed)
     distance = np.sort(g.random((n, 25)), 1)
     labels = g.integers(0, 6, (n, 25))
-    votes = LabelVotes.of(distance, labels)
+    odds = g.normal(size=(n, 25))
+    votes = replace(LabelVotes.of(distance, labels), class_odds=odds)
     logit = 3 * votes.share - 2 + g.normal(size=(n, 25))
     truth = np.where(g.random(n) < 0.6, labels[:, 0], 6)
     return logit, votes, labels == truth[:, None]
@@ -23,15 +26,14 @@ def problem(n: int = 400, seed: int = 0):
 
 def log_likelihood(numbers, logit, votes, match):
     """One query after the other."""
-    a, g, b = numbers
+    a, g, h, b = numbers
     total = 0.0
-    for scores, weights, labels, right in zip(
-        logit.tolist(), votes.weighted.tolist(), votes.labels.tolist(), match.tolist(), strict=True
-    ):
+    columns = logit, votes.weighted, votes.class_odds, votes.labels, match
+    for scores, weights, odds, labels, right in zip(*(x.tolist() for x in columns), strict=True):
         terms, target = {}, None
         for j in range(20):
             if labels[j] not in terms:
-                terms[labels[j]] = a * scores[j] + g * np.log(weights[j]) + b
+                terms[labels[j]] = a * scores[j] + g * np.log(weights[j]) + h * odds[j] + b
                 target = labels[j] if right[j] else target
         normaliser = np.log(1 + sum(np.exp(t) for t in terms.values()))
         total += (terms[target] if target is not None else 0.0) - normaliser
@@ -53,7 +55,7 @@ def test_the_numbers_are_those_of_the_likelihood():
 def test_probabilities_are_of_labels_and_none():
     logit, votes, _ = problem(50)
     candidates = Candidates.of(logit, votes)
-    p = LabelPosterior(np.array([0.7, 0.4, -0.2]))(candidates)
+    p = LabelPosterior(np.array([0.7, 0.4, 0.3, -0.2]))(candidates)
     assert p.shape == (50, 20)
     for row in range(50):
         seen, terms = set(), []
@@ -64,7 +66,8 @@ def test_probabilities_are_of_labels_and_none():
                 continue
             seen.add(label)
             vote = np.log(float(votes.weighted[row, j]))
-            terms.append((j, np.exp(0.7 * float(logit[row, j]) + 0.4 * vote - 0.2)))
+            odds = 0.3 * votes.class_odds[row, j]
+            terms.append((j, np.exp(0.7 * float(logit[row, j]) + 0.4 * vote + odds - 0.2)))
         total = 1 + sum(t for _, t in terms)
         assert [float(p[row, j]) for j, _ in terms] == pytest.approx([t / total for _, t in terms])
 

@@ -53,7 +53,7 @@ def built(embedder, points, portable=False, names=False, **how) -> Index:
 
 def applied(index: Index, found: SearchResult, **changed: object):
     given = {"epistemic": found.epistemic, "uncertainty": found.uncertainty}
-    given |= {"distance_sd": found.distance_sd, "labels": found.labels}
+    given |= {"labels": found.labels}
     given |= {"distances": found.distance}
     return index.calibration.apply(**{**given, **changed})
 
@@ -71,23 +71,23 @@ def same(verdict, found: SearchResult, k: int = K) -> None:
 @pytest.mark.parametrize("rank_by", ["mean", "expected", "shared"])
 @pytest.mark.parametrize("names", [False, True])
 def test_the_same_hits_give_the_same(embedder, points, rank_by, names):
-    index = built(embedder, points, names=names, rank_by=rank_by)
+    index = built(embedder, points, portable=True, names=names, rank_by=rank_by)
     deep = index.search(points[0][600:], k=50 if rank_by == "shared" else K)
     same(applied(index, deep), deep, len(deep.ids[0]))
     assert deep.match_probability.std() > 0.05  # it says something
 
 
-@pytest.mark.parametrize("features", list(hits_module.FEATURE_SETS))
+@pytest.mark.parametrize("features", ["distance", "portable"])
 def test_whatever_it_looks_at(embedder, points, monkeypatch, features):
     """Each set of features on its own: nothing is forgotten that has a weight."""
     from laplace_metric.calibration import _probability as probability
 
-    monkeypatch.setattr(probability, "BY_DEFAULT", (features,))
-    index = built(embedder, points)
+    monkeypatch.setattr(probability, "PORTABLE", features)
+    index = built(embedder, points, portable=True)
     assert index.calibration.matcher.feature_set == features
     found = index.search(points[0][600:], k=K)
     same(applied(index, found), found)
-    names = {"spread": "distance_sd", "uncertainty": "uncertainty"}
+    names = {"uncertainty": "uncertainty"}
     for name, argument in names.items():
         if name in index.calibration.looks_at:
             with pytest.raises(InputError, match=f"{argument} is missing"):
@@ -99,17 +99,28 @@ def test_whatever_it_looks_at(embedder, points, monkeypatch, features):
 def test_portable_needs_no_deviation(embedder, points):
     index = built(embedder, points, portable=True)
     assert "spread" not in index.calibration.looks_at
-    chosen = set(index.calibration.matcher.losses)
-    assert {name.split(",")[0] for name in chosen} == {"distance", "labels", "portable"}
+    assert "class_model" not in index.calibration.looks_at
+    assert index.class_model is None
     found = index.search(points[0][600:], k=K)
-    same(applied(index, found, distance_sd=None), found)
+    same(applied(index, found), found)
 
 
-def feature_sets(calibration: Calibration) -> set[str]:
-    return {name.split(",")[0] for name in calibration.matcher.losses}
-
-
-PORTABLE = {"distance", "labels", "portable"}
+def test_what_only_the_index_knows_is_refused(embedder, points):
+    x, y = points
+    index = built(embedder, points)
+    assert index.class_model is not None
+    found = index.search(x[600:], k=K)
+    with pytest.raises(InputError, match="class model of its index.*portable=True"):
+        applied(index, found)
+    index = embedder.index(x[:300], progress=False)
+    matches = [(y[:300] == label).nonzero()[:, 0].tolist() for label in y[300:600]]
+    index.calibrate(x[300:600], matches=matches)
+    assert index.class_model is None
+    found = index.search(x[600:], k=K)
+    with pytest.raises(InputError, match="distance_sd is missing"):
+        applied(index, found, labels=None)
+    verdict = applied(index, found, labels=None, distance_sd=found.distance_sd)
+    torch.testing.assert_close(verdict.match_probability, found.match_probability, **CLOSE)
 
 
 def test_hits_that_others_found_teach_a_portable_calibration(embedder, points):
@@ -117,31 +128,26 @@ def test_hits_that_others_found_teach_a_portable_calibration(embedder, points):
     index = built(embedder, points)
     labelled = index.labelled_hits(x[300:600], y[300:600], 50)
     learnt = index.learn(labelled, 10, 0, portable=True)
-    assert feature_sets(learnt) == PORTABLE
+    assert learnt.matcher.feature_set == "portable"
     assert index.calibration is learnt
     same_call = index.calibrate(x[300:600], y[300:600], portable=True, generator=0)
     assert np.array_equal(learnt.statistics, same_call.statistics)
     assert np.array_equal(learnt.logit, same_call.logit)
-    assert feature_sets(index.learn(labelled, 10, 0)) != PORTABLE
+    assert index.learn(labelled, 10, 0).matcher.feature_set == "all"
 
 
 def test_a_cross_fitted_index_can_be_portable(points, tmp_path):
     x, y = points
     embedder = LaplaceEmbedder.from_embeddings(x[:200], y[:200], prior_precision=20.0)
     index = embedder.cross_index(x[:200], y[:200], folds=3, portable=True, progress=False)
-    assert feature_sets(index.calibration) == PORTABLE
+    assert index.calibration.matcher.feature_set == "portable"
     found = index.search(x[600:], k=K)
-    same(applied(index, found, distance_sd=None), found)
+    same(applied(index, found), found)
     graph = index.calibration.export(tmp_path / "verdict.pt2", "torch")
     assert graph.metadata["cross_fitted"] == "true"
     usual = embedder.cross_index(x[:200], y[:200], folds=3, progress=False)
-    assert feature_sets(usual.calibration) != PORTABLE
-
-
-def test_the_default_choice_is_the_one_it_was(embedder, points):
-    index = built(embedder, points)
-    names = {name.split(",")[0] for name in index.calibration.matcher.losses}
-    assert names == {"distance", "posterior", "labels", "all"}
+    assert usual.calibration.matcher.feature_set == "all"
+    assert usual.class_model is not None
 
 
 def test_the_hits_of_faiss(embedder, points):
@@ -160,14 +166,14 @@ def test_the_hits_of_faiss(embedder, points):
 
 
 def test_arrays_in_arrays_out_tensors_in_tensors_out(embedder, points):
-    index = built(embedder, points)
+    index = built(embedder, points, portable=True)
     found = index.search(points[0][600:], k=K)
     tensors = applied(index, found, labels=torch.from_numpy(found.labels))
     told = {name: value for name, value in vars(tensors).items() if name != "alpha"}
     assert all(isinstance(x, Tensor) for x in told.values())
     lists = index.calibration.apply(
         found.distance.tolist(), found.labels.tolist(), epistemic=found.epistemic.tolist(),
-        uncertainty=found.uncertainty.tolist(), distance_sd=found.distance_sd.tolist(),
+        uncertainty=found.uncertainty.tolist(),
     )  # fmt: skip
     assert all(isinstance(getattr(lists, name), np.ndarray) for name in told)
     for name, value in told.items():
@@ -178,7 +184,7 @@ def test_neighbours_that_are_missing(embedder, points):
     """As an approximate engine leaves places open: what stands there does not count."""
     index = built(embedder, points, portable=True)
     found = index.search(points[0][600:], k=25)
-    whole = applied(index, found, distance_sd=None)
+    whole = applied(index, found)
     distance, labels = found.distance.clone(), found.labels.copy()
     distance[:, 20:], labels[:, 20:] = torch.inf, 999
     given = {"epistemic": found.epistemic, "uncertainty": found.uncertainty}
@@ -203,7 +209,7 @@ def test_with_matches_instead_of_labels(embedder, points):
 
 
 def test_alpha(embedder, points):
-    index = built(embedder, points)
+    index = built(embedder, points, portable=True)
     found = index.search(points[0][600:], k=K, alpha=0.4)
     verdict = applied(index, found, alpha=0.4)
     assert 0 < int(verdict.unknown.sum()) < len(found)
@@ -243,12 +249,11 @@ def test_refusals(embedder, points, changed, error, message):
 
 
 def test_a_file_of_numbers(embedder, points, tmp_path):
-    index, path = built(embedder, points), tmp_path / "calibration.json"
+    index, path = built(embedder, points, portable=True), tmp_path / "calibration.json"
     write_calibration(index.calibration, path)
     again = read_calibration(path)
     found = index.search(points[0][600:], k=K)
     given = {"epistemic": found.epistemic, "uncertainty": found.uncertainty}
-    given |= {"distance_sd": found.distance_sd}
     same(again.apply(found.distance, found.labels, **given), found)
     thresholds = [c.threshold_for(precision=0.5) for c in (again, index.calibration)]
     assert thresholds[0] == thresholds[1]
@@ -275,7 +280,7 @@ def test_files_that_are_not_ours(embedder, points, tmp_path):
 
 
 def test_it_is_pure(embedder, points):
-    index = built(embedder, points)
+    index = built(embedder, points, portable=True)
     found = index.search(points[0][600:], k=K)
     distance, labels = found.distance.numpy(), found.labels
     before = distance.copy(), labels.copy()
@@ -298,28 +303,27 @@ def test_squares_and_other_units_are_told(embedder, points):
     found = index.search(points[0][600:], k=K)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        applied(index, found, distance_sd=None)  # as they are
+        applied(index, found)  # as they are
         few = {"distances": found.distance[:9] ** 2, "labels": found.labels[:9]}
         few |= {"epistemic": found.epistemic[:9], "uncertainty": found.uncertainty[:9]}
         index.calibration.apply(**few)  # too few to tell
     with pytest.warns(DistanceScaleWarning, match="their roots fit. FAISS and others return sq"):
-        applied(index, found, distances=found.distance**2, distance_sd=None)
+        applied(index, found, distances=found.distance**2)
     with pytest.warns(DistanceScaleWarning, match="their roots fit"):
         applied(
             index,
             found,
             distances=(found.distance[:, :1] + found.distance) ** 2 / 4,
-            distance_sd=None,
         )
     cosines = 1 - found.distance**2 / found.distance.max() ** 2 / 2
     with pytest.raises(InputError, match="fall from neighbour to neighbour"):
-        applied(index, found, distances=cosines, distance_sd=None)
-    one = {"labels": found.labels[:1], "distances": cosines[:1], "distance_sd": None}
+        applied(index, found, distances=cosines)
+    one = {"labels": found.labels[:1], "distances": cosines[:1]}
     one |= {"epistemic": found.epistemic[:1], "uncertainty": found.uncertainty[:1]}
     with pytest.raises(InputError, match="sqrt"):
         index.calibration.apply(**one)
     with pytest.warns(DistanceScaleWarning, match="in the same units"):
-        applied(index, found, distances=found.distance * 1000, distance_sd=None)
+        applied(index, found, distances=found.distance * 1000)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -35,7 +35,7 @@ needs_onnx = pytest.mark.skipif(bool(PACKAGES), reason=f"needs {', '.join(PACKAG
 FORMATS = ["torch", pytest.param("onnx", marks=needs_onnx)]
 EXACT, CLOSE = 1e-12, 1e-6
 """Of float64; of numbers that left as float32."""
-SETS = ("distance", "labels", "portable")
+SETS = ("distance", "portable")
 
 
 def points(seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -109,7 +109,7 @@ def same(found: list[Tensor], expected: list[Any], atol: float) -> None:
 @pytest.mark.parametrize("features", SETS)
 @pytest.mark.parametrize("calibrator", list(CALIBRATORS))
 def test_every_kind_of_calibration(embedder, monkeypatch, features, calibrator):
-    monkeypatch.setattr(probability, "PORTABLE", (features,))
+    monkeypatch.setattr(probability, "PORTABLE", features)
     monkeypatch.setattr(probability, "CALIBRATORS", (calibrator,))
     calibration = built(embedder).calibration
     assert calibration.matcher.chosen == f"{features}, {calibrator}"
@@ -124,7 +124,6 @@ def test_every_kind_of_calibration(embedder, monkeypatch, features, calibrator):
     ("calibrator", "dtype"), [("isotonic", torch.float64), ("beta", torch.float32)]
 )
 def test_a_file(embedder, monkeypatch, tmp_path, format, calibrator, dtype):
-    monkeypatch.setattr(probability, "PORTABLE", ("portable",))
     monkeypatch.setattr(probability, "CALIBRATORS", (calibrator,))
     index = built(embedder, NAMES[Y])
     calibration = index.calibration
@@ -144,7 +143,6 @@ def test_a_file(embedder, monkeypatch, tmp_path, format, calibrator, dtype):
 @pytest.fixture(scope="module", params=list(CALIBRATORS))
 def any_calibration(embedder, request) -> Calibration:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probability, "PORTABLE", ("portable",))
         patch.setattr(probability, "CALIBRATORS", (request.param,))
         return built(embedder).calibration
 
@@ -251,8 +249,7 @@ def test_numbers_stand_for_themselves(index, tmp_path):
 def test_refusals(embedder, index, tmp_path, monkeypatch):
     path = tmp_path / "v"
     path.write_text("what was there")
-    monkeypatch.setattr(probability, "BY_DEFAULT", ("posterior",))
-    with pytest.raises(ExportError, match="distance_sd.*portable=True"):
+    with pytest.raises(ExportError, match="class model.*portable=True"):
         built(embedder, portable=False).calibration.export(path, "torch")
     with pytest.raises(UnknownNameError, match="format='tflite'"):
         index.calibration.export(path, "tflite")

@@ -13,7 +13,7 @@ from scipy.stats import norm
 from laplace_metric.calibration._hits import FEATURE_SETS, FEATURES, PairFeatures
 from laplace_metric.calibration._probability import FLOOR, SLOPE, fit_score
 
-POSTERIOR = FEATURE_SETS["posterior"]
+POSTERIOR, LABELS = [0, 1, 2, 3], [0, 3, 4, 5, 6]
 
 
 def pairs(slopes, n: int = 2000, seed: int = 0):
@@ -45,11 +45,11 @@ def optimum(values, match, columns):
     return weights, best[-1] - weights[columns] @ mean
 
 
-@pytest.mark.parametrize("kind", ["distance", "posterior"])
-def test_without_a_positive_weight_it_is_logistic_regression(kind):
+@pytest.mark.parametrize("columns", [FEATURE_SETS["distance"], POSTERIOR])
+def test_without_a_positive_weight_it_is_logistic_regression(columns):
     values, match = pairs([-3, -1.5, -2, -1])
-    score = fit_score(values, match, np.ones(len(match)), FEATURE_SETS[kind])
-    weights, offset = optimum(values, match, FEATURE_SETS[kind])
+    score = fit_score(values, match, np.ones(len(match)), columns)
+    weights, offset = optimum(values, match, columns)
     assert (weights <= 0).all()
     np.testing.assert_allclose(score.weights, weights, atol=5e-3)
     assert score.offset == pytest.approx(offset, abs=2e-2)
@@ -85,8 +85,8 @@ def test_evidence_for_a_match_counts_up_to_its_median(column):
 
 def test_a_vote_counts_without_end():
     values, match = pairs([-3, -1, -1, -1, 2, 2, -2])
-    score = fit_score(values, match, np.ones(len(match)), FEATURE_SETS["labels"])
-    weights, offset = optimum(values, match, FEATURE_SETS["labels"])
+    score = fit_score(values, match, np.ones(len(match)), LABELS)
+    weights, offset = optimum(values, match, LABELS)
     assert bool((score.weights[4:6] > 1).all())
     np.testing.assert_allclose(score.weights, weights, atol=5e-3)
     assert score.offset == pytest.approx(offset, abs=2e-2)
@@ -123,9 +123,9 @@ def test_constant_evidence_says_nothing():
     score = fit_score(values, match, np.ones(len(match)), POSTERIOR)
     assert float(score.weights[2]) == pytest.approx(0, abs=1e-9)
     assert FEATURE_SETS["distance"] == [0, 3]
-    assert FEATURE_SETS["labels"] == [0, 3, 4, 5, 6]
+    assert FEATURE_SETS["all"] == list(range(len(FEATURES)))
     assert FEATURES[:4] == ("distance", "spread", "uncertainty", "rank")
-    assert FEATURES[4:] == ("share", "weighted", "ratio", "ambiguity", "epistemic")
+    assert FEATURES[4:] == ("share", "weighted", "ratio", "ambiguity", "epistemic", "class_model")
 
 
 def test_a_certain_posterior_gives_a_finite_score():
@@ -153,7 +153,7 @@ def test_evidence_is_what_the_names_say():
     features = PairFeatures.of(hits)
     assert features.exists.tolist() == [[True, False]]
     expected = [1.9, np.log(0.2), np.log(0.3), 0.0]
-    assert features.values[0, 0].tolist() == pytest.approx([*expected, 0, 0, 0, 0, -0.7])
+    assert features.values[0, 0].tolist() == pytest.approx([*expected, 0, 0, 0, 0, -0.7, 0])
     assert features.values[0, 1].tolist() == [0.0] * len(FEATURES)
     voted = PairFeatures.of(replace(hits, votes=LabelVotes.of(gaps, none)))
     assert voted.values[0, 0, 4:8].tolist() == pytest.approx([1.0, 1.0, 0.5, 0.0])
