@@ -176,6 +176,8 @@ ELSEWHERE = {
     "search._encoding.BATCH": "search/test_index.py",
     "search._neighbours.COMPACT_BYTES": "search/test_compact.py",
     "search._faiss.CELLS": "search/test_open_set.py",
+    "search._class_model.BLOCK_CELLS": "search/test_class_model.py",
+    "search._class_model.CELLS": "search/test_class_model.py",
     "calibration._hits.BLOCK_CELLS": "calibration/test_votes.py",
     "calibration._conformal.BLOCK_CELLS": "calibration/test_calibration.py",
     "evaluation._candidates.BLOCK_BYTES": "search/test_flat.py",

@@ -29,7 +29,12 @@ from laplace_metric.evaluation._intervals import share_interval
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Index
 from laplace_metric.search._columns import Column
-from laplace_metric.search._cross_fit import check_sizes, cross_labelled_hits, folds_of
+from laplace_metric.search._cross_fit import (
+    check_sizes,
+    cross_labelled_hits,
+    folds_of,
+    precision_of_classes,
+)
 from laplace_metric.search._label_sets import LabelSets
 
 NEW, DEPTH, FOLDS = 500, 50, 5
@@ -89,8 +94,9 @@ def cross_fitted(x: Tensor, y: Tensor, seed: int) -> Index:
     embedder.fit([(x, y)], progress=False)
     generator = torch.Generator().manual_seed(seed)
     fold = folds_of(y, FOLDS, generator)
-    labelled = cross_labelled_hits(embedder, x, Column.of("labels", y), fold, DEPTH)
     index = embedder.index(x, y, progress=False)
+    precision, labels = precision_of_classes(index), Column.of("labels", y)
+    labelled = cross_labelled_hits(embedder, x, labels, fold, DEPTH, class_precision=precision)
     index.learn(labelled, K, generator)
     return index
 

@@ -199,6 +199,7 @@ def compared(problem: Problem, splits: int, queries: int) -> dict[str, Any]:
     """Means of every number over the splits."""
     x, y = shuffled(problem.pool, queries)
     index = problem.embedder.index(*problem.gallery, progress=False)
+    index.learn_classes()
     judged = index.labelled_hits(x, y, problem.depth)
     n = min(CALIBRATE, len(judged) // 2)
     rows = [one_split(judged, len(index), n, seed) for seed in range(splits)]

@@ -40,6 +40,7 @@ def measured(problem: Problem, draws: int, queries: int) -> dict[str, Any]:
     """Everything about one problem."""
     x, y = shuffled(problem.pool, queries)
     index = problem.embedder.index(*problem.gallery, progress=False)
+    index.learn_classes()
     judged = index.labelled_hits(x, y, problem.depth)
     foreign = [index.search(part, problem.depth).hits for part in problem.ood.values()]
     sizes = []

@@ -36,6 +36,7 @@ def measured(problem: Problem, splits: int, queries: int) -> dict[str, Any]:
     """Mean and spread over splits."""
     x, y = shuffled(problem.pool, queries)
     index = problem.embedder.index(*problem.gallery, progress=False)
+    index.learn_classes()
     judged = index.labelled_hits(x, y, problem.depth)
     rows = []
     for seed in range(splits):

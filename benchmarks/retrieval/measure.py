@@ -31,6 +31,7 @@ def measured(problem: Problem, splits: int = SPLITS, queries: int = QUERIES) -> 
     x, y = shuffled(problem.pool, queries)
     rankings = {name: recall(problem, name, (x, y)) for name in RANKINGS}
     index = problem.embedder.index(*problem.gallery, progress=False)
+    index.learn_classes()
     start = time.perf_counter()
     judged = index.labelled_hits(x, y, problem.depth)
     seconds = time.perf_counter() - start

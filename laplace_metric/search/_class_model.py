@@ -43,10 +43,10 @@ ITERATIONS, TOLERANCE = 60, 1e-6
 """Of the ascent: relative gain of the likelihood in a step, below which it ends."""
 CELLS = 2**31
 """Items times classes times columns of one pass; a random part of the items where they are more."""
-LEAST = 3
+LEAST = 5
 """Items a class, on average, below which nothing but the class means is learnt."""
-LARGEST = 20.0
-"""Log odds: of float32 scores, more is rounding."""
+LEAST_ODDS, MOST_ODDS = -20.0, 3.0
+"""Of a label: a surer model is not surer of the collection (p = .95), as development sets say."""
 BLOCK_CELLS = 2**24
 """Logits, or numbers of rows, that are held at once."""
 
@@ -114,7 +114,8 @@ class ClassModel:
             classes, gaussians.mean, root.float(), start[:, :-1], start[:, -1], means.new_zeros(1)
         )
         some = _part(codes, CELLS // (n_classes * rows.shape[1]))
-        if len(some) < LEAST * n_classes or precision == 0:
+        few = len(some) < LEAST * n_classes
+        if precision == 0 or (few and precision is None):
             return model
         x, y = model._whitened(rows[some.to(rows.device)]), codes[some].to(rows.device)
         origin = torch.cat([torch.zeros_like(means), log_share[:, None]], 1)
@@ -140,7 +141,7 @@ class ClassModel:
         labels: Int[Tensor, "Q K"],
         own: Int[Tensor, " Q"] | None = None,
     ) -> Float[Tensor, "Q K"]:
-        """``log p / (1 - p)`` of ``labels``, codes of classes, in float64 and within ``LARGEST``.
+        """``log p / (1 - p)`` of ``labels``, codes of classes, in float64 and bounded.
 
         ``labels`` of -1, of no class, have ``p = 1 / (C + 1)``. ``own``: a class that each query
         pretends not to be there, -1 for none.
@@ -157,7 +158,7 @@ class ClassModel:
             log_p = logits.log_softmax(1).gather(1, at.clamp(min=0))
             odds = log_p - (-log_p.expm1()).log()
             parts.append(odds.masked_fill(at < 0, -float(np.log(n_classes))))
-        return torch.cat(parts).clamp(-LARGEST, LARGEST)
+        return torch.cat(parts).clamp(LEAST_ODDS, MOST_ODDS)
 
     def evidence(
         self,

@@ -49,6 +49,8 @@ ALL = 1 - 1e-9
 """A share of all, which is below 1."""
 
 
+LEAST_A_CLASS = 10
+"""Items a class, on average, for a class model: of fewer, a fifth less make another model."""
 MOST_IN_PAIRS = 0.25
 """Share of the items that may be in classes of two."""
 
@@ -128,6 +130,7 @@ def cross_labelled_hits(
     generator: Seed = None,
     engine: str | EngineKind = "flat",
     rank_by: str = "mean",
+    class_precision: float | None = None,
 ) -> LabelledHits:
     """Search the items of each fold in an index of the others [N, depth], in their order.
 
@@ -141,6 +144,8 @@ def cross_labelled_hits(
         As for ``Index.labelled_hits``, of each fold.
     engine, rank_by
         As for ``LaplaceEmbedder.index``.
+    class_precision : float or None
+        Of the prior of the class model, so that each fold has that of the whole; None: no model.
     """
     n_folds, codes, classes = int(fold.max()) + 1, _codes(labels), Column(np.unique(labels.values))
     largest = int(torch.bincount(fold).max())
@@ -153,6 +158,8 @@ def cross_labelled_hits(
         index = Index.build(
             Encoder.of(one), features[others], there, engine=engine, rank_by=rank_by, progress=False
         )
+        if class_precision is not None:
+            index.learn_classes(class_precision)
         asked_for += len(ours)  # folds are small: what one rounds away the next makes up for
         share = (round(open_set_fraction * asked_for) - drawn) / len(ours)
         drawn = round(open_set_fraction * asked_for)
@@ -166,6 +173,14 @@ def cross_labelled_hits(
         parts.append(_recoded(hits, classes, others))
         rows.append(ours)
     return LabelledHits.concatenate(parts).take(torch.cat(rows).argsort().numpy())
+
+
+def precision_of_classes(index: Index) -> float | None:
+    """Learn the class model of all items, and return what its folds need; None: too few a class."""
+    classes = index.items.classes
+    if classes is not None and len(index) >= LEAST_A_CLASS * len(classes):
+        index.learn_classes()
+    return None if index.class_model is None else float(index.class_model.precision)
 
 
 def _fitted_to(embedder: RefittableEmbedder, features: Tensor, codes: Tensor) -> HeadEmbedder:
@@ -246,6 +261,17 @@ def cross_index(
     generator = as_generator(seed)
     assert generator is not None
     fold = folds_of(_codes(labels), n_folds, generator)
+    pairs = [(batch, None) for batch in seen]
+    index = Index.build(
+        Encoder.of(embedder),
+        pairs,
+        labels.values,
+        ids,
+        engine=engine,
+        rank_by=rank_by,
+        progress=False,
+    )
+    precision = None if portable else precision_of_classes(index)
     labelled = cross_labelled_hits(
         embedder,
         features,
@@ -256,16 +282,7 @@ def cross_index(
         generator=generator,
         engine=engine,
         rank_by=rank_by,
-    )
-    pairs = [(batch, None) for batch in seen]
-    index = Index.build(
-        Encoder.of(embedder),
-        pairs,
-        labels.values,
-        ids,
-        engine=engine,
-        rank_by=rank_by,
-        progress=False,
+        class_precision=precision,
     )
     index.learn(labelled, k, generator, portable=portable, cross_fitted=True)
     return index

@@ -426,7 +426,7 @@ class Index(Shown):
             generator = as_generator(0 if generator is None else generator)
         now._state = replace(now._state, calibration=None, class_model=None)
         if not portable and matches is None:
-            now._learn_classes()
+            now.learn_classes()
         labelled = now.labelled_hits(
             queries,
             labels,
@@ -454,6 +454,7 @@ class Index(Shown):
         ----------
         labelled : LabelledHits
             Of ``labelled_hits``; of as many neighbours as an evaluation is to look at, 20 or more.
+            Call ``learn_classes`` before these are found, or there is no class model.
         portable : bool
             As for ``calibrate``.
         cross_fitted : bool
@@ -467,9 +468,6 @@ class Index(Shown):
             For too few queries.
         """
         k, now = check_count("k", k), self._now() if since is None else since
-        votes = labelled.hits.votes
-        if votes is not None and votes.class_odds is not None and now.class_model is None:
-            now._learn_classes()
         source = as_generator(0 if generator is None else generator)
         assert source is not None
         order = torch.randperm(len(labelled), generator=source, device=source.device)
@@ -575,8 +573,6 @@ class Index(Shown):
         FittedQueriesWarning
             If more than a hundredth of the queries were in the fit of the posterior.
         """
-        if matches is None and self.calibration is None and self.class_model is None:
-            self._learn_classes()
         self, k = self._now(), check_count("k", k)
         read = relevance_of(self.items, labels, matches)
         known_rows, rows = self.query_encoder.fitted_rows, list[Fingerprints]()
@@ -682,8 +678,8 @@ class Index(Shown):
         >>> index = embedder.index(x[100:200], y[100:200], progress=False)
         >>> calibration = index.calibrate(x[200:300], y[200:300])
         >>> sets = index.label_sets(x[300:], alpha=0.2)
-        >>> sets[1], sets.sizes.shape, int(sets.everywhere.sum())
-        (array([3]), torch.Size([100]), 0)
+        >>> sets[2], sets.sizes.shape, int(sets.everywhere.sum())
+        (array([2]), torch.Size([100]), 0)
         """
         self = self._now()
         calibration = self._fresh(self._calibrated())
@@ -895,12 +891,18 @@ class Index(Shown):
             raise InputError(f"{name}={k}: the index has {len(self)} items.")
         return k
 
-    def _learn_classes(self) -> None:
-        """Fit the class model, if items have classes and queries are of the same kind."""
+    def learn_classes(self, precision: float | None = None) -> None:
+        """Fit the class model, if items have classes and queries are of the same kind.
+
+        ``precision``: of its prior; None: chosen by held-out items.
+        """
         codes, classes = self.items.label_codes, self.items.classes
         if codes is None or classes is None or self.query_encoder is not self.encoder:
             return
-        items, model = self.items, ClassModel.fit(inputs_of(self.items.encoded), codes, classes)
+        items, model = (
+            self.items,
+            ClassModel.fit(inputs_of(self.items.encoded), codes, classes, precision),
+        )
         with self._changing:
             if self.items is items:  # nothing came or went meanwhile
                 self._state = replace(self._state, class_model=model)

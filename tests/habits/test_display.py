@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from html.parser import HTMLParser
 
@@ -30,7 +31,10 @@ SHOWN = {
     ),
     "online": (lambda e, i, x, y: OnlineLaplace(nn.Linear(6, 3)), ["a Linear, not trained", "4"]),
     "classification": (lambda e, i, x, y: i.classify(x), ["400 queries", "[400] objects"]),
-    "verdict": (lambda e, i, x, y: verdict(i, x), ["[400, 20] float64", "unknown", "[400] bool"]),
+    "verdict": (
+        lambda e, i, x, y: verdict(i, x, y),
+        ["[400, 20] float64", "unknown", "[400] bool"],
+    ),
     "reliability": (
         lambda e, i, x, y: i.evaluate(x[300:], y[300:]).reliability,
         ["calibration errors", "[10] int64"],
@@ -38,12 +42,13 @@ SHOWN = {
 }
 
 
-def verdict(index, x):
+def verdict(index, x, y):
     """Of the hits of the index itself, as if another engine had found them."""
+    index = copy.copy(index)
+    index.calibrate(x[300:], y[300:], portable=True)
     found = index.search(x, k=20)
-    sd = found.distance_sd
     numbers = {"uncertainty": found.uncertainty, "epistemic": found.epistemic}
-    return index.calibration.apply(found.distance, found.labels, distance_sd=sd, **numbers)
+    return index.calibration.apply(found.distance, found.labels, **numbers)
 
 
 @pytest.mark.parametrize("name", SHOWN)

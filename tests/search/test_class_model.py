@@ -15,7 +15,7 @@ from laplace_metric import LaplaceEmbedder
 from laplace_metric.evaluation import auroc
 from laplace_metric.search import Index
 from laplace_metric.search import _class_model as module
-from laplace_metric.search._class_model import LARGEST, ClassModel, cross_fitted
+from laplace_metric.search._class_model import LEAST_ODDS, MOST_ODDS, ClassModel, cross_fitted
 from laplace_metric.search._columns import Column
 
 pytestmark = pytest.mark.filterwarnings("ignore::laplace_metric.errors.LaplaceMetricWarning")
@@ -47,7 +47,7 @@ def whitened(x: Tensor, y: Tensor, new: Tensor) -> tuple[np.ndarray, np.ndarray,
 def odds_of(scores: np.ndarray) -> np.ndarray:
     p = np.exp(scores - scores.max(1, keepdims=True))
     p /= p.sum(1, keepdims=True)
-    return np.log(p / (1 - p)).clip(-LARGEST, LARGEST)
+    return np.log(p / (1 - p)).clip(LEAST_ODDS, MOST_ODDS)
 
 
 def every(n: int, n_classes: int) -> Tensor:
@@ -116,14 +116,13 @@ def test_odds_are_finite_and_of_the_classes_that_are_there(data):
         return
     odds = model.log_odds(x, every(len(x), n_classes))
     assert bool(odds.isfinite().all())
-    assert bool((odds.abs() <= LARGEST).all())
-    p = odds.sigmoid().sum(1)
-    assert torch.allclose(p, torch.ones_like(p), atol=1e-6)
+    assert bool(((odds >= LEAST_ODDS) & (odds <= MOST_ODDS)).all())
     own = data.draw(st.integers(0, n_classes - 1))
     without = model.log_odds(x, every(len(x), n_classes), torch.full((len(x),), own))
-    assert bool((without[:, own] == -LARGEST).all())
-    rest = without[:, [c for c in range(n_classes) if c != own]].sigmoid().sum(1)
-    assert torch.allclose(rest, torch.ones_like(rest), atol=1e-6)
+    assert bool((without[:, own] == LEAST_ODDS).all())
+    for values, sure in ((odds, odds == MOST_ODDS), (without, without == MOST_ODDS)):
+        p = values.sigmoid().sum(1)[~sure.any(1)]
+        assert torch.allclose(p, torch.ones_like(p), atol=1e-6)
 
 
 def test_nothing_to_learn():
@@ -192,6 +191,7 @@ def test_it_is_worth_something_and_stays_out_of_what_others_apply():
 def test_queries_that_pretend_are_not_told_by_their_own_class():
     x, y = points(900, 6)
     index = LaplaceEmbedder.from_embeddings(x[:200], y[:200]).index(x[:300], y[:300])
+    index.learn_classes()
     asked = index.labelled_hits(x[300:600], y[300:600], 20, open_set_fraction=0.4, generator=0)
     none = ~asked.known
     assert none.sum() == 120
@@ -261,3 +261,14 @@ def test_a_part_of_a_large_gallery(monkeypatch):
     assert not torch.equal(part.weights, whole.weights)
     monkeypatch.setattr(module, "CELLS", 4 * 6 * 10)
     assert float(ClassModel.fit(x, y, names(4)).precision) == 0
+
+
+def test_blocks_of_rows_change_nothing(monkeypatch):
+    (x, y), (new, _) = points(300, 4), points(70, 4, seed=1)
+    whole = ClassModel.fit(x, y, names(4), 10.0)
+    monkeypatch.setattr(module, "BLOCK_CELLS", 6 * 7)
+    parts = ClassModel.fit(x, y, names(4), 10.0)
+    torch.testing.assert_close(parts.root, whole.root)
+    found = [model.log_odds(new, every(70, 4)) for model in (whole, parts)]
+    torch.testing.assert_close(*found, atol=1e-3, rtol=1e-3)
+    assert whole.log_odds(new[:0], every(0, 4)).shape == (0, 4)
