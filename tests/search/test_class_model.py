@@ -272,3 +272,29 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     found = [model.log_odds(new, every(70, 4)) for model in (whole, parts)]
     torch.testing.assert_close(*found, atol=1e-3, rtol=1e-3)
     assert whole.log_odds(new[:0], every(0, 4)).shape == (0, 4)
+
+
+def test_folds_have_the_prior_of_the_whole(monkeypatch):
+    asked = []
+    fit = ClassModel.fit.__func__
+
+    def spy(cls, rows, codes, classes, precision=None):
+        model = fit(cls, rows, codes, classes, precision)
+        asked.append((len(rows), precision, float(model.precision)))
+        return model
+
+    monkeypatch.setattr(ClassModel, "fit", classmethod(spy))
+    x, y = points(120, 6)
+    embedder = LaplaceEmbedder.from_embeddings(x, y)
+    index = embedder.cross_index(x, y, folds=4, progress=False)
+    assert index.class_model is not None
+    (_, none, chosen), *folds = asked
+    assert none is None
+    assert folds == [(90, chosen, chosen)] * 4
+
+
+def test_small_classes_have_no_class_model_in_folds():
+    x, y = points(54, 6)
+    index = LaplaceEmbedder.from_embeddings(x, y).cross_index(x, y, progress=False)
+    assert index.class_model is None
+    assert "class_model" not in index.calibration.looks_at
