@@ -78,8 +78,8 @@ class Candidates:
         first = (same.argmax(2) == xp.arange(same.shape[1])) & (logit > -xp.inf)
         log_weight = xp.log(xp.where(weighted > 0, weighted, 1.0))
         odds = xp.zeros_like(logit) if votes.class_odds is None else votes.class_odds[:, :VOTES]
-        columns = [xp.where(first, column, 0.0) for column in (logit, log_weight, odds)]
-        return cls(*columns, first)
+        logit, log_weight, odds = (xp.where(first, x, 0.0) for x in (logit, log_weight, odds))
+        return cls(logit, log_weight, odds, first)
 
 
 @dataclass(frozen=True)
