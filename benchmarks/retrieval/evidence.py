@@ -31,7 +31,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.records import markdown, read_record
+from benchmarks.records import markdown, read_record, thousandths
 from benchmarks.retrieval.few import summarised
 from benchmarks.retrieval.measure import K, shuffled
 from benchmarks.retrieval.problems import Problem
@@ -172,7 +172,7 @@ def _said(row: dict[str, Any]) -> str:
 
 def _cells(row: dict[str, Any], names: list[str], best: Callable[..., str] = max) -> list[str]:
     top = best(names, key=lambda name: row[name]["mean"])
-    cells = [f"{row[name]['mean']:.3f}" for name in names]
+    cells = [thousandths(row[name]["mean"]) for name in names]
     return [f"**{cell}**" if name == top else cell for name, cell in zip(names, cells, strict=True)]
 
 
@@ -189,8 +189,16 @@ def rivals_table() -> str:
     lines = []
     for row in _rows():
         ahead = row["match probability"]["mean"] - max(row[name]["mean"] for name in RIVALS)
-        ece = [f"{row[name]['mean']:.3f}" for name in ("ece", "ece floor")]
-        lines.append([row["problem"], _said(row), *_cells(row, names), f"{ahead:+.3f}", *ece])
+        ece = [thousandths(row[name]["mean"]) for name in ("ece", "ece floor")]
+        lines.append(
+            [
+                row["problem"],
+                _said(row),
+                *_cells(row, names),
+                ("+" if ahead >= 0 else "") + thousandths(ahead),
+                *ece,
+            ]
+        )
     header = ["problem", "the class model was", *names, "ahead of the best rival"]
     return markdown([*header, "ECE, 200 queries", "its floor"], lines)
 

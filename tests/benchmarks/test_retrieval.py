@@ -15,7 +15,17 @@ from benchmarks.datasets import load
 from benchmarks.page_figures import retrieval_figures
 from benchmarks.records import read_record, thousandths
 from benchmarks.registry import main
-from benchmarks.retrieval import cost, cross_fit, drift, measure, problems, split, strangers, tables
+from benchmarks.retrieval import (
+    cost,
+    cross_fit,
+    drift,
+    evidence,
+    measure,
+    problems,
+    split,
+    strangers,
+    tables,
+)
 from benchmarks.retrieval.drift import CHANGES, NAMES
 from benchmarks.retrieval.drift_figure import stream_figure
 from benchmarks.retrieval.problems import Problem
@@ -286,3 +296,23 @@ def test_what_is_said_of_small_collections_is_what_was_measured():
             assert row[f"precision {target:g}: broken, interval"][0] < 0.05
         gap = row["match probability"]["mean"] - row["nearest is right"]["mean"]
         assert abs(gap) < 0.05, row["problem"]
+
+
+def test_the_risk_coverage_curve_is_the_mean_of_its_errors():
+    correct, sure = np.array([True, False, True, True]), np.array([0.9, 0.2, 0.8, 0.1])
+    expected = np.mean([0, 0, 1 / 3, 1 / 4])
+    assert evidence.aurc(correct, sure) == pytest.approx(expected)
+
+
+def test_what_is_said_of_rivals_is_what_was_measured():
+    """Never behind one of the same information by more than .005; nor the label by .01."""
+    rows = read_record("evidence")["rows"]
+    assert len(rows) == 9
+    for row in rows:
+        best = max(row[name]["mean"] for name in evidence.RIVALS)
+        assert row["match probability"]["mean"] > best - 0.005, row["problem"]
+        accuracy = {n: row[f"{n}: accuracy"]["mean"] for n in ("vote", "probe", "LDA", "ours")}
+        assert accuracy["ours"] > max(accuracy.values()) - 0.01, row["problem"]
+        area = {n: row[f"{n}: aurc"]["mean"] for n in ("vote", "probe", "LDA", "ours")}
+        assert area["ours"] == min(area.values()), row["problem"]
+        assert row["+ class model"]["mean"] > row["+ votes"]["mean"], row["problem"]
