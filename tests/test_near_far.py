@@ -26,6 +26,7 @@ from laplace_metric.heads._chain import jacobian_of
 from laplace_metric.laplace import Posterior
 from laplace_metric.laplace._posterior import covariance
 from laplace_metric.models._store import FeatureStore, projection_weights
+from tests.search import test_class_model
 
 C, N, D = 5, 60, 6
 
@@ -415,8 +416,8 @@ def test_new_classes_are_near_and_foreign_inputs_far():
 def test_the_page_names_tests_that_exist():
     page = Path(__file__).parent.parent / "docs" / "one_family.md"
     names = re.findall(r"`(test_\w+)`", page.read_text())
-    assert len(names) == 6
-    assert set(names) <= set(globals())
+    assert len(names) == 8
+    assert set(names) <= {*globals(), *vars(test_class_model)}
 
 
 # Ambiguity by the classes of the fit set
