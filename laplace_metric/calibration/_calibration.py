@@ -350,7 +350,7 @@ class Calibration(Shown):
 
     @property
     def asks_classes(self) -> bool:
-        """Whether it depends on the class model of the index."""
+        """True if answers depend on the class model of the index."""
         pool = 0.0 if self.labeller is None else float(self.labeller.numbers[2])
         return "class_model" in self.looks_at or pool != 0
 

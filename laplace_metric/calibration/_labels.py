@@ -7,7 +7,8 @@ its log odds by the class model of the gallery (0 without one),
     P(c)    = exp(s_c) / (1 + sum_c' exp(s_c')),    s_c = a l_c + g log p_c + h o_c + b
     P(none) = 1 / (1 + sum_c' exp(s_c'))
 
-a logarithmic opinion pool (Genest & Zidek 1986). a, g, h and b maximise the likelihood of labelled
+close to a logarithmic opinion pool (Genest & Zidek 1986), which has log probabilities where o_c has
+log odds. a, g, h and b maximise the likelihood of labelled
 queries, whose label is none of the candidates where they have no neighbour of it: a conditional
 logit (McFadden 1974) over what the search returned.
 

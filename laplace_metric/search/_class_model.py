@@ -1,4 +1,4 @@
-"""A class model of the gallery: the odds of a label, as evidence beside the neighbours' votes.
+"""A class model of the gallery: the odds of a label, evidence next to the neighbours' votes.
 
 With u the direction of a row, mu their mean, W the covariance within classes, e = tr W / D and
 R R' = (W + e I)^-1 (``familiarity._class_gaussians``),
@@ -10,9 +10,13 @@ R R' = (W + e I)^-1 (``familiarity._class_gaussians``),
 where l, of ``PRECISIONS``, gives a held-out fifth of the items the largest likelihood. Linear
 discriminant analysis is the member w_c = m_c, b_c = log pi_c - |m_c|^2 / 2 of the same family, with
 m_c the mean of class c: it is the start of the ascent, and all of it where the items are too few,
-or a pass over ``CELLS`` numbers sees too few of them. A query that pretends to be of no class of
-the gallery is asked of the others: p(c | x, not its own). Evidence is the log odds
-log p(c | x) / (1 - p(c | x)).
+or a pass over ``CELLS`` numbers sees too few of them. A simulated open-set query, whose class is
+left out of the gallery, has p(c | x, c not its own). Evidence is
+
+    o_c        = min(max(log p(c | x) / (1 - p(c | x)), LEAST_ODDS), MOST_ODDS)
+
+The bounds are part of the model: p beyond .953 counts as .953. A larger bound is no better where
+the gallery is like the queries, and worse where it is not (measured on the development problems).
 """
 
 from __future__ import annotations
@@ -46,7 +50,7 @@ CELLS = 2**31
 LEAST = 5
 """Items a class, on average, below which nothing but the class means is learnt."""
 LEAST_ODDS, MOST_ODDS = -20.0, 3.0
-"""Of a label: a surer model is not surer of the collection (p = .95), as development sets say."""
+"""Bounds of the log odds of a label, for p of 2e-9 and .953: see the head of this file."""
 BLOCK_CELLS = 2**24
 """Logits, or numbers of rows, that are held at once."""
 
@@ -93,10 +97,10 @@ class ClassModel:
         classes: Column,
         precision: float | None = None,
     ) -> ClassModel | None:
-        """From rows of the gallery and the codes of their classes.
+        """Fit to rows of the gallery and the codes of their classes.
 
-        Classes that do not occur are left out. ``precision``: l; None: chosen. None is returned for
-        one class, and for rows that are all alike.
+        Classes without a row are left out. ``precision``: l; None: chosen. Return None for a single
+        class, and if all rows are equal.
         """
         there, codes = codes.unique(return_inverse=True)
         classes, n_classes = classes.take(there.cpu().numpy()), len(there)
@@ -141,10 +145,10 @@ class ClassModel:
         labels: Int[Tensor, "Q K"],
         own: Int[Tensor, " Q"] | None = None,
     ) -> Float[Tensor, "Q K"]:
-        """``log p / (1 - p)`` of ``labels``, codes of classes, in float64 and bounded.
+        """Bounded log odds of ``labels``, codes of classes, in float64.
 
-        ``labels`` of -1, of no class, have ``p = 1 / (C + 1)``. ``own``: a class that each query
-        pretends not to be there, -1 for none.
+        Labels of -1, of a class that the model does not know, have ``p = 1 / (C + 1)``. ``own``:
+        the class that is left out for each simulated open-set query, -1 for other queries.
         """
         n_classes, parts = len(self.bias), list[Tensor]()
         step = max(1, BLOCK_CELLS // max(n_classes, rows.shape[1]))
@@ -152,8 +156,8 @@ class ClassModel:
             part = slice(start, start + step)
             logits = (self._whitened(rows[part]) @ self.weights.mT + self.bias).double()
             if own is not None:
-                pretends = (own[part] >= 0).nonzero().flatten()
-                logits[pretends, own[part][pretends]] = -torch.inf
+                simulated = (own[part] >= 0).nonzero().flatten()
+                logits[simulated, own[part][simulated]] = -torch.inf
             at = labels[part]
             log_p = logits.log_softmax(1).gather(1, at.clamp(min=0))
             odds = log_p - (-log_p.expm1()).log()
@@ -167,7 +171,7 @@ class ClassModel:
         classes: Column,
         own: Int[np.ndarray, " Q"] | None = None,
     ) -> Float[np.ndarray, "Q K"]:
-        """Log odds of neighbours' labels, which are codes of the ``classes`` that are there now."""
+        """Compute log odds of neighbours' labels: codes of ``classes``, those of the index now."""
         place = self.classes.codes_of(classes.values)
 
         def known(codes: npt.NDArray[np.int64]) -> Tensor:
@@ -184,7 +188,7 @@ class ClassModel:
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor]) -> ClassModel:
-        """Back from ``tensors``.
+        """Restore a model from what ``tensors`` returned.
 
         Raises
         ------
@@ -271,7 +275,7 @@ def _posterior_mode(x: Tensor, y: Tensor, start: Tensor, precision: float) -> Te
 
 
 def inputs_of(encoded: Encoded) -> Float[Tensor, "N D"]:
-    """What a class model reads: what entered the head, or the embedding where that is not kept."""
+    """Inputs of the head, which a class model reads; the embedding if they are not stored."""
     rows = encoded.basis_inputs
     return rows if 0 < rows.shape[1] <= WIDEST else encoded.mean
 
@@ -279,7 +283,7 @@ def inputs_of(encoded: Encoded) -> Float[Tensor, "N D"]:
 def cross_fitted(
     rows: Float[Tensor, "N D"], codes: Int[Tensor, " N"], classes: Column, precision: float
 ) -> tuple[list[ClassModel | None], Int[np.ndarray, " N"]]:
-    """Models of all folds but one, and which of them did not see each row [N]."""
+    """Fit one model without each fold; return them, and the fold of each row [N]."""
     order = torch.randperm(len(codes), generator=torch.Generator().manual_seed(0))
     order = order[codes[order].argsort(stable=True)]  # every class is dealt out
     fold = torch.empty_like(codes)

@@ -424,7 +424,8 @@ class Index(Shown):
         deepest = max(k, depth, VOTES)
         if open_set_fraction:  # else the generator is left to the split
             generator = as_generator(0 if generator is None else generator)
-        now._state = replace(now._state, calibration=None, class_model=None)
+        # Where no class model is fitted, hits must not carry the odds of an earlier one.
+        now._state = replace(now._state, class_model=None)
         if not portable and matches is None:
             now.learn_classes()
         labelled = now.labelled_hits(
@@ -588,10 +589,10 @@ class Index(Shown):
         others = relevance.others(self._exact(), rows_without, len(self))
         asked = encoded.take(rows_without.to(encoded.mean.device))
         own = None if relevance.codes is None else relevance.codes[rows_without].numpy()
-        pretended = relevance.pretended(self._nearest(asked, depth, others, own=own))
+        simulated = relevance.open_set(self._nearest(asked, depth, others, own=own))
         order = torch.arange(len(found))
         order[rows_without] = len(found) + torch.arange(len(rows_without))
-        joined = LabelledHits.concatenate([found, pretended])
+        joined = LabelledHits.concatenate([found, simulated])
         return joined.take(order.numpy())
 
     def retrieval_sets(
@@ -892,19 +893,24 @@ class Index(Shown):
         return k
 
     def learn_classes(self, precision: float | None = None) -> None:
-        """Fit the class model, if items have classes and queries are of the same kind.
+        """Fit the class model to the items; ``calibrate`` and ``cross_index`` call it.
 
-        ``precision``: of its prior; None: chosen by held-out items.
+        Call it before ``labelled_hits`` if you calibrate in two steps, with ``learn``. It does
+        nothing if the items have no labels, or if an encoder of another kind embeds the queries.
+
+        Parameters
+        ----------
+        precision : float or None
+            Precision l of the Gaussian prior over the weights; 0: linear discriminant analysis;
+            None: the best of a held-out fifth of the items.
         """
         codes, classes = self.items.label_codes, self.items.classes
         if codes is None or classes is None or self.query_encoder is not self.encoder:
             return
-        items, model = (
-            self.items,
-            ClassModel.fit(inputs_of(self.items.encoded), codes, classes, precision),
-        )
+        items = self.items
+        model = ClassModel.fit(inputs_of(items.encoded), codes, classes, precision)
         with self._changing:
-            if self.items is items:  # nothing came or went meanwhile
+            if self.items is items:  # a model of items that changed meanwhile is stale
                 self._state = replace(self._state, class_model=model)
 
     def _nearest(
@@ -916,9 +922,9 @@ class Index(Shown):
         which: np.ndarray[Any, Any] | None = None,
         own: np.ndarray[Any, Any] | None = None,
     ) -> SearchHits:
-        """Hits; ``which`` of several class ``models`` each query is asked of.
+        """Find the nearest items; ``which`` of several class ``models`` assesses each query.
 
-        ``own``: the class that a query pretends not to be there.
+        ``own``: the class that is left out for each simulated open-set query.
         """
         pairs, search = self.encoder.pairs, self.engine.search if search is None else search
         hits = nearest(search, queries, self.items.encoded, pairs, k, self.rank_by)
@@ -936,8 +942,8 @@ class Index(Shown):
             if model is not None:
                 at = np.ones(len(labels), bool) if which is None else which == number
                 there = torch.from_numpy(at).to(rows.device)
-                pretended = None if own is None else own[at]
-                odds[at] = model.evidence(rows[there], labels[at], classes, pretended)
+                left_out = None if own is None else own[at]
+                odds[at] = model.evidence(rows[there], labels[at], classes, left_out)
         return replace(hits, votes=replace(votes, class_odds=odds))
 
     def _now(self) -> Index:

@@ -162,8 +162,8 @@ class Relevance:
         codes = None if self.codes is None else self.codes[queries].numpy()
         return LabelledHits(hits, match.numpy(), known.numpy(), codes, self.classes)
 
-    def pretended(self, hits: SearchHits) -> LabelledHits:
-        """Label the hits of some queries among the items that do not match: none is one."""
+    def open_set(self, hits: SearchHits) -> LabelledHits:
+        """Label hits of simulated open-set queries, none of which is a match."""
         none = np.zeros(hits.positions.shape, dtype=bool)
         codes = None if self.codes is None else np.full(len(none), -1)
         return LabelledHits(hits, none, none[:, 0], codes, self.classes)
