@@ -8,9 +8,9 @@ its log odds by the class model of the gallery (0 without one),
     P(none) = 1 / (1 + sum_c' exp(s_c'))
 
 close to a logarithmic opinion pool (Genest & Zidek 1986), which has log probabilities where o_c has
-log odds. a, g, h and b maximise the likelihood of labelled
-queries, whose label is none of the candidates where they have no neighbour of it: a conditional
-logit (McFadden 1974) over what the search returned.
+log odds. a, g, h and b maximise the likelihood of labelled queries, whose label is none of the
+candidates where they have no neighbour of it: a conditional logit (McFadden 1974) over what the
+search returned.
 
 The score of label c for a query, larger where it is likelier, is
 
