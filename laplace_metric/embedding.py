@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -30,11 +30,20 @@ if TYPE_CHECKING:
     import pandas
 
 
+class FitSetParts(NamedTuple):
+    """Numbers [B] that compare inputs with a fit set; None where it has none of a kind."""
+
+    near: Tensor | None
+    far: Tensor
+    local: Tensor | None
+    epistemic: Tensor
+
+
 class HeadInputScore(Protocol):
     """Distance of inputs from a fit set, by what enters the head (``familiarity.NearFar``)."""
 
-    def standardised(self, features: Tensor) -> tuple[Tensor | None, Tensor]:
-        """near [B], None without known classes, and far [B]."""
+    def parts(self, features: Tensor) -> FitSetParts:
+        """near, far, local and epistemic [B]."""
 
     def ambiguity(self, features: Tensor) -> Tensor | None:
         """Entropy of the label [B], None without known classes; or a variance that was learnt."""
@@ -75,7 +84,7 @@ class Embedding(Shown):
         return f"{n:,} uncertain embedding{'' if n == 1 else 's'} in {z} dimensions ({kind})."
 
     def _shown_rows(self) -> Rows:
-        known = "near, far, epistemic, ambiguity" if self.near_far is not None else None
+        known = "near, far, local, epistemic, ambiguity" if self.near_far is not None else None
         numbers = ", ".join(filter(None, ["mean, variance, uncertainty, concentration", known]))
         return in_rows({"mean": self.mean, "has": numbers}.items())
 
@@ -107,9 +116,12 @@ class Embedding(Shown):
 
     @property
     def epistemic(self) -> Float[Tensor, " B"]:
-        """Epistemic number [B]: how little the fit set determines each input, ``near + far``.
+        """Epistemic number [B]: how little the fit set determines each input.
 
-        Without classes that are known (one member each), ``far`` alone.
+        The larger of ``local`` and of the log odds of a new class, which a logistic regression of
+        ``near``, the cosine distance to the nearest fitted input and ``local`` has learnt from the
+        fit set itself, class by class left out. In standard deviations, about 0 for known inputs.
+        ``familiarity._near_far`` has equations and sources.
 
         Raises
         ------
@@ -126,8 +138,7 @@ class Embedding(Shown):
         >>> bool(e.epistemic[:40].max() < e.epistemic[40:].min())
         True
         """
-        near, far = self._near_and_far
-        return far if near is None else near + far
+        return self._parts.epistemic
 
     @property
     def near(self) -> Float[Tensor, " B"]:
@@ -141,7 +152,7 @@ class Embedding(Shown):
         NotFittedError
             As ``epistemic``; and if every class of the fit set has one member.
         """
-        near, _ = self._near_and_far
+        near = self._parts.near
         if near is None:
             raise NotFittedError(
                 "near needs classes with several members that differ, and the fit set had none: "
@@ -160,7 +171,25 @@ class Embedding(Shown):
         NotFittedError
             As ``epistemic``.
         """
-        return self._near_and_far[1]
+        return self._parts.far
+
+    @property
+    def local(self) -> Float[Tensor, " B"]:
+        """Is it like any single input of the fit set? [B], in standard deviations of the fit set.
+
+        Distance to the nearest of up to 2,500 inputs of the fit set, in the directions in which
+        members of a class differ: large for foreign inputs.
+
+        Raises
+        ------
+        NotFittedError
+            As ``epistemic``; and for images and texts.
+        """
+        if (local := self._parts.local) is None:
+            raise NotFittedError(
+                "local compares with inputs of the fit set, and the fit kept none: read epistemic."
+            )
+        return local
 
     @property
     def ambiguity(self) -> Float[Tensor, " B"]:
@@ -203,9 +232,9 @@ class Embedding(Shown):
         return entropy
 
     @cached_property
-    def _near_and_far(self) -> tuple[Tensor | None, Tensor]:
+    def _parts(self) -> FitSetParts:
         score, inputs = self._of_the_fit_set("epistemic number")
-        return score.standardised(inputs)
+        return score.parts(inputs)
 
     def _of_the_fit_set(self, what: str) -> tuple[HeadInputScore, Tensor]:
         if self.head_inputs is None or self.near_far is None:
@@ -246,10 +275,10 @@ class Embedding(Shown):
         >>> x = torch.randn(40, 8)
         >>> e = LaplaceEmbedder.from_embeddings(x, torch.arange(40) % 4)(x)
         >>> list(e.to_pandas().columns)
-        ['uncertainty', 'near', 'far', 'epistemic', 'ambiguity']
+        ['uncertainty', 'near', 'far', 'local', 'epistemic', 'ambiguity']
         """
         columns = {"uncertainty": self.uncertainty}
-        for name in ("near", "far", "epistemic", "ambiguity"):
+        for name in ("near", "far", "local", "epistemic", "ambiguity"):
             try:
                 columns[name] = getattr(self, name)
             except NotFittedError:  # the fit kept nothing to compare with, or knows no class

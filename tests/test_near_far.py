@@ -1,4 +1,4 @@
-"""near, far and epistemic: per-point oracles, the Laplace family behind them, what a user sees."""
+"""near, far, local and epistemic: per-point oracles, the Laplace family, what a user sees."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import solve
+from scipy.optimize import minimize
 from scipy.special import softmax
 from scipy.stats import entropy
 from sklearn.covariance import EmpiricalCovariance
@@ -21,7 +22,8 @@ from torch import nn
 from laplace_metric import Embedding, LaplaceEmbedder
 from laplace_metric.curvature._sums import FullCurvature
 from laplace_metric.errors import InputError, NonFiniteError, NotFittedError
-from laplace_metric.familiarity._near_far import LabelModel, NearFar
+from laplace_metric.familiarity._class_gaussians import CentredSums
+from laplace_metric.familiarity._near_far import LabelModel, NearFar, novelty_weights
 from laplace_metric.heads._chain import jacobian_of
 from laplace_metric.laplace import Posterior
 from laplace_metric.laplace._posterior import covariance
@@ -57,17 +59,21 @@ def scatter(u, y):
     return mean, means, total, within, np.trace(within) / len(mean)
 
 
-def oracle(u, y, queries):
-    """near and far [2, Q] by scipy's solver, one point after the other."""
+def oracle(u, y, queries, points=None):
+    """near, far, cosine and local [Q, 4] by scipy's solver, one point after the other."""
     mean, means, total, within, e = scatter(u, y)
     eye = np.eye(len(mean))
+    points = np.asarray(u if points is None else points)
 
     def squared(gap, matrix):
         return float(gap @ solve(matrix + e * eye, gap, assume_a="pos"))
 
-    far = np.array([squared(q - mean, total) for q in np.asarray(queries)])
-    nearest = [min(squared(q - m, within) for m in means) for q in np.asarray(queries)]
-    return np.array(nearest) - far, far
+    rows = []
+    for q in np.asarray(queries):
+        far, near = squared(q - mean, total), min(squared(q - m, within) for m in means)
+        cosine = min(float((q - v) @ (q - v)) for v in points)
+        rows.append([near - far, far, cosine, min(squared(q - v, within) for v in points)])
+    return np.array(rows)
 
 
 def dealt(u):
@@ -84,26 +90,97 @@ def close(a, b, rel=1e-9):
     torch.testing.assert_close(torch.as_tensor(a), torch.as_tensor(b), rtol=rel, atol=rel)
 
 
-def test_near_and_far_are_those_of_a_per_point_oracle():
+def test_near_far_cosine_and_local_are_those_of_a_per_point_oracle():
     h, y = features()
     q = features(seed=1)[0]
-    near, far = near_far(h, y).score(q)
-    expected = oracle(unit(h), y, unit(q))
-    close(near, expected[0])
-    close(far, expected[1])
+    close(near_far(h, y).score(q), oracle(unit(h), y, unit(q)))
 
 
-def test_standardisation_is_cross_fitted():
+def cross_fitted(u, y):
+    """Scores [N, 4] of each fold by the others, and the folds' order."""
+    folds = dealt(u)
+    order = torch.cat([(folds == k).nonzero()[:, 0] for k in range(5)])
+    parts = [oracle(u[folds != k], y[folds != k], u[folds == k]) for k in range(5)]
+    return np.concatenate(parts), order
+
+
+def left_out(u, y, groups=5):
+    """Scores [N, 4] by the other classes, a group of classes after the other."""
+    order = torch.randperm(C, generator=torch.Generator().manual_seed(0)) % groups
+    parts = []
+    for k in range(groups):
+        gone = torch.isin(y, (order == k).nonzero()[:, 0])
+        parts.append(oracle(u[~gone], y[~gone], u[gone]))
+    return np.concatenate(parts)
+
+
+def bounded_logistic(known, new):
+    """Ridge logistic regression with weights of 0 and more, by SciPy."""
+    x = np.concatenate([known, new])
+    side = np.repeat([-1, 1], [len(known), len(new)])
+    share = np.repeat([0.5 / len(known), 0.5 / len(new)], [len(known), len(new)])
+
+    def loss(t):
+        return share @ np.logaddexp(0, -side * (x @ t[:3] + t[3])) + 1e-3 * t[:3] @ t[:3]
+
+    bounds = [(0, None)] * 3 + [(None, None)]
+    return minimize(loss, np.ones(4), bounds=bounds, options={"ftol": 1e-15, "gtol": 1e-10}).x[:3]
+
+
+def test_epistemic_is_cross_fitted_and_weighted_by_classes_left_out():
     h, y = features()
     fitted, u = near_far(h, y), unit(h)
-    folds = dealt(u)
-    parts = [oracle(u[folds != k], y[folds != k], u[folds == k]) for k in range(5)]
-    scores = np.concatenate([np.stack(p) for p in parts], 1)
-    close(fitted.centre, scores.mean(1))
-    close(fitted.scale, scores.std(1, ddof=1))
-    near, far = fitted.score(h)
-    both = (torch.stack([near, far], 1) - fitted.centre) / fitted.scale
-    close(fitted.epistemic(h), both.sum(1))
+    scores, new = cross_fitted(u, y)[0], left_out(u, y)
+    centre, scale = scores.mean(0), scores.std(0, ddof=1)
+    close(fitted.centre[:4], centre)
+    close(fitted.scale[:4], scale)
+    z, z_new = (scores - centre) / scale, (new - centre) / scale
+    weights = bounded_logistic(z[:, [0, 2, 3]], z_new[:, [0, 2, 3]])
+    close(fitted.weights, weights, rel=1e-4)
+    weights = fitted.weights.numpy()
+    novelty = z[:, [0, 2, 3]] @ weights
+    centre, scale = np.append(centre, novelty.mean()), np.append(scale, novelty.std(ddof=1))
+    largest = np.maximum((novelty - centre[4]) / scale[4], z[:, 3] - 1)
+    close(fitted.centre, np.append(centre, largest.mean()))
+    close(fitted.scale, np.append(scale, largest.std(ddof=1)))
+    q = features(seed=1)[0]
+    z = (oracle(u, y, unit(q)) - centre[:4]) / scale[:4]
+    largest = np.maximum((z[:, [0, 2, 3]] @ weights - centre[4]) / scale[4], z[:, 3] - 1)
+    close(fitted.epistemic(q), (largest - float(fitted.centre[5])) / float(fitted.scale[5]))
+    parts = fitted.parts(q)
+    close(torch.stack([parts.near, parts.far, parts.local], 1), z[:, [0, 1, 3]])
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_novelty_weights_are_those_of_a_bounded_optimiser(seed, sign):
+    rng = np.random.default_rng(seed)
+    known, new = rng.normal(size=(200, 3)), rng.normal(size=(80, 3)) * 1.5
+    new += sign * np.array([1.5, -0.4, 0.3 * seed])
+    found = novelty_weights(torch.from_numpy(known), torch.from_numpy(new))
+    close(found, bounded_logistic(known, new), rel=1e-4)
+
+
+def test_fewer_than_three_classes_have_equal_weights():
+    h, y = features(n_classes=2)
+    assert near_far(h, y).weights.tolist() == [1, 1, 1]
+    assert near_far(h, torch.arange(N)).weights.tolist() == [0, 1, 1]
+
+
+def test_classes_that_are_left_out_leave_the_covariance_of_the_others():
+    """Members outside the sample have a part in W, their means and numbers are gone."""
+    h, y = features(300)
+    u, gone = unit(h), torch.tensor([False, True, False, False, True])
+    sums = CentredSums.zeros(C, u)
+    sums.add_(u, y, torch.ones(len(u), dtype=torch.bool))
+    whole = sums.scatter()
+    rest = whole.without_classes(gone)
+    n, kept = int(rest.counts.sum()), ~torch.isin(y, gone.nonzero()[:, 0])
+    assert rest.counts.tolist() == [60, 0, 60, 60, 0]
+    close(rest.within / (n - 3), whole.within / (len(u) - C))
+    close(rest.mean, u[kept].mean(0))
+    between = sum(60 * torch.outer(m - rest.mean, m - rest.mean) for m in whole.means[~gone])
+    close(rest.total - rest.within, between)
 
 
 def test_many_points_are_scored_by_a_sample(monkeypatch):
@@ -112,8 +189,12 @@ def test_many_points_are_scored_by_a_sample(monkeypatch):
     monkeypatch.setattr("laplace_metric.familiarity._class_gaussians.SCORED", 200)
     sampled = near_far(h, y)
     assert torch.equal(exact.within_root, sampled.within_root)
-    assert ((exact.centre - sampled.centre).abs() < 0.3 * exact.scale).all()
+    assert ((exact.centre - sampled.centre).abs() < 0.5 * exact.scale)[:2].all()
     assert not torch.equal(exact.centre, sampled.centre)
+    assert (len(exact.points), len(sampled.points)) == (400, 200)
+    q = features(seed=1)[0]
+    held = (sampled.points + sampled.mean).numpy()
+    close(sampled.score(q), oracle(unit(h), y, unit(q), held))
 
 
 # The identities of docs/one_family.md
@@ -148,7 +229,7 @@ def test_far_is_the_posterior_variance_under_the_total_curvature():
     ridge = e * torch.eye(D + 1, dtype=torch.float64)
     ridge[-1, -1] = 0  # the bias has no prior
     variance = regression(a.T @ a / N + ridge, N)(q)
-    close(near_far(h, y).score(q).far, N * variance - 1, rel=1e-6)
+    close(near_far(h, y).score(q)[:, 1], N * variance - 1, rel=1e-6)
 
 
 def positives(h, y, **options):
@@ -171,20 +252,30 @@ def test_the_curvature_of_positive_pairs_is_the_within_class_scatter(counts):
         close(curvature, 2 * (len(y) - 3) / len(y) * within)
 
 
-def test_near_and_far_together_are_the_shared_weight_variance_of_a_difference():
+def test_near_and_far_together_and_local_are_shared_weight_variances_of_a_difference():
     h, y = features()
     u, q = unit(h), unit(features(seed=1)[0])
     _, means, _, _, e = scatter(u, y)
     options = {"n_effective": N / (2 * (N - C)), "prior_precision": float(e)}
     embedder, means = positives(u, y, **options), torch.as_tensor(means)
-    variances = []
-    for m in means:
-        others = m.expand_as(q)
+
+    def variance(others):
         gap = embedder.embed([(q, y)], progress=False)[0].mean - embedder(others).mean
         distance = embedder.distance(q, others, shared_weights=True)
-        variances.append(distance.mean - gap.square().sum(1))  # E |d|^2 = |m|^2 + tr C
-    near, far = near_far(h, y).score(q)
-    close(near + far, torch.stack(variances).amin(0).detach(), rel=1e-7)
+        return (distance.mean - gap.square().sum(1)).detach()  # E |d|^2 = |m|^2 + tr C
+
+    near, far, cosine, local = near_far(h, y).score(q).unbind(1)
+    close(near + far, torch.stack([variance(m.expand_as(q)) for m in means]).amin(0), rel=1e-7)
+    close(local, torch.stack([variance(v.expand_as(q)) for v in u]).amin(0), rel=1e-7)
+    strong = positives(u, y, **options | {"prior_precision": 1e9})
+    close(cosine, (1e9 * torch.stack([_spread(strong, q, v) for v in u])).amin(0), rel=1e-6)
+
+
+def _spread(embedder, q, v):
+    """Variance of the difference, whose mean is nearly 0 under a strong prior."""
+    others = v.expand_as(q)
+    gap = embedder(q).mean - embedder(others).mean
+    return (embedder.distance(q, others, shared_weights=True).mean - gap.square().sum(1)).detach()
 
 
 # Any shape, any scale
@@ -207,12 +298,13 @@ def test_any_shape_and_scale(n, d, n_classes, size, copies, batch):
     if fitted is None or scaled is None:
         return
     assert all(tensor.isfinite().all() for tensor in scaled.tensors().values())
-    near, far = scaled.score((h * size).float())
-    assert (far >= 0).all()
-    assert far.isfinite().all()
-    assert near is None or near.isfinite().all()
-    if near is not None:
+    scores = scaled.score((h * size).float())
+    assert scores.isfinite().all()
+    assert (scores[:, 1:] >= 0).all()
+    near, far = scores[:, 0], scores[:, 1]
+    if len(scaled.class_means):
         assert (near + far >= -1e-6 * far.max()).all()
+    assert scaled.epistemic(h.float()).isfinite().all()
     assert scaled.epistemic(h.float()).shape == (len(h),)
 
 
@@ -257,20 +349,22 @@ def test_squares_of_float64_may_overflow(scale):
     close(near_far(h, y).epistemic(h), near_far(h * scale, y).epistemic(h * scale))
 
 
-def test_without_usable_labels_far_alone():
+def test_without_usable_labels_near_is_unknown():
     h, _ = features()
     y = torch.arange(N)
     fitted = near_far(h, y)
-    near, far = fitted.score(h)
-    assert near is None
     u = unit(h).numpy()
     total = np.cov(u.T, bias=True)
     matrix = total + np.trace(total) / D * np.eye(D)
-    expected = [gap @ solve(matrix, gap) for gap in u - u.mean(0)]
-    close(far, expected)
-    close(fitted.epistemic(h), (far - fitted.centre[1]) / fitted.scale[1])
+    q = unit(features(seed=1)[0]).numpy()
+    squared = lambda gap: gap @ solve(matrix, gap)  # noqa: E731
+    far = [squared(gap) for gap in q - u.mean(0)]
+    cosine = [min((v - p) @ (v - p) for p in u) for v in q]
+    local = [min(squared(v - p) for p in u) for v in q]
+    close(fitted.score(torch.from_numpy(q)), np.stack([np.zeros(N), far, cosine, local], 1))
+    assert fitted.parts(h).near is None
     e = LaplaceEmbedder.from_embeddings(unit(h), y, hessian="full", positivity="absolute")(unit(h))
-    assert torch.equal(e.epistemic, e.far)
+    assert e.epistemic.isfinite().all()
     with pytest.raises(NotFittedError, match="near needs classes"):
         _ = e.near
 
@@ -279,8 +373,8 @@ def test_classes_whose_members_are_alike_say_nothing():
     n, g = 20_000, torch.Generator().manual_seed(0)
     h = 5 + torch.randn(n, 3, generator=g).double()
     one_pair = torch.cat([h, h[:1]]), torch.cat([torch.arange(n), torch.tensor([0])])
-    assert near_far(*one_pair).score(h).near is None  # W is 0, and 3e-13 by rounding
-    assert near_far(h.repeat(2, 1), torch.arange(n).repeat(2)).score(h).near is None
+    assert near_far(*one_pair).parts(h).near is None  # W is 0, and 3e-13 by rounding
+    assert near_far(h.repeat(2, 1), torch.arange(n).repeat(2)).parts(h).near is None
 
 
 @pytest.mark.parametrize("h", [torch.ones(30, 4), torch.ones(1, 4), torch.zeros(9, 4)])
@@ -317,7 +411,6 @@ def test_epistemic_is_of_what_enters_the_head(embedder, data, loader):
     h, e = embedder.activations(x).features, embedder(x)
     expected = near_far(h.double(), y).epistemic(h.double())
     torch.testing.assert_close(e.epistemic.double(), expected, rtol=1e-3, atol=1e-3)
-    assert torch.equal(e.epistemic, e.near + e.far)
     assert e.epistemic.shape == (len(x),)
     assert torch.equal(
         embedder.uncertainties([x], kind="epistemic", progress=False), embedder(x).epistemic
@@ -331,7 +424,7 @@ def test_epistemic_survives_selection_and_concatenation(embedder, data):
     torch.testing.assert_close(both.epistemic, whole.epistemic, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(whole[2:5].epistemic, whole.epistemic[2:5], rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(whole[[3, 1]].far, whole.far[[3, 1]], rtol=1e-4, atol=1e-4)
-    assert "_near_and_far" not in vars(embedder(x))
+    assert "_parts" not in vars(embedder(x))
 
 
 def test_it_survives_another_prior_and_saving(embedder, data, tmp_path):
@@ -385,7 +478,7 @@ def test_rows_that_have_no_direction(value, error, message, dtype):
 def test_pairs_of_batches_have_none_and_say_so(model, loader, data):
     e = LaplaceEmbedder(model, pairs="batch").fit(loader, progress=False)(data[0])
     assert e.variance.isfinite().all()
-    for name in ("epistemic", "near", "far"):
+    for name in ("epistemic", "near", "far", "local"):
         with pytest.raises(NotFittedError, match="pairs='all'"):
             getattr(e, name)
 
@@ -407,10 +500,13 @@ def test_new_classes_are_near_and_foreign_inputs_far():
     draw = lambda c: means[c] + 0.05 * torch.randn(len(c), d, generator=g)  # noqa: E731
     known = torch.arange(240) % 8
     fitted = near_far(draw(known).double(), known)
-    test, new = fitted.standardised(draw(known)), fitted.standardised(draw(torch.full((50,), 8)))
-    foreign = fitted.standardised(-draw(known))
+    test, new = fitted.parts(draw(known)), fitted.parts(draw(torch.full((50,), 8)))
+    foreign = fitted.parts(-draw(known))
     assert new.near.min() > test.near.max()
     assert foreign.far.median() > test.far.max()
+    assert foreign.local.min() > test.local.max()
+    assert new.epistemic.min() > test.epistemic.max()
+    assert foreign.epistemic.min() > test.epistemic.max()
 
 
 def test_the_page_names_tests_that_exist():
@@ -540,7 +636,7 @@ def test_classes_that_no_other_fold_holds_count_neither_for_near_nor_for_labels(
     near = []
     for k in range(5):
         rest, asked = folds != k, folds == k
-        scores = oracle(u[rest], y_alone[rest], u[asked])[0]
+        scores = oracle(u[rest], y_alone[rest], u[asked])[:, 0]
         near += scores[np.isin(y_alone[asked], y_alone[rest])].tolist()
     assert len(near) == 57
     close(fitted.centre[0], np.mean(near))

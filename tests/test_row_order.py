@@ -16,14 +16,14 @@ ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-3}
 
 
 def answers(h, y, queries, batch, dtype):
-    """near, far, epistemic and ambiguity of queries, [Q] each."""
+    """near, far, local, epistemic and ambiguity of queries, [Q] each."""
     store = FeatureStore()
     for part, labels in zip(h.split(batch), y.split(batch), strict=True):
         store.append(part, labels, where="h")
     fitted = NearFar.of(store.blocks(), store.classes, len(store), dtype)
     if fitted is None:
         return None
-    found = [*fitted.standardised(queries), fitted.epistemic(queries), fitted.ambiguity(queries)]
+    found = [*fitted.parts(queries), fitted.ambiguity(queries)]
     return [column for column in found if column is not None]
 
 

@@ -144,7 +144,7 @@ def masking(embedder: ImageTextEmbedder, images: Tensor, seed: int = 0) -> Row:
                 seen = encoder(images, torch.full((len(images),), share) if share else None)
                 out = fitted.heads.image(seen)
                 draws["ambiguity"].append(out.trace)
-                draws["epistemic"].append(fitted.posteriors[0].standardised(out.inputs)[1])
+                draws["epistemic"].append(fitted.posteriors[0].parts(out.inputs).epistemic)
                 draws["1/norm"].append(1 / out.raw.norm(dim=1))
             for name, values in draws.items():
                 levels[name].append(torch.stack(values).mean(0))

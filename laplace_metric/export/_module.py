@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.errors import HeadError
 from laplace_metric.export._variance import HeadVariance
-from laplace_metric.familiarity._near_far import NOTHING_ENTERS, NearFar
+from laplace_metric.familiarity._near_far import NOTHING_ENTERS, NearFar, largest
 from laplace_metric.heads._capture import LocatedHead, PointwiseHead, averaged
 from laplace_metric.heads._chain import ChainJacobian, jacobian_of
 from laplace_metric.heads._jacobian import HeadJacobian, LinearJacobian
@@ -112,11 +112,11 @@ def _traceable(model: nn.Module) -> nn.Module:
     return _Arrays() if isinstance(model, Precomputed) else model
 
 
-# near and far of the fit set as a plain graph (``familiarity._near_far`` has the equations).
+# What ``Embedding.epistemic`` needs as a plain graph (``familiarity._near_far`` has the equations).
 
 
 class Familiarity(nn.Module):
-    """h [B, D] -> ``near + far`` [B], far alone without known classes.
+    """h [B, D] -> ``Embedding.epistemic`` [B].
 
     What ``Embedding.epistemic`` refuses has a number here: ``NOTHING_ENTERS`` for rows of zeros,
     as in an index; NaN for NaN and infinity.
@@ -124,20 +124,25 @@ class Familiarity(nn.Module):
 
     mean: Tensor
     total_root: Tensor
-    within_root: Tensor
+    root: Tensor
+    points: Tensor
+    white: Tensor
+    classes: Tensor
+    weights: Tensor
     centre: Tensor
     scale: Tensor
-    classes: Tensor
-    sizes: Tensor
 
     def __init__(self, near_far: NearFar) -> None:
         super().__init__()
-        classes = near_far.class_means @ near_far.within_root  # [C, D]
-        self.knows_classes = len(classes) > 0
-        for name in ("mean", "total_root", "within_root", "centre", "scale"):
+        self.knows_classes = len(near_far.class_means) > 0
+        root = near_far.within_root if self.knows_classes else near_far.total_root
+        for name in ("mean", "total_root", "points"):
             self.register_buffer(name, getattr(near_far, name).clone())
-        self.register_buffer("classes", classes)
-        self.register_buffer("sizes", classes.square().sum(1))
+        for name in ("weights", "centre", "scale"):
+            self.register_buffer(name, getattr(near_far, name).to(root))
+        self.register_buffer("root", root.clone())
+        self.register_buffer("classes", near_far.class_means @ root)
+        self.register_buffer("white", near_far.points @ root.to(near_far.points))
 
     def forward(self, h: Float[Tensor, "B D"]) -> Float[Tensor, " B"]:
         """epistemic [B]."""
@@ -146,19 +151,22 @@ class Familiarity(nn.Module):
         wide = wide / torch.where(longest > 0, longest, 1.0)  # squares neither over- nor underflow
         length = wide.square().sum(1, keepdim=True).sqrt()
         u = wide / torch.where(length > 0, length, 1.0)
-        x = (u - self.mean).to(self.total_root.dtype)
-        t = (x @ self.total_root).square().sum(1)
-        number = (t - self.centre[1].to(t.dtype)) / self.scale[1].to(t.dtype)
-        if self.knows_classes:
-            r = self._nearest(x) - t
-            number = number + (r - self.centre[0].to(t.dtype)) / self.scale[0].to(t.dtype)
+        x = (u - self.mean).to(self.root.dtype)
+        a, far = x @ self.root, (x @ self.total_root).square().sum(1)
+        near = _nearest(a, self.classes) - far if self.knows_classes else torch.zeros_like(far)
+        cosine = _nearest(x.to(self.points.dtype), self.points).to(far.dtype)
+        local = _nearest(a.to(self.points.dtype), self.white).to(far.dtype)
+        z = (torch.stack([near, far, cosine, local], 1) - self.centre[:4]) / self.scale[:4]
+        number = (largest(z, self.weights, self.centre, self.scale) - self.centre[5]) / self.scale[
+            5
+        ]
         return torch.where(longest[:, 0] == 0, NOTHING_ENTERS, number)
 
-    def _nearest(self, x: Float[Tensor, "B D"]) -> Float[Tensor, " B"]:
-        """min_c d_c; the difference to the nearest class is not expanded."""
-        a = x @ self.within_root
-        nearest = (self.sizes - 2 * a @ self.classes.mT).argmin(1)
-        return (a - self.classes[nearest]).square().sum(1)
+
+def _nearest(a: Float[Tensor, "B D"], points: Float[Tensor, "S D"]) -> Float[Tensor, " B"]:
+    """Squared distance to the nearest point; that difference is not expanded."""
+    nearest = (points.square().sum(1) - 2 * a @ points.mT).argmin(1)
+    return (a - points[nearest]).square().sum(1)
 
 
 # ``EmbedderModule``: a fitted embedder as one ``nn.Module`` whose posterior is buffers.
@@ -175,8 +183,8 @@ class Numbers(NamedTuple):
     mean : Tensor [B, Z]
         The embedding to search with (unit length on the sphere).
     epistemic : Tensor [B]
-        ``near + far`` (``far`` without known classes), in standard deviations of the fit set; the
-        uncertainty where the fit keeps nothing to compare with, as in an index.
+        ``Embedding.epistemic``, in standard deviations of the fit set; the uncertainty where the
+        fit keeps nothing to compare with, as in an index.
     uncertainty : Tensor [B]
         Trace of the covariance, the expected squared error of the embedding.
     """
@@ -232,10 +240,10 @@ class EmbedderModule(nn.Module):
 
     @property
     def compares_with(self) -> str:
-        """Meaning of ``epistemic``: "near + far", "far" or "uncertainty"."""
+        """What ``epistemic`` compares with: "classes and points", "points", or "uncertainty"."""
         if self.familiarity is None:
             return "uncertainty"
-        return "near + far" if self.familiarity.knows_classes else "far"
+        return "classes and points" if self.familiarity.knows_classes else "points"
 
     def forward(self, *args: Any, **kwargs: Any) -> Numbers:
         """Run with the model's own inputs: tensors by place or name, a mapping, or a tuple."""

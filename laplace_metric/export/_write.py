@@ -150,7 +150,7 @@ class ExportedGraph:
         In the order in which the graph takes them; [batch, ...], whole numbers [batch, length].
     outputs : tuple of names
         "mean" [batch, Z], "epistemic" [batch], "uncertainty" [batch].
-    epistemic : "near + far" | "far" | "uncertainty"
+    epistemic : "classes and points" | "points" | "uncertainty"
         What the second output is.
     spherical : bool
         Whether the mean has unit length.

@@ -19,9 +19,16 @@ ridge e = tr W / D, the mean eigenvalue of W:
     far      t(u)   = (u - mu)'  (T + e I)^-1 (u - mu)
     distance d_c(u) = (u - m_c)' (W + e I)^-1 (u - m_c)
 
-Cross-fitted: five folds of the fit set, each scored by the statistics of all other points, which
-are the sums without that fold's. Folds and sample do not depend on the order of the points
-(``_row_sample``).
+Two distances to the nearest point u_i of the sample, of the same form:
+
+    local    l(u)   = min_i (u - u_i)' (W + e I)^-1 (u - u_i)        (T where classes say nothing)
+    cosine   k(u)   = min_i |u - u_i|^2                              the limit of e l(u), large e
+
+Cross-fitted: five folds of the sample, each scored by the statistics of all other points, which
+are the sums without that fold's, and by the points of the other folds. Left out: five groups of
+classes, each scored by the statistics and points of the other classes, as new classes will be; the
+part of W that members outside the sample have in it stays. Folds, groups and sample do not depend
+on the order of the points.
 
 The sums are about centres p_c near the class means, so that little cancels and the product is one
 of the features' own type:
@@ -35,7 +42,7 @@ of the features' own type:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -163,6 +170,8 @@ ROUNDINGS = 8
 """Times machine epsilon and trace: a bound of what the products round."""
 STRIP = 256
 """Columns of a triangle that are multiplied at once."""
+COLLAPSED = 1e-3
+"""Rounding of distances to points, in units of their spread, beyond which float64 is used."""
 LEAST_RIDGE = 1e-13
 """Variance of a coordinate of directions; less is the rounding of float32 and of the sums."""
 
@@ -196,30 +205,33 @@ class CrossFitted(NamedTuple):
 
     Parameters
     ----------
-    far : Tensor [n]
-    nearest : Tensor [n] or None
-        min_c d_c; None where classes say nothing.
+    scores : Tensor [n, 4]
+        near, far, cosine and local; near is 0 where classes say nothing.
     known : Tensor [n]
         Whether the other folds hold the point's class.
     labels : Tensor [n]
         Numbers of the classes.
     distances : Tensor [n, C] or None
-        d_c, infinite for classes that the other folds lack; None for more than ``WIDEST`` classes.
+        d_c, infinite for classes that the other folds lack; None for more than ``WIDEST`` classes,
+        and where classes say nothing.
     """
 
-    far: Tensor
-    nearest: Tensor | None
+    scores: Tensor
     known: Tensor
     labels: Tensor
     distances: Tensor | None
 
 
 class FitSet(NamedTuple):
-    """The scatter of a fit set and a sample of its points: directions [n, D] and labels [n]."""
+    """The scatter of a fit set and a sample of its points: directions [n, D] and labels [n].
+
+    ``dtype`` is that in which the sampled points are compared: that of the features, or float64.
+    """
 
     scatter: Scatter
     u: Tensor
     labels: Tensor
+    dtype: torch.dtype
 
     @classmethod
     def read(
@@ -242,35 +254,69 @@ class FitSet(NamedTuple):
             sample.add_(u, labels, has_direction)
         if total is None or sample is None:
             return None
-        return cls(total.scatter(), *sample.rows())
+        scatter = total.scatter()
+        collapsed = scatter.collapsed(total.dtype)
+        return cls(scatter, *sample.rows(), torch.float64 if collapsed else total.dtype)
 
-    def cross_fitted(self) -> CrossFitted | None:
-        """Each sampled point, seen without its fold; None where a fold leaves too few points."""
+    def cross_fitted(self, by_class: bool = True) -> CrossFitted | None:
+        """Each sampled point, seen without its fold; None where a fold leaves too few points.
+
+        Without ``by_class``, and where a fold leaves classes that say nothing, near is 0.
+        """
         u, labels, n_classes = self.u, self.labels, len(self.scatter.counts)
-        folds = fold_of(u, FOLDS)
-        far, nearest = u.new_empty(len(u)), u.new_empty(len(u))
-        known = torch.zeros_like(labels, dtype=torch.bool)
-        classes_differ, few = True, n_classes <= WIDEST
-        distances = u.new_full((len(u) if few else 0, n_classes), torch.inf)
-        for fold in range(min(FOLDS, len(u))):
-            rows = (folds == fold).nonzero()[:, 0]
-            rest = self.scatter.without(u[rows], labels[rows])
+        fold = fold_of(u, FOLDS)
+        parts = []
+        for number in range(min(FOLDS, len(u))):
+            gone = fold == number
+            rest = self.scatter.without(u[gone], labels[gone])
             if (factors := rest.factors()) is None:
                 return None
-            gaps, held = u[rows] - factors.mean, rest.counts > 0
-            far[rows] = factors.total_whitened(gaps).square().sum(1)
-            known[rows] = held[labels[rows]]
-            if factors.within is None:
-                classes_differ = False
-                continue
-            both = factors.within_whitened(torch.cat([gaps, factors.class_means]))
-            points, means = both[: len(rows)], both[len(rows) :]
-            nearest[rows] = nearest_distance(points, means)
+            parts.append((gone, rest.counts > 0, factors))
+        by_class = by_class and all(factors.within is not None for *_, factors in parts)
+        few = by_class and n_classes <= WIDEST
+        scores, known = u.new_zeros(len(u), 4), torch.ones_like(labels, dtype=torch.bool)
+        distances = u.new_full((len(u) if few else 0, n_classes), torch.inf)
+        for gone, held, factors in parts:
+            scores[gone] = self._scored(gone, factors, by_class)
+            known[gone] = held[labels[gone]] if by_class else True
             if few:
-                distances[rows[:, None], held.nonzero()[:, 0]] = squared_distances(points, means)
-        if not classes_differ:
-            return CrossFitted(far, None, known, labels, None)
-        return CrossFitted(far, nearest, known, labels, distances if few else None)
+                x = factors.within_whitened(u[gone] - factors.mean)
+                means = factors.within_whitened(factors.class_means)
+                rows, columns = gone.nonzero(), held.nonzero()[:, 0]
+                distances[rows, columns] = squared_distances(x, means)
+        return CrossFitted(scores, known, labels, distances if few else None)
+
+    def left_out(self) -> Float[Tensor, "n 4"] | None:
+        """``scores`` of each sampled point by the other classes alone; None below three classes."""
+        present = (self.scatter.counts > 0).nonzero()[:, 0]
+        if len(present) < 3:
+            return None
+        generator = torch.Generator().manual_seed(SEED)
+        dealt = torch.randperm(len(present), generator=generator) % min(FOLDS, len(present))
+        group = torch.zeros_like(self.scatter.counts).index_copy_(0, present, dealt.to(present))
+        scores = self.u.new_zeros(len(self.u), 4)
+        for number in dealt.unique().tolist():
+            gone = group[self.labels] == number
+            rest = self.scatter.without(self.u[gone], self.labels[gone])
+            factors = rest.without_classes(group == number).factors()
+            if factors is None or factors.within is None or bool(gone.all()):
+                return None
+            scores[gone] = self._scored(gone, factors, by_class=True)
+        return scores
+
+    def _scored(self, gone: Bool[Tensor, " n"], factors: Factors, by_class: bool) -> Tensor:
+        """near, far, cosine, local of the points that are ``gone``, by the others [m, 4]."""
+        x, points = self.u[gone] - factors.mean, self.u[~gone] - factors.mean
+        root = factors.within if by_class else factors.total
+        assert root is not None
+        far, near = factors.total_whitened(x).square().sum(1), x.new_zeros(len(x))
+        fast, others = x.to(self.dtype), points.to(self.dtype)
+        lower = root.to(self.dtype)
+        local = nearest_distance(_whitened(lower, fast), _whitened(lower, others))
+        if by_class:
+            exact, means = _whitened(root, x), _whitened(root, factors.class_means)
+            near = nearest_distance(exact, means) - far
+        return torch.stack([near, far, nearest_distance(fast, others).to(far), local.to(far)], 1)
 
 
 @dataclass(frozen=True)
@@ -372,7 +418,28 @@ class Scatter:
         y, away = u - self.mean, (u - self.mean).sum(0)
         x, y = torch.cat([x, moved]), torch.cat([y, away[None] / n_left**0.5])
         mean, within = self.mean - away / n_left, self.within - x.mT @ x
-        return Scatter(left, means, mean, within, self.total - y.mT @ y, self.rounding)
+        total = self.total - y.mT @ y
+        return replace(self, counts=left, means=means, mean=mean, within=within, total=total)
+
+    def collapsed(self, dtype: torch.dtype) -> bool:
+        """Return whether squares of ``dtype`` lose the differences within classes.
+
+        The nearest point is found by |a|^2 - 2 a b: of the size tr T / tr W times what it compares.
+        """
+        ratio = float(self.total.trace() / self.within.trace().clamp_min(1e-300))
+        return torch.finfo(dtype).eps * ratio * len(self.mean) ** 0.5 > COLLAPSED
+
+    def without_classes(self, gone: Bool[Tensor, " C"]) -> Scatter:
+        """That of the other classes, with the W of all: T = W + what differs between those left."""
+        degrees = max(1, int(self.counts.sum()) - int((self.counts > 0).sum()))
+        counts = self.counts.masked_fill(gone, 0)
+        n, left = int(counts.sum()), int((counts > 0).sum())
+        within = self.within * (max(0, n - left) / degrees)
+        means = self.means.masked_fill(gone[:, None], 0)
+        mean = counts.double() @ means / max(1, n)
+        between = (means - mean) * counts.double().sqrt()[:, None]
+        total = within + between.mT @ between
+        return replace(self, counts=counts, means=means, mean=mean, within=within, total=total)
 
     def factors(self) -> Factors | None:
         """Return the factors; None if all points are alike, or all members of each class."""
@@ -406,12 +473,12 @@ class Factors(NamedTuple):
 
     def total_whitened(self, gaps: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
         """``L^-1 x`` of each row, of T."""
-        return torch.linalg.solve_triangular(self.total, gaps.mT, upper=False).mT
+        return _whitened(self.total, gaps)
 
     def within_whitened(self, gaps: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
         """The same of W."""
         assert self.within is not None
-        return torch.linalg.solve_triangular(self.within, gaps.mT, upper=False).mT
+        return _whitened(self.within, gaps)
 
     def gaussians(self) -> ClassGaussians:
         """With the inverses of the factors, for many points."""
@@ -461,6 +528,10 @@ def squared_distances(a: Float[Tensor, "B D"], classes: Float[Tensor, "C D"]) ->
     """d_c [B, C] of whitened vectors, expanded."""
     sizes = a.square().sum(1, keepdim=True) + classes.square().sum(1)
     return (sizes - 2 * a @ classes.mT).clamp_min(0)
+
+
+def _whitened(lower: Tensor, gaps: Tensor) -> Tensor:
+    return torch.linalg.solve_triangular(lower, gaps.mT, upper=False).mT
 
 
 def _factor(covariance: Tensor, ridge: float) -> Tensor:

@@ -20,25 +20,34 @@ in 30 rounds, with one pseudo-count for the class's own label, and for t = 1 (cl
 confuses would make t infinite). Labels are those of the fit set as they are, their noise included.
 More data make the estimate better, and not the ambiguity smaller.
 
-Near and far: two distances that say how little the fit set determines an input.
+Near, far and local: distances that say how little the fit set determines an input.
 
-With t(u) the distance to the mean of the fit set under its covariance, and d_c(u) that to class c
-under the within-class covariance (``_class_gaussians``):
+With t(u) the distance to the mean of the fit set under its covariance, d_c(u) that to class c under
+the within-class covariance, and l(u), k(u) those to the nearest of up to 2,500 points of the fit
+set, under that covariance and as they are (``_class_gaussians``):
 
-    far  t(u)                          is it anywhere near the data?
-    near r(u) = min_c d_c(u) - t(u)    does it belong to a known class?
+    far   t(u)                          is it anywhere near the data?
+    near  r(u) = min_c d_c(u) - t(u)    does it belong to a known class?
+    local l(u)                          is it like any point of the fit set?
 
-    epistemic = (r - mean r) / sd r + (t - mean t) / sd t
+    novelty   = a r + b k + c l         a, b, c >= 0: how a new class is recognised
+    epistemic = max(novelty, l - 1)     each in standard deviations, before and after
 
-Mean and standard deviation are cross-fitted. Nothing else is tuned.
+Means and standard deviations are cross-fitted. The weights are those of a logistic regression,
+fitted to the fit set itself, of "seen without its class" (``FitSet.left_out``) against "seen
+without its fold": novelty is, up to scale, the log odds of a new class against a known one.
+``RIDGE`` keeps it finite; a, b, c = 1 below three classes, and a = 0 where classes say nothing.
+Novelty has learnt from classes alone, and what is foreign to every point is so whatever it says:
+hence the maximum. With one standard deviation less, local seldom decides for known points.
 
 far is regression leverage, so the variance of a Laplace posterior with the total curvature; near +
-far the variance of a difference under shared weights, with the curvature of positive pairs and the
-ridge as its prior (``docs/one_family.md``). far: Mahalanobis distance to one Gaussian. near + far:
-Lee et al. 2018; near: relative Mahalanobis distance (Ren et al. 2021) with a ridge, which is -2
-times the log Bayes factor of the nearest known class against a new one in two-covariance PLDA
-(Ioffe 2006, Kenny 2010), up to a constant. Directions instead of vectors: Mahalanobis++ (Mueller &
-Hein 2025). ``_label_model`` makes the ambiguity of the same distances.
+far and local are variances of a difference under shared weights, with the curvature of positive
+pairs and the ridge as its prior, to a class mean and to a point (``docs/one_family.md``). far:
+Mahalanobis distance to one Gaussian. near + far: Lee et al. 2018; near: relative Mahalanobis
+distance (Ren et al. 2021) with a ridge, which is -2 times the log Bayes factor of the nearest known
+class against a new one in two-covariance PLDA (Ioffe 2006, Kenny 2010), up to a constant. k:
+nearest neighbour distance (Sun et al. 2022, k = 1), the limit of local under a strong prior.
+Directions instead of vectors: Mahalanobis++ (Mueller & Hein 2025).
 """
 
 from __future__ import annotations
@@ -46,13 +55,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import product
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from laplace_metric._utils.precision import full_precision
+from laplace_metric.embedding import FitSetParts
 from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.familiarity._class_gaussians import (
     AT_ONCE,
@@ -137,23 +149,21 @@ NOTHING_ENTERS = 1e6
 """Epistemic number of an input of which nothing but zeros enters the head, where one is needed."""
 
 
-class NearAndFar(NamedTuple):
-    """near [B], None where no class of the fit set is known, and far [B]."""
-
-    near: Tensor | None
-    far: Tensor
-
-
 @dataclass(frozen=True)
 class NearFar:
-    """Statistics of the fit set that near, far and ambiguity need.
+    """Statistics of the fit set that near, far, local, epistemic and ambiguity need.
 
     Parameters
     ----------
     mean, class_means, total_root, within_root : Tensor
         As in ``ClassGaussians``.
-    centre, scale : Tensor [2]
-        Cross-fitted means and standard deviations of near and far, float64.
+    points : Tensor [S, D]
+        u_i - mu of the kept points, S <= 2,500; float64 where classes have collapsed.
+    weights : Tensor [3]
+        a, b, c, float64.
+    centre, scale : Tensor [6]
+        Cross-fitted means and standard deviations of near, far, cosine, local, novelty and of the
+        maximum, float64.
     strength, log_share, channel : Tensor
         As in ``LabelModel``; empty where classes are not known, or more than 2,048.
 
@@ -162,8 +172,7 @@ class NearFar:
     >>> g = torch.Generator().manual_seed(0)
     >>> h, labels = torch.randn(60, 4, generator=g).abs(), torch.arange(60) % 3
     >>> fitted = NearFar.of([Block(0, h, labels)], labels.unique(), len(h))
-    >>> near, far = fitted.score(-h)
-    >>> bool((far > fitted.score(h).far).all())
+    >>> bool((fitted.score(-h) > fitted.score(h))[:, [1, 3]].all())
     True
     """
 
@@ -171,6 +180,8 @@ class NearFar:
     class_means: Tensor
     total_root: Tensor
     within_root: Tensor
+    points: Tensor
+    weights: Tensor
     centre: Tensor
     scale: Tensor
     strength: Tensor
@@ -195,32 +206,27 @@ class NearFar:
         if fit_set is None or (factors := fit_set.scatter.factors()) is None:
             return None
         gaussians = factors.gaussians()
-        if (scored := fit_set.cross_fitted()) is None:
+        seen = fit_set.cross_fitted(by_class=len(gaussians.class_means) > 0)
+        if seen is not None and not _varies(seen.scores[seen.known, 0]):
+            gaussians, seen = gaussians.without_classes(), fit_set.cross_fitted(by_class=False)
+        if seen is None or not _varies(seen.scores[:, 1]):
             return None
-        far = _moments(scored.far)
-        near = (
-            None
-            if scored.nearest is None
-            else _moments((scored.nearest - scored.far)[scored.known])
-        )
-        if far is None:
-            return None
-        if near is None or not len(gaussians.class_means):
-            gaussians, near = gaussians.without_classes(), torch.ones_like(far)
-        labels = (
-            _label_model(scored, fit_set.scatter.counts) if len(gaussians.class_means) else None
-        )
-        centre, scale = torch.stack([near, far], 1)
+        by_class = len(gaussians.class_means) > 0
+        units = _units(seen, fit_set.left_out() if by_class else None, by_class)
+        labels = _label_model(seen, fit_set.scatter.counts) if by_class else None
         means, *roots = (tensor.to(dtype) for tensor in gaussians[1:])
         empty = (means.new_empty(0), means.new_empty(0), means.new_empty(0, 0))
         model = empty if labels is None else (tensor.to(dtype) for tensor in labels)
-        return cls(gaussians.mean, means, roots[0], roots[1], centre, scale, *model)
+        exact = torch.promote_types(dtype, fit_set.dtype)
+        points = (fit_set.u - gaussians.mean).to(exact)
+        return cls(gaussians.mean, means, roots[0], roots[1], points, *units, *model)
 
     def __post_init__(self) -> None:
         n_columns, n_classes = len(self.mean), len(self.class_means)
         inner, n_labels = n_columns if n_classes else 0, n_classes if len(self.strength) else 0
         shapes = [(n_columns,), (n_classes, n_columns), 2 * (n_columns,), (n_columns, inner)]
-        shapes += [(2,), (2,), (min(1, n_labels),), (n_labels,), 2 * (n_labels,)]
+        shapes += [(len(self.points), n_columns), (3,), (6,), (6,)]
+        shapes += [(min(1, n_labels),), (n_labels,), 2 * (n_labels,)]
         actual = [tuple(tensor.shape) for tensor in self.tensors().values()]
         if actual != shapes:
             raise InputError(f"near and far have tensors of shapes {actual}, not {shapes}.")
@@ -244,9 +250,22 @@ class NearFar:
         """The class means as W sees them [C, D]."""
         return self.class_means @ self.within_root
 
+    @cached_property
     @full_precision()
-    def score(self, features: Float[Tensor, "B D"]) -> NearAndFar:
-        """near and far [B] as above, before they are standardised: two products and one [B, C].
+    def _white(self) -> Tensor:
+        """The kept points as ``local`` sees them [S, D]."""
+        return times_upper(self.points, self._root.to(self.points))
+
+    @property
+    def _root(self) -> Tensor:
+        return self.within_root if len(self.class_means) else self.total_root
+
+    @full_precision()
+    def score(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B 4"]:
+        """near, far, cosine and local as above, before they are standardised.
+
+        near is 0 where classes say nothing. Two products [B, D] x [D, D], one [B, D] x [D, C] and
+        two [B, D] x [D, S].
 
         Raises
         ------
@@ -257,21 +276,25 @@ class NearFar:
         """
         x = self._gaps(features)
         far = times_upper(x, self.total_root).square_().sum(1)
-        if not len(self.class_means):
-            return NearAndFar(None, far)
-        return NearAndFar(nearest_distance(self._whitened(x), self._classes) - far, far)
+        white, near = times_upper(x, self._root), torch.zeros_like(far)
+        if len(self.class_means):
+            near = nearest_distance(white, self._classes) - far
+        cosine = nearest_distance(x.to(self.points), self.points).to(far)
+        local = nearest_distance(white.to(self.points), self._white).to(far)
+        return torch.stack([near, far, cosine, local], 1)
 
-    def standardised(self, features: Float[Tensor, "B D"]) -> NearAndFar:
-        """near and far [B] in standard deviations of the fit set; their sum is the number."""
-        near, far = self.score(features)
-        (near_centre, far_centre), (near_scale, far_scale) = self.centre, self.scale
-        far = (far - far_centre) / far_scale
-        return NearAndFar(None if near is None else (near - near_centre) / near_scale, far)
+    @full_precision()
+    def parts(self, features: Float[Tensor, "B D"]) -> FitSetParts:
+        """near, far, local and epistemic [B] in standard deviations of the fit set."""
+        raw = self.score(features)
+        centre, scale, weights = (x.to(raw) for x in (self.centre, self.scale, self.weights))
+        z = (raw - centre[:4]) / scale[:4]
+        number = (largest(z, weights, centre, scale) - centre[5]) / scale[5]
+        return FitSetParts(z[:, 0] if len(self.class_means) else None, z[:, 1], z[:, 3], number)
 
     def epistemic(self, features: Float[Tensor, "B D"]) -> Float[Tensor, " B"]:
-        """The sum of both parts [B]; far alone where no class is known."""
-        near, far = self.standardised(features)
-        return far if near is None else near + far
+        """The epistemic number of ``parts``."""
+        return self.parts(features).epistemic
 
     @full_precision()
     def ambiguity(self, features: Float[Tensor, "B D"]) -> Float[Tensor, " B"] | None:
@@ -290,11 +313,9 @@ class NearFar:
         model = LabelModel(self.strength, self.log_share, self.channel)
         sizes = self._classes.square().sum(1)
         rows = max(64, AT_ONCE // len(sizes))
-        parts = self._whitened(x).split(rows)  # |a|^2 is the same for all classes, and left out
+        # |a|^2 is the same for all classes, and left out
+        parts = times_upper(x, self.within_root).split(rows)
         return torch.cat([model.ambiguity(sizes - 2 * part @ self._classes.mT) for part in parts])
-
-    def _whitened(self, x: Tensor) -> Tensor:
-        return times_upper(x, self.within_root)
 
     def _gaps(self, features: Tensor) -> Tensor:
         """u - mu, of which the difference is taken in float64."""
@@ -330,8 +351,89 @@ def _label_model(scored: CrossFitted, counts: Tensor) -> LabelModel | None:
     return LabelModel.fit(scored.distances[scored.known][:, occurs], labels, counts[occurs])
 
 
-def _moments(scores: Tensor) -> Tensor | None:
-    """Mean and standard deviation [2]; None where points are too few, or all alike."""
-    if len(scores) < 2 or not 0 < float(scores.std()) < torch.inf:
-        return None
-    return torch.stack([scores.mean(), scores.std()])
+NOVELTY = [0, 2, 3]
+"""near, cosine and local among the scores."""
+RIDGE = 1e-3
+"""Times a^2 + b^2 + c^2, added to the mean loss of the logistic regression."""
+STEPS, CONVERGES = 25, 1e-4
+"""Steps of Newton's method; what is shorter is not halved, since rounding hides what it gains."""
+APART = 1.0
+"""Standard deviations that local has to be ahead of novelty by."""
+
+
+def _units(seen: CrossFitted, new: Tensor | None, by_class: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Weights [3], centre and scale [6], as in ``NearFar``."""
+    scores, known = seen.scores, seen.known
+    centre, scale = scores.mean(0), scores.std(0)
+    if by_class:
+        centre[0], scale[0] = scores[known, 0].mean(), scores[known, 0].std()
+    scale = torch.where(scale > 0, scale, 1.0)
+    z = ((scores - centre) / scale)[known]
+    weights = scores.new_tensor([float(by_class), 1, 1])
+    if new is not None:
+        weights = novelty_weights(z[:, NOVELTY], ((new - centre) / scale)[:, NOVELTY])
+    for sums in (_novelty, largest):
+        number = sums(z, weights, centre, scale)
+        centre = torch.cat([centre, number.mean()[None]])
+        scale = torch.cat([scale, number.std()[None] if _varies(number) else number.new_ones(1)])
+    return weights, centre, scale
+
+
+def _novelty(z: Tensor, weights: Tensor, *_: Tensor) -> Tensor:
+    near, _, cosine, local = z.unbind(1)  # exporters get a list of columns wrong
+    return weights[0] * near + weights[1] * cosine + weights[2] * local
+
+
+def largest(z: Tensor, weights: Tensor, centre: Tensor, scale: Tensor) -> Tensor:
+    """The maximum of novelty and local - 1, each in standard deviations."""
+    return torch.maximum((_novelty(z, weights) - centre[4]) / scale[4], z[:, 3] - APART)
+
+
+def novelty_weights(known: Float[Tensor, "n 3"], new: Float[Tensor, "m 3"]) -> Float[Tensor, " 3"]:
+    """a, b, c >= 0 of a ridge logistic regression, both sides of equal weight.
+
+    The problem is convex: among the solutions with some weights fixed at 0 and the others free,
+    the best that has no negative weight is the optimum.
+
+    Examples
+    --------
+    >>> x = torch.linspace(-1, 1, 50, dtype=torch.float64)[:, None]
+    >>> w = novelty_weights(torch.cat([x, x, -x], 1), torch.cat([x + 2, x, -x - 2], 1))
+    >>> bool(w[0] > 1), w[1:].tolist()
+    (True, [0.0, 0.0])
+    """
+    x = torch.cat([known, new])
+    x = torch.cat([x, torch.ones_like(x[:, :1])], 1)
+    side = torch.cat([x.new_full((len(known),), -1.0), x.new_ones(len(new))])
+    share = torch.where(side > 0, x.new_tensor(0.5 / len(new)), 0.5 / len(known))
+    best, least = x.new_zeros(4), torch.inf
+    for free in product([0.0, 1.0], repeat=3):
+        theta, loss = _logistic(x * x.new_tensor([*free, 1.0]), side, share)
+        if loss < least and bool((theta[:3] >= 0).all()):
+            best, least = theta, loss
+    return best[:3]
+
+
+def _logistic(x: Tensor, side: Tensor, share: Tensor) -> tuple[Tensor, float]:
+    """Newton's method with halved steps; the ridge does not bind the intercept, the last column."""
+    ridge = x.new_tensor([RIDGE, RIDGE, RIDGE, 0])
+
+    def loss(theta: Tensor) -> float:
+        return float(share @ softplus(-side * (x @ theta)) + ridge @ theta.square())
+
+    theta = x.new_zeros(4)
+    now = loss(theta)
+    for _ in range(STEPS):
+        p = torch.sigmoid(-side * (x @ theta))
+        slope = 2 * ridge * theta - x.mT @ (share * side * p)
+        bend = (x * (share * p * (1 - p))[:, None]).mT @ x + torch.diag(2 * ridge)
+        step = torch.linalg.solve(bend, slope)
+        while (after := loss(theta - step)) > now and float(step.abs().max()) > CONVERGES:
+            step = step / 2
+        theta, now = theta - step, after
+    return theta, now
+
+
+def _varies(scores: Tensor) -> bool:
+    """Return whether there are two points or more, and not all alike."""
+    return len(scores) > 1 and 0 < float(scores.std()) < torch.inf

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.curvature._spectral import SpectralCurvature
 from laplace_metric.distributions import Gaussian, ProjectedNormal
-from laplace_metric.embedding import Embedding
+from laplace_metric.embedding import Embedding, FitSetParts
 from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.heads._jacobian import LinearJacobian
 from laplace_metric.image_text._curvature import SoftmaxPairs, TowerPairs, tower_curvature
@@ -39,12 +39,13 @@ class TowerPosterior:
     log_variance: LinearJacobian | None = None
 
     @full_precision()
-    def standardised(self, features: Tensor) -> tuple[Tensor | None, Tensor]:
-        """None, and how far the weights leave the direction open [B]: ``tr Cov[mu]``.
+    def parts(self, features: Tensor) -> FitSetParts:
+        """Return how far the weights leave the direction open [B], ``tr Cov[mu]``, as far.
 
         In squared units of the unit sphere, to first order.
         """
-        return None, self.distribution(features).variance.sum(-1)
+        far = self.distribution(features).variance.sum(-1)
+        return FitSetParts(None, far, None, far)
 
     @full_precision()
     def ambiguity(self, features: Tensor) -> Float[Tensor, " B"]:

@@ -102,7 +102,7 @@ def test_what_an_onnx_file_says_of_itself(tmp_path):
         ("mean", ["batch", 5]), ("epistemic", ["batch"]), ("uncertainty", ["batch"]),
     ]  # fmt: skip
     facts = session.get_modelmeta().custom_metadata_map
-    assert json.loads(facts["epistemic"]) == "near + far"
+    assert json.loads(facts["epistemic"]) == "classes and points"
     assert json.loads(facts["spherical"]) is True
 
 

@@ -48,7 +48,7 @@ def test_slopes_are_those_of_autograd(group):
 def test_what_epistemic_is():
     x, y = inputs()
     known = fitted("linear").as_module()
-    assert known.compares_with == "near + far"
+    assert known.compares_with == "classes and points"
     alone = LaplaceEmbedder(MODELS["linear"]()[0].double(), pairs="batch").fit([(x, y)])
     numbers = alone.as_module()(QUERIES)
     assert alone.as_module().compares_with == "uncertainty"
