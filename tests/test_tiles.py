@@ -18,12 +18,12 @@ from torch import nn
 import laplace_metric
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._ggn import all_pairs_curvature, batch_curvature
-from laplace_metric.curvature._statistics import upper_gram
+from laplace_metric.curvature.by_class import upper_gram
 from laplace_metric.evaluation._candidates import block_candidates
 from laplace_metric.familiarity._class_gaussians import nearest_distance, times_upper
 from laplace_metric.familiarity._near_far import LabelModel, NearFar
-from laplace_metric.heads._chain import jacobian_of
-from laplace_metric.heads._layers import OrthogonalFactor, columnwise
+from laplace_metric.heads._backends import jacobian_of
+from laplace_metric.heads._jacobian import OrthogonalFactor, columnwise
 from laplace_metric.image_text._pairs import encode_all
 from laplace_metric.models._store import FeatureStore, row_fingerprints
 from laplace_metric.search._items import Encoded
@@ -141,12 +141,12 @@ def margin() -> tuple[torch.Tensor, torch.Tensor]:
 
 Case = Callable[[], tuple[object, object]]
 CASES: dict[str, tuple[int, Case]] = {
-    "curvature._statistics.STRIP": (7, gram),
+    "curvature.by_class.STRIP": (7, gram),
     "familiarity._class_gaussians.STRIP": (7, triangle),
     "familiarity._class_gaussians.AT_ONCE": (1, nearest),
     "familiarity._near_far.AT_ONCE": (1, ambiguity),
     "familiarity._near_far.CELLS": (200, label_model),
-    "heads._layers.TILE_ROWS": (3, columns),
+    "heads._jacobian.TILE_ROWS": (3, columns),
     "models._store.LABELS_AT_ONCE": (9, classes),
     "models._store.BLOCK_BYTES": (0, blocks),
     "models._store.FINGERPRINT_BYTES": (1, fingerprints),
@@ -190,7 +190,7 @@ ELSEWHERE = {
 
 NO_TILE = {
     "curvature._margin.DEVICE_BLOCK": "CPU_BLOCK of an accelerator",
-    "curvature._spectral.DENSE_LIMIT_BYTES": "a limit that raises",
+    "curvature._structures.DENSE_LIMIT_BYTES": "a limit that raises",
     "laplace._traces.OTHER_BYTES": "CACHED_BYTES of an accelerator",
     "models._reading.BATCH_OF_ITEMS": "rows of a loader's batch, by default",
     "models._reading.BATCH_OF_IMAGES": "rows of a loader's batch, by default",

@@ -46,8 +46,7 @@ from torch import Tensor
 
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric.curvature._loss import Geometry
-from laplace_metric.curvature._statistics import ClassSums
-from laplace_metric.curvature.by_class import ClassPairWeights, PairCounts, Points
+from laplace_metric.curvature.by_class import ClassPairWeights, ClassSums, Points, pair_counts
 from laplace_metric.errors import InputError
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.models._store import FeatureStore, block_rows
@@ -106,7 +105,8 @@ class MarginPairWeights:
     def weight(self) -> float:
         """``-(1/M) N/R``."""
         scale = self.class_sums.n_points / len(self.columns)
-        return -scale * PairCounts.of(self.class_sums.counts).negative_weight
+        _, negative = pair_counts(self.class_sums.counts)
+        return -scale * (1 / negative if negative else 0.0)
 
     @cached_property
     def view(self) -> MarginColumns:
@@ -156,29 +156,6 @@ CPU_BLOCK = (1024, 512)
 
 DEVICE_BLOCK = (4096, 8192)
 """Elsewhere: few launches. Both numbers of columns are below 2**24, so float32 counts are exact."""
-
-
-@dataclass(frozen=True)
-class _Frame:
-    """Origin of the coordinates (centre [Z]) and their unit (a power of two)."""
-
-    centre: Tensor
-    unit: float
-
-    @classmethod
-    def of(cls, coordinates: Tensor, margin: float) -> _Frame:
-        """Centre and spread of coordinates [R, Z]; the unit is not far below the margin."""
-        low, high = torch.aminmax(coordinates, dim=0)
-        spread = float((high.double() - low.double()).max())
-        unit = 2.0 ** (math.frexp(max(spread, margin))[1] - 1)
-        mean = coordinates.mean(0, dtype=torch.float64)
-        return cls((mean - mean.fmod(unit / 16)).to(coordinates.dtype), unit)
-
-    def place(self, coordinates: Tensor, order: Tensor | None = None) -> Tensor:
-        """Coordinates [n, Z] in this frame and, if given, in this order; a new tensor."""
-        values = coordinates.detach()
-        values = values.clone() if order is None else values.index_select(0, order)
-        return values.sub_(self.centre).div_(self.unit)
 
 
 @dataclass(frozen=True)
@@ -250,14 +227,22 @@ class MarginColumns:
     ) -> None:
         coordinates, directions = coordinates.detach(), directions.detach()
         self.labels, self.order = torch.sort(labels, stable=True)
-        self._frame = _Frame.of(coordinates, margin)
-        self._half_square = (margin / self._frame.unit) ** 2 / 2
-        self._coordinates = self._frame.place(coordinates, self.order)
+        low, high = torch.aminmax(coordinates, dim=0)
+        spread = float((high.double() - low.double()).max())
+        self._unit = 2.0 ** (math.frexp(max(spread, margin))[1] - 1)  # not far below the margin
+        mean = coordinates.mean(0, dtype=torch.float64)
+        self._centre = (mean - mean.fmod(self._unit / 16)).to(coordinates.dtype)
+        self._half_square = (margin / self._unit) ** 2 / 2
+        self._coordinates = self._place(coordinates.index_select(0, self.order))
         self._offset = _half_squares(self._coordinates).neg_()
         self._n_rows = directions.shape[1]
         # [K, R]: the second product is fastest as [K, m] x [m, n], in float64 twice as fast
         some = bool(directions.any())
         self._directions = directions.T.index_select(1, self.order) if some else None
+
+    def _place(self, coordinates: Tensor) -> Tensor:
+        """Shift and scale coordinates [n, Z] of which nobody else has the memory."""
+        return coordinates.sub_(self._centre).div_(self._unit)
 
     @property
     def moments(self) -> tuple[Tensor, Tensor]:
@@ -268,7 +253,7 @@ class MarginColumns:
     def sums(self, coordinates: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """count [n] and pull [n, K] of rows with coordinates [n, Z] and labels [n], in float64."""
         labels, order = torch.sort(labels)
-        rows = self._frame.place(coordinates, order)
+        rows = self._place(coordinates.detach().index_select(0, order))
         count = rows.new_zeros(len(rows), dtype=torch.float64)
         pull = rows.new_zeros(self._n_rows, len(rows), dtype=torch.float64)
         n_rows, n_columns = self._block(len(rows))
@@ -282,7 +267,7 @@ class MarginColumns:
 
     def inside(self, coordinates: Tensor, labels: Tensor, part: slice) -> Tensor:
         """1 for in-margin negatives, else 0: [n, m] against the columns ``order[part]``."""
-        rows = self._frame.place(coordinates)
+        rows = self._place(coordinates.detach().clone())
         close = self._close(rows, self._thresholds(rows), part)
         return close.masked_fill_(labels[:, None] == self.labels[part], 0)
 

@@ -28,15 +28,14 @@ from laplace_metric._utils.version import __version__
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._ggn import curvature_passes
 from laplace_metric.curvature._margin import column_groups
-from laplace_metric.curvature._passes import Pass, PassSchedule, next_pass
-from laplace_metric.curvature._statistics import Statistics
-from laplace_metric.curvature._sums import Curvature, check_memory
+from laplace_metric.curvature._passes import Pass, PassSchedule, Statistics, next_pass
+from laplace_metric.curvature._structures import Curvature, check_memory
 from laplace_metric.distributed._checkpoint import Checkpoint, open_checkpoint
 from laplace_metric.distributed._group import ProcessGroup
 from laplace_metric.errors import EmptyLoaderError, InputError
-from laplace_metric.heads._capture import LocatedHead, capture
-from laplace_metric.heads._chain import jacobian_of
-from laplace_metric.heads._locate import head_from_spec, head_spec, locate_head
+from laplace_metric.heads._backends import jacobian_of
+from laplace_metric.heads._identity import head_from_spec, head_spec
+from laplace_metric.heads._locate import LocatedHead, capture, locate_head
 from laplace_metric.io import digest
 from laplace_metric.laplace._fit import (
     Batches,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from laplace_metric.curvature._spectral import NEGATIVE_SHARE
+from laplace_metric.curvature._structures import NEGATIVE_SHARE
 from laplace_metric.errors import PriorAtEdgeWarning, UndefinedMetricWarning
 from laplace_metric.laplace import _posterior as prior
 from laplace_metric.laplace._posterior import Posterior

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric import io as files
-from laplace_metric.curvature._spectral import (
+from laplace_metric.curvature._structures import (
     DenseEigenbasis,
     Eigenbasis,
     IdentityEigenbasis,
@@ -21,9 +21,10 @@ from laplace_metric.curvature._spectral import (
 )
 from laplace_metric.errors import FileFormatError
 from laplace_metric.familiarity._near_far import NearFar
-from laplace_metric.heads._chain import jacobian_of
+from laplace_metric.heads._backends import jacobian_of
+from laplace_metric.heads._identity import head_from_spec, head_spec
 from laplace_metric.heads._jacobian import HeadJacobian
-from laplace_metric.heads._locate import APPEND, head_from_spec, head_spec
+from laplace_metric.heads._locate import APPEND
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import Settings

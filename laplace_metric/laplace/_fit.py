@@ -24,12 +24,12 @@ from torch import Tensor, nn
 from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._ggn import all_pairs_curvature, batch_curvature
-from laplace_metric.curvature._spectral import (
+from laplace_metric.curvature._structures import (
     NEGATIVE_SHARE,
+    Curvature,
     SpectralCurvature,
     check_finite_curvature,
 )
-from laplace_metric.curvature._sums import Curvature
 from laplace_metric.errors import (
     DegenerateCurvatureWarning,
     InputError,
@@ -37,10 +37,9 @@ from laplace_metric.errors import (
     NegativeCurvatureWarning,
 )
 from laplace_metric.familiarity._near_far import NearFar
-from laplace_metric.heads._capture import LocatedHead, capture
-from laplace_metric.heads._chain import jacobian_of
+from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._jacobian import HeadJacobian
-from laplace_metric.heads._locate import locate_head
+from laplace_metric.heads._locate import LocatedHead, capture, locate_head
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import FitOptions, Settings

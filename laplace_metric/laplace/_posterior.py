@@ -29,7 +29,7 @@ from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count, check_positive
-from laplace_metric.curvature._spectral import (
+from laplace_metric.curvature._structures import (
     DenseEigenbasis,
     Eigenbasis,
     IdentityEigenbasis,
@@ -40,8 +40,14 @@ from laplace_metric.curvature._spectral import (
 from laplace_metric.distributions import Covariance, DenseCovariance, DiagonalCovariance
 from laplace_metric.distributions._covariance import RotatedCovariance
 from laplace_metric.errors import InputError, NonFiniteError, PriorAtEdgeWarning
-from laplace_metric.heads._jacobian import HeadJacobian, LinearJacobian
-from laplace_metric.heads._layers import Affine, Layer, OrthogonalFactor, pad
+from laplace_metric.heads._jacobian import (
+    Affine,
+    HeadJacobian,
+    Layer,
+    LinearJacobian,
+    OrthogonalFactor,
+    pad,
+)
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,7 @@ class Posterior(Shown):
 
     Examples
     --------
-    >>> from laplace_metric.curvature._sums import DiagCurvature
+    >>> from laplace_metric.curvature._structures import DiagCurvature
     >>> curvature = DiagCurvature(torch.tensor([1.0, 0.0])).decompose()
     >>> Posterior(torch.zeros(2), curvature, n_effective=3, prior_precision=1).variance
     tensor([0.2500, 1.0000])

@@ -20,10 +20,9 @@ from laplace_metric._utils.display import Shown
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count, check_function, check_name, check_positive
 from laplace_metric.curvature import ContrastiveLoss
-from laplace_metric.curvature._spectral import POSITIVITY
-from laplace_metric.curvature._sums import STRUCTURES
+from laplace_metric.curvature._structures import POSITIVITY, STRUCTURES
 from laplace_metric.errors import InputError, UnknownNameError
-from laplace_metric.heads._chain import check_backend
+from laplace_metric.heads._backends import BACKENDS
 from laplace_metric.heads._jacobian import HeadJacobian
 
 PRECISIONS = (None, torch.float32, torch.float64)
@@ -121,7 +120,7 @@ class Settings(Shown):
 
     def __post_init__(self) -> None:
         self.loss(normalized=False)
-        check_backend(self.backend)
+        check_name("backend", self.backend, BACKENDS)
         check_name("structure", self.structure, (AUTO, *STRUCTURES))
         if callable(self.pairs):
             check_function("pairs", self.pairs, "embeddings", "labels")
@@ -147,7 +146,7 @@ class Settings(Shown):
         Examples
         --------
         >>> from torch import nn
-        >>> from laplace_metric.heads._chain import jacobian_of
+        >>> from laplace_metric.heads._backends import jacobian_of
         >>> heads = [jacobian_of(nn.Linear(d, 8), 8) for d in (2048, 2049)]
         >>> [Settings().for_head(head).structure for head in heads]
         ['kron', 'diag']

@@ -33,9 +33,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplace_metric.curvature._spectral import KroneckerEigenbasis, KroneckerEigenblock
-from laplace_metric.heads._jacobian import HeadJacobian, LinearJacobian
-from laplace_metric.heads._layers import Affine, Factor, pad
+from laplace_metric.curvature._structures import KroneckerEigenbasis, KroneckerEigenblock
+from laplace_metric.heads._jacobian import Affine, Factor, HeadJacobian, LinearJacobian, pad
 from laplace_metric.laplace._posterior import (
     Posterior,
     covariance_factor,

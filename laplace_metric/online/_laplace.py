@@ -13,7 +13,7 @@ from torch import nn
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.randomness import Seed, own_randomness
 from laplace_metric._utils.validation import as_path, check_count, check_real
-from laplace_metric.curvature._sums import STRUCTURES
+from laplace_metric.curvature._structures import STRUCTURES
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.laplace import Fitted, Posterior, Settings

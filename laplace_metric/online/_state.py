@@ -39,17 +39,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric._utils.validation import check_name, check_positive
-from laplace_metric.curvature._spectral import IdentityEigenbasis, SpectralCurvature
-from laplace_metric.curvature._sums import (
+from laplace_metric.curvature._structures import (
     STRUCTURES,
     Curvature,
     DiagCurvature,
     FullCurvature,
+    IdentityEigenbasis,
     KronCurvature,
     KroneckerFactors,
+    SpectralCurvature,
 )
 from laplace_metric.errors import FileFormatError, InputError, UnknownNameError
-from laplace_metric.heads._layers import Layout
+from laplace_metric.heads._jacobian import Layout
 
 StateTree = dict[str, Any]
 """Nested dictionaries, lists, tuples, tensors and plain values."""

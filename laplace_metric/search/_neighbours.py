@@ -48,10 +48,9 @@ from torch import Tensor
 from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.validation import check_name
 from laplace_metric.calibration._hits import SearchHits
-from laplace_metric.curvature._spectral import IdentityEigenbasis, KroneckerEigenbasis
+from laplace_metric.curvature._structures import IdentityEigenbasis, KroneckerEigenbasis
 from laplace_metric.errors import FileFormatError, NonFiniteError
-from laplace_metric.heads._jacobian import LinearJacobian
-from laplace_metric.heads._layers import Layout
+from laplace_metric.heads._jacobian import Layout, LinearJacobian
 from laplace_metric.laplace import Distance, Fitted, Posterior
 from laplace_metric.laplace import _posterior as predictive
 from laplace_metric.laplace._distances import squared_distance, squared_distance_in_basis
